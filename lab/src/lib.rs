@@ -1,0 +1,1 @@
+//! The lab behind the `hotmem` command: hosted machine, QEMU runner, peers, tables.

@@ -1,0 +1,2 @@
+//! The `hotmem` command.
+fn main() {}

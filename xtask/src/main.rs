@@ -1,0 +1,2 @@
+//! Set-up, demo and tests of the workspace.
+fn main() {}
