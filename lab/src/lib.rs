@@ -1,1 +1,8 @@
-//! The lab behind the `hotmem` command: hosted machine, QEMU runner, peers, tables.
+//! The lab behind the `hotmem` command: real machines under QEMU, benches and tables.
+
+pub mod bench;
+pub mod progress;
+pub mod qemu;
+pub mod size;
+pub mod table;
+pub mod vm;

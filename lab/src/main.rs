@@ -1,2 +1,36 @@
 //! The `hotmem` command.
-fn main() {}
+
+use clap::{Parser, Subcommand};
+use hotmem_lab::{bench, vm};
+use std::process::ExitCode;
+
+/// Memory that grows and shrinks: try it, watch it, measure it.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Boot the reference guest under QEMU and change its memory while it runs
+    Vm(vm::Args),
+    /// Measure
+    #[command(subcommand)]
+    Bench(bench::Command),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Vm(args) => vm::run(&args),
+        Command::Bench(command) => bench::run(&command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hotmem: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `hotmem bench`: measurements, as a table for people and as JSON for what reads it.
+
+pub mod record;
+mod vm;
+
+use anyhow::Result;
+
+/// What can be measured.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Plugging and unplugging memory in a guest under QEMU
+    Vm(vm::Args),
+}
+
+/// Measures, prints the table, writes the JSON.
+///
+/// # Errors
+/// The first thing that went wrong, as a sentence.
+pub fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Vm(args) => vm::run(args),
+    }
+}

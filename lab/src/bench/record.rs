@@ -1,0 +1,155 @@
+//! The figures of all benches in one form.
+
+use crate::table::{figures, table, time};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+/// One figure: a metric of a subject in a case, over several runs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Record {
+    /// The bench: `vm`.
+    pub bench: &'static str,
+    /// The case, from the coarse to the fine: `64G/online_movable/plug`.
+    pub case: String,
+    /// Who was measured: `hotmem` or a peer.
+    pub subject: String,
+    /// What was measured: `time`.
+    pub metric: &'static str,
+    /// The metric's unit: `s`.
+    pub unit: &'static str,
+    /// The middle of the runs.
+    pub median: f64,
+    /// The smallest of the runs.
+    pub min: f64,
+    /// The largest of the runs.
+    pub max: f64,
+    /// How many runs.
+    pub runs: usize,
+}
+
+/// The values of runs, gathered case by case in the order in which cases first come up.
+pub struct Sample {
+    bench: &'static str,
+    order: Vec<Key>,
+    values: BTreeMap<Key, Vec<f64>>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    case: String,
+    subject: String,
+    metric: &'static str,
+    unit: &'static str,
+}
+
+impl Sample {
+    /// No runs yet.
+    #[must_use]
+    pub fn new(bench: &'static str) -> Sample {
+        Sample { bench, order: Vec::new(), values: BTreeMap::new() }
+    }
+
+    /// One run's value.
+    pub fn add(
+        &mut self,
+        case: &str,
+        subject: &str,
+        metric: (&'static str, &'static str),
+        value: f64,
+    ) {
+        let (metric, unit) = metric;
+        let key = Key { case: case.into(), subject: subject.into(), metric, unit };
+        if !self.values.contains_key(&key) {
+            self.order.push(key.clone());
+        }
+        self.values.entry(key).or_default().push(value);
+    }
+
+    /// The figures.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        let record = |key: &Key| {
+            let mut values = self.values.get(key)?.clone();
+            values.sort_by(f64::total_cmp);
+            let (&min, &max) = (values.first()?, values.last()?);
+            let Key { case, subject, metric, unit } = key.clone();
+            let (median, runs) = (median(&values), values.len());
+            Some(Record { bench: self.bench, case, subject, metric, unit, median, min, max, runs })
+        };
+        self.order.iter().filter_map(record).collect()
+    }
+}
+
+/// The middle of values that are sorted and not empty.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    }
+}
+
+/// Prints the records for people.
+pub fn print(records: &[Record]) {
+    let mut table = table(&["case", "subject", "metric", "median", "min", "max", "runs"], 3);
+    for record in records {
+        let value = |value: f64| match record.unit {
+            "s" => time(Duration::try_from_secs_f64(value).unwrap_or_default()),
+            "count" => figures(value),
+            unit => format!("{} {unit}", figures(value)),
+        };
+        table.add_row([
+            record.case.clone(),
+            record.subject.clone(),
+            record.metric.into(),
+            value(record.median),
+            value(record.min),
+            value(record.max),
+            record.runs.to_string(),
+        ]);
+    }
+    println!("{table}");
+}
+
+/// Writes the records to `path` as a JSON array.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json(records: &[Record], path: &Path) -> Result<()> {
+    let json = serde_json::to_string_pretty(records)?;
+    std::fs::write(path, json + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_in_the_order_of_the_cases() {
+        let mut sample = Sample::new("vm");
+        for value in [3.0, 1.0, 2.0] {
+            sample.add("64G/plug", "hotmem", ("time", "s"), value);
+            sample.add("16G/plug", "hotmem", ("requests", "count"), 1.0);
+        }
+        sample.add("64G/plug", "hotmem", ("time", "s"), 4.0);
+        let records = sample.records();
+        let seen: Vec<_> =
+            records.iter().map(|r| (r.case.as_str(), r.median, r.min, r.max, r.runs)).collect();
+        assert_eq!(seen, [("64G/plug", 2.5, 1.0, 4.0, 4), ("16G/plug", 1.0, 1.0, 1.0, 3)]);
+    }
+
+    #[test]
+    fn the_json_has_the_agreed_keys() {
+        let mut sample = Sample::new("vm");
+        sample.add("64G/online_movable/plug", "hotmem", ("time", "s"), 0.001);
+        let json = serde_json::to_value(sample.records()).unwrap();
+        let record = json[0].as_object().unwrap();
+        let keys: Vec<_> = record.keys().map(String::as_str).collect();
+        assert_eq!(
+            keys,
+            ["bench", "case", "max", "median", "metric", "min", "runs", "subject", "unit"]
+        );
+    }
+}

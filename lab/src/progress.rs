@@ -1,0 +1,20 @@
+//! What is going on, said on a terminal and nowhere else.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// A spinner on standard error. Into a pipe or a file it draws nothing.
+#[must_use]
+pub fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}
+
+/// A bar of `steps` steps on standard error. Into a pipe or a file it draws nothing.
+#[must_use]
+pub fn bar(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps).with_style(style)
+}

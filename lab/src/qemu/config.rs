@@ -1,0 +1,153 @@
+//! The machine as QEMU's command line.
+
+use hotmem::Bytes;
+use std::{path::PathBuf, process::Command, time::Duration};
+
+/// QEMU's program.
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
+/// The virtio-mem device, as its QOM path.
+pub(super) const DEVICE: &str = "/machine/peripheral/vmem0";
+
+/// What runs the guest's instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Accel {
+    /// QEMU's translator: works everywhere
+    #[default]
+    Tcg,
+    /// The host's processor
+    Kvm,
+}
+
+/// A machine: q35 with one virtio-mem device behind a root port, and a kernel booted by PVH.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The kernel's image.
+    pub kernel: PathBuf,
+    /// The kernel's command line, key by key.
+    pub append: Vec<String>,
+    /// Memory at boot.
+    pub boot_memory: Bytes,
+    /// The most that the device can plug.
+    pub device_memory: Bytes,
+    /// What the device is asked for before the guest runs.
+    pub requested: Bytes,
+    /// The device's block size.
+    pub block_size: Bytes,
+    /// What runs the guest's instructions.
+    pub accel: Accel,
+    /// How many CPUs.
+    pub cpus: u32,
+    /// The most of the plugged memory that the guest will write to: what the host must have.
+    pub touched: Bytes,
+    /// How long any one thing may take before the guest counts as hung.
+    pub patience: Duration,
+}
+
+impl Config {
+    /// A machine of 128 MiB that can be given `device_memory`, with one CPU.
+    #[must_use]
+    pub fn new(kernel: PathBuf, device_memory: Bytes) -> Config {
+        Config {
+            kernel,
+            append: Vec::new(),
+            boot_memory: Bytes::mib(128),
+            device_memory,
+            requested: Bytes::ZERO,
+            block_size: Bytes::mib(2),
+            accel: Accel::Tcg,
+            cpus: 1,
+            touched: Bytes::ZERO,
+            // Longer than the guest's own watchdog (60 s), which knows what it hangs in.
+            patience: Duration::from_secs(75),
+        }
+    }
+
+    /// Has the guest write to up to `size` of what it is given.
+    #[must_use]
+    pub fn touching(mut self, size: Bytes) -> Config {
+        self.touched = size;
+        self.with("touch", size.0)
+    }
+
+    /// One more key of the guest's command line, `hotmem.` before it.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
+        self.append.push(format!("hotmem.{key}={value}"));
+        self
+    }
+
+    /// Memory that the host must have available.
+    #[must_use]
+    pub fn host_memory(&self) -> Bytes {
+        // QEMU itself: 49 MiB and 0.094 MiB for each GiB of the backend, measured.
+        let qemu = Bytes(Bytes::mib(49).0 + self.device_memory.0 / 10_000);
+        self.boot_memory + self.touched + qemu
+    }
+
+    /// QEMU with all its arguments. Its standard input is the monitor, its standard output the
+    /// guest's serial console: both must be sockets.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        // The device's region starts at a multiple of 1 GiB above the boot memory: leave room.
+        let max_memory = self.boot_memory + self.device_memory + Bytes::gib(16);
+        let (accel, cpu) = match self.accel {
+            // `max` alone has 40 physical address bits: less than 1 TiB can be plugged.
+            Accel::Tcg => ("tcg", "max,phys-bits=46"),
+            Accel::Kvm => ("kvm", "host"),
+        };
+        let mut command = Command::new(QEMU);
+        let mut pair = |option: &str, value: String| {
+            command.arg(option).arg(value);
+        };
+        pair("-machine", "q35".into());
+        pair("-accel", accel.into());
+        pair("-cpu", cpu.into());
+        pair("-smp", self.cpus.to_string());
+        pair("-m", format!("{}B,slots=1,maxmem={}B", self.boot_memory.0, max_memory.0));
+        pair("-kernel", self.kernel.display().to_string());
+        pair("-append", self.append.join(" "));
+        pair("-display", "none".into());
+        pair("-chardev", "socket,id=monitor,fd=0".into());
+        pair("-mon", "chardev=monitor,mode=control".into());
+        pair("-chardev", "socket,id=console,fd=1".into());
+        pair("-serial", "chardev:console".into());
+        pair("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
+        if self.device_memory != Bytes::ZERO {
+            pair("-device", "pcie-root-port,id=port0,bus=pcie.0,slot=1".into());
+            pair(
+                "-object",
+                format!("memory-backend-ram,id=plug0,size={}B,reserve=off", self.device_memory.0),
+            );
+            pair(
+                "-device",
+                format!(
+                    "virtio-mem-pci,id=vmem0,bus=port0,memdev=plug0,block-size={}B,requested-size={}B",
+                    self.block_size.0, self.requested.0
+                ),
+            );
+        }
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_says_what_the_config_says() {
+        let config = Config::new("guest".into(), Bytes::gib(64)).touching(Bytes::gib(1));
+        let command = config.with("exit", "resizes:3").command();
+        let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+        let line = line.join(" ");
+        for part in [
+            "-m 134217728B,slots=1,maxmem=86033563648B",
+            "-append hotmem.touch=1073741824 hotmem.exit=resizes:3",
+            "memdev=plug0,block-size=2097152B,requested-size=0B",
+        ] {
+            assert!(line.contains(part), "no `{part}` in `{line}`");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The guest's serial console, read as it comes.
+
+use super::error::Tail;
+use std::{
+    collections::VecDeque,
+    io::{BufRead, BufReader, Read},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Lines that an error quotes.
+const TAIL_LINES: usize = 12;
+
+/// A source of lines, each stamped with the time at which its end arrived.
+pub(super) struct Console {
+    lines: Receiver<(Instant, String)>,
+    tail: VecDeque<String>,
+}
+
+/// Why there is no line.
+pub(super) enum NoLine {
+    /// None came in time.
+    Timeout,
+    /// The other end is closed: no line will come.
+    Closed,
+}
+
+impl Console {
+    /// Reads `source` to its end on a thread of its own.
+    pub(super) fn new(source: impl Read + Send + 'static) -> Console {
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            let mut source = BufReader::new(source);
+            let mut line = Vec::new();
+            while source.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                let now = Instant::now();
+                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                if sender.send((now, text)).is_err() {
+                    break;
+                }
+                line.clear();
+            }
+        });
+        Console { lines, tail: VecDeque::new() }
+    }
+
+    /// The next line, if it comes within `patience` (zero: if it is there already).
+    pub(super) fn next(&mut self, patience: Duration) -> Result<(Instant, String), NoLine> {
+        let (at, line) = self.lines.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => NoLine::Timeout,
+            RecvTimeoutError::Disconnected => NoLine::Closed,
+        })?;
+        if self.tail.len() == TAIL_LINES {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.clone());
+        Ok((at, line))
+    }
+
+    /// The lines that were read last.
+    pub(super) fn tail(&self) -> Tail {
+        Tail(self.tail.iter().cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_then_the_end() {
+        let mut console = Console::new(&b"one\r\ntwo\nunfini"[..]);
+        let mut seen = Vec::new();
+        let end = loop {
+            match console.next(Duration::from_secs(5)) {
+                Ok((_, line)) => seen.push(line),
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(seen, ["one", "two", "unfini"]);
+        assert!(matches!(end, NoLine::Closed));
+        assert_eq!(console.tail().0, seen);
+    }
+
+    #[test]
+    fn the_tail_is_short() {
+        let text: String = (0..100).map(|n| format!("{n}\n")).collect();
+        let mut console = Console::new(std::io::Cursor::new(text));
+        while console.next(Duration::from_secs(5)).is_ok() {}
+        assert_eq!(console.tail().0.len(), TAIL_LINES);
+        assert_eq!(console.tail().0.last().map(String::as_str), Some("99"));
+    }
+}

@@ -1,0 +1,93 @@
+//! What can go wrong with a virtual machine.
+
+use super::config::QEMU;
+use hotmem::Bytes;
+use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
+
+/// Why a virtual machine could not be started, or did not do what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no QEMU on this machine.
+    #[error("{QEMU} not found: `cargo xtask setup` installs it (Debian: qemu-system-x86)")]
+    NoQemu,
+    /// QEMU could not be run.
+    #[error("could not start {QEMU}")]
+    Start(#[source] io::Error),
+    /// The host has too little memory for what would be touched.
+    #[error("this needs {need} of the host's memory and {available} are available")]
+    HostMemory {
+        /// What the guest, QEMU and the memory that is touched need.
+        need: Bytes,
+        /// What the host can give without swapping.
+        available: Bytes,
+    },
+    /// The guest's image is not there.
+    #[error("no guest image at {}", .0.display())]
+    NoImage(PathBuf),
+    /// The guest's image could not be built.
+    #[error("could not build the guest: {0}")]
+    Build(String),
+    /// QEMU ended by itself, before the guest gave its verdict.
+    #[error("QEMU ended ({status}): no {what}{said}")]
+    Ended {
+        /// What was waited for.
+        what: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What QEMU and the guest said last.
+        said: Tail,
+    },
+    /// The guest said nothing that was waited for.
+    #[error("the guest hangs: no {what} after {} s{said}", after.as_secs())]
+    Hang {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        after: Duration,
+        /// What the guest said last.
+        said: Tail,
+    },
+    /// The guest gave up.
+    #[error("the guest gave up: {0}")]
+    BailOut(String),
+    /// The guest ran to its end and found a fault.
+    #[error("the guest reports a failure{}", .0.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
+    Failed(Option<String>),
+    /// The guest's last line and QEMU's exit status do not agree.
+    #[error("the guest reported success and QEMU ended with {0}")]
+    Status(ExitStatus),
+    /// An event line that is none.
+    #[error("garbled event `{line}` from the guest")]
+    Garbled {
+        /// The line.
+        line: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// QEMU refused a command.
+    #[error("QEMU refuses `{command}`: {reason}")]
+    Refused {
+        /// The command, as in QEMU's reference manual.
+        command: String,
+        /// QEMU's own words.
+        reason: String,
+    },
+    /// The connection to QEMU's monitor broke.
+    #[error("QEMU's monitor does not answer")]
+    Monitor(#[source] io::Error),
+}
+
+/// The last lines that somebody said, for an error's end.
+#[derive(Debug, Default, Clone)]
+pub struct Tail(pub Vec<String>);
+
+impl std::fmt::Display for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; last words:")?;
+        self.0.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}

@@ -1,0 +1,48 @@
+//! What the host has to give.
+
+use super::Error;
+use hotmem::Bytes;
+
+/// Memory the host can give without swapping; `None` where it does not say.
+#[must_use]
+pub fn available_memory() -> Option<Bytes> {
+    parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Checks that `need` is available. A host that does not say is believed to have it.
+///
+/// # Errors
+/// [`Error::HostMemory`] if there is less.
+pub fn ensure_available(need: Bytes) -> Result<(), Error> {
+    match available_memory() {
+        Some(available) if available < need => Err(Error::HostMemory { need, available }),
+        _ => Ok(()),
+    }
+}
+
+fn parse_meminfo(text: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024).map(Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo() {
+        let text = "MemTotal:       24654096 kB\nMemFree: 1 kB\nMemAvailable:   23068672 kB\n";
+        assert_eq!(parse_meminfo(text), Some(Bytes::gib(22)));
+        assert_eq!(parse_meminfo("MemTotal: 1 kB\n"), None);
+        assert_eq!(parse_meminfo("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn more_than_any_host_has_is_refused() {
+        assert!(available_memory().is_none_or(|have| have > Bytes::ZERO));
+        if available_memory().is_some() {
+            assert!(matches!(ensure_available(Bytes(u64::MAX)), Err(Error::HostMemory { .. })));
+        }
+    }
+}

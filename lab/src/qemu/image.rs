@@ -1,0 +1,100 @@
+//! The guest's image: found where the person says, or built from this workspace.
+
+use super::Error;
+use serde::Deserialize;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+const PACKAGE: &str = "hotmem-guest";
+const TARGET: &str = "x86_64-unknown-none";
+
+/// The image at `given`, or else this workspace's guest, built if it is absent or out of date.
+///
+/// # Errors
+/// [`Error::NoImage`] or [`Error::Build`].
+pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
+    match given {
+        Some(path) if path.is_file() => Ok(path.to_owned()),
+        Some(path) => Err(Error::NoImage(path.to_owned())),
+        None => build(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))),
+    }
+}
+
+/// What of cargo's messages is of interest here.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+    #[serde(default)]
+    fresh: bool,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// Cargo decides what is out of date; it is asked each time, and says nothing if all is fresh.
+fn build(workspace: &Path) -> Result<PathBuf, Error> {
+    let output = Command::new("cargo")
+        .args(["build", "--quiet", "--release", "--package", PACKAGE, "--target", TARGET])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(workspace)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Error::Build(format!("cargo does not run: {error}")))?;
+    if !output.status.success() {
+        return Err(Error::Build(format!(
+            "cargo ended with {} (`cargo xtask setup` installs what it needs)",
+            output.status
+        )));
+    }
+    let image = executable(&String::from_utf8_lossy(&output.stdout))
+        .ok_or_else(|| Error::Build("cargo names no executable".into()))?;
+    if !image.fresh {
+        eprintln!("built the guest image {}", image.path.display());
+    }
+    Ok(image.path)
+}
+
+struct Executable {
+    path: PathBuf,
+    fresh: bool,
+}
+
+fn executable(messages: &str) -> Option<Executable> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok())
+        .filter(|message| message.reason == "compiler-artifact")
+        .filter(|message| message.target.as_ref().is_some_and(|target| target.name == PACKAGE))
+        .find_map(|message| Some(Executable { path: message.executable?, fresh: message.fresh }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_the_guests() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"hotmem"},"executable":null,"fresh":true}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"hotmem-guest"},"executable":"/t/guest","fresh":false}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        let image = executable(messages).unwrap();
+        assert_eq!((image.path, image.fresh), (PathBuf::from("/t/guest"), false));
+        assert!(executable(r#"{"reason":"build-finished","success":true}"#).is_none());
+    }
+
+    #[test]
+    fn an_image_that_is_not_there_is_named() {
+        let error = find(Some(Path::new("/nowhere/guest"))).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/guest"));
+    }
+}

@@ -1,0 +1,19 @@
+//! A virtual machine under QEMU with one virtio-mem device, driven from outside.
+//!
+//! [`Config`] says what machine, [`Vm`] is it while it runs. QEMU's monitor is its standard input
+//! and the guest's serial console its standard output, both sockets: there is no socket file or
+//! other trace to clean up, and QEMU is killed when the `Vm` is dropped or this process dies.
+
+mod config;
+mod console;
+mod error;
+pub mod host;
+pub mod image;
+mod monitor;
+mod report;
+mod vm;
+
+pub use config::{Accel, Config};
+pub use error::Error;
+pub use report::{Event, Report};
+pub use vm::{Resize, Vm};

@@ -1,0 +1,134 @@
+//! QEMU's monitor (QMP): the few commands that change a guest's memory.
+
+use super::{Error, config::DEVICE};
+use hotmem::Bytes;
+use qapi::{Any, Command, ExecuteError, Qmp, Stream, qmp};
+use std::{
+    io::{self, BufRead, BufReader, BufWriter},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+/// A connection to QEMU's monitor, ready for commands.
+pub(super) struct Monitor {
+    // Buffered: the library writes a command token by token, and QEMU wakes for each write.
+    qmp: Qmp<Stream<BufReader<UnixStream>, BufWriter<UnixStream>>>,
+}
+
+impl Monitor {
+    /// Greets QEMU. No answer may take longer than `patience`.
+    pub(super) fn new(socket: UnixStream, patience: Duration) -> Result<Monitor, Error> {
+        let open = || -> io::Result<_> {
+            socket.set_read_timeout(Some(patience))?;
+            let mut reader = BufReader::new(socket.try_clone()?);
+            if reader.fill_buf()?.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Ok(Qmp::new(Stream::new(reader, BufWriter::new(socket))))
+        };
+        let mut qmp = open().map_err(Error::Monitor)?;
+        qmp.handshake().map_err(|error| failed("qmp_capabilities", error))?;
+        Ok(Monitor { qmp })
+    }
+
+    /// Asks the device for `target` in all.
+    pub(super) fn request(&mut self, target: Bytes) -> Result<(), Error> {
+        let command = qmp::qom_set {
+            path: DEVICE.into(),
+            property: "requested-size".into(),
+            value: target.0.into(),
+        };
+        self.execute(&command, format_args!("qom-set {DEVICE} requested-size {target}"))?;
+        Ok(())
+    }
+
+    /// What the device has plugged.
+    pub(super) fn size(&mut self) -> Result<Bytes, Error> {
+        let command = qmp::qom_get { path: DEVICE.into(), property: "size".into() };
+        let size: Any = self.execute(&command, format_args!("qom-get {DEVICE} size"))?;
+        size.as_u64().map(Bytes).ok_or_else(|| Error::Refused {
+            command: format!("qom-get {DEVICE} size"),
+            reason: format!("it answers {size}, which is no size"),
+        })
+    }
+
+    fn execute<C: Command>(
+        &mut self,
+        command: &C,
+        name: std::fmt::Arguments<'_>,
+    ) -> Result<C::Ok, Error> {
+        let answer = self.qmp.execute(command).map_err(|error| failed(name, error));
+        self.qmp.events().for_each(drop);
+        answer
+    }
+}
+
+fn failed(command: impl ToString, error: ExecuteError) -> Error {
+    match error {
+        ExecuteError::Qapi(error) => {
+            Error::Refused { command: command.to_string(), reason: error.desc }
+        }
+        ExecuteError::Io(error) => Error::Monitor(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io::Write, thread};
+
+    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
+
+    /// A monitor that has these answers to give, the first of them the greeting.
+    fn fake(answers: &'static [&'static str]) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            let mut commands = BufReader::new(theirs.try_clone().unwrap()).lines();
+            let mut theirs = theirs;
+            for (n, answer) in answers.iter().enumerate() {
+                if n > 0 && commands.next().is_none() {
+                    return;
+                }
+                writeln!(theirs, "{answer}\r").unwrap();
+            }
+        });
+        ours
+    }
+
+    fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
+        Monitor::new(fake(answers), Duration::from_millis(200))
+    }
+
+    #[test]
+    fn a_size_is_read_past_an_event() {
+        let event = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "MEMORY_DEVICE_SIZE_CHANGE", "data": {"id": "vmem0", "size": 5, "qom-path": "/machine/peripheral/vmem0"}}"#;
+        let answers: &'static [&'static str] = Box::leak(Box::new([
+            GREETING,
+            r#"{"return": {}}"#,
+            Box::leak(format!("{event}\r\n{{\"return\": 68719476736}}").into_boxed_str()),
+        ]));
+        assert_eq!(monitor(answers).unwrap().size().unwrap(), Bytes::gib(64));
+    }
+
+    #[test]
+    fn a_refusal_carries_qemus_words() {
+        let error = r#"{"error": {"class": "GenericError", "desc": "has to be multiples"}}"#;
+        let answers: &'static [&'static str] =
+            Box::leak(Box::new([GREETING, r#"{"return": {}}"#, error]));
+        let refused = monitor(answers).unwrap().request(Bytes(1)).unwrap_err();
+        assert!(refused.to_string().contains("has to be multiples"), "{refused}");
+    }
+
+    #[test]
+    fn silence_and_a_closed_monitor_are_errors() {
+        let silent = &[GREETING, r#"{"return": {}}"#];
+        assert!(matches!(monitor(silent).unwrap().size(), Err(Error::Monitor(_))));
+        assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
+    }
+
+    #[test]
+    fn a_size_that_is_none_is_refused() {
+        let odd = &[GREETING, r#"{"return": {}}"#, r#"{"return": "much"}"#];
+        assert!(matches!(monitor(odd).unwrap().size(), Err(Error::Refused { .. })));
+    }
+}

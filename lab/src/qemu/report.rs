@@ -1,0 +1,134 @@
+//! What the guest says on its serial console: TAP, with one JSON object a line for events.
+
+use serde::Deserialize;
+
+/// One line from the guest.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Report {
+    /// Something happened in the guest.
+    Event(Event),
+    /// A test point that passed, with its number and description.
+    Passed(String),
+    /// A test point that failed, with its number and description.
+    NotOk(String),
+    /// The guest gave up, and why.
+    BailOut(String),
+    /// The last line: whether all was well.
+    Verdict(bool),
+    /// Anything else, such as TAP's version and plan.
+    Other,
+}
+
+/// An event in the guest. All memory is in bytes, all times in microseconds unless named `ms`.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Event {
+    /// The guest runs with the memory it booted with.
+    #[allow(missing_docs)]
+    Boot { ms: u64, boot_memory: u64, cpus: u32 },
+    /// A device was found.
+    #[allow(missing_docs)]
+    Device {
+        kind: String,
+        block_size: u64,
+        addr: u64,
+        region_size: u64,
+        requested: u64,
+        plugged: u64,
+    },
+    /// The device's target is reached, and the guest uses the memory or has given it up.
+    #[allow(missing_docs)]
+    Resized { target: u64, plugged: u64, online: u64, free: u64, requests: u64, us: u64 },
+    /// The target cannot be reached for now.
+    #[allow(missing_docs)]
+    Pending { target: u64, plugged: u64, why: String },
+    /// Memory was written to, a pattern of its own in each frame.
+    #[allow(missing_docs)]
+    Touched { bytes: u64, us: u64 },
+    /// The patterns were found intact, before the memory was given back.
+    #[allow(missing_docs)]
+    Verified { bytes: u64 },
+    /// Bytes written to describe new memory, since the last such event.
+    #[allow(missing_docs)]
+    Metadata { written: u64 },
+    /// An event of a newer guest.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Report {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// If it starts as an event and is none.
+    pub fn parse(line: &str) -> Result<Report, serde_json::Error> {
+        let line = line.trim_end();
+        if line.starts_with('{') {
+            return serde_json::from_str(line).map(Report::Event);
+        }
+        let after = |prefix| line.strip_prefix(prefix).map(str::to_owned);
+        Ok(if let Some(point) = after("ok ") {
+            Report::Passed(point)
+        } else if let Some(point) = after("not ok ") {
+            Report::NotOk(point)
+        } else if let Some(why) = after("Bail out! ") {
+            Report::BailOut(why)
+        } else {
+            match line {
+                "hotmem: PASS" => Report::Verdict(true),
+                "hotmem: FAIL" => Report::Verdict(false),
+                _ => Report::Other,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_run() {
+        let cases = [
+            ("TAP version 14\r", Report::Other),
+            ("ok 2 - plug 64GiB", Report::Passed("2 - plug 64GiB".into())),
+            ("not ok 3 - unplug", Report::NotOk("3 - unplug".into())),
+            ("Bail out! watchdog: unplug", Report::BailOut("watchdog: unplug".into())),
+            ("1..3", Report::Other),
+            ("hotmem: PASS\r", Report::Verdict(true)),
+            ("hotmem: FAIL", Report::Verdict(false)),
+            (
+                r#"{"event":"touched","bytes":4096,"us":3}"#,
+                Report::Event(Event::Touched { bytes: 4096, us: 3 }),
+            ),
+            (r#"{"event":"tomorrow","x":[1]}"#, Report::Event(Event::Unknown)),
+            (
+                r#"{"event":"resized","target":8,"plugged":8,"online":9,"free":7,"requests":1,"us":464,"new":true}"#,
+                Report::Event(Event::Resized {
+                    target: 8,
+                    plugged: 8,
+                    online: 9,
+                    free: 7,
+                    requests: 1,
+                    us: 464,
+                }),
+            ),
+        ];
+        for (line, report) in cases {
+            assert_eq!(Report::parse(line).unwrap(), report, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_torn_event_is_an_error() {
+        for line in [
+            "{",
+            r#"{"event":"touched"}"#,
+            r#"{"bytes":4096}"#,
+            r#"{"event":"verified","bytes":-1}"#,
+        ] {
+            assert!(Report::parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! A virtual machine while it runs.
+
+use super::{
+    Config, Error, Event, Report,
+    console::{Console, NoLine},
+    error::Tail,
+    monitor::Monitor,
+};
+use hotmem::Bytes;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream, unix::process::CommandExt},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Between two looks at the device's size: looking without a pause slows the guest.
+const POLL: Duration = Duration::from_millis(1);
+
+/// QEMU's exit status after the guest's PASS: `isa-debug-exit` makes 2 × 0x10 + 1 of its 0x10.
+const PASS_STATUS: i32 = 33;
+
+/// A running virtual machine. Dropped, it is killed.
+pub struct Vm {
+    qemu: Qemu,
+    monitor: Monitor,
+    console: Console,
+    started: Instant,
+    patience: Duration,
+    failed_point: Option<String>,
+    metadata: Option<Bytes>,
+}
+
+/// QEMU's process and what it has to complain about.
+struct Qemu {
+    child: Child,
+    complaints: Option<Console>,
+}
+
+/// How long a change of the guest's memory took, from the request on.
+#[derive(Clone, Copy, Debug)]
+pub struct Resize {
+    /// Until the device had plugged or unplugged everything (seen at most 1 ms late).
+    pub device_done: Duration,
+    /// Until the guest said that it uses the memory, or has given it up.
+    pub recognised: Duration,
+    /// What of it the guest itself measured, from the device's interrupt on.
+    pub in_guest: Duration,
+    /// Requests that the guest's driver made to the device.
+    pub requests: u64,
+    /// Memory that is online in the guest now.
+    pub online: Bytes,
+}
+
+impl Vm {
+    /// Starts the machine. It is killed when the calling thread ends, if not before.
+    ///
+    /// # Errors
+    /// [`Error`]: no QEMU, too little memory on the host, or QEMU's own complaint.
+    pub fn start(config: &Config) -> Result<Vm, Error> {
+        super::host::ensure_available(config.host_memory())?;
+        let (monitor, qemu_monitor) = UnixStream::pair().map_err(Error::Start)?;
+        let (console, qemu_console) = UnixStream::pair().map_err(Error::Start)?;
+        let mut command = config.command();
+        command
+            .stdin(OwnedFd::from(qemu_monitor))
+            .stdout(OwnedFd::from(qemu_console))
+            .stderr(Stdio::piped());
+        die_with_parent(&mut command);
+        let started = Instant::now();
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NoQemu,
+            _ => Error::Start(error),
+        })?;
+        // It holds copies of QEMU's ends, which would stay open after QEMU's death.
+        drop(command);
+        let complaints = child.stderr.take().map(Console::new);
+        let mut qemu = Qemu { child, complaints };
+        let console = Console::new(console);
+        match Monitor::new(monitor, config.patience) {
+            Ok(monitor) => {
+                let patience = config.patience;
+                Ok(Vm {
+                    qemu,
+                    monitor,
+                    console,
+                    started,
+                    patience,
+                    failed_point: None,
+                    metadata: None,
+                })
+            }
+            Err(error) => Err(qemu.explain("monitor", &console).unwrap_or(error)),
+        }
+    }
+
+    /// QEMU's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.qemu.child.id()
+    }
+
+    /// Waits for the first event for which `wanted` has an answer; `what` names it. Returns the
+    /// answer and how long after QEMU's start it came.
+    ///
+    /// # Errors
+    /// [`Error`]: the guest ended, gave up, hangs or talks garbage.
+    pub fn wait<T>(
+        &mut self,
+        what: &str,
+        mut wanted: impl FnMut(&Event) -> Option<T>,
+    ) -> Result<(T, Duration), Error> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let (at, report) = self.next(what, deadline)?;
+            if let Report::Event(event) = report
+                && let Some(answer) = wanted(&event)
+            {
+                return Ok((answer, at - self.started));
+            }
+        }
+    }
+
+    /// Waits for the guest's first line and returns how long after QEMU's start it came.
+    ///
+    /// # Errors
+    /// [`Error`]: QEMU's complaint, or the guest is silent.
+    pub fn first_line(&mut self) -> Result<Duration, Error> {
+        let (at, _) = self.next("first line", Instant::now() + self.patience)?;
+        Ok(at - self.started)
+    }
+
+    /// Asks the device for `target` without waiting for anything.
+    ///
+    /// # Errors
+    /// QEMU's refusal, for one of a `target` that is no multiple of the block size.
+    pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
+        self.monitor.request(target)
+    }
+
+    /// What the device has plugged.
+    ///
+    /// # Errors
+    /// If QEMU does not answer.
+    pub fn device_size(&mut self) -> Result<Bytes, Error> {
+        self.monitor.size()
+    }
+
+    /// Asks the device for `target` and waits until device and guest are done.
+    ///
+    /// # Errors
+    /// [`Error`]; if the guest said why it cannot, a hang carries its reason.
+    pub fn resize(&mut self, target: Bytes) -> Result<Resize, Error> {
+        let start = Instant::now();
+        let deadline = start + self.patience;
+        self.request(target)?;
+        let mut what = format!("end of the resize to {target}");
+        let mut device_done = None;
+        let mut resized = None;
+        loop {
+            if device_done.is_none() && self.monitor.size()? == target {
+                device_done = Some(start.elapsed());
+            }
+            if let (Some(device_done), Some(resized)) = (device_done, resized) {
+                return Ok(Resize { device_done, ..resized });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.hang(&what));
+            }
+            let wait = if device_done.is_some() { left } else { POLL };
+            match self.poll(wait)? {
+                Some((
+                    at,
+                    Report::Event(Event::Resized { target: reached, us, requests, online, .. }),
+                )) if reached == target.0 => {
+                    resized.get_or_insert(Resize {
+                        device_done: Duration::ZERO,
+                        recognised: at - start,
+                        in_guest: Duration::from_micros(us),
+                        requests,
+                        online: Bytes(online),
+                    });
+                }
+                Some((_, Report::Event(Event::Pending { why, .. }))) => {
+                    what = format!("end of the resize to {target} (the guest: {why})");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the guest's verdict and for QEMU's end. Returns how much metadata the guest wrote
+    /// for new memory in all, if it said.
+    ///
+    /// # Errors
+    /// Whatever is no clean PASS.
+    pub fn finish(mut self) -> Result<Option<Bytes>, Error> {
+        let deadline = Instant::now() + self.patience;
+        while self.next("verdict", deadline)?.1 != Report::Verdict(true) {}
+        match self.qemu.exit_status() {
+            Some(status) if status.code() == Some(PASS_STATUS) => Ok(self.metadata),
+            Some(status) => Err(Error::Status(status)),
+            None => Err(self.hang("end after its verdict")),
+        }
+    }
+
+    /// The next line, waited for until `deadline`.
+    fn next(&mut self, what: &str, deadline: Instant) -> Result<(Instant, Report), Error> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        self.poll(patience)?.ok_or_else(|| self.hang(what))
+    }
+
+    /// The next line, if it comes within `patience`. The guest's failures are errors.
+    fn poll(&mut self, patience: Duration) -> Result<Option<(Instant, Report)>, Error> {
+        let (at, line) = match self.console.next(patience) {
+            Ok(line) => line,
+            Err(NoLine::Timeout) => return Ok(None),
+            Err(NoLine::Closed) => {
+                let ended = self.qemu.explain("further line from the guest", &self.console);
+                return Err(ended.unwrap_or_else(|| self.hang("end after its console closed")));
+            }
+        };
+        let report = match Report::parse(&line) {
+            Ok(Report::BailOut(why)) => return Err(Error::BailOut(why)),
+            Ok(Report::Verdict(false)) => return Err(Error::Failed(self.failed_point.take())),
+            Ok(report) => report,
+            Err(source) => return Err(Error::Garbled { line, source }),
+        };
+        match &report {
+            Report::NotOk(point) => {
+                self.failed_point.get_or_insert_with(|| point.clone());
+            }
+            Report::Event(Event::Metadata { written }) => {
+                self.metadata = Some(self.metadata.unwrap_or_default() + Bytes(*written));
+            }
+            _ => {}
+        }
+        Ok(Some((at, report)))
+    }
+
+    fn hang(&self, what: &str) -> Error {
+        Error::Hang { what: what.into(), after: self.patience, said: self.console.tail() }
+    }
+}
+
+impl Qemu {
+    /// How it ended; `None` if it has not within some seconds.
+    fn exit_status(&mut self) -> Option<ExitStatus> {
+        for _ in 0..500 {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    /// The error for a QEMU that has ended, or is about to; `None` if it lives on.
+    fn explain(&mut self, what: &str, console: &Console) -> Option<Error> {
+        let status = self.exit_status()?;
+        let Tail(mut said) = console.tail();
+        if let Some(complaints) = &mut self.complaints {
+            while complaints.next(Duration::from_secs(1)).is_ok() {}
+            said.extend(complaints.tail().0);
+        }
+        Some(Error::Ended { what: what.into(), status, said: Tail(said) })
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Has the kernel kill the child when the thread that starts it ends, however that comes about:
+/// a release build aborts when it panics, and nobody can act on SIGKILL.
+fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let in_child = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the line above.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    };
+    // SAFETY: between fork and exec only async-signal-safe work is allowed: these are two system
+    // calls, and nothing allocates.
+    unsafe { command.pre_exec(in_child) };
+}

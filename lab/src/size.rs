@@ -1,0 +1,62 @@
+//! Sizes as people write them: `64G`, `128M`, `2MiB`, `4096`.
+
+use hotmem::Bytes;
+
+/// Reads a size: digits and an optional `K`, `M`, `G` or `T` (powers of 1024), with or without
+/// a `B` or `iB` behind it.
+///
+/// # Errors
+/// A sentence for the person who typed it.
+pub fn parse(text: &str) -> Result<Bytes, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    if number.is_empty() {
+        return Err("a size is digits and an optional K, M, G or T, such as 64G".into());
+    }
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return Err(format!("unknown unit `{unit}`: use K, M, G or T, such as 64G")),
+    };
+    let too_large = || format!("`{text}` is more than 64 bits can count");
+    let number: u64 = number.parse().map_err(|_| too_large())?;
+    number.checked_mul(1 << shift).map(Bytes).ok_or_else(too_large)
+}
+
+/// Without spaces and in one letter, as it is typed and as cases of benches are named: `64G`.
+#[must_use]
+pub fn short(size: Bytes) -> String {
+    let text = size.to_string();
+    text.strip_suffix("iB").or(text.strip_suffix('B')).unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_people_write() {
+        assert_eq!(parse("64G"), Ok(Bytes::gib(64)));
+        assert_eq!(parse("4t"), Ok(Bytes::tib(4)));
+        assert_eq!(parse("128MiB"), Ok(Bytes::mib(128)));
+        assert_eq!(parse("4096"), Ok(Bytes(4096)));
+        assert_eq!(parse("0"), Ok(Bytes(0)));
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in ["", "G", "-1G", "1.5G", "64 G", "64X", "99999999999999999999", "17000000T"] {
+            assert!(parse(text).is_err(), "{text} was taken for a size");
+        }
+    }
+
+    #[test]
+    fn short_sizes_read_back() {
+        for text in ["64G", "4T", "128M", "4097", "0"] {
+            assert_eq!(short(parse(text).unwrap()), text);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Tables and the numbers in them, for people.
+
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use std::time::Duration;
+
+/// A table whose first `text_columns` columns are text and whose others are figures.
+#[must_use]
+pub fn table(header: &[&str], text_columns: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    for column in table.column_iter_mut().skip(text_columns) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A time with three figures in the unit that fits: `1.35 ms`.
+#[must_use]
+pub fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let (value, unit) = match seconds {
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s if s >= 1e-6 => (s * 1e6, "µs"),
+        s => (s * 1e9, "ns"),
+    };
+    format!("{} {unit}", figures(value))
+}
+
+/// A number with three significant figures, and all those before the point.
+#[must_use]
+pub fn figures(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v == 0.0 || v >= 100.0 || v.fract() == 0.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_figures() {
+        assert_eq!(time(Duration::from_micros(1349)), "1.35 ms");
+        assert_eq!(time(Duration::from_millis(12)), "12 ms");
+        assert_eq!(time(Duration::from_nanos(464_400)), "464 µs");
+        assert_eq!(time(Duration::from_nanos(7)), "7 ns");
+        assert_eq!(time(Duration::from_secs(75)), "75 s");
+    }
+}

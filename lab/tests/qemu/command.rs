@@ -1,0 +1,96 @@
+//! The `hotmem` command around the machine.
+
+use crate::support::turn;
+use std::{
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+fn hotmem(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
+    command.args(args);
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn vm_prints_its_table_and_nothing_else_into_a_pipe() {
+    let _turn = turn();
+    let args = ["vm", "--plug", "4G", "--touch", "64M", "--unplug", "--replug"];
+    hotmem_lab::qemu::image::find(None).unwrap();
+    let output = hotmem(&args).output().unwrap();
+    let (stdout, stderr) = (stdout(&output), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(stderr, "");
+    for word in ["plug", "touch", "unplug", "plug again", "4GiB", "64MiB", "PASS"] {
+        assert!(stdout.contains(word), "no `{word}` in\n{stdout}");
+    }
+    assert!(!stdout.contains('\x1b'), "escape sequences in a pipe:\n{stdout}");
+}
+
+#[test]
+fn bench_writes_its_records() {
+    let _turn = turn();
+    let file = std::env::temp_dir().join(format!("hotmem-bench-{}.json", std::process::id()));
+    let mut bench = hotmem(&["bench", "vm", "--sizes", "1G,2G", "--runs", "1", "--touch", "16M"]);
+    let output = bench.arg("--json").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    for case in ["1G/online_movable/plug", "2G/online_movable/unplug-touched-16M"] {
+        let of_case = |metric| {
+            records.iter().find(|record| record["case"] == case && record["metric"] == metric)
+        };
+        assert_eq!(of_case("time").unwrap()["unit"], "s");
+        assert_eq!(of_case("time").unwrap()["runs"], 1);
+        assert!(of_case("requests").unwrap()["median"].as_f64().unwrap() >= 1.0);
+    }
+}
+
+#[test]
+fn no_qemu_outlives_the_command() {
+    let _turn = turn();
+    // Long enough to be caught in the act.
+    let mut command = hotmem(&["vm", "--plug", "8G", "--touch", "4G"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let qemu = wait_for(|| qemu_of(&command)).expect("QEMU was started");
+    command.kill().unwrap();
+    command.wait().unwrap();
+    let gone = wait_for(|| (!is_running(qemu)).then_some(()));
+    assert!(gone.is_some(), "QEMU {qemu} runs on");
+}
+
+fn qemu_of(command: &Child) -> Option<u32> {
+    let pid = command.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let child = children.split_whitespace().next()?.parse().ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
+    name.starts_with("qemu").then_some(child)
+}
+
+/// Not gone, and not a zombie that nobody has reaped.
+fn is_running(pid: u32) -> bool {
+    let path = format!("/proc/{pid}/stat");
+    Path::new(&path).exists()
+        && std::fs::read_to_string(path).is_ok_and(|stat| !stat.contains(") Z"))
+}
+
+fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let seen = what();
+        if seen.is_some() || Instant::now() > deadline {
+            return seen;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,7 @@
+//! The reference guest on real QEMU. `cargo xtask test` runs these, with QEMU set up.
+
+mod bad_input;
+mod boot;
+mod command;
+mod resize;
+mod support;

@@ -1,0 +1,123 @@
+//! Growing and shrinking.
+
+use crate::support::{config, start};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Event};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+#[test]
+fn plug_touch_unplug_and_plug_again() {
+    let size = Bytes::gib(64);
+    let mut vm = start(&config(size).touching(Bytes::mib(256)).with("exit", "resizes:4"));
+    for target in [size, Bytes::ZERO, size] {
+        vm.resize_checked(target);
+        if target != Bytes::ZERO {
+            let touched = |event: &Event| match *event {
+                Event::Touched { bytes, .. } => Some(bytes),
+                _ => None,
+            };
+            assert_eq!(vm.wait("touching", touched).unwrap().0, Bytes::mib(256).0);
+        }
+    }
+    vm.finish(Bytes::ZERO);
+}
+
+#[test]
+fn migration_frees_what_the_owner_keeps() {
+    let config = config(Bytes::gib(4)).touching(Bytes::mib(64)).with("release", "off");
+    let mut vm = start(&config.with("exit", "size:32M"));
+    vm.resize_checked(Bytes::gib(4));
+    vm.wait("touching", |event| matches!(event, Event::Touched { .. }).then_some(())).unwrap();
+    vm.resize_checked(Bytes::gib(1));
+    vm.finish(Bytes::mib(32));
+}
+
+#[test]
+fn block_sizes_below_and_above_a_section() {
+    for block_size in [Bytes::mib(2), Bytes::mib(16), Bytes::gib(1)] {
+        let config = config(Bytes::gib(16)).touching(Bytes::mib(32)).with("exit", "resizes:4");
+        let mut vm = start(&Config { block_size, ..config });
+        for target in [Bytes::gib(16), Bytes::gib(1), Bytes::gib(3)] {
+            vm.resize_checked(target);
+        }
+        vm.finish(Bytes::ZERO);
+    }
+}
+
+#[test]
+fn a_guest_of_64_mib_receives_256_gib() {
+    let (small, large) = (Bytes::mib(64), Bytes::gib(256));
+    let mut vm = start(&Config {
+        boot_memory: small,
+        ..config(large).touching(Bytes::mib(16)).with("exit", "resizes:2")
+    });
+    vm.resize_checked(large);
+    vm.finish(Bytes::ZERO);
+}
+
+#[test]
+fn the_largest_device() {
+    let (block_size, large) = (Bytes::gib(1), Bytes::tib(4));
+    let mut vm = start(&Config { block_size, ..config(large).with("exit", "resizes:2") });
+    vm.resize_checked(large);
+    vm.finish(Bytes::ZERO);
+}
+
+#[test]
+fn requests_of_more_blocks_than_one_message_holds() {
+    let mut vm = start(&config(Bytes::gib(512)).with("exit", "resizes:3"));
+    let plug = vm.resize_checked(Bytes::gib(512));
+    // 65535 blocks of 2 MiB at most: 512 GiB are 4 requests and 4 blocks over.
+    assert!(plug.requests >= 5, "{plug:?}");
+    vm.resize_checked(Bytes::gib(1));
+    vm.finish(Bytes::ZERO);
+}
+
+#[test]
+fn memory_that_was_asked_for_before_boot() {
+    let requested = Bytes::gib(8);
+    let config = config(Bytes::gib(16)).touching(Bytes::mib(32)).with("exit", "size:16G");
+    let mut vm = start(&Config { requested, ..config });
+    let reached = |event: &Event| match *event {
+        Event::Resized { target, .. } => Some(target),
+        _ => None,
+    };
+    assert_eq!(vm.wait("first resize", reached).unwrap().0, requested.0);
+    assert_eq!(vm.device_size().unwrap(), requested);
+    vm.finish(Bytes::gib(16));
+}
+
+#[test]
+fn a_new_target_in_mid_resize() {
+    let mut vm = start(&config(Bytes::gib(512)).with("exit", "size:1G"));
+    let targets = [512, 3, 400, 0, 256, 2, 511].map(Bytes::gib);
+    for pair in targets.windows(2) {
+        vm.request(pair[0]).unwrap();
+        vm.resize_checked(pair[1]);
+    }
+    vm.finish(Bytes::gib(1));
+}
+
+#[test]
+fn two_hundred_random_resizes() {
+    let seed = 0x686f_746d_656d;
+    let (block, blocks) = (Bytes::mib(2), 4096);
+    let last = Bytes::mib(6);
+    let config = config(Bytes(block.0 * blocks)).touching(Bytes::mib(64)).with("seed", seed);
+    let mut vm = start(&config.with("exit", format!("size:{}", last.0)));
+    let mut random = SmallRng::seed_from_u64(seed);
+    for _ in 0..200 {
+        let mut target = || loop {
+            let target = Bytes(block.0 * random.random_range(0..=blocks));
+            if target != last {
+                return target;
+            }
+        };
+        let (hurried, awaited) = (target(), target());
+        if hurried.0.is_multiple_of(3) {
+            vm.request(hurried).unwrap();
+        }
+        vm.resize_checked(awaited);
+    }
+    vm.finish(last);
+}

@@ -1,0 +1,74 @@
+//! What the tests share.
+
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Event, Resize, Vm, image};
+use std::{
+    ops::{Deref, DerefMut},
+    path::PathBuf,
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+};
+
+/// One machine at a time: each keeps a core busy, and some tests measure.
+static TURN: Mutex<()> = Mutex::new(());
+
+static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| image::find(None).expect("the guest builds"));
+
+/// A running machine whose turn it is.
+pub(crate) struct Machine {
+    // Dropped first: the turn ends when QEMU is gone.
+    vm: Vm,
+    _turn: MutexGuard<'static, ()>,
+    boot_memory: Bytes,
+    /// Online beside what is plugged.
+    online_at_boot: Option<Bytes>,
+}
+
+/// A machine of 128 MiB with a device of this size.
+pub(crate) fn config(device_memory: Bytes) -> Config {
+    Config::new(IMAGE.clone(), device_memory)
+}
+
+/// The right to start a machine.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the machine and waits until the guest drives its device.
+pub(crate) fn start(config: &Config) -> Machine {
+    let turn = turn();
+    let mut vm = Vm::start(config).unwrap();
+    vm.wait("device", |event| matches!(event, Event::Device { .. }).then_some(())).unwrap();
+    Machine { vm, _turn: turn, boot_memory: config.boot_memory, online_at_boot: None }
+}
+
+impl Machine {
+    /// Resizes and checks what device and guest say of it.
+    pub(crate) fn resize_checked(&mut self, target: Bytes) -> Resize {
+        let resize = self.vm.resize(target).unwrap();
+        assert_eq!(self.vm.device_size().unwrap(), target);
+        let beside = Bytes(resize.online.0.checked_sub(target.0).expect("all that is plugged"));
+        // The firmware keeps some of the lowest MiB.
+        assert!(beside <= self.boot_memory && beside + Bytes::mib(1) > self.boot_memory);
+        assert_eq!(*self.online_at_boot.get_or_insert(beside), beside, "after {target}");
+        resize
+    }
+
+    /// The guest's own verdict on the run, after a last request.
+    pub(crate) fn finish(mut self, last: Bytes) {
+        self.vm.request(last).unwrap();
+        self.vm.finish().unwrap();
+    }
+}
+
+impl Deref for Machine {
+    type Target = Vm;
+    fn deref(&self) -> &Vm {
+        &self.vm
+    }
+}
+
+impl DerefMut for Machine {
+    fn deref_mut(&mut self) -> &mut Vm {
+        &mut self.vm
+    }
+}
