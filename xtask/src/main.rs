@@ -1,2 +1,35 @@
-//! Set-up, demo and tests of the workspace.
-fn main() {}
+//! Set-up, demo and tests of the workspace: `cargo xtask <task>`.
+#![forbid(unsafe_code)]
+
+mod demo;
+mod lint;
+mod setup;
+mod step;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <task>
+
+  setup   install what the other tasks need: the bare-metal target, QEMU, valgrind
+  demo    watch a guest of 128 MiB grow by 64 GiB and shrink again
+  lint    formatting, clippy and documentation, warnings as errors
+  test    every test, on the host and under QEMU
+  deep    longer model checks, random tests and fuzzing";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let (task, rest) = (args.next(), args.next());
+    match (task.as_deref(), rest) {
+        (Some("setup"), None) => setup::everything(),
+        (Some("demo"), None) => demo::run(),
+        (Some("lint"), None) => lint::run(),
+        (Some("test"), None) => test::run(),
+        (Some("deep"), None) => test::run_deep(),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}

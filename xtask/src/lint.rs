@@ -1,0 +1,57 @@
+//! `cargo xtask lint`: formatting, clippy and documentation, warnings as errors.
+
+use crate::{
+    setup,
+    step::{Step, Steps, root},
+};
+use std::{fs, path::Path, process::ExitCode};
+
+/// Crates that must do without a heap.
+const WITHOUT_HEAP: [&str; 2] = ["crates/hotmem/src", "crates/hotmem-virtio/src"];
+
+/// Runs them all.
+pub(crate) fn run() -> ExitCode {
+    let mut steps = Steps::default();
+    if setup::lints() {
+        steps.run(&Step::cargo("formatting", "fmt --all --check"));
+        steps.run(&Step::cargo("clippy", "clippy --quiet --all-targets -- -D warnings"));
+        // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
+        let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu -- -D warnings";
+        steps.run(&Step::cargo("clippy, tests under QEMU", qemu_tests));
+    } else {
+        steps.missing("formatting and clippy: rustup component add rustfmt clippy");
+    }
+    steps.run(
+        &Step::cargo("documentation", "doc --quiet --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
+    );
+    if setup::target() {
+        let guest = "clippy --quiet -p hotmem-guest --target x86_64-unknown-none -- -D warnings";
+        steps.run(&Step::cargo("clippy, guest", guest));
+        let guest = "doc --quiet --no-deps -p hotmem-guest --target x86_64-unknown-none";
+        steps.run(&Step::cargo("documentation, guest", guest).env("RUSTDOCFLAGS", "-D warnings"));
+    } else {
+        steps.missing(setup::TARGET_WANTED);
+    }
+    for sources in WITHOUT_HEAP {
+        for file in with_heap(&root().join(sources)) {
+            steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));
+        }
+    }
+    steps.conclude()
+}
+
+/// Files below `dir` that name the `alloc` crate.
+fn with_heap(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                return with_heap(&path);
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let named =
+                text.lines().any(|line| line.trim_start().starts_with("extern crate alloc"));
+            if named { vec![path.display().to_string()] } else { Vec::new() }
+        })
+        .collect()
+}

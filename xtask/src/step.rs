@@ -1,0 +1,189 @@
+//! Commands run one after another: each with a time budget, their test results added up.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+/// The workspace's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// What the steps of a task came to.
+#[derive(Default)]
+pub(crate) struct Steps {
+    passed: u64,
+    failed: u64,
+    failures: Vec<String>,
+    missing: Vec<String>,
+}
+
+/// A command line, its environment and how long it may take.
+pub(crate) struct Step<'a> {
+    name: &'a str,
+    program: &'a str,
+    args: Vec<&'a str>,
+    env: Vec<(&'a str, String)>,
+    budget: Duration,
+}
+
+impl<'a> Step<'a> {
+    /// A call of cargo; `args` are separated by spaces.
+    pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
+        let budget = Duration::from_secs(600);
+        Step { name, program: "cargo", args: args.split(' ').collect(), env: Vec::new(), budget }
+    }
+
+    /// An environment variable of it.
+    pub(crate) fn env(mut self, name: &'a str, value: impl Into<String>) -> Step<'a> {
+        self.env.push((name, value.into()));
+        self
+    }
+
+    /// How many seconds it may take, 600 unless said.
+    pub(crate) fn seconds(self, seconds: u64) -> Step<'a> {
+        Step { budget: Duration::from_secs(seconds), ..self }
+    }
+
+    /// Where coreutils and util-linux are at hand they see to it that nothing is left running,
+    /// neither after the budget nor after this program's own end.
+    fn command(&self) -> Command {
+        let seconds = self.budget.as_secs().to_string();
+        let guard = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
+        let guarded = runs("setpriv", &["--pdeathsig", "TERM", "timeout", "5", "true"]);
+        let mut words = if guarded { guard.to_vec() } else { Vec::new() };
+        words.push(self.program);
+        words.extend(&self.args);
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(root()).stdin(Stdio::null());
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// Whether the program is there and succeeds; nothing is shown of it.
+pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+impl Steps {
+    /// Runs the step, shows what it says and notes what came of it.
+    pub(crate) fn run(&mut self, step: &Step<'_>) {
+        println!("\n== {}", step.name);
+        let start = Instant::now();
+        let outcome = self.stream(&mut step.command(), &mut std::io::stdout());
+        let seconds = start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("== {}: {seconds:.0} s", step.name),
+            Err(why) if start.elapsed() >= step.budget => {
+                self.fail(format!("{}: not done after {seconds:.0} s ({why})", step.name));
+            }
+            Err(why) => self.fail(format!("{}: {why}", step.name)),
+        }
+    }
+
+    /// Shows the output line by line and adds up the results in it.
+    fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
+        for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+            let line = line.map_err(|e| e.to_string())?;
+            let (passed, failed) = test_result(&line).unwrap_or_default();
+            self.passed += passed;
+            self.failed += failed;
+            // Whoever reads this may have gone; the tests go on.
+            let _ = writeln!(out, "{line}");
+        }
+        let status = child.wait().map_err(|e| e.to_string())?;
+        if status.success() { Ok(()) } else { Err(status.to_string()) }
+    }
+
+    /// A step that failed, or a check that does not hold.
+    pub(crate) fn fail(&mut self, what: String) {
+        println!("== FAILED: {what}");
+        self.failures.push(what);
+    }
+
+    /// Something that belongs to the task and could not be run: the task does not succeed.
+    pub(crate) fn missing(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        println!("\n== NOT RUN: {what}");
+        self.missing.push(what);
+    }
+
+    /// Something that is extra and could not be run.
+    pub(crate) fn skip(&self, what: &str) {
+        println!("\n== skipped: {what}");
+    }
+
+    /// Sums up, the counts of tests on the last line.
+    pub(crate) fn conclude_tests(self) -> ExitCode {
+        let (passed, failed) = (self.passed, self.failed);
+        let code = self.conclude();
+        println!("{passed} passed, {failed} failed");
+        code
+    }
+
+    /// Sums up.
+    pub(crate) fn conclude(self) -> ExitCode {
+        println!();
+        self.failures.iter().for_each(|what| println!("FAILED: {what}"));
+        self.missing.iter().for_each(|what| println!("NOT RUN: {what}"));
+        let good = self.failures.is_empty() && self.missing.is_empty() && self.failed == 0;
+        if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// The counts in `test result: ok. 12 passed; 0 failed; …`.
+fn test_result(line: &str) -> Option<(u64, u64)> {
+    let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let count = |what: &str| -> Option<u64> {
+        counts.split("; ").find_map(|part| part.strip_suffix(what))?.trim().parse().ok()
+    };
+    Some((count("passed")?, count("failed")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_read_off_cargos_lines() {
+        let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+        assert_eq!(test_result(ok), Some((12, 0)));
+        let bad = "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(test_result(bad), Some((3, 2)));
+        assert_eq!(test_result("test result: confused"), None);
+        assert_eq!(test_result("test frames ... ok"), None);
+    }
+
+    #[test]
+    fn steps_add_up_and_failures_stay() {
+        let mut steps = Steps::default();
+        let line = "test result: ok. 2 passed; 1 failed; 0 ignored";
+        let mut shown = Vec::new();
+        let mut printf = Command::new("printf");
+        steps.stream(printf.arg(format!("{line}\n{line}\n")), &mut shown).unwrap();
+        assert_eq!((steps.passed, steps.failed), (4, 2));
+        assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
+        assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
+        assert!(steps.stream(&mut Command::new("/nowhere/program"), &mut shown).is_err());
+    }
+
+    #[test]
+    fn a_step_ends_with_its_budget() {
+        let mut steps = Steps::default();
+        let start = Instant::now();
+        let mut step = Step::cargo("sleep", "60").seconds(1);
+        step.program = "sleep";
+        steps.run(&step);
+        if runs("setpriv", &["--pdeathsig", "TERM", "timeout", "5", "true"]) {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            assert_eq!(steps.failures.len(), 1);
+        }
+    }
+}

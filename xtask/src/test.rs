@@ -1,0 +1,98 @@
+//! `cargo xtask test` and `cargo xtask deep`.
+
+use crate::{
+    setup,
+    step::{Step, Steps, root, runs},
+};
+use std::process::ExitCode;
+
+const LOOM: &str = "--cfg loom";
+const SMALL: &str = "--cfg hotmem_geometry=\"small\"";
+
+/// Every test that a change must pass.
+pub(crate) fn run() -> ExitCode {
+    let mut steps = Steps::default();
+    steps.run(&Step::cargo("host tests", "test --no-fail-fast"));
+    steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib"));
+    bare_metal(&mut steps);
+    small(&mut steps, "small machines", |step| step);
+    loom(&mut steps, "model checks", |step| step);
+    miri(&mut steps);
+    steps.conclude_tests()
+}
+
+/// Longer model checks and random tests, and fuzzing. Tests read `HOTMEM_DEEP`.
+pub(crate) fn run_deep() -> ExitCode {
+    let mut steps = Steps::default();
+    let deep = |step: Step<'static>| step.env("HOTMEM_DEEP", "1").seconds(3600);
+    steps.run(&deep(Step::cargo("host tests, deep", "test --release --no-fail-fast")));
+    small(&mut steps, "small machines, deep", deep);
+    loom(&mut steps, "model checks, deep", deep);
+    fuzz(&mut steps);
+    steps.conclude_tests()
+}
+
+/// The engine and the guest for the bare machine, and the guest under QEMU.
+fn bare_metal(steps: &mut Steps) {
+    if !setup::target() {
+        steps.missing(setup::TARGET_WANTED);
+        return;
+    }
+    let engine = "build -p hotmem -p hotmem-virtio --target x86_64-unknown-none";
+    steps.run(&Step::cargo("engine and drivers without an operating system", engine));
+    let guest = "build --release -p hotmem-guest --target x86_64-unknown-none";
+    steps.run(&Step::cargo("guest", guest));
+    if setup::qemu() {
+        steps
+            .run(&Step::cargo("guest under QEMU", "test -p hotmem-lab --no-fail-fast --test qemu"));
+    } else {
+        steps.missing(setup::QEMU_WANTED);
+    }
+}
+
+/// The engine's tests on machines of a few words, where brute force sees everything.
+fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+    let tests = Step::cargo(
+        name,
+        "test -p hotmem --release --no-fail-fast --lib --tests --target-dir target/small",
+    );
+    steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
+}
+
+/// Every interleaving of the primitive's operations, in target directories of their own.
+fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+    let tests = root().join("crates/hotmem/tests");
+    let names = tests.read_dir().into_iter().flatten().flatten().map(|file| file.file_name());
+    if names.into_iter().any(|name| name.to_string_lossy().starts_with("loom")) {
+        let tests = Step::cargo(
+            name,
+            "test -p hotmem --release --no-fail-fast --test loom* --target-dir target/loom",
+        );
+        steps.run(&more(tests.env("RUSTFLAGS", LOOM)));
+    }
+}
+
+/// The engine's tests under an interpreter that sees undefined behaviour.
+fn miri(steps: &mut Steps) {
+    if runs("cargo", &["+nightly", "miri", "--version"]) {
+        let tests = "+nightly miri test -p hotmem --lib --target-dir target/miri";
+        steps.run(&Step::cargo("Miri", tests));
+    } else {
+        steps.skip("Miri (rustup +nightly component add miri rust-src)");
+    }
+}
+
+/// Each fuzz target for two minutes.
+fn fuzz(steps: &mut Steps) {
+    let targets = root().join("fuzz/fuzz_targets");
+    if !runs("cargo", &["+nightly", "fuzz", "--version"]) {
+        steps.skip("fuzzing (cargo install cargo-fuzz, rustup toolchain install nightly)");
+        return;
+    }
+    for file in targets.read_dir().into_iter().flatten().flatten() {
+        let path = file.path();
+        let Some(target) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+        let run = format!("+nightly fuzz run {target} -- -max_total_time=120");
+        steps.run(&Step::cargo(target, &run));
+    }
+}
