@@ -1,8 +1,17 @@
-//! The bootable reference kernel.
-#![no_std]
-#![no_main]
+//! The bootable reference kernel: Hotmem on a real (virtual) machine.
+//!
+//! Built for `x86_64-unknown-none` it is an ELF image that any PVH loader starts, for example
+//! `qemu-system-x86_64 -M q35 -kernel hotmem-guest -append 'hotmem.exit=boot'`. For other targets
+//! there is only a program that says so.
+#![cfg_attr(target_os = "none", no_std, no_main)]
 
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
+#[cfg(target_os = "none")]
+mod kernel;
+
+#[cfg(not(target_os = "none"))]
+fn main() -> std::process::ExitCode {
+    eprintln!(
+        "hotmem-guest is a kernel: build it with --target x86_64-unknown-none and boot it by PVH"
+    );
+    std::process::ExitCode::FAILURE
 }

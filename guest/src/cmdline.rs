@@ -1,0 +1,246 @@
+//! The script that a run follows, from the kernel command line.
+//!
+//! Keys that begin with `hotmem.` are ours, and an unknown one is an error: a misspelt key would
+//! otherwise be a test that passes without having been run. All other words are left to whoever
+//! they are for (a VMM adds its own).
+
+use core::fmt;
+use hotmem::Bytes;
+
+/// What to do, and when to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How much of the plugged memory to fill with patterns (`hotmem.touch`).
+    pub touch: Touch,
+    /// How plugged memory is brought online (`hotmem.online`).
+    pub online: Online,
+    /// When the run is over (`hotmem.exit`).
+    pub exit: ExitWhen,
+    /// What the patterns are mixed with (`hotmem.seed`).
+    pub seed: u64,
+    /// Whether touched frames are freed when a shrink needs them (`hotmem.release`); otherwise
+    /// they are left to migration.
+    pub release: bool,
+    /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
+    pub watchdog_seconds: u32,
+}
+
+/// How much plugged memory to touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// At most this much in total.
+    UpTo(Bytes),
+    /// All that can be allocated.
+    All,
+}
+
+/// The types of Linux's memory blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Online {
+    /// Present, but not handed out.
+    Offline,
+    /// As the policy decides.
+    Online,
+    /// For any allocation.
+    Kernel,
+    /// For movable allocations only.
+    Movable,
+}
+
+/// When the run is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExitWhen {
+    /// After the boot event.
+    Boot,
+    /// After this many resizes have reached their target.
+    Resizes(u32),
+    /// Once this much is plugged and requested.
+    Size(Bytes),
+    /// Not by itself.
+    Never,
+}
+
+/// Why the command line was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CmdlineError<'a> {
+    /// It holds bytes that are no UTF-8, from this offset.
+    NotText(usize),
+    /// A `hotmem.` key that does not exist.
+    UnknownKey(&'a str),
+    /// A key with a value that it does not take, as `key=value`.
+    BadValue(&'a str),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            touch: Touch::UpTo(Bytes::ZERO),
+            online: Online::Movable,
+            exit: ExitWhen::Never,
+            seed: 0,
+            release: true,
+            watchdog_seconds: 60,
+        }
+    }
+}
+
+impl Options {
+    /// Reads a command line. A key given twice counts as given last.
+    ///
+    /// # Errors
+    /// [`CmdlineError`] naming the first word that cannot be followed.
+    pub fn parse(cmdline: &[u8]) -> Result<Options, CmdlineError<'_>> {
+        let text = core::str::from_utf8(cmdline)
+            .map_err(|error| CmdlineError::NotText(error.valid_up_to()))?;
+        let mut options = Options::default();
+        for word in text.split_ascii_whitespace() {
+            if let Some(setting) = word.strip_prefix("hotmem.") {
+                let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+                let known = options.set(key, value).ok_or(CmdlineError::BadValue(word))?;
+                if !known {
+                    return Err(CmdlineError::UnknownKey(word));
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// `None` if the key does not take the value, `Some(false)` if there is no such key.
+    fn set(&mut self, key: &str, value: &str) -> Option<bool> {
+        match key {
+            "touch" => {
+                self.touch =
+                    if value == "all" { Touch::All } else { Touch::UpTo(parse_size(value)?) };
+            }
+            "online" => {
+                self.online = match value {
+                    "offline" => Online::Offline,
+                    "online" => Online::Online,
+                    "online_kernel" => Online::Kernel,
+                    "online_movable" => Online::Movable,
+                    _ => return None,
+                };
+            }
+            "exit" => {
+                self.exit = match value.split_once(':') {
+                    None if value == "boot" => ExitWhen::Boot,
+                    None if value == "never" => ExitWhen::Never,
+                    Some(("resizes", count)) => ExitWhen::Resizes(count.parse().ok()?),
+                    Some(("size", size)) => ExitWhen::Size(parse_size(size)?),
+                    _ => return None,
+                };
+            }
+            "seed" => self.seed = value.parse().ok()?,
+            "release" => {
+                self.release = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return None,
+                };
+            }
+            "watchdog" => {
+                self.watchdog_seconds = value.parse().ok().filter(|&seconds| seconds > 0)?;
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    }
+}
+
+/// Digits with an optional suffix K, M, G or T: powers of 1024.
+fn parse_size(text: &str) -> Option<Bytes> {
+    let shift = match text.as_bytes().last()? {
+        b'K' => 10,
+        b'M' => 20,
+        b'G' => 30,
+        b'T' => 40,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    // `parse` would take a sign.
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).map(Bytes)
+}
+
+impl fmt::Display for CmdlineError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CmdlineError::NotText(at) => write!(f, "no UTF-8 from byte {at} on"),
+            CmdlineError::UnknownKey(word) => write!(f, "unknown key in '{word}'"),
+            CmdlineError::BadValue(word) => write!(f, "bad value in '{word}'"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options, CmdlineError<'_>> {
+        Options::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn an_empty_line_and_words_of_others_leave_the_defaults() {
+        assert_eq!(parse(""), Ok(Options::default()));
+        assert_eq!(parse(" console=ttyS0 quiet  hotmemory.x=1 root=hotmem.y "), parse(""));
+    }
+
+    #[test]
+    fn every_key() {
+        let options = parse(
+            "hotmem.touch=1G hotmem.online=online_kernel hotmem.exit=resizes:3 \
+             hotmem.seed=42 hotmem.release=off hotmem.watchdog=5",
+        );
+        let expected = Options {
+            touch: Touch::UpTo(Bytes::gib(1)),
+            online: Online::Kernel,
+            exit: ExitWhen::Resizes(3),
+            seed: 42,
+            release: false,
+            watchdog_seconds: 5,
+        };
+        assert_eq!(options, Ok(expected));
+        assert_eq!(parse("hotmem.touch=all").unwrap().touch, Touch::All);
+        assert_eq!(parse("hotmem.exit=boot").unwrap().exit, ExitWhen::Boot);
+        assert_eq!(parse("hotmem.exit=boot hotmem.exit=never").unwrap().exit, ExitWhen::Never);
+        let exit = parse("hotmem.exit=size:64G").unwrap().exit;
+        assert_eq!(exit, ExitWhen::Size(Bytes::gib(64)));
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("0"), Some(Bytes(0)));
+        assert_eq!(parse_size("4097"), Some(Bytes(4097)));
+        assert_eq!(parse_size("3K"), Some(Bytes::kib(3)));
+        assert_eq!(parse_size("2T"), Some(Bytes::tib(2)));
+        for bad in ["", "K", "-1", "+1", "1k", "1.5G", "0x10", "1GB", "16777216T"] {
+            assert_eq!(parse_size(bad), None, "{bad}");
+        }
+        assert_eq!(parse_size("18446744073709551616"), None);
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_named() {
+        assert_eq!(parse("a hotmem.tuch=1G"), Err(CmdlineError::UnknownKey("hotmem.tuch=1G")));
+        for bad in [
+            "hotmem.touch=",
+            "hotmem.touch",
+            "hotmem.online=movable",
+            "hotmem.exit=resizes",
+            "hotmem.exit=size:",
+            "hotmem.seed=-1",
+            "hotmem.release=yes",
+            "hotmem.watchdog=0",
+        ] {
+            assert_eq!(parse(bad), Err(CmdlineError::BadValue(bad)));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused() {
+        assert_eq!(Options::parse(b"quiet \xff"), Err(CmdlineError::NotText(6)));
+    }
+}

@@ -1,0 +1,141 @@
+//! The events of a run, one JSON object a line, for the program that started the guest.
+
+use core::fmt;
+use hotmem::Bytes;
+
+/// Something that happened. Sizes are bytes, addresses physical.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// The kernel runs.
+    Boot {
+        /// Milliseconds since its first instruction.
+        ms: u64,
+        /// RAM in the loader's memory map.
+        boot_memory: Bytes,
+        /// Enabled processors.
+        cpus: u32,
+    },
+    /// A virtio-mem device was found.
+    Device {
+        /// Its block size.
+        block_size: Bytes,
+        /// Where its region starts.
+        addr: u64,
+        /// How large its region is.
+        region_size: Bytes,
+        /// The size that the host wants.
+        requested: Bytes,
+        /// The size that is plugged.
+        plugged: Bytes,
+    },
+    /// A target of the device is reached, and the memory online or gone.
+    Resized {
+        /// The size that the host wanted.
+        target: Bytes,
+        /// The size that is plugged.
+        plugged: Bytes,
+        /// Memory that is online, boot memory included.
+        online: Bytes,
+        /// Memory that is free.
+        free: Bytes,
+        /// Requests that the device answered for it.
+        requests: u64,
+        /// Microseconds since the guest saw the target.
+        us: u64,
+    },
+    /// A target of the device cannot be reached for now.
+    Pending {
+        /// The size that the host wants.
+        target: Bytes,
+        /// The size that is plugged.
+        plugged: Bytes,
+        /// What is in the way.
+        why: &'a str,
+    },
+    /// Frames were filled with their patterns.
+    Touched {
+        /// How much.
+        bytes: Bytes,
+        /// How long it took, in microseconds.
+        us: u64,
+    },
+    /// Touched frames still held their patterns.
+    Verified {
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Bytes that were written to describe new memory.
+    Metadata {
+        /// How much, since the last such event.
+        written: Bytes,
+    },
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Event::Boot { ms, boot_memory, cpus } => write!(
+                f,
+                r#"{{"event":"boot","ms":{ms},"boot_memory":{},"cpus":{cpus}}}"#,
+                boot_memory.0
+            ),
+            Event::Device { block_size, addr, region_size, requested, plugged } => write!(
+                f,
+                r#"{{"event":"device","kind":"virtio-mem","block_size":{},"addr":{addr},"region_size":{},"requested":{},"plugged":{}}}"#,
+                block_size.0, region_size.0, requested.0, plugged.0
+            ),
+            Event::Resized { target, plugged, online, free, requests, us } => write!(
+                f,
+                r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us}}}"#,
+                target.0, plugged.0, online.0, free.0
+            ),
+            Event::Pending { target, plugged, why } => write!(
+                f,
+                r#"{{"event":"pending","target":{},"plugged":{},"why":"{}"}}"#,
+                target.0,
+                plugged.0,
+                JsonText(why)
+            ),
+            Event::Touched { bytes, us } => {
+                write!(f, r#"{{"event":"touched","bytes":{},"us":{us}}}"#, bytes.0)
+            }
+            Event::Verified { bytes } => {
+                write!(f, r#"{{"event":"verified","bytes":{}}}"#, bytes.0)
+            }
+            Event::Metadata { written } => {
+                write!(f, r#"{{"event":"metadata","written":{}}}"#, written.0)
+            }
+        }
+    }
+}
+
+/// Text within a JSON string.
+struct JsonText<'a>(&'a str);
+
+impl fmt::Display for JsonText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        self.0.chars().try_for_each(|c| match c {
+            '"' | '\\' => write!(f, "\\{c}"),
+            c if c < ' ' => write!(f, "\\u{:04x}", u32::from(c)),
+            c => f.write_char(c),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_json_objects_of_one_line() {
+        let boot = Event::Boot { ms: 3, boot_memory: Bytes::mib(128), cpus: 2 };
+        assert_eq!(boot.to_string(), r#"{"event":"boot","ms":3,"boot_memory":134217728,"cpus":2}"#);
+        let why = "a \"quoted\"\\\n line";
+        let pending = Event::Pending { target: Bytes(1), plugged: Bytes(2), why };
+        assert_eq!(
+            pending.to_string(),
+            r#"{"event":"pending","target":1,"plugged":2,"why":"a \"quoted\"\\\u000a line"}"#
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! The first instructions: from PVH's 32-bit entry to [`super::kernel_main`] in 64-bit mode.
+
+use core::arch::global_asm;
+
+/// Where the kernel is linked, less where it is loaded; see `link.ld`.
+pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
+/// What the page tables below map from physical address 0 on: the kernel, and where loaders put
+/// their tables.
+pub(crate) const MAPPED_BYTES: u64 = BOOT_PAGES << 21;
+
+const BOOT_PAGES: u64 = 8;
+const STACK_BYTES: u64 = 64 << 10;
+/// Present, writable, accessed, dirty.
+const TABLE: u64 = 0x63;
+/// The same for a 2 MiB page.
+const PAGE: u64 = 0xe3;
+
+unsafe extern "C" {
+    /// The page tables' root.
+    pub(crate) static mut boot_root: [u64; 512];
+    /// The image's first byte.
+    static kernel_start: u8;
+    /// One past the image's last byte, `.bss` included.
+    static kernel_end: u8;
+}
+
+/// Physical addresses of the image, page-aligned.
+pub(crate) fn image() -> core::ops::Range<u64> {
+    let phys = |symbol: *const u8| symbol.expose_provenance() as u64 - KERNEL_BASE;
+    phys(&raw const kernel_start)..phys(&raw const kernel_end)
+}
+
+// XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat 32-bit segments, `start_info` in ebx, interrupts
+// off. (Xen, docs/misc/pvh.pandoc)
+global_asm!(
+    r#"
+    .section .note.pvh, "a", @note
+    .balign 4
+    .long 4, 8, 18
+    .asciz "Xen"
+    .quad pvh_start - {base}
+
+    .section .text.entry, "ax"
+    .code32
+    .globl pvh_start
+pvh_start:
+    cld
+    movl $boot_root - {base}, %eax
+    movl %eax, %cr3
+    movl %cr4, %eax
+    orl $0x20, %eax                     # PAE
+    movl %eax, %cr4
+    movl $0xc0000080, %ecx              # EFER
+    rdmsr
+    orl $0x100, %eax                    # LME
+    wrmsr
+    movl %cr0, %eax
+    orl $0x80010001, %eax               # PG, WP, PE
+    movl %eax, %cr0
+    lgdt boot_gdt_low - {base}
+    ljmpl $8, $1f - {base}
+    .code64
+1:  movabsq $2f, %rax
+    jmpq *%rax
+2:  lgdt boot_gdt_high(%rip)
+    xorl %eax, %eax
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %fs
+    movl %eax, %gs
+    movl %eax, %ss
+    leaq boot_stack_top(%rip), %rsp
+    xorl %ebp, %ebp
+    movl %ebx, %edi
+    call {kernel_main}
+    ud2
+
+    .section .rodata.boot_gdt, "a"
+    .balign 8
+boot_gdt:
+    .quad 0
+    .quad 0x00af9b000000ffff            # 64-bit code
+boot_gdt_low:
+    .word boot_gdt_low - boot_gdt - 1
+    .long boot_gdt - {base}
+boot_gdt_high:
+    .word boot_gdt_low - boot_gdt - 1
+    .quad boot_gdt
+
+    .section .data.boot_tables, "aw"
+    .balign 4096
+    .globl boot_root
+boot_root:
+    .quad boot_kernel_pointers_low - {base} + {table}   # until the first jump
+    .fill 255, 8, 0
+    .quad boot_direct_pointers - {base} + {table}
+    .fill 254, 8, 0
+    .quad boot_kernel_pointers - {base} + {table}
+boot_kernel_pointers_low:
+    .quad boot_kernel_directory - {base} + {table}
+    .fill 511, 8, 0
+boot_kernel_pointers:
+    .fill 510, 8, 0
+    .quad boot_kernel_directory - {base} + {table}
+    .quad 0
+boot_direct_pointers:
+    .quad boot_direct_directory - {base} + {table}
+    .fill 511, 8, 0
+boot_kernel_directory:
+    .set page, 0
+    .rept {pages}
+    .quad page * 0x200000 + {page_flags}
+    .set page, page + 1
+    .endr
+    .fill 512 - {pages}, 8, 0
+boot_direct_directory:
+    .set page, 0
+    .rept {pages}
+    .quad page * 0x200000 + {page_flags}
+    .set page, page + 1
+    .endr
+    .fill 512 - {pages}, 8, 0
+
+    .section .bss.boot_stack, "aw", @nobits
+    .balign 16
+    .skip {stack}
+boot_stack_top:
+    "#,
+    base = const KERNEL_BASE,
+    table = const TABLE,
+    page_flags = const PAGE,
+    pages = const BOOT_PAGES,
+    stack = const STACK_BYTES,
+    kernel_main = sym super::kernel_main,
+    options(att_syntax)
+);

@@ -1,0 +1,64 @@
+//! The 8259 interrupt controllers: what firmware routes PCI's INTx to without AML.
+
+use x86_64::instructions::port::Port;
+
+/// Vector of IRQ 0; the others follow.
+pub(crate) const FIRST_VECTOR: u8 = 32;
+/// IRQ lines.
+pub(crate) const LINES: u8 = 16;
+
+const COMMANDS: [u16; 2] = [0x20, 0xa0];
+const MASKS: [u16; 2] = [0x21, 0xa1];
+const END_OF_INTERRUPT: u8 = 0x20;
+/// The line of the first controller that the second hangs on.
+const CASCADE: u8 = 2;
+
+/// Moves the IRQs to [`FIRST_VECTOR`], where they cannot be taken for exceptions, and masks all.
+pub(crate) fn remap() {
+    // ICW1: edge-triggered (PCI's lines are made level-triggered elsewhere), cascaded, ICW4
+    // follows; ICW2: vector; ICW3: cascade; ICW4: 8086 mode; then the mask.
+    for (controller, cascade) in [(0u8, 1 << CASCADE), (1, CASCADE)] {
+        let index = usize::from(controller);
+        write(COMMANDS[index], 0x11);
+        for word in [FIRST_VECTOR + 8 * controller, cascade, 1] {
+            write(MASKS[index], word);
+        }
+        write(MASKS[index], 0xff);
+    }
+}
+
+/// Lets an IRQ through.
+pub(crate) fn unmask(irq: u8) {
+    set_masked(irq, false);
+    if irq >= 8 {
+        set_masked(CASCADE, false);
+    }
+}
+
+/// Holds an IRQ back.
+pub(crate) fn mask(irq: u8) {
+    set_masked(irq, true);
+}
+
+/// Tells the controllers that an IRQ's handler is done.
+pub(crate) fn end_of_interrupt(irq: u8) {
+    if irq >= 8 {
+        write(COMMANDS[1], END_OF_INTERRUPT);
+    }
+    write(COMMANDS[0], END_OF_INTERRUPT);
+}
+
+fn set_masked(irq: u8, masked: bool) {
+    let mut port = Port::<u8>::new(MASKS[usize::from(irq / 8)]);
+    let bit = 1 << (irq % 8);
+    // SAFETY: the mask register of an 8259; handlers exist for all IRQs.
+    unsafe {
+        let mask = port.read();
+        port.write(if masked { mask | bit } else { mask & !bit });
+    }
+}
+
+fn write(port: u16, value: u8) {
+    // SAFETY: these ports are the 8259s', and handlers exist for all vectors they can raise.
+    unsafe { Port::new(port).write(value) }
+}

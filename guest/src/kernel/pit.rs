@@ -1,0 +1,47 @@
+//! The 8254 timer: channel 0 ticks, channel 2 measures.
+
+use x86_64::instructions::port::Port;
+
+/// The IRQ of channel 0.
+pub(crate) const IRQ: u8 = 0;
+/// What all channels count down with.
+pub(crate) const HZ: u32 = 1_193_182;
+
+const CHANNEL_0: u16 = 0x40;
+const CHANNEL_2: u16 = 0x42;
+const COMMAND: u16 = 0x43;
+/// Bit 0 is channel 2's gate, bit 1 the loudspeaker, bit 5 channel 2's output.
+const GATE: u16 = 0x61;
+
+/// Lets channel 0 interrupt that often; at least 19 times a second, which is as slow as it gets.
+pub(crate) fn tick_at(per_second: u32) {
+    let [low, high] = u16::try_from(HZ / per_second).unwrap_or(0).to_le_bytes();
+    write(COMMAND, 0x34);
+    write(CHANNEL_0, low);
+    write(CHANNEL_0, high);
+}
+
+/// Lets channel 2 count down from [`u16::MAX`], once.
+pub(crate) fn start_countdown() {
+    write(GATE, (read(GATE) & !2) | 1);
+    write(COMMAND, 0xb0);
+    write(CHANNEL_2, 0xff);
+    write(CHANNEL_2, 0xff);
+}
+
+/// What channel 2 has counted; `None` once it is through.
+pub(crate) fn counted() -> Option<u32> {
+    write(COMMAND, 0x80);
+    let count = u16::from_le_bytes([read(CHANNEL_2), read(CHANNEL_2)]);
+    (read(GATE) & 0x20 == 0).then_some(u32::from(u16::MAX - count))
+}
+
+fn read(port: u16) -> u8 {
+    // SAFETY: the ports above are the timer's on every PC, and reading them is harmless.
+    unsafe { Port::new(port).read() }
+}
+
+fn write(port: u16, value: u8) {
+    // SAFETY: as above; its one interrupt has a handler.
+    unsafe { Port::new(port).write(value) }
+}

@@ -1,0 +1,205 @@
+//! Exceptions, which end the run, and interrupts, which only ring a bell.
+
+use super::{WATCHDOG, give_up, pic, pit};
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use hotmem_guest::to_usize;
+use spin::Once;
+use x86_64::VirtAddr;
+use x86_64::instructions::{interrupts, tables};
+use x86_64::registers::control::Cr2;
+use x86_64::structures::DescriptorTablePointer;
+
+const VECTORS: usize = (pic::FIRST_VECTOR + pic::LINES) as usize;
+
+/// The device's IRQ; [`NO_IRQ`] while there is none.
+static BELL_IRQ: AtomicU8 = AtomicU8::new(NO_IRQ);
+/// Set by the handler and cleared by [`wait`], on the same CPU: it orders nothing.
+static RANG: AtomicBool = AtomicBool::new(false);
+
+const NO_IRQ: u8 = u8::MAX;
+
+/// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Gate {
+    offset_low: u16,
+    selector: u16,
+    options: u16,
+    offset_middle: u16,
+    offset_high: u32,
+    reserved: u32,
+}
+
+/// What is on the stack when [`handle_trap`] is called.
+#[repr(C)]
+struct TrapFrame {
+    saved: [u64; 9],
+    vector: u64,
+    error_code: u64,
+    rip: u64,
+}
+
+/// Takes exceptions and interrupts from now on.
+pub(crate) fn load() {
+    static GATES: Once<[Gate; VECTORS]> = Once::new();
+    let stub = |vector: usize| (&raw const trap_stubs).expose_provenance() + STUB_BYTES * vector;
+    let gates = GATES.call_once(|| core::array::from_fn(|vector| Gate::new(stub(vector) as u64)));
+    let limit = u16::try_from(size_of_val(gates) - 1).unwrap_or(u16::MAX);
+    let base = VirtAddr::from_ptr(gates);
+    // SAFETY: the gates live for ever and lead to the stubs below.
+    unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
+}
+
+/// Lets a device end [`wait`] by its IRQ.
+pub(crate) fn enable_bell(irq: Option<u8>) {
+    if let Some(irq) = irq.filter(|&irq| irq < pic::LINES) {
+        BELL_IRQ.store(irq, Relaxed);
+        pic::unmask(irq);
+    }
+}
+
+/// Halts until the bell rings or the timer ticks.
+///
+/// After the bell its IRQ stays masked, since the device keeps asserting it until it is asked
+/// why: ask, then call [`rearm_bell`].
+pub(crate) fn wait() {
+    interrupts::disable();
+    if RANG.swap(false, Relaxed) {
+        interrupts::enable();
+    } else {
+        // Nothing can ring between the two: `sti` takes effect after the instruction after it.
+        interrupts::enable_and_hlt();
+    }
+}
+
+/// Lets the bell ring again.
+pub(crate) fn rearm_bell() {
+    let irq = BELL_IRQ.load(Relaxed);
+    if irq != NO_IRQ {
+        pic::unmask(irq);
+    }
+}
+
+impl Gate {
+    /// To a handler in ring 0, with interrupts off.
+    fn new(handler: u64) -> Self {
+        let word = |shift: u32| u16::try_from(handler >> shift & 0xffff).unwrap_or_default();
+        Gate {
+            offset_low: word(0),
+            selector: 8,
+            options: 0x8e00,
+            offset_middle: word(16),
+            offset_high: u32::from(word(32)) | u32::from(word(48)) << 16,
+            reserved: 0,
+        }
+    }
+}
+
+extern "C" fn handle_trap(frame: &TrapFrame) {
+    let irq = frame.vector.checked_sub(pic::FIRST_VECTOR.into());
+    let Some(irq) = irq.and_then(|irq| u8::try_from(irq).ok()) else {
+        return exception(frame);
+    };
+    if irq == pit::IRQ {
+        pic::end_of_interrupt(irq);
+        if WATCHDOG.tick().is_some() {
+            give_up("watchdog: no progress");
+        }
+    } else if irq == BELL_IRQ.load(Relaxed) {
+        pic::mask(irq);
+        pic::end_of_interrupt(irq);
+        RANG.store(true, Relaxed);
+    }
+    // All other lines are masked: this was a spurious interrupt, whose end nobody awaits.
+}
+
+fn exception(frame: &TrapFrame) {
+    const NAMES: [&str; 22] = [
+        "divide error",
+        "debug",
+        "non-maskable interrupt",
+        "breakpoint",
+        "overflow",
+        "bound range exceeded",
+        "invalid opcode",
+        "device not available",
+        "double fault",
+        "coprocessor segment overrun",
+        "invalid TSS",
+        "segment not present",
+        "stack-segment fault",
+        "general protection fault",
+        "page fault",
+        "reserved",
+        "x87 floating-point error",
+        "alignment check",
+        "machine check",
+        "SIMD floating-point error",
+        "virtualization exception",
+        "control protection exception",
+    ];
+    let name = NAMES.get(to_usize(frame.vector)).unwrap_or(&"reserved");
+    give_up(format_args!(
+        "{name} at {:#x}, error code {:#x}, address {:#x}",
+        frame.rip,
+        frame.error_code,
+        Cr2::read_raw()
+    ))
+}
+
+const STUB_BYTES: usize = 16;
+
+unsafe extern "C" {
+    /// One stub of [`STUB_BYTES`] for each vector.
+    static trap_stubs: u8;
+}
+
+// Exceptions 8, 10 to 14, 17, 21, 29 and 30 push an error code; the others get a zero.
+global_asm!(
+    r#"
+    .section .text.trap, "ax"
+    .globl trap_stubs
+    .balign {stub}
+trap_stubs:
+    .set vector, 0
+    .rept {vectors}
+    .balign {stub}
+    .if (0x60227d00 >> vector) & 1 == 0 || vector >= 32
+    pushq $0
+    .endif
+    pushq $vector
+    jmp trap_common
+    .set vector, vector + 1
+    .endr
+
+trap_common:
+    pushq %rax
+    pushq %rcx
+    pushq %rdx
+    pushq %rsi
+    pushq %rdi
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    cld
+    movq %rsp, %rdi
+    call {handle_trap}
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rdi
+    popq %rsi
+    popq %rdx
+    popq %rcx
+    popq %rax
+    addq $16, %rsp
+    iretq
+    "#,
+    stub = const STUB_BYTES,
+    vectors = const VECTORS,
+    handle_trap = sym handle_trap,
+    options(att_syntax)
+);

@@ -1,0 +1,21 @@
+//! What the reference kernel knows without touching hardware: the formats it reads and writes and
+//! the tables it keeps. It builds and is tested on any host; `main.rs` is the kernel around it.
+#![cfg_attr(not(test), no_std)]
+
+pub mod cmdline;
+pub mod direct_map;
+pub mod event;
+pub mod mmio_window;
+pub mod pvh;
+pub mod report;
+pub mod watchdog;
+
+/// A 64-bit machine's addresses and sizes as `usize`.
+#[must_use]
+pub const fn to_usize(n: u64) -> usize {
+    const { assert!(size_of::<usize>() == size_of::<u64>()) };
+    #[expect(clippy::cast_possible_truncation, reason = "the widths are equal, see above")]
+    {
+        n as usize
+    }
+}

@@ -1,0 +1,321 @@
+//! What a PVH loader tells the kernel: `hvm_start_info` and the memory map it points to.
+//!
+//! The layout is Xen's `public/arch-x86/hvm/start_info.h`; all fields are little-endian.
+
+use core::fmt;
+
+/// `XEN_HVM_START_MAGIC_VALUE`.
+const MAGIC: u32 = 0x336e_c578;
+const START_INFO_BYTES: usize = 56;
+
+/// Physical memory as the boot code can reach it.
+pub trait PhysicalMemory {
+    /// The `len` bytes at `phys_addr`, if all of them can be reached.
+    fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]>;
+}
+
+/// Where the loader put things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StartInfo {
+    cmdline_addr: u64,
+    rsdp_addr: u64,
+    memmap_addr: u64,
+    memmap_entries: u32,
+    modlist_addr: u64,
+    modules: u32,
+}
+
+/// One entry of the memory map, as the loader wrote it: nothing about it has been checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryMapEntry {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub size: u64,
+    /// An E820 type.
+    pub kind: u32,
+}
+
+impl MemoryMapEntry {
+    /// E820's type for usable memory (`XEN_HVM_MEMMAP_TYPE_RAM`).
+    pub const RAM: u32 = 1;
+}
+
+/// Why the loader's tables were refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PvhError {
+    /// `start_info` does not begin with Xen's magic number.
+    BadMagic(u32),
+    /// The tables have no memory map (version 0 of the structure).
+    NoMemoryMap,
+    /// A table lies where the boot code cannot read it.
+    OutOfReach {
+        /// Which table.
+        table: &'static str,
+        /// Where it is said to be.
+        phys_addr: u64,
+    },
+    /// A table has more entries than the kernel has room for.
+    TooMany {
+        /// Which table.
+        table: &'static str,
+        /// Entries that it has.
+        entries: u32,
+        /// Entries there is room for.
+        room: usize,
+    },
+    /// The command line has no end within the room there is for it.
+    CmdlineTooLong(usize),
+}
+
+impl StartInfo {
+    /// Reads the structure at `phys_addr`.
+    ///
+    /// # Errors
+    /// [`PvhError`] if it is not one, or is older than memory maps.
+    pub fn read(memory: &impl PhysicalMemory, phys_addr: u64) -> Result<StartInfo, PvhError> {
+        let out_of_reach = PvhError::OutOfReach { table: "start_info", phys_addr };
+        let raw = memory.bytes(phys_addr, START_INFO_BYTES).ok_or(out_of_reach)?;
+        if u32_at(raw, 0) != MAGIC {
+            return Err(PvhError::BadMagic(u32_at(raw, 0)));
+        }
+        let (version, memmap_entries) = (u32_at(raw, 4), u32_at(raw, 48));
+        if version == 0 || memmap_entries == 0 {
+            return Err(PvhError::NoMemoryMap);
+        }
+        Ok(StartInfo {
+            modules: u32_at(raw, 12),
+            modlist_addr: u64_at(raw, 16),
+            cmdline_addr: u64_at(raw, 24),
+            rsdp_addr: u64_at(raw, 32),
+            memmap_addr: u64_at(raw, 40),
+            memmap_entries,
+        })
+    }
+
+    /// Physical address of ACPI's root pointer, if the loader gave one.
+    #[must_use]
+    pub fn rsdp_addr(&self) -> Option<u64> {
+        (self.rsdp_addr != 0).then_some(self.rsdp_addr)
+    }
+
+    /// Copies the memory map into `room` and returns it.
+    ///
+    /// # Errors
+    /// [`PvhError::TooMany`] if it does not fit, [`PvhError::OutOfReach`].
+    pub fn memory_map<'r>(
+        &self,
+        memory: &impl PhysicalMemory,
+        room: &'r mut [MemoryMapEntry],
+    ) -> Result<&'r [MemoryMapEntry], PvhError> {
+        let table = Table {
+            name: "memory map",
+            phys_addr: self.memmap_addr,
+            entries: self.memmap_entries,
+            entry_bytes: 24,
+        };
+        table.copy(memory, room, |raw| MemoryMapEntry {
+            addr: u64_at(raw, 0),
+            size: u64_at(raw, 8),
+            kind: u32_at(raw, 16),
+        })
+    }
+
+    /// Copies the list of modules (an initial RAM disk, say) into `room`, as RAM in use.
+    ///
+    /// # Errors
+    /// As for [`StartInfo::memory_map`].
+    pub fn modules<'r>(
+        &self,
+        memory: &impl PhysicalMemory,
+        room: &'r mut [MemoryMapEntry],
+    ) -> Result<&'r [MemoryMapEntry], PvhError> {
+        let table = Table {
+            name: "module list",
+            phys_addr: self.modlist_addr,
+            entries: self.modules,
+            entry_bytes: 32,
+        };
+        table.copy(memory, room, |raw| MemoryMapEntry {
+            addr: u64_at(raw, 0),
+            size: u64_at(raw, 8),
+            kind: MemoryMapEntry::RAM,
+        })
+    }
+
+    /// Copies the command line, without its final zero, into `room` and returns it.
+    ///
+    /// # Errors
+    /// [`PvhError::CmdlineTooLong`], [`PvhError::OutOfReach`].
+    pub fn cmdline<'r>(
+        &self,
+        memory: &impl PhysicalMemory,
+        room: &'r mut [u8],
+    ) -> Result<&'r [u8], PvhError> {
+        if self.cmdline_addr == 0 {
+            return Ok(&[]);
+        }
+        for len in 0..room.len() {
+            let phys_addr = self.cmdline_addr.wrapping_add(len as u64);
+            let out_of_reach = PvhError::OutOfReach { table: "command line", phys_addr };
+            match memory.bytes(phys_addr, 1).ok_or(out_of_reach)?[0] {
+                0 => return Ok(&room[..len]),
+                byte => room[len] = byte,
+            }
+        }
+        Err(PvhError::CmdlineTooLong(room.len()))
+    }
+}
+
+/// An array in memory that the loader points to.
+struct Table {
+    name: &'static str,
+    phys_addr: u64,
+    entries: u32,
+    entry_bytes: usize,
+}
+
+impl Table {
+    fn copy<'r>(
+        &self,
+        memory: &impl PhysicalMemory,
+        room: &'r mut [MemoryMapEntry],
+        parse: impl Fn(&[u8]) -> MemoryMapEntry,
+    ) -> Result<&'r [MemoryMapEntry], PvhError> {
+        let Table { name: table, phys_addr, entries, entry_bytes } = *self;
+        let too_many = PvhError::TooMany { table, entries, room: room.len() };
+        let room = room.get_mut(..entries as usize).ok_or(too_many)?;
+        if room.is_empty() {
+            return Ok(room);
+        }
+        let out_of_reach = PvhError::OutOfReach { table, phys_addr };
+        let raw = memory.bytes(phys_addr, room.len() * entry_bytes).ok_or(out_of_reach)?;
+        for (entry, raw) in room.iter_mut().zip(raw.chunks_exact(entry_bytes)) {
+            *entry = parse(raw);
+        }
+        Ok(room)
+    }
+}
+
+fn u32_at(raw: &[u8], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&raw[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+fn u64_at(raw: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(raw, at)) | u64::from(u32_at(raw, at + 4)) << 32
+}
+
+impl fmt::Display for PvhError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            PvhError::BadMagic(found) => write!(f, "start_info has magic {found:#x}"),
+            PvhError::NoMemoryMap => write!(f, "start_info has no memory map"),
+            PvhError::OutOfReach { table, phys_addr } => {
+                write!(f, "{table} at {phys_addr:#x} lies out of the boot mapping's reach")
+            }
+            PvhError::TooMany { table, entries, room } => {
+                write!(f, "{table} has {entries} entries, there is room for {room}")
+            }
+            PvhError::CmdlineTooLong(room) => {
+                write!(f, "the command line is longer than {room} bytes")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes from a base address on.
+    struct Arena(u64, Vec<u8>);
+
+    impl PhysicalMemory for Arena {
+        fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
+            let start = usize::try_from(phys_addr.checked_sub(self.0)?).ok()?;
+            self.1.get(start..start.checked_add(len)?)
+        }
+    }
+
+    const BASE: u64 = 0x6000;
+
+    /// `start_info` at 0, two map entries at 0x100, a module at 0x200, a command line at 0x300.
+    fn sample() -> Arena {
+        let mut raw = vec![0; 0x400];
+        let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC.to_le_bytes());
+        put(4, &1u32.to_le_bytes());
+        put(12, &1u32.to_le_bytes());
+        put(16, &(BASE + 0x200).to_le_bytes());
+        put(24, &(BASE + 0x300).to_le_bytes());
+        put(32, &0xe0000u64.to_le_bytes());
+        put(40, &(BASE + 0x100).to_le_bytes());
+        put(48, &2u32.to_le_bytes());
+        put(0x100, &0u64.to_le_bytes());
+        put(0x108, &0x9fc00u64.to_le_bytes());
+        put(0x110, &1u32.to_le_bytes());
+        put(0x118, &0x10_0000u64.to_le_bytes());
+        put(0x120, &0x3f0_0000u64.to_le_bytes());
+        put(0x128, &2u32.to_le_bytes());
+        put(0x200, &0x200_0000u64.to_le_bytes());
+        put(0x208, &0x1234u64.to_le_bytes());
+        put(0x300, b"hotmem.exit=boot\0rest");
+        Arena(BASE, raw)
+    }
+
+    #[test]
+    fn reads_what_a_loader_wrote() {
+        let memory = sample();
+        let info = StartInfo::read(&memory, BASE).unwrap();
+        assert_eq!(info.rsdp_addr(), Some(0xe0000));
+        let mut room = [MemoryMapEntry::default(); 4];
+        let map = info.memory_map(&memory, &mut room).unwrap();
+        assert_eq!(
+            map,
+            [
+                MemoryMapEntry { addr: 0, size: 0x9fc00, kind: 1 },
+                MemoryMapEntry { addr: 0x10_0000, size: 0x3f0_0000, kind: 2 },
+            ]
+        );
+        let modules = info.modules(&memory, &mut room).unwrap();
+        assert_eq!(modules, [MemoryMapEntry { addr: 0x200_0000, size: 0x1234, kind: 1 }]);
+        let mut room = [0; 64];
+        assert_eq!(info.cmdline(&memory, &mut room), Ok(&b"hotmem.exit=boot"[..]));
+    }
+
+    #[test]
+    fn refuses_what_is_no_start_info_or_has_no_map() {
+        let mut memory = sample();
+        assert!(matches!(
+            StartInfo::read(&memory, BASE - 8),
+            Err(PvhError::OutOfReach { table: "start_info", phys_addr: 0x5ff8 })
+        ));
+        memory.1[4] = 0;
+        assert_eq!(StartInfo::read(&memory, BASE), Err(PvhError::NoMemoryMap));
+        memory.1[0] = 0;
+        assert!(matches!(StartInfo::read(&memory, BASE), Err(PvhError::BadMagic(0x336e_c500))));
+    }
+
+    #[test]
+    fn refuses_tables_that_do_not_fit_or_cannot_be_reached() {
+        let mut memory = sample();
+        let info = StartInfo::read(&memory, BASE).unwrap();
+        let too_many = PvhError::TooMany { table: "memory map", entries: 2, room: 1 };
+        assert_eq!(info.memory_map(&memory, &mut [MemoryMapEntry::default()]), Err(too_many));
+        assert_eq!(info.cmdline(&memory, &mut [0; 16]), Err(PvhError::CmdlineTooLong(16)));
+        memory.1[48..52].copy_from_slice(&u32::MAX.to_le_bytes());
+        memory.1[40..48].copy_from_slice(&u64::MAX.to_le_bytes());
+        memory.1[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
+        let info = StartInfo::read(&memory, BASE).unwrap();
+        assert!(matches!(
+            info.memory_map(&memory, &mut [MemoryMapEntry::default(); 4]),
+            Err(PvhError::TooMany { entries: u32::MAX, .. })
+        ));
+        assert!(matches!(
+            info.cmdline(&memory, &mut [0; 16]),
+            Err(PvhError::OutOfReach { table: "command line", .. })
+        ));
+    }
+}

@@ -1,0 +1,106 @@
+//! The verdict as text: the Test Anything Protocol, version 14, with events between its lines.
+
+use crate::event::Event;
+use core::fmt::{self, Write};
+
+/// What a run came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Every test point is `ok`.
+    Pass,
+    /// A test point is `not ok`, or the run was given up.
+    Fail,
+}
+
+/// A TAP document that is being written. Failures of the writer are not reported: there is nobody
+/// to report them to.
+pub struct Report<W: Write> {
+    out: W,
+    points: u32,
+    verdict: Verdict,
+}
+
+impl<W: Write> Report<W> {
+    /// Writes the version line.
+    pub fn begin(mut out: W) -> Self {
+        let _ = out.write_str("TAP version 14\n");
+        Report { out, points: 0, verdict: Verdict::Pass }
+    }
+
+    /// Writes an event.
+    pub fn event(&mut self, event: &Event<'_>) {
+        let _ = writeln!(self.out, "{event}");
+    }
+
+    /// Writes a test point that holds.
+    pub fn ok(&mut self, what: impl fmt::Display) {
+        self.points += 1;
+        let _ = writeln!(self.out, "ok {} - {what}", self.points);
+    }
+
+    /// Writes a test point that does not hold: the run fails.
+    pub fn not_ok(&mut self, what: impl fmt::Display) {
+        self.points += 1;
+        self.verdict = Verdict::Fail;
+        let _ = writeln!(self.out, "not ok {} - {what}", self.points);
+    }
+
+    /// Writes the plan and the verdict.
+    pub fn finish(mut self) -> Verdict {
+        let _ = writeln!(self.out, "1..{}\n{}", self.points, self.verdict);
+        self.verdict
+    }
+}
+
+/// Ends a document from anywhere, also from within one of its lines.
+pub fn bail_out(mut out: impl Write, reason: impl fmt::Display) -> Verdict {
+    let _ = writeln!(out, "\nBail out! {reason}\n{}", Verdict::Fail);
+    Verdict::Fail
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Pass => "hotmem: PASS",
+            Verdict::Fail => "hotmem: FAIL",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotmem::Bytes;
+
+    #[test]
+    fn a_run_that_passes() {
+        let mut text = String::new();
+        let mut report = Report::begin(&mut text);
+        report.ok("boot");
+        report.event(&Event::Verified { bytes: Bytes(4096) });
+        report.ok(format_args!("plug {}", Bytes::gib(64)));
+        assert_eq!(report.finish(), Verdict::Pass);
+        assert_eq!(
+            text,
+            "TAP version 14\nok 1 - boot\n{\"event\":\"verified\",\"bytes\":4096}\n\
+             ok 2 - plug 64GiB\n1..2\nhotmem: PASS\n"
+        );
+    }
+
+    #[test]
+    fn one_failure_fails_the_run() {
+        let mut text = String::new();
+        let mut report = Report::begin(&mut text);
+        report.not_ok("boot");
+        report.ok("rest");
+        assert_eq!(report.finish(), Verdict::Fail);
+        assert!(text.ends_with("not ok 1 - boot\nok 2 - rest\n1..2\nhotmem: FAIL\n"));
+    }
+
+    #[test]
+    fn bailing_out_starts_a_line_of_its_own() {
+        let mut text = String::from("ok 1 - bo");
+        assert_eq!(bail_out(&mut text, "stuck"), Verdict::Fail);
+        assert_eq!(text, "ok 1 - bo\nBail out! stuck\nhotmem: FAIL\n");
+    }
+}

@@ -1,0 +1,140 @@
+//! A run that hangs must say where. The main path names its steps and shows progress; the timer
+//! interrupt counts.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+/// What the kernel is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Step {
+    /// Waiting for the host: may take for ever.
+    Idle,
+    /// Reading the loader's and the firmware's tables.
+    Boot,
+    /// Looking for devices.
+    Discovery,
+    /// Setting up the virtio-mem device.
+    Device,
+    /// Growing or shrinking towards the device's target.
+    Resize,
+    /// Filling frames with patterns.
+    Touch,
+    /// Checking the patterns.
+    Verify,
+}
+
+impl Step {
+    const ALL: [Step; 7] = [
+        Step::Idle,
+        Step::Boot,
+        Step::Discovery,
+        Step::Device,
+        Step::Resize,
+        Step::Touch,
+        Step::Verify,
+    ];
+}
+
+/// Counts timer ticks without progress. Everything in it is a hint between the main path and the
+/// timer interrupt on the same CPU, so no access orders any other: all are relaxed.
+pub struct Watchdog {
+    step: AtomicU8,
+    ticks: AtomicU32,
+    limit: AtomicU32,
+}
+
+impl Watchdog {
+    /// One that waits for ever.
+    #[must_use]
+    pub const fn new() -> Self {
+        Watchdog {
+            step: AtomicU8::new(Step::Boot as u8),
+            ticks: AtomicU32::new(0),
+            limit: AtomicU32::new(u32::MAX),
+        }
+    }
+
+    /// How many ticks without progress are too many.
+    pub fn set_limit(&self, ticks: u32) {
+        self.limit.store(ticks, Relaxed);
+    }
+
+    /// A step begins.
+    pub fn enter(&self, step: Step) {
+        self.step.store(step as u8, Relaxed);
+        self.progress();
+    }
+
+    /// The step got further.
+    pub fn progress(&self) {
+        self.ticks.store(0, Relaxed);
+    }
+
+    /// The step that was entered last.
+    pub fn step(&self) -> Step {
+        let number = self.step.load(Relaxed);
+        Step::ALL.into_iter().find(|&step| step as u8 == number).unwrap_or(Step::Boot)
+    }
+
+    /// Called at each tick of the timer: the step that hangs, if one does.
+    pub fn tick(&self) -> Option<Step> {
+        let step = self.step();
+        let ticks = self.ticks.load(Relaxed).saturating_add(1);
+        self.ticks.store(ticks, Relaxed);
+        (step != Step::Idle && ticks >= self.limit.load(Relaxed)).then_some(step)
+    }
+}
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::Idle => "idle",
+            Step::Boot => "boot",
+            Step::Discovery => "device discovery",
+            Step::Device => "virtio-mem set-up",
+            Step::Resize => "resize",
+            Step::Touch => "touch",
+            Step::Verify => "verify",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_step_that_makes_no_progress() {
+        let dog = Watchdog::new();
+        dog.set_limit(3);
+        dog.enter(Step::Touch);
+        assert_eq!([dog.tick(), dog.tick()], [None, None]);
+        dog.progress();
+        assert_eq!([dog.tick(), dog.tick(), dog.tick()], [None, None, Some(Step::Touch)]);
+    }
+
+    #[test]
+    fn idling_may_last() {
+        let dog = Watchdog::new();
+        dog.set_limit(1);
+        assert_eq!(dog.tick(), Some(Step::Boot));
+        dog.enter(Step::Idle);
+        assert_eq!([dog.tick(), dog.tick()], [None, None]);
+    }
+
+    #[test]
+    fn every_step_survives_the_way_through_its_number() {
+        let dog = Watchdog::new();
+        for step in Step::ALL {
+            dog.enter(step);
+            assert_eq!(dog.step(), step);
+        }
+    }
+}
