@@ -33,6 +33,15 @@ pub fn short(size: Bytes) -> String {
     text.strip_suffix("iB").or(text.strip_suffix('B')).unwrap_or(&text).to_owned()
 }
 
+/// To one decimal in the largest unit of which there is one: `60.2 GiB`.
+#[must_use]
+pub fn about(size: Bytes) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|&(shift, _)| size.0 >> shift != 0);
+    let Some((shift, unit)) = unit else { return format!("{} B", size.0) };
+    format!("{:.1} {unit}", size.0 as f64 / (1_u64 << shift) as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +60,12 @@ mod tests {
         for text in ["", "G", "-1G", "1.5G", "64 G", "64X", "99999999999999999999", "17000000T"] {
             assert!(parse(text).is_err(), "{text} was taken for a size");
         }
+    }
+
+    #[test]
+    fn rounded_sizes() {
+        let sizes = [Bytes(512), Bytes::mib(1536), Bytes::tib(4), Bytes(64_616_979_339)];
+        assert_eq!(sizes.map(about), ["512 B", "1.5 GiB", "4.0 TiB", "60.2 GiB"]);
     }
 
     #[test]

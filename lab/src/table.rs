@@ -1,14 +1,15 @@
 //! Tables and the numbers in them, for people.
 
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use std::time::Duration;
 
 /// A table whose first `text_columns` columns are text and whose others are figures.
 #[must_use]
 pub fn table(header: &[&str], text_columns: usize) -> Table {
     let mut table = Table::new();
+    let rule = LineStyle::none().fill('─').junction('─');
     table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .load_style(presets::NOTHING.header_separator(rule))
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
     for column in table.column_iter_mut().skip(text_columns) {

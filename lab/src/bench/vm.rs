@@ -96,16 +96,16 @@ impl Args {
             accel: self.accel,
             ..Config::new(image.into(), size)
         };
+        progress.set_message(case.clone());
+        let mut vm = Vm::start(&config)?;
+        sample.add("boot", "hotmem", FIRST_LINE, vm.first_line()?.as_secs_f64());
+        device(&mut vm)?;
         let mut add = |case: String, resize: Resize| {
             sample.add(&case, "hotmem", TIME, resize.recognised.as_secs_f64());
             sample.add(&case, "hotmem", DEVICE_TIME, resize.device_done.as_secs_f64());
             sample.add(&case, "hotmem", REQUESTS, resize.requests as f64);
         };
 
-        progress.set_message(case.clone());
-        let mut vm = Vm::start(&config)?;
-        let first_line = vm.first_line()?;
-        device(&mut vm)?;
         add(format!("{case}/plug"), vm.resize(size)?);
         add(format!("{case}/unplug"), vm.resize(Bytes::ZERO)?);
         drop(vm);
@@ -121,7 +121,6 @@ impl Args {
         add(format!("{case}/unplug-touched-{}", size::short(touch)), vm.resize(Bytes::ZERO)?);
         drop(vm);
         progress.inc(1);
-        sample.add("boot", "hotmem", FIRST_LINE, first_line.as_secs_f64());
         Ok(())
     }
 }

@@ -85,8 +85,8 @@ impl Config {
         self.boot_memory + self.touched + qemu
     }
 
-    /// QEMU with all its arguments. Its standard input is the monitor, its standard output the
-    /// guest's serial console: both must be sockets.
+    /// QEMU with all its arguments. Its standard input is the monitor and must be a socket, its
+    /// standard output is the guest's serial console and must be a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
         // The device's region starts at a multiple of 1 GiB above the boot memory: leave room.
@@ -110,7 +110,8 @@ impl Config {
         pair("-display", "none".into());
         pair("-chardev", "socket,id=monitor,fd=0".into());
         pair("-mon", "chardev=monitor,mode=control".into());
-        pair("-chardev", "socket,id=console,fd=1".into());
+        // A pipe holds 65536 bytes that come one by one, a socket some 270 before it loses any.
+        pair("-chardev", "file,id=console,path=/dev/stdout".into());
         pair("-serial", "chardev:console".into());
         pair("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
         if self.device_memory != Bytes::ZERO {

@@ -1,6 +1,7 @@
 //! What can go wrong with a virtual machine.
 
 use super::config::QEMU;
+use crate::size::about;
 use hotmem::Bytes;
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
@@ -14,7 +15,7 @@ pub enum Error {
     #[error("could not start {QEMU}")]
     Start(#[source] io::Error),
     /// The host has too little memory for what would be touched.
-    #[error("this needs {need} of the host's memory and {available} are available")]
+    #[error("this needs {} of the host's memory and {} are available", about(*.need), about(*.available))]
     HostMemory {
         /// What the guest, QEMU and the memory that is touched need.
         need: Bytes,
@@ -28,9 +29,9 @@ pub enum Error {
     #[error("could not build the guest: {0}")]
     Build(String),
     /// QEMU ended by itself, before the guest gave its verdict.
-    #[error("QEMU ended ({status}): no {what}{said}")]
+    #[error("QEMU ended ({status}) before {what}{said}")]
     Ended {
-        /// What was waited for.
+        /// What did not happen any more.
         what: String,
         /// How it ended.
         status: ExitStatus,

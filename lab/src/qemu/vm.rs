@@ -42,7 +42,8 @@ struct Qemu {
 /// How long a change of the guest's memory took, from the request on.
 #[derive(Clone, Copy, Debug)]
 pub struct Resize {
-    /// Until the device had plugged or unplugged everything (seen at most 1 ms late).
+    /// Until the device had plugged or unplugged everything: seen up to 1 ms late, but not after
+    /// the guest's word, which follows from it.
     pub device_done: Duration,
     /// Until the guest said that it uses the memory, or has given it up.
     pub recognised: Duration,
@@ -62,12 +63,9 @@ impl Vm {
     pub fn start(config: &Config) -> Result<Vm, Error> {
         super::host::ensure_available(config.host_memory())?;
         let (monitor, qemu_monitor) = UnixStream::pair().map_err(Error::Start)?;
-        let (console, qemu_console) = UnixStream::pair().map_err(Error::Start)?;
+        let (console, qemu_console) = io::pipe().map_err(Error::Start)?;
         let mut command = config.command();
-        command
-            .stdin(OwnedFd::from(qemu_monitor))
-            .stdout(OwnedFd::from(qemu_console))
-            .stderr(Stdio::piped());
+        command.stdin(OwnedFd::from(qemu_monitor)).stdout(qemu_console).stderr(Stdio::piped());
         die_with_parent(&mut command);
         let started = Instant::now();
         let mut child = command.spawn().map_err(|error| match error.kind() {
@@ -92,7 +90,7 @@ impl Vm {
                     metadata: None,
                 })
             }
-            Err(error) => Err(qemu.explain("monitor", &console).unwrap_or(error)),
+            Err(error) => Err(qemu.explain("its monitor answered", &console).unwrap_or(error)),
         }
     }
 
@@ -158,13 +156,13 @@ impl Vm {
         self.request(target)?;
         let mut what = format!("end of the resize to {target}");
         let mut device_done = None;
-        let mut resized = None;
+        let mut resized: Option<Resize> = None;
         loop {
             if device_done.is_none() && self.monitor.size()? == target {
                 device_done = Some(start.elapsed());
             }
             if let (Some(device_done), Some(resized)) = (device_done, resized) {
-                return Ok(Resize { device_done, ..resized });
+                return Ok(Resize { device_done: resized.recognised.min(device_done), ..resized });
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -219,7 +217,7 @@ impl Vm {
             Ok(line) => line,
             Err(NoLine::Timeout) => return Ok(None),
             Err(NoLine::Closed) => {
-                let ended = self.qemu.explain("further line from the guest", &self.console);
+                let ended = self.qemu.explain("the guest gave its verdict", &self.console);
                 return Err(ended.unwrap_or_else(|| self.hang("end after its console closed")));
             }
         };
