@@ -8,7 +8,7 @@
 //!
 //! Changes show only after the TLB is flushed, which is the caller's to do.
 
-use crate::to_usize;
+use crate::frame_words::{FRAME_WORDS, FrameWords};
 use core::fmt;
 use hotmem::{Pfn, PfnRange};
 
@@ -19,7 +19,7 @@ pub const DIRECT_MAP_BASE: u64 = 0xffff_8000_0000_0000;
 pub const DIRECT_MAP_BYTES: u64 = 112 << 40;
 
 const PAGE_FRAMES: u64 = 512;
-const ENTRIES: u64 = 512;
+const ENTRIES: u64 = FRAME_WORDS;
 /// Frames that one page directory maps.
 const DIRECTORY_FRAMES: u64 = ENTRIES * PAGE_FRAMES;
 /// Frames that one page-directory-pointer table maps.
@@ -55,19 +55,18 @@ pub enum MapError {
 /// The page tables of the direct map.
 pub struct PageTables {
     root: Pfn,
-    reach: usize,
+    memory: FrameWords,
 }
 
 impl PageTables {
-    /// The direct map within the page tables at `root`, whose frames the CPU reaches at `reach`
-    /// plus their physical address, wrapping.
+    /// The direct map within the page tables at `root`.
     ///
     /// # Safety
-    /// The root, every table below it, and every frame handed to [`PageTables::map`] must be
-    /// reachable like that for as long as the value lives, and nobody else may write to them.
+    /// The root, every table below it, and every frame handed to [`PageTables::map`] are reached
+    /// through `memory` for as long as the value lives, and nobody else writes to them.
     #[must_use]
-    pub unsafe fn new(root: Pfn, reach: usize) -> Self {
-        PageTables { root, reach }
+    pub unsafe fn new(root: Pfn, memory: FrameWords) -> Self {
+        PageTables { root, memory }
     }
 
     /// Page-table frames that mapping `range` would take.
@@ -196,24 +195,19 @@ impl PageTables {
     }
 
     fn entry(&self, table: Pfn, index: u64) -> u64 {
-        // SAFETY: `new`'s caller vouches for the tables; all indices are below 512. The CPU's
-        // page walker may read and mark the entry meanwhile, hence volatile.
-        unsafe { self.entries(table).add(to_usize(index)).read_volatile() }
+        // SAFETY: `new`'s caller vouches for the tables; all indices are below `ENTRIES`.
+        unsafe { self.memory.read(table, index) }
     }
 
     fn set_entry(&mut self, table: Pfn, index: u64, entry: u64) {
         // SAFETY: as in `entry`, and `&mut self` is the only writer.
-        unsafe { self.entries(table).add(to_usize(index)).write_volatile(entry) }
+        unsafe { self.memory.write(table, index, entry) }
     }
 
     fn fill(&mut self, table: Pfn, indices: core::ops::Range<u64>, entry: impl Fn(u64) -> u64) {
         for index in indices {
             self.set_entry(table, index, entry(index));
         }
-    }
-
-    fn entries(&self, table: Pfn) -> *mut u64 {
-        core::ptr::with_exposed_provenance_mut(self.reach.wrapping_add(to_usize(table.phys_addr())))
     }
 }
 
@@ -259,10 +253,10 @@ mod tests {
         fn new() -> (Arena, PageTables) {
             let mut frames = vec![[u64::MAX; 512]; 32];
             frames[1] = [0; 512];
-            let reach = frames.as_mut_ptr().expose_provenance();
-            // SAFETY: the arena's frames are 4 KiB each from `reach` on, live as long as the test,
+            let memory = FrameWords::at_offset(frames.as_mut_ptr().expose_provenance());
+            // SAFETY: the arena's frames are 4 KiB each, live as long as the test,
             // and are not looked at while the map is in use.
-            let map = unsafe { PageTables::new(Pfn::new(1).unwrap(), reach) };
+            let map = unsafe { PageTables::new(Pfn::new(1).unwrap(), memory) };
             (Arena { frames, next: 2, freed: Vec::new() }, map)
         }
 

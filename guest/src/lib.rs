@@ -5,7 +5,10 @@
 pub mod cmdline;
 pub mod direct_map;
 pub mod event;
+pub mod frame_words;
 pub mod mmio_window;
+pub mod owned;
+pub mod pattern;
 pub mod pvh;
 pub mod report;
 pub mod watchdog;

@@ -5,11 +5,13 @@ use core::fmt;
 use core::ptr::NonNull;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_guest::direct_map::{Caching, DIRECT_MAP_BASE, MapError, PageTables};
+use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 use hotmem_guest::to_usize;
 use x86_64::instructions::tlb;
 
 const OFFSET: usize = to_usize(DIRECT_MAP_BASE);
+const FRAMES: FrameWords = FrameWords::at_offset(OFFSET);
 
 /// What the boot code has mapped.
 pub(crate) struct BootMapping;
@@ -57,7 +59,7 @@ impl AddressSpace {
         // SAFETY: the boot code's tables are this kernel's own, and only this value changes them
         // from now on. They and `spare`, which is RAM that nobody else uses, lie within what the
         // boot code has put into the direct map.
-        let tables = unsafe { PageTables::new(root(), OFFSET) };
+        let tables = unsafe { PageTables::new(root(), FRAMES) };
         let spare = table_frames(map, modules).ok_or(MemoryError::NoRoomForTables)?;
         let mut memory = AddressSpace { tables, spare };
         for entry in map.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM) {

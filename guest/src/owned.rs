@@ -1,0 +1,272 @@
+//! Which frames the workload owns: a bit each, in frames of their own.
+//!
+//! Three levels, made as they are needed: the roots cover 64 GiB each, what they point to covers
+//! 128 MiB a word, and what that points to is the bits. So the kernel needs no heap for it, and
+//! 0.003 % of what it owns.
+
+use crate::direct_map::DIRECT_MAP_BYTES;
+use crate::frame_words::{FRAME_WORDS, FrameWords};
+use crate::to_usize;
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::{Pfn, PfnRange};
+
+/// Frames that a leaf covers.
+const LEAF_FRAMES: u64 = FRAME_WORDS * 64;
+/// Frames that a root covers.
+const ROOT_FRAMES: u64 = FRAME_WORDS * LEAF_FRAMES;
+const ROOTS: usize = to_usize(DIRECT_MAP_BYTES / (ROOT_FRAMES * FRAME_SIZE));
+
+/// A set of frames.
+pub struct OwnedFrames {
+    memory: FrameWords,
+    /// Numbers of frames; 0 where there is none.
+    roots: [u64; ROOTS],
+    len: u64,
+}
+
+/// There was no frame for a table, or the direct map does not reach that far. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoTable;
+
+impl OwnedFrames {
+    /// The empty set.
+    ///
+    /// # Safety
+    /// Frames that [`OwnedFrames::insert`] is given for tables are mapped in `memory`, and nobody
+    /// else's from then on.
+    #[must_use]
+    pub unsafe fn new(memory: FrameWords) -> Self {
+        OwnedFrames { memory, roots: [0; ROOTS], len: 0 }
+    }
+
+    /// How many frames are in the set.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether no frame is in the set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds frames, making the tables that are missing.
+    ///
+    /// # Errors
+    /// [`NoTable`].
+    pub fn insert(
+        &mut self,
+        frames: PfnRange,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<(), NoTable> {
+        for part in frames.chunks(LEAF_FRAMES).filter(|part| !part.is_empty()) {
+            self.make_leaf(part.start(), &mut table_frame).ok_or(NoTable)?;
+        }
+        self.change(frames, |word, mask| word | mask);
+        Ok(())
+    }
+
+    /// Takes frames out, as far as they are in.
+    pub fn remove(&mut self, frames: PfnRange) {
+        self.change(frames, |word, mask| word & !mask);
+    }
+
+    /// Whether all of these frames are in the set.
+    #[must_use]
+    pub fn holds(&self, frames: PfnRange) -> bool {
+        frames.is_empty() || self.first_run(frames) == Some(frames)
+    }
+
+    /// The first run of owned frames within `frames`.
+    #[must_use]
+    pub fn first_run(&self, frames: PfnRange) -> Option<PfnRange> {
+        let start = self.first(frames, |word| word)?;
+        let (_, rest) = frames.split_at(start);
+        let end = self.first(rest, |word| !word).unwrap_or(rest.end());
+        PfnRange::new(start, end)
+    }
+
+    /// The first frame in `frames` whose bit is set in what `select` makes of its word.
+    fn first(&self, frames: PfnRange, select: impl Fn(u64) -> u64) -> Option<Pfn> {
+        frames.chunks(LEAF_FRAMES).find_map(|part| {
+            let leaf = self.leaf(part.start());
+            if leaf.is_none() && select(0) == 0 {
+                return None;
+            }
+            part.chunks(64).find_map(|part| {
+                // SAFETY: leaves are tables, see `new`; the index is below `FRAME_WORDS`.
+                let word = leaf
+                    .map_or(0, |leaf| unsafe { self.memory.read(leaf, word_index(part.start())) });
+                let found = select(word) & mask_of(part);
+                let bit = u64::from(found.trailing_zeros());
+                (found != 0).then(|| part.start().align_down(64).checked_add(bit))?
+            })
+        })
+    }
+
+    fn change(&mut self, frames: PfnRange, change: impl Fn(u64, u64) -> u64) {
+        for part in frames.chunks(LEAF_FRAMES) {
+            let Some(leaf) = self.leaf(part.start()) else { continue };
+            for part in part.chunks(64).filter(|part| !part.is_empty()) {
+                let index = word_index(part.start());
+                // SAFETY: leaves are tables, see `new`, and this value is their only user.
+                unsafe {
+                    let before = self.memory.read(leaf, index);
+                    let after = change(before, mask_of(part));
+                    self.memory.write(leaf, index, after);
+                    self.len += u64::from(after.count_ones());
+                    self.len -= u64::from(before.count_ones());
+                }
+            }
+        }
+    }
+
+    fn leaf(&self, frame: Pfn) -> Option<Pfn> {
+        let root = present(*self.roots.get(root_index(frame))?)?;
+        // SAFETY: roots are tables, see `new`.
+        present(unsafe { self.memory.read(root, leaf_index(frame)) })
+    }
+
+    fn make_leaf(
+        &mut self,
+        frame: Pfn,
+        table_frame: &mut impl FnMut() -> Option<Pfn>,
+    ) -> Option<()> {
+        let memory = self.memory;
+        let mut empty_table = || {
+            let table = table_frame()?;
+            for index in 0..FRAME_WORDS {
+                // SAFETY: the frame was given as a table.
+                unsafe { memory.write(table, index, 0) }
+            }
+            Some(table)
+        };
+        let slot = self.roots.get_mut(root_index(frame))?;
+        let root = match present(*slot) {
+            Some(root) => root,
+            None => {
+                let root = empty_table()?;
+                *slot = root.number();
+                root
+            }
+        };
+        // SAFETY: roots are tables, see `new`.
+        unsafe {
+            if present(memory.read(root, leaf_index(frame))).is_none() {
+                memory.write(root, leaf_index(frame), empty_table()?.number());
+            }
+        }
+        Some(())
+    }
+}
+
+fn present(number: u64) -> Option<Pfn> {
+    if number == 0 { None } else { Pfn::new(number) }
+}
+
+fn root_index(frame: Pfn) -> usize {
+    to_usize(frame.number() / ROOT_FRAMES)
+}
+
+fn leaf_index(frame: Pfn) -> u64 {
+    frame.number() / LEAF_FRAMES % FRAME_WORDS
+}
+
+fn word_index(frame: Pfn) -> u64 {
+    frame.number() / 64 % FRAME_WORDS
+}
+
+/// The bits of frames that lie within one word.
+fn mask_of(part: PfnRange) -> u64 {
+    let all = u64::MAX.checked_shr(u32::try_from(64 - part.frames().min(64)).unwrap_or(64));
+    all.unwrap_or(0) << (part.start().number() % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames 1.. are tables; frame 0 stays unused so that none has number 0.
+    struct Arena {
+        frames: Vec<[u64; 512]>,
+        next: u64,
+    }
+
+    impl Arena {
+        fn new() -> (Arena, OwnedFrames) {
+            let mut frames = vec![[u64::MAX; 512]; 16];
+            let offset = frames.as_mut_ptr().expose_provenance();
+            // SAFETY: the arena lives as long as the test and is reached through the set only.
+            let owned = unsafe { OwnedFrames::new(FrameWords::at_offset(offset)) };
+            (Arena { frames, next: 1 }, owned)
+        }
+
+        fn frame(&mut self) -> Option<Pfn> {
+            let frame = self.next;
+            self.next += 1;
+            (frame < self.frames.len() as u64).then(|| Pfn::new(frame).unwrap())
+        }
+    }
+
+    fn range(start: u64, end: u64) -> PfnRange {
+        PfnRange::new(Pfn::new(start).unwrap(), Pfn::new(end).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn agrees_with_a_plain_set() {
+        let (mut arena, mut owned) = Arena::new();
+        let base = ROOT_FRAMES - 300;
+        let mut model = [false; 600];
+        let mut state = 1u64;
+        for _ in 0..2000 {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let start = (state >> 33) % 600;
+            let end = (start + (state >> 50) % 150).min(600);
+            let frames = range(base + start, base + end);
+            let insert = state >> 20 & 1 == 0;
+            if insert {
+                owned.insert(frames, || arena.frame()).unwrap();
+            } else {
+                owned.remove(frames);
+            }
+            model[to_usize(start)..to_usize(end)].fill(insert);
+            assert_eq!(owned.len(), model.iter().filter(|&&set| set).count() as u64);
+
+            let from = (state >> 40) % 600;
+            let rest = &model[to_usize(from)..];
+            let expected = rest.iter().position(|&set| set).map(|first| {
+                let len = rest[first..].iter().position(|&set| !set).unwrap_or(rest.len() - first);
+                range(base + from + first as u64, base + from + (first + len) as u64)
+            });
+            assert_eq!(owned.first_run(range(base + from, base + 600)), expected);
+        }
+        assert_eq!(arena.next, 5, "two roots with a leaf each");
+    }
+
+    #[test]
+    fn holds_whole_ranges_only() {
+        let (mut arena, mut owned) = Arena::new();
+        owned.insert(range(1000, 1512), || arena.frame()).unwrap();
+        assert!(owned.holds(range(1000, 1512)));
+        assert!(owned.holds(range(1100, 1101)));
+        assert!(!owned.holds(range(999, 1512)));
+        assert!(!owned.holds(range(1511, 1513)));
+        owned.remove(range(1200, 1201));
+        assert!(!owned.holds(range(1000, 1512)));
+        owned.remove(range(0, 1 << 30));
+        assert!(owned.is_empty());
+    }
+
+    #[test]
+    fn without_tables_nothing_is_inserted() {
+        let (mut arena, mut owned) = Arena::new();
+        assert_eq!(owned.insert(range(10, 20), || None), Err(NoTable));
+        let mut frames = [arena.frame(), None].into_iter();
+        assert_eq!(owned.insert(range(10, 20), || frames.next().flatten()), Err(NoTable));
+        assert!(owned.is_empty());
+        assert_eq!(owned.first_run(range(0, 100)), None);
+        let beyond = DIRECT_MAP_BYTES / FRAME_SIZE;
+        assert_eq!(owned.insert(range(beyond, beyond + 1), || arena.frame()), Err(NoTable));
+    }
+}

@@ -1,0 +1,127 @@
+//! What a touched frame holds: a pattern of its own, so that a wrong, shared or lost frame shows.
+//!
+//! Every cache line of the frame carries one word, made of the frame's number, the run's seed and
+//! the line, at a place within the line that differs from frame to frame.
+
+use crate::frame_words::{FRAME_WORDS, FrameWords};
+use core::fmt;
+use hotmem::Pfn;
+
+const LINE_WORDS: u64 = 8;
+
+/// A word that is not what was written there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// The frame.
+    pub frame: Pfn,
+    /// The byte's offset in it.
+    pub offset: u64,
+    /// What was written.
+    pub written: u64,
+    /// What is there now.
+    pub found: u64,
+}
+
+/// Fills the frame with its pattern.
+///
+/// # Safety
+/// The frame is mapped and the caller's.
+pub unsafe fn write(memory: FrameWords, frame: Pfn, seed: u64) {
+    for (index, word) in words(frame, seed) {
+        // SAFETY: as the caller says; `index` is below `FRAME_WORDS`.
+        unsafe { memory.write(frame, index, word) }
+    }
+}
+
+/// Looks whether the frame still holds its pattern.
+///
+/// # Errors
+/// The first [`Mismatch`].
+///
+/// # Safety
+/// The frame is mapped and the caller's.
+pub unsafe fn check(memory: FrameWords, frame: Pfn, seed: u64) -> Result<(), Mismatch> {
+    for (index, written) in words(frame, seed) {
+        // SAFETY: as the caller says; `index` is below `FRAME_WORDS`.
+        let found = unsafe { memory.read(frame, index) };
+        if found != written {
+            return Err(Mismatch { frame, offset: index * 8, written, found });
+        }
+    }
+    Ok(())
+}
+
+fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
+    let base = mix(frame.number() ^ mix(seed));
+    let place = base % LINE_WORDS;
+    (0..FRAME_WORDS / LINE_WORDS)
+        .map(move |line| (line * LINE_WORDS + place, base.wrapping_add(line.wrapping_mul(ODD))))
+}
+
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finaliser of SplitMix64: neighbouring numbers become unlike ones.
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(ODD);
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mismatch { frame, offset, written, found } = self;
+        write!(f, "frame {frame} holds {found:#018x} at {offset:#x}, not {written:#018x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Arena(Vec<[u64; 512]>);
+
+    impl Arena {
+        fn memory(&mut self) -> FrameWords {
+            FrameWords::at_offset(self.0.as_mut_ptr().expose_provenance())
+        }
+    }
+
+    fn frame(number: u64) -> Pfn {
+        Pfn::new(number).unwrap()
+    }
+
+    #[test]
+    fn a_frame_holds_its_pattern_and_no_other() {
+        let mut arena = Arena(vec![[0; 512]; 3]);
+        let memory = arena.memory();
+        // SAFETY: the arena has frames 0 to 2.
+        unsafe {
+            write(memory, frame(1), 7);
+            assert_eq!(check(memory, frame(1), 7), Ok(()));
+            assert!(check(memory, frame(1), 8).is_err());
+            memory.pointer(frame(1)).copy_to(memory.pointer(frame(2)), 512);
+            assert!(check(memory, frame(2), 7).is_err());
+            assert_eq!(check(memory, frame(1), 7), Ok(()));
+        }
+        assert_eq!([arena.0[0], arena.0[0]], [[0; 512]; 2]);
+    }
+
+    #[test]
+    fn a_change_in_any_line_shows() {
+        for line in 0..64 {
+            let mut arena = Arena(vec![[0; 512]; 2]);
+            let memory = arena.memory();
+            // SAFETY: the arena has frames 0 and 1.
+            unsafe {
+                write(memory, frame(1), 1);
+                for index in line * 8..line * 8 + 8 {
+                    memory.write(frame(1), index, !memory.read(frame(1), index));
+                }
+                let found = check(memory, frame(1), 1).unwrap_err();
+                assert_eq!(found.offset / 64, line);
+                assert_eq!(found.found, !found.written);
+            }
+        }
+    }
+}
