@@ -1,0 +1,27 @@
+//! virtio-mem (device 24): memory that the host plugs and unplugs in blocks.
+//!
+//! The device offers a region of addresses, cut into blocks, and a size that it would like to see
+//! plugged. The driver plugs blocks from the bottom up and unplugs them from the top down until
+//! that size is reached, one request at a time, each as large as the protocol allows. Section
+//! numbers in this module's comments are those of the virtio 1.3 specification.
+
+mod backoff;
+mod config;
+mod driver;
+mod features;
+mod memory;
+mod request;
+mod resize;
+mod settle;
+mod status;
+mod sync;
+
+pub use config::{Config, ConfigError, ConfigFault, ConfigField, RawConfig};
+pub use driver::{Driver, Step};
+pub use features::Features;
+pub use memory::{Memory, Obstacle, Run};
+pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
+pub use status::{Failure, Pending, Statistics, Status};
+
+/// The device type of virtio-mem.
+pub const DEVICE_ID: u16 = 24;

@@ -1,0 +1,84 @@
+//! Waiting longer after every failure.
+
+use core::time::Duration;
+
+/// Exponential back-off on a clock that may jump.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+    since: Option<Duration>,
+}
+
+/// The first wait.
+const FIRST: Duration = Duration::from_millis(1);
+/// Doublings after which the wait no longer grows: about 4 s.
+const DOUBLINGS: u32 = 12;
+
+impl Backoff {
+    /// Failures in a row that pass without a word: about 60 ms of waiting.
+    pub(super) const PATIENCE: u32 = 6;
+
+    /// One more failure: wait, twice as long as the last time.
+    pub(super) fn failed(&mut self, now: Duration) {
+        self.failures = self.failures.saturating_add(1);
+        self.since = Some(now);
+    }
+
+    /// Something succeeded, or something else is wanted: no wait.
+    pub(super) fn reset(&mut self) {
+        *self = Backoff::default();
+    }
+
+    /// Whether failures have become worth mentioning.
+    pub(super) fn is_out_of_patience(&self) -> bool {
+        self.failures > Self::PATIENCE
+    }
+
+    /// Until when to wait, if there is to be a wait at all.
+    pub(super) fn waiting(&mut self, now: Duration) -> Option<Duration> {
+        let since = self.since?;
+        // A clock that went backwards must not make the wait longer than it was meant to be.
+        let since = since.min(now);
+        let until = since.saturating_add(FIRST * (1 << (self.failures - 1).min(DOUBLINGS)));
+        self.since = (now < until).then_some(since);
+        self.since.map(|_| until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn waits_double_up_to_a_limit_and_end() {
+        let mut backoff = Backoff::default();
+        let mut now = MS;
+        assert_eq!(backoff.waiting(now), None);
+        let mut last = Duration::ZERO;
+        for failure in 1..40 {
+            backoff.failed(now);
+            assert_eq!(backoff.is_out_of_patience(), failure > Backoff::PATIENCE);
+            let until = backoff.waiting(now).unwrap();
+            let wait = until - now;
+            assert_eq!(wait, (last * 2).clamp(MS, MS * 4096));
+            assert_eq!(backoff.waiting(until - MS / 2), Some(until));
+            assert_eq!(backoff.waiting(until), None);
+            (last, now) = (wait, until);
+        }
+        backoff.reset();
+        backoff.failed(now);
+        assert_eq!(backoff.waiting(now), Some(now + MS));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_shortens_waits_or_restarts_them_but_never_prolongs_them() {
+        let mut backoff = Backoff::default();
+        backoff.failed(MS * 1000);
+        assert_eq!(backoff.waiting(MS * 10), Some(MS * 11));
+        assert_eq!(backoff.waiting(MS * 10_000), None);
+        backoff.failed(Duration::MAX);
+        assert_eq!(backoff.waiting(Duration::MAX), None);
+    }
+}

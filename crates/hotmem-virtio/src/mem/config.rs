@@ -1,0 +1,442 @@
+//! The device's configuration: read as it stands, used only once validated.
+
+use super::features::Features;
+use core::fmt;
+use hotmem::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PHYS_ADDR_BITS};
+use hotmem::{Bytes, Pfn, PfnRange};
+
+/// `struct virtio_mem_config` (5.15.4), as the device reports it: nothing in it is trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawConfig {
+    /// Bytes in a block. Never changes.
+    pub block_size: u64,
+    /// Proximity domain, where `ACPI_PXM` is negotiated. Never changes.
+    pub node_id: u16,
+    /// Physical address of the region. Never changes.
+    pub addr: u64,
+    /// Bytes in the region. Never changes.
+    pub region_size: u64,
+    /// Bytes at the region's start in which blocks can be plugged now.
+    pub usable_region_size: u64,
+    /// Bytes that the device says are plugged.
+    pub plugged_size: u64,
+    /// Bytes that the device wants to see plugged.
+    pub requested_size: u64,
+}
+
+/// A validated configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    node: Option<u16>,
+    block_frames: u64,
+    region: PfnRange,
+    usable: PfnRange,
+    plugged_frames: u64,
+    requested_frames: u64,
+}
+
+/// A configuration that cannot be right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The field that is wrong.
+    pub field: ConfigField,
+    /// What the device reports in it.
+    pub value: u64,
+    /// What is wrong with that.
+    pub fault: ConfigFault,
+}
+
+/// A field of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigField {
+    /// `block_size`
+    BlockSize,
+    /// `node_id`
+    NodeId,
+    /// `addr`
+    Addr,
+    /// `region_size`
+    RegionSize,
+    /// `usable_region_size`
+    UsableRegionSize,
+    /// `plugged_size`
+    PluggedSize,
+    /// `requested_size`
+    RequestedSize,
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigFault {
+    /// It must not be zero.
+    Zero,
+    /// It must be a power of two.
+    NotPowerOfTwo,
+    /// It is less than a frame (4 KiB).
+    BelowFrameSize,
+    /// It is no multiple of the block size.
+    Unaligned,
+    /// The region would end beyond what a physical address can say.
+    BeyondAddressSpace,
+    /// It is more than the region holds.
+    BeyondRegion,
+    /// The region holds no single unit (2 MiB) that could be plugged.
+    NoWholeUnit,
+    /// It must never change, and did.
+    Changed {
+        /// What it was.
+        was: u64,
+    },
+}
+
+impl RawConfig {
+    /// Bytes that it takes in the device's configuration space.
+    pub const SIZE: usize = 56;
+
+    /// From the bytes of the configuration space (little-endian).
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> RawConfig {
+        let u64_at = |at: usize| {
+            u64::from_le_bytes(core::array::from_fn(|i| bytes.get(at + i).copied().unwrap_or(0)))
+        };
+        RawConfig {
+            block_size: u64_at(0),
+            node_id: u16::from_le_bytes([bytes[8], bytes[9]]),
+            addr: u64_at(16),
+            region_size: u64_at(24),
+            usable_region_size: u64_at(32),
+            plugged_size: u64_at(40),
+            requested_size: u64_at(48),
+        }
+    }
+}
+
+impl Config {
+    /// Blocks that one request can name: its counter has 16 bits.
+    pub const MAX_REQUEST_BLOCKS: u64 = u16::MAX as u64;
+
+    /// Validates the first configuration that a device reports.
+    ///
+    /// # Errors
+    /// The first field that cannot be right.
+    pub fn new(raw: &RawConfig, features: Features) -> Result<Config, ConfigError> {
+        use ConfigFault::{
+            BelowFrameSize, BeyondAddressSpace, BeyondRegion, NoWholeUnit, NotPowerOfTwo,
+            Unaligned, Zero,
+        };
+        use ConfigField::{Addr, BlockSize, PluggedSize, RegionSize, UsableRegionSize};
+
+        let block = raw.block_size;
+        let check = |field, value, good, fault| {
+            if good { Ok(()) } else { Err(ConfigError { field, value, fault }) }
+        };
+        check(BlockSize, block, block != 0, Zero)?;
+        check(BlockSize, block, block.is_power_of_two(), NotPowerOfTwo)?;
+        check(BlockSize, block, block >= FRAME_SIZE, BelowFrameSize)?;
+        for (field, value) in [
+            (Addr, raw.addr),
+            (RegionSize, raw.region_size),
+            (UsableRegionSize, raw.usable_region_size),
+            (PluggedSize, raw.plugged_size),
+            (ConfigField::RequestedSize, raw.requested_size),
+        ] {
+            check(field, value, value & (block - 1) == 0, Unaligned)?;
+        }
+        check(Addr, raw.addr, raw.addr >> PHYS_ADDR_BITS == 0, BeyondAddressSpace)?;
+        check(RegionSize, raw.region_size, raw.region_size != 0, Zero)?;
+        let region = PfnRange::from_bytes(raw.addr, Bytes(raw.region_size)).map_err(|_| {
+            ConfigError { field: RegionSize, value: raw.region_size, fault: BeyondAddressSpace }
+        })?;
+        let in_region = |size| size <= raw.region_size;
+        let usable = raw.usable_region_size;
+        check(UsableRegionSize, usable, in_region(usable), BeyondRegion)?;
+        check(PluggedSize, raw.plugged_size, in_region(raw.plugged_size), BeyondRegion)?;
+
+        let config = Config {
+            node: features.contains(Features::ACPI_PXM).then_some(raw.node_id),
+            block_frames: block >> FRAME_SHIFT,
+            region,
+            usable: region.split_at(pfn_after(region, usable >> FRAME_SHIFT)).0,
+            plugged_frames: raw.plugged_size >> FRAME_SHIFT,
+            requested_frames: raw.requested_size >> FRAME_SHIFT,
+        };
+        check(RegionSize, raw.region_size, !config.managed().is_empty(), NoWholeUnit)?;
+        Ok(config)
+    }
+
+    /// Validates a later configuration of the same device.
+    ///
+    /// # Errors
+    /// The first field that cannot be right, or changed although it must not.
+    pub fn updated(&self, raw: &RawConfig) -> Result<Config, ConfigError> {
+        let fixed = [
+            (ConfigField::BlockSize, self.block_size().0, raw.block_size),
+            (ConfigField::NodeId, self.node.unwrap_or(raw.node_id).into(), raw.node_id.into()),
+            (ConfigField::Addr, self.region.start().phys_addr(), raw.addr),
+            (ConfigField::RegionSize, self.region.bytes().0, raw.region_size),
+        ];
+        for (field, was, value) in fixed {
+            if was != value {
+                return Err(ConfigError { field, value, fault: ConfigFault::Changed { was } });
+            }
+        }
+        let features = if self.node.is_some() { Features::ACPI_PXM } else { Features::empty() };
+        Config::new(raw, features)
+    }
+
+    /// The proximity domain, where the device names one.
+    #[must_use]
+    pub fn node(&self) -> Option<u16> {
+        self.node
+    }
+
+    /// The device's block.
+    #[must_use]
+    pub fn block_size(&self) -> Bytes {
+        Bytes(self.block_frames << FRAME_SHIFT)
+    }
+
+    /// The unit of work: a block, or a pageblock (2 MiB) where blocks are smaller.
+    #[must_use]
+    pub fn unit_frames(&self) -> u64 {
+        self.block_frames.max(PAGEBLOCK_FRAMES as u64)
+    }
+
+    /// The whole region of the device.
+    #[must_use]
+    pub fn region(&self) -> PfnRange {
+        self.region
+    }
+
+    /// The part of the region that consists of whole units: all of it, unless blocks are smaller
+    /// than 2 MiB.
+    #[must_use]
+    pub fn managed(&self) -> PfnRange {
+        self.region.align_inward(self.unit_frames())
+    }
+
+    /// The part of the region in which the device accepts requests now.
+    #[must_use]
+    pub fn usable(&self) -> PfnRange {
+        self.usable
+    }
+
+    /// The whole units of the usable region.
+    #[must_use]
+    pub fn usable_units(&self) -> PfnRange {
+        self.usable.align_inward(self.unit_frames())
+    }
+
+    /// What the device says is plugged.
+    #[must_use]
+    pub fn plugged(&self) -> Bytes {
+        Bytes(self.plugged_frames << FRAME_SHIFT)
+    }
+
+    /// What the device wants to see plugged.
+    #[must_use]
+    pub fn requested(&self) -> Bytes {
+        Bytes(self.requested_frames << FRAME_SHIFT)
+    }
+
+    /// What the device wants to see plugged and its region can hold, in whole units.
+    pub(super) fn wanted_frames(&self) -> u64 {
+        let wanted = self.requested_frames & !(self.unit_frames() - 1);
+        wanted.min(self.managed().frames())
+    }
+
+    pub(super) fn block_frames(&self) -> u64 {
+        self.block_frames
+    }
+
+    /// The most frames that one request can name, in whole units.
+    pub(super) fn max_request_frames(&self) -> u64 {
+        // Neither wraps nor is zero: a region of at most 2^40 frames holds at least one block,
+        // and 65 535 blocks of 4 KiB are more than a unit.
+        (Self::MAX_REQUEST_BLOCKS * self.block_frames) & !(self.unit_frames() - 1)
+    }
+}
+
+/// The frame `frames` above the region's start, at most its end.
+fn pfn_after(region: PfnRange, frames: u64) -> Pfn {
+    region.start().checked_add(frames).unwrap_or(region.end())
+}
+
+impl fmt::Display for ConfigField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConfigField::BlockSize => "block_size",
+            ConfigField::NodeId => "node_id",
+            ConfigField::Addr => "addr",
+            ConfigField::RegionSize => "region_size",
+            ConfigField::UsableRegionSize => "usable_region_size",
+            ConfigField::PluggedSize => "plugged_size",
+            ConfigField::RequestedSize => "requested_size",
+        })
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConfigError { field, value, fault } = *self;
+        write!(f, "{field} {value:#x} ")?;
+        match fault {
+            ConfigFault::Zero => write!(f, "must not be zero"),
+            ConfigFault::NotPowerOfTwo => write!(f, "is no power of two"),
+            ConfigFault::BelowFrameSize => write!(f, "is less than a frame"),
+            ConfigFault::Unaligned => write!(f, "is no multiple of the block size"),
+            ConfigFault::BeyondAddressSpace => {
+                write!(f, "passes the {PHYS_ADDR_BITS} bits of a physical address")
+            }
+            ConfigFault::BeyondRegion => write!(f, "is more than the region holds"),
+            ConfigFault::NoWholeUnit => write!(f, "leaves no whole unit to plug"),
+            ConfigFault::Changed { was } => write!(f, "changed, was {was:#x}"),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::string::ToString;
+
+    type Spoil = fn(&mut RawConfig);
+
+    const GOOD: RawConfig = RawConfig {
+        block_size: 2 << 20,
+        node_id: 1,
+        addr: 4 << 30,
+        region_size: 64 << 30,
+        usable_region_size: 1 << 30,
+        plugged_size: 4 << 20,
+        requested_size: 512 << 20,
+    };
+
+    #[test]
+    fn the_bytes_are_read_where_the_specification_puts_them() {
+        let mut bytes = [0; RawConfig::SIZE];
+        for (at, value) in [(0, 2 << 20), (16, 3 << 30), (24, 4 << 30), (32, 5), (40, 6), (48, 7)] {
+            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+        }
+        bytes[8..10].copy_from_slice(&[0x34, 0x12]);
+        let expected = RawConfig {
+            block_size: 2 << 20,
+            node_id: 0x1234,
+            addr: 3 << 30,
+            region_size: 4 << 30,
+            usable_region_size: 5,
+            plugged_size: 6,
+            requested_size: 7,
+        };
+        assert_eq!(RawConfig::from_bytes(&bytes), expected);
+    }
+
+    #[test]
+    fn a_good_configuration_is_understood() {
+        let config = Config::new(&GOOD, Features::ACPI_PXM).unwrap();
+        assert_eq!(config.node(), Some(1));
+        assert_eq!(config.region().bytes(), Bytes::gib(64));
+        assert_eq!(config.usable().bytes(), Bytes::gib(1));
+        assert_eq!(config.max_request_frames(), 65_535 * 512);
+        assert_eq!(Config::new(&GOOD, Features::empty()).unwrap().node(), None);
+        assert_eq!(config.updated(&GOOD), Ok(config));
+    }
+
+    #[test]
+    fn every_field_that_cannot_be_right_is_named() {
+        use ConfigFault::*;
+        use ConfigField::*;
+        let cases: &[(Spoil, ConfigField, ConfigFault)] = &[
+            (|c| c.block_size = 0, BlockSize, Zero),
+            (|c| c.block_size = 3 << 20, BlockSize, NotPowerOfTwo),
+            (|c| c.block_size = 2048, BlockSize, BelowFrameSize),
+            (|c| c.addr += 4096, Addr, Unaligned),
+            (|c| c.region_size += 4096, RegionSize, Unaligned),
+            (|c| c.usable_region_size += 4096, UsableRegionSize, Unaligned),
+            (|c| c.plugged_size += 4096, PluggedSize, Unaligned),
+            (|c| c.requested_size += 1, RequestedSize, Unaligned),
+            (|c| c.addr = 1 << 52, Addr, BeyondAddressSpace),
+            (|c| c.addr = u64::MAX << 21, Addr, BeyondAddressSpace),
+            (|c| c.region_size = u64::MAX << 21, RegionSize, BeyondAddressSpace),
+            (|c| c.addr = (1 << 52) - (2 << 20), RegionSize, BeyondAddressSpace),
+            (|c| c.region_size = 0, RegionSize, Zero),
+            (|c| c.usable_region_size = 65 << 30, UsableRegionSize, BeyondRegion),
+            (|c| c.plugged_size = 65 << 30, PluggedSize, BeyondRegion),
+            (
+                |c| {
+                    (c.block_size, c.addr, c.region_size) = (4096, 0x1000, 2 << 20);
+                    (c.usable_region_size, c.plugged_size) = (0, 0);
+                },
+                RegionSize,
+                NoWholeUnit,
+            ),
+        ];
+        for (spoil, field, fault) in cases {
+            let mut raw = GOOD;
+            spoil(&mut raw);
+            let refused = Config::new(&raw, Features::empty()).unwrap_err();
+            assert_eq!((refused.field, refused.fault), (*field, *fault), "{refused}");
+            assert!(refused.to_string().starts_with(&field.to_string()));
+        }
+    }
+
+    #[test]
+    fn fields_that_must_not_change_are_watched() {
+        let first = Config::new(&GOOD, Features::ACPI_PXM).unwrap();
+        let cases: &[(Spoil, ConfigField)] = &[
+            (|c| c.block_size = 4 << 20, ConfigField::BlockSize),
+            (|c| c.node_id = 2, ConfigField::NodeId),
+            (|c| c.addr = 8 << 30, ConfigField::Addr),
+            (|c| c.region_size = 32 << 30, ConfigField::RegionSize),
+        ];
+        for (spoil, field) in cases {
+            let mut raw = GOOD;
+            spoil(&mut raw);
+            let refused = first.updated(&raw).unwrap_err();
+            assert_eq!(refused.field, *field);
+            assert!(matches!(refused.fault, ConfigFault::Changed { .. }));
+        }
+        // Without ACPI_PXM the field means nothing, so it may say anything.
+        let unnamed = Config::new(&GOOD, Features::empty()).unwrap();
+        assert!(unnamed.updated(&RawConfig { node_id: 7, ..GOOD }).is_ok());
+    }
+
+    #[test]
+    fn blocks_smaller_than_a_pageblock_are_worked_in_pageblocks() {
+        let raw = RawConfig {
+            block_size: 4096,
+            addr: 0x1000,
+            region_size: 64 << 20,
+            usable_region_size: 32 << 20,
+            plugged_size: 0,
+            requested_size: (4 << 20) + 4096,
+            ..GOOD
+        };
+        let config = Config::new(&raw, Features::empty()).unwrap();
+        assert_eq!(config.unit_frames(), 512);
+        assert_eq!(config.managed().bytes(), Bytes::mib(62));
+        assert_eq!(config.usable_units().bytes(), Bytes::mib(30));
+        assert_eq!(config.wanted_frames(), 1024);
+        assert_eq!(config.max_request_frames(), 127 * 512);
+    }
+
+    #[test]
+    fn a_block_may_be_as_large_as_the_largest_region() {
+        let size = 1 << 51;
+        let raw = RawConfig {
+            block_size: size,
+            node_id: 0,
+            addr: 0,
+            region_size: size,
+            usable_region_size: size,
+            plugged_size: 0,
+            requested_size: size,
+        };
+        let config = Config::new(&raw, Features::empty()).unwrap();
+        assert_eq!(config.wanted_frames(), size >> FRAME_SHIFT);
+        assert_eq!(config.max_request_frames() >> (51 - FRAME_SHIFT), 65_535);
+    }
+}

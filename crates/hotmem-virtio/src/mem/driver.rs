@@ -1,0 +1,388 @@
+//! The state machine: from the device's wishes and answers to the next request.
+
+use super::backoff::Backoff;
+use super::config::{Config, ConfigError, RawConfig};
+use super::features::Features;
+use super::memory::{Memory, Obstacle};
+use super::request::{Request, RequestKind};
+use super::status::{Failure, Pending, Statistics, Status};
+use super::sync::{Segment, Sync};
+use core::time::Duration;
+use hotmem::geometry::FRAME_SHIFT;
+use hotmem::{Bytes, PfnRange};
+
+/// The driver of one device. It does no I/O: [`step`](Driver::step) says what to do.
+///
+/// ```
+/// use core::time::Duration;
+/// use hotmem_virtio::mem::{Driver, Memory, RawConfig, Request, Step};
+///
+/// trait Device {
+///     fn config(&self) -> RawConfig;
+///     /// Puts the request on the queue, with room for an answer.
+///     fn send(&mut self, request: [u8; Request::SIZE]);
+///     /// Takes the answer off the queue: the bytes that the device used.
+///     fn answer(&mut self) -> Option<[u8; 10]>;
+/// }
+///
+/// /// To call when the device rings, and when the time comes that the last call returned.
+/// fn poll(driver: &mut Driver, device: &mut impl Device, memory: &mut impl Memory,
+///         now: Duration) -> Step {
+///     loop {
+///         let answer = device.answer();
+///         let answer = answer.as_ref().map(|bytes| &bytes[..]);
+///         match driver.step(now, &device.config(), answer, memory) {
+///             Step::Send(request) => device.send(request.to_bytes()),
+///             Step::Again => {}
+///             rest => return rest,
+///         }
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Driver {
+    pub(super) config: Config,
+    pub(super) plugged_frames: u64,
+    pub(super) activity: Activity,
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) preparing: Option<Direction>,
+    backoff: Backoff,
+    /// The memory manager said never: nothing to do until the device wants something else.
+    blocked: bool,
+    /// Changes of what the device wants since something was last achieved.
+    unrest: u8,
+    /// Times that `plugged_size` disagreed since something was last plugged, unplugged or reached.
+    pub(super) disagreements: u8,
+    pub(super) status: Status,
+    pub(super) statistics: Statistics,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Put this request on the queue, then step again, with its answer when there is one. There is
+    /// never more than one request on the queue, and its buffers belong to the device until it
+    /// has answered, however long that takes.
+    Send(Request),
+    /// There is more to do without the device: step again, when it suits.
+    Again,
+    /// Nothing to do until this time, or until the device rings (an answer or a new configuration).
+    WaitUntil(Duration),
+    /// Nothing to do until the device rings.
+    Idle,
+    /// The device is left alone from now on. Its plugged memory stays usable.
+    Failed(Failure),
+}
+
+/// What the driver is at, between requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Activity {
+    /// The memory manager has yet to hear of the region.
+    Announcing,
+    /// Asking which blocks are plugged.
+    Synchronising(Sync),
+    /// An UNPLUG of this prepared range was answered ERROR: asking what became of it.
+    Resolving(PfnRange),
+    /// Plugging or unplugging towards the size that the device wants.
+    Resizing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Plug,
+    Unplug,
+}
+
+/// The one request on the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    pub(super) request: Request,
+    pub(super) purpose: Purpose,
+    pub(super) since: Duration,
+    pub(super) overdue: bool,
+}
+
+/// Why a request was sent, and so what its answer means.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// PLUG of a prepared range.
+    Plug,
+    /// UNPLUG of a prepared range.
+    Unplug,
+    /// STATE of a prepared range, after an UNPLUG that failed.
+    Resolve,
+    /// STATE of a range that the memory manager has not prepared.
+    Query(Segment),
+    /// UNPLUG of blocks that are plugged and that nobody uses or can use.
+    Discard,
+}
+
+/// Why the driver cannot go on at once.
+pub(super) enum Halt {
+    /// Work is left that needs no device.
+    Again,
+    /// Try again later.
+    Later(Pending),
+    /// Do not try again until the device wants something else.
+    Blocked(&'static str),
+    /// Leave the device alone.
+    Fail(Failure),
+}
+
+/// After this time an answer is overdue: worth mentioning, nothing else.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// Changes of the target that are followed at once although nothing was achieved in between.
+const MAX_UNREST: u8 = 32;
+
+impl Driver {
+    /// A driver for the device with this configuration and these negotiated features.
+    ///
+    /// # Errors
+    /// The field of the configuration that cannot be right.
+    pub fn new(config: &RawConfig, features: Features) -> Result<Driver, ConfigError> {
+        Ok(Driver {
+            config: Config::new(config, features)?,
+            plugged_frames: 0,
+            activity: Activity::Announcing,
+            in_flight: None,
+            preparing: None,
+            backoff: Backoff::default(),
+            blocked: false,
+            unrest: 0,
+            disagreements: 0,
+            status: Status::Synchronising,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// Goes on, as far as the next request or anything else worth a decision of the caller's.
+    ///
+    /// `now` is the time since any fixed moment; jumps do no harm. `config` is to be read after
+    /// `answer` was taken from the queue. `answer` holds the bytes that the device used to answer
+    /// the last [`Step::Send`], if it just did; answers to nothing are counted and ignored.
+    ///
+    /// At most one range is prepared or settled in one call, so its cost is that of one call of
+    /// [`Memory`]'s. From any context in which `memory` can be used; no locks are taken.
+    pub fn step<M: Memory>(
+        &mut self,
+        now: Duration,
+        config: &RawConfig,
+        answer: Option<&[u8]>,
+        memory: &mut M,
+    ) -> Step {
+        let result = self.advance(now, config, answer, memory);
+        match result {
+            Ok((request, purpose)) => {
+                let since = now;
+                self.in_flight = Some(InFlight { request, purpose, since, overdue: false });
+                self.statistics.requests = self.statistics.requests.wrapping_add(1);
+                Step::Send(request)
+            }
+            Err(Stop::Wait(step)) => step,
+            Err(Stop::Halt(halt)) => self.halt(now, halt, memory),
+        }
+    }
+
+    fn advance<M: Memory>(
+        &mut self,
+        now: Duration,
+        config: &RawConfig,
+        answer: Option<&[u8]>,
+        memory: &mut M,
+    ) -> Result<(Request, Purpose), Stop> {
+        if let Some(bytes) = answer
+            && let Err(halt) = self.settle(bytes, memory)
+        {
+            // Only noted, because a new configuration may make the wait pointless.
+            self.halt(now, halt, memory);
+        }
+        if let Status::Failed(failure) = self.status {
+            return Err(Stop::Wait(Step::Failed(failure)));
+        }
+        self.observe(now, config)?;
+        if let Some(wait) = self.awaited_answer(now) {
+            return Err(Stop::Wait(wait));
+        }
+        if let Some(until) = self.backoff.waiting(now) {
+            return Err(Stop::Wait(Step::WaitUntil(until)));
+        }
+        if self.blocked {
+            return Err(Stop::Wait(Step::Idle));
+        }
+        Ok(match self.activity {
+            Activity::Announcing => self.announce(memory)?,
+            Activity::Synchronising(sync) => self.synchronise(sync, memory)?,
+            Activity::Resolving(range) if !self.config.usable().covers(range) => {
+                return Err(Halt::Later(Pending::UsableRegion).into());
+            }
+            Activity::Resolving(range) => {
+                (self.request(RequestKind::State, range)?, Purpose::Resolve)
+            }
+            Activity::Resizing => self.resize(memory)?,
+        })
+    }
+
+    /// Takes notice of what the device wants now.
+    fn observe(&mut self, now: Duration, raw: &RawConfig) -> Result<(), Halt> {
+        let config = self.config.updated(raw).map_err(|e| Halt::Fail(Failure::Config(e)))?;
+        let wants = |c: &Config| (c.requested(), c.usable());
+        let changed = wants(&config) != wants(&self.config);
+        self.config = config;
+        if !changed {
+            return Ok(());
+        }
+        self.blocked = false;
+        if self.unrest < MAX_UNREST {
+            self.unrest += 1;
+            self.backoff.reset();
+            self.no_longer_pending();
+        } else if self.backoff.waiting(now).is_none() {
+            return Err(Halt::Later(Pending::TargetUnsteady));
+        }
+        Ok(())
+    }
+
+    /// What to do while the device owes an answer, if it does.
+    fn awaited_answer(&mut self, now: Duration) -> Option<Step> {
+        let sent = self.in_flight.as_mut()?;
+        // A clock that went backwards must not put the moment off for ever.
+        sent.since = sent.since.min(now);
+        let deadline = sent.since.saturating_add(ANSWER_TIME);
+        if now < deadline && !sent.overdue {
+            return Some(Step::WaitUntil(deadline));
+        }
+        if !sent.overdue {
+            sent.overdue = true;
+            self.statistics.overdue = self.statistics.overdue.wrapping_add(1);
+            self.status = Status::Pending(Pending::NoAnswer);
+        }
+        Some(Step::Idle)
+    }
+
+    fn announce<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Halt> {
+        let managed = self.config.managed();
+        memory.announce(managed, self.config.node()).map_err(|obstacle| match obstacle {
+            Obstacle::Working => Halt::Again,
+            Obstacle::Later(why) => Halt::Later(Pending::Memory(why)),
+            Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
+        })?;
+        let run = self.run_at(managed.start(), managed, memory)?;
+        let nothing_plugged = !run.plugged && run.range == managed;
+        if nothing_plugged && self.config.plugged() == Bytes::ZERO {
+            self.activity = Activity::Resizing;
+            self.status = Status::Resizing;
+        } else {
+            self.start_sync(Sync::of_device(&self.config));
+        }
+        Err(Halt::Again)
+    }
+
+    pub(super) fn start_sync(&mut self, sync: Sync) {
+        self.statistics.resyncs = self.statistics.resyncs.wrapping_add(1);
+        self.activity = Activity::Synchronising(sync);
+        self.status = Status::Synchronising;
+    }
+
+    /// Something was achieved: whatever failed before is forgotten.
+    pub(super) fn progressed(&mut self) {
+        if matches!(self.status, Status::Failed(_)) {
+            return;
+        }
+        self.backoff.reset();
+        self.unrest = 0;
+        self.status = self.working();
+    }
+
+    /// Whatever the target waited for: it waits no longer.
+    pub(super) fn no_longer_pending(&mut self) {
+        if let Status::Pending(_) = self.status {
+            self.status = self.working();
+        }
+    }
+
+    fn working(&self) -> Status {
+        match self.activity {
+            Activity::Announcing | Activity::Synchronising(_) => Status::Synchronising,
+            Activity::Resolving(_) | Activity::Resizing => Status::Resizing,
+        }
+    }
+
+    fn halt<M: Memory>(&mut self, now: Duration, halt: Halt, memory: &mut M) -> Step {
+        if let Status::Failed(failure) = self.status {
+            return Step::Failed(failure);
+        }
+        match halt {
+            Halt::Again => Step::Again,
+            Halt::Later(why) => {
+                self.backoff.failed(now);
+                if self.backoff.is_out_of_patience() {
+                    self.status = Status::Pending(why);
+                }
+                self.backoff.waiting(now).map_or(Step::Again, Step::WaitUntil)
+            }
+            Halt::Blocked(why) => {
+                self.blocked = true;
+                self.status = Status::Pending(Pending::Memory(why));
+                Step::Idle
+            }
+            Halt::Fail(failure) => {
+                self.cancel(memory);
+                self.status = Status::Failed(failure);
+                Step::Failed(failure)
+            }
+        }
+    }
+
+    pub(super) fn cancel<M: Memory>(&mut self, memory: &mut M) {
+        if self.preparing.take().is_some() {
+            memory.cancel();
+        }
+    }
+
+    pub(super) fn request(&self, kind: RequestKind, range: PfnRange) -> Result<Request, Halt> {
+        Request::new(kind, range, self.config.block_frames())
+            .ok_or(Halt::Fail(Failure::Memory(range)))
+    }
+
+    /// The configuration as last read.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the driver knows to be plugged.
+    #[must_use]
+    pub fn plugged(&self) -> Bytes {
+        Bytes(self.plugged_frames << FRAME_SHIFT)
+    }
+
+    /// How the device and its memory stand.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+}
+
+/// Why [`Driver::step`] ends without a request.
+pub(super) enum Stop {
+    Wait(Step),
+    Halt(Halt),
+}
+
+impl From<Halt> for Stop {
+    fn from(halt: Halt) -> Stop {
+        Stop::Halt(halt)
+    }
+}
+
+/// The first `frames` of `range`, or all of it.
+pub(super) fn first(range: PfnRange, frames: u64) -> PfnRange {
+    let end = range.start().checked_add(frames).unwrap_or(range.end());
+    range.split_at(end).0
+}

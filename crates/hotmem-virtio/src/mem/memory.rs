@@ -1,0 +1,82 @@
+//! What the driver asks of the kernel's memory manager.
+
+use hotmem::{Pfn, PfnRange};
+
+/// The kernel's side of plugging and unplugging.
+///
+/// The driver keeps no map of its own: which memory is plugged is a question that it asks here.
+/// Every range is a multiple of the driver's unit: the device's block, or 2 MiB where blocks are
+/// smaller. Nothing here may touch memory that is not plugged; memory is between two states from
+/// `prepare_…` until the method that ends it, and only one range is at any time.
+///
+/// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
+pub trait Memory {
+    /// Makes the device's region known, before anything else is asked about it.
+    ///
+    /// A driver that is started again announces the same region again; that is no error.
+    ///
+    /// # Errors
+    /// [`Obstacle::Never`] if the region cannot be taken, for example because it overlaps memory
+    /// that exists: the device fails. Other obstacles are tried again.
+    fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle>;
+
+    /// The longest run from `from` on that is all plugged or all unplugged, within `within`,
+    /// which holds `from`.
+    fn run_at(&self, from: Pfn, within: PfnRange) -> Run;
+
+    /// Takes everything that plugging `range` will need, so that [`plugged`](Memory::plugged)
+    /// cannot fail. May take it for a part only, at the range's start, and return that part.
+    ///
+    /// # Errors
+    /// Nothing is taken. After [`Obstacle::Working`] the driver calls again, or
+    /// [`cancel`](Memory::cancel)s.
+    fn prepare_plug(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle>;
+
+    /// The device plugged the prepared range: it may be used. Its contents are undefined.
+    fn plugged(&mut self, range: PfnRange);
+
+    /// The device did not plug the prepared range: undo the preparation.
+    fn plug_refused(&mut self, range: PfnRange);
+
+    /// Makes the highest run of plugged memory in `region` ready to leave: isolated, migrated,
+    /// unmapped. At most `max_frames`, in multiples of `unit_frames`.
+    ///
+    /// # Errors
+    /// Nothing is prepared. After [`Obstacle::Working`] the driver calls again, perhaps with other
+    /// limits (the last ones count), or [`cancel`](Memory::cancel)s.
+    fn prepare_unplug(
+        &mut self,
+        region: PfnRange,
+        max_frames: u64,
+        unit_frames: u64,
+    ) -> Result<PfnRange, Obstacle>;
+
+    /// The device unplugged the prepared range: it is gone.
+    fn unplugged(&mut self, range: PfnRange);
+
+    /// The device did not unplug the prepared range: it may be used again.
+    fn unplug_refused(&mut self, range: PfnRange);
+
+    /// The preparation that last answered [`Obstacle::Working`] is no longer wanted: undo it.
+    fn cancel(&mut self) {}
+}
+
+/// A run of memory in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The run.
+    pub range: PfnRange,
+    /// Whether it is plugged.
+    pub plugged: bool,
+}
+
+/// Why memory cannot be prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Nothing hinders it, the work is not done yet: call again.
+    Working,
+    /// Not now, for this reason: worth another try later.
+    Later(&'static str),
+    /// Not at all, for this reason, until the device wants something else.
+    Never(&'static str),
+}

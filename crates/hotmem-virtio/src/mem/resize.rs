@@ -1,0 +1,108 @@
+//! Towards the size that the device wants: plug the lowest gap, unplug the highest memory.
+
+use super::driver::{Direction, Driver, Halt, Purpose, Step, Stop, first};
+use super::memory::{Memory, Obstacle};
+use super::request::{Request, RequestKind};
+use super::status::{Failure, Pending, Status};
+use core::cmp::Ordering;
+use hotmem::PfnRange;
+
+impl Driver {
+    /// One request towards the size that the device wants.
+    pub(super) fn resize<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Stop> {
+        if self.config.plugged() != self.plugged() {
+            return Err(self.disagreed().into());
+        }
+        let wanted = self.config.wanted_frames();
+        let goal = wanted.min(self.config.usable_units().frames());
+        let direction = match self.plugged_frames.cmp(&goal) {
+            Ordering::Less => Some(Direction::Plug),
+            Ordering::Greater => Some(Direction::Unplug),
+            Ordering::Equal => None,
+        };
+        if self.preparing.is_some() && self.preparing != direction {
+            self.cancel(memory);
+        }
+        if direction.is_some() && self.status == Status::Reached {
+            self.status = Status::Resizing;
+        }
+        match direction {
+            Some(Direction::Plug) => Ok(self.plug(goal - self.plugged_frames, memory)?),
+            Some(Direction::Unplug) => Ok(self.unplug(self.plugged_frames - goal, memory)?),
+            None if wanted > goal => Err(Halt::Later(Pending::UsableRegion).into()),
+            None => {
+                self.disagreements = 0;
+                self.progressed();
+                self.status = Status::Reached;
+                Err(Stop::Wait(Step::Idle))
+            }
+        }
+    }
+
+    /// Plugs at most `frames` in the lowest gap.
+    fn plug<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Result<(Request, Purpose), Halt> {
+        let usable = self.config.usable_units();
+        let mut rest = usable;
+        let gap = loop {
+            if rest.is_empty() {
+                // What is plugged lies beyond the usable region: no gap in it is ours to fill.
+                return Err(Halt::Later(Pending::UsableRegion));
+            }
+            let run = self.run_at(rest.start(), usable, memory)?;
+            if !run.plugged {
+                break run.range;
+            }
+            rest = usable.split_at(run.range.end()).1;
+        };
+        let range = first(gap, frames.min(self.config.max_request_frames()));
+        let range = self.prepare_plug(range, memory)?;
+        Ok((self.request(RequestKind::Plug, range)?, Purpose::Plug))
+    }
+
+    /// Has `range`, or its beginning, prepared for plugging.
+    pub(super) fn prepare_plug<M: Memory>(
+        &mut self,
+        range: PfnRange,
+        memory: &mut M,
+    ) -> Result<PfnRange, Halt> {
+        let prepared = memory.prepare_plug(range);
+        let part = self.prepared(Direction::Plug, prepared)?;
+        if part.start() != range.start() || !range.covers(part) {
+            return Err(Halt::Fail(Failure::Memory(part)));
+        }
+        Ok(part)
+    }
+
+    /// Unplugs at most `frames`, the highest that can be unplugged.
+    fn unplug<M: Memory>(
+        &mut self,
+        frames: u64,
+        memory: &mut M,
+    ) -> Result<(Request, Purpose), Halt> {
+        let region = self.config.usable_units();
+        let max = frames.min(self.config.max_request_frames());
+        let prepared = memory.prepare_unplug(region, max, self.config.unit_frames());
+        let range = self.prepared(Direction::Unplug, prepared)?;
+        if range.frames() > max || !region.covers(range) {
+            return Err(Halt::Fail(Failure::Memory(range)));
+        }
+        Ok((self.request(RequestKind::Unplug, range)?, Purpose::Unplug))
+    }
+
+    fn prepared(
+        &mut self,
+        direction: Direction,
+        result: Result<PfnRange, Obstacle>,
+    ) -> Result<PfnRange, Halt> {
+        self.preparing = (result == Err(Obstacle::Working)).then_some(direction);
+        match result {
+            Ok(range) if range.is_empty() || !range.is_aligned(self.config.unit_frames()) => {
+                Err(Halt::Fail(Failure::Memory(range)))
+            }
+            Ok(range) => Ok(range),
+            Err(Obstacle::Working) => Err(Halt::Again),
+            Err(Obstacle::Later(why)) => Err(Halt::Later(Pending::Memory(why))),
+            Err(Obstacle::Never(why)) => Err(Halt::Blocked(why)),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What an answer means for the memory that its request was about.
+
+use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
+use super::memory::Memory;
+use super::request::{BlockState, Response, ResponseError};
+use super::status::{Failure, Pending, Statistics, Status};
+use super::sync::Sync;
+use hotmem::PfnRange;
+
+impl Driver {
+    /// Gives the answer to the one request on the queue its consequences.
+    pub(super) fn settle<M: Memory>(&mut self, bytes: &[u8], memory: &mut M) -> Result<(), Halt> {
+        let Some(InFlight { request, purpose, overdue, .. }) = self.in_flight.take() else {
+            self.statistics.stray = self.statistics.stray.wrapping_add(1);
+            return Ok(());
+        };
+        if overdue {
+            self.no_longer_pending();
+        }
+        let range = request.range();
+        let response = match Response::from_bytes(bytes) {
+            Ok(response) => response,
+            Err(error) => {
+                // Nobody uses what was to be plugged. What was to be unplugged stays isolated:
+                // whether it is still there can no longer be known.
+                if let Purpose::Plug = purpose {
+                    memory.plug_refused(range);
+                }
+                return Err(self.malformed(error));
+            }
+        };
+        self.statistics.count(response);
+        let failed = matches!(self.status, Status::Failed(_));
+        match (purpose, response) {
+            // Nothing new is taken from a device that is not trusted.
+            (Purpose::Plug, Response::Ack { .. }) if failed => memory.plug_refused(range),
+            (Purpose::Plug, Response::Ack { .. }) => {
+                memory.plugged(range);
+                self.plugged_frames += range.frames();
+                self.disagreements = 0;
+                self.progressed();
+            }
+            (Purpose::Plug, refusal) => {
+                memory.plug_refused(range);
+                if refusal == Response::Error && !failed {
+                    // Some devices fail after they have marked the blocks as plugged.
+                    self.start_sync(Sync::of_range(range, self.plugged_frames));
+                }
+                return Err(refused(refusal));
+            }
+            (Purpose::Unplug, Response::Ack { .. }) => self.was_unplugged(range, memory),
+            (Purpose::Unplug, refusal @ Response::Error) => {
+                self.activity = Activity::Resolving(range);
+                return Err(refused(refusal));
+            }
+            (Purpose::Unplug, refusal) => {
+                memory.unplug_refused(range);
+                return Err(refused(refusal));
+            }
+            (Purpose::Resolve, Response::Ack { state }) => match self.block_state(state)? {
+                BlockState::Unplugged => self.was_unplugged(range, memory),
+                BlockState::Plugged => {
+                    memory.unplug_refused(range);
+                    self.activity = Activity::Resizing;
+                }
+                BlockState::Mixed => return Err(Halt::Fail(Failure::HalfUnplugged(range))),
+            },
+            (Purpose::Query(segment), Response::Ack { state }) => {
+                let state = self.block_state(state)?;
+                return self.queried(segment, range, state);
+            }
+            (Purpose::Discard, Response::Ack { .. }) => {
+                self.discarded(range);
+                self.progressed();
+            }
+            (Purpose::Discard, refusal) => {
+                self.ask_again();
+                return Err(refused(refusal));
+            }
+            (Purpose::Resolve | Purpose::Query(_), refusal) => return Err(refused(refusal)),
+        }
+        Ok(())
+    }
+
+    fn was_unplugged<M: Memory>(&mut self, range: PfnRange, memory: &mut M) {
+        memory.unplugged(range);
+        self.plugged_frames -= range.frames();
+        self.activity = Activity::Resizing;
+        self.disagreements = 0;
+        self.progressed();
+    }
+
+    fn block_state(&mut self, state: u16) -> Result<BlockState, Halt> {
+        BlockState::from_wire(state).map_err(|error| self.malformed(error))
+    }
+
+    fn malformed(&mut self, error: ResponseError) -> Halt {
+        self.statistics.malformed = self.statistics.malformed.wrapping_add(1);
+        Halt::Fail(Failure::Response(error))
+    }
+}
+
+/// What a refusal means: another try, later.
+fn refused(response: Response) -> Halt {
+    Halt::Later(match response {
+        Response::Nack => Pending::Nack,
+        Response::Busy => Pending::Busy,
+        Response::Error | Response::Ack { .. } => Pending::DeviceError,
+    })
+}
+
+impl Statistics {
+    fn count(&mut self, response: Response) {
+        let counter = match response {
+            Response::Ack { .. } => &mut self.acks,
+            Response::Nack => &mut self.nacks,
+            Response::Busy => &mut self.busies,
+            Response::Error => &mut self.errors,
+        };
+        *counter = counter.wrapping_add(1);
+    }
+}

@@ -1,0 +1,266 @@
+//! Finding out which blocks are plugged, by STATE requests.
+//!
+//! A walk up the region: ask about as much as possible; halve what comes back mixed; double what
+//! does not. What the memory manager has plugged must be plugged. What it has not, and is plugged
+//! all the same, it takes over, or else it is unplugged: what the device no longer wants, what the
+//! manager cannot take, and blocks that make no whole unit. This adopts what is plugged at the
+//! start, and repairs the driver's knowledge after a device did something else than it answered.
+
+use super::config::Config;
+use super::driver::{Activity, Driver, Halt, Purpose, first};
+use super::memory::{Memory, Run};
+use super::request::{BlockState, Request, RequestKind};
+use super::status::{Failure, Pending, Status};
+use hotmem::{Pfn, PfnRange};
+
+/// A walk, at its next block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sync {
+    /// What is left of it.
+    rest: PfnRange,
+    /// How much to ask about at once.
+    ask_frames: u64,
+    /// The next unit has blocks in different states.
+    mixed: bool,
+    task: Task,
+    /// Plugged frames seen so far or known to be elsewhere.
+    found_frames: u64,
+    /// Whether the walk covers the whole device, so that `found_frames` must be `plugged_size`.
+    whole: bool,
+}
+
+/// What to do at the walk's next block.
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    /// Find out whether it is plugged.
+    Ask,
+    /// It is plugged, up to the range's end, and unknown to the memory manager: take it over.
+    Adopt(PfnRange),
+    /// It is plugged, up to the range's end, and of no use: unplug it.
+    Discard(PfnRange),
+}
+
+/// What is known about a range before the device is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// The memory manager uses it.
+    Used,
+    /// The memory manager uses it, but the device would not answer: it is not usable.
+    UsedBeyondUsable,
+    /// It can be used once it is plugged.
+    Free,
+    /// Blocks smaller than a unit, and not all of one.
+    Fragment,
+    /// It can be neither plugged nor asked about.
+    BeyondUsable,
+}
+
+/// A device whose `plugged_size` still disagrees after so many walks has failed.
+const MAX_DISAGREEMENTS: u8 = 6;
+
+impl Sync {
+    /// A walk through the whole device.
+    pub(super) fn of_device(config: &Config) -> Sync {
+        Sync { whole: true, ..Sync::of_range(config.region(), 0) }
+    }
+
+    /// A walk through a range of unused units, with so much plugged elsewhere.
+    pub(super) fn of_range(range: PfnRange, plugged_frames: u64) -> Sync {
+        Sync {
+            rest: range,
+            ask_frames: u64::MAX,
+            mixed: false,
+            task: Task::Ask,
+            found_frames: plugged_frames,
+            whole: false,
+        }
+    }
+
+    /// On to what follows `range`.
+    fn pass(&mut self, range: PfnRange) {
+        self.rest = self.rest.split_at(range.end()).1;
+        self.ask_frames = range.frames().saturating_mul(2);
+        self.mixed = false;
+        self.task = Task::Ask;
+    }
+}
+
+impl Driver {
+    /// One step of the walk.
+    pub(super) fn synchronise<M: Memory>(
+        &mut self,
+        mut sync: Sync,
+        memory: &mut M,
+    ) -> Result<(Request, Purpose), Halt> {
+        match sync.task {
+            Task::Ask if sync.rest.is_empty() => return Err(self.synchronised(&sync)),
+            Task::Ask => {
+                let (range, segment) = self.segment(&sync, memory)?;
+                if matches!(segment, Segment::Used | Segment::Free | Segment::Fragment) {
+                    let range = first(range, self.askable_frames(&sync, segment));
+                    return Ok((self.request(RequestKind::State, range)?, Purpose::Query(segment)));
+                }
+                if segment == Segment::UsedBeyondUsable {
+                    sync.found_frames += range.frames();
+                }
+                sync.rest = sync.rest.split_at(range.end()).1;
+            }
+            Task::Adopt(range) => match self.prepare_plug(range, memory) {
+                Ok(part) => {
+                    memory.plugged(part);
+                    self.plugged_frames += part.frames();
+                    sync.found_frames += part.frames();
+                    let rest = range.split_at(part.end()).1;
+                    sync.pass(part);
+                    if !rest.is_empty() {
+                        sync.task = Task::Adopt(rest);
+                    }
+                    self.progressed();
+                }
+                Err(Halt::Blocked(_)) => sync.task = Task::Discard(range),
+                Err(halt) => return Err(halt),
+            },
+            Task::Discard(range) if !self.config.usable().covers(range) => sync.task = Task::Ask,
+            Task::Discard(range) => {
+                return Ok((self.request(RequestKind::Unplug, range)?, Purpose::Discard));
+            }
+        }
+        self.activity = Activity::Synchronising(sync);
+        Err(Halt::Again)
+    }
+
+    /// The device said whether the walk's next blocks are plugged.
+    pub(super) fn queried(
+        &mut self,
+        segment: Segment,
+        range: PfnRange,
+        state: BlockState,
+    ) -> Result<(), Halt> {
+        let Activity::Synchronising(mut sync) = self.activity else { return Ok(()) };
+        let unit = self.config.unit_frames();
+        let block = self.config.block_frames();
+        let wanted = self.config.wanted_frames();
+        match (segment, state) {
+            (Segment::Used, BlockState::Plugged) => {
+                sync.found_frames += range.frames();
+                sync.pass(range);
+            }
+            (Segment::Used, _) => return Err(Halt::Fail(Failure::Lost(range))),
+            (_, BlockState::Unplugged) => sync.pass(range),
+            (Segment::Free, BlockState::Plugged) if sync.found_frames < wanted => {
+                sync.task = Task::Adopt(first(range, wanted - sync.found_frames));
+            }
+            (_, BlockState::Plugged) => sync.task = Task::Discard(range),
+            (_, BlockState::Mixed) if range.frames() <= block => {
+                return Err(Halt::Fail(Failure::MixedBlock(range)));
+            }
+            (Segment::Free, BlockState::Mixed) if range.frames() <= unit => {
+                sync.mixed = true;
+                sync.ask_frames = range.frames() / 2;
+            }
+            (_, BlockState::Mixed) => sync.ask_frames = range.frames() / 2,
+        }
+        self.activity = Activity::Synchronising(sync);
+        Ok(())
+    }
+
+    /// The device unplugged what was of no use.
+    pub(super) fn discarded(&mut self, range: PfnRange) {
+        if let Activity::Synchronising(sync) = &mut self.activity {
+            sync.pass(range);
+        }
+    }
+
+    /// The device did not unplug what was of no use: it may have become unplugged all the same.
+    pub(super) fn ask_again(&mut self) {
+        if let Activity::Synchronising(sync) = &mut self.activity {
+            sync.task = Task::Ask;
+        }
+    }
+
+    /// The walk is over: does its sum agree with `plugged_size`?
+    fn synchronised(&mut self, sync: &Sync) -> Halt {
+        self.activity = Activity::Resizing;
+        if self.status == Status::Synchronising {
+            self.status = Status::Resizing;
+        }
+        if sync.whole {
+            self.plugged_frames = sync.found_frames;
+            if self.config.plugged() != self.plugged() {
+                return Halt::Later(Pending::PluggedSize);
+            }
+        }
+        Halt::Again
+    }
+
+    /// `plugged_size` is not what the driver knows to be plugged.
+    pub(super) fn disagreed(&mut self) -> Halt {
+        if self.disagreements == MAX_DISAGREEMENTS {
+            let (claimed, found) = (self.config.plugged(), self.plugged());
+            return Halt::Fail(Failure::PluggedSize { claimed, found });
+        }
+        self.disagreements += 1;
+        self.start_sync(Sync::of_device(&self.config));
+        Halt::Again
+    }
+
+    /// What is known about the walk's next blocks, and how far that reaches.
+    fn segment<M: Memory>(&self, sync: &Sync, memory: &M) -> Result<(PfnRange, Segment), Halt> {
+        let (rest, at) = (sync.rest, sync.rest.start());
+        let until = |end: Pfn, segment| Ok((rest.split_at(end).0, segment));
+        let unit = self.config.unit_frames();
+        let (managed, usable) = (self.config.managed(), self.config.usable());
+        if !usable.contains(at) {
+            let from = at.align_up(unit);
+            if !managed.contains(from) {
+                return Ok((rest, Segment::BeyondUsable));
+            }
+            let run = self.run_at(from, managed, memory)?;
+            return match run.plugged {
+                true if from == at => until(run.range.end(), Segment::UsedBeyondUsable),
+                true => until(from, Segment::BeyondUsable),
+                false => until(run.range.end(), Segment::BeyondUsable),
+            };
+        }
+        // Inside a unit, the walk is among blocks that the memory manager has no use for.
+        if at.is_aligned(unit) && !sync.mixed && managed.contains(at) {
+            let whole = self.config.usable_units().contains(at);
+            let within = if whole { self.config.usable_units() } else { managed };
+            let run = self.run_at(at, within, memory)?;
+            match (whole, run.plugged) {
+                (true, true) => return until(run.range.end(), Segment::Used),
+                (true, false) => return until(run.range.end(), Segment::Free),
+                (false, true) => return until(run.range.end(), Segment::UsedBeyondUsable),
+                (false, false) => {}
+            }
+        }
+        let unit_end = at.align_down(unit).checked_add(unit).unwrap_or(usable.end());
+        until(unit_end.min(usable.end()), Segment::Fragment)
+    }
+
+    /// How much of a segment to ask about at once.
+    fn askable_frames(&self, sync: &Sync, segment: Segment) -> u64 {
+        let grain = match segment {
+            Segment::Fragment => self.config.block_frames(),
+            _ => self.config.unit_frames(),
+        };
+        let ask = sync.ask_frames.min(self.config.max_request_frames());
+        (ask & !(grain - 1)).max(grain)
+    }
+
+    /// [`Memory::run_at`], not believed if it is no run from `from` on.
+    pub(super) fn run_at<M: Memory>(
+        &self,
+        from: Pfn,
+        within: PfnRange,
+        memory: &M,
+    ) -> Result<Run, Halt> {
+        let run = memory.run_at(from, within);
+        let unit = self.config.unit_frames();
+        let sound = run.range.start() == from
+            && !run.range.is_empty()
+            && run.range.is_aligned(unit)
+            && within.covers(run.range);
+        if sound { Ok(run) } else { Err(Halt::Fail(Failure::Memory(run.range))) }
+    }
+}

@@ -1,0 +1,225 @@
+//! What shipping devices do although they should not: no memory is lost over it, and nothing
+//! spins.
+
+use crate::device::{BUSY, Device, ERROR, Fault, NACK};
+use crate::world::World;
+use core::time::Duration;
+use hotmem_virtio::mem::{Pending, RequestKind, Status, Step};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// With 64 MiB plugged.
+fn world() -> World {
+    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
+    device.resize(64 * MIB);
+    let mut world = World::new(device);
+    world.poll();
+    world.assert_reached();
+    world
+}
+
+#[test]
+fn endless_refusals_become_pending_and_rare() {
+    let cases = [(NACK, Pending::Nack), (BUSY, Pending::Busy), (ERROR, Pending::DeviceError)];
+    for ((with, why), target) in cases.iter().flat_map(|c| [(c, 128 * MIB), (c, 0)]) {
+        let mut world = world();
+        let before = world.driver.statistics().requests;
+        world.device.habit = Some(Fault::Refuse(*with));
+        world.device.resize(target);
+        world.run(Duration::from_millis(50));
+        assert_ne!(world.driver.status(), Status::Pending(*why), "patience first");
+        world.run(60 * SECOND);
+        assert_eq!(world.driver.status(), Status::Pending(*why));
+        let requests = world.driver.statistics().requests - before;
+        assert!((10..60).contains(&requests), "{requests} requests in a minute");
+        world.device.habit = None;
+        world.run(10 * SECOND);
+        world.assert_reached();
+    }
+}
+
+#[test]
+fn another_wish_ends_the_waiting() {
+    let mut world = world();
+    world.device.habit = Some(Fault::Refuse(BUSY));
+    world.device.resize(0);
+    world.run(60 * SECOND);
+    world.device.habit = None;
+    world.device.resize(128 * MIB);
+    world.poll();
+    world.assert_reached();
+}
+
+#[test]
+fn endless_changes_of_the_wish_become_pending_and_rare() {
+    let mut world = world();
+    world.device.habit = Some(Fault::Refuse(NACK));
+    let before = world.driver.statistics().requests;
+    let mut targets = [0, 128 * MIB].into_iter().cycle();
+    // Polled as fast as can be, for a minute of a thousand polls a second.
+    for _ in 0..60_000 {
+        world.device.resize(targets.next().unwrap());
+        world.poll();
+        world.now += Duration::from_millis(1);
+    }
+    assert_eq!(world.driver.status(), Status::Pending(Pending::TargetUnsteady));
+    let requests = world.driver.statistics().requests - before;
+    assert!(requests < 100, "{requests} requests in a minute");
+    world.device.habit = None;
+    world.run(10 * SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn firecracker_answers_error_to_a_plug_beyond_the_requested_size() {
+    let mut world = world();
+    world.device.beyond_requested = ERROR;
+    world.device.resize(128 * MIB);
+    let config = world.device.read_config();
+    // The size is lowered between the driver's look and the device's.
+    let step = world.driver.step(world.now, &config, None, &mut world.memory);
+    let Step::Send(request) = step else { panic!("{step:?}") };
+    world.device.resize(96 * MIB);
+    let (answer, _) = world.device.handle(&request.to_bytes());
+    assert_eq!(answer[0], ERROR as u8);
+    world.late = Some((answer, 0));
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(world.driver.statistics().errors, 1);
+}
+
+#[test]
+fn firecracker_answers_error_after_it_plugged_or_unplugged() {
+    for target in [128 * MIB, 32 * MIB] {
+        let mut world = world();
+        world.device.faults.push_back(Fault::ErrorAfterwards);
+        world.device.resize(target);
+        world.device.requests.clear();
+        world.run(SECOND);
+        world.assert_reached();
+        let kinds: Vec<_> = world.device.requests.iter().map(|r| r.0).collect();
+        assert_eq!(kinds[1..], [RequestKind::State], "one question settles it");
+    }
+}
+
+#[test]
+fn a_plug_that_fails_half_way_is_put_right() {
+    let mut world = world();
+    world.device.faults.push_back(Fault::Half);
+    world.device.resize(128 * MIB);
+    world.run(SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn a_usable_region_of_zero_is_waited_for_without_an_interrupt() {
+    // As Firecracker leaves it after UNPLUG_ALL.
+    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
+    device.config.requested_size = 64 * MIB;
+    let mut world = World::new(device);
+    assert!(matches!(world.run(SECOND), Step::WaitUntil(_)));
+    assert_eq!(world.driver.status(), Status::Pending(Pending::UsableRegion));
+    assert_eq!(world.driver.statistics().requests, 0);
+    world.device.config.usable_region_size = 32 * MIB;
+    world.run(5 * SECOND);
+    assert_eq!(world.driver.plugged().0, 32 * MIB, "as much as there is room for");
+    world.device.config.usable_region_size = GIB;
+    world.run(5 * SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
+    let mut world = world();
+    world.device.config.usable_region_size = 32 * MIB;
+    world.device.resize(64 * MIB);
+    world.device.config.usable_region_size = 32 * MIB;
+    world.device.claims_plugged = Some(62 * MIB);
+    world.run(Duration::from_millis(5));
+    // Asked about the usable half only; the rest is believed to be as it was.
+    assert_eq!(world.driver.plugged().0, 64 * MIB);
+    world.device.claims_plugged = None;
+    world.device.config.usable_region_size = GIB;
+    world.run(SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn a_ring_without_a_reason_does_nothing() {
+    let mut world = world();
+    world.device.requests.clear();
+    // Cloud Hypervisor refuses a resize to the same size; others announce it.
+    world.device.resize(64 * MIB);
+    for _ in 0..100 {
+        assert_eq!(world.poll(), Step::Idle);
+    }
+    assert!(world.device.requests.is_empty());
+}
+
+#[test]
+fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
+    let mut world = world();
+    world.device.faults.push_back(Fault::Late(7));
+    world.device.resize(128 * MIB);
+    assert!(matches!(world.step(), Step::Send(_)));
+    let deadline = world.now + SECOND;
+    assert_eq!(world.step(), Step::WaitUntil(deadline));
+    // Snapshot and restore: the clock goes back, then far ahead.
+    world.now = Duration::ZERO;
+    assert_eq!(world.step(), Step::WaitUntil(SECOND));
+    world.now = 1_000_000 * SECOND;
+    assert_eq!(world.step(), Step::Idle);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::NoAnswer));
+    world.device.resize(96 * MIB);
+    assert_eq!(world.step(), Step::Idle, "the buffer is still the device's");
+    assert_eq!(world.driver.statistics().overdue, 1);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.driver.statistics().stray, 0);
+}
+
+#[test]
+fn answers_to_nothing_are_counted() {
+    let mut world = world();
+    let config = world.device.read_config();
+    for bytes in [&[][..], &[0; 10], &[9; 10]] {
+        let step = world.driver.step(world.now, &config, Some(bytes), &mut world.memory);
+        assert_eq!(step, Step::Idle);
+    }
+    assert_eq!(world.driver.statistics().stray, 3);
+    world.assert_reached();
+}
+
+#[test]
+fn blocks_that_the_device_plugged_by_itself_are_taken_over() {
+    let mut world = world();
+    world.device.set(40..44, true);
+    world.device.resize(128 * MIB);
+    world.run(SECOND);
+    world.assert_reached();
+    world.device.set(100..104, true);
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(world.driver.statistics().resyncs, 2);
+}
+
+#[test]
+fn refusals_while_synchronising_are_waited_out() {
+    let mut device = Device::new(MIB, 4 * GIB, GIB);
+    for block in [0, 1, 2, 9, 20, 21] {
+        device.preplug(block);
+    }
+    device.resize(64 * MIB);
+    device.faults.extend([NACK, BUSY, ERROR].map(Fault::Refuse));
+    let mut world = World::new(device);
+    world.run(Duration::from_millis(20));
+    for _ in 0..3 {
+        world.device.faults.extend([BUSY, ERROR].map(Fault::Refuse));
+        world.device.faults.push_back(Fault::ErrorAfterwards);
+        world.run(Duration::from_millis(40));
+    }
+    world.run(SECOND);
+    world.assert_reached();
+}

@@ -1,0 +1,186 @@
+//! A virtio-mem device that does what the specification says, checks that the driver does too, and
+//! misbehaves only when told to.
+
+use hotmem_virtio::mem::{RawConfig, Request, RequestKind};
+use std::collections::VecDeque;
+
+pub(crate) const ACK: u16 = 0;
+pub(crate) const NACK: u16 = 1;
+pub(crate) const BUSY: u16 = 2;
+pub(crate) const ERROR: u16 = 3;
+const PLUGGED: u16 = 0;
+const UNPLUGGED: u16 = 1;
+const MIXED: u16 = 2;
+
+/// What the device does with its next request instead of what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Refuses it.
+    Refuse(u16),
+    /// Does it, then says ERROR.
+    ErrorAfterwards,
+    /// Does it, but answers only after so many polls.
+    Late(u32),
+    /// Answers with these bytes instead.
+    Bytes(&'static [u8]),
+    /// Does it to the first half of its blocks, then says ERROR.
+    Half,
+}
+
+pub(crate) struct Device {
+    pub(crate) config: RawConfig,
+    pub(crate) blocks: Vec<bool>,
+    /// Taken by the next requests in turn.
+    pub(crate) faults: VecDeque<Fault>,
+    /// What it does with every request for which there is no fault in the queue.
+    pub(crate) habit: Option<Fault>,
+    /// What the configuration says is plugged, instead of the truth.
+    pub(crate) claims_plugged: Option<u64>,
+    /// What it answers to a PLUG beyond the requested size: NACK, by the specification.
+    pub(crate) beyond_requested: u16,
+    /// As the driver last saw it: a PLUG beyond a size that was just lowered is no one's fault.
+    pub(crate) requested_seen: u64,
+    pub(crate) requests: Vec<(RequestKind, u64, u64)>,
+}
+
+impl Device {
+    /// With everything unplugged and nothing wanted.
+    pub(crate) fn new(block_size: u64, addr: u64, region_size: u64) -> Device {
+        let config = RawConfig {
+            block_size,
+            node_id: 0,
+            addr,
+            region_size,
+            usable_region_size: 0,
+            plugged_size: 0,
+            requested_size: 0,
+        };
+        Device {
+            config,
+            blocks: vec![false; (region_size / block_size) as usize],
+            faults: VecDeque::new(),
+            habit: None,
+            claims_plugged: None,
+            beyond_requested: NACK,
+            requested_seen: 0,
+            requests: Vec::new(),
+        }
+    }
+
+    /// The host asks for another size. The usable region grows with it, by QEMU's rule.
+    pub(crate) fn resize(&mut self, requested: u64) {
+        let config = &mut self.config;
+        config.requested_size = requested;
+        let usable = (requested + (256 << 20)).next_multiple_of(config.block_size);
+        config.usable_region_size = config.usable_region_size.max(usable.min(config.region_size));
+    }
+
+    /// Somebody plugged this before the driver came.
+    pub(crate) fn preplug(&mut self, block: usize) {
+        let end = (block as u64 + 1) * self.config.block_size;
+        self.config.usable_region_size = self.config.usable_region_size.max(end);
+        self.set(block..block + 1, true);
+    }
+
+    pub(crate) fn set(&mut self, blocks: std::ops::Range<usize>, plugged: bool) {
+        self.blocks[blocks].fill(plugged);
+        let count = self.blocks.iter().filter(|&&b| b).count() as u64;
+        self.config.plugged_size = count * self.config.block_size;
+    }
+
+    /// The configuration, as the driver reads it.
+    pub(crate) fn read_config(&mut self) -> RawConfig {
+        self.requested_seen = self.config.requested_size;
+        let plugged_size = self.claims_plugged.unwrap_or(self.config.plugged_size);
+        RawConfig { plugged_size, ..self.config }
+    }
+
+    /// Does a request. Returns the answer and how many polls it takes to arrive.
+    pub(crate) fn handle(&mut self, request: &[u8; Request::SIZE]) -> (Vec<u8>, u32) {
+        let fault = self.faults.pop_front().or(self.habit);
+        let (kind, state, polls) = match fault {
+            Some(Fault::Bytes(bytes)) => return (bytes.to_vec(), 0),
+            Some(Fault::Refuse(with)) => (with, 0, 0),
+            Some(Fault::Half) => {
+                let mut half = *request;
+                half[16] /= 2;
+                self.perform(&half);
+                (ERROR, 0, 0)
+            }
+            Some(Fault::ErrorAfterwards) => {
+                self.perform(request);
+                (ERROR, 0, 0)
+            }
+            Some(Fault::Late(polls)) => {
+                let (kind, state) = self.perform(request);
+                (kind, state, polls)
+            }
+            None => {
+                let (kind, state) = self.perform(request);
+                (kind, state, 0)
+            }
+        };
+        (answer(kind, state).to_vec(), polls)
+    }
+
+    /// What the specification says (5.15.6), and QEMU does.
+    fn perform(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let addr = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
+        let count = u64::from(u16_at(16));
+        assert!(bytes[2..8].iter().chain(&bytes[18..]).all(|&b| b == 0), "padding is not zero");
+        let config = self.config;
+        let size = count * config.block_size;
+        let offset = addr.checked_sub(config.addr).expect("below the region");
+        assert!(count > 0, "no blocks");
+        assert_eq!(addr % config.block_size, 0, "not aligned to blocks");
+        assert!(offset + size <= config.usable_region_size, "beyond the usable region");
+        let first = (offset / config.block_size) as usize;
+        let blocks = first..first + count as usize;
+        let plugged = self.blocks[blocks.clone()].iter().filter(|&&b| b).count() as u64;
+        let kind = match u16_at(0) {
+            0 => RequestKind::Plug,
+            1 => RequestKind::Unplug,
+            3 => RequestKind::State,
+            other => panic!("request type {other}"),
+        };
+        self.requests.push((kind, addr, size));
+        match kind {
+            RequestKind::Plug => {
+                assert!(
+                    config.plugged_size + size <= self.requested_seen,
+                    "more than requested: {:#x} + {size:#x}",
+                    config.plugged_size,
+                );
+                if config.plugged_size + size > config.requested_size {
+                    return (self.beyond_requested, 0);
+                }
+                assert_eq!(plugged, 0, "PLUG of plugged blocks");
+                self.set(blocks, true);
+                (ACK, 0)
+            }
+            RequestKind::Unplug => {
+                assert_eq!(plugged, count, "UNPLUG of unplugged blocks");
+                self.set(blocks, false);
+                (ACK, 0)
+            }
+            RequestKind::State if plugged == 0 => (ACK, UNPLUGGED),
+            RequestKind::State if plugged == count => (ACK, PLUGGED),
+            RequestKind::State => (ACK, MIXED),
+        }
+    }
+}
+
+pub(crate) fn answer(kind: u16, state: u16) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[..2].copy_from_slice(&kind.to_le_bytes());
+    bytes[8..].copy_from_slice(&state.to_le_bytes());
+    bytes
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bits: String = self.blocks.iter().map(|&b| if b { '#' } else { '.' }).collect();
+        write!(f, "{:x?} {bits}", self.config)
+    }
+}

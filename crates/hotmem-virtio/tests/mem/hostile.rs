@@ -1,0 +1,190 @@
+//! A device that says anything at any time. Also what the fuzz target runs.
+
+use crate::memory::{Hurdle, TestMemory, Unit};
+use core::time::Duration;
+use hotmem_virtio::mem::{Driver, Features, Obstacle, RawConfig, RequestKind, Step};
+
+/// Plays a device, a memory manager and a clock by these bytes, and checks everything that the
+/// driver promises whatever they do.
+pub(crate) fn play(script: &[u8]) {
+    let mut script = Script(script);
+    let mut config = script.config();
+    let features = Features::from_bits_truncate(script.number());
+    let Ok(mut driver) = Driver::new(&config, features) else { return };
+    let (managed, unit_frames) = (driver.config().managed(), driver.config().unit_frames());
+    if managed.frames() / unit_frames > 4096 {
+        return;
+    }
+    let mut memory = TestMemory::new(managed, unit_frames);
+    let mut now = Duration::ZERO;
+    let mut in_flight = None;
+    let mut failed = None;
+    let mut idle_steps = 0;
+    while !script.is_over() {
+        match script.byte() % 16 {
+            0 => script.spoil(&mut config),
+            1..4 => {
+                // A wish that makes sense, and room for it.
+                let blocks = config.region_size / config.block_size.max(1);
+                config.requested_size =
+                    (script.number() % blocks.saturating_add(1)).wrapping_mul(config.block_size);
+                config.usable_region_size = config.region_size;
+            }
+            4 => now = Duration::from_millis(script.number() >> 20),
+            5 => memory.hurdles.push_back(script.hurdle()),
+            6 => {
+                let units = memory.pinned.len();
+                memory.pinned[script.number() as usize % units] ^= true;
+            }
+            7 => config.plugged_size = driver.plugged().0,
+            _ => {}
+        }
+        now += Duration::from_millis(script.byte().into());
+        let answer = match in_flight {
+            Some(_) => script.answer(),
+            None if script.byte() == 0 => Some(script.answer().unwrap_or_default()),
+            None => None,
+        };
+        if answer.is_some() && in_flight.take() == Some(true) {
+            // Mostly, the device's total follows its answers.
+            config.plugged_size = driver.plugged().0;
+        }
+        let step = driver.step(now, &config, answer.as_deref(), &mut memory);
+        idle_steps = if step == Step::Again { idle_steps + 1 } else { 0 };
+        assert!(idle_steps <= 3 * memory.units.len() + 10, "spins: {driver:?}");
+        assert_eq!(driver.plugged().0, plugged_bytes(&memory, unit_frames));
+        match step {
+            Step::Send(request) => {
+                assert_eq!(failed, None, "a request to a failed device");
+                assert_eq!(in_flight, None, "a second request on the queue");
+                in_flight = Some(script.byte() < 192);
+                let range = request.range();
+                assert!(driver.config().region().covers(range));
+                assert!(driver.config().usable().covers(range));
+                let blocks = range.bytes().0 / config.block_size;
+                assert!((1..=65_535).contains(&blocks));
+                assert_eq!(range.start().phys_addr() % config.block_size, 0);
+                let units = managed.covers(range) && range.is_aligned(unit_frames);
+                match request.kind() {
+                    RequestKind::Plug => assert!(memory.all(range, Unit::PreparedToPlug)),
+                    RequestKind::Unplug if units => assert!(
+                        memory.all(range, Unit::PreparedToUnplug)
+                            || memory.all(range, Unit::Absent)
+                    ),
+                    RequestKind::Unplug | RequestKind::State => {}
+                }
+            }
+            Step::WaitUntil(until) => assert!(until > now),
+            Step::Failed(failure) => {
+                assert!(failed.is_none_or(|first| first == failure));
+                failed = Some(failure);
+            }
+            Step::Again | Step::Idle => {}
+        }
+    }
+}
+
+/// What the memory manager holds, and the driver should know of.
+fn plugged_bytes(memory: &TestMemory, unit_frames: u64) -> u64 {
+    let held = |u: &&Unit| matches!(u, Unit::Plugged | Unit::PreparedToUnplug);
+    memory.units.iter().filter(held).count() as u64 * unit_frames * 4096
+}
+
+/// Decisions, read from bytes; zeros when they run out.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
+    }
+
+    /// Mostly one that makes sense.
+    fn config(&mut self) -> RawConfig {
+        let block_size = 1 << (12 + self.byte() % 20);
+        let blocks = 1 + u64::from(self.byte()) * (1 + u64::from(self.byte()));
+        let mut size = || u64::from(self.byte()) % (blocks + 1) * block_size;
+        let (usable_region_size, plugged_size, requested_size) = (size(), size(), size());
+        let mut config = RawConfig {
+            block_size,
+            node_id: self.byte().into(),
+            addr: u64::from(self.byte()) * block_size,
+            region_size: blocks * block_size,
+            usable_region_size,
+            plugged_size,
+            requested_size,
+        };
+        if self.byte() >= 224 {
+            self.spoil(&mut config);
+        }
+        config
+    }
+
+    /// One field becomes anything.
+    fn spoil(&mut self, config: &mut RawConfig) {
+        let mut value = self.number();
+        let which = self.byte();
+        if which >= 16 && config.block_size.is_power_of_two() {
+            value &= (u64::MAX.checked_shr(config.region_size.leading_zeros()).unwrap_or(0))
+                & !(config.block_size - 1);
+        }
+        match which % 16 {
+            0 => config.block_size = value,
+            1 => config.node_id = value as u16,
+            2 => config.addr = value,
+            3 => config.region_size = value,
+            4..8 => config.usable_region_size = value,
+            8..12 => config.plugged_size = value,
+            _ => config.requested_size = value,
+        }
+    }
+
+    /// Mostly one that the specification knows, sometimes none.
+    fn answer(&mut self) -> Option<Vec<u8>> {
+        match self.byte() {
+            0..32 => None,
+            32..40 => {
+                let len = self.byte() % 16;
+                Some((0..len).map(|_| self.byte()).collect())
+            }
+            kind => {
+                let kind = if kind < 160 { 0 } else { kind % 4 };
+                Some(vec![kind, 0, 0, 0, 0, 0, 0, 0, self.byte() % 3, 0])
+            }
+        }
+    }
+
+    fn hurdle(&mut self) -> Hurdle {
+        match self.byte() % 4 {
+            0 => Hurdle::Obstacle(Obstacle::Working),
+            1 => Hurdle::Obstacle(Obstacle::Later("later")),
+            2 => Hurdle::Obstacle(Obstacle::Never("never")),
+            _ => Hurdle::OneUnit,
+        }
+    }
+}
+
+#[cfg(not(fuzzing))]
+mod tests {
+    use super::play;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(crate::world::cases(2000))]
+
+        #[test]
+        fn whatever_a_device_says_every_promise_is_kept(script in vec(any::<u8>(), 0..4096)) {
+            play(&script);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The virtio-mem state machine against devices that follow the specification, devices that do
+//! not, and memory managers with troubles of their own.
+
+// Tests run where a usize has 64 bits.
+#![allow(clippy::cast_possible_truncation)]
+
+mod bear;
+mod device;
+mod hostile;
+mod memory;
+mod random;
+mod refuse;
+mod sizes;
+mod world;

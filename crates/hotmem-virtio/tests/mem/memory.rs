@@ -1,0 +1,177 @@
+//! A memory manager that checks how it is called, and raises obstacles when told to.
+
+use hotmem::{Pfn, PfnRange};
+use hotmem_virtio::mem::{Memory, Obstacle, Run};
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Absent,
+    PreparedToPlug,
+    /// May be used, and is, as far as the tests are concerned.
+    Plugged,
+    PreparedToUnplug,
+}
+
+/// What the next preparation meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hurdle {
+    Obstacle(Obstacle),
+    /// Only the first unit (or, unplugging, the last) can be had.
+    OneUnit,
+}
+
+pub(crate) struct TestMemory {
+    region: PfnRange,
+    unit_frames: u64,
+    pub(crate) units: Vec<Unit>,
+    /// Units that cannot leave.
+    pub(crate) pinned: Vec<bool>,
+    /// Taken by the next preparations in turn.
+    pub(crate) hurdles: VecDeque<Hurdle>,
+    pub(crate) refuse_region: Option<Obstacle>,
+    announced: bool,
+    working: bool,
+    pub(crate) cancelled: u32,
+}
+
+impl TestMemory {
+    pub(crate) fn new(region: PfnRange, unit_frames: u64) -> TestMemory {
+        let units = (region.frames() / unit_frames) as usize;
+        TestMemory {
+            region,
+            unit_frames,
+            units: vec![Unit::Absent; units],
+            pinned: vec![false; units],
+            hurdles: VecDeque::new(),
+            refuse_region: None,
+            announced: false,
+            working: false,
+            cancelled: 0,
+        }
+    }
+
+    pub(crate) fn range_of(&self, unit: usize) -> PfnRange {
+        let start = self.region.start().checked_add(unit as u64 * self.unit_frames).unwrap();
+        PfnRange::with_len(start, self.unit_frames).unwrap()
+    }
+
+    pub(crate) fn indices(&self, range: PfnRange) -> std::ops::Range<usize> {
+        let index = |pfn: Pfn| {
+            let frames = pfn.number() - self.region.start().number();
+            assert_eq!(frames % self.unit_frames, 0, "{range} is not made of units");
+            (frames / self.unit_frames) as usize
+        };
+        assert!(self.region.covers(range), "{range} is not in the region");
+        index(range.start())..index(range.end())
+    }
+
+    /// Whether all of it is in this state.
+    pub(crate) fn all(&self, range: PfnRange, unit: Unit) -> bool {
+        self.units[self.indices(range)].iter().all(|&u| u == unit)
+    }
+
+    pub(crate) fn plugged_units(&self) -> u64 {
+        self.units.iter().filter(|&&u| u == Unit::Plugged).count() as u64
+    }
+
+    pub(crate) fn is_working(&self) -> bool {
+        self.working
+    }
+
+    fn change(&mut self, range: PfnRange, from: Unit, to: Unit) {
+        assert!(!range.is_empty());
+        assert!(self.all(range, from), "{range} is not {from:?} before it is {to:?}");
+        let indices = self.indices(range);
+        self.units[indices].fill(to);
+    }
+
+    /// The obstacle, or how many units at most.
+    fn hurdle(&mut self) -> Result<u64, Obstacle> {
+        assert!(self.announced, "nobody announced the region");
+        let prepared = |u: &Unit| matches!(u, Unit::PreparedToPlug | Unit::PreparedToUnplug);
+        assert!(!self.units.iter().any(prepared), "something else is still prepared");
+        self.working = false;
+        match self.hurdles.pop_front() {
+            Some(Hurdle::Obstacle(obstacle)) => {
+                self.working = obstacle == Obstacle::Working;
+                Err(obstacle)
+            }
+            Some(Hurdle::OneUnit) => Ok(1),
+            None => Ok(u64::MAX),
+        }
+    }
+}
+
+impl Memory for TestMemory {
+    fn announce(&mut self, region: PfnRange, _node: Option<u16>) -> Result<(), Obstacle> {
+        assert_eq!(region, self.region);
+        if let Some(obstacle) = self.refuse_region {
+            return Err(obstacle);
+        }
+        self.announced = true;
+        Ok(())
+    }
+
+    fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
+        assert!(within.contains(from));
+        assert!(self.announced);
+        let within = self.indices(within.split_at(from).1);
+        let plugged = |i: usize| matches!(self.units[i], Unit::Plugged | Unit::PreparedToUnplug);
+        let state = plugged(within.start);
+        let end = within.clone().find(|&i| plugged(i) != state).unwrap_or(within.end);
+        let frames = (end - within.start) as u64 * self.unit_frames;
+        Run { range: PfnRange::with_len(from, frames).unwrap(), plugged: state }
+    }
+
+    fn prepare_plug(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle> {
+        let frames = self.hurdle()?.saturating_mul(self.unit_frames).min(range.frames());
+        let part = PfnRange::with_len(range.start(), frames).unwrap();
+        self.change(part, Unit::Absent, Unit::PreparedToPlug);
+        Ok(part)
+    }
+
+    fn plugged(&mut self, range: PfnRange) {
+        self.change(range, Unit::PreparedToPlug, Unit::Plugged);
+    }
+
+    fn plug_refused(&mut self, range: PfnRange) {
+        self.change(range, Unit::PreparedToPlug, Unit::Absent);
+    }
+
+    fn prepare_unplug(
+        &mut self,
+        region: PfnRange,
+        max_frames: u64,
+        unit_frames: u64,
+    ) -> Result<PfnRange, Obstacle> {
+        assert_eq!(unit_frames, self.unit_frames);
+        assert!(max_frames >= unit_frames);
+        let max = self.hurdle()?.min(max_frames / unit_frames);
+        let indices = self.indices(region);
+        let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned[*i];
+        let Some(last) = indices.clone().rfind(removable) else {
+            return Err(Obstacle::Later("nothing can leave"));
+        };
+        let count = (indices.start..=last).rev().take_while(removable).count() as u64;
+        let first = last + 1 - count.min(max) as usize;
+        let start = self.range_of(first).start();
+        let range = PfnRange::new(start, self.range_of(last).end()).unwrap();
+        self.change(range, Unit::Plugged, Unit::PreparedToUnplug);
+        Ok(range)
+    }
+
+    fn unplugged(&mut self, range: PfnRange) {
+        self.change(range, Unit::PreparedToUnplug, Unit::Absent);
+    }
+
+    fn unplug_refused(&mut self, range: PfnRange) {
+        self.change(range, Unit::PreparedToUnplug, Unit::Plugged);
+    }
+
+    fn cancel(&mut self) {
+        assert!(self.working, "there is nothing to cancel");
+        self.working = false;
+        self.cancelled += 1;
+    }
+}

@@ -1,0 +1,115 @@
+//! Random histories: whatever happens, nothing is used that is not plugged, no request is wrong,
+//! and in the end, left in peace, the device's size is reached.
+
+use crate::device::{BUSY, Device, ERROR, Fault, NACK};
+use crate::memory::Hurdle;
+use crate::world::World;
+use core::time::Duration;
+use hotmem_virtio::mem::Obstacle;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The host asks for so many thousandths of the region.
+    Resize(u64),
+    /// The driver is stepped so many times.
+    Steps(u8),
+    Fault(Fault),
+    Hurdle(Hurdle),
+    Pin(usize, bool),
+    /// The clock goes on, or jumps anywhere.
+    Wait(Duration),
+    Jump(Duration),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let fault = prop_oneof![
+        prop_oneof![Just(NACK), Just(BUSY), Just(ERROR)].prop_map(Fault::Refuse),
+        Just(Fault::ErrorAfterwards),
+        (0u32..6).prop_map(Fault::Late),
+    ];
+    let hurdle = prop_oneof![
+        Just(Hurdle::Obstacle(Obstacle::Working)),
+        Just(Hurdle::Obstacle(Obstacle::Later("later"))),
+        Just(Hurdle::Obstacle(Obstacle::Never("never"))),
+        Just(Hurdle::OneUnit),
+    ];
+    prop_oneof![
+        3 => (0u64..=1000).prop_map(Event::Resize),
+        6 => any::<u8>().prop_map(|n| Event::Steps(n % 32)),
+        3 => fault.prop_map(Event::Fault),
+        3 => hurdle.prop_map(Event::Hurdle),
+        1 => any::<(usize, bool)>().prop_map(|(i, on)| Event::Pin(i, on)),
+        2 => (0u64..10_000).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
+        1 => any::<u32>().prop_map(|s| Event::Jump(Duration::from_secs(s.into()))),
+    ]
+}
+
+prop_compose! {
+    fn device()(
+        block_shift in 16u32..=31,
+        offset in 0u64..64,
+        units in 1u64..200,
+        ragged in 0u64..40,
+        plugged in vec(any::<bool>(), 0..600),
+        requested in 0u64..=1000,
+    ) -> Device {
+        let block = 1 << block_shift;
+        let region = units * block.max(2 << 20) + ragged * block;
+        let region = region + (4 << 20).max(block).next_multiple_of(block);
+        let mut device = Device::new(block, (4 << 40) + offset * block, region);
+        // In runs as well as singly.
+        for (i, _) in plugged.iter().enumerate().filter(|(_, on)| **on) {
+            for j in [i, i / 2, i / 8] {
+                if j < device.blocks.len() {
+                    device.preplug(j);
+                }
+            }
+        }
+        resize(&mut device, requested);
+        device
+    }
+}
+
+fn resize(device: &mut Device, thousandths: u64) {
+    let blocks = device.blocks.len() as u64 * thousandths / 1000;
+    device.resize(blocks * device.config.block_size);
+}
+
+proptest! {
+    #![proptest_config(crate::world::cases(400))]
+
+    #[test]
+    fn every_history_ends_at_the_size_that_the_device_wants(
+        device in device(),
+        history in vec(event(), 0..60),
+    ) {
+        let mut world = World::new(device);
+        for event in history {
+            match event {
+                Event::Resize(to) => resize(&mut world.device, to),
+                Event::Steps(n) => (0..n).for_each(|_| { world.step(); }),
+                Event::Fault(fault) => world.device.faults.push_back(fault),
+                Event::Hurdle(hurdle) => world.memory.hurdles.push_back(hurdle),
+                Event::Pin(i, on) => {
+                    let units = world.memory.pinned.len();
+                    world.memory.pinned[i % units] = on;
+                }
+                Event::Wait(time) => { world.run(time); }
+                Event::Jump(to) => world.now = to,
+            }
+        }
+        world.device.faults.clear();
+        world.memory.hurdles.clear();
+        world.memory.pinned.fill(false);
+        // Obstacles "for good" last until the device wants something else.
+        resize(&mut world.device, 1000);
+        world.poll();
+        for target in [0, 700] {
+            resize(&mut world.device, target);
+            world.run(Duration::from_secs(20));
+            world.assert_reached();
+        }
+    }
+}

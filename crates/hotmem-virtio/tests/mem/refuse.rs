@@ -1,0 +1,205 @@
+//! What a device must not do: it is left alone, and what it plugged before stays usable.
+
+use crate::device::{Device, Fault};
+use crate::memory::Unit;
+use crate::world::World;
+use core::time::Duration;
+use hotmem_virtio::mem::{
+    ConfigFault, ConfigField, Driver, Failure, Features, Obstacle, RawConfig, ResponseError,
+    Status, Step,
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// With 64 MiB plugged.
+fn world() -> World {
+    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
+    device.resize(64 * MIB);
+    let mut world = World::new(device);
+    world.poll();
+    world.assert_reached();
+    world
+}
+
+/// The device has failed, for good, and nothing that was plugged is touched for it.
+fn assert_failed(world: &mut World, failure: Failure, plugged_units: u64) {
+    let requests = world.driver.statistics().requests;
+    for _ in 0..3 {
+        world.now += Duration::from_secs(60);
+        assert_eq!(world.step(), Step::Failed(failure));
+    }
+    assert_eq!(world.driver.status(), Status::Failed(failure));
+    assert_eq!(world.driver.statistics().requests, requests, "it is left alone");
+    assert_eq!(world.memory.plugged_units(), plugged_units);
+}
+
+#[test]
+fn no_driver_for_a_configuration_that_cannot_be_right() {
+    let refused = Driver::new(&RawConfig::default(), Features::all()).unwrap_err();
+    assert_eq!((refused.field, refused.fault), (ConfigField::BlockSize, ConfigFault::Zero));
+}
+
+#[test]
+fn a_region_that_overlaps_existing_memory() {
+    let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
+    world.device.resize(64 * MIB);
+    world.memory.refuse_region = Some(Obstacle::Never("overlaps boot memory"));
+    assert_failed(&mut world, Failure::Region("overlaps boot memory"), 0);
+}
+
+#[test]
+fn a_region_that_cannot_be_taken_yet_is_tried_again() {
+    let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
+    world.device.resize(64 * MIB);
+    world.memory.refuse_region = Some(Obstacle::Later("no metadata memory"));
+    assert!(matches!(world.run(Duration::from_secs(1)), Step::WaitUntil(_)));
+    world.memory.refuse_region = None;
+    world.run(Duration::from_secs(5));
+    world.assert_reached();
+}
+
+#[test]
+fn fields_that_change_although_they_must_not() {
+    type Spoil = fn(&mut RawConfig);
+    let cases: [(Spoil, ConfigField); 4] = [
+        (|c| c.block_size = MIB, ConfigField::BlockSize),
+        (|c| c.addr += 2 * MIB, ConfigField::Addr),
+        (|c| c.region_size += 2 * MIB, ConfigField::RegionSize),
+        (|c| c.usable_region_size = 2 * GIB, ConfigField::UsableRegionSize),
+    ];
+    for (spoil, field) in cases {
+        let mut world = world();
+        let mut config = world.device.read_config();
+        spoil(&mut config);
+        let step = world.driver.step(world.now, &config, None, &mut world.memory);
+        let Step::Failed(failure @ Failure::Config(error)) = step else {
+            panic!("{field} was not refused: {step:?}");
+        };
+        assert_eq!(error.field, field);
+        assert_failed(&mut world, failure, 32);
+    }
+}
+
+#[test]
+fn answers_that_are_none() {
+    let cases: [(&'static [u8], ResponseError); 4] = [
+        (&[], ResponseError::Short { used: 0 }),
+        (&[0; 9], ResponseError::Short { used: 9 }),
+        (&[4, 0, 0, 0, 0, 0, 0, 0, 0, 0], ResponseError::UnknownType(4)),
+        (&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0], ResponseError::UnknownType(256)),
+    ];
+    for (bytes, error) in cases {
+        let mut plugging = world();
+        plugging.device.resize(128 * MIB);
+        plugging.device.faults.push_back(Fault::Bytes(bytes));
+        plugging.poll();
+        assert_failed(&mut plugging, Failure::Response(error), 32);
+        assert!(plugging.memory.units[32..].iter().all(|&u| u == Unit::Absent));
+        assert_eq!(plugging.driver.statistics().malformed, 1);
+
+        let mut unplugging = world();
+        unplugging.device.resize(32 * MIB);
+        unplugging.device.faults.push_back(Fault::Bytes(bytes));
+        unplugging.poll();
+        assert_failed(&mut unplugging, Failure::Response(error), 16);
+        // Whether this is still there is not known, so nobody uses it.
+        assert!(unplugging.memory.units[16..32].iter().all(|&u| u == Unit::PreparedToUnplug));
+    }
+}
+
+#[test]
+fn a_block_state_that_does_not_exist() {
+    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
+    device.preplug(7);
+    device.faults.push_back(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 3, 0]));
+    let mut world = World::new(device);
+    world.poll();
+    assert_failed(&mut world, Failure::Response(ResponseError::UnknownState(3)), 0);
+}
+
+#[test]
+fn memory_in_use_that_is_not_plugged() {
+    let mut world = world();
+    // The device loses a block that nobody asked it to unplug.
+    world.device.set(5..6, false);
+    let mut lost = None;
+    for _ in 0..100 {
+        let config = world.device.read_config();
+        let step = world.driver.step(world.now, &config, lost.as_deref(), &mut world.memory);
+        match step {
+            Step::Send(request) => lost = Some(world.device.handle(&request.to_bytes()).0),
+            Step::Failed(Failure::Lost(range)) => {
+                assert!(range.covers(world.memory.range_of(5)));
+                assert_eq!(world.memory.plugged_units(), 32);
+                return;
+            }
+            _ => lost = None,
+        }
+    }
+    panic!("nobody noticed");
+}
+
+#[test]
+fn a_block_that_is_both_plugged_and_unplugged() {
+    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
+    device.preplug(7);
+    device.habit = Some(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0]));
+    let mut world = World::new(device);
+    world.poll();
+    let block = world.memory.range_of(0);
+    assert_failed(&mut world, Failure::MixedBlock(block), 0);
+}
+
+#[test]
+fn an_unplug_that_fails_half_way() {
+    let mut world = world();
+    world.device.resize(32 * MIB);
+    world.device.faults.push_back(Fault::Half);
+    world.run(Duration::from_secs(1));
+    let Status::Failed(failure @ Failure::HalfUnplugged(range)) = world.driver.status() else {
+        panic!("{:?}", world.driver);
+    };
+    assert!(world.memory.all(range, Unit::PreparedToUnplug), "nobody uses it");
+    assert_failed(&mut world, failure, 16);
+}
+
+#[test]
+fn a_plugged_size_that_keeps_lying() {
+    let mut world = world();
+    world.device.claims_plugged = Some(66 * MIB);
+    world.run(Duration::from_secs(10));
+    let failure =
+        Failure::PluggedSize { claimed: hotmem::Bytes::mib(66), found: hotmem::Bytes::mib(64) };
+    assert_failed(&mut world, failure, 32);
+    assert!(world.driver.statistics().resyncs < 10);
+}
+
+#[test]
+fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
+    for (bytes, expected) in [
+        (&[0u8; 10][..], Unit::Absent),
+        (&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0], Unit::Plugged),
+        (&[3, 0, 0, 0, 0, 0, 0, 0, 0, 0], Unit::PreparedToUnplug),
+    ] {
+        let mut world = world();
+        world.device.resize(32 * MIB);
+        let config = world.device.read_config();
+        let (driver, memory) = (&mut world.driver, &mut world.memory);
+        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+        let broken = RawConfig { block_size: 3, ..config };
+        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Failed(_)));
+        assert!(matches!(driver.step(world.now, &config, Some(bytes), memory), Step::Failed(_)));
+        assert!(memory.units[16..32].iter().all(|&unit| unit == expected));
+    }
+    // A PLUG that succeeds after all: nothing new is taken from such a device.
+    let mut world = world();
+    world.device.resize(128 * MIB);
+    let config = world.device.read_config();
+    let (driver, memory) = (&mut world.driver, &mut world.memory);
+    assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+    let broken = RawConfig { block_size: 3, ..config };
+    assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Failed(_)));
+    driver.step(world.now, &config, Some(&[0; 10]), memory);
+    assert!(memory.units[32..].iter().all(|&unit| unit == Unit::Absent));
+}

@@ -1,0 +1,198 @@
+//! What a device that follows the specification sees: sizes, block sizes, requests, adoption.
+
+use crate::device::Device;
+use crate::memory::{Hurdle, Unit};
+use crate::world::World;
+use core::time::Duration;
+use hotmem_virtio::mem::{Obstacle, Pending, RequestKind, Status, Step};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// A multiple of every block size in the tests.
+const BASE: u64 = 64 * GIB;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn world(block_size: u64, region_size: u64, requested: u64) -> World {
+    let mut device = Device::new(block_size, BASE, region_size);
+    device.resize(requested);
+    World::new(device)
+}
+
+#[test]
+fn plug_unplug_replug_at_every_block_size() {
+    for shift in 12..=34 {
+        let block = 1 << shift;
+        let region = (64 * MIB).max(8 * block);
+        let mut world = world(block, region, region);
+        assert_eq!(world.poll(), Step::Idle);
+        world.assert_reached();
+        assert_eq!(world.driver.plugged().0, region);
+        for size in [region / 2, 0, region / 4, region] {
+            world.device.resize(size);
+            assert_eq!(world.poll(), Step::Idle);
+            world.assert_reached();
+        }
+    }
+}
+
+#[test]
+fn requests_are_as_large_as_the_protocol_allows() {
+    // 65 535 blocks of 2 MiB are 128 GiB less 2 MiB.
+    let mut world = world(2 * MIB, 512 * GIB, 512 * GIB);
+    world.poll();
+    world.assert_reached();
+    let plugs = [RequestKind::Plug; 5];
+    let kinds: Vec<_> = world.device.requests.iter().map(|&(kind, ..)| kind).collect();
+    assert_eq!(kinds, plugs);
+    assert_eq!(world.device.requests[0].2, 65_535 * 2 * MIB);
+    world.device.requests.clear();
+    world.device.resize(0);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.device.requests.len(), 5);
+    let (_, first, size) = world.device.requests[0];
+    assert_eq!(first + size, BASE + 512 * GIB, "unplugs from the top down");
+    assert_eq!(world.driver.statistics().requests, 10);
+    assert_eq!(world.driver.statistics().acks, 10);
+}
+
+#[test]
+fn a_size_that_is_no_whole_unit_is_rounded_down() {
+    let mut world = world(MIB, 64 * MIB, 7 * MIB);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.driver.plugged().0, 6 * MIB);
+    world.device.resize(3 * MIB);
+    world.poll();
+    assert_eq!(world.driver.plugged().0, 2 * MIB);
+}
+
+#[test]
+fn what_is_plugged_at_the_start_is_adopted() {
+    let mut device = Device::new(2 * MIB, BASE, GIB);
+    for block in (0..100).chain([200, 202, 203, 511]) {
+        device.preplug(block);
+    }
+    device.resize(104 * 2 * MIB);
+    let before = device.blocks.clone();
+    let mut world = World::new(device);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.device.blocks, before, "nothing was unplugged or plugged");
+    let states = world.device.requests.len();
+    assert!(states < 64, "{states} STATE requests for 5 runs");
+}
+
+#[test]
+fn what_is_plugged_at_the_start_and_no_longer_wanted_is_unplugged_unused() {
+    let mut device = Device::new(2 * MIB, BASE, GIB);
+    for block in 0..512 {
+        device.preplug(block);
+    }
+    device.resize(0);
+    let mut world = World::new(device);
+    world.poll();
+    world.assert_reached();
+}
+
+#[test]
+fn what_the_memory_manager_cannot_adopt_is_unplugged() {
+    let mut device = Device::new(2 * MIB, BASE, GIB);
+    for block in 0..8 {
+        device.preplug(block);
+    }
+    device.resize(16 * MIB);
+    let mut world = World::new(device);
+    world.memory.hurdles.push_back(Hurdle::OneUnit);
+    world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Never("no room")));
+    world.poll();
+    world.assert_reached();
+    let unplugs: Vec<_> =
+        world.device.requests.iter().filter(|r| r.0 == RequestKind::Unplug).collect();
+    assert_eq!(unplugs, [&(RequestKind::Unplug, BASE + 2 * MIB, 14 * MIB)]);
+}
+
+#[test]
+fn blocks_that_make_no_whole_unit_are_given_back() {
+    // The region neither starts nor ends on a unit, and blocks are plugged in all its corners.
+    let mut device = Device::new(256 << 10, BASE + MIB, 33 * MIB);
+    for block in [0, 3, 4, 13, 20, 21, 22, 23, 24, 25, 26, 27, 131] {
+        device.preplug(block);
+    }
+    device.resize(16 * MIB);
+    let mut world = World::new(device);
+    world.poll();
+    world.assert_reached();
+}
+
+#[test]
+fn a_resize_during_a_resize_is_followed() {
+    let mut world = world(2 * MIB, 512 * GIB, 512 * GIB);
+    for _ in 0..4 {
+        world.step();
+    }
+    assert!(world.driver.plugged().0 > 0 && world.driver.plugged().0 < 512 * GIB);
+    world.device.resize(64 * GIB);
+    world.poll();
+    world.assert_reached();
+    world.device.resize(0);
+    world.step();
+    world.device.resize(500 * GIB);
+    world.poll();
+    world.assert_reached();
+}
+
+#[test]
+fn memory_that_takes_several_calls_to_prepare_is_waited_for_or_cancelled() {
+    let mut world = world(2 * MIB, GIB, 64 * MIB);
+    let working = Hurdle::Obstacle(Obstacle::Working);
+    world.memory.hurdles.extend([working; 3]);
+    world.poll();
+    world.assert_reached();
+    world.device.resize(0);
+    world.memory.hurdles.extend([working; 3]);
+    assert_eq!(world.step(), Step::Again);
+    assert!(world.memory.is_working());
+    world.device.resize(128 * MIB);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.memory.cancelled, 1);
+}
+
+#[test]
+fn a_shrink_that_is_hindered_keeps_what_it_achieved_and_says_why() {
+    let mut world = world(2 * MIB, GIB, 64 * MIB);
+    world.poll();
+    world.memory.pinned[3] = true;
+    world.device.resize(0);
+    assert!(matches!(world.run(SECOND), Step::WaitUntil(_)));
+    assert_eq!(world.driver.plugged().0, 2 * MIB);
+    assert_eq!(world.memory.units[3], Unit::Plugged);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("nothing can leave")));
+    world.memory.pinned[3] = false;
+    world.run(5 * SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn an_obstacle_for_good_waits_for_another_wish() {
+    let mut world = world(2 * MIB, GIB, 64 * MIB);
+    world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Never("no metadata")));
+    assert_eq!(world.run(60 * SECOND), Step::Idle);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("no metadata")));
+    assert_eq!(world.driver.statistics().requests, 0);
+    world.device.resize(32 * MIB);
+    world.poll();
+    world.assert_reached();
+}
+
+#[test]
+fn a_second_driver_takes_over_what_the_first_left() {
+    let mut world = world(2 * MIB, GIB, 64 * MIB);
+    world.poll();
+    let config = world.device.read_config();
+    world.driver = hotmem_virtio::mem::Driver::new(&config, Default::default()).unwrap();
+    world.device.resize(32 * MIB);
+    world.poll();
+    world.assert_reached();
+}
