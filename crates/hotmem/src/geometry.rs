@@ -15,24 +15,24 @@ pub const PFN_LIMIT: u64 = 1 << (PHYS_ADDR_BITS - FRAME_SHIFT);
 
 #[cfg(not(any(loom, hotmem_geometry = "small")))]
 mod sizes {
-    pub const LINE_WORD_BITS: usize = 64;
-    pub const LINE_WORDS: usize = 8;
-    pub const SECTION_PAGEBLOCKS: usize = 64;
-    pub const TREE_FANOUT: usize = 64;
+    pub(super) const LINE_WORD_BITS: usize = 64;
+    pub(super) const LINE_WORDS: usize = 8;
+    pub(super) const SECTION_PAGEBLOCKS: usize = 64;
+    pub(super) const TREE_FANOUT: usize = 64;
 }
 #[cfg(hotmem_geometry = "small")]
 mod sizes {
-    pub const LINE_WORD_BITS: usize = 8;
-    pub const LINE_WORDS: usize = 2;
-    pub const SECTION_PAGEBLOCKS: usize = 4;
-    pub const TREE_FANOUT: usize = 2;
+    pub(super) const LINE_WORD_BITS: usize = 8;
+    pub(super) const LINE_WORDS: usize = 2;
+    pub(super) const SECTION_PAGEBLOCKS: usize = 4;
+    pub(super) const TREE_FANOUT: usize = 2;
 }
 #[cfg(all(loom, not(hotmem_geometry = "small")))]
 mod sizes {
-    pub const LINE_WORD_BITS: usize = 2;
-    pub const LINE_WORDS: usize = 1;
-    pub const SECTION_PAGEBLOCKS: usize = 2;
-    pub const TREE_FANOUT: usize = 2;
+    pub(super) const LINE_WORD_BITS: usize = 2;
+    pub(super) const LINE_WORDS: usize = 1;
+    pub(super) const SECTION_PAGEBLOCKS: usize = 2;
+    pub(super) const TREE_FANOUT: usize = 2;
 }
 
 /// Frame bits held by one 64-bit word of a pageblock's line.

@@ -1,0 +1,309 @@
+//! Whole pageblocks, up to any length: bits of section words.
+//!
+//! Up to a section (128 MiB) is a run of bits in one word, one compare-exchange. More is whole
+//! words one after the other, with exact undo: what was claimed is published again. What is left
+//! of the last pageblock is given back for small allocations.
+
+use super::quiet::{Moves, ROUNDS, Search};
+use super::small::{aligned_starts, runs_of, suits};
+use super::{AllocError, Block, Frames, Want};
+use crate::addr::PfnRange;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
+use crate::platform::Platform;
+use crate::region::{Class, Zone};
+use crate::section::{ALL, Section};
+use crate::sync::Ordering;
+
+/// Neighbouring pageblocks that the caller owns.
+#[derive(Clone, Copy)]
+struct Run {
+    slot: usize,
+    /// First section and first pageblock in it.
+    index: usize,
+    bit: usize,
+    blocks: usize,
+}
+
+impl Run {
+    /// The run as words: section and pageblocks in it.
+    fn words(self) -> impl Iterator<Item = (usize, u64)> {
+        let (first, end) = (self.bit, self.bit + self.blocks);
+        (0..end.div_ceil(SECTION_PAGEBLOCKS)).map(move |i| {
+            let from = first.saturating_sub(i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
+            let to = (end - i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
+            (self.index + i, mask(to) & !mask(from))
+        })
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Allocates `want`, which is too long for one word of a line.
+    pub(super) fn alloc_blocks(&self, want: Want) -> Result<PfnRange, AllocError> {
+        if want.len() == PAGEBLOCK_FRAMES as u64
+            && let Some(range) = self.alloc_from_own_section(&want)
+        {
+            return Ok(range);
+        }
+        for _ in 0..ROUNDS {
+            let search = Search::start(self);
+            let mut moves = self.no_moves_yet();
+            moves.start();
+            let found = want.zones().iter().find_map(|&z| self.search_blocks(z, &want, &mut moves));
+            if let Some(range) = found {
+                return Ok(range);
+            }
+            let own = moves.end();
+            if search.was_quiet(self, own) {
+                return Err(AllocError::OutOfMemory);
+            }
+        }
+        Err(AllocError::Busy)
+    }
+
+    /// The fast way to one whole pageblock: one read-modify-write, and nothing is ever hidden.
+    fn alloc_from_own_section(&self, want: &Want) -> Option<PfnRange> {
+        let zone = want.zones()[0];
+        let (slot, index) = self.own_section(zone)?;
+        let section = self.slots().get(slot)?.section(index)?;
+        if section.lines.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        let block = self.claim_one_in(slot, index, zone, want)?;
+        let mut moves = self.no_moves_yet();
+        if !self.make_live(&block, PAGEBLOCK_FRAMES, &mut moves) {
+            self.show_free(slot, index, block.mask(), &mut moves);
+            return None;
+        }
+        PfnRange::with_len(block.start(), want.len())
+    }
+
+    fn search_blocks(&self, zone: Zone, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
+        let blocks = usize::try_from(want.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
+        let run = match blocks {
+            1 => {
+                let block = self.claim_one(zone, want, moves)?;
+                Run { slot: block.slot, index: block.index, bit: block.bit, blocks }
+            }
+            _ if blocks <= SECTION_PAGEBLOCKS => {
+                self.find_section(zone, want, moves, |slot, index, section| {
+                    claim_run(self.regions_start(slot, index)?, section, zone, want, blocks)
+                        .map(|bit| Run { slot, index, bit, blocks })
+                })?
+            }
+            _ => self.claim_sections(zone, want, blocks, moves)?,
+        };
+        self.make_run_live(run, want, moves)
+    }
+
+    /// One wholly free pageblock: from this CPU's section, else from wherever the tree leads,
+    /// else from other CPUs' sections, else one that only stays split as somebody's hint.
+    pub(super) fn claim_one(
+        &self,
+        zone: Zone,
+        want: &Want,
+        moves: &mut Moves<'_>,
+    ) -> Option<Block<'_>> {
+        self.find_section(zone, want, moves, |slot, index, _| {
+            self.claim_one_in(slot, index, zone, want)
+        })
+        .or_else(|| {
+            self.hinted_blocks(zone).find(|block| {
+                block.zone() == zone
+                    && suits(block, want)
+                    && block.counter.own_from(ALL) == Some(false)
+            })
+        })
+    }
+
+    /// The lowest free pageblock of a section, one whose memory is still here first: the host
+    /// would have to find memory again for a reported one.
+    fn claim_one_in(
+        &self,
+        slot: usize,
+        index: usize,
+        zone: Zone,
+        want: &Want,
+    ) -> Option<Block<'_>> {
+        let section = self.slots().get(slot)?.section(index)?;
+        loop {
+            let free = section.available(Class::free(zone));
+            let held = free & !section.reported.load(Ordering::Relaxed);
+            let candidates = if held != 0 { held } else { free };
+            if candidates == 0 {
+                return None;
+            }
+            let block = self.block(slot, index, candidates.trailing_zeros() as usize)?;
+            let block = if !want.is_picky() || suits(&block, want) {
+                block
+            } else {
+                // Picky: any free pageblock of the section that will do.
+                (0..SECTION_PAGEBLOCKS)
+                    .filter(|bit| free >> bit & 1 != 0)
+                    .filter_map(|bit| self.block(slot, index, bit))
+                    .find(|block| suits(block, want))?
+            };
+            if section.claim_all(block.mask()) {
+                return Some(block);
+            }
+        }
+    }
+
+    /// Asks `claim` of each section that may have free pageblocks of `zone`, until it has claimed
+    /// something; that section becomes the CPU's hint.
+    fn find_section<'s, T>(
+        &'s self,
+        zone: Zone,
+        want: &Want,
+        moves: &mut Moves<'_>,
+        mut claim: impl FnMut(usize, usize, &'s Section) -> Option<T>,
+    ) -> Option<T> {
+        let allowed = |slot: usize| {
+            self.slots().get(slot).filter(|region| !want.wants_fixed() || region.is_fixed())
+        };
+        let mut try_hinted =
+            |(slot, index): (usize, usize)| claim(slot, index, allowed(slot)?.section(index)?);
+        if let Some(claimed) = self.own_section(zone).and_then(&mut try_hinted) {
+            return Some(claimed);
+        }
+        let class = Class::free(zone);
+        for slot in 0..self.regions().len() {
+            let Some(region) = allowed(slot) else { continue };
+            let tree = region.tree(class);
+            let mut from = 0;
+            while let Some(index) = tree.next(from) {
+                from = index + 1;
+                let Some(section) = region.section(index) else { break };
+                if section.available(class) == 0 {
+                    tree.clear_leaf(index, || section.available(class) == 0);
+                    continue;
+                }
+                if let Some(claimed) = try_hinted((slot, index)) {
+                    if !want.is_picky() {
+                        self.adopt_section(slot, index, zone, moves);
+                    }
+                    return Some(claimed);
+                }
+            }
+        }
+        self.hinted_sections(zone).find_map(try_hinted)
+    }
+
+    /// More than a section: whole words, then the rest.
+    fn claim_sections(
+        &self,
+        zone: Zone,
+        want: &Want,
+        blocks: usize,
+        moves: &mut Moves<'_>,
+    ) -> Option<Run> {
+        // Sections in hints are passed over by the tree, so each region is walked by sections; the
+        // tree says where something starts.
+        for slot in 0..self.regions().len() {
+            let region = &self.slots()[slot];
+            if want.wants_fixed() && !region.is_fixed() {
+                continue;
+            }
+            let mut index = 0;
+            while index + blocks.div_ceil(SECTION_PAGEBLOCKS) <= region.section_count() {
+                let run = Run { slot, index, bit: 0, blocks };
+                let start = self.regions_start(slot, index)?;
+                if start.checked_add(want.len()).is_none_or(|end| end > want.bound()) {
+                    break;
+                }
+                // The first word that stands in the way, if any: no run can start at or below it.
+                let obstacle = run.words().find(|&(i, wanted)| {
+                    let free = region.section(i).map_or(0, |s| s.available(Class::free(zone)));
+                    free & wanted != wanted
+                });
+                match obstacle {
+                    Some((i, _)) => index = i + 1,
+                    None if !start.is_aligned(want.alignment()) => index += 1,
+                    None if self.claim_words(run, moves) => return Some(run),
+                    None => index += 1,
+                }
+            }
+        }
+        None
+    }
+
+    /// Claims all of `run` or nothing.
+    fn claim_words(&self, run: Run, moves: &mut Moves<'_>) -> bool {
+        moves.start();
+        let region = &self.slots()[run.slot];
+        for (i, wanted) in run.words() {
+            if !region.section(i).is_some_and(|section| section.claim_all(wanted)) {
+                for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
+                    self.show_free(run.slot, claimed, blocks, moves);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The caller owns `run`: hands its first frames out, and what is left of the last pageblock
+    /// back. If there is no memory for its lines, all of it goes back.
+    fn make_run_live(&self, run: Run, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
+        let at = |i: usize| {
+            let place = run.bit + i;
+            self.block(run.slot, run.index + place / SECTION_PAGEBLOCKS, place % SECTION_PAGEBLOCKS)
+        };
+        let last_taken = usize::try_from(want.len()).ok()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
+        for i in 0..run.blocks {
+            let taken = if i + 1 == run.blocks { last_taken } else { PAGEBLOCK_FRAMES };
+            let block = at(i)?;
+            if !self.make_live(&block, taken, moves) {
+                (0..i).filter_map(at).for_each(|done| done.counter.set_owned());
+                for (index, blocks) in run.words() {
+                    self.show_free(run.slot, index, blocks, moves);
+                }
+                return None;
+            }
+        }
+        if last_taken < PAGEBLOCK_FRAMES {
+            let last = at(run.blocks - 1)?;
+            if want.is_picky() {
+                self.show_partial_if_any(&last);
+            } else {
+                self.adopt_block(&last, last.zone(), moves);
+            }
+        }
+        PfnRange::with_len(at(0)?.start(), want.len())
+    }
+
+    fn regions_start(&self, slot: usize, index: usize) -> Option<crate::addr::Pfn> {
+        self.block(slot, index, 0).map(|block| block.start())
+    }
+}
+
+/// Claims the lowest suitable run of `blocks` pageblocks within a section that starts at `start`,
+/// and says where it begins.
+fn claim_run(
+    start: crate::addr::Pfn,
+    section: &Section,
+    zone: Zone,
+    want: &Want,
+    blocks: usize,
+) -> Option<usize> {
+    let align = usize::try_from(want.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
+    let aligned = if align < SECTION_PAGEBLOCKS {
+        aligned_starts(0, align)
+    } else {
+        u64::from(start.is_aligned(want.alignment()))
+    };
+    loop {
+        let free = section.available(Class::free(zone)) & SECTION_MASK;
+        let starts = runs_of(free, blocks) & aligned;
+        if starts == 0 {
+            return None;
+        }
+        let bit = starts.trailing_zeros() as usize;
+        let end = start.checked_add((bit * PAGEBLOCK_FRAMES) as u64 + want.len())?;
+        if end > want.bound() {
+            return None;
+        }
+        if section.claim_all(mask(blocks) << bit) {
+            return Some(bit);
+        }
+    }
+}

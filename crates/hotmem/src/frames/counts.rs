@@ -1,0 +1,127 @@
+//! How much there is: slow sums over the words, so that nothing is counted twice and the fast
+//! paths count nothing.
+
+use super::Frames;
+use crate::addr::{Bytes, PfnRange};
+use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::region::Region;
+use crate::section::{ISOLATED, LIVE, count};
+use crate::sync::Ordering;
+
+/// How much memory is in which state, in frames. A snapshot: exact only while nothing is in
+/// flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Announced by a platform.
+    pub announced: u64,
+    /// Added: mapped, whether online or not.
+    pub present: u64,
+    /// Handed to the allocator.
+    pub online: u64,
+    /// Online for movable allocations only.
+    pub movable: u64,
+    /// Free, and could be allocated now.
+    pub free: u64,
+    /// Of these, in wholly free pageblocks.
+    pub free_whole: u64,
+    /// Of these, held by the host.
+    pub reported: u64,
+    /// Held or flagged by isolation tokens.
+    pub isolated: u64,
+}
+
+impl Counts {
+    /// Online, not free and not isolated: in use.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.online.saturating_sub(self.free + self.isolated)
+    }
+}
+
+impl core::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.announced += other.announced;
+        self.present += other.present;
+        self.online += other.online;
+        self.movable += other.movable;
+        self.free += other.free;
+        self.free_whole += other.free_whole;
+        self.reported += other.reported;
+        self.isolated += other.isolated;
+    }
+}
+
+impl<P> Frames<P> {
+    /// Sums up the whole machine. Context: any. Cost: O(sections), a few ms a TiB of live memory.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        for region in self.regions() {
+            if let Some(range) = region.range() {
+                all += count_region(region, range);
+            }
+        }
+        all
+    }
+
+    /// Sums up the pageblocks that have a frame in `range`.
+    #[must_use]
+    pub fn counts_in(&self, range: PfnRange) -> Counts {
+        let mut all = Counts::default();
+        for region in self.regions() {
+            if let Some(announced) = region.range() {
+                all += count_region(region, announced.intersection(range));
+            }
+        }
+        all
+    }
+
+    /// Memory that holds the engine's words for what is announced now. Cost: O(regions).
+    #[must_use]
+    pub fn metadata_reserved(&self) -> Bytes {
+        let layouts = self.regions().iter().filter_map(Region::range);
+        let bytes = layouts.map(|range| {
+            #[cfg(not(loom))]
+            let bytes = crate::region::Layout::for_range(range).bytes() as u64;
+            #[cfg(loom)]
+            let bytes = range.frames();
+            bytes.next_multiple_of(FRAME_SIZE)
+        });
+        Bytes(bytes.sum())
+    }
+}
+
+fn count_region(region: &Region, range: PfnRange) -> Counts {
+    let mut counts = Counts { announced: range.frames(), ..Counts::default() };
+    let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
+    let base = region.pfn_at(0).number();
+    let per_section = crate::geometry::SECTION_FRAMES as u64;
+    let first = range.start().number().saturating_sub(base) / per_section;
+    let end = range.end().number().saturating_sub(base).div_ceil(per_section);
+    for index in first..end {
+        let Ok(index) = usize::try_from(index) else { break };
+        let Some(section) = region.section(index) else { break };
+        let within = region.mask_of(index, range);
+        // Relaxed: a snapshot.
+        let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed) & within;
+        let (present, online) = (load(&section.present), load(&section.online));
+        if present == 0 {
+            continue;
+        }
+        let free = load(&section.free);
+        counts.present += frames(present);
+        counts.online += frames(online);
+        counts.movable += frames(load(&section.movable));
+        counts.free += frames(free);
+        counts.free_whole += frames(free);
+        counts.reported += frames(load(&section.reported));
+        counts.isolated += frames(load(&section.isolated));
+        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| (online & !free) >> bit & 1 != 0) {
+            let counter = region.counter(index, bit).map_or(0, crate::section::Counter::load);
+            if counter & (LIVE | ISOLATED) == LIVE {
+                counts.free += u64::from(count(counter));
+            }
+        }
+    }
+    counts
+}

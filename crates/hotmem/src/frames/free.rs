@@ -1,0 +1,163 @@
+//! Giving back: any sub-range of what was allocated, from any CPU.
+//!
+//! First the bits, then the count: a count never promises a bit that is not there.
+
+use super::{Block, Frames, FreeError, FreeErrorKind};
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
+use crate::platform::Platform;
+use crate::section::{LIVE, Line, count};
+use crate::sync::Ordering;
+use core::ops::Range;
+
+impl<P: Platform> Frames<P> {
+    /// Gives `range` back: all or any part of one or of several allocations.
+    ///
+    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: 2 atomic
+    /// read-modify-writes for up to 64 frames in a word, 1 a whole pageblock and 1 a section.
+    ///
+    /// # Errors
+    /// [`FreeError`] if any frame of it is not allocated, told before anything is freed. A double
+    /// free that races with other frees of the same frames is told after a part was freed, and one
+    /// that races with a new use of the pageblock is detected, not cured: honest callers are safe.
+    #[inline]
+    pub fn free(&self, range: PfnRange) -> Result<(), FreeError> {
+        let refused = |kind| Err(FreeError { range, kind });
+        if range.is_empty() {
+            return refused(FreeErrorKind::Empty);
+        }
+        let Some((slot, offset)) = self.find(range.start()) else {
+            return refused(FreeErrorKind::Foreign);
+        };
+        let within = offset % PAGEBLOCK_FRAMES;
+        if range.frames() == 1 {
+            let Some(block) = self.block_at(slot, offset) else {
+                return refused(FreeErrorKind::Foreign);
+            };
+            return self.free_in(&block, within..within + 1, range);
+        }
+        self.free_many(slot, range)
+    }
+
+    fn free_many(&self, slot: usize, range: PfnRange) -> Result<(), FreeError> {
+        let refused = |range, kind| Err(FreeError { range, kind });
+        let region = &self.slots()[slot];
+        if !region.range().is_some_and(|all| all.covers(range)) {
+            return refused(range, FreeErrorKind::Foreign);
+        }
+        let pieces = || {
+            range.chunks(PAGEBLOCK_FRAMES as u64).filter_map(|piece| {
+                let offset = region.offset_of(piece.start())?;
+                let first = offset % PAGEBLOCK_FRAMES;
+                #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
+                let frames = first..first + piece.frames() as usize;
+                Some((self.block_at(slot, offset)?, frames, piece))
+            })
+        };
+        // All of it is looked at before anything is written.
+        for (block, frames, piece) in pieces() {
+            if !is_allocated(&block, frames) {
+                return refused(piece, FreeErrorKind::NotAllocated);
+            }
+        }
+        // Whole pageblocks of a section are published together.
+        let mut whole = (0, 0);
+        let mut moves = self.no_moves_yet();
+        for (block, frames, piece) in pieces() {
+            if whole.0 != block.index {
+                self.publish_whole(slot, whole, &mut moves);
+                whole = (block.index, 0);
+            }
+            if frames.len() < PAGEBLOCK_FRAMES {
+                self.free_in(&block, frames, piece)?;
+                continue;
+            }
+            match block.counter.own_from(0) {
+                Some(true) => {} // drained: its isolation token owns it now
+                Some(false) => whole.1 |= block.mask(),
+                None => {
+                    self.publish_whole(slot, whole, &mut moves);
+                    return refused(piece, FreeErrorKind::NotAllocated);
+                }
+            }
+        }
+        self.publish_whole(slot, whole, &mut moves);
+        Ok(())
+    }
+
+    fn publish_whole(
+        &self,
+        slot: usize,
+        (index, blocks): (usize, u64),
+        moves: &mut super::quiet::Moves<'_>,
+    ) {
+        if blocks != 0 {
+            self.show_free(slot, index, blocks, moves);
+        }
+    }
+
+    /// Frees some frames of one pageblock.
+    #[inline]
+    fn free_in(
+        &self,
+        block: &Block<'_>,
+        frames: Range<usize>,
+        piece: PfnRange,
+    ) -> Result<(), FreeError> {
+        let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
+        if block.counter.load() & LIVE == 0 {
+            return refused(piece);
+        }
+        let Some(line) = block.line() else { return refused(piece) };
+        for (word, bits) in words_of(frames) {
+            let part = || part_of(block.start(), word, bits).unwrap_or(piece);
+            if !line.give(word, bits) {
+                return refused(part());
+            }
+            #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+            if !self.give_credit(block, bits.count_ones() as u16) {
+                // The pageblock changed hands under a double free: take the bits back.
+                line.take(word, bits);
+                return refused(part());
+            }
+        }
+        Ok(())
+    }
+
+    fn block_at(&self, slot: usize, offset: usize) -> Option<Block<'_>> {
+        let in_section = offset % SECTION_FRAMES;
+        self.block(slot, offset / SECTION_FRAMES, in_section / PAGEBLOCK_FRAMES)
+    }
+}
+
+/// Whether none of these frames is free, as far as can be told without taking part.
+fn is_allocated(block: &Block<'_>, frames: Range<usize>) -> bool {
+    let counter = block.counter.load();
+    if counter & LIVE == 0 {
+        return false;
+    }
+    if frames.len() == PAGEBLOCK_FRAMES {
+        return count(counter) == 0;
+    }
+    block.line().is_some_and(|line: &Line| {
+        words_of(frames).all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == 0)
+    })
+}
+
+/// A run of frames of a pageblock as words of its line.
+#[inline]
+pub(super) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let words = frames.start / LINE_WORD_BITS..frames.end.div_ceil(LINE_WORD_BITS);
+    words.map(move |word| {
+        let base = word * LINE_WORD_BITS;
+        let from = frames.start.saturating_sub(base);
+        let to = (frames.end - base).min(LINE_WORD_BITS);
+        (word, mask(to) & !mask(from))
+    })
+}
+
+/// The frames that these bits of a line stand for.
+fn part_of(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
+    let first = word * LINE_WORD_BITS + bits.trailing_zeros() as usize;
+    PfnRange::with_len(start.checked_add(first as u64)?, u64::from(bits.count_ones()))
+}

@@ -1,0 +1,267 @@
+//! Which pageblock and which section a CPU tries next.
+//!
+//! A hint is one atomic, changed by `swap` (or, to take what another CPU is known to hold, by
+//! compare-exchange), and nothing in it has to be drained, stopped or asked for by interrupt. It
+//! owns what it names *softly*: while a pageblock is a hint its `partial` bit is clear, and while
+//! a section is a hint its bit in the tree of free pageblocks is clear, so that other CPUs'
+//! searches land elsewhere. Whoever swaps something out of a hint makes it findable again
+//! ([`Frames::retire_block`], [`Frames::retire_section`]); so everything with free frames is always
+//! in a hint, in `partial` or `free` with a path in the tree, or in somebody's hands.
+
+use super::quiet::Moves;
+use super::{Block, Frames};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::platform::Platform;
+use crate::region::{Class, Zone};
+use crate::section::{ALL, ISOLATED, LIVE, count};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom};
+
+/// CPU numbers are taken modulo this: a hint shared by two CPUs is only slower.
+pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// A CPU's hints, on cache lines of their own (two, for processors that fetch lines in pairs).
+#[repr(align(128))]
+pub(super) struct Cpu {
+    blocks: [AtomicU64; 2],
+    sections: [AtomicU64; 2],
+    pub(super) moves_started: AtomicU32,
+    pub(super) moves_ended: AtomicU32,
+}
+
+impl Cpu {
+    const_unless_loom! {
+        pub(super) fn new() -> Cpu {
+            Cpu {
+                blocks: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
+                sections: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
+                moves_started: AtomicU32::new(0),
+                moves_ended: AtomicU32::new(0),
+            }
+        }
+    }
+
+    /// The pageblock that small allocations come from.
+    pub(super) fn block(&self, zone: Zone) -> &AtomicU64 {
+        &self.blocks[zone as usize]
+    }
+
+    /// The section that whole pageblocks come from.
+    pub(super) fn section(&self, zone: Zone) -> &AtomicU64 {
+        &self.sections[zone as usize]
+    }
+}
+
+/// A hint that names nothing.
+pub(super) const NOTHING: u64 = 0;
+
+/// Bits of a hint that hold the place within the region; the region's slot lies above.
+const PLACE_BITS: u32 = 48;
+
+/// A pageblock or section as a hint: never [`NOTHING`].
+fn encode(slot: usize, place: usize) -> u64 {
+    ((slot as u64) << PLACE_BITS | place as u64) + 1
+}
+
+/// Region slot and place within it.
+#[allow(clippy::cast_possible_truncation, reason = "made by `encode` from two usizes")]
+fn decode(hint: u64) -> Option<(usize, usize)> {
+    let hint = hint.checked_sub(1)?;
+    Some(((hint >> PLACE_BITS) as usize, (hint & ((1 << PLACE_BITS) - 1)) as usize))
+}
+
+impl Block<'_> {
+    /// As a hint.
+    pub(super) fn hint(&self) -> u64 {
+        encode(self.slot, self.index * SECTION_PAGEBLOCKS + self.bit)
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// The pageblock that a hint names.
+    #[inline]
+    pub(super) fn hinted_block(&self, hint: u64) -> Option<Block<'_>> {
+        let (slot, place) = decode(hint)?;
+        self.block(slot, place / SECTION_PAGEBLOCKS, place % SECTION_PAGEBLOCKS)
+    }
+
+    /// The caller took `block` out of `partial` or has just split it: small allocations of this
+    /// CPU come from it now.
+    pub(super) fn adopt_block(&self, block: &Block<'_>, zone: Zone, moves: &mut Moves<'_>) {
+        moves.start();
+        // AcqRel: Release hands over what we know of the block, Acquire takes over the old one.
+        let old = self.cpu().block(zone).swap(block.hint(), Ordering::AcqRel);
+        if old != block.hint() {
+            self.retire_block(old, moves);
+        }
+    }
+
+    /// A pageblock whose last frame had been taken has free frames again: makes it findable.
+    ///
+    /// It becomes this CPU's hint if that one is exhausted: random traffic then stays out of
+    /// `partial` and the tree. The swap is done even if the hint names this pageblock already:
+    /// somebody who swapped it out before the count rose did not see it rise, somebody who
+    /// swaps it out after us does.
+    pub(super) fn show_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
+        let zone = block.zone();
+        let hint = self.cpu().block(zone).load(Ordering::Relaxed);
+        let exhausted = || self.hinted_block(hint).is_none_or(|b| count(b.counter.load()) == 0);
+        if hint == block.hint() || exhausted() {
+            self.adopt_block(block, zone, moves);
+        } else {
+            self.show_partial(block);
+        }
+    }
+
+    /// Sets the pageblock's `partial` bit and the path to it.
+    pub(crate) fn show_partial(&self, block: &Block<'_>) {
+        let zone = block.zone();
+        // Release pairs with the Acquire of the search.
+        let old = block.section.partial.fetch_or(block.mask(), Ordering::Release);
+        if old & block.section.zone_mask(zone) == 0 {
+            block.region.tree(Class::partial(zone)).set(block.index);
+        }
+    }
+
+    /// What was swapped out of a hint is put where it can be found: coalesced if all its frames
+    /// are free, in `partial` if some are.
+    fn retire_block(&self, hint: u64, moves: &mut Moves<'_>) {
+        let Some(block) = self.hinted_block(hint) else { return };
+        let counter = block.counter.load();
+        if counter & LIVE == 0 || counter & ISOLATED != 0 {
+            return;
+        }
+        if count(counter) == ALL && block.counter.own_from(ALL) == Some(false) {
+            self.show_coalesced(&block, moves);
+        } else if count(counter) > 0 {
+            self.show_partial(&block);
+        }
+    }
+
+    /// The caller owns `block`, whose frames are all free: publishes it as a whole one.
+    ///
+    /// `partial` is cleared first: after the publish the pageblock may be somebody else's, split
+    /// again and rightly in `partial`.
+    pub(super) fn show_coalesced(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
+        if block.section.partial.load(Ordering::Relaxed) & block.mask() != 0 {
+            block.section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
+        }
+        self.show_free(block.slot, block.index, block.mask(), moves);
+    }
+
+    /// The caller owns `blocks` of a section: publishes them as free and makes them findable.
+    pub(crate) fn show_free(&self, slot: usize, index: usize, blocks: u64, moves: &mut Moves<'_>) {
+        let Some(region) = self.slots().get(slot) else { return };
+        let Some(section) = region.section(index) else { return };
+        let movable = section.movable.load(Ordering::Relaxed);
+        let first = |zone: u64, before: u64| blocks & zone != 0 && before & zone == 0;
+        let before = section.publish(blocks, |before| {
+            if first(movable, before) || first(!movable, before) {
+                moves.start();
+            }
+        });
+        for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
+            if first(mask, before) {
+                self.show_section(slot, index, zone, moves);
+            }
+        }
+    }
+
+    /// A section that had no free pageblock of this zone has one now.
+    fn show_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
+        let hint = self.cpu().section(zone).load(Ordering::Relaxed);
+        // The same two reasons for the swap as in `show_block`.
+        if hint == encode(slot, index) || self.free_in_hinted(hint, zone) == 0 {
+            self.swap_section(slot, index, zone, moves);
+        } else {
+            self.regions[slot].tree(Class::free(zone)).set(index);
+        }
+    }
+
+    /// The caller found free pageblocks in this section: whole pageblocks come from it now.
+    pub(super) fn adopt_section(
+        &self,
+        slot: usize,
+        index: usize,
+        zone: Zone,
+        moves: &mut Moves<'_>,
+    ) {
+        if self.cpu().section(zone).load(Ordering::Relaxed) != encode(slot, index) {
+            moves.start();
+            // Out of the tree first, so that the next CPU finds another one.
+            self.regions[slot].tree(Class::free(zone)).clear_leaf(index, || true);
+            self.swap_section(slot, index, zone, moves);
+        }
+    }
+
+    fn swap_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
+        moves.start();
+        let here = encode(slot, index);
+        let old = self.cpu().section(zone).swap(here, Ordering::AcqRel);
+        if old != here
+            && self.free_in_hinted(old, zone) != 0
+            && let Some((slot, index)) = decode(old)
+        {
+            self.regions[slot].tree(Class::free(zone)).set(index);
+        }
+    }
+
+    /// The free pageblocks of a zone in the section that a hint names.
+    fn free_in_hinted(&self, hint: u64, zone: Zone) -> u64 {
+        decode(hint)
+            .and_then(|(slot, index)| self.slots().get(slot)?.section(index))
+            .map_or(0, |section| section.available(Class::free(zone)))
+    }
+
+    /// The section that whole pageblocks of this CPU come from, as region slot and section.
+    #[inline]
+    pub(super) fn own_section(&self, zone: Zone) -> Option<(usize, usize)> {
+        // Acquire pairs with the swap that made it the hint.
+        decode(self.cpu().section(zone).load(Ordering::Acquire))
+    }
+
+    /// The pageblock that small allocations of this CPU come from.
+    #[inline]
+    pub(super) fn own_block(&self, zone: Zone) -> Option<Block<'_>> {
+        // Acquire pairs with the swap that made it the hint.
+        self.hinted_block(self.cpu().block(zone).load(Ordering::Acquire))
+    }
+
+    /// All CPUs' hints of pageblocks, of one zone.
+    pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
+        let hints = self.cpus.iter().map(move |cpu| cpu.block(zone).load(Ordering::Acquire));
+        hints.filter_map(|hint| self.hinted_block(hint))
+    }
+
+    /// All CPUs' hints of sections, of one zone, as region slot and section.
+    pub(super) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = (usize, usize)> {
+        let hints = self.cpus.iter().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
+        hints.filter_map(decode)
+    }
+
+    /// Lets go of the hints that name something in sections `sections` of region `slot`: it is
+    /// about to leave the machine.
+    pub(crate) fn forget_hints(&self, slot: usize, sections: core::ops::Range<usize>) {
+        for cpu in &self.cpus {
+            for zone in [Zone::Kernel, Zone::Movable] {
+                let per = [(cpu.block(zone), SECTION_PAGEBLOCKS), (cpu.section(zone), 1)];
+                for (hint, per_section) in per {
+                    let now = hint.load(Ordering::Acquire);
+                    let named = decode(now).is_some_and(|(s, place)| {
+                        s == slot && sections.contains(&(place / per_section))
+                    });
+                    if named {
+                        // If it fails, its CPU has moved on by itself.
+                        let _ = hint.compare_exchange(
+                            now,
+                            NOTHING,
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+const _: () = assert!(PAGEBLOCK_FRAMES <= (ISOLATED - 1) as usize);

@@ -1,0 +1,193 @@
+//! The frame allocator: hands out and takes back, and never knows why memory came.
+//!
+//! Everything takes `&self`, is lock-free and may be called from any context, interrupts included,
+//! before there is a heap and underneath the kernel's heap. Nothing ever waits for another CPU.
+//!
+//! | file | what |
+//! |---|---|
+//! | `want.rs` | what can be asked for, and how it can fail |
+//! | `small.rs` | up to 64 frames: a run of bits in one word of a split pageblock |
+//! | `blocks.rs` | whole pageblocks, and up to any length: bits of section words |
+//! | `exact.rs` | an exact place |
+//! | `free.rs` | any sub-range back |
+//! | `split.rs` | a claimed pageblock becomes live: split, or handed out whole |
+//! | `hints.rs` | which pageblock and section a CPU tries next |
+//! | `quiet.rs` | when "out of memory" may be said |
+//! | `counts.rs`, `validate.rs` | how much there is; whether everything agrees |
+
+mod blocks;
+mod counts;
+mod exact;
+mod free;
+mod hints;
+mod quiet;
+mod small;
+mod split;
+mod validate;
+mod want;
+
+pub use counts::Counts;
+pub use validate::Fault;
+pub use want::{AllocError, BadWant, FreeError, FreeErrorKind, Want};
+
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::platform::{DirectMap, Platform};
+use crate::region::{MAX_REGIONS, Region, Zone};
+use crate::section::{Counter, Line, Section};
+use crate::sync::{AtomicUsize, Ordering, const_unless_loom};
+use hints::{Cpu, MAX_CPUS};
+
+/// All frames of a machine. One per machine, usually a `static`.
+///
+/// Empty until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) gives it the boot memory.
+pub struct Frames<P> {
+    platform: P,
+    /// Offset of the direct map; set once, before the first frame is there.
+    direct_map: AtomicUsize,
+    /// Slots below this number have been used.
+    region_slots: AtomicUsize,
+    regions: [Region; MAX_REGIONS],
+    cpus: [Cpu; MAX_CPUS],
+}
+
+/// A pageblock that was looked up: its words, its counter, its place.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'a> {
+    pub(crate) region: &'a Region,
+    pub(crate) section: &'a Section,
+    pub(crate) counter: &'a Counter,
+    slot: usize,
+    /// Number of the section in its region.
+    pub(crate) index: usize,
+    /// Number of the pageblock in its section.
+    pub(crate) bit: usize,
+}
+
+impl<P> Frames<P> {
+    const_unless_loom! {
+        /// A machine without memory.
+        #[must_use]
+        pub fn new(platform: P) -> Frames<P> {
+            Frames {
+                platform,
+                direct_map: AtomicUsize::new(0),
+                region_slots: AtomicUsize::new(0),
+                regions: [const_array_init::REGION; MAX_REGIONS],
+                cpus: [const_array_init::CPU; MAX_CPUS],
+            }
+        }
+    }
+
+    pub(crate) fn direct_map(&self) -> DirectMap {
+        // Relaxed: set before the first region is announced (Release), read by holders of frames.
+        DirectMap::from_offset(self.direct_map.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_direct_map(&self, map: DirectMap) {
+        self.direct_map.store(map.offset(), Ordering::Relaxed);
+    }
+
+    /// The slots that may hold a region.
+    pub(crate) fn regions(&self) -> &[Region] {
+        // Acquire pairs with `use_slot`.
+        let used = self.region_slots.load(Ordering::Acquire).min(MAX_REGIONS);
+        &self.regions[..used]
+    }
+
+    /// All slots, used or not.
+    pub(crate) fn slots(&self) -> &[Region; MAX_REGIONS] {
+        &self.regions
+    }
+
+    /// From now on slot `slot` is looked at. Release: whoever looks sees its words.
+    pub(crate) fn use_slot(&self, slot: usize) {
+        self.region_slots.fetch_max(slot + 1, Ordering::Release);
+    }
+
+    /// The region that has this frame, and the frame's distance from the region's base.
+    #[inline]
+    pub(crate) fn find(&self, pfn: Pfn) -> Option<(usize, usize)> {
+        self.regions()
+            .iter()
+            .enumerate()
+            .find_map(|(slot, region)| region.offset_of(pfn).map(|offset| (slot, offset)))
+    }
+
+    /// The pageblock number `bit` of section `index` of region `slot`.
+    #[inline]
+    pub(crate) fn block(&self, slot: usize, index: usize, bit: usize) -> Option<Block<'_>> {
+        let region = self.regions.get(slot)?;
+        let section = region.section(index)?;
+        let counter = region.counter(index, bit)?;
+        Some(Block { region, section, counter, slot, index, bit })
+    }
+
+    /// The pageblock that has this frame.
+    pub(crate) fn block_of(&self, pfn: Pfn) -> Option<Block<'_>> {
+        let (slot, offset) = self.find(pfn)?;
+        let (index, bit) = (offset / SECTION_FRAMES, offset % SECTION_FRAMES / PAGEBLOCK_FRAMES);
+        self.block(slot, index, bit)
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Allocates what is wanted.
+    ///
+    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: up to 64 frames from
+    /// the CPU's own pageblock 2 atomic read-modify-writes, a whole pageblock 1; a search is a few
+    /// loads a level of the tree whatever the size of the machine. The memory's contents are
+    /// undefined.
+    ///
+    /// # Errors
+    /// [`AllocError`]; nothing has changed then.
+    pub fn alloc(&self, want: Want) -> Result<PfnRange, AllocError> {
+        want.check()?;
+        if let Some(at) = want.place() {
+            self.alloc_at(at, want)
+        } else if want.is_small() {
+            self.alloc_small(want)
+        } else {
+            self.alloc_blocks(want)
+        }
+    }
+
+    fn cpu(&self) -> &Cpu {
+        &self.cpus[self.platform.cpu() % MAX_CPUS]
+    }
+}
+
+impl Block<'_> {
+    /// Its first frame.
+    #[inline]
+    pub(crate) fn start(&self) -> Pfn {
+        self.region.pfn_at((self.index * SECTION_PAGEBLOCKS + self.bit) * PAGEBLOCK_FRAMES)
+    }
+
+    /// Its bit in the section's words.
+    #[inline]
+    pub(crate) fn mask(&self) -> u64 {
+        1 << self.bit
+    }
+
+    /// Its line of frame bits, once the section has lines.
+    #[inline]
+    pub(crate) fn line(&self) -> Option<&Line> {
+        self.section.line(self.bit)
+    }
+
+    #[inline]
+    pub(crate) fn zone(&self) -> Zone {
+        self.section.zone_of(self.bit)
+    }
+}
+
+/// Initialisers for the arrays in [`Frames`].
+#[cfg(not(loom))]
+mod const_array_init {
+    use super::{Cpu, Region};
+    #[allow(clippy::declare_interior_mutable_const, reason = "used to initialise arrays only")]
+    pub(super) const REGION: Region = Region::unused();
+    #[allow(clippy::declare_interior_mutable_const, reason = "used to initialise arrays only")]
+    pub(super) const CPU: Cpu = Cpu::new();
+}

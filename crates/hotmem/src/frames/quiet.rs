@@ -1,0 +1,81 @@
+//! When "out of memory" may be said.
+//!
+//! A pageblock that a CPU is splitting, moving between hints or coalescing cannot be found for that
+//! moment, though it has free frames. No hint rule cures that, so "exhausted" and "busy, try
+//! again" are different answers: each CPU counts the operations that hide memory for a moment as it
+//! starts and as it ends them, and a search that found nothing is believed only if no such
+//! operation overlapped with it.
+
+use super::Frames;
+use super::hints::Cpu;
+use crate::platform::Platform;
+use crate::sync::{Ordering, fence};
+
+/// Searches before a caller is told to come again.
+pub(super) const ROUNDS: usize = 4;
+
+/// The caller's part in moving memory about: from the first [`start`](Moves::start) until it is
+/// dropped or [`end`](Moves::end)ed, other CPUs may miss what it has in hand.
+pub(crate) struct Moves<'a> {
+    cpu: &'a Cpu,
+    started: bool,
+}
+
+impl<'a> Moves<'a> {
+    /// Nothing is being moved yet: this costs nothing.
+    pub(super) fn none_yet(cpu: &'a Cpu) -> Moves<'a> {
+        Moves { cpu, started: false }
+    }
+
+    /// To be called *before* the step that hides memory, as often as one likes.
+    pub(crate) fn start(&mut self) {
+        if !self.started {
+            self.started = true;
+            self.cpu.moves_started.fetch_add(1, Ordering::Relaxed);
+            // Pairs with the fence in `Search::was_quiet`: whoever sees that memory is missing
+            // sees that this was started.
+            fence(Ordering::Release);
+        }
+    }
+
+    /// Everything can be found again. Says how many moves this was: none or one.
+    pub(super) fn end(&mut self) -> u32 {
+        if !self.started {
+            return 0;
+        }
+        self.started = false;
+        // Release pairs with the Acquire in `Search::start`: a search that sees the end sees the
+        // memory where it was put.
+        self.cpu.moves_ended.fetch_add(1, Ordering::Release);
+        1
+    }
+}
+
+impl Drop for Moves<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A search that wants to know whether it could have missed something.
+pub(super) struct Search {
+    ended_before: u32,
+}
+
+impl Search {
+    /// Starts before the caller's own moves.
+    pub(super) fn start<P: Platform>(frames: &Frames<P>) -> Search {
+        let ended = frames.cpus.iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
+        Search { ended_before: ended.fold(0, u32::wrapping_add) }
+    }
+
+    /// Whether nobody else moved anything since the start. `own` moves were the caller's.
+    ///
+    /// The counts only grow, and started ≥ ended for each CPU; so the sums are equal only if each
+    /// CPU had ended before the search began what it had started when the search was over.
+    pub(super) fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
+        fence(Ordering::Acquire); // pairs with the one in `Moves::start`
+        let started = frames.cpus.iter().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
+        started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own)
+    }
+}

@@ -1,0 +1,309 @@
+//! Up to 64 frames: a run of bits in one word of a split pageblock.
+//!
+//! First a *credit*: the pageblock's counter is lowered by n. Then the bits: the invariant of the
+//! counter promises that as many are free as credits were granted. For one frame that is all; for
+//! more, the run is looked for before the credit is taken, and given back if it was lost.
+
+use super::quiet::{Moves, ROUNDS, Search};
+use super::{AllocError, Block, Frames, Want};
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::platform::Platform;
+use crate::region::{Class, Zone};
+use crate::section::{Edge, Given, ISOLATED, LIVE, Line, count};
+use crate::sync::Ordering;
+
+/// Pageblocks in `partial` that a search for several frames tries before it splits another one.
+const PROBES: usize = 8;
+
+impl<P: Platform> Frames<P> {
+    /// Allocates `want`, which [`is_small`](Want::is_small).
+    #[inline]
+    pub(super) fn alloc_small(&self, want: Want) -> Result<PfnRange, AllocError> {
+        let first = want.zones()[0];
+        let taken = self
+            .own_block(first)
+            .and_then(|block| self.take(&block, &want))
+            .map_or_else(|| self.alloc_small_slowly(&want), Ok)?;
+        PfnRange::with_len(taken, want.len()).ok_or(AllocError::OutOfMemory)
+    }
+
+    #[cold]
+    fn alloc_small_slowly(&self, want: &Want) -> Result<Pfn, AllocError> {
+        for _ in 0..ROUNDS {
+            let search = Search::start(self);
+            let mut moves = self.no_moves_yet();
+            if let Some(taken) = self.search_small(want, &mut moves) {
+                return Ok(taken);
+            }
+            let own = moves.end();
+            if search.was_quiet(self, own) {
+                return Err(AllocError::OutOfMemory);
+            }
+        }
+        Err(AllocError::Busy)
+    }
+
+    /// Everywhere, in the order that keeps the number of split pageblocks small.
+    pub(super) fn search_small(&self, want: &Want, moves: &mut Moves<'_>) -> Option<Pfn> {
+        moves.start();
+        want.zones().iter().find_map(|&zone| {
+            let probes = if want.len() == 1 { usize::MAX } else { PROBES };
+            self.take_partial(zone, want, probes, moves)
+                .or_else(|| self.split_for(zone, want, moves))
+                .or_else(|| self.hinted_blocks(zone).find_map(|block| self.take(&block, want)))
+                .or_else(|| self.take_partial(zone, want, usize::MAX, moves))
+        })
+    }
+
+    /// From a pageblock that `partial` leads to, which becomes this CPU's hint.
+    pub(super) fn take_partial(
+        &self,
+        zone: Zone,
+        want: &Want,
+        mut probes: usize,
+        moves: &mut Moves<'_>,
+    ) -> Option<Pfn> {
+        let class = Class::partial(zone);
+        for slot in 0..self.regions().len() {
+            let region = &self.slots()[slot];
+            if want.wants_fixed() && !region.is_fixed() {
+                continue;
+            }
+            let tree = region.tree(class);
+            let mut from = 0;
+            while let Some(index) = tree.next(from) {
+                from = index + 1;
+                let section = region.section(index)?;
+                let mut partial = section.available(class);
+                if partial == 0 {
+                    tree.clear_leaf(index, || section.available(class) == 0);
+                }
+                while partial != 0 {
+                    let bit = partial.trailing_zeros() as usize;
+                    partial &= partial - 1;
+                    let block = self.block(slot, index, bit)?;
+                    if !suits(&block, want) {
+                        continue;
+                    }
+                    moves.start();
+                    // Softly ours from here on. AcqRel: against `show_partial`, and so that nobody
+                    // sees it gone without seeing that a move was started.
+                    let was = section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
+                    if was & block.mask() == 0 {
+                        continue;
+                    }
+                    if let Some(taken) = self.take(&block, want) {
+                        if want.is_picky() {
+                            self.show_partial_if_any(&block);
+                        } else {
+                            self.adopt_block(&block, zone, moves);
+                        }
+                        return Some(taken);
+                    }
+                    self.show_partial_if_any(&block);
+                    probes -= 1;
+                    if probes == 0 {
+                        return None;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// From a wholly free pageblock, split for it.
+    fn split_for(&self, zone: Zone, want: &Want, moves: &mut Moves<'_>) -> Option<Pfn> {
+        moves.start();
+        let block = self.claim_one(zone, want, moves)?;
+        #[allow(clippy::cast_possible_truncation, reason = "small")]
+        if !self.make_live(&block, want.len() as usize, moves) {
+            self.show_free(block.slot, block.index, block.mask(), moves);
+            return None;
+        }
+        if want.is_picky() {
+            self.show_partial_if_any(&block);
+        } else {
+            self.adopt_block(&block, zone, moves);
+        }
+        Some(block.start())
+    }
+
+    pub(super) fn show_partial_if_any(&self, block: &Block<'_>) {
+        let counter = block.counter.load();
+        if counter & (LIVE | ISOLATED) == LIVE && count(counter) > 0 {
+            self.show_partial(block);
+        }
+    }
+
+    /// Takes `want` out of `block`, if it has such a run of free frames.
+    #[inline]
+    pub(super) fn take(&self, block: &Block<'_>, want: &Want) -> Option<Pfn> {
+        #[allow(clippy::cast_possible_truncation, reason = "small")]
+        let frames = want.len() as u16;
+        if frames == 1 && want.alignment() == 1 && !want.is_picky() {
+            if !block.counter.credit(1) {
+                return None;
+            }
+            if self.wrong_zone(block, want) {
+                self.give_credit(block, 1);
+                return None;
+            }
+            return take_any(block.line()?).and_then(|at| block.start().checked_add(at as u64));
+        }
+        if !suits(block, want) || !can_credit(block, frames) {
+            return None;
+        }
+        let line = block.line()?;
+        let (mut word, mut bits) = find_run(block, line, want)?;
+        if !block.counter.credit(frames) {
+            return None;
+        }
+        if self.wrong_zone(block, want) {
+            self.give_credit(block, frames);
+            return None;
+        }
+        while !line.take(word, bits) {
+            let Some(found) = find_run(block, line, want) else {
+                self.give_credit(block, frames);
+                return None;
+            };
+            (word, bits) = found;
+        }
+        block.start().checked_add((word * LINE_WORD_BITS) as u64 + u64::from(bits.trailing_zeros()))
+    }
+
+    /// A hint may be older than the zone of what it names; once a credit is held, the zone stays.
+    #[inline]
+    fn wrong_zone(&self, block: &Block<'_>, want: &Want) -> bool {
+        !want.zones().contains(&block.zone())
+    }
+
+    /// A credit whose frames were not found goes back by the same way as a free: it may be the
+    /// last.
+    pub(super) fn give_credit(&self, block: &Block<'_>, frames: u16) -> bool {
+        let mut moves = self.no_moves_yet();
+        let given = block.counter.give(frames, |edge| match edge {
+            Edge::Last
+                if self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint() =>
+            {
+                // Stays split while it is this CPU's own hint: a CPU that is alone in its
+                // pageblock would otherwise claim and coalesce on each pair.
+                true
+            }
+            Edge::First | Edge::Last => {
+                moves.start();
+                false
+            }
+        });
+        match given {
+            None => return false,
+            Some(Given::Some | Given::Drained) => {}
+            Some(Given::First) => self.show_block(block, &mut moves),
+            Some(Given::Last) => self.show_coalesced(block, &mut moves),
+        }
+        true
+    }
+
+    pub(crate) fn no_moves_yet(&self) -> Moves<'_> {
+        Moves::none_yet(self.cpu())
+    }
+}
+
+fn can_credit(block: &Block<'_>, frames: u16) -> bool {
+    let counter = block.counter.load();
+    counter & (LIVE | ISOLATED) == LIVE && count(counter) >= frames
+}
+
+/// Whether the pageblock can hold the wish at all: bound, alignment, fixed memory.
+pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
+    let start = block.start();
+    let ends_below = start.checked_add(want.len()).is_some_and(|end| end <= want.bound());
+    ends_below
+        && (want.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(want.alignment()))
+        && (!want.wants_fixed() || block.region.is_fixed())
+}
+
+/// Takes the first free frame of a line. The caller holds a credit for it.
+#[inline]
+fn take_any(line: &Line) -> Option<usize> {
+    // A credit promises a free bit, but others may take the one that was seen; each time that
+    // happens somebody has got on, and the promise holds for what is left.
+    loop {
+        for (i, word) in line.words().iter().enumerate() {
+            let mut free = word.load(Ordering::Relaxed);
+            while free != 0 {
+                let bit = free & free.wrapping_neg();
+                if line.take(i, bit) {
+                    return Some(i * LINE_WORD_BITS + bit.trailing_zeros() as usize);
+                }
+                free = word.load(Ordering::Relaxed);
+            }
+        }
+        crate::sync::spin_hint();
+    }
+}
+
+/// The lowest run of free frames that suits: its word and its bits.
+fn find_run(block: &Block<'_>, line: &Line, want: &Want) -> Option<(usize, u64)> {
+    #[allow(clippy::cast_possible_truncation, reason = "small")]
+    let frames = want.len() as usize;
+    let align = usize::try_from(want.alignment()).unwrap_or(usize::MAX);
+    let limit = want.bound().number().saturating_sub(block.start().number());
+    line.words().iter().enumerate().find_map(|(i, word)| {
+        let base = i * LINE_WORD_BITS;
+        let starts = runs_of(word.load(Ordering::Relaxed), frames) & aligned_starts(base, align);
+        let at = starts.trailing_zeros() as usize;
+        let fits = starts != 0 && (base + at + frames) as u64 <= limit;
+        fits.then(|| (i, mask(frames) << at))
+    })
+}
+
+/// The bits at which a run of `n` set bits starts: doubling shift-and.
+pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
+    let mut have = 1;
+    while have < n && word != 0 {
+        let step = have.min(n - have);
+        word &= word >> step;
+        have += step;
+    }
+    word
+}
+
+/// The bits of the word from position `base` on that are multiples of `align`.
+pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
+    if align >= 64 {
+        return u64::from(base.is_multiple_of(align));
+    }
+    // A set bit every `align` bits: 64-bit all-ones divided by `align` ones.
+    let pattern = if align == 1 { u64::MAX } else { u64::MAX / mask(align) };
+    // Word sizes below 64 occur in tests only; there `base` may be no multiple of `align`.
+    pattern << ((align - base % align) % align)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_and_alignment_agree_with_brute_force() {
+        for word in [0, 1, u64::MAX, 0xf0f0, 0b1011_1011_1111, 0x8000_0000_0000_0001] {
+            for n in 1..=64 {
+                let brute = (0..64usize).filter(|&i| i + n <= 64 && word >> i & mask(n) == mask(n));
+                assert_eq!(
+                    runs_of(word, n),
+                    brute.fold(0, |bits, i| bits | 1 << i),
+                    "{word:x} {n}"
+                );
+            }
+        }
+        for align in (0..12).map(|order| 1usize << order) {
+            for base in [0usize, 8, 64, 128, 192, 448] {
+                let brute = (0..64).filter(|i| (base + i) % align == 0);
+                let brute = brute.fold(0u64, |bits, i| bits | 1 << i);
+                let word_bits = if align >= 64 { brute & 1 } else { brute };
+                assert_eq!(aligned_starts(base, align), word_bits, "{base} {align}");
+            }
+        }
+    }
+}

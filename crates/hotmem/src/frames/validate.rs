@@ -1,0 +1,106 @@
+//! Whether everything agrees: every word, counter, line, hint and path in the trees.
+
+use super::{Block, Counts, Frames};
+use crate::addr::PfnRange;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::platform::Platform;
+use crate::region::{Class, Zone};
+use crate::section::{ISOLATED, LIVE, count};
+use crate::sync::Ordering;
+use core::fmt;
+
+/// Something that contradicts itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The pageblock.
+    pub range: PfnRange,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.range, self.what)
+    }
+}
+
+impl core::error::Error for Fault {}
+
+impl<P: Platform> Frames<P> {
+    /// Cross-checks the whole machine and sums it up. For tests and debugging; only while no other
+    /// CPU allocates or frees. Cost: O(pageblocks).
+    ///
+    /// # Errors
+    /// The first [`Fault`].
+    pub fn validate(&self) -> Result<Counts, Fault> {
+        for (slot, region) in self.regions().iter().enumerate() {
+            for index in 0..region.section_count() {
+                for bit in 0..SECTION_PAGEBLOCKS {
+                    if let Some(block) = self.block(slot, index, bit) {
+                        self.validate_block(&block)?;
+                    }
+                }
+            }
+        }
+        Ok(self.counts())
+    }
+
+    fn validate_block(&self, block: &Block<'_>) -> Result<(), Fault> {
+        let is = |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
+        let section = block.section;
+        let (present, online, free) =
+            (is(&section.present), is(&section.online), is(&section.free));
+        let isolated = is(&section.isolated);
+        let counter = block.counter.load();
+        let live = counter & LIVE != 0;
+        let claimable = live && counter & ISOLATED == 0 && count(counter) > 0;
+        let announced = block.region.announced(block.index) & block.mask() != 0;
+        let checks = [
+            (announced || !present, "present outside the announced range"),
+            (present || !online, "online but not present"),
+            (online || !free, "free but not online"),
+            (present || !is(&section.movable), "movable but not present"),
+            (online || !live, "live but not online"),
+            (online || !isolated, "isolated but not online"),
+            (free || !is(&section.reported), "reported but not free"),
+            (!free || counter == 0, "free, but its counter is in use"),
+            (!free || !isolated, "free and isolated"),
+            (
+                isolated == (counter & ISOLATED != 0) || (isolated && counter == 0),
+                "the counter does not agree with the isolation",
+            ),
+            (!online || free || live || isolated, "owned by nobody: lost"),
+            (!live || self.line_agrees(block), "the line's free bits are not the count"),
+            (!free || self.leads_to_free(block), "free, but no search finds it"),
+            (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
+        ];
+        match checks.into_iter().find(|(holds, _)| !holds) {
+            None => Ok(()),
+            Some((_, what)) => {
+                let range = PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64);
+                Err(Fault { range: range.unwrap_or(PfnRange::EMPTY), what })
+            }
+        }
+    }
+
+    fn line_agrees(&self, block: &Block<'_>) -> bool {
+        block
+            .line()
+            .is_some_and(|line| line.free_frames() == usize::from(count(block.counter.load())))
+    }
+
+    fn leads_to_free(&self, block: &Block<'_>) -> bool {
+        let zone = block.zone();
+        block.region.tree(Class::free(zone)).leads_to(block.index)
+            || self.hinted_sections(zone).any(|hint| hint == (block.slot, block.index))
+    }
+
+    fn leads_to_partial(&self, block: &Block<'_>) -> bool {
+        let zone = block.zone();
+        let in_partial = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
+        (in_partial && block.region.tree(Class::partial(zone)).leads_to(block.index))
+            || [Zone::Kernel, Zone::Movable].into_iter().any(|hinted| {
+                hinted == zone && self.hinted_blocks(hinted).any(|b| b.hint() == block.hint())
+            })
+    }
+}

@@ -1,0 +1,224 @@
+//! What can be asked for, and how asking and giving back can fail.
+
+use crate::addr::{Bytes, Pfn, PfnRange};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, PFN_LIMIT};
+use crate::region::Zone;
+use core::fmt;
+
+/// A wish for physically contiguous frames.
+///
+/// ```
+/// use hotmem::{Pfn, Want};
+/// let one = Want::frames(1);
+/// let huge_page = Want::frames(512).aligned(512).movable();
+/// let dma = Want::frames(16).below(Pfn::containing(1 << 32).unwrap());
+/// # let _ = (one, huge_page, dma);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    frames: u64,
+    align: u64,
+    below: Pfn,
+    movable: bool,
+    at: Option<Pfn>,
+    fixed: bool,
+}
+
+/// Why an allocation failed. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocError {
+    /// No such memory is free, and nobody was in the middle of anything that could have hidden it.
+    OutOfMemory,
+    /// None was found, but other CPUs were in the middle of giving or taking: try again.
+    Busy,
+    /// For an exact place: this part of it is not free (in use, isolated, offline or absent).
+    NotFree(PfnRange),
+    /// The wish makes no sense.
+    Bad(BadWant),
+}
+
+/// What is wrong with a [`Want`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadWant {
+    /// No frames.
+    Empty,
+    /// The alignment is no power of two.
+    Alignment {
+        /// What was asked for, in frames.
+        frames: u64,
+    },
+    /// More frames than a machine can have.
+    TooLong {
+        /// What was asked for, in frames.
+        frames: u64,
+    },
+    /// The exact place is not aligned as wished, or does not lie below the wished bound.
+    Place(Pfn),
+}
+
+/// Why a free failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FreeError {
+    /// The part that could not be freed. What lies below it in the same call was freed; that is
+    /// nothing, unless somebody else freed a part at the same time.
+    pub range: PfnRange,
+    /// What was wrong with it.
+    pub kind: FreeErrorKind,
+}
+
+/// What was wrong with a free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeErrorKind {
+    /// No frames.
+    Empty,
+    /// Not online memory of this machine.
+    Foreign,
+    /// Not allocated: a double free.
+    NotAllocated,
+}
+
+impl Want {
+    /// `n` frames (4 KiB each), anywhere, for anything.
+    #[must_use]
+    pub const fn frames(n: u64) -> Want {
+        Want { frames: n, align: 1, below: Pfn::LIMIT, movable: false, at: None, fixed: false }
+    }
+
+    /// At least this many bytes, rounded up to frames.
+    #[must_use]
+    pub const fn bytes(len: Bytes) -> Want {
+        Want::frames(len.0.div_ceil(crate::geometry::FRAME_SIZE))
+    }
+
+    /// 2^`order` frames, aligned to their size, as a buddy allocator gives them.
+    #[must_use]
+    pub const fn order(order: u32) -> Want {
+        let frames = if order < 64 { 1 << order } else { 0 };
+        Want::frames(frames).aligned(frames)
+    }
+
+    /// Starting at a multiple of `frames`, a power of two.
+    #[must_use]
+    pub const fn aligned(self, frames: u64) -> Want {
+        Want { align: frames, ..self }
+    }
+
+    /// Ending at or below `pfn`: for devices that cannot address all memory.
+    #[must_use]
+    pub const fn below(self, pfn: Pfn) -> Want {
+        Want { below: pfn, ..self }
+    }
+
+    /// The caller promises to answer [`Hooks::migrate`](crate::Hooks::migrate) for these frames:
+    /// they may come from movable memory, and do so where there is any.
+    #[must_use]
+    pub const fn movable(self) -> Want {
+        Want { movable: true, ..self }
+    }
+
+    /// Exactly these frames, from `pfn` up.
+    #[must_use]
+    pub const fn at(self, pfn: Pfn) -> Want {
+        Want { at: Some(pfn), ..self }
+    }
+
+    /// From memory that is never removed: the engine's own metadata.
+    pub(crate) const fn fixed(self) -> Want {
+        Want { fixed: true, ..self }
+    }
+
+    pub(crate) const fn check(&self) -> Result<(), AllocError> {
+        if self.frames == 0 {
+            return Err(AllocError::Bad(BadWant::Empty));
+        }
+        if !self.align.is_power_of_two() {
+            return Err(AllocError::Bad(BadWant::Alignment { frames: self.align }));
+        }
+        if self.frames > PFN_LIMIT || self.align > PFN_LIMIT {
+            return Err(AllocError::Bad(BadWant::TooLong { frames: self.frames }));
+        }
+        if let Some(at) = self.at {
+            let end = match at.checked_add(self.frames) {
+                Some(end) => end,
+                None => return Err(AllocError::Bad(BadWant::Place(at))),
+            };
+            if !at.is_aligned(self.align) || end.number() > self.below.number() {
+                return Err(AllocError::Bad(BadWant::Place(at)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Small enough for a run of bits in one word.
+    pub(crate) const fn is_small(&self) -> bool {
+        self.frames <= LINE_WORD_BITS as u64
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        self.frames
+    }
+
+    pub(crate) const fn alignment(&self) -> u64 {
+        self.align
+    }
+
+    pub(crate) const fn place(&self) -> Option<Pfn> {
+        self.at
+    }
+
+    pub(crate) const fn bound(&self) -> Pfn {
+        self.below
+    }
+
+    pub(crate) const fn wants_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    /// Whether only some pageblocks will do: such a wish does not choose what the CPU tries next.
+    pub(crate) const fn is_picky(&self) -> bool {
+        self.fixed || self.below.number() != PFN_LIMIT || self.align > PAGEBLOCK_FRAMES as u64
+    }
+
+    /// Where to look, in this order.
+    pub(crate) const fn zones(&self) -> &'static [Zone] {
+        if self.movable { &[Zone::Movable, Zone::Kernel] } else { &[Zone::Kernel] }
+    }
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AllocError::OutOfMemory => f.write_str("out of memory"),
+            AllocError::Busy => f.write_str("memory is changing hands, try again"),
+            AllocError::NotFree(range) => write!(f, "{range} is not free"),
+            AllocError::Bad(BadWant::Empty) => f.write_str("no frames were asked for"),
+            AllocError::Bad(BadWant::Alignment { frames }) => {
+                write!(f, "an alignment of {frames} frames is no power of two")
+            }
+            AllocError::Bad(BadWant::TooLong { frames }) => {
+                write!(f, "no machine has {frames} frames")
+            }
+            AllocError::Bad(BadWant::Place(at)) => {
+                write!(
+                    f,
+                    "the place {at} contradicts the alignment, the bound or the address limit"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for AllocError {}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.kind {
+            FreeErrorKind::Empty => "no frames to free",
+            FreeErrorKind::Foreign => "not online memory of this machine",
+            FreeErrorKind::NotAllocated => "not allocated (freed twice?)",
+        };
+        write!(f, "{}: {why}", self.range)
+    }
+}
+
+impl core::error::Error for FreeError {}

@@ -1,0 +1,118 @@
+//! What a kernel brings: page tables, and moving its own data.
+//!
+//! Everything here is safe to implement: a wrong answer can make memory unusable or lose the
+//! kernel's own data, but never break the engine. All of it is called by requests, from whatever
+//! context the kernel polls them in, with no lock of the engine held; the frame allocator may be
+//! used from within.
+
+use crate::addr::{Pfn, PfnRange};
+use core::fmt;
+
+/// A kernel's part in adding and removing memory. The defaults suit a machine whose memory is
+/// always mapped and never moved.
+pub trait Hooks {
+    /// How many frames of page tables mapping `range` will need at most.
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        let _ = range;
+        0
+    }
+
+    /// Makes `range` reachable in the direct map, with page tables from `spare`. Cannot fail:
+    /// `spare` holds what [`tables_needed`](Self::tables_needed) asked for; what is not taken goes
+    /// back by itself.
+    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+        let _ = (range, spare);
+    }
+
+    /// Takes `range` out of the direct map and flushes it from every TLB. The page tables stay, so
+    /// that [`remap`](Self::remap) cannot fail.
+    fn unmap(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// Undoes [`unmap`](Self::unmap): the device did not take the memory.
+    fn remap(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// The memory is gone for good: gives the page tables that mapped nothing else to `free`.
+    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        let _ = (range, free);
+    }
+
+    /// `range` is about to go offline.
+    ///
+    /// # Errors
+    /// A veto refuses it; [`offline_cancelled`](Self::offline_cancelled) is not called then.
+    fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
+        let _ = range;
+        Ok(())
+    }
+
+    /// `range` stays online after all. What is cancelled is exactly what agreed, though several
+    /// ranges may be cancelled as one.
+    fn offline_cancelled(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// Moves what the kernel has in these frames somewhere else and frees them. `used` is a run of
+    /// allocated frames within one pageblock, which may belong to several allocations. The counters
+    /// decide whether it worked; the answer only says what to do next.
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        let _ = used;
+        Migration::Pinned("this kernel does not migrate")
+    }
+}
+
+/// A machine whose memory is always mapped and never moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {}
+
+/// A veto against going offline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Veto(pub &'static str);
+
+/// What became of frames that were to be migrated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Migration {
+    /// Moved and freed, all or a part: look again.
+    Moved,
+    /// Freed by their owner meanwhile.
+    Gone,
+    /// Not now; it may work later.
+    Retry,
+    /// Never, and why.
+    Pinned(&'static str),
+}
+
+/// Frames for page tables, taken before the step that must not fail.
+#[derive(Debug)]
+pub struct Spare {
+    left: PfnRange,
+}
+
+impl Spare {
+    pub(crate) const fn new(frames: PfnRange) -> Spare {
+        Spare { left: frames }
+    }
+
+    pub(crate) const fn left(&self) -> PfnRange {
+        self.left
+    }
+
+    /// The next frame; its contents are undefined.
+    pub fn take(&mut self) -> Option<Pfn> {
+        let frame = self.left.start();
+        let (taken, left) = self.left.split_at(frame.checked_add(1)?);
+        self.left = left;
+        if taken.is_empty() { None } else { Some(frame) }
+    }
+}
+
+impl fmt::Display for Veto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}

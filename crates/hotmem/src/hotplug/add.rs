@@ -1,0 +1,127 @@
+//! Memory comes: prepare takes what mapping it will need, commit maps it.
+
+use super::Hotplug;
+use crate::addr::PfnRange;
+use crate::frames::{AllocError, Frames, Want};
+use crate::hooks::{Hooks, Spare};
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use core::fmt;
+
+/// Memory that is ready to be added: everything that could fail is done. Dropping it undoes it.
+#[must_use = "nothing is added before it is committed"]
+pub struct Addition<'f, P: Platform> {
+    frames: &'f Frames<P>,
+    range: PfnRange,
+    spare: Spare,
+}
+
+/// Why memory could not be added. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AddError {
+    /// No frames, or not whole pageblocks (2 MiB).
+    Unaligned(PfnRange),
+    /// Not within one announced region.
+    NotAnnounced(PfnRange),
+    /// This pageblock of it is there already.
+    Present(PfnRange),
+    /// So many frames for page tables could not be had.
+    NoTables {
+        /// How many, in one piece.
+        frames: u64,
+        /// Why.
+        error: AllocError,
+    },
+}
+
+impl<'f, P: Platform> Hotplug<'f, P> {
+    /// Takes all that adding `range` will need. The memory itself need not be there yet.
+    ///
+    /// # Errors
+    /// [`AddError`].
+    pub fn prepare_add(
+        &mut self,
+        range: PfnRange,
+        hooks: &mut impl Hooks,
+    ) -> Result<Addition<'f, P>, AddError> {
+        if range.is_empty() || !range.is_pageblock_aligned() {
+            return Err(AddError::Unaligned(range));
+        }
+        if !self.is_announced(range) {
+            return Err(AddError::NotAnnounced(range));
+        }
+        let present = self.words(range).find_map(|(slot, index, blocks, section)| {
+            let present = section.present.load(Ordering::Acquire) & blocks;
+            (present != 0).then(|| self.frames.first_block(slot, index, present))
+        });
+        if let Some(present) = present {
+            return Err(AddError::Present(present));
+        }
+        let frames = hooks.tables_needed(range);
+        let spare = match frames {
+            0 => PfnRange::EMPTY,
+            _ => self
+                .frames
+                .alloc(Want::frames(frames))
+                .map_err(|error| AddError::NoTables { frames, error })?,
+        };
+        Ok(Addition { frames: self.frames, range, spare: Spare::new(spare) })
+    }
+
+    /// Adds it: mapped, offline. The memory is there now; this cannot fail.
+    pub fn commit_add(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
+        hooks.map(addition.range, &mut addition.spare);
+        for (_, _, blocks, section) in self.words(addition.range) {
+            // Release: who finds it present finds it mapped.
+            section.present.fetch_or(blocks, Ordering::Release);
+        }
+    }
+
+    /// Adds memory that is there already: prepare and commit in one.
+    ///
+    /// # Errors
+    /// [`AddError`].
+    pub fn add(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), AddError> {
+        let addition = self.prepare_add(range, hooks)?;
+        self.commit_add(addition, hooks);
+        Ok(())
+    }
+}
+
+impl<P: Platform> Addition<'_, P> {
+    /// What is to be added.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.range
+    }
+}
+
+impl<P: Platform> Drop for Addition<'_, P> {
+    fn drop(&mut self) {
+        if !self.spare.left().is_empty() {
+            // Allocated in `prepare_add` and not taken since, so this cannot fail.
+            let _ = self.frames.free(self.spare.left());
+        }
+    }
+}
+
+impl<P: Platform> fmt::Debug for Addition<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Addition").field(&self.range).finish()
+    }
+}
+
+impl fmt::Display for AddError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
+            AddError::NotAnnounced(range) => write!(f, "{range} is not announced"),
+            AddError::Present(range) => write!(f, "{range} is present already"),
+            AddError::NoTables { frames, error } => {
+                write!(f, "no {frames} frames for page tables: {error}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AddError {}

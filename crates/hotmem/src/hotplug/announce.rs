@@ -1,0 +1,163 @@
+//! A platform names a range that may hold memory one day, and its words are reserved.
+
+use super::Hotplug;
+use crate::addr::{Bytes, PfnRange};
+use crate::frames::Frames;
+use crate::platform::Platform;
+use crate::region::{Layout, MAX_REGIONS};
+use crate::sync::Ordering;
+use core::fmt;
+
+/// An announced region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct RegionId(pub(crate) usize);
+
+/// Why a range could not be announced. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnnounceError {
+    /// No frames.
+    Empty,
+    /// Not whole pageblocks (2 MiB).
+    Unaligned(PfnRange),
+    /// This region has a part of it.
+    Overlaps(PfnRange),
+    /// [`MAX_REGIONS`] are announced.
+    TooManyRegions,
+    /// There is no memory for its words.
+    NoMetadata(Bytes),
+}
+
+/// Why a region could not be withdrawn. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WithdrawError {
+    /// There is no such region.
+    Unknown,
+    /// This part of it is still present.
+    Present(PfnRange),
+}
+
+impl<P: Platform> Hotplug<'_, P> {
+    /// Announces `range`: its words are reserved, at most 193 bytes a section (128 MiB). No memory
+    /// is expected there yet.
+    ///
+    /// # Errors
+    /// [`AnnounceError`].
+    pub fn announce(&mut self, range: PfnRange) -> Result<RegionId, AnnounceError> {
+        check_new(self.frames, range)?;
+        let slot = self.slot_for(Layout::for_range(range))?;
+        self.frames.slots()[slot].announce(range, false);
+        self.frames.use_slot(slot);
+        Ok(RegionId(slot))
+    }
+
+    /// Takes an announcement back. Its words are kept for the next one that fits.
+    ///
+    /// # Errors
+    /// [`WithdrawError`].
+    pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
+        let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
+        let present = self.words(range).find_map(|(slot, index, _, section)| {
+            let present = section.present.load(Ordering::Acquire);
+            (present != 0).then(|| self.frames.first_block(slot, index, present))
+        });
+        if let Some(range) = present {
+            return Err(WithdrawError::Present(range));
+        }
+        self.frames.slots()[region.0].withdraw();
+        Ok(())
+    }
+
+    /// What the region spans.
+    #[must_use]
+    pub fn region_range(&self, region: RegionId) -> Option<PfnRange> {
+        self.frames.regions().get(region.0)?.range()
+    }
+
+    /// All regions, boot memory first.
+    pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
+        let regions = self.frames.regions().iter().enumerate();
+        regions.filter_map(|(slot, region)| Some((RegionId(slot), region.range()?)))
+    }
+
+    /// A slot with words for `layout`: one that a withdrawn region has left, or a new one.
+    fn slot_for(&self, layout: Layout) -> Result<usize, AnnounceError> {
+        let slots = self.frames.slots();
+        let unused = |slot: &usize| slots[*slot].range().is_none();
+        if let Some(slot) = (0..MAX_REGIONS).filter(unused).find(|&slot| slots[slot].holds(layout))
+        {
+            return Ok(slot);
+        }
+        let slot = (0..MAX_REGIONS)
+            .filter(unused)
+            .find(|&slot| slots[slot].capacity() == 0)
+            .ok_or(AnnounceError::TooManyRegions)?;
+        self.install_words(slot, layout)?;
+        Ok(slot)
+    }
+
+    #[cfg(not(loom))]
+    fn install_words(&self, slot: usize, layout: Layout) -> Result<(), AnnounceError> {
+        use crate::frames::Want;
+        let bytes = Bytes(layout.bytes() as u64);
+        let memory = self
+            .frames
+            .alloc(Want::bytes(bytes).fixed())
+            .or_else(|_| self.frames.alloc(Want::bytes(bytes)))
+            .map_err(|_| AnnounceError::NoMetadata(bytes))?;
+        let pointer = self.frames.direct_map().pointer(memory.start());
+        // SAFETY: the frames were allocated just now, are mapped by the promise behind
+        // `DirectMap::at_offset`, hold `layout.bytes()` bytes, are aligned to 4 KiB and are never
+        // freed; the slot has no words (`capacity` is 0) and `&mut self` of our caller is alone.
+        unsafe {
+            pointer.write_bytes(0, layout.bytes());
+            self.frames.slots()[slot].install(layout, pointer);
+        }
+        Ok(())
+    }
+
+    #[cfg(loom)]
+    fn install_words(&self, slot: usize, layout: Layout) -> Result<(), AnnounceError> {
+        self.frames.slots()[slot].install_leaked(layout);
+        Ok(())
+    }
+}
+
+/// Whether a region can be announced there.
+pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), AnnounceError> {
+    if range.is_empty() {
+        return Err(AnnounceError::Empty);
+    }
+    if !range.is_pageblock_aligned() {
+        return Err(AnnounceError::Unaligned(range));
+    }
+    let mut announced = frames.regions().iter().filter_map(crate::region::Region::range);
+    match announced.find(|other| other.overlaps(range)) {
+        Some(other) => Err(AnnounceError::Overlaps(other)),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for AnnounceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnnounceError::Empty => f.write_str("an empty range cannot be announced"),
+            AnnounceError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
+            AnnounceError::Overlaps(other) => write!(f, "{other} is announced already"),
+            AnnounceError::TooManyRegions => write!(f, "all {MAX_REGIONS} regions are in use"),
+            AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
+        }
+    }
+}
+
+impl core::error::Error for AnnounceError {}
+
+impl fmt::Display for WithdrawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WithdrawError::Unknown => f.write_str("no such region"),
+            WithdrawError::Present(range) => write!(f, "{range} is still present"),
+        }
+    }
+}
+
+impl core::error::Error for WithdrawError {}

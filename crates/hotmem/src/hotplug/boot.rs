@@ -1,0 +1,332 @@
+//! The first memory: the firmware's map, at frame grain.
+//!
+//! The map may come in any order, overlap and be unaligned; what is reserved wins over what is RAM.
+//! A pageblock with any frame of RAM goes online; frames of it that are reserved, in use or no RAM
+//! at all are simply taken, and what was reserved can be freed later, when the kernel is done with
+//! it. The words lie in the RAM itself.
+
+use super::Hotplug;
+use super::announce::{AnnounceError, check_new};
+use crate::addr::{Bytes, Pfn, PfnRange};
+use crate::frames::{Block, Frames};
+use crate::geometry::{
+    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS,
+};
+use crate::platform::{DirectMap, Platform};
+use crate::region::{Layout, MAX_REGIONS};
+use crate::sync::Ordering;
+use core::fmt;
+
+/// Holes up to this many frames (32 GiB) do not start another region: their words cost 48 KiB.
+const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
+
+/// Bytes of physical memory, as firmware describes them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BootRange {
+    /// Physical address of the first byte.
+    pub start: u64,
+    /// How many.
+    pub len: Bytes,
+}
+
+/// The memory that a kernel finds at boot.
+#[derive(Clone, Copy, Debug)]
+pub struct BootMap<'a> {
+    /// Usable RAM (e820 type 1), in any order. Frames that are only partly in a range are left out.
+    pub ram: &'a [BootRange],
+    /// What is in use or must not be used: the kernel's image, its command line, tables, firmware.
+    /// Frames that are only partly in a range are reserved.
+    pub reserved: &'a [BootRange],
+    /// The engine's own words must lie below this: the end of what the direct map covers already.
+    pub mapped_below: Pfn,
+}
+
+/// Why a machine could not be started. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BootError {
+    /// It has been started before.
+    AlreadyStarted,
+    /// A range wraps or lies beyond the 52 bits of a physical address.
+    BeyondPhysicalLimit(BootRange),
+    /// There is no frame of RAM that is not reserved.
+    NoMemory,
+    /// No free RAM below `mapped_below` is large enough for the words.
+    NoMetadata(Bytes),
+    /// The RAM lies too far apart: more than [`MAX_REGIONS`] pieces.
+    TooManyRegions,
+}
+
+impl<'f, P: Platform> Hotplug<'f, P> {
+    /// Starts a machine with its boot memory: present, online for anything, never removed.
+    ///
+    /// Cost: O(sections × ranges of the map); the words (at most 193 bytes for each 128 MiB) are
+    /// zeroed.
+    ///
+    /// # Errors
+    /// [`BootError`].
+    pub fn bootstrap(
+        frames: &'f Frames<P>,
+        direct_map: DirectMap,
+        map: &BootMap<'_>,
+    ) -> Result<Hotplug<'f, P>, BootError> {
+        if !frames.regions().is_empty() {
+            return Err(BootError::AlreadyStarted);
+        }
+        let map = Map::check(map)?;
+        let metadata = map.place_metadata()?;
+        let map = Map { metadata, ..map };
+        frames.set_direct_map(direct_map);
+        let mut hotplug = Hotplug { frames };
+        let mut unused = metadata;
+        for (slot, cluster) in map.clusters().enumerate() {
+            let region = cluster.align_outward(PAGEBLOCK_FRAMES as u64);
+            unused = hotplug.install(slot, region, unused);
+            unused = hotplug.fill(slot, region, &map, unused);
+        }
+        if !unused.is_empty() {
+            // Taken by `fill` as a part of `metadata`, so this cannot fail.
+            let _ = frames.free(unused);
+        }
+        Ok(hotplug)
+    }
+
+    /// Announces a region whose words lie at the start of `memory`; returns the rest.
+    fn install(&mut self, slot: usize, region: PfnRange, memory: PfnRange) -> PfnRange {
+        let layout = Layout::for_range(region);
+        let (words, rest) = split_bytes(memory, layout.bytes());
+        let pointer = self.frames.direct_map().pointer(words.start());
+        // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
+        // `fill` marks them as taken for good; they hold `layout.bytes()` bytes, aligned to 4 KiB;
+        // the machine is not in use yet.
+        unsafe {
+            pointer.write_bytes(0, layout.bytes());
+            self.frames.slots()[slot].install(layout, pointer);
+        }
+        debug_assert_eq!(check_new(self.frames, region), Ok::<(), AnnounceError>(()));
+        self.frames.slots()[slot].announce(region, true);
+        self.frames.use_slot(slot);
+        rest
+    }
+
+    /// Brings a region's RAM online. Takes frames for lines from `memory`; returns the rest.
+    fn fill(
+        &mut self,
+        slot: usize,
+        region: PfnRange,
+        map: &Map<'_>,
+        mut memory: PfnRange,
+    ) -> PfnRange {
+        for piece in region.sections() {
+            let Some((_, index, _)) = self.frames.word_of(piece) else { continue };
+            let Some(section) = self.frames.section(slot, index) else { continue };
+            if map.needs_lines(piece) {
+                let (lines, rest) = split_bytes(memory, 1);
+                self.frames.set_lines(slot, index, lines.start());
+                memory = rest;
+            }
+            let mut free = 0;
+            for bit in 0..SECTION_PAGEBLOCKS {
+                let Some(block) = self.frames.block(slot, index, bit) else { continue };
+                let Some(all) = frames_of(&block) else { continue };
+                if map.ram_in(all).is_none() {
+                    continue;
+                }
+                // Relaxed: published by what follows.
+                section.present.fetch_or(block.mask(), Ordering::Relaxed);
+                section.online.fetch_or(block.mask(), Ordering::Relaxed);
+                if map.free_in(all) == Some(all) {
+                    free |= block.mask();
+                } else {
+                    self.frames.set_taken(&block);
+                }
+            }
+            let mut moves = self.frames.no_moves_yet();
+            if free != 0 {
+                self.frames.show_free(slot, index, free, &mut moves);
+            }
+            self.free_partial(piece, free, slot, index, map);
+        }
+        memory
+    }
+
+    /// Frees the free frames of a section's pageblocks that are not wholly free.
+    fn free_partial(
+        &mut self,
+        piece: PfnRange,
+        whole: u64,
+        slot: usize,
+        index: usize,
+        map: &Map<'_>,
+    ) {
+        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| whole >> bit & 1 == 0) {
+            let block = self.frames.block(slot, index, bit);
+            let mut rest = block.and_then(|block| frames_of(&block)).unwrap_or(PfnRange::EMPTY);
+            rest = rest.intersection(piece);
+            while let Some(run) = map.free_in(rest) {
+                // Marked as taken by `fill`, so this cannot fail.
+                let _ = self.frames.free(run);
+                rest = rest.split_at(run.end()).1;
+            }
+        }
+    }
+}
+
+fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
+    PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
+}
+
+/// The first frames of `memory` that hold `bytes`, and the rest.
+fn split_bytes(memory: PfnRange, bytes: usize) -> (PfnRange, PfnRange) {
+    let frames = (bytes as u64).div_ceil(FRAME_SIZE);
+    let end = memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT);
+    memory.split_at(end)
+}
+
+/// The boot map as questions; it is small, so each walks all of it.
+struct Map<'a> {
+    ram: &'a [BootRange],
+    reserved: &'a [BootRange],
+    mapped_below: Pfn,
+    metadata: PfnRange,
+}
+
+impl<'a> Map<'a> {
+    fn check(map: &BootMap<'a>) -> Result<Map<'a>, BootError> {
+        for &range in map.ram.iter().chain(map.reserved) {
+            let end = range.start.checked_add(range.len.0);
+            if end.is_none_or(|end| end > Pfn::LIMIT.phys_addr()) {
+                return Err(BootError::BeyondPhysicalLimit(range));
+            }
+        }
+        let BootMap { ram, reserved, mapped_below } = *map;
+        Ok(Map { ram, reserved, mapped_below, metadata: PfnRange::EMPTY })
+    }
+
+    /// Whole frames of RAM.
+    fn ram(&self) -> impl Iterator<Item = PfnRange> {
+        self.ram.iter().filter_map(|range| {
+            let first = range.start.div_ceil(FRAME_SIZE);
+            let end = (range.start + range.len.0) >> FRAME_SHIFT;
+            PfnRange::new(Pfn::new(first)?, Pfn::new(end)?).filter(|range| !range.is_empty())
+        })
+    }
+
+    /// Frames that are reserved in any part.
+    fn reserved(&self) -> impl Iterator<Item = PfnRange> {
+        let given = self.reserved.iter().filter_map(|range| {
+            let first = range.start >> FRAME_SHIFT;
+            let end = (range.start + range.len.0).div_ceil(FRAME_SIZE);
+            PfnRange::new(Pfn::new(first)?, Pfn::new(end)?)
+        });
+        given.chain([self.metadata]).filter(|range| !range.is_empty())
+    }
+
+    /// The first run of RAM in `within`, reserved or not.
+    fn ram_in(&self, within: PfnRange) -> Option<PfnRange> {
+        let parts = || self.ram().map(|ram| ram.intersection(within)).filter(|r| !r.is_empty());
+        let start = parts().map(PfnRange::start).min()?;
+        let mut end = start;
+        while let Some(further) =
+            parts().filter(|r| r.start() <= end && r.end() > end).map(PfnRange::end).max()
+        {
+            end = further;
+        }
+        PfnRange::new(start, end)
+    }
+
+    /// The first run of RAM in `within` that is not reserved.
+    fn free_in(&self, within: PfnRange) -> Option<PfnRange> {
+        let mut rest = within;
+        loop {
+            let ram = self.ram_in(rest)?;
+            let mut start = ram.start();
+            while let Some(over) = self.reserved().find(|reserved| reserved.contains(start)) {
+                start = over.end();
+            }
+            if start < ram.end() {
+                let next = self.reserved().map(PfnRange::start).filter(|&at| at > start).min();
+                return PfnRange::new(start, next.map_or(ram.end(), |at| at.min(ram.end())));
+            }
+            rest = rest.split_at(start).1;
+        }
+    }
+
+    /// RAM that lies close together, from the bottom up.
+    fn clusters(&self) -> impl Iterator<Item = PfnRange> {
+        let mut rest = PfnRange::new(Pfn::ZERO, Pfn::LIMIT);
+        core::iter::from_fn(move || {
+            let mut cluster = self.ram_in(rest?)?;
+            loop {
+                rest = PfnRange::new(cluster.end(), Pfn::LIMIT);
+                match rest.and_then(|rest| self.ram_in(rest)) {
+                    Some(next)
+                        if next.start().number() - cluster.end().number() <= LARGEST_HOLE =>
+                    {
+                        cluster = PfnRange::new(cluster.start(), next.end())?;
+                    }
+                    _ => return Some(cluster),
+                }
+            }
+        })
+    }
+
+    /// Whether a part of a section has RAM that is not in wholly free pageblocks.
+    fn needs_lines(&self, section: PfnRange) -> bool {
+        let mut blocks = section.chunks(PAGEBLOCK_FRAMES as u64);
+        let plain = self.free_in(section) == Some(section);
+        !plain
+            && blocks.any(|part| {
+                let all = part.align_outward(PAGEBLOCK_FRAMES as u64);
+                self.ram_in(all).is_some() && self.free_in(all) != Some(all)
+            })
+    }
+
+    /// Where the words of all regions go, and the lines of the sections that need them at once.
+    fn place_metadata(&self) -> Result<PfnRange, BootError> {
+        let whole = PfnRange::new(Pfn::ZERO, Pfn::LIMIT).unwrap_or(PfnRange::EMPTY);
+        let frames = |bytes: usize| (bytes as u64).div_ceil(FRAME_SIZE);
+        let mut needed = 0;
+        let mut count = 0;
+        for cluster in self.clusters() {
+            let region = cluster.align_outward(PAGEBLOCK_FRAMES as u64);
+            needed += frames(Layout::for_range(region).bytes());
+            needed += region.sections().filter(|&s| self.needs_lines(s)).count() as u64;
+            count += 1;
+        }
+        if count > MAX_REGIONS {
+            return Err(BootError::TooManyRegions);
+        }
+        // The words themselves take parts of sections that may have needed no lines before.
+        needed += needed / SECTION_FRAMES as u64 + 2;
+        let mut rest = whole.split_at(self.mapped_below).0;
+        let any = self.free_in(whole).ok_or(BootError::NoMemory)?;
+        let _ = any;
+        while let Some(free) = self.free_in(rest) {
+            if free.frames() >= needed {
+                // At its end: low memory is scarce.
+                let start = Pfn::new(free.end().number() - needed).unwrap_or(free.start());
+                return Ok(PfnRange::new(start, free.end()).unwrap_or(PfnRange::EMPTY));
+            }
+            rest = rest.split_at(free.end()).1;
+        }
+        Err(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))
+    }
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BootError::AlreadyStarted => f.write_str("the machine has been started before"),
+            BootError::BeyondPhysicalLimit(range) => {
+                write!(f, "{} at {:#x} lie beyond the physical limit", range.len, range.start)
+            }
+            BootError::NoMemory => f.write_str("no RAM that is not reserved"),
+            BootError::NoMetadata(bytes) => write!(f, "no {bytes} of mapped RAM for the words"),
+            BootError::TooManyRegions => {
+                write!(f, "RAM in more than {MAX_REGIONS} places that lie far apart")
+            }
+        }
+    }
+}
+
+impl core::error::Error for BootError {}

@@ -1,0 +1,174 @@
+//! Isolate a window and move what lives there.
+
+use super::{Budget, Hotplug};
+use crate::addr::PfnRange;
+use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::hooks::{Hooks, Migration};
+use crate::isolate::{InUse, IsolateError, Isolation};
+use crate::platform::Platform;
+use core::fmt;
+
+/// Times that the kernel is asked to move something, one after the other, without any progress.
+const TRIES: u32 = 8;
+
+/// What keeps memory from going, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blocker {
+    /// The frames that stand in the way, or the range that was refused.
+    pub range: PfnRange,
+    /// Why they do.
+    pub why: Why,
+}
+
+/// Why memory cannot go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The kernel says that these frames cannot be moved, and why.
+    Pinned(&'static str),
+    /// The kernel could not move these frames now.
+    Retry,
+    /// Metadata of memory that is still online lies here.
+    Metadata,
+    /// Somebody is in the middle of allocating or freeing here.
+    Busy,
+    /// Another isolation token holds it.
+    HeldByAnother,
+    /// The kernel refused, and why.
+    Veto(&'static str),
+    /// There is no room elsewhere for what lives here.
+    NoRoom {
+        /// Frames that would have to move.
+        live: u64,
+        /// Frames that are free elsewhere.
+        free: u64,
+    },
+    /// It is not online, so there is nothing to isolate.
+    NotOnline,
+}
+
+impl Blocker {
+    pub(super) fn from_isolate(error: IsolateError) -> Blocker {
+        let (range, why) = match error {
+            IsolateError::Busy(range) => (range, Why::Busy),
+            IsolateError::HeldByAnother(range) => (range, Why::HeldByAnother),
+            IsolateError::NotOnline(range) | IsolateError::Unaligned(range) => {
+                (range, Why::NotOnline)
+            }
+        };
+        Blocker { range, why }
+    }
+
+    /// Whether it may go away by itself.
+    #[must_use]
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self.why, Why::Retry | Why::Busy | Why::HeldByAnother | Why::NoRoom { .. })
+    }
+}
+
+/// How far a window has been drained.
+pub(super) enum Drained {
+    /// Nothing of it is in use.
+    Yes,
+    /// The budget is used up.
+    Working,
+    /// Something stays.
+    Blocked(Blocker),
+}
+
+impl<'f, P: Platform> Hotplug<'f, P> {
+    /// Isolates `window`, after the kernel has agreed and if there is room for what lives there.
+    pub(super) fn open_window(
+        &mut self,
+        window: PfnRange,
+        floor: u64,
+        hooks: &mut impl Hooks,
+    ) -> Result<Isolation<'f, P>, Blocker> {
+        hooks
+            .going_offline(window)
+            .map_err(|veto| Blocker { range: window, why: Why::Veto(veto.0) })?;
+        let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate);
+        let isolation = isolation.and_then(|isolation| {
+            // Only what is in use needs room, and most windows are free.
+            if isolation.in_use().is_none() {
+                return Ok(isolation);
+            }
+            let live = isolation.frames_in_use();
+            let free = self.frames.counts().free;
+            if live + floor > free {
+                isolation.release();
+                return Err(Blocker { range: window, why: Why::NoRoom { live, free } });
+            }
+            Ok(isolation)
+        });
+        if isolation.is_err() {
+            hooks.offline_cancelled(window);
+        }
+        isolation
+    }
+
+    /// Moves what is in use in an isolated window, as far as the budget reaches.
+    pub(super) fn drain(
+        &mut self,
+        window: &Isolation<'f, P>,
+        hooks: &mut impl Hooks,
+        budget: &mut Budget,
+    ) -> Drained {
+        let mut tries = 0;
+        let mut last = None;
+        loop {
+            let Some(in_use) = window.in_use() else { return Drained::Yes };
+            let range = in_use.range();
+            // The same frames again means that nothing was gained.
+            tries = if last == Some(range) { tries + 1 } else { 0 };
+            last = Some(range);
+            let why = match in_use {
+                InUse::Metadata(_) => {
+                    return Drained::Blocked(Blocker { range, why: Why::Metadata });
+                }
+                InUse::InFlight(_) => {
+                    crate::sync::spin_hint();
+                    Why::Busy
+                }
+                InUse::Frames(used) => match hooks.migrate(used) {
+                    Migration::Moved | Migration::Gone | Migration::Retry => Why::Retry,
+                    Migration::Pinned(why) => {
+                        return Drained::Blocked(Blocker { range, why: Why::Pinned(why) });
+                    }
+                },
+            };
+            if tries >= TRIES {
+                return Drained::Blocked(Blocker { range, why });
+            }
+            if !budget.spend(range.frames().div_ceil(PAGEBLOCK_FRAMES as u64)) {
+                return Drained::Working;
+            }
+        }
+    }
+
+    /// Gives a window back that could not be drained.
+    pub(super) fn close_window(&mut self, window: Isolation<'f, P>, hooks: &mut impl Hooks) {
+        let range = window.range();
+        window.release();
+        hooks.offline_cancelled(range);
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.range)?;
+        match self.why {
+            Why::Pinned(why) => write!(f, "pinned ({why})"),
+            Why::Retry => f.write_str("could not be moved now"),
+            Why::Metadata => f.write_str("metadata of memory that is still online"),
+            Why::Busy => f.write_str("changing hands"),
+            Why::HeldByAnother => f.write_str("isolated by somebody else"),
+            Why::Veto(why) => write!(f, "refused by the kernel ({why})"),
+            Why::NoRoom { live, free } => {
+                write!(f, "{live} frames live here and {free} are free elsewhere")
+            }
+            Why::NotOnline => f.write_str("not online"),
+        }
+    }
+}
+
+impl core::error::Error for Blocker {}

@@ -1,0 +1,182 @@
+//! The slow side: announce, add, online, offline, remove.
+//!
+//! ```text
+//! announced ──add──▶ offline ──online──▶ online ──isolate──▶ isolated ─┬─ release ──▶ online
+//!     ▲                 │  ▲                                           └─ offline ──▶ offline
+//!     └───── remove ────┘  └── the device refused
+//! ```
+//! Every step is *prepare → commit*: prepare does all that can fail, takes all memory it will need
+//! and is undone without a trace; commit cannot fail. Between the two stands whatever the platform
+//! must agree to (a device's acknowledgement). Long requests ([`Offline`], [`Shrink`]) are objects
+//! that are polled with a budget.
+//!
+//! | file | what |
+//! |---|---|
+//! | `boot.rs` | the first memory, from the firmware's map |
+//! | `announce.rs` | a platform names a range and its words are reserved |
+//! | `add.rs`, `online.rs` | memory comes |
+//! | `drain.rs` | isolate a window and move what lives there |
+//! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
+//! | `remove.rs` | memory goes |
+
+mod add;
+mod announce;
+#[cfg(not(loom))]
+mod boot;
+mod drain;
+mod offline;
+mod online;
+mod remove;
+mod shrink;
+
+pub use add::{AddError, Addition};
+pub use announce::{AnnounceError, RegionId, WithdrawError};
+#[cfg(not(loom))]
+pub use boot::{BootError, BootMap, BootRange};
+pub use drain::{Blocker, Why};
+pub use offline::{Offline, OfflineError};
+pub use online::{OnlineError, OnlineType};
+pub use remove::{Removal, RemoveError};
+pub use shrink::{Shrink, Shrunk};
+
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::Frames;
+use crate::platform::Platform;
+use crate::section::Section;
+use crate::sync::Ordering;
+
+/// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
+/// chooses its own lock around it. The frame allocator goes on at full speed beside it.
+pub struct Hotplug<'f, P> {
+    frames: &'f Frames<P>,
+}
+
+/// How much a single poll of a request may do: about this many pageblocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    pub(crate) pageblocks: u64,
+}
+
+impl Budget {
+    /// Until it is done or has to wait.
+    pub const UNLIMITED: Budget = Budget { pageblocks: u64::MAX };
+
+    /// About `n` pageblocks (2 MiB each), at least one window (128 MiB).
+    #[must_use]
+    pub const fn pageblocks(n: u64) -> Budget {
+        Budget { pageblocks: n }
+    }
+
+    /// Whether there is some left, after taking `pageblocks` off.
+    pub(crate) const fn spend(&mut self, pageblocks: u64) -> bool {
+        self.pageblocks = self.pageblocks.saturating_sub(pageblocks);
+        self.pageblocks > 0
+    }
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress<T> {
+    /// It is done.
+    Done(T),
+    /// The budget is used up: poll again.
+    Working,
+    /// It cannot go on for now: poll again later, or cancel.
+    Pending(Blocker),
+}
+
+/// What a range is, as far as all of it is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not announced by any platform.
+    Unknown,
+    /// Announced, but not there.
+    Absent,
+    /// Added and mapped, not in use.
+    Offline,
+    /// In the allocator's hands.
+    Online,
+    /// Online for movable allocations only.
+    OnlineMovable,
+}
+
+impl<'f, P: Platform> Hotplug<'f, P> {
+    /// The allocator beside it.
+    #[must_use]
+    pub fn frames(&self) -> &'f Frames<P> {
+        self.frames
+    }
+
+    /// The state at `from` (rounded down to a pageblock), and how far up to `limit` it reaches.
+    ///
+    /// Cost: O(sections) passed.
+    #[must_use]
+    pub fn state_at(&self, from: Pfn, limit: Pfn) -> (PfnRange, State) {
+        let mut found = None;
+        let end = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
+        let mut reached = end.start();
+        'sections: for piece in end.sections() {
+            // Cheap when all of the section is alike, which it is nearly always.
+            let parts = match self.uniform_state(piece) {
+                Some(state) => [Some((piece, state)), None],
+                None => [None, Some((piece, State::Unknown))],
+            };
+            if let [Some((piece, state)), _] = parts {
+                if *found.get_or_insert(state) != state {
+                    break;
+                }
+                reached = piece.end();
+                continue;
+            }
+            for block in piece.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64) {
+                let state = self.uniform_state(block).unwrap_or(State::Unknown);
+                if *found.get_or_insert(state) != state {
+                    break 'sections;
+                }
+                reached = block.end();
+            }
+        }
+        let range = PfnRange::new(end.start(), reached).unwrap_or(PfnRange::EMPTY);
+        (range, found.unwrap_or(State::Unknown))
+    }
+
+    /// The state of a part of one section, if all of it is alike.
+    fn uniform_state(&self, piece: PfnRange) -> Option<State> {
+        let Some((slot, index, wanted)) = self.frames.word_of(piece) else {
+            let overlaps = |region: &crate::region::Region| {
+                region.range().is_some_and(|range| range.overlaps(piece))
+            };
+            return (!self.frames.regions().iter().any(overlaps)).then_some(State::Unknown);
+        };
+        let section = self.frames.section(slot, index)?;
+        let all = |word: &crate::sync::AtomicU64| match word.load(Ordering::Acquire) & wanted {
+            0 => Some(false),
+            bits if bits == wanted => Some(true),
+            _ => None,
+        };
+        Some(match (all(&section.present)?, all(&section.online)?) {
+            (false, _) => State::Absent,
+            (true, false) => State::Offline,
+            (true, true) if all(&section.movable)? => State::OnlineMovable,
+            (true, true) => State::Online,
+        })
+    }
+
+    /// The parts of `range` by section, as words. Empty if it is not within one region.
+    fn words(
+        &self,
+        range: PfnRange,
+    ) -> impl DoubleEndedIterator<Item = (usize, usize, u64, &'f Section)> + use<'f, P> {
+        let frames = self.frames;
+        range.sections().filter_map(move |piece| {
+            let (slot, index, blocks) = frames.word_of(piece)?;
+            Some((slot, index, blocks, frames.section(slot, index)?))
+        })
+    }
+
+    /// Whether `range` is whole pageblocks within one announced region.
+    fn is_announced(&self, range: PfnRange) -> bool {
+        range.is_pageblock_aligned()
+            && self.frames.regions().iter().any(|r| r.range().is_some_and(|all| all.covers(range)))
+    }
+}

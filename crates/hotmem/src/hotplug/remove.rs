@@ -1,0 +1,111 @@
+//! Memory goes: prepare unmaps it, the device takes it, commit forgets it.
+
+use super::{Hotplug, OnlineType};
+use crate::addr::PfnRange;
+use crate::hooks::Hooks;
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use core::fmt;
+
+/// Memory that is ready to go: offline and unmapped, its page tables kept. Commit it when the
+/// device has taken it, abandon it when the device has not.
+#[derive(Debug)]
+#[must_use = "the memory is neither here nor gone until it is committed or abandoned"]
+pub struct Removal {
+    range: PfnRange,
+}
+
+/// Why memory could not be removed. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoveError {
+    /// No frames, or not whole pageblocks (2 MiB).
+    Unaligned(PfnRange),
+    /// This part of it is not present.
+    NotPresent(PfnRange),
+    /// This pageblock of it is online.
+    Online(PfnRange),
+}
+
+impl<P: Platform> Hotplug<'_, P> {
+    /// Unmaps `range`, which must be offline.
+    ///
+    /// # Errors
+    /// [`RemoveError`].
+    pub fn prepare_remove(
+        &mut self,
+        range: PfnRange,
+        hooks: &mut impl Hooks,
+    ) -> Result<Removal, RemoveError> {
+        if range.is_empty() || !range.is_pageblock_aligned() {
+            return Err(RemoveError::Unaligned(range));
+        }
+        if !self.is_announced(range) {
+            return Err(RemoveError::NotPresent(range));
+        }
+        for (slot, index, blocks, section) in self.words(range) {
+            let absent = blocks & !section.present.load(Ordering::Acquire);
+            if absent != 0 {
+                return Err(RemoveError::NotPresent(self.frames.first_block(slot, index, absent)));
+            }
+            let online = blocks & section.online.load(Ordering::Acquire);
+            if online != 0 {
+                return Err(RemoveError::Online(self.frames.first_block(slot, index, online)));
+            }
+        }
+        hooks.unmap(range);
+        Ok(Removal { range })
+    }
+
+    /// The memory is gone. Cannot fail.
+    pub fn commit_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
+        for (_, _, blocks, section) in self.words(removal.range) {
+            section.present.fetch_and(!blocks, Ordering::AcqRel);
+            section.movable.fetch_and(!blocks, Ordering::Relaxed);
+        }
+        let frames = self.frames;
+        hooks.release_tables(removal.range, &mut |table| {
+            if let Some(range) = PfnRange::with_len(table, 1) {
+                // A frame that the kernel names and that is none of its own is refused there.
+                let _ = frames.free(range);
+            }
+        });
+    }
+
+    /// The memory stays: mapped again, and online again as it was before.
+    pub fn abandon_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
+        hooks.remap(removal.range);
+        // Present and offline, as `prepare_remove` has seen, so this cannot fail.
+        let _ = self.online(removal.range, OnlineType::AsBefore);
+        hooks.offline_cancelled(removal.range);
+    }
+
+    /// Removes memory that is offline and that no device has a say in.
+    ///
+    /// # Errors
+    /// [`RemoveError`].
+    pub fn remove(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), RemoveError> {
+        let removal = self.prepare_remove(range, hooks)?;
+        self.commit_remove(removal, hooks);
+        Ok(())
+    }
+}
+
+impl Removal {
+    /// What is to go.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.range
+    }
+}
+
+impl fmt::Display for RemoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoveError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
+            RemoveError::NotPresent(range) => write!(f, "{range} is not present"),
+            RemoveError::Online(range) => write!(f, "{range} is online"),
+        }
+    }
+}
+
+impl core::error::Error for RemoveError {}

@@ -1,0 +1,231 @@
+//! As much of a region as can be had, from the top down.
+//!
+//! A shrink keeps what it achieved and names the first thing that stood in its way.
+
+use super::drain::Drained;
+use super::{Blocker, Budget, Hotplug, Removal};
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::hooks::Hooks;
+use crate::isolate::Isolation;
+use crate::platform::Platform;
+use core::fmt;
+
+/// Memory on its way out, highest first.
+///
+/// Each [`Shrunk::Ready`] is a run that the device can be told to take.
+#[must_use = "a request does nothing until it is polled"]
+pub struct Shrink<'f, P> {
+    /// Where it may look; its end moves down.
+    within: PfnRange,
+    /// The smallest part that the platform can take, in frames.
+    unit: u64,
+    /// Frames still to go.
+    left: u64,
+    /// The largest run that the platform can take at one time, in frames.
+    largest: u64,
+    /// Offline, and not yet handed over.
+    ready: PfnRange,
+    /// The window that is being drained.
+    window: Option<Isolation<'f, P>>,
+    /// In this section something stays, so it is worked unit by unit.
+    by_unit_above: Pfn,
+    blocker: Option<Blocker>,
+}
+
+/// What a shrink has to say.
+#[derive(Debug)]
+pub enum Shrunk {
+    /// This run is isolated, drained, offline and unmapped: tell the device, then commit or abandon
+    /// the removal.
+    Ready(Removal),
+    /// The budget is used up: poll again.
+    Working,
+    /// It is over. `left` frames could not be had; the first thing in the way is named.
+    Done {
+        /// Frames that stay though they were to go.
+        left: u64,
+        /// The first thing that was in the way.
+        blocker: Option<Blocker>,
+    },
+}
+
+impl<'f, P> Shrink<'f, P> {
+    /// Takes `frames` frames out of `within`, in multiples of `unit` frames (a power of two of at
+    /// least a pageblock; units are aligned to their size), in runs of at most `largest`.
+    pub fn new(within: PfnRange, frames: u64, unit: u64, largest: u64) -> Shrink<'f, P> {
+        let unit = unit.next_power_of_two().max(PAGEBLOCK_FRAMES as u64);
+        let within = within.align_inward(unit);
+        Shrink {
+            within,
+            unit,
+            left: frames / unit * unit,
+            largest: (largest / unit * unit).max(unit),
+            ready: PfnRange::EMPTY,
+            window: None,
+            by_unit_above: Pfn::LIMIT,
+            blocker: None,
+        }
+    }
+}
+
+impl<'f, P: Platform> Shrink<'f, P> {
+    /// Goes on.
+    pub fn poll(
+        &mut self,
+        hotplug: &mut Hotplug<'f, P>,
+        hooks: &mut impl Hooks,
+        mut budget: Budget,
+    ) -> Shrunk {
+        loop {
+            if let Some(window) = self.window.take() {
+                match hotplug.drain(&window, hooks, &mut budget) {
+                    Drained::Yes => self.keep(window, hotplug, hooks),
+                    Drained::Working => {
+                        self.window = Some(window);
+                        return Shrunk::Working;
+                    }
+                    Drained::Blocked(blocker) => {
+                        let range = window.range();
+                        hotplug.close_window(window, hooks);
+                        self.pass_over(range, blocker);
+                    }
+                }
+                continue;
+            }
+            let next = self.next_window(hotplug);
+            let joins = next.is_some_and(|next| {
+                self.ready.is_empty()
+                    || (next.end() == self.ready.start()
+                        && self.ready.frames() + next.frames() <= self.largest)
+            });
+            if !self.ready.is_empty() && !joins {
+                let ready = core::mem::take(&mut self.ready);
+                match hotplug.prepare_remove(ready, hooks) {
+                    Ok(removal) => return Shrunk::Ready(removal),
+                    // Offline since a moment ago and nobody else is there: cannot happen.
+                    Err(_) => continue,
+                }
+            }
+            let Some(next) = next else {
+                return Shrunk::Done { left: self.left, blocker: self.blocker };
+            };
+            match hotplug.open_window(next, 0, hooks) {
+                Ok(window) => self.window = Some(window),
+                Err(blocker) => self.pass_over(next, blocker),
+            }
+            if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {
+                return Shrunk::Working;
+            }
+        }
+    }
+
+    /// Gives back what is isolated or offline and not yet handed over.
+    pub fn cancel(mut self, hotplug: &mut Hotplug<'f, P>, hooks: &mut impl Hooks) {
+        if let Some(window) = self.window.take() {
+            hotplug.close_window(window, hooks);
+        }
+        if !self.ready.is_empty() {
+            // Offline since a moment ago, so this cannot fail.
+            let _ = hotplug.online(self.ready, super::OnlineType::AsBefore);
+            hooks.offline_cancelled(self.ready);
+        }
+    }
+
+    /// A drained window leaves the allocator and joins what is ready.
+    fn keep(
+        &mut self,
+        window: Isolation<'f, P>,
+        hotplug: &mut Hotplug<'f, P>,
+        hooks: &mut impl Hooks,
+    ) {
+        match window.take_offline() {
+            Ok(range) => {
+                let end = if self.ready.is_empty() { range.end() } else { self.ready.end() };
+                self.ready = PfnRange::new(range.start(), end).unwrap_or(range);
+                self.left -= range.frames();
+                self.within = self.within.split_at(range.start()).0;
+            }
+            Err((window, in_use)) => {
+                let range = window.range();
+                hotplug.close_window(window, hooks);
+                let why = super::Why::Busy;
+                self.pass_over(range, Blocker { range: in_use.range(), why });
+            }
+        }
+    }
+
+    /// Something stays in `window`: tried again in smaller parts, or left behind.
+    fn pass_over(&mut self, window: PfnRange, blocker: Blocker) {
+        if window.frames() > self.unit {
+            self.by_unit_above = window.start();
+            return;
+        }
+        self.blocker.get_or_insert(blocker);
+        self.within = self.within.split_at(window.start()).0;
+    }
+
+    /// The highest part that is online: as much of a section as there is and is wanted, or a unit.
+    fn next_window(&mut self, hotplug: &Hotplug<'f, P>) -> Option<PfnRange> {
+        if self.left == 0 {
+            return None;
+        }
+        let size = self.unit.max(SECTION_FRAMES as u64);
+        while let Some(last) = self.within.end().number().checked_sub(1) {
+            let top = Pfn::new(last)?.align_down(size);
+            let chunk = self.within.split_at(top).1;
+            if chunk.is_empty() {
+                return None;
+            }
+            if self.by_unit_above >= chunk.end()
+                && chunk.frames() <= self.left
+                && hotplug.is_online(chunk)
+            {
+                return Some(chunk);
+            }
+            // Its highest run of units that are online.
+            let online = |&unit: &PfnRange| hotplug.is_online(unit);
+            let units = chunk.chunks(self.unit);
+            let Some(highest) = units.clone().rev().find(online) else {
+                self.within = self.within.split_at(chunk.start()).0;
+                continue;
+            };
+            self.within = self.within.split_at(highest.end()).0;
+            if self.by_unit_above < highest.end() {
+                return Some(highest);
+            }
+            let below = units.rev().skip_while(|unit| unit.end() > highest.end());
+            let run = below
+                .take_while(online)
+                .take_while(|unit| highest.end().number() - unit.start().number() <= self.left);
+            let start = run.last().map_or(highest.start(), PfnRange::start);
+            return PfnRange::new(start, highest.end());
+        }
+        None
+    }
+}
+
+impl<P: Platform> Hotplug<'_, P> {
+    /// Whether all of `range` is online.
+    fn is_online(&self, range: PfnRange) -> bool {
+        let mut pieces = range.sections();
+        pieces.all(|piece| {
+            self.frames.word_of(piece).is_some_and(|(slot, index, blocks)| {
+                self.frames.section(slot, index).is_some_and(|section| {
+                    blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
+                })
+            })
+        })
+    }
+}
+
+impl<P> fmt::Debug for Shrink<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shrink")
+            .field("within", &self.within)
+            .field("left", &self.left)
+            .field("ready", &self.ready)
+            .field("blocker", &self.blocker)
+            .finish()
+    }
+}

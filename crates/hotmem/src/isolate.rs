@@ -1,0 +1,409 @@
+//! The isolation token: memory that nobody can allocate any more.
+//!
+//! Reporting, ballooning and unplugging are the same act: isolate, let somebody work on it, and
+//! leave by one of the exits. Isolating a free pageblock claims it; isolating one in use flags its
+//! counter, so that no credit is granted after that and the last free hands the pageblock to the
+//! token instead of to the allocator. `isolated` says which pageblocks a token has captured; it is
+//! set after the capture, so a pageblock that is neither free nor live nor `isolated` is in
+//! somebody's hands for a moment.
+//!
+//! # Lines
+//! A section's frame of lines (see `frames/split.rs`) is metadata: it is never free, reported or
+//! migrated. When a token holds everything of a section that is online and nothing but this frame
+//! is left in use, nobody can reach the lines any more and the frame is dropped. So it does not
+//! hinder the removal of its section; only a smaller part of a section that happens to hold it
+//! stays until the rest of the section is free as well ([`InUse::Metadata`]).
+
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::{Block, Frames};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::platform::Platform;
+use crate::section::{ALL, Capture, Given, ISOLATED, LIVE, Section, count};
+use crate::sync::{Ordering, spin_hint};
+use core::fmt;
+
+/// Looks that are taken at a pageblock in somebody's hands before giving up.
+const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
+
+/// Whole pageblocks that nobody can allocate. A free of a part that is still in use goes on as
+/// always and leaves it here.
+///
+/// There are three exits: [`release`](Self::release), [`mark_reported`](Self::mark_reported) and
+/// [`take_offline`](Self::take_offline). A token that is forgotten or dropped leaves its
+/// pageblocks isolated and counted, never reused: a host may still be working on them.
+#[must_use = "dropping it leaves the memory isolated for good"]
+pub struct Isolation<'f, P> {
+    frames: &'f Frames<P>,
+    range: PfnRange,
+}
+
+/// Why memory could not be isolated. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IsolateError {
+    /// No frames, or no whole pageblocks.
+    Unaligned(PfnRange),
+    /// This part of it is not online.
+    NotOnline(PfnRange),
+    /// Another token holds this pageblock.
+    HeldByAnother(PfnRange),
+    /// This pageblock is in the middle of an allocation or a free: try again.
+    Busy(PfnRange),
+}
+
+/// What keeps isolated memory from being drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InUse {
+    /// These frames, a run within one pageblock, are allocated.
+    Frames(PfnRange),
+    /// This frame holds metadata of memory that is still online.
+    Metadata(PfnRange),
+    /// An allocation or a free in this pageblock is in flight: look again.
+    InFlight(PfnRange),
+}
+
+impl InUse {
+    /// Where.
+    #[must_use]
+    pub const fn range(self) -> PfnRange {
+        match self {
+            InUse::Frames(range) | InUse::Metadata(range) | InUse::InFlight(range) => range,
+        }
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Isolates all of `range`, whole pageblocks that are online.
+    ///
+    /// Context: any, though it is long: O(pageblocks). Calls nothing back, holds no locks, waits a
+    /// bounded time for a pageblock that is changing hands.
+    ///
+    /// # Errors
+    /// [`IsolateError`]; everything is as it was.
+    pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, IsolateError> {
+        if range.is_empty() || !range.is_pageblock_aligned() {
+            return Err(IsolateError::Unaligned(range));
+        }
+        let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY };
+        for piece in range.sections() {
+            match self.capture(piece) {
+                Ok(()) => {
+                    let so_far = range.split_at(piece.end()).0;
+                    isolation.range = so_far;
+                }
+                Err(error) => {
+                    isolation.release();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(isolation)
+    }
+
+    /// Captures a part of one section, all or nothing.
+    fn capture(&self, piece: PfnRange) -> Result<(), IsolateError> {
+        let Some((slot, index, wanted)) = self.word_of(piece) else {
+            return Err(IsolateError::NotOnline(piece));
+        };
+        let section = self.section(slot, index).ok_or(IsolateError::NotOnline(piece))?;
+        // Acquire: the words that came with being online.
+        let offline = wanted & !section.online.load(Ordering::Acquire);
+        if offline != 0 {
+            return Err(IsolateError::NotOnline(self.first_block(slot, index, offline)));
+        }
+        let mut captured = section.claim_any(wanted);
+        section.isolated.fetch_or(captured, Ordering::AcqRel);
+        let in_use = wanted & !captured;
+        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| in_use >> bit & 1 != 0) {
+            let Some(block) = self.block(slot, index, bit) else { continue };
+            match capture_block(&block) {
+                Capture::Owned | Capture::Flagged => {
+                    section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
+                    captured |= block.mask();
+                }
+                failed => {
+                    self.release_in(slot, index, captured);
+                    let range = self.first_block(slot, index, block.mask());
+                    return Err(match failed {
+                        Capture::HeldByAnother => IsolateError::HeldByAnother(range),
+                        _ => IsolateError::Busy(range),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives captured pageblocks of a section back to the allocator.
+    fn release_in(&self, slot: usize, index: usize, captured: u64) {
+        let Some(section) = self.section(slot, index) else { return };
+        let mut moves = self.no_moves_yet();
+        moves.start();
+        section.isolated.fetch_and(!captured, Ordering::AcqRel);
+        let mut owned = 0;
+        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| captured >> bit & 1 != 0) {
+            let Some(block) = self.block(slot, index, bit) else { continue };
+            let before = block.counter.release();
+            if before & LIVE == 0 {
+                owned |= block.mask();
+            } else if count(before) > 0 {
+                self.show_partial(&block);
+            }
+        }
+        if owned != 0 {
+            self.show_free(slot, index, owned, &mut moves);
+        }
+    }
+
+    /// The part of a section as a word: region slot, section, pageblocks.
+    pub(crate) fn word_of(&self, piece: PfnRange) -> Option<(usize, usize, u64)> {
+        let (slot, offset) = self.find(piece.start())?;
+        let region = self.slots().get(slot)?;
+        if !region.range()?.covers(piece) {
+            return None;
+        }
+        let index = offset / SECTION_FRAMES;
+        Some((slot, index, region.mask_of(index, piece)))
+    }
+
+    pub(crate) fn section(&self, slot: usize, index: usize) -> Option<&Section> {
+        self.slots().get(slot)?.section(index)
+    }
+
+    /// The frames of the lowest pageblock in `blocks`.
+    pub(crate) fn first_block(&self, slot: usize, index: usize, blocks: u64) -> PfnRange {
+        self.block(slot, index, blocks.trailing_zeros() as usize)
+            .and_then(|block| PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64))
+            .unwrap_or(PfnRange::EMPTY)
+    }
+
+    /// What keeps the isolated pageblocks `held` of a section from being drained, highest
+    /// pageblock first. Drops the section's lines if they are all that is left.
+    fn what_holds(&self, slot: usize, index: usize, held: u64) -> Option<InUse> {
+        // Without lines nothing of the section was ever taken.
+        let lines = self.frame_of_lines(slot, index);
+        lines?;
+        let mut host = None;
+        for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| held >> bit & 1 != 0) {
+            let block = self.block(slot, index, bit)?;
+            let counter = block.counter.load();
+            if counter & LIVE == 0 {
+                continue;
+            }
+            match self.first_used(&block, lines) {
+                Some(used) => return Some(InUse::Frames(used)),
+                None if count(counter) == ALL - 1 && lines.is_some_and(|l| is_in(&block, l)) => {
+                    host = Some(block);
+                }
+                None => return Some(InUse::InFlight(self.first_block(slot, index, block.mask()))),
+            }
+        }
+        let section = self.section(slot, index)?;
+        let everything = held == section.online.load(Ordering::Acquire);
+        match host {
+            None if everything => {
+                if let Some(frame) = lines.and_then(|frame| PfnRange::with_len(frame, 1)) {
+                    section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                    // It lies elsewhere and was allocated for this, so this cannot fail.
+                    let _ = self.free(frame);
+                }
+                None
+            }
+            None => None,
+            Some(block) if everything => {
+                let at = offset_in(&block, lines?);
+                let line = block.line()?;
+                line.give(at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
+                let drained = block.counter.give(1, |_| false) == Some(Given::Drained);
+                section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                let still = InUse::InFlight(self.first_block(slot, index, block.mask()));
+                if drained { None } else { Some(still) }
+            }
+            Some(_) => PfnRange::with_len(lines?, 1).map(InUse::Metadata),
+        }
+    }
+
+    /// The first run of frames in use in a pageblock, the section's own lines aside.
+    fn first_used(&self, block: &Block<'_>, lines: Option<Pfn>) -> Option<PfnRange> {
+        let line = block.line()?;
+        let own = lines.filter(|&frame| is_in(block, frame)).map(|frame| offset_in(block, frame));
+        let used = |at: usize| {
+            let word = line.words()[at / LINE_WORD_BITS].load(Ordering::Acquire);
+            word >> (at % LINE_WORD_BITS) & 1 == 0 && own != Some(at)
+        };
+        let first = (0..PAGEBLOCK_FRAMES).find(|&at| used(at))?;
+        let end = (first..PAGEBLOCK_FRAMES).find(|&at| !used(at)).unwrap_or(PAGEBLOCK_FRAMES);
+        PfnRange::with_len(block.start().checked_add(first as u64)?, (end - first) as u64)
+    }
+
+    /// Whether `frame` is the frame of lines of some section that is still in use.
+    fn is_metadata(&self, frame: Pfn) -> bool {
+        self.regions().iter().enumerate().any(|(slot, region)| {
+            (0..region.section_count()).any(|index| self.frame_of_lines(slot, index) == Some(frame))
+        })
+    }
+}
+
+fn is_in(block: &Block<'_>, frame: Pfn) -> bool {
+    PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
+        .is_some_and(|all| all.contains(frame))
+}
+
+/// The frame's number in the pageblock that has it.
+#[allow(clippy::cast_possible_truncation, reason = "below 512")]
+fn offset_in(block: &Block<'_>, frame: Pfn) -> usize {
+    (frame.number() - block.start().number()) as usize
+}
+
+/// Captures a pageblock that was not free when it was looked at.
+fn capture_block(block: &Block<'_>) -> Capture {
+    for _ in 0..LOOKS {
+        match block.counter.isolate() {
+            Capture::InFlight => {}
+            captured => return captured,
+        }
+        if block.section.isolated.load(Ordering::Acquire) & block.mask() != 0 {
+            return Capture::HeldByAnother;
+        }
+        if block.section.claim_all(block.mask()) {
+            return Capture::Owned;
+        }
+        spin_hint();
+    }
+    Capture::InFlight
+}
+
+impl<'f, P: Platform> Isolation<'f, P> {
+    /// What is isolated.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.range
+    }
+
+    /// `None` once nothing of it is in use any more, or what is, from the top down.
+    ///
+    /// Cost: O(pageblocks), or as far down as the first that is in use.
+    #[must_use]
+    pub fn in_use(&self) -> Option<InUse> {
+        let found = self.highest_in_use()?;
+        if !matches!(found, InUse::Metadata(_)) {
+            return Some(found);
+        }
+        // Lines of one section may lie in another that the token holds as well: looking at every
+        // section drops what can be dropped.
+        for (slot, index, held) in self.words() {
+            let _ = self.frames.what_holds(slot, index, held);
+        }
+        self.highest_in_use()
+    }
+
+    fn highest_in_use(&self) -> Option<InUse> {
+        let mut words = self.words().rev();
+        let found =
+            words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, held))?;
+        let metadata =
+            found.range().frames() == 1 && self.frames.is_metadata(found.range().start());
+        Some(if metadata { InUse::Metadata(found.range()) } else { found })
+    }
+
+    /// Exit: back to the allocator, what is in use as well as what is free.
+    pub fn release(self) {
+        for (slot, index, held) in self.words() {
+            self.frames.release_in(slot, index, held);
+        }
+    }
+
+    /// Exit: the host has taken the memory; it is free again and marked so, to be used last.
+    ///
+    /// # Errors
+    /// The token and what is in use, if anything is.
+    pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, InUse)> {
+        if let Some(in_use) = self.in_use() {
+            return Err((self, in_use));
+        }
+        for (slot, index, held) in self.words() {
+            if let Some(section) = self.frames.section(slot, index) {
+                // Before the publish in the release, which makes it visible.
+                section.reported.fetch_or(held, Ordering::Relaxed);
+            }
+            self.frames.release_in(slot, index, held);
+        }
+        Ok(())
+    }
+
+    /// Exit: out of the allocator. The memory is present and offline; its zone is remembered.
+    ///
+    /// # Errors
+    /// The token and what is in use, if anything is.
+    pub fn take_offline(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+        if let Some(in_use) = self.in_use() {
+            return Err((self, in_use));
+        }
+        for (slot, index, held) in self.words() {
+            let Some(section) = self.frames.section(slot, index) else { continue };
+            // Nobody else can change these bits of a pageblock that the token owns. Release: who
+            // finds it offline comes after all that was done to it.
+            section.partial.fetch_and(!held, Ordering::AcqRel);
+            section.online.fetch_and(!held, Ordering::AcqRel);
+            section.isolated.fetch_and(!held, Ordering::AcqRel);
+        }
+        if let Some((slot, first, _)) = self.words().next() {
+            let last = self.words().next_back().map_or(first, |(_, last, _)| last);
+            self.frames.forget_hints(slot, first..last + 1);
+        }
+        Ok(self.range)
+    }
+
+    /// A token that was drawn over a larger range gives its lower part up as a token of its own.
+    pub fn split_at(self, pfn: Pfn) -> (Isolation<'f, P>, Isolation<'f, P>) {
+        let at = pfn.align_down(PAGEBLOCK_FRAMES as u64);
+        let (low, high) = self.range.split_at(at);
+        let frames = self.frames;
+        (Isolation { frames, range: low }, Isolation { frames, range: high })
+    }
+
+    /// The token over this range and the one right above it as one.
+    pub(crate) fn join(self, above: Isolation<'f, P>) -> Isolation<'f, P> {
+        debug_assert_eq!(self.range.end(), above.range.start());
+        let range = PfnRange::new(self.range.start(), above.range.end()).unwrap_or(self.range);
+        Isolation { frames: self.frames, range }
+    }
+
+    /// Frames of it that are still in use.
+    pub(crate) fn frames_in_use(&self) -> u64 {
+        let used = |slot, index, bit| {
+            let counter = self.frames.block(slot, index, bit).map_or(0, |b| b.counter.load());
+            if counter & LIVE == 0 { 0 } else { u64::from(ALL - count(counter)) }
+        };
+        self.words()
+            .map(|(slot, index, held)| {
+                let bits = (0..SECTION_PAGEBLOCKS).filter(|bit| held >> bit & 1 != 0);
+                bits.map(|bit| used(slot, index, bit)).sum::<u64>()
+            })
+            .sum()
+    }
+
+    fn words(&self) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> {
+        self.range.sections().filter_map(|piece| self.frames.word_of(piece))
+    }
+}
+
+impl<P> fmt::Debug for Isolation<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Isolation").field(&self.range).finish()
+    }
+}
+
+impl fmt::Display for IsolateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IsolateError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
+            IsolateError::NotOnline(range) => write!(f, "{range} is not online"),
+            IsolateError::HeldByAnother(range) => write!(f, "{range} is isolated already"),
+            IsolateError::Busy(range) => write!(f, "{range} is changing hands, try again"),
+        }
+    }
+}
+
+impl core::error::Error for IsolateError {}
+
+const _: () = assert!(ISOLATED & LIVE == 0 && mask(SECTION_PAGEBLOCKS) != 0);

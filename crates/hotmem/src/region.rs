@@ -1,0 +1,317 @@
+//! Announced ranges and their dense, type-stable words.
+//!
+//! A region's words are reserved when it is announced, for its maximum: 192 bytes a section
+//! and half a byte for the trees, 0.00015 % of the memory. They
+//! stay for as long as the [`Frames`](crate::Frames) live (a withdrawn region's slot and words are
+//! used again by the next one that fits), so a lookup needs no grace period and no reference
+//! counts: absent memory is words that say so, and a stale allocator fails its claim before it
+//! touches anything.
+
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS};
+use crate::section::{Counter, Section};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, const_unless_loom};
+use crate::tree::{Tree, words_needed};
+
+/// Most regions that can be announced at one time: a bit each in one word.
+pub const MAX_REGIONS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// Sections whose counters are interleaved, so that neighbouring pageblocks of one section never
+/// share a cache line of counters: two CPUs whose hints are neighbours would otherwise slow each
+/// other down more than tenfold.
+const COUNTER_GROUP: usize = 32;
+
+/// Which pageblocks something is asked about: by what may be allocated there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Zone {
+    /// Anything.
+    Kernel = 0,
+    /// Only what can be migrated.
+    Movable = 1,
+}
+
+/// What a tree leads to: pageblocks of a zone that are wholly or partly free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Class {
+    pub(crate) zone: Zone,
+    pub(crate) partial: bool,
+}
+
+impl Class {
+    pub(crate) const COUNT: usize = 4;
+
+    pub(crate) const fn free(zone: Zone) -> Class {
+        Class { zone, partial: false }
+    }
+
+    pub(crate) const fn partial(zone: Zone) -> Class {
+        Class { zone, partial: true }
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.zone as usize * 2 + self.partial as usize
+    }
+}
+
+/// An announced range. Slots are reused, words never change their place.
+pub(crate) struct Region {
+    /// First frame of the first section.
+    base: AtomicU64,
+    /// Frames from `base` to the end of the announced range; 0: no region here.
+    frames: AtomicU64,
+    /// Frames between `base` and the start of the announced range.
+    skip: AtomicU64,
+    /// Never to be removed: boot memory. Metadata that must not hinder removal lives here.
+    fixed: AtomicU64,
+    /// Sections that the words were made for.
+    capacity: AtomicUsize,
+    sections: AtomicPtr<Section>,
+    counters: AtomicPtr<Counter>,
+    trees: AtomicPtr<AtomicU64>,
+}
+
+/// A region's words: how they lie in the memory reserved for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    sections: usize,
+}
+
+impl Layout {
+    /// For a region over `range`.
+    pub(crate) fn for_range(range: PfnRange) -> Layout {
+        let sections = range.align_outward(SECTION_FRAMES as u64).frames() / SECTION_FRAMES as u64;
+        Layout { sections: usize::try_from(sections).unwrap_or(usize::MAX) }
+    }
+
+    #[cfg(not(loom))]
+    const fn counters_at(self) -> usize {
+        self.sections * size_of::<Section>()
+    }
+
+    const fn counters(self) -> usize {
+        self.sections.next_multiple_of(group_size(self.sections)) * SECTION_PAGEBLOCKS
+    }
+
+    #[cfg(not(loom))]
+    const fn trees_at(self) -> usize {
+        (self.counters_at() + self.counters() * size_of::<Counter>()).next_multiple_of(64)
+    }
+
+    /// Bytes that the words take.
+    #[cfg(not(loom))]
+    pub(crate) const fn bytes(self) -> usize {
+        self.trees_at() + Class::COUNT * words_needed(self.sections) * size_of::<AtomicU64>()
+    }
+}
+
+const fn group_size(sections: usize) -> usize {
+    let all = sections.next_power_of_two();
+    if all < COUNTER_GROUP { all } else { COUNTER_GROUP }
+}
+
+impl Region {
+    const_unless_loom! {
+        pub(crate) fn unused() -> Region {
+            Region {
+                base: AtomicU64::new(0),
+                frames: AtomicU64::new(0),
+                skip: AtomicU64::new(0),
+                fixed: AtomicU64::new(0),
+                capacity: AtomicUsize::new(0),
+                sections: AtomicPtr::new(core::ptr::null_mut()),
+                counters: AtomicPtr::new(core::ptr::null_mut()),
+                trees: AtomicPtr::new(core::ptr::null_mut()),
+            }
+        }
+    }
+
+    /// Gives an unused slot its words.
+    ///
+    /// # Safety
+    /// `memory` is aligned to 64 bytes, holds `layout.bytes()` zero bytes and belongs to this
+    /// region for as long as the region exists. The slot has no words yet, and nobody else
+    /// installs any.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn install(&self, layout: Layout, memory: *mut u8) {
+        // SAFETY: the offsets lie within `layout.bytes()`.
+        unsafe {
+            self.sections.store(memory.cast(), Ordering::Relaxed);
+            self.counters.store(memory.add(layout.counters_at()).cast(), Ordering::Relaxed);
+            self.trees.store(memory.add(layout.trees_at()).cast(), Ordering::Relaxed);
+        }
+        self.capacity.store(layout.sections, Ordering::Release);
+    }
+
+    /// Under loom, whose atomics are no plain memory, the words are made one by one and leaked.
+    #[cfg(loom)]
+    pub(crate) fn install_leaked(&self, layout: Layout) {
+        extern crate std;
+        use std::{boxed::Box, vec::Vec};
+        fn leak<T>(n: usize, make: impl Fn() -> T) -> *mut T {
+            Box::leak((0..n).map(|_| make()).collect::<Vec<_>>().into_boxed_slice()).as_mut_ptr()
+        }
+        self.sections.store(leak(layout.sections, Section::new), Ordering::Relaxed);
+        self.counters.store(leak(layout.counters(), Counter::new), Ordering::Relaxed);
+        let tree_words = Class::COUNT * words_needed(layout.sections);
+        self.trees.store(leak(tree_words, || AtomicU64::new(0)), Ordering::Relaxed);
+        self.capacity.store(layout.sections, Ordering::Release);
+    }
+
+    /// Whether the slot's words are large enough for `layout`.
+    pub(crate) fn holds(&self, layout: Layout) -> bool {
+        self.capacity.load(Ordering::Acquire) >= layout.sections
+    }
+
+    /// Sections that the slot's words were made for; 0: it has none.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity.load(Ordering::Acquire)
+    }
+
+    /// Announces `range` here. Release: whoever sees the length sees the words.
+    pub(crate) fn announce(&self, range: PfnRange, fixed: bool) {
+        let base = range.start().align_down(SECTION_FRAMES as u64);
+        self.base.store(base.number(), Ordering::Relaxed);
+        self.skip.store(range.start().number() - base.number(), Ordering::Relaxed);
+        self.fixed.store(u64::from(fixed), Ordering::Relaxed);
+        self.frames.store(range.end().number() - base.number(), Ordering::Release);
+    }
+
+    /// Takes the announcement back; the words stay.
+    pub(crate) fn withdraw(&self) {
+        self.frames.store(0, Ordering::Release);
+    }
+
+    /// The announced range, or `None` for an unused slot.
+    pub(crate) fn range(&self) -> Option<PfnRange> {
+        // Acquire pairs with `announce`.
+        let frames = self.frames.load(Ordering::Acquire);
+        let base = Pfn::new(self.base.load(Ordering::Relaxed))?;
+        let skip = self.skip.load(Ordering::Relaxed);
+        if frames == 0 {
+            return None;
+        }
+        PfnRange::new(base.checked_add(skip)?, base.checked_add(frames)?)
+    }
+
+    /// Whether this is memory that is never removed.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.fixed.load(Ordering::Relaxed) != 0
+    }
+
+    /// The frame's distance from the region's base, if the region has it.
+    #[inline]
+    pub(crate) fn offset_of(&self, pfn: Pfn) -> Option<usize> {
+        // Acquire pairs with `announce`.
+        let frames = self.frames.load(Ordering::Acquire);
+        let offset = pfn.number().wrapping_sub(self.base.load(Ordering::Relaxed));
+        if offset < frames { usize::try_from(offset).ok() } else { None }
+    }
+
+    /// The frame at this distance from the region's base.
+    #[inline]
+    pub(crate) fn pfn_at(&self, offset: usize) -> Pfn {
+        let base = self.base.load(Ordering::Relaxed);
+        Pfn::new(base + offset as u64).unwrap_or(Pfn::LIMIT)
+    }
+
+    /// How many sections the region spans now.
+    pub(crate) fn section_count(&self) -> usize {
+        let frames = self.frames.load(Ordering::Acquire);
+        usize::try_from(frames.div_ceil(SECTION_FRAMES as u64)).unwrap_or(0)
+    }
+
+    /// The words of a section. Stays good for a withdrawn region.
+    #[inline]
+    pub(crate) fn section(&self, index: usize) -> Option<&Section> {
+        // Acquire pairs with `install`: a capacity means that the pointers are there.
+        if index >= self.capacity.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `install` was given this many sections at this pointer, for good.
+        Some(unsafe { &*self.sections.load(Ordering::Relaxed).add(index) })
+    }
+
+    /// The counter of pageblock `bit` of section `index`.
+    #[inline]
+    pub(crate) fn counter(&self, index: usize, bit: usize) -> Option<&Counter> {
+        let capacity = self.capacity.load(Ordering::Acquire);
+        if index >= capacity || bit >= SECTION_PAGEBLOCKS {
+            return None;
+        }
+        let group = group_size(capacity);
+        let (first, within) = (index & !(group - 1), index & (group - 1));
+        // One line of a group holds one pageblock of each of its sections, and the line moves on
+        // from section to section, so that pageblocks of like position lie apart as well.
+        let line = (bit + within * 7) % SECTION_PAGEBLOCKS;
+        let at = first * SECTION_PAGEBLOCKS + line * group + within;
+        // SAFETY: `at` is below the number of counters, which is rounded up to whole groups.
+        Some(unsafe { &*self.counters.load(Ordering::Relaxed).add(at) })
+    }
+
+    /// The tree of a class.
+    #[inline]
+    pub(crate) fn tree(&self, class: Class) -> Tree<'_> {
+        let capacity = self.capacity.load(Ordering::Acquire);
+        if capacity == 0 {
+            return Tree::new(&[], 0);
+        }
+        let words = words_needed(capacity);
+        // SAFETY: `install` was given `Class::COUNT` trees of this many words at this pointer.
+        let words = unsafe {
+            let first = self.trees.load(Ordering::Relaxed).add(class.index() * words);
+            core::slice::from_raw_parts(first, words)
+        };
+        Tree::new(words, capacity)
+    }
+
+    /// The part of section `index` that was announced, as a word of pageblocks.
+    pub(crate) fn announced(&self, index: usize) -> u64 {
+        self.range().map_or(0, |range| self.mask_of(index, range))
+    }
+
+    /// The pageblocks of section `index` that have a frame in `range`.
+    pub(crate) fn mask_of(&self, index: usize, range: PfnRange) -> u64 {
+        let section =
+            PfnRange::with_len(self.pfn_at(index * SECTION_FRAMES), SECTION_FRAMES as u64);
+        let Some(section) = section else { return 0 };
+        let part = section.intersection(range);
+        if part.is_empty() {
+            return 0;
+        }
+        let first = (part.start().number() - section.start().number()) / PAGEBLOCK_FRAMES as u64;
+        let end =
+            (part.end().number() - section.start().number()).div_ceil(PAGEBLOCK_FRAMES as u64);
+        let below = |bit: u64| if bit >= 64 { u64::MAX } else { (1u64 << bit) - 1 };
+        below(end) & !below(first) & SECTION_MASK
+    }
+}
+
+impl Section {
+    /// The pageblocks of this class, as far as the words know.
+    #[inline]
+    pub(crate) fn available(&self, class: Class) -> u64 {
+        let word = if class.partial { &self.partial } else { &self.free };
+        // Acquire: what is found was published with Release.
+        word.load(Ordering::Acquire) & self.zone_mask(class.zone)
+    }
+
+    /// The pageblocks of a zone (meaningful where online).
+    #[inline]
+    pub(crate) fn zone_mask(&self, zone: Zone) -> u64 {
+        let movable = self.movable.load(Ordering::Acquire);
+        match zone {
+            Zone::Kernel => !movable,
+            Zone::Movable => movable,
+        }
+    }
+
+    /// The zone of one pageblock.
+    #[inline]
+    pub(crate) fn zone_of(&self, bit: usize) -> Zone {
+        if self.movable.load(Ordering::Relaxed) >> bit & 1 == 0 {
+            Zone::Kernel
+        } else {
+            Zone::Movable
+        }
+    }
+}
