@@ -1,4 +1,58 @@
-//! Memory hotplug as a library.
+//! Memory hotplug for kernels that are not Linux.
+//!
+//! Memory is announced by a platform, added, put online, allocated, isolated, reported or taken
+//! away again, each at a cost proportional to what changed and not to how much memory there is.
+//! `no_std`, no heap, no locks, no code for any one architecture.
+//!
+//! ```text
+//! announced ──add──▶ offline ──online──▶ online ──isolate──▶ isolated ──┬─ release ──▶ online
+//!                                          │  ▲                         ├─ report  ──▶ online, held by nobody's RAM
+//!                                          │  └── freed                 └─ remove  ──▶ announced
+//!                                          └───── allocated, mapped, migrated, unmapped
+//! ```
+//!
+//! Two faces:
+//! - [`Frames`], the allocator: `Sync`, everything `&self`, lock-free, from any context;
+//! - [`Hotplug`], the slow side: unique, everything `&mut self`, under whatever lock the kernel
+//!   likes. It calls the kernel back through [`Hooks`].
+//!
+//! Units: a frame is 4 KiB, a *pageblock* 2 MiB (the unit of adding, onlining, isolating and
+//! removing), a *section* 128 MiB, so that one 64-bit word answers a question about it.
+//!
+//! ```
+//! use hotmem::{BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, NoHooks, OneCpu};
+//! use hotmem::{OnlineType, Pfn, PfnRange, Want};
+//!
+//! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+//!
+//! # let bytes = 64 << 20;
+//! # let layout = std::alloc::Layout::from_size_align(bytes, 4096)?;
+//! # let offset = unsafe { std::alloc::alloc_zeroed(layout) } as usize;
+//! // The firmware's map: 32 MiB of RAM, of which the kernel's image has the second megabyte.
+//! let map = BootMap {
+//!     ram: &[BootRange { start: 0, len: Bytes::mib(32) }],
+//!     reserved: &[BootRange { start: 1 << 20, len: Bytes::mib(1) }],
+//!     mapped_below: Pfn::LIMIT,
+//! };
+//! // SAFETY: all of this memory is mapped at `offset`, and nobody else uses it.
+//! let direct_map = unsafe { DirectMap::at_offset(offset) };
+//! let mut hotplug = Hotplug::bootstrap(&FRAMES, direct_map, &map)?;
+//!
+//! // A device says where memory may come, and then brings some.
+//! let region = PfnRange::from_bytes(32 << 20, Bytes::mib(32))?;
+//! hotplug.announce(region)?;
+//! let plugged = PfnRange::from_bytes(32 << 20, Bytes::mib(16))?;
+//! hotplug.add(plugged, &mut NoHooks)?;
+//! hotplug.online(plugged, OnlineType::Movable)?;
+//!
+//! let huge_page = FRAMES.alloc(Want::order(9).movable())?;
+//! assert!(plugged.covers(huge_page));
+//! FRAMES.free(huge_page)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Where to read on: `section.rs` is the heart (the words, the counter, the claim), `tree.rs` finds
+//! things, `frames/` allocates, `isolate.rs` takes memory out of use, `hotplug/` walks the road.
 #![no_std]
 
 pub mod addr;
