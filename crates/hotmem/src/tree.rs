@@ -114,6 +114,11 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// Whether the topmost word leads nowhere.
+    pub(crate) fn looks_empty(self) -> bool {
+        self.words.last().is_none_or(|top| top.load(Ordering::Acquire) == 0)
+    }
+
     /// A searcher found `section` empty: clears its bit, unless `is_empty` no longer holds.
     pub(crate) fn clear_leaf(self, section: usize, is_empty: impl Fn() -> bool) {
         let Some(word) = self.words.get(section / TREE_FANOUT) else { return };

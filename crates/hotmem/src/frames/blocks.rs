@@ -39,10 +39,15 @@ impl Run {
 impl<P: Platform> Frames<P> {
     /// Allocates `want`, which is too long for one word of a line.
     pub(super) fn alloc_blocks(&self, want: Want) -> Result<PfnRange, AllocError> {
-        if want.len() == PAGEBLOCK_FRAMES as u64
-            && let Some(range) = self.alloc_from_own_section(&want)
-        {
-            return Ok(range);
+        if want.len() == PAGEBLOCK_FRAMES as u64 {
+            for &zone in want.zones() {
+                if let Some(range) = self.alloc_from_own_section(zone, &want) {
+                    return Ok(range);
+                }
+                if !self.looks_barren(zone) {
+                    break;
+                }
+            }
         }
         for _ in 0..ROUNDS {
             let search = Search::start(self);
@@ -61,8 +66,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// The fast way to one whole pageblock: one read-modify-write, and nothing is ever hidden.
-    fn alloc_from_own_section(&self, want: &Want) -> Option<PfnRange> {
-        let zone = want.zones()[0];
+    fn alloc_from_own_section(&self, zone: Zone, want: &Want) -> Option<PfnRange> {
         let (slot, index) = self.own_section(zone)?;
         let section = self.slots().get(slot)?.section(index)?;
         if section.lines.load(Ordering::Relaxed).is_null() {

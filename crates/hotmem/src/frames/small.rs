@@ -20,12 +20,22 @@ impl<P: Platform> Frames<P> {
     /// Allocates `want`, which [`is_small`](Want::is_small).
     #[inline]
     pub(super) fn alloc_small(&self, want: Want) -> Result<PfnRange, AllocError> {
-        let first = want.zones()[0];
-        let taken = self
-            .own_block(first)
-            .and_then(|block| self.take(&block, &want))
-            .map_or_else(|| self.alloc_small_slowly(&want), Ok)?;
+        let mut taken = None;
+        for &zone in want.zones() {
+            taken = self.own_block(zone).and_then(|block| self.take(&block, &want));
+            if taken.is_some() || !self.looks_barren(zone) {
+                break;
+            }
+        }
+        let taken = taken.map_or_else(|| self.alloc_small_slowly(&want), Ok)?;
         PfnRange::with_len(taken, want.len()).ok_or(AllocError::OutOfMemory)
+    }
+
+    /// Whether the trees lead to nothing free in this zone: many machines have no movable memory,
+    /// and a movable wish then goes straight on to the next zone.
+    pub(super) fn looks_barren(&self, zone: Zone) -> bool {
+        let classes = [Class::free(zone), Class::partial(zone)];
+        self.regions().iter().all(|r| classes.iter().all(|&class| r.tree(class).looks_empty()))
     }
 
     #[cold]
@@ -49,7 +59,9 @@ impl<P: Platform> Frames<P> {
         moves.start();
         want.zones().iter().find_map(|&zone| {
             let probes = if want.len() == 1 { usize::MAX } else { PROBES };
-            self.take_partial(zone, want, probes, moves)
+            let own = self.own_block(zone);
+            own.and_then(|block| self.take(&block, want))
+                .or_else(|| self.take_partial(zone, want, probes, moves))
                 .or_else(|| self.split_for(zone, want, moves))
                 .or_else(|| self.hinted_blocks(zone).find_map(|block| self.take(&block, want)))
                 .or_else(|| self.take_partial(zone, want, usize::MAX, moves))
