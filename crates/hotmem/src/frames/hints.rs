@@ -89,7 +89,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn adopt_block(&self, block: &Block<'_>, zone: Zone, moves: &mut Moves<'_>) {
         moves.start();
         // AcqRel: Release hands over what we know of the block, Acquire takes over the old one.
-        let old = self.cpu().block(zone).swap(block.hint(), Ordering::AcqRel);
+        let old = self.seen_cpu().block(zone).swap(block.hint(), Ordering::AcqRel);
         if old != block.hint() {
             self.retire_block(old, moves);
         }
@@ -196,7 +196,7 @@ impl<P: Platform> Frames<P> {
     fn swap_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
         moves.start();
         let here = encode(slot, index);
-        let old = self.cpu().section(zone).swap(here, Ordering::AcqRel);
+        let old = self.seen_cpu().section(zone).swap(here, Ordering::AcqRel);
         if old != here
             && self.free_in_hinted(old, zone) != 0
             && let Some((slot, index)) = decode(old)
@@ -228,20 +228,21 @@ impl<P: Platform> Frames<P> {
 
     /// All CPUs' hints of pageblocks, of one zone.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
-        let hints = self.cpus.iter().map(move |cpu| cpu.block(zone).load(Ordering::Acquire));
+        let hints = self.seen_cpus().iter().map(move |cpu| cpu.block(zone).load(Ordering::Acquire));
         hints.filter_map(|hint| self.hinted_block(hint))
     }
 
     /// All CPUs' hints of sections, of one zone, as region slot and section.
     pub(super) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = (usize, usize)> {
-        let hints = self.cpus.iter().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
+        let hints =
+            self.seen_cpus().iter().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
         hints.filter_map(decode)
     }
 
     /// Lets go of the hints that name something in sections `sections` of region `slot`: it is
     /// about to leave the machine.
     pub(crate) fn forget_hints(&self, slot: usize, sections: core::ops::Range<usize>) {
-        for cpu in &self.cpus {
+        for cpu in self.seen_cpus() {
             for zone in [Zone::Kernel, Zone::Movable] {
                 let per = [(cpu.block(zone), SECTION_PAGEBLOCKS), (cpu.section(zone), 1)];
                 for (hint, per_section) in per {

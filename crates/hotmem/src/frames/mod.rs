@@ -49,6 +49,8 @@ pub struct Frames<P> {
     region_slots: AtomicUsize,
     regions: [Region; MAX_REGIONS],
     cpus: [Cpu; MAX_CPUS],
+    /// CPUs below this number have hints or have moved something.
+    cpus_seen: AtomicUsize,
 }
 
 /// A pageblock that was looked up: its words, its counter, its place.
@@ -75,8 +77,14 @@ impl<P> Frames<P> {
                 region_slots: AtomicUsize::new(0),
                 regions: [const_array_init::REGION; MAX_REGIONS],
                 cpus: [const_array_init::CPU; MAX_CPUS],
+                cpus_seen: AtomicUsize::new(0),
             }
         }
+    }
+
+    /// The CPUs that may have hints or be moving something.
+    fn seen_cpus(&self) -> &[Cpu] {
+        &self.cpus[..self.cpus_seen.load(Ordering::Acquire).min(MAX_CPUS)]
     }
 
     pub(crate) fn direct_map(&self) -> DirectMap {
@@ -154,6 +162,16 @@ impl<P: Platform> Frames<P> {
 
     fn cpu(&self) -> &Cpu {
         &self.cpus[self.platform.cpu() % MAX_CPUS]
+    }
+
+    /// The caller's CPU, which is going to have hints or to move something.
+    fn seen_cpu(&self) -> &Cpu {
+        let number = self.platform.cpu() % MAX_CPUS;
+        if self.cpus_seen.load(Ordering::Relaxed) <= number {
+            // Release pairs with `seen_cpus`.
+            self.cpus_seen.fetch_max(number + 1, Ordering::Release);
+        }
+        &self.cpus[number]
     }
 }
 

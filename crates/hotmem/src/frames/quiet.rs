@@ -65,7 +65,7 @@ pub(super) struct Search {
 impl Search {
     /// Starts before the caller's own moves.
     pub(super) fn start<P: Platform>(frames: &Frames<P>) -> Search {
-        let ended = frames.cpus.iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
+        let ended = frames.seen_cpus().iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
         Search { ended_before: ended.fold(0, u32::wrapping_add) }
     }
 
@@ -75,7 +75,8 @@ impl Search {
     /// CPU had ended before the search began what it had started when the search was over.
     pub(super) fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the one in `Moves::start`
-        let started = frames.cpus.iter().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
+        let started =
+            frames.seen_cpus().iter().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
         started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own)
     }
 }

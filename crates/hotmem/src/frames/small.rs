@@ -31,11 +31,16 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(taken, want.len()).ok_or(AllocError::OutOfMemory)
     }
 
-    /// Whether the trees lead to nothing free in this zone: many machines have no movable memory,
-    /// and a movable wish then goes straight on to the next zone.
+    /// Whether neither trees nor hints lead to anything free in this zone: many machines have no
+    /// movable memory, or none left, and a movable wish then goes straight on to the next zone.
     pub(super) fn looks_barren(&self, zone: Zone) -> bool {
         let classes = [Class::free(zone), Class::partial(zone)];
         self.regions().iter().all(|r| classes.iter().all(|&class| r.tree(class).looks_empty()))
+            && self.hinted_blocks(zone).all(|block| !can_credit(&block, 1))
+            && self.hinted_sections(zone).all(|(slot, index)| {
+                let section = self.slots()[slot].section(index);
+                section.is_none_or(|section| section.available(Class::free(zone)) == 0)
+            })
     }
 
     #[cold]
@@ -218,7 +223,7 @@ impl<P: Platform> Frames<P> {
     }
 
     pub(crate) fn no_moves_yet(&self) -> Moves<'_> {
-        Moves::none_yet(self.cpu())
+        Moves::none_yet(self.seen_cpu())
     }
 }
 
