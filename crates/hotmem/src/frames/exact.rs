@@ -1,6 +1,7 @@
 //! An exact place: these frames and no others.
 
 use super::free::words_of;
+use super::quiet::Moves;
 use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -50,13 +51,13 @@ impl<P: Platform> Frames<P> {
         }
         let first = usize::try_from(piece.start().number() - block.start().number()).unwrap_or(0);
         #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
-        let taken = self.take_exactly(&block, first..first + piece.frames() as usize);
+        let taken = self.take_exactly(&block, first..first + piece.frames() as usize, &mut moves);
         self.show_partial_if_any(&block);
         taken
     }
 
     /// Takes these frames of a live pageblock, all or none.
-    fn take_exactly(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
+    fn take_exactly(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
         let credit = frames.len() as u16;
         if !block.counter.credit(credit) {
@@ -68,7 +69,7 @@ impl<P: Platform> Frames<P> {
             for (word, bits) in words_of(frames).take_while(|&(word, _)| word < lost) {
                 line.give(word, bits);
             }
-            self.give_credit(block, credit);
+            self.give_credit(block, credit, moves);
         }
         lost.is_none()
     }

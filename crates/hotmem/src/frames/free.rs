@@ -109,13 +109,14 @@ impl<P: Platform> Frames<P> {
             return refused(piece);
         }
         let Some(line) = block.line() else { return refused(piece) };
+        let mut moves = self.no_moves_yet();
         for (word, bits) in words_of(frames) {
             let part = || part_of(block.start(), word, bits).unwrap_or(piece);
             if !line.give(word, bits) {
                 return refused(part());
             }
             #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-            if !self.give_credit(block, bits.count_ones() as u16) {
+            if !self.give_credit(block, bits.count_ones() as u16, &mut moves) {
                 // The pageblock changed hands under a double free: take the bits back.
                 line.take(word, bits);
                 return refused(part());

@@ -11,7 +11,7 @@ use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{Edge, Given, ISOLATED, LIVE, Line, count};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, spin_hint};
 
 /// Pageblocks in `partial` that a search for several frames tries before it splits another one.
 const PROBES: usize = 8;
@@ -22,7 +22,8 @@ impl<P: Platform> Frames<P> {
     pub(super) fn alloc_small(&self, want: Want) -> Result<PfnRange, AllocError> {
         let mut taken = None;
         for &zone in want.zones() {
-            taken = self.own_block(zone).and_then(|block| self.take(&block, &want));
+            let mut moves = self.no_moves_yet();
+            taken = self.own_block(zone).and_then(|block| self.take(&block, &want, &mut moves));
             if taken.is_some() || !self.looks_barren(zone) {
                 break;
             }
@@ -65,10 +66,12 @@ impl<P: Platform> Frames<P> {
         want.zones().iter().find_map(|&zone| {
             let probes = if want.len() == 1 { usize::MAX } else { PROBES };
             let own = self.own_block(zone);
-            own.and_then(|block| self.take(&block, want))
+            own.and_then(|block| self.take(&block, want, moves))
                 .or_else(|| self.take_partial(zone, want, probes, moves))
                 .or_else(|| self.split_for(zone, want, moves))
-                .or_else(|| self.hinted_blocks(zone).find_map(|block| self.take(&block, want)))
+                .or_else(|| {
+                    self.hinted_blocks(zone).find_map(|block| self.take(&block, want, moves))
+                })
                 .or_else(|| self.take_partial(zone, want, usize::MAX, moves))
         })
     }
@@ -110,7 +113,7 @@ impl<P: Platform> Frames<P> {
                     if was & block.mask() == 0 {
                         continue;
                     }
-                    if let Some(taken) = self.take(&block, want) {
+                    if let Some(taken) = self.take(&block, want, moves) {
                         if want.is_picky() {
                             self.show_partial_if_any(&block);
                         } else {
@@ -154,40 +157,40 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Takes `want` out of `block`, if it has such a run of free frames.
+    ///
+    /// The line is looked at only with a credit in hand: without one nothing keeps it from being
+    /// dropped, and its memory from being unmapped. A credit for several frames that finds no run
+    /// hides them from others for a moment.
     #[inline]
-    pub(super) fn take(&self, block: &Block<'_>, want: &Want) -> Option<Pfn> {
+    pub(super) fn take(
+        &self,
+        block: &Block<'_>,
+        want: &Want,
+        moves: &mut Moves<'_>,
+    ) -> Option<Pfn> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         let frames = want.len() as u16;
-        if frames == 1 && want.alignment() == 1 && !want.is_picky() {
-            if !block.counter.credit(1) {
+        let any_frame = frames == 1 && want.alignment() == 1 && !want.is_picky();
+        if !any_frame {
+            if !suits(block, want) || !can_credit(block, frames) {
                 return None;
             }
-            if self.wrong_zone(block, want) {
-                self.give_credit(block, 1);
-                return None;
-            }
-            return take_any(block.line()?).and_then(|at| block.start().checked_add(at as u64));
+            moves.start();
         }
-        if !suits(block, want) || !can_credit(block, frames) {
-            return None;
-        }
-        let line = block.line()?;
-        let (mut word, mut bits) = find_run(block, line, want)?;
         if !block.counter.credit(frames) {
             return None;
         }
-        if self.wrong_zone(block, want) {
-            self.give_credit(block, frames);
-            return None;
+        let taken = if self.wrong_zone(block, want) {
+            None
+        } else if any_frame {
+            block.line().map(take_any)
+        } else {
+            block.line().and_then(|line| take_run(block, line, want))
+        };
+        if taken.is_none() {
+            self.give_credit(block, frames, moves);
         }
-        while !line.take(word, bits) {
-            let Some(found) = find_run(block, line, want) else {
-                self.give_credit(block, frames);
-                return None;
-            };
-            (word, bits) = found;
-        }
-        block.start().checked_add((word * LINE_WORD_BITS) as u64 + u64::from(bits.trailing_zeros()))
+        block.start().checked_add(taken? as u64)
     }
 
     /// A hint may be older than the zone of what it names; once a credit is held, the zone stays.
@@ -198,8 +201,12 @@ impl<P: Platform> Frames<P> {
 
     /// A credit whose frames were not found goes back by the same way as a free: it may be the
     /// last.
-    pub(super) fn give_credit(&self, block: &Block<'_>, frames: u16) -> bool {
-        let mut moves = self.no_moves_yet();
+    pub(super) fn give_credit(
+        &self,
+        block: &Block<'_>,
+        frames: u16,
+        moves: &mut Moves<'_>,
+    ) -> bool {
         let given = block.counter.give(frames, |edge| match edge {
             Edge::Last
                 if self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint() =>
@@ -216,8 +223,8 @@ impl<P: Platform> Frames<P> {
         match given {
             None => return false,
             Some(Given::Some | Given::Drained) => {}
-            Some(Given::First) => self.show_block(block, &mut moves),
-            Some(Given::Last) => self.show_coalesced(block, &mut moves),
+            Some(Given::First) => self.show_block(block, moves),
+            Some(Given::Last) => self.show_coalesced(block, moves),
         }
         true
     }
@@ -243,7 +250,7 @@ pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
 
 /// Takes the first free frame of a line. The caller holds a credit for it.
 #[inline]
-fn take_any(line: &Line) -> Option<usize> {
+fn take_any(line: &Line) -> usize {
     // A credit promises a free bit, but others may take the one that was seen; each time that
     // happens somebody has got on, and the promise holds for what is left.
     loop {
@@ -252,27 +259,34 @@ fn take_any(line: &Line) -> Option<usize> {
             while free != 0 {
                 let bit = free & free.wrapping_neg();
                 if line.take(i, bit) {
-                    return Some(i * LINE_WORD_BITS + bit.trailing_zeros() as usize);
+                    return i * LINE_WORD_BITS + bit.trailing_zeros() as usize;
                 }
                 free = word.load(Ordering::Relaxed);
             }
         }
-        crate::sync::spin_hint();
+        spin_hint();
     }
 }
 
-/// The lowest run of free frames that suits: its word and its bits.
-fn find_run(block: &Block<'_>, line: &Line, want: &Want) -> Option<(usize, u64)> {
+/// Takes the lowest run of free frames that suits. The caller holds credits for it.
+fn take_run(block: &Block<'_>, line: &Line, want: &Want) -> Option<usize> {
     #[allow(clippy::cast_possible_truncation, reason = "small")]
     let frames = want.len() as usize;
     let align = usize::try_from(want.alignment()).unwrap_or(usize::MAX);
     let limit = want.bound().number().saturating_sub(block.start().number());
     line.words().iter().enumerate().find_map(|(i, word)| {
         let base = i * LINE_WORD_BITS;
-        let starts = runs_of(word.load(Ordering::Relaxed), frames) & aligned_starts(base, align);
-        let at = starts.trailing_zeros() as usize;
-        let fits = starts != 0 && (base + at + frames) as u64 <= limit;
-        fits.then(|| (i, mask(frames) << at))
+        loop {
+            let free = word.load(Ordering::Relaxed);
+            let starts = runs_of(free, frames) & aligned_starts(base, align);
+            let at = starts.trailing_zeros() as usize;
+            if starts == 0 || (base + at + frames) as u64 > limit {
+                return None;
+            }
+            if line.take(i, mask(frames) << at) {
+                return Some(base + at);
+            }
+        }
     })
 }
 

@@ -27,14 +27,14 @@ impl<P: Platform> Frames<P> {
         let mut rest = taken..PAGEBLOCK_FRAMES;
         if block.line().is_none() {
             let lent = if taken < PAGEBLOCK_FRAMES {
-                self.frame_for_lines().is_some_and(|frame| self.give_lines(block, frame))
+                self.frame_for_lines(moves).is_some_and(|frame| self.give_lines(block, frame))
                     || block.start().checked_add(PAGEBLOCK_FRAMES as u64 - 1).is_some_and(|last| {
                         let lent = self.install_lines(block, last);
                         rest.end -= usize::from(lent);
                         lent || block.line().is_some()
                     })
             } else {
-                self.frame_for_lines()
+                self.frame_for_lines(moves)
                     .or_else(|| self.frame_from_elsewhere(moves))
                     .is_some_and(|frame| self.give_lines(block, frame))
             };
@@ -52,14 +52,13 @@ impl<P: Platform> Frames<P> {
 
     /// A frame for lines that can be had without splitting anything, from memory that is never
     /// removed.
-    fn frame_for_lines(&self) -> Option<Pfn> {
-        let mut moves = self.no_moves_yet();
+    fn frame_for_lines(&self, moves: &mut Moves<'_>) -> Option<Pfn> {
         let want = Want::frames(1).fixed();
         want.zones().iter().find_map(|&zone| {
             self.own_block(zone)
                 .filter(|block| block.region.is_fixed())
-                .and_then(|block| self.take(&block, &want))
-                .or_else(|| self.take_partial(zone, &want, usize::MAX, &mut moves))
+                .and_then(|block| self.take(&block, &want, moves))
+                .or_else(|| self.take_partial(zone, &want, usize::MAX, moves))
         })
     }
 
