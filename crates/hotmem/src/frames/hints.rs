@@ -197,9 +197,15 @@ impl<P: Platform> Frames<P> {
         moves.start();
         let here = encode(slot, index);
         let old = self.seen_cpu().section(zone).swap(here, Ordering::AcqRel);
-        if old != here
-            && self.free_in_hinted(old, zone) != 0
-            && let Some((slot, index)) = decode(old)
+        if old != here {
+            self.retire_section(old, zone);
+        }
+    }
+
+    /// What was swapped out of a hint: the tree leads to it again if it has something.
+    fn retire_section(&self, hint: u64, zone: Zone) {
+        if self.free_in_hinted(hint, zone) != 0
+            && let Some((slot, index)) = decode(hint)
         {
             self.regions[slot].tree(Class::free(zone)).set(index);
         }
@@ -239,30 +245,31 @@ impl<P: Platform> Frames<P> {
         hints.filter_map(decode)
     }
 
-    /// Lets go of the hints that name something in sections `sections` of region `slot`: it is
-    /// about to leave the machine.
+    /// Lets go of the hints that name something in sections `sections` of region `slot`, of which
+    /// a part has just gone offline. What they name of the rest can be found without them.
     pub(crate) fn forget_hints(&self, slot: usize, sections: core::ops::Range<usize>) {
+        let mut moves = self.no_moves_yet();
+        moves.start();
         for cpu in self.seen_cpus() {
             for zone in [Zone::Kernel, Zone::Movable] {
-                let per = [(cpu.block(zone), SECTION_PAGEBLOCKS), (cpu.section(zone), 1)];
-                for (hint, per_section) in per {
-                    let now = hint.load(Ordering::Acquire);
-                    let named = decode(now).is_some_and(|(s, place)| {
-                        s == slot && sections.contains(&(place / per_section))
-                    });
-                    if named {
-                        // If it fails, its CPU has moved on by itself.
-                        let _ = hint.compare_exchange(
-                            now,
-                            NOTHING,
-                            Ordering::AcqRel,
-                            Ordering::Relaxed,
-                        );
-                    }
+                let is_there = |(s, index): (usize, usize)| s == slot && sections.contains(&index);
+                let block = cpu.block(zone).load(Ordering::Acquire);
+                let place = decode(block).map(|(s, place)| (s, place / SECTION_PAGEBLOCKS));
+                if place.is_some_and(is_there) && forget(cpu.block(zone), block) {
+                    self.retire_block(block, &mut moves);
+                }
+                let section = cpu.section(zone).load(Ordering::Acquire);
+                if decode(section).is_some_and(is_there) && forget(cpu.section(zone), section) {
+                    self.retire_section(section, zone);
                 }
             }
         }
     }
+}
+
+/// Empties a hint, unless its CPU has moved on by itself.
+fn forget(hint: &AtomicU64, named: u64) -> bool {
+    hint.compare_exchange(named, NOTHING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 const _: () = assert!(PAGEBLOCK_FRAMES <= (ISOLATED - 1) as usize);
