@@ -1,12 +1,16 @@
-//! virtio-mem as a state machine without I/O.
+//! virtio-mem as a state machine without I/O, and what it takes to run it.
 //!
 //! [`mem::Driver`] decides; the kernel carries. It gets the time, a snapshot of the device's
 //! configuration and, when there is one, the device's answer, and says what to put on the queue
 //! next. What "plugging" means to the kernel is behind one trait, [`mem::Memory`]. So a kernel
 //! with a virtio stack of its own can use the driver, and a hostile device is an ordinary unit
 //! test.
+//!
+//! With the feature `virtio-drivers`, `mem::Device` runs it on a transport of that crate, over
+//! [`queue::SplitQueue`].
 #![no_std]
 #![deny(unsafe_code)]
 
-#[forbid(unsafe_code)]
+pub mod dma;
 pub mod mem;
+pub mod queue;

@@ -1,0 +1,117 @@
+//! Memory that a device reads and writes while the driver does.
+
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU16, Ordering};
+
+/// Memory shared with a device.
+///
+/// The device may write anything to it at any time, so there are never references to it: bytes
+/// are copied in and out by volatile accesses, and what is read is not trusted.
+#[derive(Debug)]
+pub struct DmaMemory {
+    start: NonNull<u8>,
+    device_addr: u64,
+    len: usize,
+}
+
+// SAFETY: it owns its memory (the contract of `new`), which may be used from any thread.
+unsafe impl Send for DmaMemory {}
+
+impl DmaMemory {
+    /// Takes over memory that a device can reach at `device_addr`.
+    ///
+    /// # Safety
+    /// `start` is valid for reads and writes of `len` bytes for as long as the value or a part of
+    /// it exists, and until the device that was told of it is reset; nothing else in the program
+    /// accesses it. A device at `device_addr` sees the same bytes.
+    #[must_use]
+    pub unsafe fn new(start: NonNull<u8>, device_addr: u64, len: usize) -> DmaMemory {
+        DmaMemory { start, device_addr, len }
+    }
+
+    /// Where the device sees it.
+    #[must_use]
+    pub fn device_addr(&self) -> u64 {
+        self.device_addr
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it starts on a multiple of `align` (a power of two), for the driver and for the
+    /// device.
+    #[must_use]
+    pub fn is_aligned(&self, align: usize) -> bool {
+        let start = self.start.as_ptr() as usize as u64;
+        (start | self.device_addr) & (align as u64 - 1) == 0
+    }
+
+    /// The first `len` bytes and the rest, or `None` if there are not so many.
+    #[must_use]
+    pub fn split_at(self, len: usize) -> Option<(DmaMemory, DmaMemory)> {
+        let rest = self.len.checked_sub(len)?;
+        let device_addr = self.device_addr.checked_add(len as u64)?;
+        let first = DmaMemory { len, ..self };
+        // SAFETY: `len` is at most the length, so this stays within the memory or ends it.
+        let start = unsafe { self.start.add(len) };
+        Some((first, DmaMemory { start, device_addr, len: rest }))
+    }
+
+    /// A pointer to `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// If they are not all inside. Offsets come from the driver's own layout, never from a device.
+    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of {}", self.len);
+        // SAFETY: just checked.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// Copies bytes out.
+    pub(crate) fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let from = self.at(offset, N).cast::<[u8; N]>();
+        // SAFETY: `at` found N bytes, any bytes are a value, and bytes need no alignment. That the
+        // device may change them meanwhile makes the value arbitrary, not the read wrong: it is
+        // volatile, and nothing else in the program accesses them.
+        unsafe { from.as_ptr().read_volatile() }
+    }
+
+    /// Copies bytes in.
+    pub(crate) fn write<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
+        let to = self.at(offset, N).cast::<[u8; N]>();
+        // SAFETY: as for `read`.
+        unsafe { to.as_ptr().write_volatile(bytes) }
+    }
+
+    /// Reads an index that the device publishes: whatever it wrote before is visible after.
+    pub(crate) fn load_index(&self, offset: usize) -> u16 {
+        // Acquire pairs with the device's write of the index after what it counts (2.7.8.2).
+        u16::from_le(self.index(offset).load(Ordering::Acquire))
+    }
+
+    /// Publishes an index: whatever was written before is visible to the device first.
+    pub(crate) fn store_index(&self, offset: usize, value: u16) {
+        // Release pairs with the device's read of the index before what it counts (2.7.13.3).
+        self.index(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    fn index(&self, offset: usize) -> &AtomicU16 {
+        let index = self.at(offset, 2).cast::<u16>();
+        assert!(index.is_aligned(), "an index at an odd address");
+        // SAFETY: `at` found two bytes, which are aligned, stay valid while `self` is borrowed,
+        // and are accessed by the program in this way only.
+        unsafe { AtomicU16::from_ptr(index.as_ptr()) }
+    }
+}

@@ -1,0 +1,265 @@
+//! A split virtqueue (2.7) that takes addresses, not references.
+//!
+//! Memory that a host discards or plugs cannot be lent as a slice, so chains are made of
+//! addresses and lengths as the device sees them. Nothing that the device can write is believed:
+//! links and lengths are kept in the driver's own memory, and every used element must name a
+//! chain that is outstanding, by a length that it has.
+
+use crate::dma::DmaMemory;
+use core::fmt;
+use core::sync::atomic::{Ordering, fence};
+
+/// A split virtqueue of `SIZE` descriptors, a power of two of at most 2¹⁵.
+#[derive(Debug)]
+pub struct SplitQueue<const SIZE: usize> {
+    memory: DmaMemory,
+    /// The descriptor after each one, in its chain or in the free list.
+    next: [u16; SIZE],
+    /// For the first descriptor of each chain that the device owns: what it may write.
+    outstanding: [Option<Chain>; SIZE],
+    first_free: u16,
+    free: u16,
+    chains: u16,
+    avail_index: u16,
+    used_index: u16,
+}
+
+/// One piece of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Where the device sees it.
+    pub device_addr: u64,
+    /// Bytes in it.
+    pub len: u32,
+    /// Whether the device writes it; else it reads it.
+    pub device_writes: bool,
+}
+
+/// A chain that the device has done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// What [`SplitQueue::push`] returned for it.
+    pub token: u16,
+    /// Bytes that the device says it wrote; at most what it may.
+    pub written: u32,
+}
+
+/// What a chain cannot be, or what a device must not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueError {
+    /// Fewer descriptors are free than the chain has pieces.
+    Full,
+    /// The chain or a piece of it is empty, or its bytes are too many to count.
+    Length,
+    /// A piece that the device reads comes after one that it writes.
+    Order,
+    /// The device used more chains than it was given.
+    UsedIndex(u16),
+    /// The device used a descriptor that starts no chain it was given.
+    UsedId(u32),
+    /// The device says that it wrote more than the chain holds.
+    UsedLength(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    pieces: u16,
+    writable: u32,
+}
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+/// `VIRTQ_USED_F_NO_NOTIFY`
+const NO_NOTIFY: u16 = 1;
+/// Alignment of the descriptor table, the strictest of the three parts.
+const ALIGN: usize = 16;
+
+impl<const SIZE: usize> SplitQueue<SIZE> {
+    const SIZE_U16: u16 = {
+        assert!(SIZE.is_power_of_two() && SIZE <= 1 << 15);
+        #[expect(clippy::cast_possible_truncation, reason = "just asserted")]
+        let size = SIZE as u16;
+        size
+    };
+    const AVAIL: usize = 16 * SIZE;
+    /// The used ring is to start on a multiple of four.
+    const USED: usize = (Self::AVAIL + 4 + 2 * SIZE).next_multiple_of(4);
+    /// Bytes of shared memory that the queue takes.
+    pub const BYTES: usize = (Self::USED + 4 + 8 * SIZE).next_multiple_of(ALIGN);
+
+    /// A queue in this memory, of which it takes the first [`BYTES`](Self::BYTES); the rest is
+    /// returned. `None` if there are not so many, or they do not start on a multiple of 16.
+    #[must_use]
+    pub fn new(memory: DmaMemory) -> Option<(SplitQueue<SIZE>, DmaMemory)> {
+        let (memory, rest) = memory.split_at(Self::BYTES)?;
+        if !memory.is_aligned(ALIGN) {
+            return None;
+        }
+        for offset in (0..Self::BYTES).step_by(ALIGN) {
+            memory.write(offset, [0; ALIGN]);
+        }
+        let mut next = [0; SIZE];
+        for (link, following) in next.iter_mut().zip(1..) {
+            *link = following;
+        }
+        let queue = SplitQueue {
+            memory,
+            next,
+            outstanding: [None; SIZE],
+            first_free: 0,
+            free: Self::SIZE_U16,
+            chains: 0,
+            avail_index: 0,
+            used_index: 0,
+        };
+        Some((queue, rest))
+    }
+
+    /// Where the device finds the descriptor table.
+    #[must_use]
+    pub fn descriptors(&self) -> u64 {
+        self.memory.device_addr()
+    }
+
+    /// Where the device finds the available ring.
+    #[must_use]
+    pub fn driver_area(&self) -> u64 {
+        self.memory.device_addr() + Self::AVAIL as u64
+    }
+
+    /// Where the device finds the used ring.
+    #[must_use]
+    pub fn device_area(&self) -> u64 {
+        self.memory.device_addr() + Self::USED as u64
+    }
+
+    /// Hands a chain to the device, and returns its token. Costs a few stores a piece.
+    ///
+    /// # Errors
+    /// The chain, or the free descriptors, do not allow it. Nothing is handed over.
+    ///
+    /// # Safety
+    /// The device may read or write the buffers, as they say, until [`pop`](Self::pop) returns the
+    /// token or the device is reset. Nothing else may rely on them meanwhile.
+    #[allow(unsafe_code)]
+    pub unsafe fn push(&mut self, chain: &[Buffer]) -> Result<u16, QueueError> {
+        let pieces = u16::try_from(chain.len()).map_err(|_| QueueError::Full)?;
+        if pieces > self.free {
+            return Err(QueueError::Full);
+        }
+        if pieces == 0 || chain.iter().any(|buffer| buffer.len == 0) {
+            return Err(QueueError::Length);
+        }
+        if !chain.is_sorted_by_key(|buffer| buffer.device_writes) {
+            return Err(QueueError::Order);
+        }
+        let writable = chain
+            .iter()
+            .filter(|buffer| buffer.device_writes)
+            .try_fold(0u32, |sum, buffer| sum.checked_add(buffer.len))
+            .ok_or(QueueError::Length)?;
+
+        let head = self.first_free;
+        for (i, buffer) in chain.iter().enumerate() {
+            let descriptor = self.first_free;
+            let next = self.next[usize::from(descriptor)];
+            let last = i + 1 == chain.len();
+            let mut flags = if last { 0 } else { NEXT };
+            if buffer.device_writes {
+                flags |= WRITE;
+            }
+            self.write_descriptor(descriptor, buffer, flags, if last { 0 } else { next });
+            self.first_free = next;
+        }
+        self.free -= pieces;
+        self.chains += 1;
+        self.outstanding[usize::from(head)] = Some(Chain { pieces, writable });
+
+        let slot = usize::from(self.avail_index & (Self::SIZE_U16 - 1));
+        self.memory.write(Self::AVAIL + 4 + 2 * slot, head.to_le_bytes());
+        self.avail_index = self.avail_index.wrapping_add(1);
+        self.memory.store_index(Self::AVAIL + 2, self.avail_index);
+        Ok(head)
+    }
+
+    /// Takes back a chain that the device has done with, if there is one.
+    ///
+    /// # Errors
+    /// The device does what it must not. The queue is of no use any more: what the device was
+    /// given stays with it until it is reset, and every further call says the same.
+    pub fn pop(&mut self) -> Result<Option<Used>, QueueError> {
+        let index = self.memory.load_index(Self::USED + 2);
+        if index == self.used_index {
+            return Ok(None);
+        }
+        if index.wrapping_sub(self.used_index) > self.chains {
+            return Err(QueueError::UsedIndex(index));
+        }
+        let slot = usize::from(self.used_index & (Self::SIZE_U16 - 1));
+        let element = Self::USED + 4 + 8 * slot;
+        let id = u32::from_le_bytes(self.memory.read(element));
+        let written = u32::from_le_bytes(self.memory.read(element + 4));
+        let unknown = QueueError::UsedId(id);
+        let token = u16::try_from(id).map_err(|_| unknown)?;
+        let outstanding = self.outstanding.get_mut(usize::from(token)).ok_or(unknown)?;
+        let chain = outstanding.ok_or(unknown)?;
+        if written > chain.writable {
+            return Err(QueueError::UsedLength(written));
+        }
+        *outstanding = None;
+        self.recycle(token, chain.pieces);
+        self.used_index = self.used_index.wrapping_add(1);
+        Ok(Some(Used { token, written }))
+    }
+
+    /// Whether the device wants to be told of what was pushed.
+    #[must_use]
+    pub fn wants_notification(&self) -> bool {
+        // Orders the index that `push` stored before the flag: the device stores the flag, then
+        // looks at the index again, so one of the two sees the other's store (2.7.13.4.1).
+        fence(Ordering::SeqCst);
+        self.memory.load_index(Self::USED) & NO_NOTIFY == 0
+    }
+
+    /// Chains that the device owns.
+    #[must_use]
+    pub fn outstanding(&self) -> u16 {
+        self.chains
+    }
+
+    fn write_descriptor(&mut self, index: u16, buffer: &Buffer, flags: u16, next: u16) {
+        let mut bytes = [0; 16];
+        bytes[0..8].copy_from_slice(&buffer.device_addr.to_le_bytes());
+        bytes[8..12].copy_from_slice(&buffer.len.to_le_bytes());
+        bytes[12..14].copy_from_slice(&flags.to_le_bytes());
+        bytes[14..16].copy_from_slice(&next.to_le_bytes());
+        self.memory.write(16 * usize::from(index), bytes);
+    }
+
+    /// Puts a chain's descriptors in front of the free list.
+    fn recycle(&mut self, head: u16, pieces: u16) {
+        let mut last = head;
+        for _ in 1..pieces {
+            last = self.next[usize::from(last)];
+        }
+        self.next[usize::from(last)] = self.first_free;
+        self.first_free = head;
+        self.free += pieces;
+        self.chains -= 1;
+    }
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            QueueError::Full => write!(f, "too few free descriptors"),
+            QueueError::Length => write!(f, "a chain needs bytes, and fewer than 2^32"),
+            QueueError::Order => write!(f, "what the device reads comes before what it writes"),
+            QueueError::UsedIndex(index) => write!(f, "used index {index} passes what is owned"),
+            QueueError::UsedId(id) => write!(f, "used id {id} starts no outstanding chain"),
+            QueueError::UsedLength(len) => write!(f, "used length {len} is more than writable"),
+        }
+    }
+}
+
+impl core::error::Error for QueueError {}
