@@ -51,7 +51,7 @@ pub struct Driver {
     blocked: bool,
     /// Changes of what the device wants since something was last achieved.
     unrest: u8,
-    /// Times that `plugged_size` disagreed since something was last plugged, unplugged or reached.
+    /// Times that `plugged_size` disagreed since the device's size was last reached.
     pub(super) disagreements: u8,
     pub(super) status: Status,
     pub(super) statistics: Statistics,
@@ -267,8 +267,7 @@ impl Driver {
             Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
         })?;
         let run = self.run_at(managed.start(), managed, memory)?;
-        let nothing_plugged = !run.plugged && run.range == managed;
-        if nothing_plugged && self.config.plugged() == Bytes::ZERO {
+        if !run.plugged && run.range == managed {
             self.activity = Activity::Resizing;
             self.status = Status::Resizing;
         } else {

@@ -14,8 +14,7 @@ impl Driver {
             return Err(self.disagreed().into());
         }
         let wanted = self.config.wanted_frames();
-        let goal = wanted.min(self.config.usable_units().frames());
-        let direction = match self.plugged_frames.cmp(&goal) {
+        let direction = match self.plugged_frames.cmp(&wanted) {
             Ordering::Less => Some(Direction::Plug),
             Ordering::Greater => Some(Direction::Unplug),
             Ordering::Equal => None,
@@ -27,9 +26,8 @@ impl Driver {
             self.status = Status::Resizing;
         }
         match direction {
-            Some(Direction::Plug) => Ok(self.plug(goal - self.plugged_frames, memory)?),
-            Some(Direction::Unplug) => Ok(self.unplug(self.plugged_frames - goal, memory)?),
-            None if wanted > goal => Err(Halt::Later(Pending::UsableRegion).into()),
+            Some(Direction::Plug) => Ok(self.plug(wanted - self.plugged_frames, memory)?),
+            Some(Direction::Unplug) => Ok(self.unplug(self.plugged_frames - wanted, memory)?),
             None => {
                 self.disagreements = 0;
                 self.progressed();
@@ -45,7 +43,6 @@ impl Driver {
         let mut rest = usable;
         let gap = loop {
             if rest.is_empty() {
-                // What is plugged lies beyond the usable region: no gap in it is ours to fill.
                 return Err(Halt::Later(Pending::UsableRegion));
             }
             let run = self.run_at(rest.start(), usable, memory)?;

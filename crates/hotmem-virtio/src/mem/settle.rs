@@ -37,14 +37,13 @@ impl Driver {
             (Purpose::Plug, Response::Ack { .. }) => {
                 memory.plugged(range);
                 self.plugged_frames += range.frames();
-                self.disagreements = 0;
                 self.progressed();
             }
             (Purpose::Plug, refusal) => {
                 memory.plug_refused(range);
                 if refusal == Response::Error && !failed {
                     // Some devices fail after they have marked the blocks as plugged.
-                    self.start_sync(Sync::of_range(range, self.plugged_frames));
+                    self.start_sync(Sync::of_range(range));
                 }
                 return Err(refused(refusal));
             }
@@ -86,7 +85,6 @@ impl Driver {
         memory.unplugged(range);
         self.plugged_frames -= range.frames();
         self.activity = Activity::Resizing;
-        self.disagreements = 0;
         self.progressed();
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Sync {
     /// The next unit has blocks in different states.
     mixed: bool,
     task: Task,
-    /// Plugged frames seen so far or known to be elsewhere.
+    /// Plugged frames seen so far.
     found_frames: u64,
     /// Whether the walk covers the whole device, so that `found_frames` must be `plugged_size`.
     whole: bool,
@@ -61,17 +61,17 @@ const MAX_DISAGREEMENTS: u8 = 6;
 impl Sync {
     /// A walk through the whole device.
     pub(super) fn of_device(config: &Config) -> Sync {
-        Sync { whole: true, ..Sync::of_range(config.region(), 0) }
+        Sync { whole: true, ..Sync::of_range(config.region()) }
     }
 
-    /// A walk through a range of unused units, with so much plugged elsewhere.
-    pub(super) fn of_range(range: PfnRange, plugged_frames: u64) -> Sync {
+    /// A walk through a range of units that the memory manager does not use.
+    pub(super) fn of_range(range: PfnRange) -> Sync {
         Sync {
             rest: range,
             ask_frames: u64::MAX,
             mixed: false,
             task: Task::Ask,
-            found_frames: plugged_frames,
+            found_frames: 0,
             whole: false,
         }
     }

@@ -1,1 +1,266 @@
+//! The driver on a transport, down to the bytes in the queue.
 
+// Tests run where a usize has 64 bits.
+#![allow(clippy::cast_possible_truncation)]
+
+#[allow(dead_code)]
+#[path = "../mem/device.rs"]
+mod device;
+#[allow(dead_code)]
+#[path = "../mem/memory.rs"]
+mod memory;
+#[allow(dead_code)]
+#[path = "../queue/shared.rs"]
+mod shared;
+mod transport;
+
+use core::time::Duration;
+use device::{BUSY, Device as MockDevice, Fault};
+use hotmem_virtio::mem::{
+    Device, Failure, Features, InitError, Pending, Progress, RawConfig, ResponseError, Status,
+};
+use hotmem_virtio::queue::QueueError;
+use memory::TestMemory;
+use shared::Page;
+use transport::{Host, Misdeed, MockTransport};
+use virtio_drivers::transport::DeviceType;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const NOW: Duration = Duration::from_secs(1);
+const BUDGET: u32 = 1000;
+
+/// A device that wants 64 MiB, not started yet.
+fn host() -> Host {
+    let mut device = MockDevice::new(2 * MIB, 4 * GIB, 64 * GIB);
+    device.resize(64 * MIB);
+    Host::new(device)
+}
+
+fn start(host: &Host) -> Result<(Device<MockTransport>, TestMemory), InitError> {
+    let device = Device::new(host.transport(), host.page().dma(0))?;
+    let config = device.driver().config();
+    let memory = TestMemory::new(config.managed(), config.unit_frames());
+    Ok((device, memory))
+}
+
+fn refused(host: &Host) -> InitError {
+    let error = start(host).err().expect("it was started");
+    assert!(host.borrow().dropped, "the transport is dropped");
+    error
+}
+
+#[test]
+fn a_device_is_started_and_followed() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    assert_eq!(host.borrow().negotiated, Features::all());
+    for size in [64 * MIB, 64 * GIB, 0, 2 * GIB] {
+        host.borrow_mut().device.resize(size);
+        assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+        assert_eq!(device.driver().status(), Status::Reached);
+        assert_eq!(device.driver().plugged().0, size);
+        assert_eq!(host.borrow().device.config.plugged_size, size);
+        assert_eq!(memory.plugged_units() * 2 * MIB, size);
+    }
+    drop(device);
+    assert!(host.borrow().dropped);
+}
+
+#[test]
+fn a_second_start_finds_everything_as_it_was() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    device.poll(NOW, BUDGET, &mut memory);
+    drop(device);
+    let (mut device, _) = start(&host).unwrap();
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(device.driver().plugged().0, 64 * MIB);
+    assert_eq!(memory.plugged_units(), 32);
+}
+
+#[test]
+fn devices_that_cannot_be_started_are_refused() {
+    let check = |spoil: &dyn Fn(&mut transport::HostState), expected: InitError| {
+        let host = host();
+        spoil(&mut host.borrow_mut());
+        assert_eq!(refused(&host), expected);
+    };
+    let kind = DeviceType::Block;
+    check(&|h| h.device_type = kind, InitError::DeviceType(kind));
+    check(&|h| h.stuck_in_reset = true, InitError::Reset);
+    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Legacy);
+    let offered = Features::VERSION_1 | Features::ACPI_PXM;
+    check(&|h| (h.offered, h.refuses_features) = (offered, true), InitError::Features(offered));
+    check(&|h| h.queue_size = 4, InitError::QueueSize(4));
+    let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
+    check(&|h| h.config_len = 52, InitError::Transport(too_small));
+    check(&|h| h.unsteady = u32::MAX, InitError::ConfigUnsteady);
+    let host = host();
+    host.borrow_mut().device.config.block_size = 3;
+    assert!(matches!(refused(&host), InitError::Config(_)));
+    let memory = Page::new().dma(Page::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
+    let refused = Device::new(host.transport(), memory).err();
+    assert_eq!(refused, Some(InitError::Memory));
+}
+
+#[test]
+fn a_started_device_is_told_so_and_a_refused_one_too() {
+    use virtio_drivers::transport::DeviceStatus;
+    let host = host();
+    let (_device, _) = start(&host).unwrap();
+    assert!(host.borrow().status.contains(DeviceStatus::DRIVER_OK));
+    let legacy = self::host();
+    legacy.borrow_mut().offered.remove(Features::VERSION_1);
+    refused(&legacy);
+    assert!(legacy.borrow().statuses.contains(&DeviceStatus::FAILED));
+}
+
+#[test]
+fn only_what_is_offered_is_negotiated() {
+    let host = host();
+    host.borrow_mut().offered = Features::VERSION_1 | Features::UNPLUGGED_INACCESSIBLE;
+    start(&host).unwrap();
+    let expected = Features::VERSION_1 | Features::UNPLUGGED_INACCESSIBLE;
+    assert_eq!(host.borrow().negotiated, expected);
+}
+
+#[test]
+fn a_torn_configuration_is_read_again() {
+    // Whether or not the device's generation says that something changed.
+    for generation_moves in [true, false] {
+        let host = host();
+        let (mut device, mut memory) = start(&host).unwrap();
+        device.poll(NOW, BUDGET, &mut memory);
+        let mut state = host.borrow_mut();
+        state.generation_moves = generation_moves;
+        state.torn = Some(RawConfig {
+            requested_size: 48 * GIB,
+            usable_region_size: 3,
+            ..state.device.config
+        });
+        state.device.resize(128 * MIB);
+        drop(state);
+        device.poll(NOW, BUDGET, &mut memory);
+        assert_eq!(device.driver().plugged().0, 128 * MIB);
+    }
+}
+
+#[test]
+fn a_generation_that_never_rests_does_not_matter_if_the_rest_does() {
+    let host = host();
+    host.borrow_mut().generation_flaps = true;
+    let (mut device, mut memory) = start(&host).unwrap();
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(device.driver().plugged().0, 64 * MIB);
+}
+
+#[test]
+fn a_configuration_that_never_holds_still_is_looked_at_again_later() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    device.poll(NOW, BUDGET, &mut memory);
+    host.borrow_mut().device.resize(128 * MIB);
+    host.borrow_mut().unsteady = u32::MAX;
+    let reads = host.borrow().config_reads;
+    let later = NOW + Duration::from_millis(10);
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(later));
+    assert!(host.borrow().config_reads - reads < 400);
+    assert_eq!(device.driver().plugged().0, 64 * MIB, "the last steady one has to do");
+    host.borrow_mut().unsteady = 0;
+    assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(device.driver().plugged().0, 128 * MIB);
+}
+
+#[test]
+fn a_small_budget_takes_several_polls() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    let polls = (1..20).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);
+    assert!(polls.unwrap() > 1);
+    assert_eq!(device.poll(NOW, 0, &mut memory), Progress::Again);
+}
+
+#[test]
+fn an_answer_may_be_late_and_its_buffers_stay_the_device_s() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    host.borrow_mut().asleep = true;
+    let deadline = NOW + Duration::from_secs(1);
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(deadline));
+    let sent = host.borrow().page.read(host.page_addr(), Page::SIZE);
+    host.borrow_mut().device.resize(0);
+    for _ in 0..5 {
+        assert_eq!(device.poll(deadline, BUDGET, &mut memory), Progress::Idle);
+    }
+    assert_eq!(device.driver().status(), Status::Pending(Pending::NoAnswer));
+    let still = host.borrow().page.read(host.page_addr(), Page::SIZE);
+    assert_eq!(sent, still, "nothing of it was touched");
+    host.borrow_mut().asleep = false;
+    host.serve();
+    assert!(device.ack_interrupt());
+    assert!(!device.ack_interrupt());
+    // The PLUG that was on its way comes after the wish was withdrawn, so it is refused.
+    let Progress::WaitUntil(until) = device.poll(deadline, BUDGET, &mut memory) else {
+        panic!("{:?}", device.driver());
+    };
+    assert_eq!(device.poll(until, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(device.driver().status(), Status::Reached);
+    assert_eq!(device.driver().statistics().overdue, 1);
+}
+
+#[test]
+fn a_busy_device_is_waited_for() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    host.borrow_mut().device.faults.push_back(Fault::Refuse(BUSY));
+    let later = NOW + Duration::from_millis(1);
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(later));
+    assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(device.driver().plugged().0, 64 * MIB);
+}
+
+#[test]
+fn a_device_that_wants_no_notification_gets_none() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    host.borrow_mut().queue().set_used_flags(1);
+    let progress = device.poll(NOW, BUDGET, &mut memory);
+    assert!(matches!(progress, Progress::WaitUntil(_)));
+    assert_eq!(host.borrow().notifications, 0);
+    host.serve();
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+}
+
+#[test]
+fn a_device_that_breaks_its_queue_fails() {
+    let cases = [
+        (Misdeed::Id(7), QueueError::UsedId(7)),
+        (Misdeed::Length(11), QueueError::UsedLength(11)),
+        (Misdeed::Index(9), QueueError::UsedIndex(9)),
+    ];
+    for (misdeed, error) in cases {
+        let host = host();
+        let (mut device, mut memory) = start(&host).unwrap();
+        device.poll(NOW, BUDGET, &mut memory);
+        host.borrow_mut().device.resize(128 * MIB);
+        host.borrow_mut().misdeed = Some(misdeed);
+        let failed = Progress::Failed(Failure::Response(ResponseError::Short { used: 0 }));
+        for _ in 0..3 {
+            assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
+        }
+        assert_eq!(device.queue_error(), Some(error));
+        assert_eq!(memory.plugged_units(), 32, "what was plugged stays usable");
+        assert_eq!(host.borrow().notifications, 2, "it is left alone");
+    }
+}
+
+#[test]
+fn a_short_answer_fails_the_device() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    host.borrow_mut().device.faults.push_back(Fault::Bytes(&[0; 9]));
+    let short = Failure::Response(ResponseError::Short { used: 9 });
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Failed(short));
+    assert_eq!(device.queue_error(), None);
+}

@@ -1,7 +1,7 @@
 //! What shipping devices do although they should not: no memory is lost over it, and nothing
 //! spins.
 
-use crate::device::{BUSY, Device, ERROR, Fault, NACK};
+use crate::device::{BUSY, Device, ERROR, Fault, NACK, answer};
 use crate::world::World;
 use core::time::Duration;
 use hotmem_virtio::mem::{Pending, RequestKind, Status, Step};
@@ -141,6 +141,9 @@ fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
     // Asked about the usable half only; the rest is believed to be as it was.
     assert_eq!(world.driver.plugged().0, 64 * MIB);
     world.device.claims_plugged = None;
+    world.run(SECOND);
+    assert_eq!(world.driver.status(), Status::Reached);
+    assert_eq!(world.memory.plugged_units(), 32);
     world.device.config.usable_region_size = GIB;
     world.run(SECOND);
     world.assert_reached();
@@ -222,4 +225,74 @@ fn refusals_while_synchronising_are_waited_out() {
     }
     world.run(SECOND);
     world.assert_reached();
+}
+
+#[test]
+fn an_unplug_that_cannot_be_asked_about_is_asked_about_later() {
+    let mut world = world();
+    world.device.resize(32 * MIB);
+    world.device.faults.push_back(Fault::ErrorAfterwards);
+    assert!(matches!(world.step(), Step::Send(_)));
+    world.device.config.usable_region_size = 32 * MIB;
+    world.run(SECOND);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::UsableRegion));
+    assert_eq!(world.memory.plugged_units(), 16, "nobody uses the other half");
+    world.device.config.usable_region_size = GIB;
+    world.run(SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn many_changes_are_followed_at_once_if_each_is_reached() {
+    let mut world = world();
+    for i in 0..100 {
+        world.device.resize([0, 128 * MIB][i % 2]);
+        assert_eq!(world.poll(), Step::Idle);
+        world.assert_reached();
+    }
+}
+
+#[test]
+fn what_failed_before_is_forgotten_after_a_success() {
+    let mut world = world();
+    for target in [128 * MIB, 32 * MIB, 256 * MIB] {
+        world.device.faults.extend([Fault::Refuse(BUSY); 3]);
+        world.device.resize(target);
+        let until = world.now + Duration::from_millis(1);
+        assert_eq!(world.poll(), Step::WaitUntil(until));
+        assert_eq!(world.driver.status(), Status::Resizing);
+        world.run(SECOND);
+        world.assert_reached();
+    }
+    // Also without a new wish in between: this takes three requests, each refused five times.
+    let mut device = Device::new(2 * MIB, 4 * GIB, 256 * GIB);
+    device.resize(256 * GIB);
+    for _ in 0..3 {
+        device.faults.extend([Fault::Refuse(BUSY); 5]);
+        device.faults.push_back(Fault::Late(0));
+    }
+    let mut world = World::new(device);
+    while world.driver.status() != Status::Reached {
+        if let Step::WaitUntil(until) = world.step() {
+            world.now = world.now.max(until);
+        }
+        assert!(!matches!(world.driver.status(), Status::Pending(_)));
+    }
+    assert_eq!(world.driver.statistics().busies, 15);
+}
+
+#[test]
+fn a_late_refusal_is_a_refusal_like_others() {
+    let mut world = world();
+    world.device.resize(128 * MIB);
+    let config = world.device.read_config();
+    let (driver, memory) = (&mut world.driver, &mut world.memory);
+    assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+    world.now += SECOND;
+    assert_eq!(driver.step(world.now, &config, None, memory), Step::Idle);
+    assert_eq!(driver.status(), Status::Pending(Pending::NoAnswer));
+    let until = world.now + Duration::from_millis(1);
+    let step = driver.step(world.now, &config, Some(&answer(BUSY, 0)), memory);
+    assert_eq!(step, Step::WaitUntil(until));
+    assert_eq!(driver.status(), Status::Resizing);
 }

@@ -7,6 +7,7 @@
 mod bear;
 mod device;
 mod hostile;
+mod manager;
 mod memory;
 mod random;
 mod refuse;

@@ -106,7 +106,7 @@ proptest! {
         // Obstacles "for good" last until the device wants something else.
         resize(&mut world.device, 1000);
         world.poll();
-        for target in [0, 700] {
+        for target in [0, 700, 1000] {
             resize(&mut world.device, target);
             world.run(Duration::from_secs(20));
             world.assert_reached();

@@ -1,7 +1,7 @@
 //! What a device must not do: it is left alone, and what it plugged before stays usable.
 
-use crate::device::{Device, Fault};
-use crate::memory::Unit;
+use crate::device::{Device, ERROR, Fault, answer};
+use crate::memory::{Hurdle, Unit};
 use crate::world::World;
 use core::time::Duration;
 use hotmem_virtio::mem::{
@@ -202,4 +202,52 @@ fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
     assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Failed(_)));
     driver.step(world.now, &config, Some(&[0; 10]), memory);
     assert!(memory.units[32..].iter().all(|&unit| unit == Unit::Absent));
+}
+
+#[test]
+fn nothing_brings_a_failed_device_back() {
+    for target in [0, 128 * MIB] {
+        let mut world = world();
+        world.device.resize(target);
+        let config = world.device.read_config();
+        let (driver, memory) = (&mut world.driver, &mut world.memory);
+        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+        let broken = RawConfig { block_size: 3, ..config };
+        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Failed(_)));
+        for bytes in [&answer(ERROR, 0)[..], &[]] {
+            let step = driver.step(world.now, &config, Some(bytes), memory);
+            assert!(matches!(step, Step::Failed(Failure::Config(_))), "{step:?}");
+            assert!(matches!(driver.status(), Status::Failed(Failure::Config(_))));
+        }
+    }
+}
+
+#[test]
+fn a_preparation_under_way_is_cancelled() {
+    let mut world = world();
+    world.device.resize(0);
+    world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Working));
+    assert_eq!(world.step(), Step::Again);
+    let broken = RawConfig { block_size: 3, ..world.device.read_config() };
+    world.driver.step(world.now, &broken, None, &mut world.memory);
+    assert_eq!(world.memory.cancelled, 1);
+}
+
+#[test]
+fn a_device_that_forgot_everything_while_nobody_drove_it() {
+    let mut world = world();
+    world.device.set(0..32, false);
+    let config = world.device.read_config();
+    let mut driver = Driver::new(&config, Features::empty()).unwrap();
+    let mut answer = None;
+    let failure = loop {
+        match driver.step(world.now, &config, answer.take().as_deref(), &mut world.memory) {
+            Step::Send(request) => answer = Some(world.device.handle(&request.to_bytes()).0),
+            Step::Failed(failure) => break failure,
+            Step::Again => {}
+            rest => panic!("{rest:?}"),
+        }
+    };
+    assert!(matches!(failure, Failure::Lost(_)), "{failure}");
+    assert_eq!(world.memory.plugged_units(), 32);
 }

@@ -126,6 +126,31 @@ fn blocks_that_make_no_whole_unit_are_given_back() {
 }
 
 #[test]
+fn whole_units_beside_a_mixed_one_are_adopted() {
+    let mut device = Device::new(256 << 10, BASE, 64 * MIB);
+    for block in (3..5).chain(8..64) {
+        device.preplug(block);
+    }
+    device.resize(32 * MIB);
+    let mut world = World::new(device);
+    world.poll();
+    world.assert_reached();
+    let unplugs = world.device.requests.iter().filter(|r| r.0 == RequestKind::Unplug);
+    assert_eq!(unplugs.map(|r| r.2).sum::<u64>(), 512 << 10, "of the mixed unit only");
+}
+
+#[test]
+fn adoption_asks_about_as_much_as_the_protocol_allows() {
+    let mut device = Device::new(2 * MIB, BASE, 512 * GIB);
+    device.resize(512 * GIB);
+    device.set(0..262_144, true);
+    let mut world = World::new(device);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.device.requests.len(), 5);
+}
+
+#[test]
 fn a_resize_during_a_resize_is_followed() {
     let mut world = world(2 * MIB, 512 * GIB, 512 * GIB);
     for _ in 0..4 {

@@ -1,0 +1,144 @@
+//! A memory manager that answers what it was not asked: the driver stops rather than do harm.
+
+use crate::device::Device;
+use crate::memory::TestMemory;
+use core::time::Duration;
+use hotmem::{Pfn, PfnRange};
+use hotmem_virtio::mem::{Driver, Failure, Features, Memory, Obstacle, Run, Step};
+
+const MIB: u64 = 1 << 20;
+
+/// Answers as a good one would, then distorted.
+struct Distorted {
+    good: TestMemory,
+    run: fn(PfnRange) -> PfnRange,
+    prepared: fn(PfnRange) -> PfnRange,
+}
+
+impl Memory for Distorted {
+    fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
+        self.good.announce(region, node)
+    }
+
+    fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
+        let run = self.good.run_at(from, within);
+        Run { range: (self.run)(run.range), ..run }
+    }
+
+    fn prepare_plug(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle> {
+        self.good.prepare_plug(range).map(self.prepared)
+    }
+
+    fn plugged(&mut self, range: PfnRange) {
+        self.good.plugged(range);
+    }
+
+    fn plug_refused(&mut self, range: PfnRange) {
+        self.good.plug_refused(range);
+    }
+
+    fn prepare_unplug(
+        &mut self,
+        region: PfnRange,
+        max_frames: u64,
+        unit_frames: u64,
+    ) -> Result<PfnRange, Obstacle> {
+        self.good.prepare_unplug(region, max_frames, unit_frames).map(self.prepared)
+    }
+
+    fn unplugged(&mut self, range: PfnRange) {
+        self.good.unplugged(range);
+    }
+
+    fn unplug_refused(&mut self, range: PfnRange) {
+        self.good.unplug_refused(range);
+    }
+}
+
+/// Plugs half of a device with `good` answers, then moves to `target` with distorted ones.
+fn failure(
+    target: u64,
+    run: fn(PfnRange) -> PfnRange,
+    prepared: fn(PfnRange) -> PfnRange,
+) -> Option<Failure> {
+    let mut device = Device::new(2 * MIB, 4 << 30, 64 * MIB);
+    let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
+    let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
+    let mut memory = Distorted { good, run: |range| range, prepared: |range| range };
+    for (target, distort) in [(32 * MIB, false), (target, true)] {
+        device.resize(target);
+        if distort {
+            (memory.run, memory.prepared) = (run, prepared);
+        }
+        let mut answer: Option<Vec<u8>> = None;
+        loop {
+            let config = device.read_config();
+            match driver.step(Duration::ZERO, &config, answer.take().as_deref(), &mut memory) {
+                Step::Send(request) => answer = Some(device.handle(&request.to_bytes()).0),
+                Step::Failed(failure) => return Some(failure),
+                Step::Again => {}
+                _ => break,
+            }
+        }
+    }
+    None
+}
+
+fn same(range: PfnRange) -> PfnRange {
+    range
+}
+
+fn moved(range: PfnRange, start: u64, end: u64) -> PfnRange {
+    let to = |pfn: Pfn, by: u64| Pfn::new(pfn.number().wrapping_add(by)).unwrap();
+    PfnRange::new(to(range.start(), start), to(range.end(), end)).unwrap()
+}
+
+const UNIT: u64 = 512;
+const BACK: u64 = UNIT.wrapping_neg();
+
+#[test]
+fn good_answers_are_no_reason_to_stop() {
+    for target in [0, 16 * MIB, 64 * MIB] {
+        assert_eq!(failure(target, same, same), None);
+    }
+}
+
+#[test]
+fn runs_that_are_none() {
+    let distortions: [fn(PfnRange) -> PfnRange; 5] = [
+        |range| PfnRange::new(range.start(), range.start()).unwrap(),
+        |range| moved(range, UNIT, 0),
+        |range| moved(range, 0, 1),
+        |range| moved(range, BACK, 0),
+        |range| moved(range, 0, 1 << 20),
+    ];
+    for distortion in distortions {
+        let failed = failure(64 * MIB, distortion, same);
+        assert!(matches!(failed, Some(Failure::Memory(_))), "{failed:?}");
+    }
+}
+
+#[test]
+fn preparations_of_something_else() {
+    let distortions: [fn(PfnRange) -> PfnRange; 5] = [
+        |range| PfnRange::new(range.start(), range.start()).unwrap(),
+        |range| moved(range, 0, 1),
+        |range| moved(range, BACK, BACK),
+        |range| moved(range, BACK, 0),
+        |range| moved(range, 1 << 20, 1 << 20),
+    ];
+    for target in [0, 16 * MIB, 64 * MIB] {
+        for (i, &distortion) in distortions.iter().enumerate() {
+            // A lower part of what may leave may leave too.
+            if target < 32 * MIB && i == 2 {
+                continue;
+            }
+            let failed = failure(target, same, distortion);
+            assert!(matches!(failed, Some(Failure::Memory(_))), "{target:#x} {i}: {failed:?}");
+        }
+    }
+    // Less than was asked for, from the start, is allowed: see `Hurdle::OneUnit`. From the end
+    // is not, plugging.
+    let failed = failure(64 * MIB, same, |range| moved(range, UNIT, 0));
+    assert!(matches!(failed, Some(Failure::Memory(_))), "{failed:?}");
+}

@@ -1,0 +1,195 @@
+//! The split queue against a device that follows the specification and against one that does not.
+
+#![allow(clippy::cast_possible_truncation)]
+
+mod shared;
+
+use hotmem_virtio::queue::{Buffer, QueueError, SplitQueue, Used};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use shared::{DeviceSide, Page, Piece};
+
+const SIZE: usize = 8;
+type Queue = SplitQueue<SIZE>;
+
+fn queue() -> (Queue, DeviceSide) {
+    let page = Page::new();
+    let (queue, _) = Queue::new(page.dma(0)).unwrap();
+    let device = DeviceSide {
+        page,
+        size: 8,
+        descriptors: queue.descriptors(),
+        driver_area: queue.driver_area(),
+        device_area: queue.device_area(),
+        seen: 0,
+        used: 0,
+    };
+    (queue, device)
+}
+
+fn push(queue: &mut Queue, pieces: &[Piece]) -> Result<u16, QueueError> {
+    let chain: Vec<_> = pieces
+        .iter()
+        .map(|&(device_addr, len, device_writes)| Buffer { device_addr, len, device_writes })
+        .collect();
+    // SAFETY: the device in these tests does not access buffers.
+    unsafe { queue.push(&chain) }
+}
+
+const REQUEST: [Piece; 2] = [(0x1000, 24, false), (0x2000, 10, true)];
+
+#[test]
+fn the_parts_lie_where_the_specification_puts_them() {
+    let (queue, _) = queue();
+    assert_eq!(queue.driver_area() - queue.descriptors(), 16 * 8);
+    assert!(queue.device_area() - queue.driver_area() >= 6 + 2 * 8 - 2);
+    assert_eq!(queue.device_area() % 4, 0);
+    assert!(queue.descriptors() + Queue::BYTES as u64 >= queue.device_area() + 4 + 8 * 8);
+}
+
+#[test]
+fn memory_that_is_too_small_or_not_aligned_is_refused() {
+    assert!(Queue::new(Page::new().dma(8)).is_none());
+    assert!(Queue::new(Page::new().dma(Page::SIZE - Queue::BYTES + 16)).is_none());
+    let (_, rest) = Queue::new(Page::new().dma(Page::SIZE - Queue::BYTES)).unwrap();
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn chains_travel_and_come_back_round_and_round() {
+    let (mut queue, mut device) = queue();
+    for round in 0..70_000u32 {
+        let token = push(&mut queue, &REQUEST).unwrap();
+        assert_eq!(queue.pop(), Ok(None));
+        assert_eq!(device.take(), Some((token, REQUEST.to_vec())));
+        assert_eq!(device.take(), None);
+        device.give_back(token.into(), round % 11);
+        assert_eq!(queue.pop(), Ok(Some(Used { token, written: round % 11 })));
+        assert_eq!(queue.outstanding(), 0);
+    }
+}
+
+#[test]
+fn chains_that_cannot_be_are_refused_and_change_nothing() {
+    let (mut queue, mut device) = queue();
+    let cases: [(&[Piece], QueueError); 5] = [
+        (&[], QueueError::Length),
+        (&[(0x1000, 0, false)], QueueError::Length),
+        (&[(0, u32::MAX, true), (0, 1, true)], QueueError::Length),
+        (&[(0, 1, true), (0, 1, false)], QueueError::Order),
+        (&[(0, 1, false); 9], QueueError::Full),
+    ];
+    for (pieces, error) in cases {
+        assert_eq!(push(&mut queue, pieces), Err(error));
+        assert_eq!(device.take(), None);
+    }
+    push(&mut queue, &[(0, 1, false); 7]).unwrap();
+    assert_eq!(push(&mut queue, &REQUEST), Err(QueueError::Full));
+    push(&mut queue, &REQUEST[..1]).unwrap();
+}
+
+#[test]
+fn used_elements_that_cannot_be_are_refused_for_good() {
+    type Misdeed = fn(&mut DeviceSide, u32);
+    let cases: [(Misdeed, QueueError); 7] = [
+        (|device, _| device.give_back(8, 0), QueueError::UsedId(8)),
+        (|device, _| device.give_back(u32::MAX, 0), QueueError::UsedId(u32::MAX)),
+        (|device, token| device.give_back(token + 0x1_0000, 0), QueueError::UsedId(0x1_0000)),
+        // The second descriptor of the chain, and one of no chain.
+        (|device, token| device.give_back(token + 1, 0), QueueError::UsedId(1)),
+        (|device, token| device.give_back(token + 5, 0), QueueError::UsedId(5)),
+        (|device, token| device.give_back(token, 11), QueueError::UsedLength(11)),
+        (|device, _| device.set_used_index(2), QueueError::UsedIndex(2)),
+    ];
+    for (misdeed, error) in cases {
+        let (mut queue, mut device) = queue();
+        let token = push(&mut queue, &REQUEST).unwrap();
+        assert_eq!(token, 0);
+        misdeed(&mut device, token.into());
+        for _ in 0..3 {
+            assert_eq!(queue.pop(), Err(error));
+        }
+        assert_eq!(queue.outstanding(), 1);
+    }
+}
+
+#[test]
+fn a_chain_that_is_given_back_twice_is_noticed() {
+    let (mut queue, mut device) = queue();
+    let first = push(&mut queue, &REQUEST).unwrap();
+    let second = push(&mut queue, &REQUEST).unwrap();
+    device.give_back(first.into(), 0);
+    device.give_back(first.into(), 0);
+    assert_eq!(queue.pop(), Ok(Some(Used { token: first, written: 0 })));
+    assert_eq!(queue.pop(), Err(QueueError::UsedId(first.into())));
+    assert_ne!(first, second);
+    // Nothing was outstanding at all.
+    let (mut queue, mut device) = self::queue();
+    device.give_back(0, 0);
+    assert_eq!(queue.pop(), Err(QueueError::UsedIndex(1)));
+}
+
+#[test]
+fn what_the_device_writes_over_its_own_descriptors_does_no_harm() {
+    let (mut queue, mut device) = queue();
+    let token = push(&mut queue, &REQUEST).unwrap();
+    device.page.write(queue.descriptors(), &[0xff; 16 * SIZE]);
+    device.give_back(token.into(), 10);
+    assert_eq!(queue.pop(), Ok(Some(Used { token, written: 10 })));
+    for _ in 0..4 {
+        push(&mut queue, &REQUEST).unwrap();
+    }
+    assert_eq!(push(&mut queue, &REQUEST), Err(QueueError::Full));
+}
+
+#[test]
+fn a_device_that_wants_no_notification_gets_none() {
+    let (queue, mut device) = queue();
+    assert!(queue.wants_notification());
+    device.set_used_flags(1);
+    assert!(!queue.wants_notification());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 })
+    })]
+
+    /// Against a list of what is outstanding: chains of any length, given back in any order.
+    #[test]
+    fn every_chain_comes_back_once(
+        steps in vec((any::<bool>(), 1usize..5, any::<prop::sample::Index>()), 0..300),
+    ) {
+        let (mut queue, mut device) = queue();
+        let mut outstanding: Vec<(u16, Vec<Piece>)> = Vec::new();
+        let mut number = 0;
+        for (pushing, pieces, which) in steps {
+            if pushing {
+                let chain: Vec<Piece> = (0..pieces)
+                    .map(|i| (number + i as u64, 4, i >= pieces / 2))
+                    .collect();
+                number += 16;
+                let free = SIZE - outstanding.iter().map(|(_, chain)| chain.len()).sum::<usize>();
+                match push(&mut queue, &chain) {
+                    Ok(token) => {
+                        prop_assert!(pieces <= free);
+                        prop_assert_eq!(device.take(), Some((token, chain.clone())));
+                        outstanding.push((token, chain));
+                    }
+                    Err(error) => {
+                        prop_assert_eq!(error, QueueError::Full);
+                        prop_assert!(pieces > free);
+                    }
+                }
+            } else if !outstanding.is_empty() {
+                let (token, chain) = outstanding.swap_remove(which.index(outstanding.len()));
+                let written = 4 * chain.iter().filter(|piece| piece.2).count() as u32;
+                device.give_back(token.into(), written);
+                prop_assert_eq!(queue.pop(), Ok(Some(Used { token, written })));
+            }
+            prop_assert_eq!(usize::from(queue.outstanding()), outstanding.len());
+            prop_assert_eq!(queue.pop(), Ok(None));
+        }
+    }
+}

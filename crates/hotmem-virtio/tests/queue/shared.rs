@@ -1,0 +1,117 @@
+//! Memory as a device sees it, and the device's side of a split virtqueue in it.
+
+use hotmem_virtio::dma::DmaMemory;
+use std::alloc::{Layout, alloc_zeroed};
+use std::ptr::NonNull;
+
+/// Where devices see the memory: not where the program does.
+const DEVICE_BASE: u64 = 0x8_0000_0000;
+
+/// A page, never freed. Accessed only through its pointer.
+#[derive(Clone, Copy)]
+pub(crate) struct Page {
+    start: NonNull<u8>,
+}
+
+impl Page {
+    pub(crate) const SIZE: usize = 4096;
+
+    pub(crate) fn new() -> Page {
+        let layout = Layout::from_size_align(Self::SIZE, Self::SIZE).unwrap();
+        // SAFETY: the layout has bytes.
+        let start = unsafe { alloc_zeroed(layout) };
+        Page { start: NonNull::new(start).unwrap() }
+    }
+
+    /// For the driver, from `offset` on.
+    pub(crate) fn dma(self, offset: usize) -> DmaMemory {
+        let len = Self::SIZE - offset;
+        // SAFETY: the bytes are inside the page, which is never freed; the device's side of it
+        // never accesses them while the driver does, because tests have one thread.
+        unsafe { DmaMemory::new(self.start.add(offset), DEVICE_BASE + offset as u64, len) }
+    }
+
+    fn at(self, device_addr: u64, len: usize) -> NonNull<u8> {
+        let offset = usize::try_from(device_addr - DEVICE_BASE).unwrap();
+        assert!(offset + len <= Self::SIZE, "the device was sent outside its memory");
+        // SAFETY: just checked.
+        unsafe { self.start.add(offset) }
+    }
+
+    pub(crate) fn read(self, device_addr: u64, len: usize) -> Vec<u8> {
+        let from = self.at(device_addr, len);
+        // SAFETY: `at` found that many bytes; see `dma` for who else accesses them.
+        (0..len).map(|i| unsafe { from.add(i).as_ptr().read_volatile() }).collect()
+    }
+
+    pub(crate) fn write(self, device_addr: u64, bytes: &[u8]) {
+        let to = self.at(device_addr, bytes.len());
+        for (i, &byte) in bytes.iter().enumerate() {
+            // SAFETY: as for `read`.
+            unsafe { to.add(i).as_ptr().write_volatile(byte) }
+        }
+    }
+
+    fn read_u16(self, device_addr: u64) -> u16 {
+        u16::from_le_bytes(self.read(device_addr, 2).try_into().unwrap())
+    }
+}
+
+/// The device's side of a queue.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceSide {
+    pub(crate) page: Page,
+    pub(crate) size: u16,
+    pub(crate) descriptors: u64,
+    pub(crate) driver_area: u64,
+    pub(crate) device_area: u64,
+    pub(crate) seen: u16,
+    pub(crate) used: u16,
+}
+
+/// A piece of a chain: address, length, whether the device writes it.
+pub(crate) type Piece = (u64, u32, bool);
+
+impl DeviceSide {
+    /// The next chain that the driver made available, by its head.
+    pub(crate) fn take(&mut self) -> Option<(u16, Vec<Piece>)> {
+        if self.page.read_u16(self.driver_area + 2) == self.seen {
+            return None;
+        }
+        let slot = u64::from(self.seen % self.size);
+        let head = self.page.read_u16(self.driver_area + 4 + 2 * slot);
+        self.seen = self.seen.wrapping_add(1);
+        let mut pieces = Vec::new();
+        let mut at = head;
+        loop {
+            assert!(at < self.size && pieces.len() < self.size.into(), "a chain without end");
+            let descriptor = self.page.read(self.descriptors + 16 * u64::from(at), 16);
+            let addr = u64::from_le_bytes(descriptor[0..8].try_into().unwrap());
+            let len = u32::from_le_bytes(descriptor[8..12].try_into().unwrap());
+            let flags = u16::from_le_bytes([descriptor[12], descriptor[13]]);
+            assert_eq!(flags & !3, 0, "flags that nobody negotiated");
+            pieces.push((addr, len, flags & 2 != 0));
+            if flags & 1 == 0 {
+                return Some((head, pieces));
+            }
+            at = u16::from_le_bytes([descriptor[14], descriptor[15]]);
+        }
+    }
+
+    /// Gives a chain back.
+    pub(crate) fn give_back(&mut self, id: u32, written: u32) {
+        let slot = u64::from(self.used % self.size);
+        self.page.write(self.device_area + 4 + 8 * slot, &id.to_le_bytes());
+        self.page.write(self.device_area + 8 + 8 * slot, &written.to_le_bytes());
+        self.used = self.used.wrapping_add(1);
+        self.set_used_index(self.used);
+    }
+
+    pub(crate) fn set_used_index(&mut self, index: u16) {
+        self.page.write(self.device_area + 2, &index.to_le_bytes());
+    }
+
+    pub(crate) fn set_used_flags(&mut self, flags: u16) {
+        self.page.write(self.device_area, &flags.to_le_bytes());
+    }
+}
