@@ -68,7 +68,9 @@ mod sync;
 mod tree;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
-pub use frames::{AllocError, BadWant, Counts, Fault, Frames, FreeError, FreeErrorKind, Want};
+pub use frames::{
+    AllocError, BadWant, Counts, Fault, Frames, FreeError, FreeErrorKind, Metadata, Want,
+};
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;
 pub use isolate::{InUse, IsolateError, Isolation};

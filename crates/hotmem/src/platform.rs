@@ -26,38 +26,50 @@ impl Platform for OneCpu {
 /// claimed, and only to keep its own metadata there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectMap {
-    offset: usize,
+    /// Where physical address 0 is mapped, or would be.
+    base: *mut u8,
 }
 
 impl DirectMap {
     /// A direct map at this offset (wrapping).
     ///
     /// # Safety
-    /// Every frame that the engine is given as boot memory, and every frame added later once
-    /// [`Hooks::map`](crate::Hooks::map) has returned for it, is readable and writable at
-    /// its physical address + `offset` until [`Hooks::unmap`](crate::Hooks::unmap), and is used by
-    /// nobody but whoever the engine hands it to.
+    /// As for [`at`](Self::at). The provenance of the mapping must have been exposed, which that of
+    /// page tables always is.
     #[must_use]
     pub const unsafe fn at_offset(offset: usize) -> DirectMap {
-        DirectMap { offset }
+        DirectMap { base: core::ptr::with_exposed_provenance_mut(offset) }
     }
 
-    pub(crate) const fn offset(self) -> usize {
-        self.offset
+    /// A direct map that has physical address 0 at `base` (wrapping), or would have it there.
+    ///
+    /// # Safety
+    /// Every frame that the engine is given as boot memory, and every frame added later once
+    /// [`Hooks::map`](crate::Hooks::map) has returned for it, is readable and writable at
+    /// `base` + its physical address until [`Hooks::unmap`](crate::Hooks::unmap), and is used by
+    /// nobody but whoever the engine hands it to; and nobody frees what is not theirs, or the
+    /// engine's own metadata could be handed out.
+    #[must_use]
+    pub const unsafe fn at(base: *mut u8) -> DirectMap {
+        DirectMap { base }
     }
 
-    pub(crate) const fn from_offset(offset: usize) -> DirectMap {
-        DirectMap { offset }
+    pub(crate) const fn base(self) -> *mut u8 {
+        self.base
+    }
+
+    pub(crate) const fn from_base(base: *mut u8) -> DirectMap {
+        DirectMap { base }
     }
 
     /// Where the frame's first byte is mapped.
     #[allow(clippy::cast_possible_truncation, reason = "a direct map needs 64-bit addresses")]
     pub(crate) const fn pointer(self, pfn: Pfn) -> *mut u8 {
-        self.offset.wrapping_add(pfn.phys_addr() as usize) as *mut u8
+        self.base.wrapping_add(pfn.phys_addr() as usize)
     }
 
     /// The frame that is mapped at `pointer`.
     pub(crate) fn frame_at(self, pointer: *mut u8) -> Option<Pfn> {
-        Pfn::containing((pointer as usize).wrapping_sub(self.offset) as u64)
+        Pfn::containing(pointer.addr().wrapping_sub(self.base.addr()) as u64)
     }
 }

@@ -167,6 +167,14 @@ impl Region {
         self.capacity.load(Ordering::Acquire)
     }
 
+    /// Where the slot's words start, and how they lie there, once it has any.
+    #[cfg(not(loom))]
+    pub(crate) fn words(&self) -> Option<(*mut u8, Layout)> {
+        let sections = self.capacity();
+        let start = self.sections.load(Ordering::Relaxed).cast();
+        (sections != 0).then_some((start, Layout { sections }))
+    }
+
     /// Announces `range` here. Release: whoever sees the length sees the words.
     pub(crate) fn announce(&self, range: PfnRange, fixed: bool) {
         let base = range.start().align_down(SECTION_FRAMES as u64);

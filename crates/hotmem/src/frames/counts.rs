@@ -2,8 +2,8 @@
 //! paths count nothing.
 
 use super::Frames;
-use crate::addr::{Bytes, PfnRange};
-use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::addr::PfnRange;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::region::Region;
 use crate::section::{ISOLATED, LIVE, count};
 use crate::sync::Ordering;
@@ -75,27 +75,13 @@ impl<P> Frames<P> {
         }
         all
     }
-
-    /// Memory that holds the engine's words for what is announced now. Cost: O(regions).
-    #[must_use]
-    pub fn metadata_reserved(&self) -> Bytes {
-        let layouts = self.regions().iter().filter_map(Region::range);
-        let bytes = layouts.map(|range| {
-            #[cfg(not(loom))]
-            let bytes = crate::region::Layout::for_range(range).bytes() as u64;
-            #[cfg(loom)]
-            let bytes = range.frames();
-            bytes.next_multiple_of(FRAME_SIZE)
-        });
-        Bytes(bytes.sum())
-    }
 }
 
 fn count_region(region: &Region, range: PfnRange) -> Counts {
     let mut counts = Counts { announced: range.frames(), ..Counts::default() };
     let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
     let base = region.pfn_at(0).number();
-    let per_section = crate::geometry::SECTION_FRAMES as u64;
+    let per_section = SECTION_FRAMES as u64;
     let first = range.start().number().saturating_sub(base) / per_section;
     let end = range.end().number().saturating_sub(base).div_ceil(per_section);
     for index in first..end {

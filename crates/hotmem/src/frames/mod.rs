@@ -14,12 +14,14 @@
 //! | `hints.rs` | which pageblock and section a CPU tries next |
 //! | `quiet.rs` | when "out of memory" may be said |
 //! | `counts.rs`, `validate.rs` | how much there is; whether everything agrees |
+//! | `metadata.rs` | what the engine keeps for itself |
 
 mod blocks;
 mod counts;
 mod exact;
 mod free;
 mod hints;
+mod metadata;
 mod quiet;
 mod small;
 mod split;
@@ -27,6 +29,7 @@ mod validate;
 mod want;
 
 pub use counts::Counts;
+pub use metadata::Metadata;
 pub use validate::Fault;
 pub use want::{AllocError, BadWant, FreeError, FreeErrorKind, Want};
 
@@ -35,7 +38,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::{DirectMap, Platform};
 use crate::region::{MAX_REGIONS, Region, Zone};
 use crate::section::{Counter, Line, Section};
-use crate::sync::{AtomicUsize, Ordering, const_unless_loom};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, const_unless_loom};
 use hints::{Cpu, MAX_CPUS};
 
 /// All frames of a machine. One per machine, usually a `static`.
@@ -43,8 +46,8 @@ use hints::{Cpu, MAX_CPUS};
 /// Empty until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) gives it the boot memory.
 pub struct Frames<P> {
     platform: P,
-    /// Offset of the direct map; set once, before the first frame is there.
-    direct_map: AtomicUsize,
+    /// Base of the direct map; set once, before the first frame is there.
+    direct_map: AtomicPtr<u8>,
     /// Slots below this number have been used.
     region_slots: AtomicUsize,
     regions: [Region; MAX_REGIONS],
@@ -73,7 +76,7 @@ impl<P> Frames<P> {
         pub fn new(platform: P) -> Frames<P> {
             Frames {
                 platform,
-                direct_map: AtomicUsize::new(0),
+                direct_map: AtomicPtr::new(core::ptr::null_mut()),
                 region_slots: AtomicUsize::new(0),
                 regions: [const_array_init::REGION; MAX_REGIONS],
                 cpus: [const_array_init::CPU; MAX_CPUS],
@@ -89,11 +92,11 @@ impl<P> Frames<P> {
 
     pub(crate) fn direct_map(&self) -> DirectMap {
         // Relaxed: set before the first region is announced (Release), read by holders of frames.
-        DirectMap::from_offset(self.direct_map.load(Ordering::Relaxed))
+        DirectMap::from_base(self.direct_map.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_direct_map(&self, map: DirectMap) {
-        self.direct_map.store(map.offset(), Ordering::Relaxed);
+        self.direct_map.store(map.base(), Ordering::Relaxed);
     }
 
     /// The slots that may hold a region.

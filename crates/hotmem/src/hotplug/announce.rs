@@ -106,7 +106,7 @@ impl<P: Platform> Hotplug<'_, P> {
             .map_err(|_| AnnounceError::NoMetadata(bytes))?;
         let pointer = self.frames.direct_map().pointer(memory.start());
         // SAFETY: the frames were allocated just now, are mapped by the promise behind
-        // `DirectMap::at_offset`, hold `layout.bytes()` bytes, are aligned to 4 KiB and are never
+        // `DirectMap::at`, hold `layout.bytes()` bytes, are aligned to 4 KiB and are never
         // freed; the slot has no words (`capacity` is 0) and `&mut self` of our caller is alone.
         unsafe {
             pointer.write_bytes(0, layout.bytes());
