@@ -239,7 +239,7 @@ impl PfnRange {
     /// Cut at multiples of `frames` (a power of two), from the bottom up.
     pub fn chunks(self, frames: u64) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
         let outer = self.align_outward(frames);
-        let count = outer.frames() / frames;
+        let count = if self.is_empty() { 0 } else { outer.frames() / frames };
         (0..count).map(move |i| {
             let start = Pfn(outer.start.0 + i * frames);
             self.intersection(PfnRange { start, end: Pfn(start.0 + frames) })
@@ -408,6 +408,7 @@ mod tests {
         assert_eq!(parts, [range(100, 512), range(512, 1024), range(1024, 1300)]);
         assert_eq!(r.chunks(512).count(), 3);
         assert_eq!(PfnRange::EMPTY.chunks(512).count(), 0);
+        assert_eq!(range(100, 100).chunks(512).count(), 0);
     }
 
     #[test]
