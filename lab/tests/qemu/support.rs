@@ -6,6 +6,7 @@ use std::{
     ops::{Deref, DerefMut},
     path::PathBuf,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 /// One machine at a time: each keeps a core busy, and some tests measure.
@@ -23,9 +24,10 @@ pub(crate) struct Machine {
     online_at_boot: Option<Bytes>,
 }
 
-/// A machine of 128 MiB with a device of this size.
+/// A machine of 128 MiB with a device of this size, whose faults show soon.
 pub(crate) fn config(device_memory: Bytes) -> Config {
-    Config::new(IMAGE.clone(), device_memory)
+    let patience = Duration::from_secs(30);
+    Config { patience, ..Config::new(IMAGE.clone(), device_memory) }.with("watchdog", 20)
 }
 
 /// The right to start a machine.
