@@ -4,7 +4,10 @@ use crate::{
     setup,
     step::{Step, Steps, root, runs},
 };
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 const LOOM: &str = "--cfg loom";
 const SMALL: &str = "--cfg hotmem_geometry=\"small\"";
@@ -59,17 +62,10 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
     steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
 }
 
-/// Every interleaving of the primitive's operations, in target directories of their own.
+/// Every interleaving of the primitive's operations.
 fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
-    let tests = root().join("crates/hotmem/tests");
-    let names = tests.read_dir().into_iter().flatten().flatten().map(|file| file.file_name());
-    if names.into_iter().any(|name| name.to_string_lossy().starts_with("loom")) {
-        let tests = Step::cargo(
-            name,
-            "test -p hotmem --release --no-fail-fast --test loom* --target-dir target/loom",
-        );
-        steps.run(&more(tests.env("RUSTFLAGS", LOOM)));
-    }
+    let tests = "test -p hotmem --release --no-fail-fast --lib --target-dir target/loom loom_tests";
+    steps.run(&more(Step::cargo(name, tests).env("RUSTFLAGS", LOOM)));
 }
 
 /// The engine's tests under an interpreter that sees undefined behaviour.
@@ -84,15 +80,21 @@ fn miri(steps: &mut Steps) {
 
 /// Each fuzz target for two minutes.
 fn fuzz(steps: &mut Steps) {
-    let targets = root().join("fuzz/fuzz_targets");
     if !runs("cargo", &["+nightly", "fuzz", "--version"]) {
         steps.skip("fuzzing (cargo install cargo-fuzz, rustup toolchain install nightly)");
         return;
     }
-    for file in targets.read_dir().into_iter().flatten().flatten() {
-        let path = file.path();
-        let Some(target) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-        let run = format!("+nightly fuzz run {target} -- -max_total_time=120");
-        steps.run(&Step::cargo(target, &run));
+    for dir in entries(&root().join("crates")).map(|package| package.join("fuzz")) {
+        for file in entries(&dir.join("fuzz_targets")) {
+            let target = file.file_stem().unwrap_or_default().to_string_lossy();
+            let dir = dir.strip_prefix(root()).unwrap_or(&dir).display();
+            let run = format!("+nightly fuzz run --fuzz-dir {dir} {target} -- -max_total_time=120");
+            steps.run(&Step::cargo(&format!("fuzzing {target}"), &run));
+        }
     }
+}
+
+/// What is in a directory; nothing if there is none.
+fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path())
 }
