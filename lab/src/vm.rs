@@ -77,10 +77,10 @@ pub fn run(args: &Args) -> Result<()> {
     println!("guest of {}, first line {} after QEMU's start", args.boot_memory, time(first_line));
     print_rows(&rows);
     if let Some(written) = metadata {
-        let grown =
-            args.plug.0 * rows.iter().filter(|row| row.step.starts_with("plug")).count() as u64;
+        let plugs = rows.iter().filter(|row| row.step.starts_with("plug"));
+        let grown: u64 = plugs.map(|row| row.memory.0).sum();
         let percent = written.0 as f64 / grown as f64 * 100.0;
-        println!("metadata written: {written}, {percent:.6} % of what was plugged");
+        println!("metadata written: {}, {percent:.6} % of what was plugged", size::about(written));
     }
     println!("the guest's own checks: PASS");
     Ok(())

@@ -67,6 +67,8 @@ impl Config {
     #[must_use]
     pub fn touching(mut self, size: Bytes) -> Config {
         self.touched = size;
+        // Some 1.5 s a GiB on an idle machine.
+        self.patience += Duration::from_secs(size.0 >> 30) * 10;
         self.with("touch", size.0)
     }
 

@@ -135,7 +135,7 @@ impl Vm {
     /// # Errors
     /// QEMU's refusal, for one of a `target` that is no multiple of the block size.
     pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
-        self.monitor.request(target)
+        self.monitor.request(target).map_err(|error| self.behind(error))
     }
 
     /// What the device has plugged.
@@ -143,7 +143,7 @@ impl Vm {
     /// # Errors
     /// If QEMU does not answer.
     pub fn device_size(&mut self) -> Result<Bytes, Error> {
-        self.monitor.size()
+        self.monitor.size().map_err(|error| self.behind(error))
     }
 
     /// Asks the device for `target` and waits until device and guest are done.
@@ -158,7 +158,7 @@ impl Vm {
         let mut device_done = None;
         let mut resized: Option<Resize> = None;
         loop {
-            if device_done.is_none() && self.monitor.size()? == target {
+            if device_done.is_none() && self.device_size()? == target {
                 device_done = Some(start.elapsed());
             }
             if let (Some(device_done), Some(resized)) = (device_done, resized) {
@@ -217,7 +217,7 @@ impl Vm {
             Ok(line) => line,
             Err(NoLine::Timeout) => return Ok(None),
             Err(NoLine::Closed) => {
-                let ended = self.qemu.explain("the guest gave its verdict", &self.console);
+                let ended = self.qemu.explain("the end of what was waited for", &self.console);
                 return Err(ended.unwrap_or_else(|| self.hang("end after its console closed")));
             }
         };
@@ -237,6 +237,19 @@ impl Vm {
             _ => {}
         }
         Ok(Some((at, report)))
+    }
+
+    /// What is behind an error of the monitor's: when a guest gives up, QEMU ends, and then the
+    /// monitor may be the first to notice.
+    fn behind(&mut self, error: Error) -> Error {
+        while let Error::Monitor(_) = error {
+            match self.poll(Duration::from_secs(1)) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(cause) => return cause,
+            }
+        }
+        error
     }
 
     fn hang(&self, what: &str) -> Error {

@@ -41,3 +41,15 @@ fn a_target_that_is_no_multiple_of_the_block_is_refused_by_qemu() {
     assert!(matches!(refusal, Error::Refused { .. }), "{refusal}");
     vm.resize_checked(Bytes::gib(1));
 }
+
+#[test]
+fn a_guest_that_gives_up_is_quoted_though_the_monitor_notices_first() {
+    let _turn = turn();
+    let mut vm = Vm::start(&config(Bytes::gib(1)).with("tuch", "1G")).unwrap();
+    let end = loop {
+        if let Err(end) = vm.device_size() {
+            break end;
+        }
+    };
+    assert!(matches!(end, Error::BailOut(_) | Error::Failed(_)), "{end}");
+}
