@@ -33,6 +33,24 @@ fn migration_frees_what_the_owner_keeps() {
 }
 
 #[test]
+fn every_way_to_bring_memory_online() {
+    let size = Bytes::gib(4);
+    for (online, usable) in [
+        ("offline", Bytes::ZERO),
+        ("online", size),
+        ("online_kernel", size),
+        ("online_movable", size),
+    ] {
+        let config = config(size).with("online", online).with("exit", "resizes:3");
+        let mut vm = start(&config);
+        let grown = vm.resize(size).unwrap().online;
+        let shrunk = vm.resize(Bytes::ZERO).unwrap().online;
+        assert_eq!(grown, shrunk + usable, "{online}");
+        vm.finish(Bytes::mib(2));
+    }
+}
+
+#[test]
 fn block_sizes_below_and_above_a_section() {
     for block_size in [Bytes::mib(2), Bytes::mib(16), Bytes::gib(1)] {
         let config = config(Bytes::gib(16)).touching(Bytes::mib(32)).with("exit", "resizes:4");
