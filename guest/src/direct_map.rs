@@ -6,11 +6,12 @@
 //! so that mapping the same range again cannot fail; [`PageTables::release_tables`] gives them
 //! back once the memory is gone for good.
 //!
-//! Changes show only after the TLB is flushed, which is the caller's to do.
+//! Unmapping shows only after the TLB is flushed, which is the caller's to do.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
 use core::fmt;
-use hotmem::{Pfn, PfnRange};
+use core::ops::Range;
+use hotmem::{Bytes, Pfn, PfnRange};
 
 /// Where physical address 0 appears: the start of the upper half.
 pub const DIRECT_MAP_BASE: u64 = 0xffff_8000_0000_0000;
@@ -20,6 +21,7 @@ pub const DIRECT_MAP_BYTES: u64 = 112 << 40;
 
 const PAGE_FRAMES: u64 = 512;
 const ENTRIES: u64 = FRAME_WORDS;
+const ENTRY_BYTES: u64 = 8;
 /// Frames that one page directory maps.
 const DIRECTORY_FRAMES: u64 = ENTRIES * PAGE_FRAMES;
 /// Frames that one page-directory-pointer table maps.
@@ -88,6 +90,7 @@ impl PageTables {
     }
 
     /// Maps the 2 MiB pages that `range` touches, taking frames for the tables that are missing.
+    /// Returns how many bytes of tables it wrote.
     ///
     /// # Errors
     /// [`MapError`]. If frames run out, what was mapped so far stays mapped.
@@ -96,7 +99,7 @@ impl PageTables {
         range: PfnRange,
         caching: Caching,
         mut table_frame: impl FnMut() -> Option<Pfn>,
-    ) -> Result<(), MapError> {
+    ) -> Result<Bytes, MapError> {
         let range = range.align_outward(PAGE_FRAMES);
         if range.end().phys_addr() > DIRECT_MAP_BYTES {
             return Err(MapError::BeyondDirectMap(range));
@@ -106,19 +109,33 @@ impl PageTables {
             Caching::Uncached => WRITE_THROUGH | CACHE_DISABLE,
         };
         let flags = PRESENT | WRITABLE | USED | LARGE_PAGE | caching;
-        for part in range.chunks(DIRECTORY_FRAMES) {
-            let directory = self
-                .table_at(self.root, root_index(part.start()), &mut table_frame)
-                .and_then(|table| {
-                    self.table_at(table, pointer_index(part.start()), &mut table_frame)
-                })
-                .ok_or(MapError::NoTableFrame(part))?;
+        let mut written = 0;
+        for part in range.chunks(DIRECTORY_FRAMES).filter(|part| !part.is_empty()) {
+            let no_frame = MapError::NoTableFrame(part);
+            let index = root_index(part.start());
+            let pointers = match self.table_below(self.root, index) {
+                Some(table) => table,
+                None => {
+                    let new = table_frame().ok_or(no_frame)?;
+                    written += self.fill(new, 0..ENTRIES, |_| 0);
+                    written += self.link(self.root, index, new);
+                    new
+                }
+            };
             let first = directory_index(part.start());
-            let page = part.start().phys_addr() | flags;
             let pages = first..first + part.frames() / PAGE_FRAMES;
-            self.fill(directory, pages, |index| page + ((index - first) << 21));
+            let page = |index| (part.start().phys_addr() + ((index - first) << 21)) | flags;
+            let index = pointer_index(part.start());
+            written += match self.table_below(pointers, index) {
+                Some(directory) => self.fill(directory, pages, page),
+                None => {
+                    let new = table_frame().ok_or(no_frame)?;
+                    let entry = |index| if pages.contains(&index) { page(index) } else { 0 };
+                    self.fill(new, 0..ENTRIES, entry) + self.link(pointers, index, new)
+                }
+            };
         }
-        Ok(())
+        Ok(Bytes(written))
     }
 
     /// Clears the pages that lie wholly within `range`, and keeps the tables.
@@ -142,8 +159,15 @@ impl PageTables {
 
     /// Gives back the tables that served `range` and now map nothing.
     ///
-    /// The CPU may remember where a table was: flush before its frame is used again.
-    pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
+    /// The CPU may remember where a table was, so `flush` is called before the first is given.
+    pub fn release_tables(
+        &mut self,
+        range: PfnRange,
+        flush: impl FnOnce(),
+        mut free: impl FnMut(Pfn),
+    ) {
+        // Linked through their first words, as addresses: entries that map nothing.
+        let mut released = 0;
         for part in range.align_outward(PAGE_FRAMES).chunks(POINTER_TABLE_FRAMES) {
             let Some(table) = self.pointer_table(part.start()) else { continue };
             for part in part.chunks(DIRECTORY_FRAMES) {
@@ -152,13 +176,21 @@ impl PageTables {
                     && self.is_empty(directory)
                 {
                     self.set_entry(table, index, 0);
-                    free(directory);
+                    self.set_entry(directory, 0, released);
+                    released = directory.phys_addr();
                 }
             }
             if self.is_empty(table) {
                 self.set_entry(self.root, root_index(part.start()), 0);
-                free(table);
+                self.set_entry(table, 0, released);
+                released = table.phys_addr();
             }
+        }
+        flush();
+        while released != 0 {
+            let Some(table) = Pfn::containing(released) else { return };
+            released = self.entry(table, 0);
+            free(table);
         }
     }
 
@@ -175,21 +207,6 @@ impl PageTables {
         if entry & PRESENT == 0 { None } else { Pfn::containing(entry & ADDRESS) }
     }
 
-    /// The table below an entry; a new one where there is none.
-    fn table_at(
-        &mut self,
-        table: Pfn,
-        index: u64,
-        table_frame: &mut impl FnMut() -> Option<Pfn>,
-    ) -> Option<Pfn> {
-        self.table_below(table, index).or_else(|| {
-            let new = table_frame()?;
-            self.fill(new, 0..ENTRIES, |_| 0);
-            self.set_entry(table, index, new.phys_addr() | PRESENT | WRITABLE | USED);
-            Some(new)
-        })
-    }
-
     fn is_empty(&self, table: Pfn) -> bool {
         (0..ENTRIES).all(|index| self.entry(table, index) & PRESENT == 0)
     }
@@ -204,10 +221,19 @@ impl PageTables {
         unsafe { self.memory.write(table, index, entry) }
     }
 
-    fn fill(&mut self, table: Pfn, indices: core::ops::Range<u64>, entry: impl Fn(u64) -> u64) {
+    /// Returns how many bytes it wrote.
+    fn fill(&mut self, table: Pfn, indices: Range<u64>, entry: impl Fn(u64) -> u64) -> u64 {
+        let bytes = (indices.end - indices.start) * ENTRY_BYTES;
         for index in indices {
             self.set_entry(table, index, entry(index));
         }
+        bytes
+    }
+
+    /// Puts a table below an entry.
+    fn link(&mut self, table: Pfn, index: u64, below: Pfn) -> u64 {
+        self.set_entry(table, index, below.phys_addr() | PRESENT | WRITABLE | USED);
+        ENTRY_BYTES
     }
 }
 
@@ -239,7 +265,6 @@ impl fmt::Display for MapError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hotmem::Bytes;
 
     /// Frames 1.. of an arena are the tables; frame 0 stays unused so that none has address 0.
     struct Arena {
@@ -282,8 +307,10 @@ mod tests {
         let (mut arena, mut map) = Arena::new();
         let wanted = range(Bytes::mib(1022), Bytes::mib(6));
         assert_eq!(map.tables_needed(wanted), 3);
-        map.map(wanted, Caching::WriteBack, || arena.frame()).unwrap();
+        let written = map.map(wanted, Caching::WriteBack, || arena.frame()).unwrap();
+        assert_eq!(written, Bytes(3 * 4096 + 3 * 8), "each table once, and what leads to it");
         assert_eq!(arena.next, 5);
+        assert_eq!(map.map(wanted, Caching::WriteBack, || None), Ok(Bytes(3 * 8)));
         assert!(mapped(&map, wanted));
         assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1021).0).unwrap()));
         assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1028).0).unwrap()));
@@ -313,16 +340,18 @@ mod tests {
         assert!(mapped(&map, all));
 
         let (low, high) = all.split_at(Pfn::containing(Bytes::gib(512).0).unwrap());
+        let mut flushes = 0;
         map.unmap(high);
-        map.release_tables(all, |frame| arena.freed.push(frame));
+        map.release_tables(all, || flushes += 1, |frame| arena.freed.push(frame));
         assert!(mapped(&map, low));
         assert_eq!(arena.freed.len(), 2);
         map.unmap(low);
-        map.release_tables(low, |frame| arena.freed.push(frame));
+        map.release_tables(low, || flushes += 1, |frame| arena.freed.push(frame));
         assert_eq!(map.tables_needed(all), 4);
         let mut freed: Vec<u64> = arena.freed.iter().map(|pfn| pfn.number()).collect();
         freed.sort_unstable();
         assert_eq!(freed, (2..arena.next).collect::<Vec<_>>());
+        assert_eq!(flushes, 2);
     }
 
     #[test]

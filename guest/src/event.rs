@@ -4,7 +4,7 @@ use core::fmt;
 use hotmem::Bytes;
 
 /// Something that happened. Sizes are bytes, addresses physical.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub enum Event<'a> {
     /// The kernel runs.
     Boot {
@@ -50,7 +50,7 @@ pub enum Event<'a> {
         /// The size that is plugged.
         plugged: Bytes,
         /// What is in the way.
-        why: &'a str,
+        why: &'a dyn fmt::Display,
     },
     /// Frames were filled with their patterns.
     Touched {
@@ -109,16 +109,24 @@ impl fmt::Display for Event<'_> {
     }
 }
 
-/// Text within a JSON string.
-struct JsonText<'a>(&'a str);
+/// What something displays as, within a JSON string.
+struct JsonText<'a>(&'a dyn fmt::Display);
 
 impl fmt::Display for JsonText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
-        self.0.chars().try_for_each(|c| match c {
-            '"' | '\\' => write!(f, "\\{c}"),
-            c if c < ' ' => write!(f, "\\u{:04x}", u32::from(c)),
-            c => f.write_char(c),
+        write!(Escape(f), "{}", self.0)
+    }
+}
+
+struct Escape<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for Escape<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| match c {
+            '"' | '\\' => write!(self.0, "\\{c}"),
+            c if c < ' ' => write!(self.0, "\\u{:04x}", u32::from(c)),
+            c => self.0.write_char(c),
         })
     }
 }
@@ -132,7 +140,7 @@ mod tests {
         let boot = Event::Boot { ms: 3, boot_memory: Bytes::mib(128), cpus: 2 };
         assert_eq!(boot.to_string(), r#"{"event":"boot","ms":3,"boot_memory":134217728,"cpus":2}"#);
         let why = "a \"quoted\"\\\n line";
-        let pending = Event::Pending { target: Bytes(1), plugged: Bytes(2), why };
+        let pending = Event::Pending { target: Bytes(1), plugged: Bytes(2), why: &why };
         assert_eq!(
             pending.to_string(),
             r#"{"event":"pending","target":1,"plugged":2,"why":"a \"quoted\"\\\u000a line"}"#

@@ -1,8 +1,7 @@
 //! Which frames the workload owns: a bit each, in frames of their own.
 //!
-//! Three levels, made as they are needed: the roots cover 64 GiB each, what they point to covers
-//! 128 MiB a word, and what that points to is the bits. So the kernel needs no heap for it, and
-//! 0.003 % of what it owns.
+//! A radix tree of three levels below a few roots, made as it is needed, so that the kernel needs
+//! no heap for it and 0.003 % of what it owns.
 
 use crate::direct_map::DIRECT_MAP_BYTES;
 use crate::frame_words::{FRAME_WORDS, FrameWords};
@@ -10,21 +9,21 @@ use crate::to_usize;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
 
-/// Frames that a leaf covers.
+/// Frames that a leaf covers (128 MiB): its words are bits. Words of the tables above are numbers
+/// of frames, 0 where there is none.
 const LEAF_FRAMES: u64 = FRAME_WORDS * 64;
-/// Frames that a root covers.
-const ROOT_FRAMES: u64 = FRAME_WORDS * LEAF_FRAMES;
-const ROOTS: usize = to_usize(DIRECT_MAP_BYTES / (ROOT_FRAMES * FRAME_SIZE));
+const MIDDLE_FRAMES: u64 = FRAME_WORDS * LEAF_FRAMES;
+const ROOT_FRAMES: u64 = FRAME_WORDS * MIDDLE_FRAMES;
+const ROOTS: usize = to_usize((DIRECT_MAP_BYTES / FRAME_SIZE).div_ceil(ROOT_FRAMES));
 
 /// A set of frames.
 pub struct OwnedFrames {
     memory: FrameWords,
-    /// Numbers of frames; 0 where there is none.
     roots: [u64; ROOTS],
     len: u64,
 }
 
-/// There was no frame for a table, or the direct map does not reach that far. Nothing has changed.
+/// There was no frame for a table, or the direct map does not reach that far. The set is as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoTable;
 
@@ -124,8 +123,11 @@ impl OwnedFrames {
 
     fn leaf(&self, frame: Pfn) -> Option<Pfn> {
         let root = present(*self.roots.get(root_index(frame))?)?;
-        // SAFETY: roots are tables, see `new`.
-        present(unsafe { self.memory.read(root, leaf_index(frame)) })
+        // SAFETY: what roots and middles name are tables, see `new`.
+        unsafe {
+            let middle = present(self.memory.read(root, middle_index(frame)))?;
+            present(self.memory.read(middle, leaf_index(frame)))
+        }
     }
 
     fn make_leaf(
@@ -134,7 +136,7 @@ impl OwnedFrames {
         table_frame: &mut impl FnMut() -> Option<Pfn>,
     ) -> Option<()> {
         let memory = self.memory;
-        let mut empty_table = || {
+        let mut new_table = || {
             let table = table_frame()?;
             for index in 0..FRAME_WORDS {
                 // SAFETY: the frame was given as a table.
@@ -142,19 +144,18 @@ impl OwnedFrames {
             }
             Some(table)
         };
-        let slot = self.roots.get_mut(root_index(frame))?;
-        let root = match present(*slot) {
-            Some(root) => root,
-            None => {
-                let root = empty_table()?;
-                *slot = root.number();
-                root
-            }
-        };
-        // SAFETY: roots are tables, see `new`.
-        unsafe {
-            if present(memory.read(root, leaf_index(frame))).is_none() {
-                memory.write(root, leaf_index(frame), empty_table()?.number());
+        let root = self.roots.get_mut(root_index(frame))?;
+        if *root == 0 {
+            *root = new_table()?.number();
+        }
+        let mut table = present(*root)?;
+        for index in [middle_index(frame), leaf_index(frame)] {
+            // SAFETY: what roots and middles name are tables, see `new`.
+            unsafe {
+                if memory.read(table, index) == 0 {
+                    memory.write(table, index, new_table()?.number());
+                }
+                table = present(memory.read(table, index))?;
             }
         }
         Some(())
@@ -167,6 +168,10 @@ fn present(number: u64) -> Option<Pfn> {
 
 fn root_index(frame: Pfn) -> usize {
     to_usize(frame.number() / ROOT_FRAMES)
+}
+
+fn middle_index(frame: Pfn) -> u64 {
+    frame.number() / MIDDLE_FRAMES % FRAME_WORDS
 }
 
 fn leaf_index(frame: Pfn) -> u64 {
@@ -241,7 +246,7 @@ mod tests {
             });
             assert_eq!(owned.first_run(range(base + from, base + 600)), expected);
         }
-        assert_eq!(arena.next, 5, "two roots with a leaf each");
+        assert_eq!(arena.next, 7, "two roots with a middle and a leaf each");
     }
 
     #[test]
@@ -266,7 +271,7 @@ mod tests {
         assert_eq!(owned.insert(range(10, 20), || frames.next().flatten()), Err(NoTable));
         assert!(owned.is_empty());
         assert_eq!(owned.first_run(range(0, 100)), None);
-        let beyond = DIRECT_MAP_BYTES / FRAME_SIZE;
+        let beyond = ROOTS as u64 * ROOT_FRAMES;
         assert_eq!(owned.insert(range(beyond, beyond + 1), || arena.frame()), Err(NoTable));
     }
 }

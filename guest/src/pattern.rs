@@ -41,7 +41,24 @@ pub unsafe fn write(memory: FrameWords, frame: Pfn, seed: u64) {
 /// # Safety
 /// The frame is mapped and the caller's.
 pub unsafe fn check(memory: FrameWords, frame: Pfn, seed: u64) -> Result<(), Mismatch> {
-    for (index, written) in words(frame, seed) {
+    // SAFETY: as the caller says.
+    unsafe { check_copy(memory, frame, frame, seed) }
+}
+
+/// Looks whether `frame` holds the pattern of the frame `of`.
+///
+/// # Errors
+/// The first [`Mismatch`].
+///
+/// # Safety
+/// `frame` is mapped and the caller's.
+pub unsafe fn check_copy(
+    memory: FrameWords,
+    frame: Pfn,
+    of: Pfn,
+    seed: u64,
+) -> Result<(), Mismatch> {
+    for (index, written) in words(of, seed) {
         // SAFETY: as the caller says; `index` is below `FRAME_WORDS`.
         let found = unsafe { memory.read(frame, index) };
         if found != written {
@@ -51,17 +68,19 @@ pub unsafe fn check(memory: FrameWords, frame: Pfn, seed: u64) -> Result<(), Mis
     Ok(())
 }
 
+/// The words of one frame: where, and which.
 fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
-    let base = mix(frame.number() ^ mix(seed));
-    let place = base % LINE_WORDS;
+    let first = mix(frame.number() ^ mix(seed));
+    let place = first % LINE_WORDS;
     (0..FRAME_WORDS / LINE_WORDS)
-        .map(move |line| (line * LINE_WORDS + place, base.wrapping_add(line.wrapping_mul(ODD))))
+        .map(move |line| (line * LINE_WORDS + place, first.wrapping_add(line.wrapping_mul(ODD))))
 }
 
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finaliser of SplitMix64: neighbouring numbers become unlike ones.
-fn mix(n: u64) -> u64 {
+#[must_use]
+pub fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(ODD);
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -102,9 +121,10 @@ mod tests {
             assert!(check(memory, frame(1), 8).is_err());
             memory.pointer(frame(1)).copy_to(memory.pointer(frame(2)), 512);
             assert!(check(memory, frame(2), 7).is_err());
+            assert_eq!(check_copy(memory, frame(2), frame(1), 7), Ok(()));
             assert_eq!(check(memory, frame(1), 7), Ok(()));
         }
-        assert_eq!([arena.0[0], arena.0[0]], [[0; 512]; 2]);
+        assert_eq!(arena.0[0], [0; 512]);
     }
 
     #[test]

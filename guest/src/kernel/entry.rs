@@ -9,7 +9,9 @@ pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 pub(crate) const MAPPED_BYTES: u64 = BOOT_PAGES << 21;
 
 const BOOT_PAGES: u64 = 8;
-const STACK_BYTES: u64 = 64 << 10;
+const STACK_BYTES: u64 = 128 << 10;
+/// In the stack's last word, until it is overrun.
+const STACK_MARK: u64 = 0x5afe_57ac_4bed_f00d;
 /// Present, writable, accessed, dirty.
 const TABLE: u64 = 0x63;
 /// The same for a 2 MiB page.
@@ -22,6 +24,14 @@ unsafe extern "C" {
     static kernel_start: u8;
     /// One past the image's last byte, `.bss` included.
     static kernel_end: u8;
+    /// The stack's last word.
+    static boot_stack: u64;
+}
+
+/// Whether the stack has been overrun: nothing is unmapped behind it, so somebody has to look.
+pub(crate) fn stack_is_overrun() -> bool {
+    // SAFETY: the word belongs to nobody else.
+    unsafe { (&raw const boot_stack).read_volatile() != STACK_MARK }
 }
 
 /// Physical addresses of the image, page-aligned.
@@ -70,6 +80,8 @@ pvh_start:
     movl %eax, %gs
     movl %eax, %ss
     leaq boot_stack_top(%rip), %rsp
+    movabsq ${mark}, %rax
+    movq %rax, boot_stack(%rip)
     xorl %ebp, %ebp
     movl %ebx, %edi
     call {kernel_main}
@@ -123,6 +135,8 @@ boot_direct_directory:
 
     .section .bss.boot_stack, "aw", @nobits
     .balign 16
+    .globl boot_stack
+boot_stack:
     .skip {stack}
 boot_stack_top:
     "#,
@@ -131,6 +145,7 @@ boot_stack_top:
     page_flags = const PAGE,
     pages = const BOOT_PAGES,
     stack = const STACK_BYTES,
+    mark = const STACK_MARK,
     kernel_main = sym super::kernel_main,
     options(att_syntax)
 );

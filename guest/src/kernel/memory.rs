@@ -1,154 +1,136 @@
-//! The kernel's address space: boot RAM and devices in the direct map.
+//! The kernel's memory: its frames, and where it sees them.
 
 use super::entry;
 use core::fmt;
 use core::ptr::NonNull;
-use hotmem::{Bytes, Pfn, PfnRange};
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+use hotmem::{Bytes, Frames, OneCpu, Pfn, PfnRange, Want};
 use hotmem_guest::direct_map::{Caching, DIRECT_MAP_BASE, MapError, PageTables};
 use hotmem_guest::frame_words::FrameWords;
-use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 use hotmem_guest::to_usize;
 use x86_64::instructions::tlb;
 
-const OFFSET: usize = to_usize(DIRECT_MAP_BASE);
-const FRAMES: FrameWords = FrameWords::at_offset(OFFSET);
+/// All frames of the machine.
+pub(crate) static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-/// What the boot code has mapped.
-pub(crate) struct BootMapping;
+/// Virtual less physical address, in the direct map.
+pub(crate) const DIRECT_MAP_OFFSET: usize = to_usize(DIRECT_MAP_BASE);
+/// Frames as words, in the direct map.
+pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFSET);
 
-/// The page tables, and frames for more of them.
+/// The page tables, and the frames for more of them while [`FRAMES`] has none.
 pub(crate) struct AddressSpace {
     tables: PageTables,
-    spare: PfnRange,
+    early: PfnRange,
 }
 
-/// Why an address space could not be built or a range not be reached.
+/// Why bytes cannot be reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum MemoryError {
-    /// No boot RAM beside the kernel that the boot code can reach.
-    NoRoomForTables,
-    /// The page tables could not take it.
+pub(crate) enum ReachError {
+    /// The page tables could not take them.
     Map(MapError),
-    /// Bytes that are no physical addresses.
+    /// They are no physical addresses.
     BadRange { phys_addr: u64, len: u64 },
 }
 
-/// Where a physical address appears.
+/// Where a physical address appears in the direct map.
 pub(crate) fn virt(phys_addr: u64) -> *mut u8 {
-    core::ptr::with_exposed_provenance_mut(OFFSET.wrapping_add(to_usize(phys_addr)))
+    let address = DIRECT_MAP_OFFSET.wrapping_add(to_usize(phys_addr));
+    core::ptr::with_exposed_provenance_mut(address)
 }
 
-impl PhysicalMemory for BootMapping {
-    fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
-        let end = phys_addr.checked_add(len as u64)?;
-        if end > entry::MAPPED_BYTES {
-            return None;
-        }
-        // SAFETY: the range is mapped. What lies there is the loader's and does not change, as
-        // long as the kernel does not use it for something else; it reads before it writes.
-        Some(unsafe { core::slice::from_raw_parts(virt(phys_addr), len) })
+/// The physical address of something in the direct map or in the kernel's image.
+pub(crate) fn phys(pointer: *const u8) -> u64 {
+    let address = pointer.expose_provenance() as u64;
+    if address >= entry::KERNEL_BASE {
+        address - entry::KERNEL_BASE
+    } else {
+        address.wrapping_sub(DIRECT_MAP_BASE)
     }
+}
+
+/// The frames that these bytes touch.
+pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
+    let bad_range = ReachError::BadRange { phys_addr, len };
+    let start = phys_addr & !0xfff;
+    let end = phys_addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(0x1000));
+    let len = Bytes(end.ok_or(bad_range)? - start);
+    PfnRange::from_bytes(start, len).map_err(|_| bad_range)
 }
 
 impl AddressSpace {
-    /// Maps all boot RAM.
-    pub(crate) fn new(
-        map: &[MemoryMapEntry],
-        modules: &[MemoryMapEntry],
-    ) -> Result<Self, MemoryError> {
-        // SAFETY: the boot code's tables are this kernel's own, and only this value changes them
-        // from now on. They and `spare`, which is RAM that nobody else uses, lie within what the
-        // boot code has put into the direct map.
-        let tables = unsafe { PageTables::new(root(), FRAMES) };
-        let spare = table_frames(map, modules).ok_or(MemoryError::NoRoomForTables)?;
-        let mut memory = AddressSpace { tables, spare };
-        for entry in map.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM) {
-            memory.map(entry.addr, entry.size, Caching::WriteBack)?;
-        }
-        // The boot code ran there; from now on null pointers fault.
-        // SAFETY: nothing refers to the lower half any more.
-        unsafe { (&raw mut entry::boot_root).cast::<u64>().write_volatile(0) };
-        tlb::flush_all();
-        Ok(memory)
+    /// What the boot code has made, with frames for more tables.
+    ///
+    /// # Safety
+    /// There is only one, and nobody else uses the frames in `early`, which are RAM that the boot
+    /// code has mapped.
+    pub(crate) unsafe fn of_boot_code(early: PfnRange) -> Self {
+        let root = phys((&raw const entry::boot_root).cast());
+        let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
+        // SAFETY: the boot code's tables are the kernel's own; they and `early` are mapped, and
+        // so is all that `FRAMES` gives out. Only this value changes them.
+        let tables = unsafe { PageTables::new(root, FRAME_WORDS) };
+        AddressSpace { tables, early }
     }
 
-    /// Makes bytes that are no boot RAM reachable: tables of the firmware, registers of devices.
-    ///
-    /// They are mapped in pages of 2 MiB.
+    /// Takes the first pages of the lower half away, where the boot code ran: null pointers fault
+    /// from now on.
+    pub(crate) fn drop_identity_map(&mut self) {
+        // SAFETY: nothing refers to the lower half any more, and the page walker reads entries
+        // whole.
+        unsafe { (&raw mut entry::boot_root).cast::<u64>().write_volatile(0) };
+        tlb::flush_all();
+    }
+
+    /// The page tables of the direct map.
+    pub(crate) fn tables(&self) -> &PageTables {
+        &self.tables
+    }
+
+    /// The page tables of the direct map, to be changed.
+    pub(crate) fn tables_mut(&mut self) -> &mut PageTables {
+        &mut self.tables
+    }
+
+    /// Makes bytes that are no RAM of the kernel's reachable: tables of the firmware, registers of
+    /// devices. They are mapped in pages of 2 MiB.
     pub(crate) fn reach(
         &mut self,
         phys_addr: u64,
         len: u64,
         caching: Caching,
-    ) -> Result<NonNull<u8>, MemoryError> {
-        let bad_range = MemoryError::BadRange { phys_addr, len };
-        let range = frames(phys_addr, len).ok_or(bad_range)?;
-        for page in range.chunks(512).filter(|page| !page.is_empty()) {
+    ) -> Result<NonNull<u8>, ReachError> {
+        let range = frames(phys_addr, len)?;
+        for page in range.chunks(PAGEBLOCK_FRAMES as u64).filter(|page| !page.is_empty()) {
             if !self.tables.is_mapped(page.start()) {
-                self.map(page.start().phys_addr(), page.bytes().0, caching)?;
+                self.map(page, caching).map_err(ReachError::Map)?;
             }
         }
-        NonNull::new(virt(phys_addr)).ok_or(bad_range)
+        NonNull::new(virt(phys_addr)).ok_or(ReachError::BadRange { phys_addr, len })
     }
 
-    fn map(&mut self, phys_addr: u64, len: u64, caching: Caching) -> Result<(), MemoryError> {
-        let range = frames(phys_addr, len).ok_or(MemoryError::BadRange { phys_addr, len })?;
-        let spare = &mut self.spare;
-        let table_frame = || {
-            let frame = spare.start();
-            let (_, rest) = spare.split_at(frame.checked_add(1)?);
-            (!core::mem::replace(spare, rest).is_empty()).then_some(frame)
-        };
-        // Nothing was mapped there, so there is nothing to flush.
-        self.tables.map(range, caching, table_frame).map_err(MemoryError::Map)
+    /// Maps a range where nothing was mapped, so that there is nothing to flush.
+    pub(crate) fn map(&mut self, range: PfnRange, caching: Caching) -> Result<(), MapError> {
+        let early = &mut self.early;
+        let mapped = self.tables.map(range, caching, || {
+            let frame = early.start();
+            let (taken, rest) = early.split_at(frame.checked_add(1)?);
+            *early = rest;
+            if taken.is_empty() {
+                Some(FRAMES.alloc(Want::frames(1)).ok()?.start())
+            } else {
+                Some(frame)
+            }
+        });
+        mapped.map(|_| ())
     }
 }
 
-fn root() -> Pfn {
-    let root = (&raw const entry::boot_root).expose_provenance() as u64;
-    Pfn::containing(root - entry::KERNEL_BASE).unwrap_or(Pfn::ZERO)
-}
-
-/// The frames that these bytes touch.
-fn frames(phys_addr: u64, len: u64) -> Option<PfnRange> {
-    let start = phys_addr & !0xfff;
-    let end = phys_addr.checked_add(len)?.checked_next_multiple_of(0x1000)?;
-    PfnRange::from_bytes(start, Bytes(end - start)).ok()
-}
-
-/// RAM for page tables, behind the kernel: what the boot code has mapped and nobody uses.
-fn table_frames(map: &[MemoryMapEntry], modules: &[MemoryMapEntry]) -> Option<PfnRange> {
-    let image_end = Pfn::containing(entry::image().end)?;
-    let reach = PfnRange::new(image_end, Pfn::containing(entry::MAPPED_BYTES)?)?;
-    let is_ram = |entry: &&MemoryMapEntry| entry.kind == MemoryMapEntry::RAM;
-    let part = |entry: &MemoryMapEntry| {
-        let first = Pfn::containing(entry.addr.checked_next_multiple_of(0x1000)?)?;
-        let end = Pfn::containing(entry.addr.checked_add(entry.size)?)?;
-        Some(PfnRange::new(first, end)?.intersection(reach))
-    };
-    let largest = map.iter().filter(is_ram).filter_map(part).max_by_key(|part| part.frames())?;
-    let used = map.iter().filter(|entry| !is_ram(entry)).chain(modules);
-    let used = used.filter_map(|entry| frames(entry.addr, entry.size));
-    let free = used.fold(largest, |free, used| {
-        let used = free.intersection(used);
-        let (below, above) = (free.split_at(used.start()).0, free.split_at(used.end()).1);
-        if used.is_empty() {
-            free
-        } else if below.frames() > above.frames() {
-            below
-        } else {
-            above
-        }
-    });
-    (!free.is_empty()).then_some(free)
-}
-
-impl fmt::Display for MemoryError {
+impl fmt::Display for ReachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MemoryError::NoRoomForTables => f.write_str("no RAM for page tables near the kernel"),
-            MemoryError::Map(error) => error.fmt(f),
-            MemoryError::BadRange { phys_addr, len } => {
+            ReachError::Map(error) => error.fmt(f),
+            ReachError::BadRange { phys_addr, len } => {
                 write!(f, "{len:#x} bytes at {phys_addr:#x} are no physical addresses")
             }
         }

@@ -5,7 +5,7 @@
 //! up for here.
 
 use super::acpi::EcamArea;
-use super::memory::{AddressSpace, MemoryError};
+use super::memory::{AddressSpace, ReachError};
 use core::fmt;
 use hotmem_guest::direct_map::Caching;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
@@ -47,7 +47,7 @@ pub(crate) enum BusError {
     /// A BAR says about itself what cannot be.
     Bar(DeviceFunction, PciError),
     /// A BAR or the configuration space cannot be mapped.
-    Memory(MemoryError),
+    Memory(ReachError),
 }
 
 /// A way to configuration space.
@@ -197,10 +197,10 @@ impl Buses {
 }
 
 impl ConfigSpace {
-    fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, MemoryError> {
+    fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, ReachError> {
         let EcamArea { phys_addr, first_bus, last_bus } = area;
         let (first, end) = (u64::from(first_bus) << 20, (u64::from(last_bus) + 1) << 20);
-        let bad_range = MemoryError::BadRange { phys_addr, len: end };
+        let bad_range = ReachError::BadRange { phys_addr, len: end };
         let len = end.checked_sub(first).ok_or(bad_range)?;
         let start = phys_addr.checked_add(first).ok_or(bad_range)?;
         let mapped = memory.reach(start, len, Caching::Uncached)?;

@@ -1,6 +1,6 @@
 //! Exceptions, which end the run, and interrupts, which only ring a bell.
 
-use super::{WATCHDOG, give_up, pic, pit};
+use super::{WATCHDOG, entry, give_up, pic, pit};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use hotmem_guest::to_usize;
@@ -14,7 +14,7 @@ const VECTORS: usize = (pic::FIRST_VECTOR + pic::LINES) as usize;
 
 /// The device's IRQ; [`NO_IRQ`] while there is none.
 static BELL_IRQ: AtomicU8 = AtomicU8::new(NO_IRQ);
-/// Set by the handler and cleared by [`wait`], on the same CPU: it orders nothing.
+/// Set by the handler and cleared by [`answer_bell`], on the same CPU: it orders nothing.
 static RANG: AtomicBool = AtomicBool::new(false);
 
 const NO_IRQ: u8 = u8::MAX;
@@ -51,7 +51,7 @@ pub(crate) fn load() {
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
-/// Lets a device end [`wait`] by its IRQ.
+/// Lets a device end [`wait`] by its IRQ, if it has one.
 pub(crate) fn enable_bell(irq: Option<u8>) {
     if let Some(irq) = irq.filter(|&irq| irq < pic::LINES) {
         BELL_IRQ.store(irq, Relaxed);
@@ -59,25 +59,24 @@ pub(crate) fn enable_bell(irq: Option<u8>) {
     }
 }
 
-/// Halts until the bell rings or the timer ticks.
+/// If the bell rang, has the device `asked` why, and lets it ring again.
 ///
-/// After the bell its IRQ stays masked, since the device keeps asserting it until it is asked
-/// why: ask, then call [`rearm_bell`].
+/// Its IRQ is masked meanwhile, since the device keeps asserting it until it is asked.
+pub(crate) fn answer_bell(asked: impl FnOnce()) {
+    if RANG.swap(false, Relaxed) {
+        asked();
+        pic::unmask(BELL_IRQ.load(Relaxed));
+    }
+}
+
+/// Halts until the bell rings or the timer ticks; not if it has rung and was not answered.
 pub(crate) fn wait() {
     interrupts::disable();
-    if RANG.swap(false, Relaxed) {
+    if RANG.load(Relaxed) {
         interrupts::enable();
     } else {
         // Nothing can ring between the two: `sti` takes effect after the instruction after it.
         interrupts::enable_and_hlt();
-    }
-}
-
-/// Lets the bell ring again.
-pub(crate) fn rearm_bell() {
-    let irq = BELL_IRQ.load(Relaxed);
-    if irq != NO_IRQ {
-        pic::unmask(irq);
     }
 }
 
@@ -103,6 +102,9 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
     };
     if irq == pit::IRQ {
         pic::end_of_interrupt(irq);
+        if entry::stack_is_overrun() {
+            give_up("the stack is overrun");
+        }
         if WATCHDOG.tick().is_some() {
             give_up("watchdog: no progress");
         }

@@ -1,0 +1,148 @@
+//! From the loader's memory map to a machine with frames.
+
+use super::entry;
+use super::memory::{AddressSpace, DIRECT_MAP_OFFSET, FRAMES, ReachError, frames, virt};
+use core::fmt;
+use hotmem::{BootError, BootMap, BootRange, Bytes, DirectMap, Hotplug, OneCpu, Pfn, PfnRange};
+use hotmem_guest::direct_map::Caching;
+use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
+
+/// Most entries of a memory map.
+pub(crate) const MAX_ENTRIES: usize = 128;
+/// Most modules that a loader may bring.
+pub(crate) const MAX_MODULES: usize = 16;
+
+/// Firmware keeps its own data below; loaders put their tables there.
+const LOW_MEMORY: BootRange = BootRange { start: 0, len: Bytes::mib(1) };
+
+/// What the boot code has mapped: enough to read the loader's tables.
+pub(crate) struct BootMapping;
+
+/// The loader's memory map and the modules it brought.
+#[derive(Clone, Copy)]
+pub(crate) struct LoaderMap<'a> {
+    pub(crate) entries: &'a [MemoryMapEntry],
+    pub(crate) modules: &'a [MemoryMapEntry],
+}
+
+/// Why the machine could not be started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StartError {
+    /// Too little RAM behind the kernel for the direct map's page tables.
+    NoRoomForTables { frames: u64 },
+    /// RAM cannot be mapped.
+    Map(ReachError),
+    /// The engine refuses the map.
+    Boot(BootError),
+}
+
+impl PhysicalMemory for BootMapping {
+    fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
+        let end = phys_addr.checked_add(len as u64)?;
+        if end > entry::MAPPED_BYTES {
+            return None;
+        }
+        // SAFETY: the range is mapped. What lies there is the loader's and does not change, as
+        // long as the kernel does not use it for something else; it reads before it writes.
+        Some(unsafe { core::slice::from_raw_parts(virt(phys_addr), len) })
+    }
+}
+
+impl LoaderMap<'_> {
+    /// All RAM.
+    pub(crate) fn ram_bytes(&self) -> Bytes {
+        self.ram().fold(Bytes::ZERO, |sum, entry| sum + Bytes(entry.size))
+    }
+
+    /// Maps all RAM and hands it to the engine.
+    pub(crate) fn start(&self) -> Result<(AddressSpace, Hotplug<'static, OneCpu>), StartError> {
+        let room = self.largest_free_behind_kernel();
+        // SAFETY: this is the only one; the frames are free RAM that the boot code has mapped, and
+        // are reserved below.
+        let space = unsafe { AddressSpace::of_boot_code(room) };
+        let mut needed = 0;
+        for entry in self.ram() {
+            let range = frames(entry.addr, entry.size).map_err(StartError::Map)?;
+            needed += space.tables().tables_needed(range);
+        }
+        if needed > room.frames() {
+            return Err(StartError::NoRoomForTables { frames: needed });
+        }
+        let early = room.start().checked_add(needed).map_or(room, |end| room.split_at(end).0);
+        // SAFETY: as above; the other one is not used any more.
+        let mut space = unsafe { AddressSpace::of_boot_code(early) };
+        for entry in self.ram() {
+            let range = frames(entry.addr, entry.size).map_err(StartError::Map)?;
+            let mapped = space.map(range, Caching::WriteBack);
+            mapped.map_err(|error| StartError::Map(ReachError::Map(error)))?;
+        }
+        space.drop_identity_map();
+
+        let mut ram = [EMPTY; MAX_ENTRIES];
+        let mut reserved = [EMPTY; MAX_MODULES + 3];
+        for (range, entry) in ram.iter_mut().zip(self.ram()) {
+            *range = boot_range(entry);
+        }
+        for (range, module) in reserved.iter_mut().zip(self.modules) {
+            *range = boot_range(module);
+        }
+        let image = entry::image();
+        let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
+        let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
+        reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
+        let map = BootMap { ram: &ram, reserved: &reserved, mapped_below: Pfn::LIMIT };
+        // SAFETY: all of `ram` has been mapped at this offset just now and stays so; what the
+        // kernel uses of it is in `reserved`. Memory that is added later is mapped by `Hooks::map`.
+        let direct_map = unsafe { DirectMap::at_offset(DIRECT_MAP_OFFSET) };
+        let hotplug = Hotplug::bootstrap(&FRAMES, direct_map, &map).map_err(StartError::Boot)?;
+        Ok((space, hotplug))
+    }
+
+    fn ram(&self) -> impl Iterator<Item = &MemoryMapEntry> {
+        self.entries.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM)
+    }
+
+    /// RAM that the boot code has mapped and nobody uses.
+    fn largest_free_behind_kernel(&self) -> PfnRange {
+        let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
+        let reach = PfnRange::new(pfn(entry::image().end), pfn(entry::MAPPED_BYTES));
+        let reach = reach.unwrap_or(PfnRange::EMPTY);
+        let whole_frames = |entry: &MemoryMapEntry| {
+            let first = pfn(entry.addr.checked_next_multiple_of(0x1000)?);
+            let end = pfn(entry.addr.checked_add(entry.size)?);
+            Some(PfnRange::new(first, end)?.intersection(reach))
+        };
+        let largest = self.ram().filter_map(whole_frames).max_by_key(|range| range.frames());
+        let other = self.entries.iter().filter(|entry| entry.kind != MemoryMapEntry::RAM);
+        let used = other.chain(self.modules).filter_map(|e| frames(e.addr, e.size).ok());
+        used.fold(largest.unwrap_or(PfnRange::EMPTY), |free, used| {
+            let used = free.intersection(used);
+            let (below, above) = (free.split_at(used.start()).0, free.split_at(used.end()).1);
+            if used.is_empty() {
+                free
+            } else if below.frames() > above.frames() {
+                below
+            } else {
+                above
+            }
+        })
+    }
+}
+
+const EMPTY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
+
+fn boot_range(entry: &MemoryMapEntry) -> BootRange {
+    BootRange { start: entry.addr, len: Bytes(entry.size) }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NoRoomForTables { frames } => {
+                write!(f, "no RAM behind the kernel for {frames} page tables")
+            }
+            StartError::Map(error) => error.fmt(f),
+            StartError::Boot(error) => error.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The kernel as virtio-drivers sees it.
+
+use super::memory::{FRAMES, phys, virt};
+use core::ptr::NonNull;
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::{Pfn, PfnRange, Want};
+use hotmem_guest::to_usize;
+use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
+
+/// Frames for queues, and where devices see what the kernel sees: there is no IOMMU.
+pub(crate) enum KernelHal {}
+
+const _: () = assert!(PAGE_SIZE as u64 == FRAME_SIZE);
+
+// SAFETY: `dma_alloc` hands out zeroed frames that the engine has allocated and that stay mapped
+// and out of other hands until `dma_dealloc`. Registers are found where `Buses::find` has mapped
+// them.
+unsafe impl Hal for KernelHal {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        // Address 0 is the crate's sign that there is none.
+        let none = (0, NonNull::dangling());
+        let Ok(frames) = FRAMES.alloc(Want::frames(pages as u64)) else { return none };
+        let phys_addr = frames.start().phys_addr();
+        let Some(pointer) = NonNull::new(virt(phys_addr)) else { return none };
+        // SAFETY: the frames are mapped, and allocated just now.
+        unsafe { pointer.write_bytes(0, to_usize(frames.bytes().0)) }
+        (phys_addr, pointer)
+    }
+
+    unsafe fn dma_dealloc(phys_addr: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
+        let frames = Pfn::containing(phys_addr)
+            .and_then(|first| PfnRange::with_len(first, pages as u64))
+            .and_then(|frames| FRAMES.free(frames).ok());
+        if frames.is_some() { 0 } else { -1 }
+    }
+
+    unsafe fn mmio_phys_to_virt(phys_addr: PhysAddr, _: usize) -> NonNull<u8> {
+        NonNull::new(virt(phys_addr)).unwrap_or(NonNull::dangling())
+    }
+
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        phys(buffer.cast().as_ptr())
+    }
+
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}

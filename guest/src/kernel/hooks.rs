@@ -1,0 +1,46 @@
+//! What the engine asks of this kernel: the direct map, and moving the workload's frames.
+
+use super::memory::AddressSpace;
+use super::workload::Workload;
+use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare};
+use hotmem_guest::direct_map::Caching;
+use x86_64::instructions::tlb;
+
+/// The kernel's part in adding and removing memory.
+pub(crate) struct KernelHooks {
+    pub(crate) space: AddressSpace,
+    pub(crate) workload: Workload,
+    /// Bytes of page tables that were written to map memory.
+    pub(crate) tables_written: Bytes,
+}
+
+impl Hooks for KernelHooks {
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        self.space.tables().tables_needed(range)
+    }
+
+    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+        let mapped = self.space.tables_mut().map(range, Caching::WriteBack, || spare.take());
+        // `tables_needed` frames are there, and a region that does not fit was refused: this
+        // cannot fail. If it did, the first access would fault and name the address.
+        self.tables_written = self.tables_written + mapped.unwrap_or_default();
+    }
+
+    fn unmap(&mut self, range: PfnRange) {
+        self.space.tables_mut().unmap(range);
+        tlb::flush_all();
+    }
+
+    fn remap(&mut self, range: PfnRange) {
+        // The tables are there, so this cannot fail.
+        let _ = self.space.tables_mut().map(range, Caching::WriteBack, || None);
+    }
+
+    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        self.space.tables_mut().release_tables(range, tlb::flush_all, free);
+    }
+
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        self.workload.migrate(used)
+    }
+}

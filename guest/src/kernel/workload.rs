@@ -1,0 +1,217 @@
+//! What an application would do with the plugged memory: fill it, check it, give it back.
+//!
+//! Every frame holds a pattern of its own, which is checked before the frame is freed or moved,
+//! and at the end of the run.
+
+use super::memory::{FRAME_WORDS, FRAMES};
+use super::{WATCHDOG, give_up};
+use core::fmt;
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use hotmem::{Bytes, Migration, Pfn, PfnRange, Want};
+use hotmem_guest::cmdline::{Options, Touch};
+use hotmem_guest::frame_words;
+use hotmem_guest::owned::OwnedFrames;
+use hotmem_guest::pattern;
+use hotmem_guest::to_usize;
+
+/// Frames that are taken at a time, as long as there are so many in one piece.
+const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
+
+/// The application.
+pub(crate) struct Workload {
+    owned: OwnedFrames,
+    /// What it may touch: the device's memory.
+    region: PfnRange,
+    limit: u64,
+    seed: u64,
+    release: bool,
+    verified: u64,
+    /// How it goes on taking memory; `None`: it has all that it wants or can get.
+    taking: Option<Taking>,
+}
+
+#[derive(Clone, Copy)]
+enum Taking {
+    /// Wherever the allocator likes, in pieces of one of [`SIZES`].
+    Anywhere(usize),
+    /// From here up, pageblock by pageblock: the allocator prefers other memory.
+    Upwards(Pfn),
+    /// From here down, scattered pieces: what stands in a shrink's way, and has to be moved.
+    Downwards(Pfn),
+}
+
+impl Workload {
+    /// One that owns nothing yet.
+    pub(crate) fn new(options: &Options, region: PfnRange) -> Self {
+        let limit = match options.touch {
+            Touch::UpTo(bytes) => bytes.frames(),
+            Touch::All => u64::MAX,
+        };
+        // SAFETY: its tables are frames that `own` allocates: mapped, and never freed.
+        let owned = unsafe { OwnedFrames::new(FRAME_WORDS) };
+        let Options { seed, release, .. } = *options;
+        Workload { owned, region, limit, seed, release, verified: 0, taking: None }
+    }
+
+    /// There may be more memory than before.
+    pub(crate) fn memory_came(&mut self) {
+        self.taking = Some(if self.release {
+            Taking::Anywhere(0)
+        } else {
+            Taking::Downwards(self.region.end())
+        });
+    }
+
+    /// Takes some more frames and fills them: how much, or `None` if it has all that it wants or
+    /// can get.
+    pub(crate) fn touch_some(&mut self) -> Option<Bytes> {
+        let frames = self.take_some()?;
+        for frame in each(frames) {
+            // SAFETY: the frame was allocated just now, so it is mapped and nobody else's.
+            unsafe { pattern::write(FRAME_WORDS, frame, self.seed) }
+        }
+        if !self.own(frames) {
+            self.taking = None;
+            give_back(frames);
+            return None;
+        }
+        WATCHDOG.progress();
+        Some(frames.bytes())
+    }
+
+    /// What was checked since the last call.
+    pub(crate) fn take_verified(&mut self) -> Bytes {
+        Bytes(core::mem::take(&mut self.verified) * FRAME_SIZE)
+    }
+
+    /// Checks all that it owns, and frees it.
+    pub(crate) fn verify_and_free_all(&mut self) {
+        let mut rest = PfnRange::new(Pfn::ZERO, self.region.end()).unwrap_or(PfnRange::EMPTY);
+        while let Some(run) = self.owned.first_run(rest) {
+            for part in run.chunks(PAGEBLOCK_FRAMES as u64) {
+                self.verify(part);
+                self.owned.remove(part);
+                give_back(part);
+            }
+            rest = rest.split_at(run.end()).1;
+        }
+    }
+
+    /// The engine wants these frames, a run within one pageblock, to be free.
+    pub(crate) fn migrate(&mut self, used: PfnRange) -> Migration {
+        let Some(mine) = self.owned.first_run(used) else {
+            return Migration::Pinned("in use by the kernel");
+        };
+        self.verify(mine);
+        if self.release {
+            self.owned.remove(mine);
+            give_back(mine);
+            return Migration::Gone;
+        }
+        let moved = each(mine).take_while(|&frame| self.move_frame(frame)).count();
+        if moved == 0 { Migration::Retry } else { Migration::Moved }
+    }
+
+    /// Whether there was a place for what the frame holds.
+    fn move_frame(&mut self, from: Pfn) -> bool {
+        let Ok(new) = FRAMES.alloc(Want::frames(1).movable()) else { return false };
+        if !self.own(new) {
+            give_back(new);
+            return false;
+        }
+        let to = new.start();
+        // SAFETY: both frames are the workload's, mapped, and two different ones.
+        unsafe {
+            let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(to));
+            source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
+            pattern::check_copy(FRAME_WORDS, to, from, self.seed).unwrap_or_else(|m| give_up(m));
+            // It is this frame's from now on.
+            pattern::write(FRAME_WORDS, to, self.seed);
+        }
+        let old = PfnRange::with_len(from, 1).unwrap_or(PfnRange::EMPTY);
+        self.owned.remove(old);
+        give_back(old);
+        true
+    }
+
+    fn take_some(&mut self) -> Option<PfnRange> {
+        loop {
+            let left = self.limit.saturating_sub(self.owned.len());
+            self.taking = self.taking.filter(|_| left > 0);
+            match self.taking? {
+                Taking::Anywhere(size) => {
+                    let frames = SIZES[size].min(left);
+                    match FRAMES.alloc(Want::frames(frames).movable()) {
+                        Ok(range) if self.region.covers(range) => return Some(range),
+                        Ok(elsewhere) => give_back(elsewhere),
+                        Err(_) => {}
+                    }
+                    self.taking = Some(if size + 1 < SIZES.len() {
+                        Taking::Anywhere(size + 1)
+                    } else {
+                        Taking::Upwards(self.region.start())
+                    });
+                }
+                Taking::Upwards(pfn) => {
+                    let next = pfn.checked_add(PAGEBLOCK_FRAMES as u64);
+                    self.taking = next.filter(|&n| n <= self.region.end()).map(Taking::Upwards);
+                    self.taking?;
+                    let frames = (PAGEBLOCK_FRAMES as u64).min(left);
+                    if let Ok(range) = FRAMES.alloc(Want::frames(frames).movable().at(pfn)) {
+                        return Some(range);
+                    }
+                }
+                Taking::Downwards(end) => {
+                    let block = end.number().checked_sub(PAGEBLOCK_FRAMES as u64);
+                    let block = block.and_then(Pfn::new).filter(|&b| b >= self.region.start());
+                    self.taking = block.map(Taking::Downwards);
+                    let (first, frames) = scatter(block?, self.seed);
+                    let want = Want::frames(frames.min(left)).movable();
+                    if let Ok(range) = FRAMES.alloc(want.at(first)) {
+                        return Some(range);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether there was room to remember it.
+    fn own(&mut self, frames: PfnRange) -> bool {
+        // Not in the device's memory: these tables stay.
+        let want = Want::frames(1).below(self.region.start());
+        let table = || Some(FRAMES.alloc(want).ok()?.start());
+        self.owned.insert(frames, table).is_ok()
+    }
+
+    fn verify(&mut self, frames: PfnRange) {
+        for frame in each(frames) {
+            // SAFETY: the frame is the workload's, so it is mapped.
+            let found = unsafe { pattern::check(FRAME_WORDS, frame, self.seed) };
+            found.unwrap_or_else(|mismatch| give_up(mismatch));
+        }
+        self.verified += frames.frames();
+        WATCHDOG.progress();
+    }
+}
+
+/// A piece of a pageblock: the first frame and how many.
+fn scatter(block: Pfn, seed: u64) -> (Pfn, u64) {
+    let all = PAGEBLOCK_FRAMES as u64;
+    let random = pattern::mix(block.number() ^ seed);
+    let skipped = random % all;
+    let frames = 1 + (random >> 32) % (all - skipped);
+    (block.checked_add(skipped).unwrap_or(block), frames)
+}
+
+fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
+    (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
+}
+
+/// Frees frames that were allocated, once.
+fn give_back(frames: PfnRange) {
+    FRAMES.free(frames).unwrap_or_else(|error| refused(error));
+}
+
+fn refused(error: impl fmt::Display) -> ! {
+    give_up(format_args!("the engine refused to take frames back: {error}"))
+}
