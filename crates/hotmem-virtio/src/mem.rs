@@ -16,6 +16,8 @@ mod driver;
 #[forbid(unsafe_code)]
 mod features;
 #[forbid(unsafe_code)]
+mod hotplug;
+#[forbid(unsafe_code)]
 mod memory;
 #[forbid(unsafe_code)]
 mod request;
@@ -33,7 +35,8 @@ pub use config::{Config, ConfigError, ConfigFault, ConfigField, RawConfig};
 pub use device::{Device, InitError, Progress};
 pub use driver::{Driver, Step};
 pub use features::Features;
-pub use memory::{Memory, Obstacle, Run};
+pub use hotplug::HotplugMemory;
+pub use memory::{Memory, Obstacle, Run, Unplug};
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
 pub use status::{Failure, Pending, Statistics, Status};
 

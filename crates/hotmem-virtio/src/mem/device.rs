@@ -161,7 +161,8 @@ impl<T: Transport> Device<T> {
 
     fn send(&mut self, request: &Request) {
         self.messages.write(REQUEST, request.to_bytes());
-        self.messages.write(RESPONSE, [0; Response::SIZE]);
+        // What the device does not write is no answer.
+        self.messages.write(RESPONSE, [0xff; Response::SIZE]);
         let chain = [
             Buffer {
                 device_addr: self.messages.device_addr() + REQUEST as u64,

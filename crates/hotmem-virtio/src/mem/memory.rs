@@ -25,12 +25,15 @@ pub trait Memory {
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run;
 
     /// Takes everything that plugging `range` will need, so that [`plugged`](Memory::plugged)
-    /// cannot fail. May take it for a part only, at the range's start, and return that part.
+    /// cannot fail. May take it for a part only, at the range's start, and return that part: a
+    /// multiple of `unit` frames.
+    ///
+    /// Memory that is found plugged is taken over in the same way, without a request in between.
     ///
     /// # Errors
     /// Nothing is taken. After [`Obstacle::Working`] the driver calls again, or
     /// [`cancel`](Memory::cancel)s.
-    fn prepare_plug(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle>;
+    fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle>;
 
     /// The device plugged the prepared range: it may be used. Its contents are undefined.
     fn plugged(&mut self, range: PfnRange);
@@ -38,18 +41,14 @@ pub trait Memory {
     /// The device did not plug the prepared range: undo the preparation.
     fn plug_refused(&mut self, range: PfnRange);
 
-    /// Makes the highest run of plugged memory in `region` ready to leave: isolated, migrated,
-    /// unmapped. At most `max_frames`, in multiples of `unit_frames`.
+    /// Makes the highest run of plugged memory that can leave ready to do so: isolated, migrated,
+    /// unmapped. It lies in `wanted.region`, and has at most `wanted.at_once` frames, in multiples
+    /// of `wanted.unit`.
     ///
     /// # Errors
-    /// Nothing is prepared. After [`Obstacle::Working`] the driver calls again, perhaps with other
-    /// limits (the last ones count), or [`cancel`](Memory::cancel)s.
-    fn prepare_unplug(
-        &mut self,
-        region: PfnRange,
-        max_frames: u64,
-        unit_frames: u64,
-    ) -> Result<PfnRange, Obstacle>;
+    /// Nothing is prepared. After [`Obstacle::Working`] the driver calls again, perhaps wanting
+    /// something else by then, or [`cancel`](Memory::cancel)s.
+    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle>;
 
     /// The device unplugged the prepared range: it is gone.
     fn unplugged(&mut self, range: PfnRange);
@@ -59,6 +58,19 @@ pub trait Memory {
 
     /// The preparation that last answered [`Obstacle::Working`] is no longer wanted: undo it.
     fn cancel(&mut self) {}
+}
+
+/// What is to be unplugged. All counts are frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unplug {
+    /// Where.
+    pub region: PfnRange,
+    /// How much is to go in the end, with this call and those that follow it.
+    pub surplus: u64,
+    /// How much can go at once.
+    pub at_once: u64,
+    /// The smallest part that can go, aligned to its size.
+    pub unit: u64,
 }
 
 /// A run of memory in one state.

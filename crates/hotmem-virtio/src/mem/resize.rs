@@ -1,7 +1,7 @@
 //! Towards the size that the device wants: plug the lowest gap, unplug the highest memory.
 
 use super::driver::{Direction, Driver, Halt, Purpose, Step, Stop, first};
-use super::memory::{Memory, Obstacle};
+use super::memory::{Memory, Obstacle, Unplug};
 use super::request::{Request, RequestKind};
 use super::status::{Failure, Pending, Status};
 use core::cmp::Ordering;
@@ -62,7 +62,7 @@ impl Driver {
         range: PfnRange,
         memory: &mut M,
     ) -> Result<PfnRange, Halt> {
-        let prepared = memory.prepare_plug(range);
+        let prepared = memory.prepare_plug(range, self.config.unit_frames());
         let part = self.prepared(Direction::Plug, prepared)?;
         if part.start() != range.start() || !range.covers(part) {
             return Err(Halt::Fail(Failure::Memory(part)));
@@ -70,17 +70,21 @@ impl Driver {
         Ok(part)
     }
 
-    /// Unplugs at most `frames`, the highest that can be unplugged.
+    /// Unplugs the highest part that can leave, of `surplus` frames.
     fn unplug<M: Memory>(
         &mut self,
-        frames: u64,
+        surplus: u64,
         memory: &mut M,
     ) -> Result<(Request, Purpose), Halt> {
-        let region = self.config.usable_units();
-        let max = frames.min(self.config.max_request_frames());
-        let prepared = memory.prepare_unplug(region, max, self.config.unit_frames());
+        let wanted = Unplug {
+            region: self.config.usable_units(),
+            surplus,
+            at_once: surplus.min(self.config.max_request_frames()),
+            unit: self.config.unit_frames(),
+        };
+        let prepared = memory.prepare_unplug(wanted);
         let range = self.prepared(Direction::Unplug, prepared)?;
-        if range.frames() > max || !region.covers(range) {
+        if range.frames() > wanted.at_once || !wanted.region.covers(range) {
             return Err(Halt::Fail(Failure::Memory(range)));
         }
         Ok((self.request(RequestKind::Unplug, range)?, Purpose::Unplug))

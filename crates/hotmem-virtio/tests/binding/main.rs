@@ -134,11 +134,10 @@ fn a_torn_configuration_is_read_again() {
         device.poll(NOW, BUDGET, &mut memory);
         let mut state = host.borrow_mut();
         state.generation_moves = generation_moves;
-        state.torn = Some(RawConfig {
-            requested_size: 48 * GIB,
-            usable_region_size: 3,
-            ..state.device.config
-        });
+        let torn =
+            RawConfig { requested_size: 48 * GIB, usable_region_size: 3, ..state.device.config };
+        // Two equal reads would do if nothing said that they are torn.
+        state.torn = Some((torn, 1 + u32::from(generation_moves)));
         state.device.resize(128 * MIB);
         drop(state);
         device.poll(NOW, BUDGET, &mut memory);
@@ -170,6 +169,16 @@ fn a_configuration_that_never_holds_still_is_looked_at_again_later() {
     host.borrow_mut().unsteady = 0;
     assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(device.driver().plugged().0, 128 * MIB);
+}
+
+#[test]
+fn a_wait_for_something_else_is_not_prolonged_by_it() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    host.borrow_mut().device.faults.push_back(Fault::Refuse(BUSY));
+    host.borrow_mut().unsteady = u32::MAX;
+    let soon = NOW + Duration::from_millis(1);
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(soon));
 }
 
 #[test]
@@ -263,4 +272,15 @@ fn a_short_answer_fails_the_device() {
     let short = Failure::Response(ResponseError::Short { used: 9 });
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Failed(short));
     assert_eq!(device.queue_error(), None);
+}
+
+#[test]
+fn a_device_that_only_says_that_it_answered_fails() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    device.poll(NOW, BUDGET, &mut memory);
+    host.borrow_mut().device.resize(128 * MIB);
+    host.borrow_mut().misdeed = Some(Misdeed::Silence);
+    let silence = Failure::Response(ResponseError::UnknownType(0xffff));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Failed(silence));
 }

@@ -30,8 +30,8 @@ pub(crate) struct HostState {
     pub(crate) misdeed: Option<Misdeed>,
     /// So many reads of the configuration, each of another one, are yet to come.
     pub(crate) unsteady: u32,
-    /// Read once, instead of what is true.
-    pub(crate) torn: Option<RawConfig>,
+    /// Read so many times, instead of what is true.
+    pub(crate) torn: Option<(RawConfig, u32)>,
     pub(crate) generation_moves: bool,
     pub(crate) generation_flaps: bool,
     pub(crate) config_reads: u32,
@@ -48,6 +48,8 @@ pub(crate) enum Misdeed {
     Id(u32),
     Length(u32),
     Index(u16),
+    /// Says that it answered, and did not.
+    Silence,
 }
 
 /// The driver's end.
@@ -122,13 +124,15 @@ impl HostState {
             };
             let bytes: [u8; Request::SIZE] = self.page.read(request, 24).try_into().unwrap();
             let (answer, _) = self.device.handle(&bytes);
-            self.page.write(response, &answer);
+            if !matches!(self.misdeed, Some(Misdeed::Silence)) {
+                self.page.write(response, &answer);
+            }
             let len = answer.len() as u32;
             match self.misdeed {
                 Some(Misdeed::Id(id)) => self.queue().give_back(id, len),
                 Some(Misdeed::Length(len)) => self.queue().give_back(head.into(), len),
                 Some(Misdeed::Index(index)) => self.queue().set_used_index(index),
-                None => self.queue().give_back(head.into(), len),
+                Some(Misdeed::Silence) | None => self.queue().give_back(head.into(), len),
             }
             self.interrupt = true;
         }
@@ -148,13 +152,14 @@ impl HostState {
             self.unsteady -= 1;
             config.requested_size = u64::from(reading) * config.block_size;
         }
-        if let Some(torn) = self.torn {
-            config = torn;
+        if let Some((torn, reads)) = &mut self.torn {
+            config = *torn;
             if self.config_reads.is_multiple_of(14) {
-                self.torn = None;
+                *reads -= 1;
                 self.generation += u32::from(self.generation_moves);
             }
         }
+        self.torn = self.torn.filter(|(_, reads)| *reads > 0);
         let mut bytes = [0; RawConfig::SIZE];
         bytes[0..8].copy_from_slice(&config.block_size.to_le_bytes());
         bytes[8..10].copy_from_slice(&config.node_id.to_le_bytes());

@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::memory::TestMemory;
 use core::time::Duration;
 use hotmem::{Pfn, PfnRange};
-use hotmem_virtio::mem::{Driver, Failure, Features, Memory, Obstacle, Run, Step};
+use hotmem_virtio::mem::{Driver, Failure, Features, Memory, Obstacle, Run, Step, Unplug};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,8 +25,8 @@ impl Memory for Distorted {
         Run { range: (self.run)(run.range), ..run }
     }
 
-    fn prepare_plug(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle> {
-        self.good.prepare_plug(range).map(self.prepared)
+    fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
+        self.good.prepare_plug(range, unit).map(self.prepared)
     }
 
     fn plugged(&mut self, range: PfnRange) {
@@ -37,13 +37,8 @@ impl Memory for Distorted {
         self.good.plug_refused(range);
     }
 
-    fn prepare_unplug(
-        &mut self,
-        region: PfnRange,
-        max_frames: u64,
-        unit_frames: u64,
-    ) -> Result<PfnRange, Obstacle> {
-        self.good.prepare_unplug(region, max_frames, unit_frames).map(self.prepared)
+    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
+        self.good.prepare_unplug(wanted).map(self.prepared)
     }
 
     fn unplugged(&mut self, range: PfnRange) {
@@ -56,12 +51,13 @@ impl Memory for Distorted {
 }
 
 /// Plugs half of a device with `good` answers, then moves to `target` with distorted ones.
-fn failure(
+fn failure_with(
+    block_size: u64,
     target: u64,
     run: fn(PfnRange) -> PfnRange,
     prepared: fn(PfnRange) -> PfnRange,
 ) -> Option<Failure> {
-    let mut device = Device::new(2 * MIB, 4 << 30, 64 * MIB);
+    let mut device = Device::new(block_size, 4 << 30, 64 * MIB);
     let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
     let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
     let mut memory = Distorted { good, run: |range| range, prepared: |range| range };
@@ -82,6 +78,17 @@ fn failure(
         }
     }
     None
+}
+
+/// The same with blocks as large as a unit and with smaller ones.
+fn failure(
+    target: u64,
+    run: fn(PfnRange) -> PfnRange,
+    prepared: fn(PfnRange) -> PfnRange,
+) -> Option<Failure> {
+    let [whole, parts] = [2 * MIB, 4096].map(|block| failure_with(block, target, run, prepared));
+    assert_eq!(whole, parts);
+    whole
 }
 
 fn same(range: PfnRange) -> PfnRange {
@@ -141,4 +148,27 @@ fn preparations_of_something_else() {
     // is not, plugging.
     let failed = failure(64 * MIB, same, |range| moved(range, UNIT, 0));
     assert!(matches!(failed, Some(Failure::Memory(_))), "{failed:?}");
+}
+
+#[test]
+fn nothing_is_adopted_by_a_preparation_of_nothing() {
+    let mut device = Device::new(2 * MIB, 4 << 30, 64 * MIB);
+    device.preplug(0);
+    device.resize(2 * MIB);
+    let mut driver = Driver::new(&device.read_config(), Features::empty()).unwrap();
+    let good = TestMemory::new(driver.config().managed(), driver.config().unit_frames());
+    let nothing = |range: PfnRange| PfnRange::new(range.start(), range.start()).unwrap();
+    let mut memory = Distorted { good, run: same, prepared: nothing };
+    let mut answer: Option<Vec<u8>> = None;
+    loop {
+        let config = device.read_config();
+        match driver.step(Duration::ZERO, &config, answer.take().as_deref(), &mut memory) {
+            Step::Send(request) => answer = Some(device.handle(&request.to_bytes()).0),
+            Step::Again => {}
+            rest => {
+                assert!(matches!(rest, Step::Failed(Failure::Memory(_))), "{rest:?}");
+                break;
+            }
+        }
+    }
 }

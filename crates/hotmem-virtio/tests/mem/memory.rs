@@ -1,7 +1,7 @@
 //! A memory manager that checks how it is called, and raises obstacles when told to.
 
 use hotmem::{Pfn, PfnRange};
-use hotmem_virtio::mem::{Memory, Obstacle, Run};
+use hotmem_virtio::mem::{Memory, Obstacle, Run, Unplug};
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,8 @@ impl Memory for TestMemory {
         Run { range: PfnRange::with_len(from, frames).unwrap(), plugged: state }
     }
 
-    fn prepare_plug(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle> {
+    fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
+        assert_eq!(unit, self.unit_frames);
         let frames = self.hurdle()?.saturating_mul(self.unit_frames).min(range.frames());
         let part = PfnRange::with_len(range.start(), frames).unwrap();
         self.change(part, Unit::Absent, Unit::PreparedToPlug);
@@ -139,15 +140,11 @@ impl Memory for TestMemory {
         self.change(range, Unit::PreparedToPlug, Unit::Absent);
     }
 
-    fn prepare_unplug(
-        &mut self,
-        region: PfnRange,
-        max_frames: u64,
-        unit_frames: u64,
-    ) -> Result<PfnRange, Obstacle> {
-        assert_eq!(unit_frames, self.unit_frames);
-        assert!(max_frames >= unit_frames);
-        let max = self.hurdle()?.min(max_frames / unit_frames);
+    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
+        let Unplug { region, surplus, at_once, unit } = wanted;
+        assert_eq!(unit, self.unit_frames);
+        assert!(unit <= at_once && at_once <= surplus);
+        let max = self.hurdle()?.min(at_once / unit);
         let indices = self.indices(region);
         let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned[*i];
         let Some(last) = indices.clone().rfind(removable) else {

@@ -1,0 +1,253 @@
+//! The engine as the driver's memory manager.
+//!
+//! Plugging is *prepare_add → PLUG → commit_add, online*; unplugging is a [`Shrink`] whose runs go
+//! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
+
+use super::memory::{Memory, Obstacle, Run, Unplug};
+use core::fmt;
+use hotmem::{
+    AddError, Addition, AnnounceError, Blocker, Budget, Hooks, Hotplug, OnlineType, Pfn, PfnRange,
+    Platform, Removal, Shrink, Shrunk, State, Why,
+};
+
+/// What one device has under way in the engine.
+///
+/// It lives as long as the device's driver; for each step, [`with`](Self::with) lends it the
+/// engine, so that several devices can share one.
+pub struct HotplugMemory<'f, P: Platform> {
+    online: OnlineType,
+    budget: Budget,
+    addition: Option<Addition<'f, P>>,
+    leaving: Option<Leaving>,
+    shrink: Option<Shrinking<'f, P>>,
+    blocker: Option<Blocker>,
+}
+
+/// Memory that is ready to go.
+#[derive(Debug)]
+struct Leaving {
+    removal: Removal,
+    was_online: bool,
+}
+
+/// A shrink in progress, and what it was begun for.
+struct Shrinking<'f, P> {
+    shrink: Shrink<'f, P>,
+    wanted: Unplug,
+}
+
+/// The engine, lent to a device.
+struct Lent<'a, 'f, P: Platform, H> {
+    own: &'a mut HotplugMemory<'f, P>,
+    hotplug: &'a mut Hotplug<'f, P>,
+    hooks: &'a mut H,
+}
+
+impl<'f, P: Platform> HotplugMemory<'f, P> {
+    /// For a device whose memory is put online in this way. `budget` limits how much is isolated
+    /// and migrated in one call, when memory is to leave.
+    #[must_use]
+    pub fn new(online: OnlineType, budget: Budget) -> HotplugMemory<'f, P> {
+        HotplugMemory { online, budget, addition: None, leaving: None, shrink: None, blocker: None }
+    }
+
+    /// The [`Memory`] to step the driver with.
+    pub fn with<'a, H: Hooks>(
+        &'a mut self,
+        hotplug: &'a mut Hotplug<'f, P>,
+        hooks: &'a mut H,
+    ) -> impl Memory + use<'a, 'f, P, H> {
+        Lent { own: self, hotplug, hooks }
+    }
+
+    /// What kept memory from leaving, the last time that something did.
+    #[must_use]
+    pub fn blocker(&self) -> Option<Blocker> {
+        self.blocker
+    }
+}
+
+impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
+    fn announce(&mut self, region: PfnRange, _node: Option<u16>) -> Result<(), Obstacle> {
+        if self.hotplug.regions().any(|(_, range)| range == region) {
+            return Ok(());
+        }
+        match self.hotplug.announce(region) {
+            Ok(_) => Ok(()),
+            Err(AnnounceError::NoMetadata(_)) => Err(Obstacle::Later("no memory for its words")),
+            Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),
+            Err(AnnounceError::TooManyRegions) => Err(Obstacle::Never("too many regions")),
+            Err(AnnounceError::Empty | AnnounceError::Unaligned(_)) => {
+                Err(Obstacle::Never("not whole pageblocks"))
+            }
+        }
+    }
+
+    fn run_at(&self, from: Pfn, within: PfnRange) -> Run {
+        let is_present = |state| !matches!(state, State::Unknown | State::Absent);
+        let (mut range, state) = self.hotplug.state_at(from, within.end());
+        let plugged = is_present(state);
+        while range.end() < within.end() {
+            let (next, state) = self.hotplug.state_at(range.end(), within.end());
+            match PfnRange::new(range.start(), next.end()) {
+                Some(both) if !next.is_empty() && is_present(state) == plugged => range = both,
+                _ => break,
+            }
+        }
+        Run { range, plugged }
+    }
+
+    fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
+        self.stop_shrinking();
+        let mut part = range;
+        loop {
+            match self.hotplug.prepare_add(part, self.hooks) {
+                Ok(addition) => {
+                    self.own.addition = Some(addition);
+                    return Ok(part);
+                }
+                // Less memory needs fewer page tables.
+                Err(AddError::NoTables { .. }) => {
+                    let half = part.frames() / 2 / unit * unit;
+                    match PfnRange::with_len(part.start(), half) {
+                        Some(less) if !less.is_empty() => part = less,
+                        _ => return Err(Obstacle::Later("no frames for page tables")),
+                    }
+                }
+                Err(AddError::Present(_)) => return Err(Obstacle::Never("present already")),
+                Err(AddError::NotAnnounced(_) | AddError::Unaligned(_)) => {
+                    return Err(Obstacle::Never("not within one region"));
+                }
+            }
+        }
+    }
+
+    fn plugged(&mut self, range: PfnRange) {
+        if let Some(addition) = self.own.addition.take() {
+            self.hotplug.commit_add(addition, self.hooks);
+            // Present and offline since the line above, so this cannot fail.
+            let _ = self.hotplug.online(range, self.own.online);
+        }
+    }
+
+    fn plug_refused(&mut self, _range: PfnRange) {
+        self.own.addition = None;
+    }
+
+    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
+        if self.own.shrink.as_ref().is_some_and(|shrinking| shrinking.wanted != wanted) {
+            self.stop_shrinking();
+        }
+        if self.own.shrink.is_none()
+            && let Some(range) = self.highest_offline(wanted)
+        {
+            return self.prepare_offline(range);
+        }
+        let Unplug { region, surplus, at_once, unit } = wanted;
+        let shrinking = self.own.shrink.get_or_insert_with(|| Shrinking {
+            shrink: Shrink::new(region, surplus, unit, at_once),
+            wanted,
+        });
+        match shrinking.shrink.poll(self.hotplug, self.hooks, self.own.budget) {
+            Shrunk::Ready(removal) => {
+                let range = removal.range();
+                // The next call goes on where this one stopped, if it wants the rest.
+                let surplus = surplus - range.frames();
+                shrinking.wanted = Unplug { surplus, at_once: at_once.min(surplus), ..wanted };
+                self.own.leaving = Some(Leaving { removal, was_online: true });
+                self.own.blocker = None;
+                Ok(range)
+            }
+            Shrunk::Working => Err(Obstacle::Working),
+            Shrunk::Done { blocker, .. } => {
+                self.own.shrink = None;
+                self.own.blocker = blocker;
+                Err(Obstacle::Later(blocker.map_or("nothing more can leave", |b| reason(b.why))))
+            }
+        }
+    }
+
+    fn unplugged(&mut self, _range: PfnRange) {
+        if let Some(leaving) = self.own.leaving.take() {
+            self.hotplug.commit_remove(leaving.removal, self.hooks);
+        }
+    }
+
+    fn unplug_refused(&mut self, range: PfnRange) {
+        self.stop_shrinking();
+        match self.own.leaving.take() {
+            Some(leaving) if leaving.was_online => {
+                self.hotplug.abandon_remove(leaving.removal, self.hooks);
+            }
+            // It was offline and stays so.
+            Some(_) => self.hooks.remap(range),
+            None => {}
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.stop_shrinking();
+    }
+}
+
+impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
+    fn stop_shrinking(&mut self) {
+        if let Some(shrinking) = self.own.shrink.take() {
+            shrinking.shrink.cancel(self.hotplug, self.hooks);
+        }
+    }
+
+    /// The highest memory that is plugged and not online: nobody has to be asked for it.
+    fn highest_offline(&self, wanted: Unplug) -> Option<PfnRange> {
+        let mut rest = wanted.region;
+        let mut highest = None;
+        while !rest.is_empty() {
+            let (run, state) = self.hotplug.state_at(rest.start(), rest.end());
+            let units = run.align_inward(wanted.unit);
+            if state == State::Offline && !units.is_empty() {
+                highest = Some(units);
+            }
+            if run.is_empty() {
+                break;
+            }
+            rest = rest.split_at(run.end()).1;
+        }
+        let units = highest?;
+        let frames = units.frames().min(wanted.at_once);
+        Some(units.split_at(Pfn::new(units.end().number() - frames)?).1)
+    }
+
+    fn prepare_offline(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle> {
+        match self.hotplug.prepare_remove(range, self.hooks) {
+            Ok(removal) => {
+                self.own.leaving = Some(Leaving { removal, was_online: false });
+                Ok(range)
+            }
+            Err(_) => Err(Obstacle::Later("no longer offline")),
+        }
+    }
+}
+
+fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Pinned(why) | Why::Veto(why) => why,
+        Why::Retry => "in use, could not be moved now",
+        Why::Metadata => "metadata of memory that is still online",
+        Why::Busy => "changing hands",
+        Why::HeldByAnother => "isolated by somebody else",
+        Why::NoRoom { .. } => "no room elsewhere for what lives here",
+        Why::NotOnline => "not online",
+    }
+}
+
+impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HotplugMemory")
+            .field("online", &self.online)
+            .field("addition", &self.addition)
+            .field("leaving", &self.leaving)
+            .field("shrink", &self.shrink.as_ref().map(|shrinking| &shrinking.shrink))
+            .field("blocker", &self.blocker)
+            .finish()
+    }
+}

@@ -1,0 +1,165 @@
+//! A kernel that maps, holds memory and moves it.
+
+use crate::machine::pageblocks;
+use hotmem::{Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Spare, Veto, Want};
+use std::collections::BTreeSet;
+
+pub(crate) struct Kernel<'f> {
+    frames: &'f Frames<OneCpu>,
+    /// Pageblocks of plugged memory in the direct map.
+    pub(crate) mapped: BTreeSet<u64>,
+    /// Frames that it has allocated.
+    pub(crate) held: Vec<PfnRange>,
+    /// Whether they cannot move.
+    pub(crate) pinned: bool,
+    pub(crate) veto: bool,
+    /// Frames of page tables for a pageblock, to be had and given back.
+    pub(crate) frames_per_pageblock: u64,
+    /// Frames that are page tables.
+    pub(crate) tables: usize,
+    table_frames: Vec<(u64, Pfn)>,
+    /// Frames that were announced to go offline, and neither went nor were cancelled.
+    pub(crate) going: u64,
+}
+
+impl<'f> Kernel<'f> {
+    pub(crate) fn new(frames: &'f Frames<OneCpu>) -> Kernel<'f> {
+        Kernel {
+            frames,
+            mapped: BTreeSet::new(),
+            held: Vec::new(),
+            pinned: false,
+            veto: false,
+            frames_per_pageblock: 0,
+            tables: 0,
+            table_frames: Vec::new(),
+            going: 0,
+        }
+    }
+
+    pub(crate) fn take(&mut self, count: usize, want: Want) {
+        for _ in 0..count {
+            self.held.extend(self.frames.alloc(want).ok());
+        }
+    }
+
+    /// One frame above `pfn`, and no other.
+    pub(crate) fn take_above(&mut self, pfn: Pfn) -> PfnRange {
+        let mut below = Vec::new();
+        loop {
+            let frame = self.frames.alloc(Want::frames(1)).unwrap();
+            if frame.start() >= pfn {
+                self.held.push(frame);
+                for other in below {
+                    self.frames.free(other).unwrap();
+                }
+                return frame;
+            }
+            below.push(frame);
+        }
+    }
+
+    pub(crate) fn take_until_left(&mut self, left: u64) {
+        while self.frames.counts().free > left {
+            match self.frames.alloc(Want::frames(1)) {
+                Ok(frame) => self.held.push(frame),
+                Err(_) => break,
+            }
+        }
+    }
+
+    pub(crate) fn give_all(&mut self) {
+        for range in self.held.drain(..) {
+            self.frames.free(range).unwrap();
+        }
+    }
+
+    pub(crate) fn is_all_mapped(&self, range: PfnRange) -> bool {
+        pageblocks(range).all(|block| self.mapped.contains(&block))
+    }
+
+    pub(crate) fn is_all_unmapped(&self, range: PfnRange) -> bool {
+        pageblocks(range).all(|block| !self.mapped.contains(&block))
+    }
+
+    pub(crate) fn assert_unused(&self, range: PfnRange) {
+        assert!(!self.held.iter().any(|held| held.overlaps(range)), "{range} is in use");
+    }
+}
+
+impl Hooks for Kernel<'_> {
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        self.frames_per_pageblock * pageblocks(range).count() as u64
+    }
+
+    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+        for block in pageblocks(range) {
+            assert!(self.mapped.insert(block), "mapped twice");
+            for _ in 0..self.frames_per_pageblock {
+                let table = spare.take().expect("a spare frame that was promised");
+                self.table_frames.push((block, table));
+            }
+        }
+        self.tables = self.table_frames.len();
+    }
+
+    fn unmap(&mut self, range: PfnRange) {
+        for block in pageblocks(range) {
+            assert!(self.mapped.remove(&block), "not mapped");
+        }
+        self.going = self.going.saturating_sub(range.frames());
+    }
+
+    fn remap(&mut self, range: PfnRange) {
+        for block in pageblocks(range) {
+            assert!(self.mapped.insert(block), "still mapped");
+        }
+        self.going += range.frames();
+    }
+
+    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        let blocks = pageblocks(range);
+        self.table_frames.retain(|(block, table)| {
+            let stays = !blocks.contains(block);
+            if !stays {
+                free(*table);
+            }
+            stays
+        });
+        self.tables = self.table_frames.len();
+    }
+
+    fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
+        if self.veto {
+            return Err(Veto("vetoed by the test"));
+        }
+        self.going += range.frames();
+        Ok(())
+    }
+
+    fn offline_cancelled(&mut self, range: PfnRange) {
+        self.going = self.going.checked_sub(range.frames()).expect("cancelled, never announced");
+    }
+
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        if self.pinned {
+            return Migration::Pinned("pinned by the test");
+        }
+        let Some(at) = self.held.iter().position(|held| held.overlaps(used)) else {
+            return if self.table_frames.iter().any(|(_, table)| used.contains(*table)) {
+                Migration::Pinned("a page table")
+            } else {
+                Migration::Gone
+            };
+        };
+        let old = self.held[at];
+        match self.frames.alloc(Want::frames(old.frames()).movable()) {
+            Ok(new) => {
+                self.held[at] = new;
+                self.frames.free(old).unwrap();
+                Migration::Moved
+            }
+            Err(_) => Migration::Retry,
+        }
+    }
+}

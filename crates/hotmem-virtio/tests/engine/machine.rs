@@ -1,0 +1,214 @@
+//! A machine of the engine's, in borrowed address space, with a device and its driver.
+
+use crate::device::Device;
+use crate::kernel::Kernel;
+use core::time::Duration;
+use hotmem::{
+    BootMap, BootRange, Budget, Bytes, DirectMap, Frames, Hotplug, OneCpu, OnlineType, Pfn,
+    PfnRange,
+};
+use hotmem_virtio::mem::{Driver, Features, HotplugMemory, RequestKind, Status, Step};
+use std::alloc::{Layout, alloc, dealloc};
+
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const GIB: u64 = 1 << 30;
+/// Where devices have their regions; boot memory lies at zero.
+pub(crate) const REGION: u64 = GIB;
+const BOOT: u64 = 32 * MIB;
+/// Address space that is reserved for a machine. What is not touched costs nothing.
+const SPACE: u64 = 6 * GIB;
+
+pub(crate) struct Machine {
+    pub(crate) frames: Frames<OneCpu>,
+    space: *mut u8,
+}
+
+impl Machine {
+    fn layout() -> Layout {
+        Layout::from_size_align(SPACE as usize, 4096).unwrap()
+    }
+
+    pub(crate) fn new() -> Machine {
+        // SAFETY: the layout has bytes.
+        let space = unsafe { alloc(Self::layout()) };
+        assert!(!space.is_null());
+        Machine { frames: Frames::new(OneCpu), space }
+    }
+
+    pub(crate) fn boot(&self) -> Hotplug<'_, OneCpu> {
+        let map = BootMap {
+            ram: &[BootRange { start: 0, len: Bytes(BOOT) }],
+            reserved: &[],
+            mapped_below: Pfn::LIMIT,
+        };
+        // SAFETY: all addresses in these tests are below SPACE, and nobody else uses that memory.
+        let direct_map = unsafe { DirectMap::at_offset(self.space as usize) };
+        Hotplug::bootstrap(&self.frames, direct_map, &map).unwrap()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` by the same layout.
+        unsafe { dealloc(self.space, Self::layout()) }
+    }
+}
+
+pub(crate) struct World<'f> {
+    pub(crate) device: Device,
+    pub(crate) driver: Driver,
+    pub(crate) memory: HotplugMemory<'f, OneCpu>,
+    pub(crate) hotplug: Option<Hotplug<'f, OneCpu>>,
+    pub(crate) kernel: Kernel<'f>,
+    frames: &'f Frames<OneCpu>,
+    pub(crate) now: Duration,
+    late: Option<(Vec<u8>, u32)>,
+    /// Started at the first step, so that a test can prepare the device.
+    started: bool,
+    boot_present: u64,
+}
+
+impl<'f> World<'f> {
+    pub(crate) fn new(
+        machine: &'f Machine,
+        block: u64,
+        size: u64,
+        online: OnlineType,
+    ) -> World<'f> {
+        Self::at(machine, block, REGION, size, online)
+    }
+
+    pub(crate) fn at(
+        machine: &'f Machine,
+        block: u64,
+        addr: u64,
+        size: u64,
+        online: OnlineType,
+    ) -> World<'f> {
+        let hotplug = machine.boot();
+        let world = Self::in_machine(machine, block, addr, size, online);
+        let boot_present = machine.frames.counts().present;
+        World { hotplug: Some(hotplug), boot_present, ..world }
+    }
+
+    /// In a machine that is booted elsewhere.
+    pub(crate) fn in_machine(
+        machine: &'f Machine,
+        block: u64,
+        addr: u64,
+        size: u64,
+        online: OnlineType,
+    ) -> World<'f> {
+        let mut device = Device::new(block, addr, size);
+        let driver = Driver::new(&device.read_config(), Features::all()).unwrap();
+        World {
+            device,
+            driver,
+            memory: HotplugMemory::new(online, Budget::pageblocks(64)),
+            hotplug: None,
+            kernel: Kernel::new(&machine.frames),
+            frames: &machine.frames,
+            now: Duration::from_secs(1),
+            late: None,
+            started: false,
+            boot_present: 0,
+        }
+    }
+
+    pub(crate) fn region_start(&self) -> Pfn {
+        self.driver.config().region().start()
+    }
+
+    pub(crate) fn resize(&mut self, size: u64) {
+        self.device.resize(size);
+    }
+
+    pub(crate) fn step(&mut self) -> Step {
+        let config = self.device.read_config();
+        if !self.started {
+            self.started = true;
+            self.driver = Driver::new(&config, Features::all()).unwrap();
+        }
+        let arrived = self.late.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
+        if let Some((_, polls)) = &mut self.late {
+            *polls -= 1;
+        }
+        let hotplug = self.hotplug.as_mut().expect("the engine is elsewhere");
+        let mut memory = self.memory.with(hotplug, &mut self.kernel);
+        let step = self.driver.step(self.now, &config, arrived.as_deref(), &mut memory);
+        drop(memory);
+        if let Step::Send(request) = step {
+            if request.kind() == RequestKind::Unplug {
+                let range = request.range();
+                assert!(self.kernel.is_all_unmapped(range), "UNPLUG of mapped memory");
+                self.kernel.assert_unused(range);
+            }
+            self.late = Some(self.device.handle(&request.to_bytes()));
+        }
+        self.check_mapped();
+        step
+    }
+
+    /// Only plugged memory is mapped.
+    fn check_mapped(&self) {
+        let config = self.device.config;
+        for &pageblock in &self.kernel.mapped {
+            let offset = (pageblock << 21) - config.addr;
+            let first = (offset / config.block_size) as usize;
+            let last = ((offset + 2 * MIB - 1) / config.block_size) as usize;
+            assert!(self.device.blocks[first..=last].iter().all(|&b| b), "mapped, not plugged");
+        }
+    }
+
+    pub(crate) fn poll(&mut self) -> Step {
+        for _ in 0..100_000 {
+            let step = self.step();
+            if !matches!(step, Step::Send(_) | Step::Again) && self.late.is_none() {
+                return step;
+            }
+        }
+        panic!("the driver spins: {:?}", self.driver);
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) -> Step {
+        let end = self.now + time;
+        loop {
+            let step = self.poll();
+            match step {
+                Step::WaitUntil(until) if until <= end => self.now = until,
+                rest => {
+                    self.now = end;
+                    return rest;
+                }
+            }
+        }
+    }
+
+    /// The device's size is reached, and everybody agrees about it.
+    pub(crate) fn assert_reached(&self) {
+        assert_eq!(self.driver.status(), Status::Reached, "{:?} {:?}", self.driver, self.memory);
+        let plugged = self.driver.plugged();
+        let unit = self.driver.config().block_size().0.max(2 * MIB);
+        assert_eq!(plugged.0, self.device.config.requested_size / unit * unit);
+        assert_eq!(plugged.0, self.device.config.plugged_size);
+        assert_eq!(self.kernel.mapped.len() as u64 * 2 * MIB, plugged.0);
+        let counts = self.frames.validate().unwrap();
+        assert_eq!(counts.present - self.boot_present, plugged.frames());
+        assert_eq!(self.kernel.going, 0);
+    }
+
+    /// Whether all that is allocated lies in memory that is there.
+    pub(crate) fn check_allocations(&self) {
+        let region = self.driver.config().region();
+        for &range in &self.kernel.held {
+            if region.overlaps(range) {
+                assert!(self.kernel.is_all_mapped(range), "{range} is allocated and not there");
+            }
+        }
+    }
+}
+
+/// The pageblocks of a range, by number.
+pub(crate) fn pageblocks(range: PfnRange) -> std::ops::Range<u64> {
+    range.start().number() >> 9..range.end().number().div_ceil(512)
+}

@@ -1,0 +1,227 @@
+//! The driver over the real engine: memory comes, is used, moves, and goes.
+
+// Tests run where a usize has 64 bits, and the engine's real geometry is what the units here mean.
+#![allow(clippy::cast_possible_truncation)]
+
+#[allow(dead_code)]
+#[path = "../mem/device.rs"]
+mod device;
+mod kernel;
+mod machine;
+mod random;
+
+use core::time::Duration;
+use device::{BUSY, ERROR, Fault, NACK};
+use hotmem::{Bytes, OnlineType, Want, Why};
+use hotmem_virtio::mem::{Failure, Pending, Status, Step};
+use machine::{GIB, MIB, Machine, REGION, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn memory_comes_is_used_moves_and_goes_at_every_block_size() {
+    for (block, region) in
+        [(4096, 512 * MIB), (256 << 10, 512 * MIB), (2 * MIB, GIB), (16 * MIB, GIB), (GIB, 4 * GIB)]
+    {
+        let machine = Machine::new();
+        let mut world = World::new(&machine, block, region, OnlineType::Movable);
+        world.resize(region);
+        assert_eq!(world.poll(), Step::Idle);
+        world.assert_reached();
+        world.kernel.take(1000, Want::frames(1).movable());
+        world.kernel.take(20, Want::order(9).movable());
+        world.resize(region / 2);
+        world.run(SECOND);
+        world.assert_reached();
+        world.kernel.give_all();
+        world.resize(0);
+        world.run(SECOND);
+        world.assert_reached();
+        assert_eq!(world.driver.plugged(), Bytes::ZERO);
+        world.resize(region);
+        world.run(SECOND);
+        world.assert_reached();
+    }
+}
+
+#[test]
+fn what_cannot_move_stays_and_is_named() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
+    world.resize(GIB);
+    world.poll();
+    let above = world.region_start();
+    let pinned = world.kernel.take_above(above);
+    world.kernel.pinned = true;
+    world.resize(0);
+    world.run(SECOND);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("pinned by the test")));
+    assert_eq!(world.driver.plugged().0, 2 * MIB, "all but one pageblock went");
+    let blocker = world.memory.blocker().unwrap();
+    assert_eq!((blocker.range, blocker.why), (pinned, Why::Pinned("pinned by the test")));
+    world.kernel.give_all();
+    world.run(5 * SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn a_kernel_that_refuses_keeps_its_memory() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.resize(GIB);
+    world.poll();
+    world.kernel.veto = true;
+    world.resize(0);
+    world.run(SECOND);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("vetoed by the test")));
+    assert_eq!(world.driver.plugged().0, GIB);
+    world.kernel.veto = false;
+    world.run(5 * SECOND);
+    world.assert_reached();
+    assert_eq!(world.kernel.going, 0, "every range that was going went or was cancelled");
+}
+
+#[test]
+fn memory_that_the_device_does_not_take_is_used_again() {
+    for with in [NACK, BUSY] {
+        let machine = Machine::new();
+        let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+        world.resize(GIB);
+        world.poll();
+        let free = machine.frames.counts().free;
+        world.device.habit = Some(Fault::Refuse(with));
+        world.resize(0);
+        world.run(SECOND);
+        assert_eq!(machine.frames.counts().free, free);
+        assert!(world.kernel.is_all_mapped(world.driver.config().managed()));
+        let taken = machine.frames.alloc(Want::order(15).movable()).unwrap();
+        assert!(world.driver.config().managed().covers(taken));
+        machine.frames.free(taken).unwrap();
+        world.device.habit = None;
+        world.run(10 * SECOND);
+        world.assert_reached();
+    }
+}
+
+#[test]
+fn memory_that_may_be_gone_is_not_used_until_that_is_known() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.resize(GIB);
+    world.poll();
+    let boot = machine.frames.counts().free - (GIB >> 12);
+    world.device.habit = Some(Fault::Refuse(ERROR));
+    world.resize(0);
+    world.run(SECOND);
+    // UNPLUG was answered ERROR, and so is the question whether it happened.
+    assert!(machine.frames.counts().free <= boot);
+    world.device.habit = None;
+    world.resize(GIB);
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(machine.frames.counts().free, boot + (GIB >> 12));
+}
+
+#[test]
+fn memory_that_does_not_come_leaves_no_trace() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    let before = machine.frames.counts();
+    world.device.habit = Some(Fault::Refuse(BUSY));
+    world.resize(GIB);
+    world.run(SECOND);
+    assert_eq!(machine.frames.counts().online, before.online);
+    world.device.habit = None;
+    world.resize(0);
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(world.kernel.tables, 0);
+}
+
+#[test]
+fn memory_that_is_kept_offline_comes_and_goes() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Offline);
+    let free = machine.frames.counts().free;
+    world.resize(GIB);
+    world.poll();
+    world.assert_reached();
+    assert!(machine.frames.counts().free <= free);
+    world.device.faults.push_back(Fault::Refuse(BUSY));
+    world.resize(256 * MIB);
+    world.run(SECOND);
+    world.assert_reached();
+    assert!(machine.frames.counts().free <= free, "what was refused did not come online");
+    assert!(world.device.faults.is_empty());
+}
+
+#[test]
+fn a_region_over_boot_memory_is_refused() {
+    let machine = Machine::new();
+    let mut world = World::at(&machine, 2 * MIB, 0, GIB, OnlineType::Movable);
+    world.resize(GIB);
+    assert_eq!(world.poll(), Step::Failed(Failure::Region("overlaps other memory")));
+    machine.frames.validate().unwrap();
+}
+
+#[test]
+fn a_machine_without_memory_for_page_tables_takes_what_it_can() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
+    world.poll();
+    // A table for each pageblock, and only so many frames.
+    world.kernel.frames_per_pageblock = 1;
+    world.kernel.take_until_left(40);
+    world.resize(GIB);
+    world.run(SECOND);
+    world.assert_reached();
+    assert!(world.driver.statistics().requests > 1);
+    // And with no frame at all: pending, until there is one.
+    world.resize(0);
+    world.run(SECOND);
+    world.assert_reached();
+    world.kernel.take_until_left(0);
+    world.resize(GIB);
+    world.run(SECOND);
+    let status = world.driver.status();
+    assert_eq!(status, Status::Pending(Pending::Memory("no frames for page tables")));
+    world.kernel.give_all();
+    world.run(5 * SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn two_devices_share_one_engine() {
+    let machine = Machine::new();
+    let hotplug = machine.boot();
+    let mut first = World::in_machine(&machine, 2 * MIB, REGION, GIB, OnlineType::Movable);
+    let mut second =
+        World::in_machine(&machine, 16 * MIB, REGION + 2 * GIB, GIB, OnlineType::Kernel);
+    let mut hotplug = Some(hotplug);
+    for (a, b) in [(GIB, 512 * MIB), (128 * MIB, GIB), (0, 0), (GIB, GIB)] {
+        first.resize(a);
+        second.resize(b);
+        for world in [&mut first, &mut second] {
+            world.hotplug = hotplug.take();
+            world.run(SECOND);
+            assert_eq!(world.driver.status(), Status::Reached);
+            hotplug = world.hotplug.take();
+        }
+        assert_eq!((first.driver.plugged().0, second.driver.plugged().0), (a, b));
+        machine.frames.validate().unwrap();
+    }
+}
+
+#[test]
+fn what_was_plugged_before_is_adopted() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    for block in (0..100).chain(200..300) {
+        world.device.preplug(block);
+    }
+    world.resize(400 * MIB);
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(world.device.blocks.iter().filter(|&&b| b).count(), 200);
+    assert!(world.device.blocks[299]);
+}

@@ -1,0 +1,96 @@
+//! Random histories over the real engine.
+
+use crate::device::{BUSY, ERROR, Fault, NACK};
+use crate::machine::{MIB, Machine, World};
+use core::time::Duration;
+use hotmem::{OnlineType, Want};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The host asks for so many hundredths of the region.
+    Resize(u64),
+    Steps(u8),
+    Wait(u16),
+    Fault(Fault),
+    /// The kernel allocates so many runs of so many frames.
+    Take(u8, u64),
+    Give(prop::sample::Index),
+    Pin(bool),
+    Veto(bool),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let fault = prop_oneof![
+        prop_oneof![Just(NACK), Just(BUSY), Just(ERROR)].prop_map(Fault::Refuse),
+        Just(Fault::ErrorAfterwards),
+        (0u32..6).prop_map(Fault::Late),
+    ];
+    prop_oneof![
+        4 => (0u64..=100).prop_map(Event::Resize),
+        6 => (0u8..32).prop_map(Event::Steps),
+        2 => (0u16..5000).prop_map(Event::Wait),
+        3 => fault.prop_map(Event::Fault),
+        3 => (1u8..50, prop_oneof![Just(1u64), Just(7), Just(64), Just(512), Just(5000)])
+            .prop_map(|(count, frames)| Event::Take(count, frames)),
+        2 => any::<prop::sample::Index>().prop_map(Event::Give),
+        1 => any::<bool>().prop_map(Event::Pin),
+        1 => any::<bool>().prop_map(Event::Veto),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(100)
+    })]
+
+    #[test]
+    fn every_history_ends_at_the_size_that_the_device_wants(
+        block_shift in 18u32..=26,
+        online in prop_oneof![
+            Just(OnlineType::Movable), Just(OnlineType::Kernel), Just(OnlineType::Offline),
+        ],
+        tables in 0u64..2,
+        history in vec(event(), 0..60),
+    ) {
+        let machine = Machine::new();
+        let region = 768 * MIB;
+        let mut world = World::new(&machine, 1 << block_shift, region, online);
+        world.kernel.frames_per_pageblock = tables;
+        let hundredth = |n: u64| (region * n / 100) >> block_shift << block_shift;
+        for event in history {
+            match event {
+                Event::Resize(n) => world.resize(hundredth(n)),
+                Event::Steps(n) => (0..n).for_each(|_| { world.step(); }),
+                Event::Wait(ms) => { world.run(Duration::from_millis(ms.into())); }
+                Event::Fault(fault) => world.device.faults.push_back(fault),
+                Event::Take(count, frames) => {
+                    world.kernel.take(count.into(), Want::frames(frames).movable());
+                    world.kernel.take(1, Want::frames(frames));
+                }
+                Event::Give(which) => {
+                    if !world.kernel.held.is_empty() {
+                        let at = which.index(world.kernel.held.len());
+                        let range = world.kernel.held.swap_remove(at);
+                        machine.frames.free(range).unwrap();
+                    }
+                }
+                Event::Pin(on) => world.kernel.pinned = on,
+                Event::Veto(on) => world.kernel.veto = on,
+            }
+            world.check_allocations();
+        }
+        world.kernel.give_all();
+        world.kernel.veto = false;
+        world.kernel.pinned = false;
+        world.device.faults.clear();
+        for n in [0, 100, 40, 0] {
+            world.resize(hundredth(n));
+            world.run(Duration::from_secs(20));
+            world.assert_reached();
+        }
+        prop_assert_eq!(world.kernel.tables, 0);
+    }
+}
