@@ -77,6 +77,8 @@ const _: () = assert!(REQUEST_BYTES as usize == Request::SIZE);
 const _: () = assert!(RESPONSE_BYTES as usize == Response::SIZE);
 /// Reads of a configuration that does not hold still, before the last steady one has to do.
 const CONFIG_READS: u32 = 8;
+/// Steps in one poll after which the configuration is read again though no answer came.
+const CONFIG_STEPS: u32 = 64;
 /// Equal reads that count although the generation changes all the time.
 const EQUAL_READS: u32 = 3;
 /// When to look again at a configuration that does not hold still.
@@ -112,13 +114,19 @@ impl<T: Transport> Device<T> {
     }
 
     /// Does what there is to do: takes the device's answer, reads its configuration, sends the
-    /// next request, and so on, at most `budget` times. Each time costs about 20 reads of
-    /// configuration space and one call of [`Memory`]'s.
+    /// next request, and so on, in at most `budget` steps of the driver.
+    ///
+    /// A step costs one call of [`Memory`]'s; each request, and every 64th step without one, about
+    /// 20 reads of configuration space.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
-        for _ in 0..budget {
+        let mut steady = true;
+        for step in 0..budget {
             let answer = self.take_answer();
-            let steady = steady_config(&self.transport, &self.config);
-            self.config = steady.unwrap_or(self.config);
+            if answer.is_some() || step % CONFIG_STEPS == 0 {
+                let config = steady_config(&self.transport, &self.config);
+                steady = config.is_some();
+                self.config = config.unwrap_or(self.config);
+            }
             let answer = answer.as_ref().map(|(bytes, len)| bytes.get(..*len).unwrap_or(bytes));
             let rest = match self.driver.step(now, &self.config, answer, memory) {
                 Step::Send(request) => {
@@ -131,11 +139,11 @@ impl<T: Transport> Device<T> {
                 Step::Failed(failure) => return Progress::Failed(failure),
             };
             // There may be something to do that could not be read.
-            let unsteady_until = now.saturating_add(UNSTEADY_WAIT);
-            return match (steady, rest) {
-                (Some(_), rest) => rest,
-                (None, Progress::WaitUntil(until)) if until < unsteady_until => rest,
-                (None, _) => Progress::WaitUntil(unsteady_until),
+            let look_again = now.saturating_add(UNSTEADY_WAIT);
+            return match rest {
+                Progress::WaitUntil(until) if until < look_again => rest,
+                _ if !steady => Progress::WaitUntil(look_again),
+                _ => rest,
             };
         }
         Progress::Again

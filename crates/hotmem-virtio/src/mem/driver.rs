@@ -9,7 +9,7 @@ use super::status::{Failure, Pending, Statistics, Status};
 use super::sync::{Segment, Sync};
 use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
-use hotmem::{Bytes, PfnRange};
+use hotmem::{Bytes, Pfn, PfnRange};
 
 /// The driver of one device. It does no I/O: [`step`](Driver::step) says what to do.
 ///
@@ -43,6 +43,8 @@ use hotmem::{Bytes, PfnRange};
 pub struct Driver {
     pub(super) config: Config,
     pub(super) plugged_frames: u64,
+    /// Where to look for a gap first: none is known below.
+    pub(super) gaps_from: Pfn,
     pub(super) activity: Activity,
     pub(super) in_flight: Option<InFlight>,
     pub(super) preparing: Option<Direction>,
@@ -143,6 +145,7 @@ impl Driver {
         Ok(Driver {
             config: Config::new(config, features)?,
             plugged_frames: 0,
+            gaps_from: Pfn::ZERO,
             activity: Activity::Announcing,
             in_flight: None,
             preparing: None,

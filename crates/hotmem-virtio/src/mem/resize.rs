@@ -39,21 +39,27 @@ impl Driver {
 
     /// Plugs at most `frames` in the lowest gap.
     fn plug<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Result<(Request, Purpose), Halt> {
-        let usable = self.config.usable_units();
-        let mut rest = usable;
-        let gap = loop {
-            if rest.is_empty() {
-                return Err(Halt::Later(Pending::UsableRegion));
-            }
-            let run = self.run_at(rest.start(), usable, memory)?;
-            if !run.plugged {
-                break run.range;
-            }
-            rest = usable.split_at(run.range.end()).1;
-        };
+        let gap = self.lowest_gap(memory)?;
         let range = first(gap, frames.min(self.config.max_request_frames()));
         let range = self.prepare_plug(range, memory)?;
         Ok((self.request(RequestKind::Plug, range)?, Purpose::Plug))
+    }
+
+    /// The lowest memory that is not plugged and can be.
+    fn lowest_gap<M: Memory>(&self, memory: &M) -> Result<PfnRange, Halt> {
+        let usable = self.config.usable_units();
+        // From where the last one ended, and only then from the start.
+        for from in [self.gaps_from, usable.start()] {
+            let mut rest = usable.split_at(from).1;
+            while !rest.is_empty() {
+                let run = self.run_at(rest.start(), rest, memory)?;
+                if !run.plugged {
+                    return Ok(run.range);
+                }
+                rest = rest.split_at(run.range.end()).1;
+            }
+        }
+        Err(Halt::Later(Pending::UsableRegion))
     }
 
     /// Has `range`, or its beginning, prepared for plugging.

@@ -37,6 +37,7 @@ impl Driver {
             (Purpose::Plug, Response::Ack { .. }) => {
                 memory.plugged(range);
                 self.plugged_frames += range.frames();
+                self.gaps_from = range.end();
                 self.progressed();
             }
             (Purpose::Plug, refusal) => {
@@ -84,6 +85,7 @@ impl Driver {
     fn was_unplugged<M: Memory>(&mut self, range: PfnRange, memory: &mut M) {
         memory.unplugged(range);
         self.plugged_frames -= range.frames();
+        self.gaps_from = self.gaps_from.min(range.start());
         self.activity = Activity::Resizing;
         self.progressed();
     }

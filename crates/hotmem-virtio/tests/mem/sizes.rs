@@ -200,6 +200,23 @@ fn a_shrink_that_is_hindered_keeps_what_it_achieved_and_says_why() {
 }
 
 #[test]
+fn the_lowest_gap_is_filled_first() {
+    let mut world = world(2 * MIB, GIB, 64 * MIB);
+    world.poll();
+    world.memory.pinned[31] = true;
+    world.device.resize(32 * MIB);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.memory.units[31], Unit::Plugged);
+    world.device.requests.clear();
+    world.device.resize(128 * MIB);
+    world.poll();
+    world.assert_reached();
+    let plugs: Vec<_> = world.device.requests.iter().map(|r| (r.1 - BASE, r.2)).collect();
+    assert_eq!(plugs, [(30 * MIB, 32 * MIB), (64 * MIB, 64 * MIB)]);
+}
+
+#[test]
 fn an_obstacle_for_good_waits_for_another_wish() {
     let mut world = world(2 * MIB, GIB, 64 * MIB);
     world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Never("no metadata")));
