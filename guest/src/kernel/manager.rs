@@ -8,7 +8,7 @@ use hotmem::{
     PfnRange, Removal, Shrink, Shrunk, State, Why,
 };
 use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
-use hotmem_virtio::mem::{Memory, Obstacle, Run};
+use hotmem_virtio::mem::{Memory, Obstacle, Run, Unplug};
 
 /// What one call does at most, in pageblocks of 2 MiB: the device is looked at in between.
 const BUDGET: Budget = Budget::pageblocks(4096);
@@ -74,21 +74,17 @@ impl Manager {
         highest
     }
 
-    fn poll_shrink(
-        &mut self,
-        region: PfnRange,
-        max_frames: u64,
-        unit: u64,
-    ) -> Result<PfnRange, Obstacle> {
-        let same = |s: &Shrinking| s.region == region && s.unit == unit && s.left <= max_frames;
+    fn poll_shrink(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
+        let Unplug { region, surplus, at_once, unit } = wanted;
+        let same = |s: &Shrinking| s.region == region && s.unit == unit && s.left == surplus;
         if !self.shrinking.as_ref().is_some_and(same) {
             self.cancel();
         }
         let shrinking = self.shrinking.get_or_insert_with(|| Shrinking {
-            shrink: Shrink::new(region, max_frames, unit, max_frames),
+            shrink: Shrink::new(region, surplus, unit, at_once),
             region,
             unit,
-            left: max_frames,
+            left: surplus,
         });
         match shrinking.shrink.poll(&mut self.hotplug, &mut self.hooks, BUDGET) {
             Shrunk::Working => Err(Obstacle::Working),
@@ -144,7 +140,7 @@ impl Memory for Manager {
         Run { range, plugged }
     }
 
-    fn prepare_plug(&mut self, mut range: PfnRange) -> Result<PfnRange, Obstacle> {
+    fn prepare_plug(&mut self, mut range: PfnRange, _unit: u64) -> Result<PfnRange, Obstacle> {
         loop {
             match self.hotplug.prepare_add(range, &mut self.hooks) {
                 Ok(addition) => {
@@ -178,20 +174,15 @@ impl Memory for Manager {
         self.coming = None;
     }
 
-    fn prepare_unplug(
-        &mut self,
-        region: PfnRange,
-        max_frames: u64,
-        unit_frames: u64,
-    ) -> Result<PfnRange, Obstacle> {
+    fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle> {
         if self.online == OnlineType::Offline
-            && let Some(range) = self.highest_offline(region, max_frames)
+            && let Some(range) = self.highest_offline(wanted.region, wanted.at_once)
             && let Ok(removal) = self.hotplug.prepare_remove(range, &mut self.hooks)
         {
             self.going = Some(removal);
             return Ok(range);
         }
-        self.poll_shrink(region, max_frames, unit_frames)
+        self.poll_shrink(wanted)
     }
 
     fn unplugged(&mut self, _: PfnRange) {
