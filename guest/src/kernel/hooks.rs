@@ -10,9 +10,12 @@ use x86_64::instructions::tlb;
 pub(crate) struct KernelHooks {
     pub(crate) space: AddressSpace,
     pub(crate) workload: Workload,
-    /// Bytes of page tables that were written to map memory.
-    pub(crate) tables_written: Bytes,
+    /// Bytes that were written to describe memory that came.
+    pub(crate) written: Bytes,
 }
+
+/// What the engine writes at most to add a section and put it online.
+const ONLINE_BYTES: u64 = 40;
 
 impl Hooks for KernelHooks {
     fn tables_needed(&self, range: PfnRange) -> u64 {
@@ -23,7 +26,8 @@ impl Hooks for KernelHooks {
         let mapped = self.space.tables_mut().map(range, Caching::WriteBack, || spare.take());
         // `tables_needed` frames are there, and a region that does not fit was refused: this
         // cannot fail. If it did, the first access would fault and name the address.
-        self.tables_written = self.tables_written + mapped.unwrap_or_default();
+        let words = Bytes(range.sections().count() as u64 * ONLINE_BYTES);
+        self.written = self.written + mapped.unwrap_or_default() + words;
     }
 
     fn unmap(&mut self, range: PfnRange) {

@@ -8,7 +8,7 @@ mod entry;
 mod exit;
 mod hal;
 mod hooks;
-mod manager;
+mod lapic;
 mod memory;
 mod pci;
 mod pic;
@@ -21,21 +21,27 @@ mod workload;
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use core::fmt;
 use hooks::KernelHooks;
-use hotmem::{Bytes, OnlineType};
+use hotmem::{Budget, Bytes, OnlineType};
 use hotmem_guest::cmdline::{ExitWhen, Online, Options};
+use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
 use hotmem_guest::pvh::{MemoryMapEntry, StartInfo};
 use hotmem_guest::report::{Report, bail_out};
 use hotmem_guest::watchdog::{Step, Watchdog};
-use manager::Manager;
+use hotmem_virtio::mem::HotplugMemory;
 use serial::Serial;
-use session::Session;
+use session::{Engine, Session};
 use workload::Workload;
 
 static WATCHDOG: Watchdog = Watchdog::new();
 
-/// A tick counts for the watchdog, and looks at the device in case an interrupt got lost.
-const TICKS_PER_SECOND: u32 = 20;
+/// Ticks of the timer in a second. At each the watchdog counts, and the device is looked at in case
+/// an interrupt got lost.
+const TICKS: u32 = 20;
+/// The same where the device has no interrupt line: ticks are all there is.
+const TICKS_WITHOUT_IRQ: u32 = 100;
+/// What is isolated and moved at most, in pageblocks of 2 MiB, before the device is looked at again.
+const BUDGET: Budget = Budget::pageblocks(4096);
 
 /// Where the boot code jumps to, on its stack, with the first [`entry::MAPPED_BYTES`] of physical
 /// memory mapped where the kernel was linked and in the direct map.
@@ -44,7 +50,6 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let stopwatch = clock::Stopwatch::start();
     trap::load();
     pic::remap();
-    pit::tick_at(TICKS_PER_SECOND);
     pic::unmask(pit::IRQ);
     x86_64::instructions::interrupts::enable();
 
@@ -53,13 +58,14 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut room = [0; 4096];
     let cmdline = must("command line", info.cmdline(&loader, &mut room));
     let options = must("command line", Options::parse(cmdline));
-    WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(TICKS_PER_SECOND));
+    start_ticking(TICKS, &options);
     let mut room = [MemoryMapEntry::default(); MAX_ENTRIES];
     let entries = must("memory map", info.memory_map(&loader, &mut room));
     let mut room = [MemoryMapEntry::default(); MAX_MODULES];
     let modules = must("modules", info.modules(&loader, &mut room));
     let map = LoaderMap { entries, modules };
     let (mut space, hotplug) = must("memory", map.start());
+    must("local APIC", lapic::pass_on_pic_interrupts(&mut space));
     let firmware = must("ACPI", acpi::Firmware::read(info.rsdp_addr(), &mut space));
     let clock = must("clock", stopwatch.calibrate());
     report.event(&Event::Boot {
@@ -80,12 +86,24 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     WATCHDOG.enter(Step::Device);
     let device = must("virtio-mem", device::start(transport));
     report.event(&device::event(&device));
-    let config = device.driver().config();
-    trap::enable_bell(irq);
-    let workload = Workload::new(&options, config.managed());
-    let hooks = KernelHooks { space, workload, tables_written: Bytes::ZERO };
-    let manager = Manager::new(hotplug, hooks, online_type(options.online), config.unit_frames());
-    exit::exit(Session::new(report, &clock, &options, device, manager).run())
+    let region = device.driver().config().managed();
+    if region.end().phys_addr() > DIRECT_MAP_BYTES {
+        give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
+    }
+    if !trap::enable_bells(irq) {
+        start_ticking(TICKS_WITHOUT_IRQ, &options);
+    }
+    let workload = Workload::new(&options, region);
+    let hooks = KernelHooks { space, workload, written: Bytes::ZERO };
+    let memory = HotplugMemory::new(online_type(options.online), BUDGET);
+    let engine = Engine { hotplug, hooks, memory };
+    exit::exit(Session::new(report, &clock, &options, device, engine).run())
+}
+
+/// Has the timer tick, and the watchdog count its ticks.
+fn start_ticking(per_second: u32, options: &Options) {
+    pit::tick_at(per_second);
+    WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(per_second));
 }
 
 fn online_type(online: Online) -> OnlineType {

@@ -27,6 +27,27 @@ pub(crate) fn remap() {
     }
 }
 
+/// IRQs that a PC has not given away: neither timers nor keyboard, cascade or coprocessor.
+pub(crate) const USABLE_BY_PCI: u16 = !(1 << 0 | 1 << 1 | 1 << CASCADE | 1 << 8 | 1 << 13);
+
+/// The IRQs that are level-triggered, a bit each: PCI's are.
+pub(crate) fn level_triggered() -> u16 {
+    let read = |port| {
+        // SAFETY: the edge/level control registers of every PC with PCI; elsewhere nobody's.
+        unsafe { Port::<u8>::new(port).read() }
+    };
+    match u16::from_le_bytes([read(0x4d0), read(0x4d1)]) {
+        // What a port that does not exist reads as.
+        u16::MAX => 0,
+        lines => lines,
+    }
+}
+
+/// Lets IRQs through, a bit each.
+pub(crate) fn unmask_all(lines: u16) {
+    (0..LINES).filter(|irq| lines >> irq & 1 != 0).for_each(unmask);
+}
+
 /// Lets an IRQ through.
 pub(crate) fn unmask(irq: u8) {
     set_masked(irq, false);

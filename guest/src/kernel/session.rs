@@ -2,18 +2,19 @@
 
 use super::clock::Clock;
 use super::device::PciDevice;
-use super::manager::Manager;
+use super::hooks::KernelHooks;
 use super::memory::FRAMES;
 use super::serial::Serial;
 use super::{WATCHDOG, give_up, trap};
+use core::fmt::Display;
 use core::time::Duration;
-use hotmem::Bytes;
 use hotmem::geometry::FRAME_SIZE;
+use hotmem::{Bytes, Hotplug, OneCpu};
 use hotmem_guest::cmdline::{ExitWhen, Options};
 use hotmem_guest::event::Event;
 use hotmem_guest::report::{Report, Verdict};
 use hotmem_guest::watchdog::Step;
-use hotmem_virtio::mem::{Driver, Pending, Progress, Status};
+use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Progress, Status};
 
 /// A run with a device.
 pub(crate) struct Session<'a> {
@@ -21,11 +22,20 @@ pub(crate) struct Session<'a> {
     clock: &'a Clock,
     options: &'a Options,
     device: PciDevice,
-    manager: Manager,
+    engine: Engine,
     target: Target,
     touching: Option<Touching>,
     touched: Bytes,
     resizes: u32,
+    /// Memory that held the engine's words when it was last reported.
+    reserved: Bytes,
+}
+
+/// The engine, with what this kernel brings to it and what the device has under way in it.
+pub(crate) struct Engine {
+    pub(crate) hotplug: Hotplug<'static, OneCpu>,
+    pub(crate) hooks: KernelHooks,
+    pub(crate) memory: HotplugMemory<'static, OneCpu>,
 }
 
 /// The size that the device wants, and how far that has come.
@@ -55,7 +65,7 @@ impl<'a> Session<'a> {
         clock: &'a Clock,
         options: &'a Options,
         device: PciDevice,
-        manager: Manager,
+        engine: Engine,
     ) -> Self {
         let config = device.driver().config();
         let nothing = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
@@ -72,11 +82,12 @@ impl<'a> Session<'a> {
             clock,
             options,
             device,
-            manager,
+            engine,
             target,
             touching: None,
             touched: Bytes::ZERO,
             resizes: 0,
+            reserved: FRAMES.metadata_reserved(),
         }
     }
 
@@ -99,12 +110,12 @@ impl<'a> Session<'a> {
 
     /// One step of the driver, with the device as it is now.
     fn step_device(&mut self) -> Progress {
-        trap::answer_bell(|| {
-            self.device.ack_interrupt();
-        });
+        trap::answer_bell(|| self.device.ack_interrupt());
         let now_us = self.clock.now_us();
         let (plugged, requests) = (self.driver().plugged(), self.driver().statistics().requests);
-        let progress = self.device.poll(Duration::from_micros(now_us), 1, &mut self.manager);
+        let Engine { hotplug, hooks, memory } = &mut self.engine;
+        let now = Duration::from_micros(now_us);
+        let progress = self.device.poll(now, 1, &mut memory.with(hotplug, hooks));
         let size = self.driver().config().requested();
         if size != self.target.size {
             self.target =
@@ -126,11 +137,13 @@ impl<'a> Session<'a> {
             Status::Reached if !self.target.reached => self.reached(),
             Status::Pending(why) if self.target.pending != Some(why) => {
                 self.target.pending = Some(why);
-                self.report.event(&Event::Pending {
-                    target: self.target.size,
-                    plugged: self.driver().plugged(),
-                    why: &why,
-                });
+                let blocker = self.engine.memory.blocker();
+                let (target, plugged) = (self.target.size, self.driver().plugged());
+                let why: &dyn Display = match &blocker {
+                    Some(blocker) if matches!(why, Pending::Memory(_)) => blocker,
+                    _ => &why,
+                };
+                self.report.event(&Event::Pending { target, plugged, why });
             }
             _ => {}
         }
@@ -157,7 +170,7 @@ impl<'a> Session<'a> {
             self.report.ok(format_args!("unplug {}", before - plugged));
         }
         if plugged > before {
-            self.manager.hooks.workload.memory_came();
+            self.engine.hooks.workload.memory_came();
             self.touching = Some(Touching::default());
         }
     }
@@ -167,7 +180,7 @@ impl<'a> Session<'a> {
         let Some(touching) = &mut self.touching else { return false };
         WATCHDOG.enter(Step::Touch);
         let started = self.clock.now_us();
-        let touched = self.manager.hooks.workload.touch_some();
+        let touched = self.engine.hooks.workload.touch_some();
         touching.us += self.clock.now_us().saturating_sub(started);
         if let Some(bytes) = touched {
             touching.bytes = touching.bytes + bytes;
@@ -193,7 +206,7 @@ impl<'a> Session<'a> {
 
     fn finish(mut self) -> Verdict {
         WATCHDOG.enter(Step::Verify);
-        self.manager.hooks.workload.verify_and_free_all();
+        self.engine.hooks.workload.verify_and_free_all();
         self.report_written_and_verified();
         if self.touched != Bytes::ZERO {
             self.report.ok(format_args!("touched {}, all found as written", self.touched));
@@ -206,11 +219,13 @@ impl<'a> Session<'a> {
     }
 
     fn report_written_and_verified(&mut self) {
-        let bytes = self.manager.hooks.workload.take_verified();
+        let bytes = self.engine.hooks.workload.take_verified();
         if bytes != Bytes::ZERO {
             self.report.event(&Event::Verified { bytes });
         }
-        let written = self.manager.take_written();
+        let reserved = FRAMES.metadata_reserved();
+        let announced = reserved - core::mem::replace(&mut self.reserved, reserved);
+        let written = core::mem::take(&mut self.engine.hooks.written) + announced;
         if written != Bytes::ZERO {
             self.report.event(&Event::Metadata { written });
         }

@@ -2,7 +2,7 @@
 
 use super::{WATCHDOG, entry, give_up, pic, pit};
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use hotmem_guest::to_usize;
 use spin::Once;
 use x86_64::VirtAddr;
@@ -12,12 +12,16 @@ use x86_64::structures::DescriptorTablePointer;
 
 const VECTORS: usize = (pic::FIRST_VECTOR + pic::LINES) as usize;
 
-/// The device's IRQ; [`NO_IRQ`] while there is none.
-static BELL_IRQ: AtomicU8 = AtomicU8::new(NO_IRQ);
-/// Set by the handler and cleared by [`answer_bell`], on the same CPU: it orders nothing.
-static RANG: AtomicBool = AtomicBool::new(false);
+/// The IRQs by which the device may ring, a bit each.
+static BELLS: AtomicU16 = AtomicU16::new(0);
+/// Those that rang: set by the handler and cleared by [`answer_bell`], on the same CPU, so that
+/// nothing needs to be ordered.
+static RANG: AtomicU16 = AtomicU16::new(0);
+/// How often they rang for somebody else, one time after the other.
+static STRAY: AtomicU16 = AtomicU16::new(0);
 
-const NO_IRQ: u8 = u8::MAX;
+/// So often a stray interrupt is borne: a line may be shared, but must not keep the CPU busy.
+const MAX_STRAY: u16 = 16;
 
 /// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
 #[derive(Clone, Copy)]
@@ -51,28 +55,35 @@ pub(crate) fn load() {
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
-/// Lets a device end [`wait`] by its IRQ, if it has one.
-pub(crate) fn enable_bell(irq: Option<u8>) {
-    if let Some(irq) = irq.filter(|&irq| irq < pic::LINES) {
-        BELL_IRQ.store(irq, Relaxed);
-        pic::unmask(irq);
-    }
+/// Lets a device end [`wait`] by its IRQ, or by any that firmware has set up for PCI: not all
+/// firmware says the right one. Returns whether there is one.
+pub(crate) fn enable_bells(irq: Option<u8>) -> bool {
+    let own = irq.and_then(|irq| 1u16.checked_shl(irq.into())).unwrap_or(0);
+    let lines = (own | pic::level_triggered()) & pic::USABLE_BY_PCI;
+    BELLS.store(lines, Relaxed);
+    pic::unmask_all(lines);
+    lines != 0
 }
 
-/// If the bell rang, has the device `asked` why, and lets it ring again.
+/// If a bell rang, asks the device whether it was its own, and lets it ring again.
 ///
-/// Its IRQ is masked meanwhile, since the device keeps asserting it until it is asked.
-pub(crate) fn answer_bell(asked: impl FnOnce()) {
-    if RANG.swap(false, Relaxed) {
-        asked();
-        pic::unmask(BELL_IRQ.load(Relaxed));
+/// The IRQ is masked meanwhile, since the device keeps asserting it until it is asked.
+pub(crate) fn answer_bell(is_own: impl FnOnce() -> bool) {
+    let rang = RANG.swap(0, Relaxed);
+    if rang == 0 {
+        return;
+    }
+    let stray = if is_own() { 0 } else { STRAY.load(Relaxed).saturating_add(1) };
+    STRAY.store(stray, Relaxed);
+    if stray < MAX_STRAY {
+        pic::unmask_all(rang);
     }
 }
 
 /// Halts until the bell rings or the timer ticks; not if it has rung and was not answered.
 pub(crate) fn wait() {
     interrupts::disable();
-    if RANG.load(Relaxed) {
+    if RANG.load(Relaxed) != 0 {
         interrupts::enable();
     } else {
         // Nothing can ring between the two: `sti` takes effect after the instruction after it.
@@ -108,10 +119,12 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
         if WATCHDOG.tick().is_some() {
             give_up("watchdog: no progress");
         }
-    } else if irq == BELL_IRQ.load(Relaxed) {
+    } else if let bell = 1u16 << irq
+        && BELLS.load(Relaxed) & bell != 0
+    {
         pic::mask(irq);
         pic::end_of_interrupt(irq);
-        RANG.store(true, Relaxed);
+        RANG.fetch_or(bell, Relaxed);
     }
     // All other lines are masked: this was a spurious interrupt, whose end nobody awaits.
 }
