@@ -40,7 +40,7 @@ pub trait Hooks {
         let _ = (range, free);
     }
 
-    /// `range` is about to go offline.
+    /// `range` is isolated and about to go offline.
     ///
     /// # Errors
     /// A veto refuses it; [`offline_cancelled`](Self::offline_cancelled) is not called then.

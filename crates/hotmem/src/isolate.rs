@@ -7,12 +7,13 @@
 //! set after the capture, so a pageblock that is neither free nor live nor `isolated` is in
 //! somebody's hands for a moment.
 //!
-//! # Lines
-//! A section's frame of lines (see `frames/split.rs`) is metadata: it is never free, reported or
-//! migrated. When a token holds everything of a section that is online and nothing but this frame
-//! is left in use, nobody can reach the lines any more and the frame is dropped. So it does not
-//! hinder the removal of its section; only a smaller part of a section that happens to hold it
-//! stays until the rest of the section is free as well ([`InUse::Metadata`]).
+//! # Metadata
+//! A section's frame of lines (see `frames/split.rs`) is never free, reported or migrated. When a
+//! token holds everything of a section that is online and nothing but this frame is left in use,
+//! nobody can reach the lines any more and the frame is dropped. So it does not hinder the removal
+//! of its section; only a smaller part of a section that happens to hold it stays until the rest of
+//! the section is free as well. Other metadata lies in boot memory, or in what was there when boot
+//! memory was full, and stays ([`InUse::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Block, Frames};
@@ -55,7 +56,7 @@ pub enum IsolateError {
 pub enum InUse {
     /// These frames, a run within one pageblock, are allocated.
     Frames(PfnRange),
-    /// This frame holds metadata of memory that is still online.
+    /// These frames hold metadata: of memory that is still online, or of an announced region.
     Metadata(PfnRange),
     /// An allocation or a free in this pageblock is in flight: look again.
     InFlight(PfnRange),
@@ -154,6 +155,32 @@ impl<P: Platform> Frames<P> {
         }
     }
 
+    /// The parts of `range` by section, as words. What is not announced is left out.
+    fn words_of(
+        &self,
+        range: PfnRange,
+    ) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> + use<'_, P> {
+        range.sections().filter_map(|piece| self.word_of(piece))
+    }
+
+    /// Holds `range`, which is not online and not held, for an addition or a removal.
+    pub(crate) fn hold(&self, range: PfnRange) {
+        for (slot, index, blocks) in self.words_of(range) {
+            if let Some(section) = self.section(slot, index) {
+                section.isolated.fetch_or(blocks, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Whoever held `range` is done with it.
+    pub(crate) fn let_go(&self, range: PfnRange) {
+        for (slot, index, blocks) in self.words_of(range) {
+            if let Some(section) = self.section(slot, index) {
+                section.isolated.fetch_and(!blocks, Ordering::AcqRel);
+            }
+        }
+    }
+
     /// The part of a section as a word: region slot, section, pageblocks.
     pub(crate) fn word_of(&self, piece: PfnRange) -> Option<(usize, usize, u64)> {
         let (slot, offset) = self.find(piece.start())?;
@@ -179,9 +206,7 @@ impl<P: Platform> Frames<P> {
     /// What keeps the isolated pageblocks `held` of a section from being drained, highest
     /// pageblock first. Drops the section's lines if they are all that is left.
     fn what_holds(&self, slot: usize, index: usize, held: u64) -> Option<InUse> {
-        // Without lines nothing of the section was ever taken.
         let lines = self.frame_of_lines(slot, index);
-        lines?;
         let mut host = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| held >> bit & 1 != 0) {
             let block = self.block(slot, index, bit)?;
@@ -190,27 +215,27 @@ impl<P: Platform> Frames<P> {
                 continue;
             }
             match self.first_used(&block, lines) {
-                Some(used) => return Some(InUse::Frames(used)),
+                Some(used) => return Some(self.whose(&block, used)),
                 None if count(counter) == ALL - 1 && lines.is_some_and(|l| is_in(&block, l)) => {
                     host = Some(block);
                 }
                 None => return Some(InUse::InFlight(self.first_block(slot, index, block.mask()))),
             }
         }
+        let frame = PfnRange::with_len(lines?, 1)?;
         let section = self.section(slot, index)?;
         let everything = held == section.online.load(Ordering::Acquire);
         match host {
-            None if everything => {
-                if let Some(frame) = lines.and_then(|frame| PfnRange::with_len(frame, 1)) {
-                    section.lines.store(core::ptr::null_mut(), Ordering::Release);
-                    // It lies elsewhere and was allocated for this, so this cannot fail.
-                    let _ = self.free(frame);
-                }
+            Some(_) if !everything => Some(InUse::Metadata(frame)),
+            None if !everything => None,
+            None => {
+                section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                // It lies in boot memory and was allocated for this, so this cannot fail.
+                let _ = self.free(frame);
                 None
             }
-            None => None,
-            Some(block) if everything => {
-                let at = offset_in(&block, lines?);
+            Some(block) => {
+                let at = offset_in(&block, frame.start());
                 let line = block.line()?;
                 line.give(at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
                 let drained = block.counter.give(1, |_| false) == Some(Given::Drained);
@@ -218,16 +243,16 @@ impl<P: Platform> Frames<P> {
                 let still = InUse::InFlight(self.first_block(slot, index, block.mask()));
                 if drained { None } else { Some(still) }
             }
-            Some(_) => PfnRange::with_len(lines?, 1).map(InUse::Metadata),
         }
     }
 
     /// The first run of frames in use in a pageblock, the section's own lines aside.
     fn first_used(&self, block: &Block<'_>, lines: Option<Pfn>) -> Option<PfnRange> {
-        let line = block.line()?;
         let own = lines.filter(|&frame| is_in(block, frame)).map(|frame| offset_in(block, frame));
+        // Without lines all of it was handed out.
+        let line = block.line();
         let used = |at: usize| {
-            let word = line.words()[at / LINE_WORD_BITS].load(Ordering::Acquire);
+            let word = line.map_or(0, |l| l.words()[at / LINE_WORD_BITS].load(Ordering::Acquire));
             word >> (at % LINE_WORD_BITS) & 1 == 0 && own != Some(at)
         };
         let first = (0..PAGEBLOCK_FRAMES).find(|&at| used(at))?;
@@ -235,11 +260,17 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(block.start().checked_add(first as u64)?, (end - first) as u64)
     }
 
-    /// Whether `frame` is the frame of lines of some section that is still in use.
-    fn is_metadata(&self, frame: Pfn) -> bool {
-        self.regions().iter().enumerate().any(|(slot, region)| {
-            (0..region.section_count()).any(|index| self.frame_of_lines(slot, index) == Some(frame))
-        })
+    /// Used frames of a pageblock, up to where their owner, the kernel or the engine, changes.
+    fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
+        // Lines of other sections lie in boot memory only, which hardly ever goes, so that most
+        // of the time this looks at nothing but the regions' words.
+        let lines = block.region.is_fixed();
+        let engine = self.metadata_where(lines).map(|metadata| metadata.frames.intersection(used));
+        match engine.filter(|frames| !frames.is_empty()).min_by_key(|frames| frames.start()) {
+            None => InUse::Frames(used),
+            Some(frames) if frames.start() == used.start() => InUse::Metadata(frames),
+            Some(frames) => InUse::Frames(used.split_at(frames.start()).0),
+        }
     }
 }
 
@@ -284,25 +315,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Cost: O(pageblocks), or as far down as the first that is in use.
     #[must_use]
     pub fn in_use(&self) -> Option<InUse> {
-        let found = self.highest_in_use()?;
-        if !matches!(found, InUse::Metadata(_)) {
-            return Some(found);
-        }
-        // Lines of one section may lie in another that the token holds as well: looking at every
-        // section drops what can be dropped.
-        for (slot, index, held) in self.words() {
-            let _ = self.frames.what_holds(slot, index, held);
-        }
-        self.highest_in_use()
-    }
-
-    fn highest_in_use(&self) -> Option<InUse> {
         let mut words = self.words().rev();
-        let found =
-            words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, held))?;
-        let metadata =
-            found.range().frames() == 1 && self.frames.is_metadata(found.range().start());
-        Some(if metadata { InUse::Metadata(found.range()) } else { found })
+        words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, held))
     }
 
     /// Exit: back to the allocator, what is in use as well as what is free.
@@ -335,6 +349,14 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// # Errors
     /// The token and what is in use, if anything is.
     pub fn take_offline(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+        let frames = self.frames;
+        let range = self.leave()?;
+        frames.let_go(range);
+        Ok(range)
+    }
+
+    /// As [`take_offline`](Self::take_offline), but the memory stays held.
+    pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
         }
@@ -344,7 +366,6 @@ impl<'f, P: Platform> Isolation<'f, P> {
             // finds it offline comes after all that was done to it.
             section.partial.fetch_and(!held, Ordering::AcqRel);
             section.online.fetch_and(!held, Ordering::AcqRel);
-            section.isolated.fetch_and(!held, Ordering::AcqRel);
         }
         if let Some((slot, first, _)) = self.words().next() {
             let last = self.words().next_back().map_or(first, |(_, last, _)| last);
@@ -383,7 +404,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     fn words(&self) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> {
-        self.range.sections().filter_map(|piece| self.frames.word_of(piece))
+        self.frames.words_of(self.range)
     }
 }
 

@@ -212,7 +212,9 @@ impl Region {
         // Acquire pairs with `announce`.
         let frames = self.frames.load(Ordering::Acquire);
         let offset = pfn.number().wrapping_sub(self.base.load(Ordering::Relaxed));
-        if offset < frames { usize::try_from(offset).ok() } else { None }
+        // The rest of the first section may belong to another region.
+        let announced = offset < frames && offset >= self.skip.load(Ordering::Relaxed);
+        if announced { usize::try_from(offset).ok() } else { None }
     }
 
     /// The frame at this distance from the region's base.

@@ -35,9 +35,10 @@ pub(crate) struct Section {
     pub(crate) partial: AtomicU64,
     /// Free, and the host holds its memory.
     pub(crate) reported: AtomicU64,
-    /// Captured by an isolation token.
+    /// Held by an isolation token; while not online, by an addition or a removal.
     pub(crate) isolated: AtomicU64,
-    /// Frame bits of all the section's pageblocks; null until one is first taken.
+    /// Frame bits of all the section's pageblocks; null until one is first divided. Until then
+    /// those that are live are wholly taken.
     pub(crate) lines: AtomicPtr<LineFrame>,
 }
 
@@ -169,7 +170,7 @@ impl Section {
     /// Acquire pairs with the Release that installed the frame of lines.
     pub(crate) fn line(&self, bit: usize) -> Option<&Line> {
         let lines = self.lines.load(Ordering::Acquire);
-        // SAFETY: a non-null pointer was installed by `Frames::ensure_lines` or boot from a frame
+        // SAFETY: a non-null pointer was installed by `Frames::install_lines` or boot from a frame
         // of mapped memory that is given back only when every pageblock of the section is offline
         // or isolated and drained, so while anybody can hold a credit or own a pageblock here.
         let frame = unsafe { lines.as_ref() }?;
@@ -178,7 +179,14 @@ impl Section {
 }
 
 impl LineFrame {
-    #[cfg(loom)]
+    /// The installer only: every frame of every pageblock is taken.
+    pub(crate) fn clear(&self) {
+        self.lines.iter().for_each(|line| line.write(0..PAGEBLOCK_FRAMES, None));
+    }
+}
+
+#[cfg(loom)]
+impl LineFrame {
     pub(crate) fn new() -> LineFrame {
         LineFrame {
             lines: core::array::from_fn(|_| Line {
@@ -195,16 +203,22 @@ impl Line {
         &self.words
     }
 
-    /// Owner only: every frame taken but those of `free` (relative to the pageblock).
+    /// Owner only: every frame free but those of `taken` and the one that was `lent` for lines
+    /// (all relative to the pageblock).
     ///
     /// Relaxed: published by the Release store of the counter that follows.
-    pub(crate) fn write(&self, free: core::ops::Range<usize>) {
+    pub(crate) fn write(&self, taken: core::ops::Range<usize>, lent: Option<usize>) {
         #[cfg(loom)]
         self.alone.with_mut(|_| ());
         for (i, word) in self.words.iter().enumerate() {
-            let low = free.start.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
-            let high = free.end.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
-            word.store(mask(high) & !mask(low), Ordering::Relaxed);
+            let of_word = |frames: core::ops::Range<usize>| {
+                let low = frames.start.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
+                let high = frames.end.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
+                mask(high) & !mask(low)
+            };
+            let lent = lent.map_or(0, |frame| of_word(frame..frame + 1));
+            let free = mask(LINE_WORD_BITS) & !of_word(taken.clone()) & !lent;
+            word.store(free, Ordering::Relaxed);
         }
     }
 
@@ -298,11 +312,6 @@ impl Counter {
     /// Owner only: the pageblock is live with `free` frames. Release publishes the line.
     pub(crate) fn set_live(&self, free: u16) {
         self.0.store(LIVE | free, Ordering::Release);
-    }
-
-    /// Owner only, boot and tests: back to owned.
-    pub(crate) fn set_owned(&self) {
-        self.0.store(0, Ordering::Release);
     }
 
     /// A credit for `frames` frames: the right to take that many bits of the line.

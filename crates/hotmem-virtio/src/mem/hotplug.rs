@@ -18,16 +18,10 @@ pub struct HotplugMemory<'f, P: Platform> {
     online: OnlineType,
     budget: Budget,
     addition: Option<Addition<'f, P>>,
-    leaving: Option<Leaving>,
+    /// Memory that is ready to go.
+    leaving: Option<Removal>,
     shrink: Option<Shrinking<'f, P>>,
     blocker: Option<Blocker>,
-}
-
-/// Memory that is ready to go.
-#[derive(Debug)]
-struct Leaving {
-    removal: Removal,
-    was_online: bool,
 }
 
 /// A shrink in progress, and what it was begun for.
@@ -115,6 +109,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
                     }
                 }
                 Err(AddError::Present(_)) => return Err(Obstacle::Never("present already")),
+                Err(AddError::Held(_)) => return Err(Obstacle::Later("being added or removed")),
                 Err(AddError::NotAnnounced(_) | AddError::Unaligned(_)) => {
                     return Err(Obstacle::Never("not within one region"));
                 }
@@ -154,7 +149,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
                 // The next call goes on where this one stopped, if it wants the rest.
                 let surplus = surplus - range.frames();
                 shrinking.wanted = Unplug { surplus, at_once: at_once.min(surplus), ..wanted };
-                self.own.leaving = Some(Leaving { removal, was_online: true });
+                self.own.leaving = Some(removal);
                 self.own.blocker = None;
                 Ok(range)
             }
@@ -168,20 +163,15 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
     }
 
     fn unplugged(&mut self, _range: PfnRange) {
-        if let Some(leaving) = self.own.leaving.take() {
-            self.hotplug.commit_remove(leaving.removal, self.hooks);
+        if let Some(removal) = self.own.leaving.take() {
+            self.hotplug.commit_remove(removal, self.hooks);
         }
     }
 
-    fn unplug_refused(&mut self, range: PfnRange) {
+    fn unplug_refused(&mut self, _range: PfnRange) {
         self.stop_shrinking();
-        match self.own.leaving.take() {
-            Some(leaving) if leaving.was_online => {
-                self.hotplug.abandon_remove(leaving.removal, self.hooks);
-            }
-            // It was offline and stays so.
-            Some(_) => self.hooks.remap(range),
-            None => {}
+        if let Some(removal) = self.own.leaving.take() {
+            self.hotplug.abandon_remove(removal, self.hooks);
         }
     }
 
@@ -220,7 +210,7 @@ impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
     fn prepare_offline(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle> {
         match self.hotplug.prepare_remove(range, self.hooks) {
             Ok(removal) => {
-                self.own.leaving = Some(Leaving { removal, was_online: false });
+                self.own.leaving = Some(removal);
                 Ok(range)
             }
             Err(_) => Err(Obstacle::Later("no longer offline")),

@@ -68,35 +68,50 @@ impl<P: Platform> Frames<P> {
     /// The fast way to one whole pageblock: one read-modify-write, and nothing is ever hidden.
     fn alloc_from_own_section(&self, zone: Zone, want: &Want) -> Option<PfnRange> {
         let (slot, index) = self.own_section(zone)?;
-        let section = self.slots().get(slot)?.section(index)?;
-        if section.lines.load(Ordering::Relaxed).is_null() {
-            return None;
-        }
         let block = self.claim_one_in(slot, index, zone, want)?;
-        let mut moves = self.no_moves_yet();
-        if !self.make_live(&block, PAGEBLOCK_FRAMES, &mut moves) {
-            self.show_free(slot, index, block.mask(), &mut moves);
-            return None;
-        }
+        self.hand_out(&block);
         PfnRange::with_len(block.start(), want.len())
     }
 
     fn search_blocks(&self, zone: Zone, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
         let blocks = usize::try_from(want.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
-        let run = match blocks {
+        let run = self.claim_run_of(zone, want, blocks, moves).or_else(|| {
+            // One that only stays split as somebody's hint may be what is missing.
+            let more = blocks > 1 && self.coalesce_hinted(zone, moves);
+            if more { self.claim_run_of(zone, want, blocks, moves) } else { None }
+        })?;
+        self.hand_out_run(run, want, moves)
+    }
+
+    fn claim_run_of(
+        &self,
+        zone: Zone,
+        want: &Want,
+        blocks: usize,
+        moves: &mut Moves<'_>,
+    ) -> Option<Run> {
+        match blocks {
             1 => {
                 let block = self.claim_one(zone, want, moves)?;
-                Run { slot: block.slot, index: block.index, bit: block.bit, blocks }
+                Some(Run { slot: block.slot, index: block.index, bit: block.bit, blocks })
             }
             _ if blocks <= SECTION_PAGEBLOCKS => {
                 self.find_section(zone, want, moves, |slot, index, section| {
                     claim_run(self.regions_start(slot, index)?, section, zone, want, blocks)
                         .map(|bit| Run { slot, index, bit, blocks })
-                })?
+                })
             }
-            _ => self.claim_sections(zone, want, blocks, moves)?,
-        };
-        self.make_run_live(run, want, moves)
+            _ => self.claim_sections(zone, want, blocks, moves),
+        }
+    }
+
+    /// Publishes pageblocks that are wholly free but stay split as hints; says whether there were
+    /// any.
+    fn coalesce_hinted(&self, zone: Zone, moves: &mut Moves<'_>) -> bool {
+        let wholly = self
+            .hinted_blocks(zone)
+            .filter(|block| block.zone() == zone && block.counter.own_from(ALL) == Some(false));
+        wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
     }
 
     /// One wholly free pageblock: from this CPU's section, else from wherever the tree leads,
@@ -246,26 +261,17 @@ impl<P: Platform> Frames<P> {
     }
 
     /// The caller owns `run`: hands its first frames out, and what is left of the last pageblock
-    /// back. If there is no memory for its lines, all of it goes back.
-    fn make_run_live(&self, run: Run, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
+    /// back.
+    fn hand_out_run(&self, run: Run, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
         let at = |i: usize| {
             let place = run.bit + i;
             self.block(run.slot, run.index + place / SECTION_PAGEBLOCKS, place % SECTION_PAGEBLOCKS)
         };
-        let last_taken = usize::try_from(want.len()).ok()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
-        for i in 0..run.blocks {
-            let taken = if i + 1 == run.blocks { last_taken } else { PAGEBLOCK_FRAMES };
-            let block = at(i)?;
-            if !self.make_live(&block, taken, moves) {
-                (0..i).filter_map(at).for_each(|done| done.counter.set_owned());
-                for (index, blocks) in run.words() {
-                    self.show_free(run.slot, index, blocks, moves);
-                }
-                return None;
-            }
-        }
-        if last_taken < PAGEBLOCK_FRAMES {
-            let last = at(run.blocks - 1)?;
+        let of_last = usize::try_from(want.len()).ok()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
+        let whole = if of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
+        (0..whole).filter_map(at).for_each(|block| self.hand_out(&block));
+        if let Some(last) = at(whole).filter(|_| whole < run.blocks) {
+            self.divide(&last, 0..of_last, moves);
             if want.is_picky() {
                 self.show_partial_if_any(&last);
             } else {

@@ -101,7 +101,7 @@ fn count_region(region: &Region, range: PfnRange) -> Counts {
         counts.free += frames(free);
         counts.free_whole += frames(free);
         counts.reported += frames(load(&section.reported));
-        counts.isolated += frames(load(&section.isolated));
+        counts.isolated += frames(online & load(&section.isolated));
         for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| (online & !free) >> bit & 1 != 0) {
             let counter = region.counter(index, bit).map_or(0, crate::section::Counter::load);
             if counter & (LIVE | ISOLATED) == LIVE {

@@ -6,16 +6,30 @@ use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
-use crate::section::ALL;
+use crate::section::{ALL, ISOLATED, LIVE, count};
+use crate::sync::Ordering;
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
     /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, all
-    /// before it are freed again.
+    /// before it are freed again. They lie within one region, as everything that is allocated.
     pub(super) fn alloc_at(&self, at: Pfn, want: Want) -> Result<PfnRange, AllocError> {
         let range = PfnRange::with_len(at, want.len()).ok_or(AllocError::OutOfMemory)?;
-        for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            if !self.take_piece(piece, &want) {
+        if !self.regions().iter().any(|r| r.range().is_some_and(|all| all.covers(range))) {
+            return Err(AllocError::NotFree(range));
+        }
+        let pieces = || range.chunks(PAGEBLOCK_FRAMES as u64);
+        // All of it is looked at first, so that a refusal leaves no newly divided pageblock behind.
+        let refused = pieces().find(|&piece| {
+            let part = self.part(piece, &want);
+            !part.is_some_and(|(block, frames)| self.looks_free(&block, frames))
+        });
+        if let Some(refused) = refused {
+            return Err(AllocError::NotFree(refused));
+        }
+        for piece in pieces() {
+            let part = self.part(piece, &want);
+            if !part.is_some_and(|(block, frames)| self.take_part(&block, frames)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
                     // Ours since a moment ago, so this cannot fail.
@@ -27,33 +41,53 @@ impl<P: Platform> Frames<P> {
         Ok(range)
     }
 
-    /// Takes a part of one pageblock.
-    fn take_piece(&self, piece: PfnRange, want: &Want) -> bool {
-        let Some(block) = self.block_of(piece.start()) else { return false };
-        if !want.zones().contains(&block.zone()) {
+    /// A part of one pageblock, if the wish may have it.
+    fn part(&self, piece: PfnRange, want: &Want) -> Option<(Block<'_>, Range<usize>)> {
+        let block = self.block_of(piece.start())?;
+        let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
+        let frames = first..first + usize::try_from(piece.frames()).ok()?;
+        want.zones().contains(&block.zone()).then_some((block, frames))
+    }
+
+    /// Whether these frames are free now.
+    fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
+        let counter = block.counter.load();
+        if counter & LIVE == 0 {
+            return block.section.free.load(Ordering::Relaxed) & block.mask() != 0;
+        }
+        if counter & ISOLATED != 0 || usize::from(count(counter)) < frames.len() {
             return false;
         }
+        // The line may be looked at only with a credit in hand.
+        let mut moves = self.no_moves_yet();
+        moves.start();
+        if !block.counter.credit(1) {
+            return false;
+        }
+        let free = block.line().is_some_and(|line| {
+            words_of(frames)
+                .all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == bits)
+        });
+        self.give_credit(block, 1, &mut moves);
+        free
+    }
+
+    fn take_part(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
         let mut moves = self.no_moves_yet();
         moves.start();
         let owned = block.section.claim_all(block.mask())
             || block.counter.own_from(ALL).is_some_and(|isolated| !isolated);
-        let whole = piece.frames() == PAGEBLOCK_FRAMES as u64;
-        if owned {
-            // In part: split with everything free, and then taken from like any other.
-            let taken = if whole { PAGEBLOCK_FRAMES } else { 0 };
-            if !self.make_live(&block, taken, &mut moves) {
-                self.show_free(block.slot, block.index, block.mask(), &mut moves);
-                return false;
-            }
-            if whole {
-                return true;
-            }
+        if owned && frames.len() == PAGEBLOCK_FRAMES {
+            self.hand_out(block);
+            return true;
         }
-        let first = usize::try_from(piece.start().number() - block.start().number()).unwrap_or(0);
-        #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
-        let taken = self.take_exactly(&block, first..first + piece.frames() as usize, &mut moves);
-        self.show_partial_if_any(&block);
-        taken
+        if owned {
+            self.divide(block, frames, &mut moves);
+        } else if !self.take_exactly(block, frames, &mut moves) {
+            return false;
+        }
+        self.show_partial_if_any(block);
+        true
     }
 
     /// Takes these frames of a live pageblock, all or none.

@@ -57,7 +57,7 @@ impl<P: Platform> Frames<P> {
         // All of it is looked at before anything is written.
         for (block, frames, piece) in pieces() {
             if !is_allocated(&block, frames) {
-                return refused(piece, FreeErrorKind::NotAllocated);
+                return refused(piece, why_refused(&block));
             }
         }
         // Whole pageblocks of a section are published together.
@@ -106,10 +106,15 @@ impl<P: Platform> Frames<P> {
     ) -> Result<(), FreeError> {
         let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
         if block.counter.load() & LIVE == 0 {
-            return refused(piece);
+            return Err(FreeError { range: piece, kind: why_refused(block) });
         }
-        let Some(line) = block.line() else { return refused(piece) };
         let mut moves = self.no_moves_yet();
+        // Without lines it was handed out whole and is now divided; the last frame may have to stay.
+        let spare = frames.end - 1;
+        let Some((line, lent)) = self.line_or_lend(block, spare, &mut moves) else {
+            return refused(piece);
+        };
+        let frames = if lent { frames.start..spare } else { frames };
         for (word, bits) in words_of(frames) {
             let part = || part_of(block.start(), word, bits).unwrap_or(piece);
             if !line.give(word, bits) {
@@ -131,6 +136,12 @@ impl<P: Platform> Frames<P> {
     }
 }
 
+/// Why frames that are not allocated cannot be freed.
+fn why_refused(block: &Block<'_>) -> FreeErrorKind {
+    let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
+    if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }
+}
+
 /// Whether none of these frames is free, as far as can be told without taking part.
 fn is_allocated(block: &Block<'_>, frames: Range<usize>) -> bool {
     let counter = block.counter.load();
@@ -140,7 +151,7 @@ fn is_allocated(block: &Block<'_>, frames: Range<usize>) -> bool {
     if frames.len() == PAGEBLOCK_FRAMES {
         return count(counter) == 0;
     }
-    block.line().is_some_and(|line: &Line| {
+    block.line().is_none_or(|line: &Line| {
         words_of(frames).all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == 0)
     })
 }
@@ -149,6 +160,7 @@ fn is_allocated(block: &Block<'_>, frames: Range<usize>) -> bool {
 #[inline]
 pub(super) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     let words = frames.start / LINE_WORD_BITS..frames.end.div_ceil(LINE_WORD_BITS);
+    let words = if frames.is_empty() { 0..0 } else { words };
     words.map(move |word| {
         let base = word * LINE_WORD_BITS;
         let from = frames.start.saturating_sub(base);

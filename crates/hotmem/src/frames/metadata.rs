@@ -34,8 +34,15 @@ impl<P: Platform> Frames<P> {
     /// All frames that hold the engine's own metadata. They are never free, reported or migrated.
     /// A snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
-        let slots = 0..self.regions().len();
-        slots.flat_map(|slot| self.words_of_region(slot).into_iter().chain(self.lines_of(slot)))
+        self.metadata_where(true)
+    }
+
+    /// The words of all regions, and, if `lines`, the frames of lines.
+    pub(crate) fn metadata_where(&self, lines: bool) -> impl Iterator<Item = Metadata> {
+        (0..self.regions().len()).flat_map(move |slot| {
+            let lines = if lines { Some(self.lines_of(slot)) } else { None };
+            self.words_of_region(slot).into_iter().chain(lines.into_iter().flatten())
+        })
     }
 
     #[cfg(not(loom))]

@@ -137,10 +137,7 @@ impl<P: Platform> Frames<P> {
         moves.start();
         let block = self.claim_one(zone, want, moves)?;
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        if !self.make_live(&block, want.len() as usize, moves) {
-            self.show_free(block.slot, block.index, block.mask(), moves);
-            return None;
-        }
+        self.divide(&block, 0..want.len() as usize, moves);
         if want.is_picky() {
             self.show_partial_if_any(&block);
         } else {

@@ -1,12 +1,13 @@
-//! A claimed pageblock becomes live: split for small allocations, or handed out whole.
+//! A claimed pageblock becomes live: handed out whole, or divided.
 //!
-//! Both write the pageblock's line of frame bits and publish it by its counter. The lines of a
-//! section fill one frame of memory, and it is needed only once something of the section is first
-//! taken. It comes, in this order, from
-//! 1. memory that is never removed, as long as some is free there in split pageblocks;
-//! 2. the pageblock that is being split: its last frame;
-//! 3. anywhere, for a pageblock that is handed out whole.
+//! The lines of a section fill one frame of memory, and it is needed only once a pageblock of the
+//! section is *divided*: split for small allocations, or freed in part after it was handed out
+//! whole. So it can always be had from what is being divided, and nothing ever fails for want of
+//! it:
+//! 1. from memory that is never removed, as long as some is free there in split pageblocks;
+//! 2. from the pageblock that is being divided.
 //!
+//! Without lines, every live pageblock of a section is wholly taken; that is what fresh lines say.
 //! A section's own frame of lines does not hinder the section's removal (see `isolate.rs`).
 
 use super::quiet::Moves;
@@ -15,39 +16,67 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::want::Want;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
-use crate::section::{ALL, LineFrame};
+use crate::section::{ALL, Line, LineFrame};
 use crate::sync::Ordering;
+use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
-    /// The caller owns `block`: its first `taken` frames are the caller's, the rest is free for
-    /// anybody. False if there is no memory for the section's lines; the caller still owns it.
-    ///
-    /// With `taken` below a whole pageblock the rest may lend a frame for the lines.
-    pub(super) fn make_live(&self, block: &Block<'_>, taken: usize, moves: &mut Moves<'_>) -> bool {
-        let mut rest = taken..PAGEBLOCK_FRAMES;
-        if block.line().is_none() {
-            let lent = if taken < PAGEBLOCK_FRAMES {
-                self.frame_for_lines(moves).is_some_and(|frame| self.give_lines(block, frame))
-                    || block.start().checked_add(PAGEBLOCK_FRAMES as u64 - 1).is_some_and(|last| {
-                        let lent = self.install_lines(block, last);
-                        rest.end -= usize::from(lent);
-                        lent || block.line().is_some()
-                    })
-            } else {
-                self.frame_for_lines(moves)
-                    .or_else(|| self.frame_from_elsewhere(moves))
-                    .is_some_and(|frame| self.give_lines(block, frame))
-            };
-            if !lent {
-                return false;
-            }
+    /// The caller owns `block`, and all of it is taken from now on.
+    pub(super) fn hand_out(&self, block: &Block<'_>) {
+        // If there are none yet, those that come will say so.
+        if let Some(line) = block.line() {
+            line.write(0..PAGEBLOCK_FRAMES, None);
         }
-        let Some(line) = block.line() else { return false };
+        block.counter.set_live(0);
+    }
+
+    /// The caller owns `block`: the frames `taken`, not all, are the caller's from now on, the rest
+    /// is free for anybody.
+    pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
+        let last = PAGEBLOCK_FRAMES - 1;
+        let spare = if taken.contains(&last) { 0 } else { last };
+        let Some((line, lent)) = self.line_or_lend(block, spare, moves) else { return };
+        let free = PAGEBLOCK_FRAMES - taken.len() - usize::from(lent);
+        line.write(taken, lent.then_some(spare));
         #[allow(clippy::cast_possible_truncation, reason = "at most 512")]
-        let free = rest.len() as u16;
-        line.write(rest);
-        block.counter.set_live(free);
-        true
+        block.counter.set_live(free as u16);
+    }
+
+    /// The line of `block`, which the caller owns or has frames of. If the section has no lines
+    /// yet, the caller's frame number `spare` of the block may be used for them; says whether it
+    /// was.
+    #[inline]
+    pub(super) fn line_or_lend<'a>(
+        &self,
+        block: &Block<'a>,
+        spare: usize,
+        moves: &mut Moves<'_>,
+    ) -> Option<(&'a Line, bool)> {
+        match block.section.line(block.bit) {
+            Some(line) => Some((line, false)),
+            None => self.first_line(block, spare, moves),
+        }
+    }
+
+    #[cold]
+    fn first_line<'a>(
+        &self,
+        block: &Block<'a>,
+        spare: usize,
+        moves: &mut Moves<'_>,
+    ) -> Option<(&'a Line, bool)> {
+        let mut lent = false;
+        if let Some(frame) = self.frame_for_lines(moves) {
+            if !self.install_lines(block, frame)
+                && let Some(unused) = PfnRange::with_len(frame, 1)
+            {
+                // It was allocated just now, so this cannot fail.
+                let _ = self.free(unused);
+            }
+        } else {
+            lent = self.install_lines(block, block.start().checked_add(spare as u64)?);
+        }
+        Some((block.section.line(block.bit)?, lent))
     }
 
     /// A frame for lines that can be had without splitting anything, from memory that is never
@@ -62,30 +91,14 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Any frame at all, for the lines of a pageblock that is wanted whole. Splitting for it does
-    /// not come back here: a split finds the frame in what it splits.
-    fn frame_from_elsewhere(&self, moves: &mut Moves<'_>) -> Option<Pfn> {
-        let fixed = Want::frames(1).fixed();
-        let wants = [fixed, fixed.movable(), Want::frames(1), Want::frames(1).movable()];
-        wants.into_iter().find_map(|want| self.search_small(&want, moves))
-    }
-
-    /// Makes `frame` the section's frame of lines, or gives it back if there is one by now.
-    fn give_lines(&self, block: &Block<'_>, frame: Pfn) -> bool {
-        if !self.install_lines(block, frame)
-            && let Some(unused) = PfnRange::with_len(frame, 1)
-        {
-            // It was allocated just now, so this cannot fail.
-            let _ = self.free(unused);
-        }
-        true
-    }
-
-    /// False if the section has lines already.
+    /// Makes `frame`, which is the caller's, the section's frame of lines. False if the section has
+    /// lines already.
     fn install_lines(&self, block: &Block<'_>, frame: Pfn) -> bool {
-        // Release pairs with the Acquire in `Section::line`. What the frame holds does not matter:
-        // each line is written by the owner of its pageblock before it is read.
         let lines = self.lines_in(frame);
+        // SAFETY: the frame is mapped, the caller's alone, and large and aligned enough; any bytes
+        // are a valid `LineFrame`.
+        unsafe { &*lines }.clear();
+        // Release pairs with the Acquire in `Section::line`, so that they are seen cleared.
         block
             .section
             .lines
@@ -114,7 +127,7 @@ impl<P: Platform> Frames<P> {
     /// Boot only, single-threaded: a pageblock none of whose frames is free.
     pub(crate) fn set_taken(&self, block: &Block<'_>) {
         if let Some(line) = block.line() {
-            line.write(0..0);
+            line.write(0..PAGEBLOCK_FRAMES, None);
             block.counter.set_live(0);
         }
     }

@@ -61,7 +61,7 @@ impl<P: Platform> Frames<P> {
             (online || !free, "free but not online"),
             (present || !is(&section.movable), "movable but not present"),
             (online || !live, "live but not online"),
-            (online || !isolated, "isolated but not online"),
+            (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
             (!free || counter == 0, "free, but its counter is in use"),
             (!free || !isolated, "free and isolated"),
@@ -86,7 +86,8 @@ impl<P: Platform> Frames<P> {
     fn line_agrees(&self, block: &Block<'_>) -> bool {
         block
             .line()
-            .is_some_and(|line| line.free_frames() == usize::from(count(block.counter.load())))
+            .map_or(0, |line| line.free_frames())
+            .eq(&usize::from(count(block.counter.load())))
     }
 
     fn leads_to_free(&self, block: &Block<'_>) -> bool {

@@ -31,7 +31,8 @@ pub enum AllocError {
     OutOfMemory,
     /// None was found, but other CPUs were in the middle of giving or taking: try again.
     Busy,
-    /// For an exact place: this part of it is not free (in use, isolated, offline or absent).
+    /// For an exact place: this part of it is not free (in use, isolated, offline or absent), or
+    /// all of it does not lie within one region.
     NotFree(PfnRange),
     /// The wish makes no sense.
     Bad(BadWant),

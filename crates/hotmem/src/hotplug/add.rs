@@ -13,6 +13,7 @@ use core::fmt;
 pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
     range: PfnRange,
+    tables: PfnRange,
     spare: Spare,
 }
 
@@ -25,6 +26,8 @@ pub enum AddError {
     NotAnnounced(PfnRange),
     /// This pageblock of it is there already.
     Present(PfnRange),
+    /// This pageblock of it is being added or removed.
+    Held(PfnRange),
     /// So many frames for page tables could not be had.
     NoTables {
         /// How many, in one piece.
@@ -50,12 +53,15 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         if !self.is_announced(range) {
             return Err(AddError::NotAnnounced(range));
         }
-        let present = self.words(range).find_map(|(slot, index, blocks, section)| {
-            let present = section.present.load(Ordering::Acquire) & blocks;
-            (present != 0).then(|| self.frames.first_block(slot, index, present))
-        });
-        if let Some(present) = present {
-            return Err(AddError::Present(present));
+        for (slot, index, blocks, section) in self.words(range) {
+            let present = blocks & section.present.load(Ordering::Acquire);
+            if present != 0 {
+                return Err(AddError::Present(self.frames.first_block(slot, index, present)));
+            }
+            let held = blocks & section.isolated.load(Ordering::Acquire);
+            if held != 0 {
+                return Err(AddError::Held(self.frames.first_block(slot, index, held)));
+            }
         }
         let frames = hooks.tables_needed(range);
         let spare = match frames {
@@ -65,7 +71,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 .alloc(Want::frames(frames))
                 .map_err(|error| AddError::NoTables { frames, error })?,
         };
-        Ok(Addition { frames: self.frames, range, spare: Spare::new(spare) })
+        self.frames.hold(range);
+        Ok(Addition { frames: self.frames, range, tables: spare, spare: Spare::new(spare) })
     }
 
     /// Adds it: mapped, offline. The memory is there now; this cannot fail.
@@ -94,10 +101,17 @@ impl<P: Platform> Addition<'_, P> {
     pub fn range(&self) -> PfnRange {
         self.range
     }
+
+    /// The frames that were taken for page tables.
+    #[must_use]
+    pub fn tables(&self) -> PfnRange {
+        self.tables
+    }
 }
 
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
+        self.frames.let_go(self.range);
         if !self.spare.left().is_empty() {
             // Allocated in `prepare_add` and not taken since, so this cannot fail.
             let _ = self.frames.free(self.spare.left());
@@ -117,6 +131,7 @@ impl fmt::Display for AddError {
             AddError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             AddError::NotAnnounced(range) => write!(f, "{range} is not announced"),
             AddError::Present(range) => write!(f, "{range} is present already"),
+            AddError::Held(range) => write!(f, "{range} is being added or removed"),
             AddError::NoTables { frames, error } => {
                 write!(f, "no {frames} frames for page tables: {error}")
             }

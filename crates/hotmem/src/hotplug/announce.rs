@@ -34,6 +34,8 @@ pub enum WithdrawError {
     Unknown,
     /// This part of it is still present.
     Present(PfnRange),
+    /// This part of it is being added.
+    Held(PfnRange),
 }
 
 impl<P: Platform> Hotplug<'_, P> {
@@ -56,12 +58,15 @@ impl<P: Platform> Hotplug<'_, P> {
     /// [`WithdrawError`].
     pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
         let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
-        let present = self.words(range).find_map(|(slot, index, _, section)| {
+        for (slot, index, _, section) in self.words(range) {
             let present = section.present.load(Ordering::Acquire);
-            (present != 0).then(|| self.frames.first_block(slot, index, present))
-        });
-        if let Some(range) = present {
-            return Err(WithdrawError::Present(range));
+            if present != 0 {
+                return Err(WithdrawError::Present(self.frames.first_block(slot, index, present)));
+            }
+            let held = section.isolated.load(Ordering::Acquire);
+            if held != 0 {
+                return Err(WithdrawError::Held(self.frames.first_block(slot, index, held)));
+            }
         }
         self.frames.slots()[region.0].withdraw();
         Ok(())
@@ -156,6 +161,7 @@ impl fmt::Display for WithdrawError {
         match self {
             WithdrawError::Unknown => f.write_str("no such region"),
             WithdrawError::Present(range) => write!(f, "{range} is still present"),
+            WithdrawError::Held(range) => write!(f, "{range} is being added"),
         }
     }
 }

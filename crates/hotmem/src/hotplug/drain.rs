@@ -3,7 +3,7 @@
 use super::{Budget, Hotplug};
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::hooks::{Hooks, Migration};
+use crate::hooks::{Hooks, Migration, Veto};
 use crate::isolate::{InUse, IsolateError, Isolation};
 use crate::platform::Platform;
 use core::fmt;
@@ -76,34 +76,28 @@ pub(super) enum Drained {
 }
 
 impl<'f, P: Platform> Hotplug<'f, P> {
-    /// Isolates `window`, after the kernel has agreed and if there is room for what lives there.
+    /// Isolates `window`, if there is room for what lives there and the kernel agrees.
     pub(super) fn open_window(
         &mut self,
         window: PfnRange,
         floor: u64,
         hooks: &mut impl Hooks,
     ) -> Result<Isolation<'f, P>, Blocker> {
-        hooks
-            .going_offline(window)
-            .map_err(|veto| Blocker { range: window, why: Why::Veto(veto.0) })?;
-        let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate);
-        let isolation = isolation.and_then(|isolation| {
-            // Only what is in use needs room, and most windows are free.
-            if isolation.in_use().is_none() {
-                return Ok(isolation);
-            }
-            let live = isolation.frames_in_use();
-            let free = self.frames.counts().free;
-            if live + floor > free {
-                isolation.release();
-                return Err(Blocker { range: window, why: Why::NoRoom { live, free } });
-            }
-            Ok(isolation)
+        let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
+        // Only what is in use needs room, and most windows are free.
+        let room = isolation.in_use().map_or(Ok(()), |_| {
+            let (live, free) = (isolation.frames_in_use(), self.frames.counts().free);
+            if live + floor > free { Err(Why::NoRoom { live, free }) } else { Ok(()) }
         });
-        if isolation.is_err() {
-            hooks.offline_cancelled(window);
+        let agreed = room
+            .and_then(|()| hooks.going_offline(window).map_err(|Veto(reason)| Why::Veto(reason)));
+        match agreed {
+            Ok(()) => Ok(isolation),
+            Err(why) => {
+                isolation.release();
+                Err(Blocker { range: window, why })
+            }
         }
-        isolation
     }
 
     /// Moves what is in use in an isolated window, as far as the budget reaches.

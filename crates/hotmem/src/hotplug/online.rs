@@ -32,6 +32,8 @@ pub enum OnlineError {
     NotPresent(PfnRange),
     /// This pageblock of it is online already.
     AlreadyOnline(PfnRange),
+    /// This pageblock of it is being removed.
+    Held(PfnRange),
 }
 
 impl<P: Platform> Hotplug<'_, P> {
@@ -58,6 +60,10 @@ impl<P: Platform> Hotplug<'_, P> {
                 return Err(OnlineError::AlreadyOnline(
                     self.frames.first_block(slot, index, online),
                 ));
+            }
+            let held = blocks & section.isolated.load(Ordering::Acquire);
+            if held != 0 {
+                return Err(OnlineError::Held(self.frames.first_block(slot, index, held)));
             }
         }
         let mut moves = self.frames.no_moves_yet();
@@ -86,6 +92,7 @@ impl fmt::Display for OnlineError {
             OnlineError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             OnlineError::NotPresent(range) => write!(f, "{range} is not present"),
             OnlineError::AlreadyOnline(range) => write!(f, "{range} is online already"),
+            OnlineError::Held(range) => write!(f, "{range} is being removed"),
         }
     }
 }

@@ -13,6 +13,8 @@ use core::fmt;
 #[must_use = "the memory is neither here nor gone until it is committed or abandoned"]
 pub struct Removal {
     range: PfnRange,
+    /// It was taken offline to be removed, so it goes online again if it stays.
+    was_online: bool,
 }
 
 /// Why memory could not be removed. Nothing has changed.
@@ -24,6 +26,8 @@ pub enum RemoveError {
     NotPresent(PfnRange),
     /// This pageblock of it is online.
     Online(PfnRange),
+    /// This pageblock of it is being removed already.
+    Held(PfnRange),
 }
 
 impl<P: Platform> Hotplug<'_, P> {
@@ -51,9 +55,20 @@ impl<P: Platform> Hotplug<'_, P> {
             if online != 0 {
                 return Err(RemoveError::Online(self.frames.first_block(slot, index, online)));
             }
+            let held = blocks & section.isolated.load(Ordering::Acquire);
+            if held != 0 {
+                return Err(RemoveError::Held(self.frames.first_block(slot, index, held)));
+            }
         }
+        self.frames.hold(range);
         hooks.unmap(range);
-        Ok(Removal { range })
+        Ok(Removal { range, was_online: false })
+    }
+
+    /// Unmaps `range`, which is offline and held.
+    pub(super) fn hand_over(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Removal {
+        hooks.unmap(range);
+        Removal { range, was_online: true }
     }
 
     /// The memory is gone. Cannot fail.
@@ -62,6 +77,7 @@ impl<P: Platform> Hotplug<'_, P> {
             section.present.fetch_and(!blocks, Ordering::AcqRel);
             section.movable.fetch_and(!blocks, Ordering::Relaxed);
         }
+        self.frames.let_go(removal.range);
         let frames = self.frames;
         hooks.release_tables(removal.range, &mut |table| {
             if let Some(range) = PfnRange::with_len(table, 1) {
@@ -71,12 +87,24 @@ impl<P: Platform> Hotplug<'_, P> {
         });
     }
 
-    /// The memory stays: mapped again, and online again as it was before.
+    /// The memory stays: mapped again, and online again if it was before a [`Shrink`] took it.
+    ///
+    /// [`Shrink`]: super::Shrink
     pub fn abandon_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
         hooks.remap(removal.range);
-        // Present and offline, as `prepare_remove` has seen, so this cannot fail.
-        let _ = self.online(removal.range, OnlineType::AsBefore);
-        hooks.offline_cancelled(removal.range);
+        if removal.was_online {
+            self.put_back(removal.range, hooks);
+        } else {
+            self.frames.let_go(removal.range);
+        }
+    }
+
+    /// Memory that was taken offline to be removed, and is held, is online again.
+    pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
+        self.frames.let_go(range);
+        // Present and offline, and nobody else had it since it was seen so: this cannot fail.
+        let _ = self.online(range, OnlineType::AsBefore);
+        hooks.offline_cancelled(range);
     }
 
     /// Removes memory that is offline and that no device has a say in.
@@ -104,6 +132,7 @@ impl fmt::Display for RemoveError {
             RemoveError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             RemoveError::NotPresent(range) => write!(f, "{range} is not present"),
             RemoveError::Online(range) => write!(f, "{range} is online"),
+            RemoveError::Held(range) => write!(f, "{range} is being removed already"),
         }
     }
 }

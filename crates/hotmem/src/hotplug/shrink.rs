@@ -5,7 +5,7 @@
 use super::drain::Drained;
 use super::{Blocker, Budget, Hotplug, Removal};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::platform::Platform;
@@ -24,7 +24,7 @@ pub struct Shrink<'f, P> {
     left: u64,
     /// The largest run that the platform can take at one time, in frames.
     largest: u64,
-    /// Offline, and not yet handed over.
+    /// Offline and held, and not yet handed over.
     ready: PfnRange,
     /// The window that is being drained.
     window: Option<Isolation<'f, P>>,
@@ -54,7 +54,7 @@ impl<'f, P> Shrink<'f, P> {
     /// Takes `frames` frames out of `within`, in multiples of `unit` frames (a power of two of at
     /// least a pageblock; units are aligned to their size), in runs of at most `largest`.
     pub fn new(within: PfnRange, frames: u64, unit: u64, largest: u64) -> Shrink<'f, P> {
-        let unit = unit.next_power_of_two().max(PAGEBLOCK_FRAMES as u64);
+        let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         let within = within.align_inward(unit);
         Shrink {
             within,
@@ -95,17 +95,18 @@ impl<'f, P: Platform> Shrink<'f, P> {
             }
             let next = self.next_window(hotplug);
             let joins = next.is_some_and(|next| {
+                let all = PfnRange::new(next.start(), self.ready.end());
                 self.ready.is_empty()
                     || (next.end() == self.ready.start()
-                        && self.ready.frames() + next.frames() <= self.largest)
+                        && self.ready.frames() < self.largest
+                        && all.is_some_and(|all| hotplug.is_announced(all)))
             });
             if !self.ready.is_empty() && !joins {
-                let ready = core::mem::take(&mut self.ready);
-                match hotplug.prepare_remove(ready, hooks) {
-                    Ok(removal) => return Shrunk::Ready(removal),
-                    // Offline since a moment ago and nobody else is there: cannot happen.
-                    Err(_) => continue,
-                }
+                let more = self.ready.frames().saturating_sub(self.largest);
+                let start = self.ready.start();
+                let (rest, top) = self.ready.split_at(start.checked_add(more).unwrap_or(start));
+                self.ready = rest;
+                return Shrunk::Ready(hotplug.hand_over(top, hooks));
             }
             let Some(next) = next else {
                 return Shrunk::Done { left: self.left, blocker: self.blocker };
@@ -126,9 +127,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             hotplug.close_window(window, hooks);
         }
         if !self.ready.is_empty() {
-            // Offline since a moment ago, so this cannot fail.
-            let _ = hotplug.online(self.ready, super::OnlineType::AsBefore);
-            hooks.offline_cancelled(self.ready);
+            hotplug.put_back(self.ready, hooks);
         }
     }
 
@@ -139,7 +138,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         hotplug: &mut Hotplug<'f, P>,
         hooks: &mut impl Hooks,
     ) {
-        match window.take_offline() {
+        match window.leave() {
             Ok(range) => {
                 let end = if self.ready.is_empty() { range.end() } else { self.ready.end() };
                 self.ready = PfnRange::new(range.start(), end).unwrap_or(range);
@@ -206,16 +205,17 @@ impl<'f, P: Platform> Shrink<'f, P> {
 }
 
 impl<P: Platform> Hotplug<'_, P> {
-    /// Whether all of `range` is online.
+    /// Whether all of `range` is online, in one region.
     fn is_online(&self, range: PfnRange) -> bool {
         let mut pieces = range.sections();
-        pieces.all(|piece| {
-            self.frames.word_of(piece).is_some_and(|(slot, index, blocks)| {
-                self.frames.section(slot, index).is_some_and(|section| {
-                    blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
+        self.is_announced(range)
+            && pieces.all(|piece| {
+                self.frames.word_of(piece).is_some_and(|(slot, index, blocks)| {
+                    self.frames.section(slot, index).is_some_and(|section| {
+                        blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
+                    })
                 })
             })
-        })
     }
 }
 
