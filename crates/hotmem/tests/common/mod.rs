@@ -1,0 +1,95 @@
+//! What the tests of whole machines share: memory that plays physical memory, and CPU numbers.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use hotmem::{DirectMap, Pfn, PfnRange, Platform, geometry};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+
+pub(crate) const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
+pub(crate) const SECTION: u64 = geometry::SECTION_FRAMES as u64;
+/// Longest allocation that is a run of bits in one word.
+pub(crate) const WORD: u64 = geometry::LINE_WORD_BITS as u64;
+
+pub(crate) fn range(start: u64, frames: u64) -> PfnRange {
+    PfnRange::with_len(pfn(start), frames).expect("within the address limit")
+}
+
+pub(crate) fn pfn(number: u64) -> Pfn {
+    Pfn::new(number).expect("within the address limit")
+}
+
+pub(crate) fn numbers(range: PfnRange) -> std::ops::Range<u64> {
+    range.start().number()..range.end().number()
+}
+
+/// Heap memory that plays the physical memory from address 0 up.
+pub(crate) struct Memory {
+    base: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: all access is by atomics.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn new(frames: u64) -> Memory {
+        let bytes = usize::try_from(frames * geometry::FRAME_SIZE).expect("a 64-bit machine");
+        let layout = Layout::from_size_align(bytes, 4096).expect("a size that can be had");
+        // SAFETY: the layout is not empty.
+        let base = unsafe { alloc_zeroed(layout) };
+        assert!(!base.is_null());
+        Memory { base, layout }
+    }
+
+    /// For a machine that is gone before this memory is.
+    pub(crate) fn direct_map(&self) -> DirectMap {
+        // SAFETY: all of it is readable and writable, and used through this and the engine only.
+        unsafe { DirectMap::at(self.base) }
+    }
+
+    /// The first word of a frame.
+    pub(crate) fn word(&self, frame: u64) -> &AtomicU64 {
+        let at = usize::try_from(frame * geometry::FRAME_SIZE).expect("a 64-bit machine");
+        assert!(at < self.layout.size());
+        // SAFETY: within the memory, aligned, and all access is by atomics.
+        unsafe { &*self.base.add(at).cast() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.base, self.layout) };
+    }
+}
+
+/// Each thread says which CPU it is.
+#[derive(Default)]
+pub(crate) struct Cpus;
+
+thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Cpus {
+    /// The calling thread runs on this one from now on.
+    pub(crate) fn run_on(cpu: usize) {
+        CPU.set(cpu);
+    }
+}
+
+impl Platform for Cpus {
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+}
+
+/// A number from the environment.
+pub(crate) fn env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.strip_prefix("0x").map_or(text.parse(), |hex| u64::from_str_radix(hex, 16));
+    Some(number.unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}

@@ -1,0 +1,175 @@
+//! Allocating and freeing, each answer checked against the model.
+
+use crate::ask::Ask;
+use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
+use crate::world::{BOOT, Frame, Machine, SIZE, TABLES, Tag, World};
+use hotmem::{AllocError, FreeError, FreeErrorKind, PfnRange};
+use std::sync::atomic::Ordering;
+
+impl World<'_> {
+    /// Asks, checks the answer, and takes what was given.
+    pub(crate) fn alloc(&mut self, ask: &Ask) -> Option<PfnRange> {
+        let answer = self.frames.alloc(ask.want());
+        self.tell(|| format!("alloc {ask:?}: {answer:?}"));
+        let added = self.sync_metadata();
+        let Ok(got) = answer.map_err(|error| self.check_refused(ask, error, added)) else {
+            return None;
+        };
+        assert_eq!((ask.bad(), got.frames()), (None, ask.frames));
+        assert!(got.start().is_aligned(ask.align) && got.end() <= pfn(ask.below), "{got:?}");
+        assert!(ask.at.is_none_or(|at| got.start() == pfn(at)), "{got:?}");
+        assert!(numbers(got).all(|f| self.is_free_for(f, ask)), "not free: {got:?} for {ask:?}");
+        self.next_owner += 1;
+        self.take(got, Tag { owner: self.next_owner, movable: ask.movable });
+        Some(got)
+    }
+
+    fn check_refused(&self, ask: &Ask, error: AllocError, metadata_added: usize) {
+        match error {
+            AllocError::Bad(bad) => assert_eq!(Some(bad), ask.bad(), "{ask:?}"),
+            AllocError::NotFree(piece) => {
+                let place = range(ask.at.expect("an exact place"), ask.frames);
+                assert_eq!(Some(piece), self.first_not_free(place, ask), "{ask:?}");
+            }
+            AllocError::OutOfMemory => {
+                assert!(ask.bad().is_none() && ask.at.is_none(), "{ask:?}");
+                assert!(!self.can_grant(ask), "out of memory for {ask:?}");
+            }
+            AllocError::Busy => panic!("nobody else is there"),
+        }
+        assert_eq!(metadata_added, 0, "a refusal of {ask:?} changed the machine");
+    }
+
+    /// The model's part of an allocation; the frames' first words say who has them.
+    pub(crate) fn take(&mut self, got: PfnRange, tag: Tag) {
+        for frame in numbers(got) {
+            assert_eq!(self.frame[frame as usize], Frame::Free, "frame {frame:#x} for {tag:?}");
+            self.frame[frame as usize] = Frame::Used(tag);
+            self.memory.word(frame).store(tag.owner, Ordering::Relaxed);
+        }
+    }
+
+    /// Frees, and checks the answer and that the memory still says whose it was.
+    pub(crate) fn free(&mut self, given: PfnRange) {
+        let expected = self.free_refused(given);
+        if expected.is_none() {
+            self.give(given);
+        }
+        let answer = self.frames.free(given);
+        self.tell(|| format!("free {given:?}: {answer:?}"));
+        assert_eq!(answer, expected.map_or(Ok(()), Err), "free {given:?}");
+        let added = self.sync_metadata();
+        assert!(answer.is_ok() || added == 0, "a refused free changed the machine");
+    }
+
+    /// The model's part of a free, before the engine's: it may use what it gets at once.
+    pub(crate) fn give(&mut self, given: PfnRange) {
+        for frame in numbers(given) {
+            let Frame::Used(tag) = self.frame[frame as usize] else { panic!("{frame:#x} is free") };
+            assert_eq!(self.memory.word(frame).load(Ordering::Relaxed), tag.owner, "{frame:#x}");
+            self.frame[frame as usize] = Frame::Free;
+        }
+    }
+
+    fn free_refused(&self, given: PfnRange) -> Option<FreeError> {
+        let refused = |range, kind| Some(FreeError { range, kind });
+        if given.is_empty() {
+            return refused(given, FreeErrorKind::Empty);
+        }
+        if !self.regions.iter().any(|region| region.range.covers(given)) {
+            return refused(given, FreeErrorKind::Foreign);
+        }
+        given.chunks(BLOCK).find_map(|piece| {
+            if !self.block_of(piece.start().number()).online {
+                return refused(piece, FreeErrorKind::Foreign);
+            }
+            let free = |frame: u64| !matches!(self.frame[frame as usize], Frame::Used(_));
+            let any_free = numbers(piece).any(free);
+            if any_free { refused(piece, FreeErrorKind::NotAllocated) } else { None }
+        })
+    }
+
+    /// A random run of frames with one owner.
+    fn some_used(&mut self) -> Option<(PfnRange, Tag)> {
+        let at = self.rng.u64(..SIZE);
+        let tag_of = |frame: u64| match self.frame[frame as usize] {
+            Frame::Used(tag) if tag.owner != TABLES => Some(tag),
+            _ => None,
+        };
+        let inside = (at..SIZE).chain(0..at).find(|&frame| tag_of(frame).is_some())?;
+        let tag = tag_of(inside)?;
+        let same = |frame: &u64| tag_of(*frame) == Some(tag);
+        let below = (0..inside).rev().take_while(same).count() as u64;
+        let above = (inside..SIZE).take_while(same).count() as u64;
+        Some((range(inside - below, below + above), tag))
+    }
+
+    pub(crate) fn some_ask(&mut self) -> Ask {
+        let rng = &mut self.rng;
+        let frames = match rng.u32(..100) {
+            0..55 => 1,
+            55..70 => rng.u64(1..=WORD),
+            70..80 => rng.u64(1..=BLOCK),
+            80..92 => BLOCK * rng.u64(1..=3),
+            92..98 => rng.u64(BLOCK..=SECTION),
+            _ => rng.u64(SECTION..4 * SECTION),
+        };
+        let mut ask = Ask { movable: rng.u8(..10) < 7, ..Ask::frames(frames) };
+        if rng.u8(..4) == 0 {
+            ask.align = 1 << rng.u32(..=SECTION.ilog2() + 1);
+        }
+        if rng.u8(..6) == 0 {
+            ask.below = rng.u64(..=SIZE);
+        }
+        if rng.u8(..8) == 0 {
+            let at = rng.u64(..SIZE);
+            ask.at = Some(at - at % ask.align);
+        }
+        ask
+    }
+}
+
+impl Machine<'_> {
+    pub(crate) fn allocate_or_free(&mut self) {
+        let world = &mut self.world;
+        let allocate = world.rng.u8(..100) < if self.filling { 70 } else { 30 };
+        if allocate {
+            let ask = world.some_ask();
+            world.alloc(&ask);
+        } else if let Some((used, tag)) = world.some_used() {
+            // What the kernel's image had is kept for long.
+            let part = tag.owner == BOOT || world.rng.u8(..3) == 0;
+            let part = if part { world.some_part(used) } else { used };
+            world.free(part);
+        }
+    }
+
+    /// Frees that must be refused: of free frames, of what is not online, of nothing.
+    pub(crate) fn bad_free(&mut self) {
+        let world = &mut self.world;
+        let start = world.rng.u64(..SIZE + SECTION);
+        let len = if world.rng.bool() { 1 } else { world.rng.u64(..3 * BLOCK) };
+        let given = range(start, len);
+        // Holes and the engine's own frames look used; only their owners may know better.
+        let innocent = numbers(given).all(|frame| {
+            let at = self.world.frame.get(frame as usize);
+            !matches!(at, Some(Frame::Hole | Frame::Metadata | Frame::Used(_)))
+        });
+        let any_free =
+            numbers(given).any(|frame| self.world.frame.get(frame as usize) == Some(&Frame::Free));
+        let others = numbers(given).all(|frame| {
+            !matches!(self.world.frame.get(frame as usize), Some(Frame::Hole | Frame::Metadata))
+        });
+        if innocent || (any_free && others) {
+            self.world.free(given);
+        }
+    }
+}
+
+impl World<'_> {
+    pub(crate) fn some_part(&mut self, whole: PfnRange) -> PfnRange {
+        let first = self.rng.u64(..whole.frames());
+        let len = self.rng.u64(1..=whole.frames() - first);
+        range(whole.start().number() + first, len)
+    }
+}

@@ -1,0 +1,103 @@
+//! Wishes, and whether the model could grant them.
+
+use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
+use crate::world::{Frame, World};
+use hotmem::{BadWant, PfnRange, Want, geometry::PFN_LIMIT};
+
+/// A [`Want`] whose parts can be looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub frames: u64,
+    pub align: u64,
+    pub below: u64,
+    pub movable: bool,
+    pub at: Option<u64>,
+}
+
+impl Ask {
+    pub(crate) fn frames(frames: u64) -> Ask {
+        Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None }
+    }
+
+    pub(crate) fn want(&self) -> Want {
+        let want = Want::frames(self.frames).aligned(self.align).below(pfn(self.below));
+        let want = if self.movable { want.movable() } else { want };
+        self.at.map_or(want, |at| want.at(pfn(at)))
+    }
+
+    /// What is wrong with it, if anything.
+    pub(crate) fn bad(&self) -> Option<BadWant> {
+        if self.frames == 0 {
+            return Some(BadWant::Empty);
+        }
+        if self.align.count_ones() != 1 {
+            return Some(BadWant::Alignment { frames: self.align });
+        }
+        if self.frames > PFN_LIMIT || self.align > PFN_LIMIT {
+            return Some(BadWant::TooLong { frames: self.frames });
+        }
+        let at = self.at?;
+        let fits = at.is_multiple_of(self.align) && at + self.frames <= self.below;
+        (!fits).then_some(BadWant::Place(pfn(at)))
+    }
+}
+
+impl World<'_> {
+    /// Whether this frame is free for the wish.
+    pub(crate) fn is_free_for(&self, frame: u64, ask: &Ask) -> bool {
+        let block = &self.blocks[(frame / BLOCK) as usize];
+        block.online
+            && !block.is_held()
+            && (ask.movable || !block.movable)
+            && self.frame[frame as usize] == Frame::Free
+    }
+
+    /// Whether the wish, which has no exact place, can be granted at all.
+    pub(crate) fn can_grant(&self, ask: &Ask) -> bool {
+        let size = self.frame.len() as u64;
+        let step = if ask.frames <= WORD { 1 } else { BLOCK };
+        let mut starts = (0..size).step_by(step as usize);
+        starts.any(|start| {
+            start.is_multiple_of(ask.align)
+                && start + ask.frames <= ask.below
+                && start + ask.frames <= size
+                && if ask.frames <= WORD {
+                    self.has_run(start, ask)
+                } else {
+                    self.has_blocks(start, ask)
+                }
+        })
+    }
+
+    /// A run of bits in one word.
+    fn has_run(&self, start: u64, ask: &Ask) -> bool {
+        start / WORD == (start + ask.frames - 1) / WORD
+            && (start..start + ask.frames).all(|frame| self.is_free_for(frame, ask))
+    }
+
+    /// Whole free pageblocks of one zone and region: within one section, or from the start of one.
+    fn has_blocks(&self, start: u64, ask: &Ask) -> bool {
+        let end = (start + ask.frames).next_multiple_of(BLOCK);
+        let one_section = start / SECTION == (end - 1) / SECTION;
+        let all = range(start, end - start);
+        let movable = self.blocks[(start / BLOCK) as usize].movable;
+        (one_section || (end - start > SECTION && start.is_multiple_of(SECTION)))
+            && self.regions.iter().any(|region| region.range.covers(all))
+            && end <= self.frame.len() as u64
+            && numbers(all).all(|frame| {
+                self.is_free_for(frame, ask)
+                    && self.blocks[(frame / BLOCK) as usize].movable == movable
+            })
+    }
+
+    /// The first piece of an exact place that is not free; all of it if it is not in one region.
+    pub(crate) fn first_not_free(&self, place: PfnRange, ask: &Ask) -> Option<PfnRange> {
+        if !self.in_one_region(place) {
+            return Some(place);
+        }
+        place.chunks(BLOCK).find(|&piece| {
+            !numbers(piece)
+                .all(|frame| frame < self.frame.len() as u64 && self.is_free_for(frame, ask))
+        })
+    }
+}

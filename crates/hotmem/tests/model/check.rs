@@ -1,0 +1,110 @@
+//! Whether the machine is what the model says.
+
+use crate::ask::Ask;
+use crate::common::{BLOCK, numbers, range};
+use crate::world::{Frame, Machine, SIZE, World};
+use hotmem::{PfnRange, State};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+impl World<'_> {
+    /// Learns which frames the engine has taken for itself or dropped: the one thing that the model
+    /// cannot know. Says how many it has taken.
+    pub(crate) fn sync_metadata(&mut self) -> usize {
+        let now: BTreeSet<u64> =
+            self.frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
+        let before = std::mem::replace(&mut self.metadata, now.clone());
+        for &dropped in before.difference(&now) {
+            self.frame[dropped as usize] = Frame::Free;
+        }
+        for &taken in now.difference(&before) {
+            assert_eq!(self.frame[taken as usize], Frame::Free, "metadata at {taken:#x}");
+            assert!(self.block_of(taken).online, "metadata at {taken:#x}");
+            self.frame[taken as usize] = Frame::Metadata;
+        }
+        now.difference(&before).count()
+    }
+
+    fn pattern(frame: u64) -> u64 {
+        !frame
+    }
+
+    /// Nobody may touch this memory.
+    pub(crate) fn forbid(&self, range: PfnRange) {
+        for frame in numbers(range) {
+            self.memory.word(frame).store(Self::pattern(frame), Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody has touched it.
+    pub(crate) fn assert_untouched(&self, range: PfnRange) {
+        for frame in numbers(range) {
+            let now = self.memory.word(frame).load(Ordering::Relaxed);
+            assert_eq!(now, Self::pattern(frame), "frame {frame:#x} was touched");
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Each pageblock is what the model says.
+    pub(crate) fn check(&mut self) {
+        let mut free_frames = 0;
+        for number in 0..SIZE / BLOCK {
+            let all = range(number * BLOCK, BLOCK);
+            let world = &mut self.world;
+            let block = world.blocks[number as usize];
+            let counts = world.frames.counts_in(all);
+            let frames_if = |is: bool| if is { BLOCK } else { 0 };
+            let is_free = |frame: &u64| world.frame[*frame as usize] == Frame::Free;
+            let free = match block.online && !block.is_held() {
+                true => numbers(all).filter(is_free).count() as u64,
+                false => 0,
+            };
+            free_frames += free;
+            let expected = (
+                frames_if(block.announced),
+                frames_if(block.present),
+                frames_if(block.online),
+                frames_if(block.online && block.is_held()),
+                free,
+            );
+            let found =
+                (counts.announced, counts.present, counts.online, counts.isolated, counts.free);
+            assert_eq!(found, expected, "{all:?}: {block:?}");
+            assert!(block.reported || counts.reported == 0, "{all:?}: {block:?}");
+            world.blocks[number as usize].reported = counts.reported != 0;
+            let state = match (block.announced, block.present, block.online, block.movable) {
+                (false, ..) => State::Unknown,
+                (true, false, ..) => State::Absent,
+                (true, true, false, _) => State::Offline,
+                (true, true, true, false) => State::Online,
+                (true, true, true, true) => State::OnlineMovable,
+            };
+            assert_eq!(self.hotplug.state_at(all.start(), all.end()), (all, state));
+        }
+        assert_eq!(self.world.frames.counts().free, free_frames);
+    }
+
+    /// The machine agrees with itself.
+    pub(crate) fn validate(&self) {
+        if let Err(fault) = self.world.frames.validate() {
+            panic!("{fault:?}");
+        }
+    }
+
+    /// Everything that the model says is free can be had, frame by frame, and given back.
+    pub(crate) fn find_everything(&mut self) {
+        let one = Ask { movable: true, ..Ask::frames(1) };
+        let mut taken = vec![];
+        while let Some(frame) = self.world.alloc(&one) {
+            taken.push(frame);
+        }
+        self.world.rng.shuffle(&mut taken);
+        self.validate();
+        self.check();
+        for frame in taken {
+            self.world.free(frame);
+        }
+        self.validate();
+    }
+}

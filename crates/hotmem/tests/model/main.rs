@@ -1,0 +1,47 @@
+//! A long random test against a naive model: each frame is an entry of a vector, and every question
+//! is answered by looking at all of them.
+//!
+//! `HOTMEM_OPERATIONS` says how many operations, `HOTMEM_SEED` replays a run, `HOTMEM_TRACE=1`
+//! tells each operation.
+
+#![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod allocate;
+mod ask;
+mod bad;
+mod check;
+mod kernel;
+mod requests;
+mod road;
+mod tokens;
+mod world;
+
+use common::env;
+use world::Machine;
+
+const OPERATIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
+    (true, _) => 300,
+    (_, true) => 1_000_000,
+    (_, false) => 5_000,
+};
+/// A new machine with another memory map after so many.
+const PER_MACHINE: u64 = 20_000;
+
+#[test]
+fn a_million_operations_agree_with_the_model() {
+    let deep = if env("HOTMEM_DEEP").is_some() { 20 } else { 1 };
+    let operations = env("HOTMEM_OPERATIONS").unwrap_or(OPERATIONS * deep);
+    let first = env("HOTMEM_SEED").unwrap_or(0x5eed);
+    let mut left = operations;
+    for seed in first.. {
+        if left == 0 {
+            break;
+        }
+        let now = left.min(PER_MACHINE);
+        Machine::run(seed, now);
+        left -= now;
+    }
+}

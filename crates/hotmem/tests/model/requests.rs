@@ -1,0 +1,227 @@
+//! Long requests, polled with budgets between all other operations.
+
+use crate::ask::Ask;
+use crate::common::{BLOCK, Cpus, SECTION, numbers, range};
+use crate::world::{Block, Frame, Machine, SIZE, World};
+use hotmem::{Blocker, Budget, Offline, OfflineError, PfnRange, Progress, Shrink, Shrunk, Why};
+
+pub(crate) enum Request<'f> {
+    Offline {
+        request: Offline<'f, Cpus>,
+        range: PfnRange,
+    },
+    Shrink {
+        request: Shrink<'f, Cpus>,
+        within: PfnRange,
+        unit: u64,
+        largest: u64,
+        left: u64,
+        /// Offline, and not handed over yet.
+        ready: Vec<u64>,
+    },
+}
+
+impl<'f> Machine<'f> {
+    pub(crate) fn request(&mut self) {
+        match self.world.rng.u8(..10) {
+            0 if self.requests.len() < 3 => {
+                let online = |block: &Block| block.online;
+                let wanted = match self.world.rng.u8(..5) {
+                    0 => Some(self.world.some_blocks(4)),
+                    _ => self.world.some_run(3 * SECTION / BLOCK, online),
+                };
+                if let Some(wanted) = wanted {
+                    self.start_offline(wanted);
+                }
+            }
+            1 if self.requests.len() < 3 => self.start_shrink(),
+            2 => self.cancel(),
+            _ => self.poll(),
+        }
+    }
+
+    pub(crate) fn start_offline(&mut self, wanted: PfnRange) {
+        let answer = self.hotplug.offline(wanted);
+        let world = &mut self.world;
+        world.tell(|| format!("offline {wanted:?}: {:?}", answer.as_ref().err()));
+        let expected = if wanted.is_empty() || !wanted.is_aligned(BLOCK) {
+            Some(OfflineError::Unaligned(wanted))
+        } else if !world.in_one_region(wanted) {
+            Some(OfflineError::NotOnline(wanted))
+        } else {
+            let offline = world.first(wanted, [|block| !block.online]);
+            offline.map(|(_, block)| OfflineError::NotOnline(block))
+        };
+        match answer {
+            Ok(request) => {
+                assert_eq!(expected, None);
+                self.requests.push(Request::Offline { request, range: wanted });
+            }
+            Err(error) => assert_eq!(Some(error), expected),
+        }
+    }
+
+    fn start_shrink(&mut self) {
+        let rng = &mut self.world.rng;
+        let unit = BLOCK << rng.u32(..=(4 * SECTION / BLOCK).ilog2());
+        let frames = rng.u64(..6 * SECTION);
+        let largest = if rng.bool() { u64::MAX } else { rng.u64(..3 * SECTION) };
+        let within = match rng.u8(..3) {
+            0 => range(0, SIZE),
+            1 => range(rng.u64(..SIZE), SIZE),
+            _ => self.world.regions[self.world.rng.usize(..self.world.regions.len())].range,
+        };
+        self.world.tell(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
+        self.requests.push(Request::Shrink {
+            request: Shrink::new(within, frames, unit, largest),
+            within,
+            unit,
+            largest: (largest / unit * unit).max(unit),
+            left: frames / unit * unit,
+            ready: vec![],
+        });
+    }
+
+    fn some_request(&mut self) -> Option<usize> {
+        let count = self.requests.len();
+        (count > 0).then(|| self.world.rng.usize(..count))
+    }
+
+    fn poll(&mut self) {
+        let Some(at) = self.some_request() else { return };
+        let budget = match self.world.rng.u8(..4) {
+            0 => Budget::pageblocks(0),
+            1 => Budget::pageblocks(1),
+            2 => Budget::pageblocks(self.world.rng.u64(..100)),
+            _ => Budget::UNLIMITED,
+        };
+        match self.requests.swap_remove(at) {
+            Request::Offline { request, range } => self.poll_offline(request, range, budget),
+            shrink @ Request::Shrink { .. } => self.poll_shrink(shrink, budget),
+        }
+        self.world.sync_metadata();
+    }
+
+    fn poll_offline(&mut self, mut request: Offline<'f, Cpus>, range: PfnRange, budget: Budget) {
+        let progress = request.poll(&mut self.hotplug, &mut self.world, budget);
+        let world = &mut self.world;
+        world.sync_metadata();
+        world.tell(|| format!("polled offline {range:?}: {progress:?}"));
+        match progress {
+            Progress::Done(done) => {
+                assert_eq!(done, range);
+                world.went_offline(range);
+                world.blocks_in(range).iter_mut().for_each(|block| block.agreed -= 1);
+                return;
+            }
+            Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
+            Progress::Pending(blocker) => world.check_blocker(blocker, range),
+        }
+        self.requests.push(Request::Offline { request, range });
+    }
+
+    fn poll_shrink(&mut self, mut state: Request<'f>, budget: Budget) {
+        let Request::Shrink { request, within, unit, largest, left, ready } = &mut state else {
+            return;
+        };
+        let shrunk = request.poll(&mut self.hotplug, &mut self.world, budget);
+        let world = &mut self.world;
+        world.sync_metadata();
+        world.tell(|| format!("polled shrink of {within:?}: {shrunk:?}"));
+        ready.extend(world.newly_offline(*within));
+        match shrunk {
+            Shrunk::Ready(removal) => {
+                let going = removal.range();
+                assert!(within.covers(going) && going.is_aligned(*unit) && !going.is_empty());
+                assert!(going.frames() <= *largest && going.frames() <= *left);
+                ready.retain(|&number| !going.overlaps(range(number * BLOCK, BLOCK)));
+                assert!(ready.iter().all(|&number| number * BLOCK < going.start().number()));
+                assert!(world.all(going, |block| !block.online && block.in_transit));
+                *left -= going.frames();
+                // What lies above has been dealt with.
+                *within = within.split_at(going.start()).0;
+                self.hand_over(removal, true);
+            }
+            Shrunk::Working => assert_ne!(budget, Budget::UNLIMITED),
+            Shrunk::Done { left: not_had, blocker } => {
+                assert!(ready.is_empty());
+                assert_eq!(not_had, *left);
+                assert!(blocker.is_none_or(|blocker| blocker.why != Why::Busy));
+                return;
+            }
+        }
+        self.requests.push(state);
+    }
+
+    /// The kernel changes its mind.
+    fn cancel(&mut self) {
+        let Some(at) = self.some_request() else { return };
+        let request = self.requests.swap_remove(at);
+        match request {
+            Request::Offline { request, range } => {
+                self.world.tell(|| format!("cancel offline {range:?}"));
+                request.cancel(&mut self.hotplug, &mut self.world);
+            }
+            Request::Shrink { request, within, ready, .. } => {
+                self.world.tell(|| format!("cancel shrink {within:?}"));
+                request.cancel(&mut self.hotplug, &mut self.world);
+                for number in ready {
+                    let block = &mut self.world.blocks[number as usize];
+                    (block.online, block.in_transit) = (true, false);
+                }
+            }
+        }
+        self.world.sync_metadata();
+    }
+}
+
+impl World<'_> {
+    /// All of `range` is free, and nobody may touch it from now on.
+    fn went_offline(&mut self, range: PfnRange) {
+        let free = numbers(range).all(|frame| self.frame[frame as usize] == Frame::Free);
+        assert!(free && self.all(range, |b| b.online && b.agreed > 0 && !b.token), "{range:?}");
+        self.blocks_in(range).iter_mut().for_each(|block| block.online = false);
+        self.forbid(range);
+    }
+
+    /// Pageblocks of `within` that a shrink has taken out of the allocator's hands.
+    pub(crate) fn newly_offline(&mut self, within: PfnRange) -> Vec<u64> {
+        self.sync_metadata();
+        let blocks = numbers(within.intersection(range(0, SIZE))).step_by(BLOCK as usize);
+        let gone: Vec<u64> = blocks
+            .map(|frame| frame / BLOCK)
+            .filter(|&number| {
+                let all = range(number * BLOCK, BLOCK);
+                self.blocks[number as usize].online && self.frames.counts_in(all).online == 0
+            })
+            .collect();
+        for &number in &gone {
+            self.went_offline(range(number * BLOCK, BLOCK));
+            self.blocks[number as usize].in_transit = true;
+        }
+        gone
+    }
+
+    /// What is named as standing in the way does stand in the way.
+    fn check_blocker(&self, blocker: Blocker, within: PfnRange) {
+        let Blocker { range: named, why } = blocker;
+        assert!(within.covers(named) && !named.is_empty(), "{blocker:?}");
+        let frames =
+            |is: fn(&Frame) -> bool| numbers(named).any(|frame| is(&self.frame[frame as usize]));
+        let one = Ask { movable: true, ..Ask::frames(1) };
+        let true_enough = match why {
+            Why::Pinned(_) => frames(|frame| match frame {
+                Frame::Used(tag) => !tag.movable,
+                other => *other == Frame::Hole,
+            }),
+            Why::Retry => self.retries > 0 || !self.can_grant(&one),
+            Why::Metadata => !frames(|frame| *frame != Frame::Metadata),
+            Why::HeldByAnother => self.all(named, |block| block.token || block.agreed > 0),
+            Why::Veto(_) => self.last_veto == Some(named),
+            Why::NoRoom { live, free } => live > free,
+            Why::NotOnline => self.all(named, |block| !block.online),
+            Why::Busy => false,
+        };
+        assert!(true_enough, "{blocker:?}");
+    }
+}

@@ -1,0 +1,335 @@
+//! Announce, withdraw, add, online, remove: each step of the road, right or wrong, with the answer
+//! that the model expects.
+
+use crate::ask::Ask;
+use crate::common::{BLOCK, SECTION, range};
+use crate::world::{Block, Machine, Region, SIZE, World};
+use hotmem::{
+    AddError, AnnounceError, MAX_REGIONS, OnlineError, OnlineType, PfnRange, Removal, RemoveError,
+    WithdrawError,
+};
+
+impl Machine<'_> {
+    pub(crate) fn travel(&mut self) {
+        match self.world.rng.u32(..20) {
+            0..3 => self.announce(),
+            3 => self.withdraw(),
+            4..9 => self.add(),
+            9 => self.finish_addition(),
+            10..15 => self.online(),
+            15..18 => self.remove(),
+            _ => self.finish_removal(),
+        }
+    }
+
+    fn announce(&mut self) {
+        let longest = 5 * SECTION / BLOCK;
+        let wanted = self.world.some_blocks(longest);
+        let wanted = if self.world.rng.bool() { wanted.align_inward(SECTION) } else { wanted };
+        self.announce_range(wanted);
+    }
+
+    pub(crate) fn announce_range(&mut self, wanted: PfnRange) {
+        let answer = self.hotplug.announce(wanted);
+        self.world.tell(|| format!("announce {wanted:?}: {answer:?}"));
+        let added = self.world.sync_metadata();
+        let sections = wanted.align_outward(SECTION).frames() / SECTION;
+        let world = &mut self.world;
+        let unused = |slot: &usize| world.regions.iter().all(|region| region.slot != *slot);
+        let fits = (0..world.slots.len()).filter(unused).find(|&s| world.slots[s] >= sections);
+        match answer {
+            Ok(id) => {
+                assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
+                assert!(world.all(wanted, |block| !block.announced));
+                let slot = fits.unwrap_or(world.slots.len());
+                if slot == world.slots.len() {
+                    world.slots.push(sections);
+                }
+                world.regions.push(Region { id, range: wanted, slot });
+                world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
+                assert_eq!(added > 0, fits.is_none());
+                assert_eq!(self.hotplug.region_range(id), Some(wanted));
+                return;
+            }
+            Err(AnnounceError::Empty) => assert!(wanted.is_empty()),
+            Err(AnnounceError::Unaligned(range)) => {
+                assert!(range == wanted && !range.is_aligned(BLOCK));
+            }
+            Err(AnnounceError::Overlaps(other)) => {
+                assert!(world.regions.iter().any(|region| region.range == other));
+                assert!(other.overlaps(wanted));
+            }
+            Err(AnnounceError::TooManyRegions) => {
+                assert!(fits.is_none() && world.slots.len() == MAX_REGIONS);
+            }
+            Err(AnnounceError::NoMetadata(bytes)) => {
+                assert!(fits.is_none());
+                assert!(!world.can_grant(&Ask::frames(bytes.0.div_ceil(4096))));
+            }
+        }
+        assert_eq!(added, 0);
+    }
+
+    fn withdraw(&mut self) {
+        let world = &mut self.world;
+        let at = world.rng.usize(..world.regions.len());
+        let Region { id, range: region, .. } = world.regions[at];
+        let answer = self.hotplug.withdraw(id);
+        world.tell(|| format!("withdraw {region:?}: {answer:?}"));
+        let expected = world.first(region, [|b| b.present, |b| b.in_transit]);
+        let expected = expected.map(|(which, block)| match which {
+            0 => WithdrawError::Present(block),
+            _ => WithdrawError::Held(block),
+        });
+        assert_eq!(answer, expected.map_or(Ok(()), Err));
+        if answer.is_ok() {
+            world.regions.swap_remove(at);
+            world.blocks_in(region).fill(Block::default());
+            assert_eq!(self.hotplug.region_range(id), None);
+            assert_eq!(self.hotplug.withdraw(id), Err(WithdrawError::Unknown));
+        }
+    }
+
+    fn add(&mut self) {
+        let absent = |block: &Block| block.announced && !block.present && !block.in_transit;
+        let wanted = match self.world.rng.u8(..10) {
+            0 => Some(self.world.some_blocks(4)),
+            _ => self.world.some_run(3 * SECTION / BLOCK, absent),
+        };
+        if let Some(wanted) = wanted {
+            self.add_range(wanted);
+        }
+    }
+
+    pub(crate) fn add_range(&mut self, wanted: PfnRange) {
+        let rng = &mut self.world.rng;
+        self.world.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
+        let answer = self.hotplug.prepare_add(wanted, &mut self.world);
+        let world = &mut self.world;
+        world.tell(|| format!("add {wanted:?}: {answer:?}"));
+        let added = world.sync_metadata();
+        let addition = match answer {
+            Ok(addition) => addition,
+            Err(error) => {
+                assert_eq!(added, 0);
+                if let AddError::NoTables { frames, .. } = error {
+                    assert_eq!(frames, world.tables_needed);
+                    assert!(!world.can_grant(&Ask::frames(frames)));
+                    assert_eq!(world.add_refused(wanted), None);
+                } else {
+                    assert_eq!(world.add_refused(wanted), Some(error));
+                }
+                return;
+            }
+        };
+        assert_eq!(world.add_refused(wanted), None);
+        assert_eq!(addition.tables().frames(), world.tables_needed);
+        world.take_tables(addition.tables());
+        world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
+        self.additions.push(addition);
+        if self.world.rng.bool() {
+            self.finish_addition();
+        }
+    }
+
+    /// The device has brought the memory, or has not.
+    fn finish_addition(&mut self) {
+        if self.additions.is_empty() {
+            return;
+        }
+        let world = &mut self.world;
+        let addition = self.additions.swap_remove(world.rng.usize(..self.additions.len()));
+        let (wanted, tables) = (addition.range(), addition.tables());
+        let taken_before = world.tables.len();
+        let came = world.rng.u8(..4) != 0;
+        world.tables_needed = tables.frames();
+        world.tell(|| format!("added {wanted:?}: {came}"));
+        if came {
+            self.hotplug.commit_add(addition, world);
+        } else {
+            drop(addition);
+        }
+        let taken = (world.tables.len() - taken_before) as u64;
+        let unused = tables.split_at(tables.start().checked_add(taken).expect("few")).1;
+        world.give(unused);
+        for block in world.blocks_in(wanted) {
+            block.in_transit = false;
+            block.present = came;
+        }
+        world.sync_metadata();
+    }
+
+    fn online(&mut self) {
+        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
+        let wanted = match self.world.rng.u8(..10) {
+            0 => Some(self.world.some_blocks(4)),
+            _ => self.world.some_run(3 * SECTION / BLOCK, offline),
+        };
+        if let Some(wanted) = wanted {
+            self.online_range(wanted);
+        }
+    }
+
+    pub(crate) fn online_range(&mut self, wanted: PfnRange) {
+        use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
+        let world = &mut self.world;
+        let kinds = [Movable, Movable, Movable, Online, Kernel, AsBefore, Offline];
+        let kind = kinds[world.rng.usize(..kinds.len())];
+        let expected = world.online_refused(wanted);
+        let answer = self.hotplug.online(wanted, kind);
+        world.tell(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
+        assert_eq!(answer, expected.map_or(Ok(()), Err));
+        assert_eq!(world.sync_metadata(), 0);
+        if answer.is_ok() && kind != Offline {
+            world.assert_untouched(wanted);
+            for block in world.blocks_in(wanted) {
+                block.online = true;
+                block.movable = match kind {
+                    AsBefore => block.movable,
+                    kind => kind == Movable,
+                };
+            }
+        }
+    }
+
+    fn remove(&mut self) {
+        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
+        let wanted = match self.world.rng.u8(..10) {
+            0 => Some(self.world.some_blocks(4)),
+            _ => self.world.some_run(3 * SECTION / BLOCK, offline),
+        };
+        if let Some(wanted) = wanted {
+            self.remove_range(wanted);
+        }
+    }
+
+    pub(crate) fn remove_range(&mut self, wanted: PfnRange) {
+        let expected = self.world.remove_refused(wanted);
+        let answer = self.hotplug.prepare_remove(wanted, &mut self.world);
+        self.world.tell(|| format!("remove {wanted:?}: {answer:?}"));
+        match answer {
+            Err(error) => assert_eq!(Some(error), expected),
+            Ok(removal) => {
+                assert_eq!((expected, removal.range()), (None, wanted));
+                self.world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
+                self.hand_over(removal, false);
+            }
+        }
+    }
+
+    /// Memory is ready to go, and the device answers now or later.
+    pub(crate) fn hand_over(&mut self, removal: Removal, was_online: bool) {
+        self.removals.push((removal, was_online));
+        if self.world.rng.bool() {
+            self.finish_removal();
+        }
+    }
+
+    /// The device has taken the memory, or has not.
+    fn finish_removal(&mut self) {
+        if self.removals.is_empty() {
+            return;
+        }
+        let world = &mut self.world;
+        let (removal, was_online) =
+            self.removals.swap_remove(world.rng.usize(..self.removals.len()));
+        let gone = removal.range();
+        world.assert_untouched(gone);
+        let taken = world.rng.u8(..4) != 0;
+        world.tell(|| format!("removed {gone:?}: {taken}"));
+        if taken {
+            self.hotplug.commit_remove(removal, world);
+        } else {
+            self.hotplug.abandon_remove(removal, world);
+        }
+        for block in world.blocks_in(gone) {
+            block.in_transit = false;
+            if taken {
+                block.agreed -= u32::from(was_online);
+                (block.present, block.movable) = (false, false);
+            } else {
+                block.online = was_online;
+            }
+        }
+        world.sync_metadata();
+        world.assert_untouched(gone);
+    }
+}
+
+impl World<'_> {
+    /// The first section in which one of `wrong` holds for some pageblock, in the order of `wrong`.
+    pub(crate) fn first<const N: usize>(
+        &self,
+        range: PfnRange,
+        wrong: [fn(&Block) -> bool; N],
+    ) -> Option<(usize, PfnRange)> {
+        range.sections().find_map(|piece| {
+            let blocks = || piece.chunks(BLOCK).filter(|block| !block.is_empty());
+            wrong.iter().enumerate().find_map(|(which, is_wrong)| {
+                let found = blocks().find(|b| is_wrong(self.block_of(b.start().number())));
+                found.map(|block| (which, block))
+            })
+        })
+    }
+
+    fn is_whole(range: PfnRange) -> bool {
+        !range.is_empty() && range.is_aligned(BLOCK)
+    }
+
+    pub(crate) fn in_one_region(&self, range: PfnRange) -> bool {
+        self.regions.iter().any(|region| region.range.covers(range))
+    }
+
+    fn add_refused(&self, wanted: PfnRange) -> Option<AddError> {
+        if !Self::is_whole(wanted) {
+            return Some(AddError::Unaligned(wanted));
+        }
+        if !self.in_one_region(wanted) {
+            return Some(AddError::NotAnnounced(wanted));
+        }
+        let (which, block) = self.first(wanted, [|b| b.present, |b| b.in_transit])?;
+        Some([AddError::Present(block), AddError::Held(block)][which])
+    }
+
+    fn online_refused(&self, wanted: PfnRange) -> Option<OnlineError> {
+        if !Self::is_whole(wanted) {
+            return Some(OnlineError::Unaligned(wanted));
+        }
+        if !self.in_one_region(wanted) {
+            return Some(OnlineError::NotPresent(wanted));
+        }
+        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
+        let (which, block) = self.first(wanted, wrong)?;
+        let errors = [
+            OnlineError::NotPresent(block),
+            OnlineError::AlreadyOnline(block),
+            OnlineError::Held(block),
+        ];
+        Some(errors[which])
+    }
+
+    fn remove_refused(&self, wanted: PfnRange) -> Option<RemoveError> {
+        if !Self::is_whole(wanted) {
+            return Some(RemoveError::Unaligned(wanted));
+        }
+        if !self.in_one_region(wanted) {
+            return Some(RemoveError::NotPresent(wanted));
+        }
+        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
+        let (which, block) = self.first(wanted, wrong)?;
+        let errors =
+            [RemoveError::NotPresent(block), RemoveError::Online(block), RemoveError::Held(block)];
+        Some(errors[which])
+    }
+
+    /// A range that is wrong for nearly everything.
+    pub(crate) fn some_bad_range(&mut self) -> PfnRange {
+        let start = self.rng.u64(..SIZE);
+        match self.rng.u8(..4) {
+            0 => range(start, 0),
+            1 => range(start, self.rng.u64(1..2 * BLOCK)),
+            2 => range(SIZE + start / BLOCK * BLOCK, BLOCK),
+            _ => range(hotmem::geometry::PFN_LIMIT - BLOCK, BLOCK),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Isolation tokens in the test's own hands, with their three exits.
+
+use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn};
+use crate::world::{Block, Frame, Machine};
+use hotmem::{InUse, IsolateError, Isolation, PfnRange};
+
+pub(crate) type Token<'f> = Isolation<'f, Cpus>;
+
+impl<'f> Machine<'f> {
+    pub(crate) fn isolate(&mut self) {
+        if !self.tokens.is_empty() && self.world.rng.bool() {
+            return self.use_token();
+        }
+        let online = |block: &Block| block.online && !block.is_held();
+        let wanted = match self.world.rng.u8(..5) {
+            0 => Some(self.world.some_blocks(4)),
+            _ => self.world.some_run(2 * SECTION / BLOCK, online),
+        };
+        if let Some(wanted) = wanted
+            && self.tokens.len() < 4
+        {
+            self.isolate_range(wanted);
+        }
+    }
+
+    pub(crate) fn isolate_range(&mut self, wanted: PfnRange) {
+        let world = &mut self.world;
+        let answer = world.frames.isolate(wanted);
+        world.tell(|| format!("isolate {wanted:?}: {answer:?}"));
+        assert_eq!(world.sync_metadata(), 0);
+        match answer {
+            Ok(token) => {
+                assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
+                assert_eq!(token.range(), wanted);
+                assert!(world.all(wanted, |block| block.online && !block.is_held()));
+                world.blocks_in(wanted).iter_mut().for_each(|block| block.token = true);
+                self.tokens.push(token);
+            }
+            Err(IsolateError::Unaligned(range)) => {
+                assert!(range == wanted && (range.is_empty() || !range.is_aligned(BLOCK)));
+            }
+            Err(IsolateError::NotOnline(range)) => {
+                assert!(wanted.covers(range));
+                assert!(!world.in_one_region(range) || world.all(range, |block| !block.online));
+            }
+            Err(IsolateError::HeldByAnother(range)) => {
+                assert!(wanted.covers(range) && range.frames() == BLOCK);
+                assert!(world.all(range, |block| block.online && block.is_held()));
+            }
+            Err(IsolateError::Busy(_)) => panic!("nobody else is there"),
+        }
+    }
+
+    fn use_token(&mut self) {
+        let world = &mut self.world;
+        let token = self.tokens.swap_remove(world.rng.usize(..self.tokens.len()));
+        let held = token.range();
+        match world.rng.u8(..6) {
+            0 => {
+                let at = pfn(world.rng.u64(numbers(held)));
+                let (low, high) = token.split_at(at);
+                assert!(low.range().end() == high.range().start() && low.range().end() <= at);
+                let parts = [low, high].into_iter().filter(|part| !part.range().is_empty());
+                self.tokens.extend(parts);
+            }
+            1 => {
+                let in_use = token.in_use();
+                self.tokens.push(token);
+                self.check_in_use(held, in_use);
+            }
+            2 => {
+                let left = token.mark_reported();
+                world.tell(|| format!("report {held:?}: {left:?}"));
+                match left {
+                    Ok(()) => {
+                        self.check_in_use(held, None);
+                        for block in self.world.blocks_in(held) {
+                            (block.token, block.reported) = (false, true);
+                        }
+                    }
+                    Err((token, in_use)) => {
+                        self.tokens.push(token);
+                        self.check_in_use(held, Some(in_use));
+                    }
+                }
+            }
+            3 => {
+                let left = token.take_offline();
+                world.tell(|| format!("take offline {held:?}: {left:?}"));
+                match left {
+                    Ok(range) => {
+                        assert_eq!(range, held);
+                        self.check_in_use(held, None);
+                        for block in self.world.blocks_in(held) {
+                            (block.token, block.online) = (false, false);
+                        }
+                        self.world.forbid(held);
+                    }
+                    Err((token, in_use)) => {
+                        self.tokens.push(token);
+                        self.check_in_use(held, Some(in_use));
+                    }
+                }
+            }
+            _ => {
+                token.release();
+                world.blocks_in(held).iter_mut().for_each(|block| block.token = false);
+            }
+        }
+        self.world.sync_metadata();
+    }
+
+    /// Nothing is in use, or what is named is.
+    fn check_in_use(&mut self, held: PfnRange, in_use: Option<InUse>) {
+        let world = &mut self.world;
+        world.sync_metadata();
+        let is = |range: PfnRange, is: fn(&Frame) -> bool| {
+            numbers(range).all(|frame| is(&world.frame[frame as usize]))
+        };
+        match in_use {
+            None => assert!(is(held, |frame| *frame == Frame::Free), "{held:?}"),
+            Some(InUse::Frames(used)) => {
+                assert!(held.covers(used) && !used.is_empty());
+                assert!(
+                    is(used, |frame| matches!(frame, Frame::Used(_) | Frame::Hole)),
+                    "{used:?}"
+                );
+            }
+            Some(InUse::Metadata(frames)) => {
+                assert!(held.covers(frames) && !frames.is_empty());
+                assert!(is(frames, |frame| *frame == Frame::Metadata), "{frames:?}");
+            }
+            Some(InUse::InFlight(_)) => panic!("nobody else is there"),
+        }
+    }
+}

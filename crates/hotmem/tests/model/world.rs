@@ -1,0 +1,310 @@
+//! The model: what every frame and every pageblock is.
+
+use crate::common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
+use crate::requests::Request;
+use crate::tokens::Token;
+use fastrand::Rng;
+use hotmem::{
+    Addition, BootMap, BootRange, Bytes, Frames, Hotplug, Pfn, PfnRange, RegionId, Removal,
+};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+/// Sections of a machine.
+pub(crate) const SECTIONS: u64 = if cfg!(hotmem_geometry = "small") { 24 } else { 6 };
+/// Of these, boot memory lies in the first.
+pub(crate) const BOOT_SECTIONS: u64 = SECTIONS / 5;
+pub(crate) const SIZE: u64 = SECTIONS * SECTION;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Frame {
+    /// Free, if its pageblock is online.
+    Free,
+    Used(Tag),
+    /// The engine's own.
+    Metadata,
+    /// No RAM.
+    Hole,
+}
+
+/// Who has a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tag {
+    pub owner: u64,
+    pub movable: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    pub id: RegionId,
+    pub range: PfnRange,
+    pub slot: usize,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Block {
+    pub announced: bool,
+    pub present: bool,
+    pub online: bool,
+    pub movable: bool,
+    pub reported: bool,
+    /// How often the kernel has agreed that it goes offline.
+    pub agreed: u32,
+    /// An isolation token of the test has it.
+    pub token: bool,
+    /// A removal or addition is under way.
+    pub in_transit: bool,
+    pub mapped: bool,
+}
+
+impl Block {
+    pub(crate) fn is_held(&self) -> bool {
+        self.token || self.agreed > 0
+    }
+}
+
+/// Owner of what was reserved at boot.
+pub(crate) const BOOT: u64 = 1;
+/// Owner of page tables.
+pub(crate) const TABLES: u64 = 2;
+
+/// The model, and the kernel that lives on it.
+pub(crate) struct World<'f> {
+    pub frames: &'f Frames<Cpus>,
+    pub memory: &'f Memory,
+    pub rng: Rng,
+    pub frame: Vec<Frame>,
+    pub blocks: Vec<Block>,
+    pub regions: Vec<Region>,
+    /// Sections that each slot's words are for, whether a region has the slot or had it.
+    pub slots: Vec<u64>,
+    /// Never removed: boot memory.
+    pub fixed: PfnRange,
+    pub metadata: BTreeSet<u64>,
+    pub next_owner: u64,
+    pub tables: Vec<(u64, PfnRange)>,
+    pub tables_needed: u64,
+    /// In percent.
+    pub vetoes: u32,
+    pub retries: u32,
+    pub last_veto: Option<PfnRange>,
+    pub trace: bool,
+}
+
+/// The machine under test and the model of it.
+pub(crate) struct Machine<'f> {
+    pub hotplug: Hotplug<'f, Cpus>,
+    pub world: World<'f>,
+    pub requests: Vec<Request<'f>>,
+    pub tokens: Vec<Token<'f>>,
+    pub removals: Vec<(Removal, bool)>,
+    pub additions: Vec<Addition<'f, Cpus>>,
+    /// Tends to fill the machine, or to empty it.
+    pub filling: bool,
+}
+
+impl Machine<'_> {
+    /// Boots a machine, lives on it for so many operations, and leaves it.
+    pub(crate) fn run(seed: u64, operations: u64) {
+        let mut rng = Rng::with_seed(seed);
+        let memory = Memory::new(SIZE);
+        let frames = Frames::new(Cpus);
+        let trace = env("HOTMEM_TRACE").is_some();
+        let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng) else { return };
+        machine.world.trace = trace;
+        let mut progress = Progress { seed, operation: 0, done: false };
+        for operation in 0..operations {
+            progress.operation = operation;
+            machine.step(operation);
+        }
+        machine.find_everything();
+        progress.done = true;
+    }
+
+    fn step(&mut self, operation: u64) {
+        let every = if cfg!(hotmem_geometry = "small") { 1 } else { 100 };
+        let world = &mut self.world;
+        if world.rng.u32(..100) < 10 {
+            Cpus::run_on(world.rng.usize(..3));
+        }
+        if operation.is_multiple_of(300) {
+            self.filling = world.rng.bool();
+            world.vetoes = if world.rng.u8(..4) == 0 { 20 } else { 0 };
+            world.retries = if world.rng.u8(..4) == 0 { 30 } else { 0 };
+        }
+        match world.rng.u32(..1000) {
+            0..500 => self.allocate_or_free(),
+            500..600 => self.bad_free(),
+            600..780 => self.travel(),
+            780..900 => self.request(),
+            900..960 => self.isolate(),
+            _ => self.bad_request(),
+        }
+        if operation % 10_000 == 9_999 {
+            self.find_everything();
+        }
+        if operation.is_multiple_of(every) {
+            self.check();
+        }
+        if operation.is_multiple_of(every * 50) {
+            self.validate();
+        }
+    }
+
+    fn boot<'f>(
+        frames: &'f Frames<Cpus>,
+        memory: &'f Memory,
+        rng: &mut Rng,
+    ) -> Option<Machine<'f>> {
+        let bytes = (BOOT_SECTIONS * SECTION) << 12;
+        let mut some =
+            |longest: u64| BootRange { start: rng.u64(..bytes), len: Bytes(rng.u64(..longest)) };
+        let mut ram: Vec<_> = (0..4).map(|_| some(bytes / 2)).collect();
+        let mut reserved: Vec<_> = (0..6).map(|_| some(bytes / 40)).collect();
+        for range in ram.iter_mut().chain(&mut reserved) {
+            range.len.0 = range.len.0.min(bytes - range.start);
+        }
+        let map = BootMap { ram: &ram, reserved: &reserved, mapped_below: Pfn::LIMIT };
+        let hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).ok()?;
+        let mut world = World::new(frames, memory, rng.fork());
+        let (id, region) = hotplug.regions().next()?;
+        world.fixed = region;
+        world.regions.push(Region { id, range: region, slot: 0 });
+        world.slots.push(region.align_outward(SECTION).frames() / SECTION);
+        world.adopt(&ram, &reserved);
+        let machine = Machine {
+            hotplug,
+            world,
+            requests: vec![],
+            tokens: vec![],
+            removals: vec![],
+            additions: vec![],
+            filling: true,
+        };
+        let mut machine = machine;
+        machine.check();
+        machine.validate();
+        Some(machine)
+    }
+}
+
+impl<'f> World<'f> {
+    fn new(frames: &'f Frames<Cpus>, memory: &'f Memory, rng: Rng) -> World<'f> {
+        World {
+            frames,
+            memory,
+            rng,
+            frame: vec![Frame::Free; SIZE as usize],
+            blocks: vec![Block::default(); (SIZE / BLOCK) as usize],
+            regions: vec![],
+            slots: vec![],
+            fixed: PfnRange::EMPTY,
+            metadata: BTreeSet::new(),
+            next_owner: TABLES + 1,
+            tables: vec![],
+            tables_needed: 0,
+            vetoes: 0,
+            retries: 0,
+            last_veto: None,
+            trace: false,
+        }
+    }
+
+    /// What boot memory is, frame by frame.
+    fn adopt(&mut self, ram: &[BootRange], reserved: &[BootRange]) {
+        let first = |r: &BootRange| r.start.div_ceil(4096)..(r.start + r.len.0) / 4096;
+        let touched = |r: &BootRange| r.start / 4096..(r.start + r.len.0).div_ceil(4096);
+        for frame in numbers(self.fixed) {
+            let is_ram = ram.iter().any(|r| first(r).contains(&frame));
+            let is_reserved = reserved.iter().any(|r| r.len.0 > 0 && touched(r).contains(&frame));
+            let block = &mut self.blocks[(frame / BLOCK) as usize];
+            block.announced = true;
+            block.present |= is_ram;
+            block.online |= is_ram;
+            block.mapped |= is_ram;
+            self.frame[frame as usize] = match (is_ram, is_reserved) {
+                (false, _) => Frame::Hole,
+                (true, false) => Frame::Free,
+                (true, true) => {
+                    self.memory.word(frame).store(BOOT, Ordering::Relaxed);
+                    Frame::Used(Tag { owner: BOOT, movable: false })
+                }
+            };
+        }
+        for frame in 0..SIZE {
+            if !self.block_of(frame).present {
+                self.frame[frame as usize] = Frame::Free;
+                self.forbid(range(frame, 1));
+            }
+        }
+        self.sync_metadata();
+    }
+
+    pub(crate) fn block_of(&self, frame: u64) -> &Block {
+        &self.blocks[(frame / BLOCK) as usize]
+    }
+
+    /// The pageblocks of a range, to be changed.
+    pub(crate) fn blocks_in(&mut self, range: PfnRange) -> &mut [Block] {
+        let numbers = numbers(range.align_outward(BLOCK));
+        &mut self.blocks[(numbers.start / BLOCK) as usize..(numbers.end / BLOCK) as usize]
+    }
+
+    /// Whether something holds of all pageblocks of a range.
+    pub(crate) fn all(&self, range: PfnRange, is: impl Fn(&Block) -> bool) -> bool {
+        range.end() <= pfn(SIZE) && numbers(range).all(|frame| is(self.block_of(frame)))
+    }
+
+    /// Some whole pageblocks of the machine.
+    pub(crate) fn some_blocks(&mut self, longest: u64) -> PfnRange {
+        let start = self.rng.u64(..SIZE / BLOCK);
+        let len = self.rng.u64(1..=longest).min(SIZE / BLOCK - start);
+        range(start * BLOCK, len * BLOCK)
+    }
+
+    /// The longest run of pageblocks around a random one that has this property.
+    pub(crate) fn some_run(
+        &mut self,
+        longest: u64,
+        is: impl Fn(&Block) -> bool,
+    ) -> Option<PfnRange> {
+        let at = self.rng.u64(..SIZE / BLOCK);
+        let found = (at..SIZE / BLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
+        let region = |b: u64| {
+            let block = range(b * BLOCK, BLOCK);
+            self.regions.iter().position(|region| region.range.covers(block))
+        };
+        let longest = self.rng.u64(1..=longest);
+        let run = (found..SIZE / BLOCK)
+            .take_while(|&b| is(&self.blocks[b as usize]) && region(b) == region(found))
+            .take(longest as usize)
+            .count() as u64;
+        Some(range(found * BLOCK, run * BLOCK))
+    }
+
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{}", what());
+        }
+    }
+}
+
+/// Tells where a run failed, so that it can be replayed.
+struct Progress {
+    seed: u64,
+    operation: u64,
+    done: bool,
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if !self.done {
+            eprintln!(
+                "operation {} failed; replay with HOTMEM_SEED={} HOTMEM_OPERATIONS={}",
+                self.operation,
+                self.seed,
+                self.operation + 1
+            );
+        }
+    }
+}
