@@ -1,6 +1,7 @@
 //! The lab behind the `hotmem` command: real machines under QEMU, benches and tables.
 
 pub mod bench;
+pub mod hosted;
 pub mod progress;
 pub mod qemu;
 pub mod size;

@@ -1,0 +1,282 @@
+//! The hosted machine: the engine, unmodified, over memory reserved in this process.
+//!
+//! Physical addresses are offsets into one reservation of address space, of which the host
+//! commits only what is touched; so a machine of 64 TiB fits into a laptop. Boot memory lies at
+//! the bottom, and the *room* above it is where memory may be plugged.
+//!
+//! ```
+//! use hotmem::{Budget, Bytes, OnlineType, Shrink, Shrunk, Want};
+//! use hotmem_lab::hosted::Hosted;
+//!
+//! // A machine of 128 MiB with room for 64 GiB more.
+//! let machine = Hosted::builder().boot_memory(Bytes::mib(128)).room(Bytes::gib(64)).build()?;
+//! let mut hotplug = machine.boot()?;
+//! let mut hooks = machine.hooks();
+//!
+//! // All of it comes.
+//! let room = machine.room();
+//! hotplug.announce(room)?;
+//! hotplug.add(room, &mut hooks)?;
+//! hotplug.online(room, OnlineType::Movable)?;
+//!
+//! // Some of it is used.
+//! let huge_page = machine.frames().alloc(Want::order(9).movable())?;
+//! assert!(room.covers(huge_page));
+//! machine.frames().free(huge_page)?;
+//!
+//! // All of it goes again, as one piece.
+//! let mut shrink = Shrink::new(room, room.frames(), 512, room.frames());
+//! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
+//!     hotplug.commit_remove(removal, &mut hooks);
+//! }
+//! assert_eq!(machine.frames().counts().present, machine.boot_memory().frames());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod reservation;
+
+use hotmem::{
+    BootError, BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, Pfn, PfnRange,
+    Platform,
+};
+use reservation::Reservation;
+use std::{
+    cell::Cell,
+    ptr::NonNull,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+/// The room for plugged memory starts at a multiple of this, as on machines with a 4 GiB hole.
+const ROOM_ALIGN: Bytes = Bytes::gib(4);
+
+/// A machine in this process.
+pub struct Hosted {
+    // Before its memory, so that it is gone first.
+    frames: Frames<Threads>,
+    memory: Reservation,
+    boot_memory: PfnRange,
+    room: PfnRange,
+}
+
+/// What a [`Hosted`] machine is to be.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing is reserved before it is built"]
+pub struct Builder {
+    boot_memory: Bytes,
+    room: Bytes,
+    backed: bool,
+}
+
+/// Why there is no hosted machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HostedError {
+    /// A size that is no multiple of what memory is plugged in.
+    #[error("{0} is not whole pageblocks of 2 MiB")]
+    Unaligned(Bytes),
+    /// More than a physical address, or this process, can name.
+    #[error("{0} of boot memory and room for {1} are more than can be addressed")]
+    TooLarge(Bytes, Bytes),
+    /// The host does not give so much address space.
+    #[error("the host does not reserve {0} of addresses: {1}")]
+    NotReserved(Bytes, rustix::io::Errno),
+}
+
+impl Hosted {
+    /// A machine of 128 MiB with no room for more, unless told otherwise.
+    pub const fn builder() -> Builder {
+        Builder { boot_memory: Bytes::mib(128), room: Bytes::ZERO, backed: true }
+    }
+
+    /// Brings the boot memory online. Once: a second call says
+    /// [`AlreadyStarted`](BootError::AlreadyStarted).
+    ///
+    /// # Errors
+    /// [`BootError`].
+    pub fn boot(&self) -> Result<Hotplug<'_, Threads>, BootError> {
+        let ram = [BootRange { start: 0, len: self.boot_memory.bytes() }];
+        let mapped_below = self.boot_memory.end();
+        let map = BootMap { ram: &ram, reserved: &[], mapped_below };
+        // SAFETY: frame 0 is the first byte of the reservation, which covers boot memory and room
+        // (`Builder::unbacked` answers for a reservation without the room), is readable and
+        // writable, lives as long as `frames`, and is reached only through `frames`, by `boot`,
+        // and by whoever answers for it after `address_of`.
+        let direct_map = unsafe { DirectMap::at_offset(self.memory.address()) };
+        Hotplug::bootstrap(&self.frames, direct_map, &map)
+    }
+
+    /// The allocator.
+    #[must_use]
+    pub fn frames(&self) -> &Frames<Threads> {
+        &self.frames
+    }
+
+    /// The memory it boots with.
+    #[must_use]
+    pub fn boot_memory(&self) -> PfnRange {
+        self.boot_memory
+    }
+
+    /// Where memory may be plugged: to be announced, all or a part.
+    #[must_use]
+    pub fn room(&self) -> PfnRange {
+        self.room
+    }
+
+    /// What the machine does when memory goes: the host gets it back.
+    #[must_use]
+    pub fn hooks(&self) -> HostMemory<'_> {
+        HostMemory { machine: self }
+    }
+
+    /// Where a frame's bytes are. Whoever reads or writes them answers for holding the frame.
+    #[must_use]
+    pub fn address_of(&self, frame: Pfn) -> Option<NonNull<u8>> {
+        self.memory.at(frame.phys_addr())
+    }
+}
+
+impl Builder {
+    /// Memory to boot with.
+    pub const fn boot_memory(self, boot_memory: Bytes) -> Builder {
+        Builder { boot_memory, ..self }
+    }
+
+    /// Room for so much more: addresses that cost nothing until memory is plugged and touched.
+    pub const fn room(self, room: Bytes) -> Builder {
+        Builder { room, ..self }
+    }
+
+    /// Without addresses behind the room.
+    ///
+    /// # Safety
+    /// Nobody touches plugged memory. The engine itself must be left no reason to: boot memory
+    /// always has a free frame in a split pageblock for the lines of each section, and
+    /// [`HostMemory`] is not used.
+    pub(crate) const unsafe fn unbacked(self) -> Builder {
+        Builder { backed: false, ..self }
+    }
+
+    /// Reserves the addresses.
+    ///
+    /// # Errors
+    /// [`HostedError`].
+    pub fn build(self) -> Result<Hosted, HostedError> {
+        let too_large = HostedError::TooLarge(self.boot_memory, self.room);
+        let room_at = self.boot_memory.0.checked_next_multiple_of(ROOM_ALIGN.0).ok_or(too_large)?;
+        let range = |start, len| PfnRange::from_bytes(start, len).map_err(|_| too_large);
+        for size in [self.boot_memory, self.room] {
+            if !size.0.is_multiple_of(Bytes::mib(2).0) {
+                return Err(HostedError::Unaligned(size));
+            }
+        }
+        let (boot_memory, room) = (range(0, self.boot_memory)?, range(room_at, self.room)?);
+        let end = if self.backed { room.end() } else { boot_memory.end() };
+        let memory = Reservation::new(Bytes(end.phys_addr()))?;
+        Ok(Hosted { frames: Frames::new(Threads), memory, boot_memory, room })
+    }
+}
+
+/// Threads as CPUs: each has a number from its first allocation on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Threads;
+
+impl Platform for Threads {
+    #[inline]
+    fn cpu(&self) -> usize {
+        /// Numbers from 1 on; 0: none yet.
+        static LAST: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static NUMBER: Cell<usize> = const { Cell::new(0) };
+        }
+        NUMBER.with(|number| {
+            if number.get() == 0 {
+                // Relaxed: only to be different, as far as that goes.
+                number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+            }
+            number.get() - 1
+        })
+    }
+}
+
+/// A hosted machine's memory as its host sees it: always mapped, committed when touched, given
+/// back when it is unmapped.
+#[derive(Clone, Copy)]
+pub struct HostMemory<'m> {
+    machine: &'m Hosted,
+}
+
+impl Hooks for HostMemory<'_> {
+    fn unmap(&mut self, range: PfnRange) {
+        let range = range.intersection(self.machine.room);
+        self.machine.memory.give_back(range.start().phys_addr(), range.bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotmem::{OnlineType, Want};
+
+    #[test]
+    fn what_cannot_be_reserved_is_refused() {
+        let build = |boot_memory, room| {
+            Hosted::builder().boot_memory(boot_memory).room(room).build().map(|_| ())
+        };
+        let odd = Bytes::mib(3);
+        assert_eq!(build(odd, Bytes::ZERO), Err(HostedError::Unaligned(odd)));
+        let huge = Bytes(!(Bytes::mib(2).0 - 1));
+        assert!(matches!(build(huge, Bytes::ZERO), Err(HostedError::TooLarge(..))));
+        assert!(matches!(build(Bytes::mib(128), huge), Err(HostedError::TooLarge(..))));
+        let all = Bytes::tib(4000);
+        assert!(matches!(build(Bytes::mib(128), all), Err(HostedError::NotReserved(..))));
+    }
+
+    #[test]
+    fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
+        let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::tib(64)).build();
+        let machine = machine.unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        let room = machine.room();
+        hotplug.announce(room).unwrap();
+        hotplug.add(room, &mut machine.hooks()).unwrap();
+        hotplug.online(room, OnlineType::Kernel).unwrap();
+        let last = Pfn::new(room.end().number() - 512).unwrap();
+        for place in [room.start(), last] {
+            let taken = machine.frames().alloc(Want::order(9).at(place)).unwrap();
+            let address = machine.address_of(taken.start()).unwrap();
+            // SAFETY: allocated just now and not yet freed.
+            unsafe {
+                address.write(1);
+                assert_eq!(address.read(), 1);
+            }
+            machine.frames().free(taken).unwrap();
+        }
+    }
+
+    #[test]
+    fn memory_that_went_is_the_hosts_again() {
+        let machine = Hosted::builder().room(Bytes::gib(1)).build().unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        let room = machine.room();
+        hotplug.announce(room).unwrap();
+        hotplug.add(room, &mut machine.hooks()).unwrap();
+        let address = machine.address_of(room.start()).unwrap();
+        // SAFETY: the memory is offline, so nobody has it.
+        unsafe { address.write(1) };
+        hotplug.remove(room, &mut machine.hooks()).unwrap();
+        // SAFETY: the same, and still in the reservation: the host puts fresh memory there.
+        assert_eq!(unsafe { address.read() }, 0);
+    }
+
+    #[test]
+    fn each_thread_is_a_cpu() {
+        let numbers = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| [Threads.cpu(), Threads.cpu()])).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(numbers.iter().all(|&[first, second]| first == second));
+        assert_ne!(numbers[0], numbers[1]);
+        assert_ne!(numbers[1], numbers[2]);
+    }
+}

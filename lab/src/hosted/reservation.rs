@@ -1,0 +1,65 @@
+//! Address space that the host commits page by page, as it is touched.
+
+use super::HostedError;
+use hotmem::Bytes;
+use rustix::{
+    io::Errno,
+    mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap},
+};
+use std::ptr::{NonNull, null_mut};
+
+/// A reservation; given back when dropped.
+pub(super) struct Reservation {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address and a length; what lies there is reached through raw pointers only, by
+// those who answer for it.
+unsafe impl Send for Reservation {}
+// SAFETY: the same.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    pub(super) fn new(size: Bytes) -> Result<Reservation, HostedError> {
+        let refused = |errno| HostedError::NotReserved(size, errno);
+        let len = usize::try_from(size.0).map_err(|_| refused(Errno::NOMEM))?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            mmap_anonymous(null_mut(), len, access, kind)
+        };
+        let start = NonNull::new(start.map_err(refused)?.cast()).ok_or(refused(Errno::NOMEM))?;
+        Ok(Reservation { start, len })
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.start.addr().get()
+    }
+
+    /// The byte at this offset.
+    pub(super) fn at(&self, offset: u64) -> Option<NonNull<u8>> {
+        let offset = usize::try_from(offset).ok().filter(|&offset| offset < self.len)?;
+        // SAFETY: the offset lies within the reservation.
+        Some(unsafe { self.start.add(offset) })
+    }
+
+    /// Gives these bytes back to the host. They read as zero then.
+    pub(super) fn give_back(&self, offset: u64, len: Bytes) {
+        let Some(start) = self.at(offset) else { return };
+        let most = self.address() + self.len - start.addr().get();
+        let len = usize::try_from(len.0).map_or(most, |len| len.min(most));
+        // SAFETY: within the reservation; the caller has taken the memory from whoever used it. A
+        // host that refuses (locked memory) keeps it committed, which only costs memory.
+        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: all of the mapping made in `new`; whoever had addresses in it answered for
+        // using them no longer than this lives.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
