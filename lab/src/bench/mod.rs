@@ -1,5 +1,6 @@
 //! `hotmem bench`: measurements, as a table for people and as JSON for what reads it.
 
+mod frames;
 pub mod record;
 mod vm;
 
@@ -10,6 +11,11 @@ use anyhow::Result;
 pub enum Command {
     /// Plugging and unplugging memory in a guest under QEMU
     Vm(vm::Args),
+    /// Allocating and freeing frames in this process, beside other allocators
+    Frames(frames::Args),
+    /// One case of `frames`, in a process of its own
+    #[command(hide = true)]
+    FramesCase(frames::CaseArgs),
 }
 
 /// Measures, prints the table, writes the JSON.
@@ -19,5 +25,7 @@ pub enum Command {
 pub fn run(command: &Command) -> Result<()> {
     match command {
         Command::Vm(args) => vm::run(args),
+        Command::Frames(args) => frames::run(args),
+        Command::FramesCase(args) => frames::run_case(args),
     }
 }

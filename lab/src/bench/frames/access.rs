@@ -1,0 +1,244 @@
+//! How memory is asked for and given back while it is measured.
+
+use super::case::{Case, cpu_time, nanoseconds};
+use super::subject::{Allocator, HUGE, index};
+use super::value_name;
+use anyhow::{Context, Result, ensure};
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::{fmt, hint::black_box, sync::Barrier, thread};
+
+/// What is done, again and again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum Access {
+    /// Allocate one and free it
+    Pair,
+    /// Allocate many, then free them in the same order
+    Bulk,
+    /// With all memory in use: free any one of those held, allocate one
+    Random,
+    /// Pair, with each thread in a pageblock beside the next thread's
+    PairNeighbours,
+    /// Bulk, with each thread in every so many-th pageblock
+    BulkNeighbours,
+    /// Nothing yet: make a machine with all of the memory
+    Init,
+    /// Nothing yet: announce, add and online all of the memory on a small machine
+    #[value(name = "announce-add-online")]
+    Hotplug,
+}
+
+/// Held by each thread in bulk, if there is so much.
+const BULK: u64 = 1 << 18;
+/// Frames held by all threads together in random traffic.
+const HELD_FRAMES: u64 = 1 << 20;
+/// Huge pages held by all threads together in random traffic.
+const HELD_HUGE: u64 = 1 << 11;
+
+impl Access {
+    pub(super) const ALL: [Access; 7] = [
+        Access::Pair,
+        Access::Bulk,
+        Access::Random,
+        Access::PairNeighbours,
+        Access::BulkNeighbours,
+        Access::Init,
+        Access::Hotplug,
+    ];
+
+    /// Whether making the memory ready is what is measured.
+    pub(super) const fn is_start(self) -> bool {
+        matches!(self, Access::Init | Access::Hotplug)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        value_name(self, f)
+    }
+}
+
+/// Nanoseconds of CPU time for an operation: allocating and freeing one piece.
+///
+/// `first` is the first frame of the memory, none of which is in use.
+pub(super) fn measure<A: Allocator>(
+    allocator: &A,
+    first: u64,
+    case: &Case,
+    operations: u64,
+) -> Result<f64> {
+    let held = prepare(allocator, first, case)?;
+    let cpus = cpus(usize::from(case.threads))?;
+    let barrier = Barrier::new(usize::from(case.threads));
+    let barrier = &barrier;
+    let times = thread::scope(|scope| {
+        let start = |(cpu, held)| {
+            scope.spawn(move || -> Result<f64> {
+                pin(cpu)?;
+                let mut traffic = Traffic { allocator, case, held, random: cpu as u64 + 1 };
+                traffic.warm_up(barrier, operations / 16);
+                barrier.wait();
+                let started = cpu_time();
+                let operations = traffic.run(operations);
+                Ok(nanoseconds(cpu_time() - started) / operations as f64)
+            })
+        };
+        let threads: Vec<_> = cpus.into_iter().zip(held).map(start).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<f64>>| {
+            thread.join().expect("a measuring thread panicked")
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(times.iter().sum::<f64>() / times.len() as f64)
+}
+
+/// Brings the memory into the state that the access starts from. Returns what each thread holds.
+fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<Vec<u64>>> {
+    let threads = usize::from(case.threads);
+    let pageblock = PAGEBLOCK_FRAMES as u64;
+    let pageblocks = case.size.0 / FRAME_SIZE / pageblock;
+    let mut held = vec![Vec::new(); threads];
+    // All taken but so many pageblocks, this far apart.
+    let leave = |count: u64, apart: u64| {
+        allocator.fill();
+        (0..count).for_each(|i| allocator.free(first + i * apart * pageblock, HUGE));
+    };
+    let neighbours = match case.access {
+        Access::Pair | Access::Bulk | Access::Init | Access::Hotplug => return Ok(held),
+        Access::Random => {
+            let count = if case.order == HUGE { HELD_HUGE } else { HELD_FRAMES / pageblock };
+            ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
+            leave(count, pageblocks / count);
+            return Ok(held);
+        }
+        Access::PairNeighbours => threads as u64,
+        Access::BulkNeighbours => BULK / pageblock * threads as u64,
+    };
+    ensure!(neighbours <= pageblocks, "this traffic needs {neighbours} pageblocks");
+    leave(neighbours, 1);
+    for _ in 0..neighbours * pageblock {
+        let frame = allocator.alloc(0).context("memory is lost")?;
+        held[index(frame / pageblock) % threads].push(frame);
+    }
+    Ok(held)
+}
+
+/// What one thread does.
+struct Traffic<'a, A> {
+    allocator: &'a A,
+    case: &'a Case,
+    held: Vec<u64>,
+    random: u64,
+}
+
+impl<A: Allocator> Traffic<'_, A> {
+    /// Until everything is as it stays.
+    fn warm_up(&mut self, barrier: &Barrier, operations: u64) {
+        match self.case.access {
+            Access::Random => {
+                let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
+                self.take(all / u64::from(self.case.threads));
+            }
+            // Half of what this thread's pageblock has.
+            Access::PairNeighbours => {
+                let kept = self.held.len() / 2;
+                self.held.drain(kept..).for_each(|frame| self.allocator.free(frame, 0));
+            }
+            _ => {}
+        }
+        barrier.wait();
+        self.run(operations);
+    }
+
+    /// Does it, for about so many operations; says how many.
+    fn run(&mut self, operations: u64) -> u64 {
+        match self.case.access {
+            Access::Pair | Access::PairNeighbours => {
+                for _ in 0..operations {
+                    let frame = self.take_one();
+                    self.allocator.free(black_box(frame), self.case.order);
+                }
+                operations
+            }
+            Access::Random => {
+                for _ in 0..operations {
+                    let any = self.any_held();
+                    self.allocator.free(self.held[any], self.case.order);
+                    self.held[any] = self.take_one();
+                }
+                operations
+            }
+            Access::Bulk => {
+                let fair = (self.case.size.0 / FRAME_SIZE) >> self.case.order;
+                let count = BULK.min(fair / 2 / u64::from(self.case.threads));
+                let rounds = operations.div_ceil(count);
+                for _ in 0..rounds {
+                    self.take(count);
+                    self.give_all();
+                }
+                rounds * count
+            }
+            Access::BulkNeighbours => {
+                let count = self.held.len() as u64;
+                let rounds = operations.div_ceil(count);
+                for _ in 0..rounds {
+                    self.give_all();
+                    self.take(count);
+                }
+                rounds * count
+            }
+            Access::Init | Access::Hotplug => 1,
+        }
+    }
+
+    fn take_one(&self) -> u64 {
+        // What is taken next was free or was given back a moment ago, perhaps by another thread
+        // that has not quite finished.
+        loop {
+            if let Some(frame) = self.allocator.alloc(self.case.order) {
+                return frame;
+            }
+        }
+    }
+
+    fn take(&mut self, count: u64) {
+        for _ in 0..count {
+            let frame = self.take_one();
+            self.held.push(frame);
+        }
+    }
+
+    fn give_all(&mut self) {
+        for frame in self.held.drain(..) {
+            self.allocator.free(frame, self.case.order);
+        }
+    }
+
+    /// An index into what is held: xorshift, and the top of a product instead of a division.
+    fn any_held(&mut self) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        index(((self.random >> 32) * self.held.len() as u64) >> 32)
+    }
+}
+
+/// The first CPUs that this process may use, one for each thread.
+fn cpus(threads: usize) -> Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("asking which CPUs may be used")?;
+    let cpus: Vec<_> =
+        (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(threads).collect();
+    ensure!(
+        cpus.len() == threads,
+        "{threads} threads need {threads} CPUs, here are {}",
+        cpus.len()
+    );
+    Ok(cpus)
+}
+
+/// Binds the calling thread to a CPU.
+fn pin(cpu: usize) -> Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).with_context(|| format!("binding a thread to CPU {cpu}"))
+}

@@ -1,0 +1,174 @@
+//! One case, measured in a process of its own.
+//!
+//! No frame that is handed out is touched. Hotmem keeps its own lines of frame bits in boot
+//! memory, as it does in a kernel that has used some of it.
+
+use super::access::{self, Access};
+use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, Subject};
+use crate::{hosted::Hosted, size};
+use anyhow::Result;
+use bitmap_allocator::{BitAlloc, BitAlloc16M};
+use hotmem::{
+    Bytes, NoHooks, OnlineType, PfnRange, Want,
+    geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES},
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Operations of each thread, where one takes some ten nanoseconds.
+const OPERATIONS: u64 = 1 << 20;
+
+/// What is measured, of whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
+pub(super) struct Case {
+    #[arg(long, value_enum)]
+    pub(super) subject: Subject,
+    #[arg(long, value_parser = size::parse)]
+    pub(super) size: Bytes,
+    #[arg(long)]
+    pub(super) order: u32,
+    #[arg(long)]
+    pub(super) threads: u16,
+    #[arg(long, value_enum)]
+    pub(super) access: Access,
+}
+
+impl Case {
+    /// The case's name in the table: `1T/order0/1thread/pair`.
+    pub(super) fn name(&self) -> String {
+        let (size, access) = (size::short(self.size), self.access);
+        if self.access.is_start() {
+            return format!("{size}/{access}");
+        }
+        let threads = if self.threads == 1 { "thread" } else { "threads" };
+        format!("{size}/order{}/{}{threads}/{access}", self.order, self.threads)
+    }
+
+    /// The same for all orders and threads, where they make no difference.
+    pub(super) fn plain(self) -> Case {
+        if self.access.is_start() { Case { order: 0, threads: 1, ..self } } else { self }
+    }
+
+    /// Whether there is anything to measure.
+    pub(super) fn makes_sense(&self) -> bool {
+        self.subject.can_have(self.size)
+            && match self.access {
+                Access::PairNeighbours | Access::BulkNeighbours => {
+                    self.threads > 1 && self.order == 0
+                }
+                Access::Hotplug => self.subject == Subject::Hotmem,
+                _ => true,
+            }
+    }
+
+    /// Operations that take long enough to be measured.
+    pub(super) fn operations(&self) -> u64 {
+        match self.subject {
+            // It looks at each frame of a huge page.
+            Subject::BitmapAllocator if self.order > 0 => OPERATIONS >> 6,
+            _ => OPERATIONS,
+        }
+    }
+
+    /// The command line that measures it.
+    pub(super) fn arguments(&self, operations: u64) -> Vec<String> {
+        let values = [
+            ("--subject", self.subject.to_string()),
+            ("--size", size::short(self.size)),
+            ("--order", self.order.to_string()),
+            ("--threads", self.threads.to_string()),
+            ("--access", self.access.to_string()),
+            ("--operations", operations.to_string()),
+        ];
+        let values = values.into_iter().flat_map(|(name, value)| [name.into(), value]);
+        ["bench".into(), "frames-case".into()].into_iter().chain(values).collect()
+    }
+
+    /// Measures: nanoseconds of CPU time for an operation, or for all of a start.
+    ///
+    /// Plugged memory has no addresses behind it where it is `unbacked`: for hosts that have too
+    /// few.
+    pub(super) fn measure(&self, operations: u64, unbacked: bool) -> Result<f64> {
+        let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
+        match self.subject {
+            Subject::Hotmem if self.access == Access::Init => boot_with(self.size),
+            Subject::Hotmem => self.measure_hotmem(operations, unbacked),
+            Subject::BuddySystemAllocator => self.measure_peer(operations, || Buddy::new(frames)),
+            Subject::BitmapAllocator if frames <= BitAlloc16M::CAP => {
+                self.measure_peer(operations, || Bitmap::new(&BITMAP_64G, frames))
+            }
+            Subject::BitmapAllocator => {
+                self.measure_peer(operations, || Bitmap::new(&BITMAP_1T, frames))
+            }
+        }
+    }
+
+    fn measure_peer<A: Allocator>(&self, operations: u64, new: impl FnOnce() -> A) -> Result<f64> {
+        let started = cpu_time();
+        let allocator = new();
+        let init = cpu_time() - started;
+        if self.access.is_start() {
+            return Ok(nanoseconds(init));
+        }
+        access::measure(&allocator, 0, self, operations)
+    }
+
+    fn measure_hotmem(&self, operations: u64, unbacked: bool) -> Result<f64> {
+        let sections = self.size.0 / FRAME_SIZE / SECTION_FRAMES as u64;
+        // A frame of lines for each section, its words, and some for the boot memory's own.
+        let boot_memory = Bytes(sections * (FRAME_SIZE + 512)).0.next_multiple_of(2 << 20);
+        let boot_memory = Bytes(boot_memory + Bytes::mib(64).0);
+        let builder = Hosted::builder().boot_memory(boot_memory).room(self.size);
+        // SAFETY: the accesses touch no frame, and `split_boot_memory` leaves a free frame in a
+        // split pageblock of boot memory for each section that is plugged.
+        let builder = if unbacked { unsafe { builder.unbacked() } } else { builder };
+        let machine = builder.build()?;
+        let mut hotplug = machine.boot()?;
+        if self.access != Access::Hotplug {
+            hotplug.announce(machine.room())?;
+            split_boot_memory(&machine)?;
+        }
+        let started = cpu_time();
+        if self.access == Access::Hotplug {
+            hotplug.announce(machine.room())?;
+        }
+        hotplug.add(machine.room(), &mut NoHooks)?;
+        hotplug.online(machine.room(), OnlineType::Movable)?;
+        let hotplugged = cpu_time() - started;
+        if self.access == Access::Hotplug {
+            return Ok(nanoseconds(hotplugged));
+        }
+        access::measure(machine.frames(), machine.room().start().number(), self, operations)
+    }
+}
+
+/// Boots a machine with all of the memory.
+fn boot_with(size: Bytes) -> Result<f64> {
+    let machine = Hosted::builder().boot_memory(size).build()?;
+    let started = cpu_time();
+    let _hotplug = machine.boot()?;
+    Ok(nanoseconds(cpu_time() - started))
+}
+
+/// Splits all pageblocks of boot memory and leaves one frame of each in use, as a kernel does that
+/// has been up for a while.
+fn split_boot_memory(machine: &Hosted) -> Result<()> {
+    let mut taken = Vec::new();
+    while let Ok(frame) = machine.frames().alloc(Want::frames(1)) {
+        taken.push(frame);
+    }
+    let is_spare = |frame: &&PfnRange| !frame.start().is_aligned(PAGEBLOCK_FRAMES as u64);
+    taken.iter().filter(is_spare).try_for_each(|&frame| machine.frames().free(frame))?;
+    Ok(())
+}
+
+/// CPU time that the calling thread has used.
+pub(super) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// As the bench counts.
+pub(super) fn nanoseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e9
+}

@@ -1,0 +1,235 @@
+//! `hotmem bench frames`: the frame allocator beside its peers, metadata only.
+//!
+//! Each case of each run is a process of its own, and subjects take turns within a run, so that
+//! whatever else the host does falls on all of them alike.
+
+mod access;
+mod case;
+mod instructions;
+mod subject;
+
+use super::record::{self, Sample};
+use crate::{progress, size};
+use access::Access;
+use anyhow::{Context, Result, bail};
+use case::Case;
+use hotmem::Bytes;
+use std::{
+    fmt,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+use subject::Subject;
+
+/// Arguments of `hotmem bench frames`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How much memory the machines have
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
+          default_value = "16G,1T,64T")]
+    sizes: Vec<Bytes>,
+    /// What is allocated, as powers of two of frames
+    #[arg(long, value_name = "ORDER,…", value_delimiter = ',', default_value = "0,9",
+          value_parser = clap::value_parser!(u32).range(0..=9))]
+    orders: Vec<u32>,
+    /// On how many CPUs at once
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Vec<u16>,
+    /// Who is measured
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = Subject::ALL)]
+    subjects: Vec<Subject>,
+    /// What is done with the memory
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Access::ALL)]
+    accesses: Vec<Access>,
+    /// Runs for each median
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Do not count instructions, even if valgrind is installed
+    #[arg(long)]
+    no_instructions: bool,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Arguments of one case, which `hotmem bench frames` starts as a process of its own.
+#[derive(clap::Args)]
+pub struct CaseArgs {
+    #[command(flatten)]
+    case: Case,
+    /// How many, for each thread
+    #[arg(long)]
+    operations: u64,
+    /// Without addresses behind plugged memory
+    #[arg(long)]
+    unbacked: bool,
+}
+
+/// CPU time for allocating and freeing one piece.
+const TIME_PER_OP: (&str, &str) = ("time_per_op", "ns");
+/// Instructions for the same.
+const INSTRUCTIONS_PER_OP: (&str, &str) = ("instructions_per_op", "count");
+/// CPU time until all memory is ready.
+const TIME: (&str, &str) = ("time", "s");
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let cases = args.cases();
+    let mut sample = Sample::new("frames");
+    let progress = progress::bar(cases.len() as u64 * u64::from(args.runs));
+    for _ in 0..args.runs {
+        for case in &cases {
+            progress.set_message(case.name());
+            let value = measure(case).with_context(|| case.name())?;
+            let subject = case.subject.to_string();
+            if case.access.is_start() {
+                sample.add(&case.name(), &subject, TIME, value / 1e9);
+            } else {
+                sample.add(&case.name(), &subject, TIME_PER_OP, value);
+            }
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    if !args.no_instructions {
+        count_instructions(&cases, &mut sample)?;
+    }
+    let records = sample.records();
+    record::print(&records);
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+/// Measures one case in this process and prints the figure.
+pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
+    println!("{}", args.case.measure(args.operations, args.unbacked)?);
+    Ok(())
+}
+
+impl Args {
+    /// All that was asked for and makes sense; subjects side by side.
+    fn cases(&self) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for &size in &self.sizes {
+            for &access in &self.accesses {
+                for &order in &self.orders {
+                    for &threads in &self.threads {
+                        for &subject in &self.subjects {
+                            let case = Case { subject, size, order, threads, access }.plain();
+                            if case.makes_sense() && !cases.contains(&case) {
+                                cases.push(case);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        cases
+    }
+}
+
+/// Measures one case in a process of its own.
+fn measure(case: &Case) -> Result<f64> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(case.arguments(case.operations()))
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting a process for the case")?;
+    if !output.status.success() {
+        bail!("the case's process failed: {}", output.status);
+    }
+    let printed = String::from_utf8_lossy(&output.stdout);
+    printed.trim().parse().with_context(|| format!("the case's process printed `{printed}`"))
+}
+
+/// Counts instructions of the cases with one thread, if valgrind is installed.
+fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
+    if !instructions::can_count() {
+        eprintln!("valgrind is not installed: instructions are not counted");
+        return Ok(());
+    }
+    let cases: Vec<_> =
+        cases.iter().filter(|case| case.threads == 1 && !case.access.is_start()).collect();
+    let progress = progress::bar(cases.len() as u64);
+    for case in cases {
+        progress.set_message(format!("{}, instructions", case.name()));
+        let count = instructions::per_operation(case).with_context(|| case.name())?;
+        sample.add(&case.name(), &case.subject.to_string(), INSTRUCTIONS_PER_OP, count);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+/// Writes a value as it is typed on the command line.
+fn value_name(value: &impl clap::ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    value.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::collections::BTreeSet;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[derive(clap::Parser)]
+    struct CaseLine {
+        #[command(flatten)]
+        args: CaseArgs,
+    }
+
+    fn cases(line: &[&str]) -> Vec<Case> {
+        Line::parse_from([&["frames"], line].concat()).args.cases()
+    }
+
+    #[test]
+    fn cases_are_named_from_the_coarse_to_the_fine() {
+        let names: BTreeSet<_> = cases(&[]).iter().map(Case::name).collect();
+        for name in [
+            "1T/order0/1thread/pair",
+            "1T/order0/2threads/pair-neighbours",
+            "16G/order9/2threads/bulk",
+            "64T/order9/1thread/random",
+            "1T/init",
+            "64T/announce-add-online",
+        ] {
+            assert!(names.contains(name), "no {name} in {names:?}");
+        }
+        assert!(!names.contains("1T/order0/1thread/pair-neighbours"), "neighbours of nobody");
+    }
+
+    #[test]
+    fn who_cannot_have_so_much_is_left_out() {
+        let subjects = |sizes| {
+            let cases = cases(&["--sizes", sizes, "--accesses", "pair", "--threads", "1"]);
+            cases.iter().filter(|case| case.order == 0).map(|case| case.subject).collect::<Vec<_>>()
+        };
+        assert_eq!(subjects("1T"), Subject::ALL);
+        assert_eq!(subjects("64T"), [Subject::Hotmem, Subject::BuddySystemAllocator]);
+    }
+
+    #[test]
+    fn a_case_is_the_same_on_the_other_side_of_the_command_line() {
+        for case in cases(&[]) {
+            let line = case.arguments(5).split_off(1);
+            let parsed = CaseLine::parse_from(line).args;
+            assert_eq!((parsed.case, parsed.operations), (case, 5));
+        }
+    }
+
+    #[test]
+    fn every_access_of_everybody_comes_to_an_end() {
+        for case in cases(&["--sizes", "4G", "--threads", "1"]) {
+            let measured = case.measure(1 << 10, false);
+            assert!(measured.unwrap() > 0.0, "{}", case.name());
+        }
+        let [small, ..] = cases(&["--sizes", "1G", "--accesses", "random"])[..] else { panic!() };
+        assert!(small.measure(1, false).unwrap_err().to_string().contains("2048 pageblocks"));
+    }
+}

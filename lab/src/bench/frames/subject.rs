@@ -1,0 +1,160 @@
+//! Who is measured: Hotmem and its peers, as allocators of 2^order frames.
+
+use super::value_name;
+use crate::hosted::Threads;
+use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
+use buddy_system_allocator::FrameAllocator;
+use hotmem::{
+    Bytes, Frames, Pfn, PfnRange, Want,
+    geometry::{FRAME_SIZE, SECTION_FRAMES},
+};
+use spin::Mutex;
+use std::fmt;
+
+/// Order of a huge page: a pageblock of 2 MiB.
+pub(super) const HUGE: u32 = 9;
+
+/// Order of a section, the most that one word can hand out.
+const SECTION: u32 = SECTION_FRAMES.ilog2();
+
+/// Largest order that buddy_system_allocator is built for here: 2^32 frames are 16 TiB.
+const BUDDY_ORDERS: usize = 33;
+
+/// Who can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum Subject {
+    /// The engine, in a hosted machine
+    Hotmem,
+    /// The crate of this name, behind a spin lock
+    #[value(name = "buddy_system_allocator")]
+    BuddySystemAllocator,
+    /// The crate of this name, behind a spin lock
+    BitmapAllocator,
+}
+
+impl Subject {
+    pub(super) const ALL: [Subject; 3] =
+        [Subject::Hotmem, Subject::BuddySystemAllocator, Subject::BitmapAllocator];
+
+    /// Whether it can be built for so much memory.
+    pub(super) const fn can_have(self, size: Bytes) -> bool {
+        match self {
+            Subject::Hotmem | Subject::BuddySystemAllocator => true,
+            Subject::BitmapAllocator => size.0 / FRAME_SIZE <= BitAlloc256M::CAP as u64,
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        value_name(self, f)
+    }
+}
+
+/// An allocator as the bench sees it. Frames are numbers.
+pub(super) trait Allocator: Sync {
+    /// Takes 2^`order` frames.
+    fn alloc(&self, order: u32) -> Option<u64>;
+    /// Gives back what was allocated, or a part of it of this order.
+    fn free(&self, frame: u64, order: u32);
+    /// Takes all that is left, in pieces as large as may be.
+    fn fill(&self);
+}
+
+impl Allocator for Frames<Threads> {
+    #[inline]
+    fn alloc(&self, order: u32) -> Option<u64> {
+        let range = Frames::alloc(self, Want::order(order).movable()).ok()?;
+        Some(range.start().number())
+    }
+
+    #[inline]
+    fn free(&self, frame: u64, order: u32) {
+        let range = Pfn::new(frame).and_then(|start| PfnRange::with_len(start, 1 << order));
+        assert_eq!(Frames::free(self, range.unwrap_or(PfnRange::EMPTY)), Ok(()));
+    }
+
+    fn fill(&self) {
+        for order in [SECTION, HUGE] {
+            while Allocator::alloc(self, order).is_some() {}
+        }
+    }
+}
+
+/// A buddy allocator on trees of free blocks.
+pub(super) struct Buddy(Mutex<FrameAllocator<BUDDY_ORDERS>>);
+
+impl Buddy {
+    pub(super) fn new(frames: usize) -> Buddy {
+        let mut allocator = FrameAllocator::new();
+        allocator.add_frame(0, frames);
+        Buddy(Mutex::new(allocator))
+    }
+}
+
+impl Allocator for Buddy {
+    #[inline]
+    fn alloc(&self, order: u32) -> Option<u64> {
+        self.0.lock().alloc(1 << order).map(|frame| frame as u64)
+    }
+
+    #[inline]
+    fn free(&self, frame: u64, order: u32) {
+        self.0.lock().dealloc(index(frame), 1 << order);
+    }
+
+    fn fill(&self) {
+        let mut allocator = self.0.lock();
+        for order in (0..BUDDY_ORDERS).rev() {
+            while allocator.alloc(1 << order).is_some() {}
+        }
+    }
+}
+
+/// For up to 64 GiB. A `static`, because it is too large for a stack.
+pub(super) static BITMAP_64G: Mutex<BitAlloc16M> = Mutex::new(BitAlloc16M::DEFAULT);
+/// For up to 1 TiB.
+pub(super) static BITMAP_1T: Mutex<BitAlloc256M> = Mutex::new(BitAlloc256M::DEFAULT);
+
+/// A tree of bits, 16 children to a node.
+pub(super) struct Bitmap<B: 'static>(&'static Mutex<B>);
+
+impl<B: BitAlloc> Bitmap<B> {
+    /// Of a bitmap that nobody has used yet.
+    pub(super) fn new(bitmap: &'static Mutex<B>, frames: usize) -> Bitmap<B> {
+        bitmap.lock().insert(0..frames);
+        Bitmap(bitmap)
+    }
+}
+
+impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
+    #[inline]
+    fn alloc(&self, order: u32) -> Option<u64> {
+        let mut bitmap = self.0.lock();
+        let frame = match order {
+            0 => bitmap.alloc(),
+            _ => bitmap.alloc_contiguous(None, 1 << order, order as usize),
+        };
+        frame.map(|frame| frame as u64)
+    }
+
+    #[inline]
+    fn free(&self, frame: u64, order: u32) {
+        let mut bitmap = self.0.lock();
+        let freed = match order {
+            0 => bitmap.dealloc(index(frame)),
+            _ => bitmap.dealloc_contiguous(index(frame), 1 << order),
+        };
+        assert!(freed, "a frame that was not allocated");
+    }
+
+    fn fill(&self) {
+        self.0.lock().remove(0..B::CAP);
+    }
+}
+
+/// A number as an index.
+#[inline]
+pub(super) fn index(number: u64) -> usize {
+    usize::try_from(number).expect("a host of 64 bits")
+}
