@@ -10,7 +10,7 @@ use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Bytes, Hotplug, OneCpu};
-use hotmem_guest::cmdline::{ExitWhen, Options};
+use hotmem_guest::cmdline::{ExitWhen, Options, Touch};
 use hotmem_guest::event::Event;
 use hotmem_guest::report::{Report, Verdict};
 use hotmem_guest::watchdog::Step;
@@ -169,7 +169,7 @@ impl<'a> Session<'a> {
         } else {
             self.report.ok(format_args!("unplug {}", before - plugged));
         }
-        if plugged > before {
+        if plugged > before && self.options.touch != Touch::UpTo(Bytes::ZERO) {
             self.engine.hooks.workload.memory_came();
             self.touching = Some(Touching::default());
         }
@@ -187,9 +187,8 @@ impl<'a> Session<'a> {
             return true;
         }
         let Touching { bytes, us } = *touching;
-        if bytes != Bytes::ZERO {
-            self.report.event(&Event::Touched { bytes, us });
-        }
+        // Also if there was nothing to touch: somebody may wait for the end of it.
+        self.report.event(&Event::Touched { bytes, us });
         self.touched = self.touched + bytes;
         self.touching = None;
         false
