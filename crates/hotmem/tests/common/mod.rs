@@ -1,9 +1,13 @@
 //! What the tests of whole machines share: memory that plays physical memory, and CPU numbers.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use hotmem::{DirectMap, Pfn, PfnRange, Platform, geometry};
+use hotmem::{
+    Counts, DirectMap, FreeErrorKind, Hotplug, Metadata, Pfn, PfnRange, Platform, RegionId, State,
+    geometry,
+};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
 pub(crate) const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
@@ -92,4 +96,47 @@ pub(crate) fn env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.strip_prefix("0x").map_or(text.parse(), |hex| u64::from_str_radix(hex, 16));
     Some(number.unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// Large machines are looked at frame by frame here and there only.
+const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
+
+/// Everything that can be asked of a machine without changing it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Snapshot {
+    blocks: Vec<(State, Counts)>,
+    metadata: Vec<Metadata>,
+    regions: Vec<(RegionId, PfnRange)>,
+    free: Vec<u64>,
+}
+
+impl Snapshot {
+    /// Of the first `size` frames, where `used` are known to be in use. That a frame is free shows
+    /// in that it cannot be freed.
+    pub(crate) fn of<P: Platform>(hotplug: &Hotplug<'_, P>, size: u64, used: &[PfnRange]) -> Self {
+        let frames = hotplug.frames();
+        frames.validate().expect("a machine that agrees with itself");
+        let metadata: Vec<_> = frames.metadata().collect();
+        let state = |b: u64| hotplug.state_at(pfn(b * BLOCK), pfn((b + 1) * BLOCK)).1;
+        let taken: BTreeSet<u64> = (used.iter().copied())
+            .chain(metadata.iter().map(|metadata| metadata.frames))
+            .flat_map(numbers)
+            .collect();
+        let is_free = |&frame: &u64| {
+            !taken.contains(&frame)
+                && match frames.free(range(frame, 1)).expect_err("frame that is not in use").kind {
+                    FreeErrorKind::NotAllocated => true,
+                    FreeErrorKind::Foreign => false,
+                    FreeErrorKind::Empty => unreachable!("one frame"),
+                }
+        };
+        let blocks =
+            (0..size / BLOCK).map(|b| (state(b), frames.counts_in(range(b * BLOCK, BLOCK))));
+        Snapshot {
+            blocks: blocks.collect(),
+            regions: hotplug.regions().collect(),
+            free: (0..size).step_by(STEP).filter(is_free).collect(),
+            metadata,
+        }
+    }
 }

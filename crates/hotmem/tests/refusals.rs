@@ -1,0 +1,398 @@
+//! Bad input: each is refused with a precise error, and the machine is equal afterwards.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, Snapshot, WORD, pfn, range};
+use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
+use hotmem::*;
+
+/// Sections of boot memory, and of all memory that there can be.
+const BOOT: u64 = 1;
+const ALL: u64 = 6;
+/// Announced: present and online movable, offline, absent.
+const ONLINE: u64 = 2 * SECTION;
+const OFFLINE: u64 = 3 * SECTION;
+const ABSENT: u64 = 4 * SECTION;
+const UNKNOWN: u64 = 5 * SECTION;
+
+struct Machine<'f> {
+    frames: &'f Frames<OneCpu>,
+    hotplug: Hotplug<'f, OneCpu>,
+    region: RegionId,
+    used: Vec<PfnRange>,
+}
+
+impl Machine<'_> {
+    /// Does something that must be refused, and sees that it left no trace.
+    fn refuses<T: PartialEq + std::fmt::Debug, E: PartialEq + std::fmt::Debug>(
+        &mut self,
+        error: E,
+        act: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) {
+        let before = Snapshot::of(&self.hotplug, ALL * SECTION, &self.used);
+        assert_eq!(act(self), Err(error));
+        assert_eq!(Snapshot::of(&self.hotplug, ALL * SECTION, &self.used), before);
+    }
+
+    fn take(&mut self, want: Want) -> PfnRange {
+        let got = self.frames.alloc(want).expect("there is enough");
+        self.used.push(got);
+        got
+    }
+
+    /// Takes every frame.
+    fn exhaust(&mut self) {
+        while let Ok(got) = self.frames.alloc(Want::frames(1).movable()) {
+            self.used.push(got);
+        }
+    }
+}
+
+/// A machine with a section in each state.
+fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
+    let memory = Memory::new(ALL * SECTION);
+    let frames = Frames::new(OneCpu);
+    let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
+    let map = BootMap { ram: &ram, reserved: &[], mapped_below: Pfn::LIMIT };
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let region = hotplug.announce(range(ONLINE, 3 * SECTION)).unwrap();
+    hotplug.add(range(ONLINE, 2 * SECTION), &mut NoHooks).unwrap();
+    hotplug.online(range(ONLINE, SECTION), OnlineType::Movable).unwrap();
+    test(&mut Machine { frames: &frames, hotplug, region, used: vec![] });
+}
+
+#[test]
+fn addresses_that_wrap_or_pass_the_limit_never_become_ranges() {
+    let beyond = |start, len| AddrError::BeyondPhysicalLimit { start, len: Bytes(len) };
+    let limit = PFN_LIMIT * FRAME_SIZE;
+    for (start, len) in [(u64::MAX, 1), (0, u64::MAX), (limit, 1), (limit - 4096, 8192)] {
+        assert_eq!(PfnRange::from_bytes(start, Bytes(len)), Err(beyond(start, len)));
+    }
+    let unaligned = AddrError::Unaligned { start: 1, len: Bytes(4096) };
+    assert_eq!(PfnRange::from_bytes(1, Bytes(4096)), Err(unaligned));
+    assert_eq!(PfnRange::with_len(Pfn::LIMIT, 1), None);
+    assert_eq!(PfnRange::with_len(pfn(1), u64::MAX), None);
+    assert_eq!(PfnRange::new(pfn(2), pfn(1)), None);
+    assert_eq!(Pfn::new(PFN_LIMIT + 1), None);
+}
+
+#[test]
+fn announcing() {
+    on_a_machine(|m| {
+        let announced = range(ONLINE, 3 * SECTION);
+        m.refuses(AnnounceError::Empty, |m| m.hotplug.announce(range(UNKNOWN, 0)));
+        let odd = range(UNKNOWN + 1, BLOCK);
+        m.refuses(AnnounceError::Unaligned(odd), |m| m.hotplug.announce(odd));
+        let odd = range(UNKNOWN, BLOCK - 1);
+        m.refuses(AnnounceError::Unaligned(odd), |m| m.hotplug.announce(odd));
+        for overlapping in [
+            announced,
+            range(ONLINE, BLOCK),
+            range(ABSENT, BLOCK),
+            range(ONLINE - BLOCK, 2 * BLOCK),
+            range(UNKNOWN - BLOCK, 2 * BLOCK),
+            range(ONLINE - SECTION, 5 * SECTION),
+        ] {
+            let error = AnnounceError::Overlaps(announced);
+            m.refuses(error, |m| m.hotplug.announce(overlapping));
+        }
+        let boot = m.hotplug.regions().next().unwrap().1;
+        m.refuses(AnnounceError::Overlaps(boot), |m| m.hotplug.announce(range(0, BLOCK)));
+    });
+}
+
+#[test]
+fn announcing_too_much() {
+    on_a_machine(|m| {
+        m.hotplug.online(range(OFFLINE, SECTION), OnlineType::Kernel).unwrap();
+        let blocks = (0..).map(|i| range(UNKNOWN + 2 * i * SECTION, BLOCK));
+        let announced = blocks.clone().take_while(|&block| m.hotplug.announce(block).is_ok());
+        assert_eq!(announced.count(), MAX_REGIONS - 2);
+        let next = range(1 << 30, BLOCK);
+        m.refuses(AnnounceError::TooManyRegions, |m| m.hotplug.announce(next));
+    });
+}
+
+#[test]
+fn announcing_without_memory_for_the_words() {
+    on_a_machine(|m| {
+        m.exhaust();
+        let wanted = range(UNKNOWN, SECTION);
+        let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.used);
+        assert!(matches!(m.hotplug.announce(wanted), Err(AnnounceError::NoMetadata(_))));
+        assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);
+        let kernel = m.used.iter().position(|used| used.start() < pfn(SECTION)).unwrap();
+        m.frames.free(m.used.swap_remove(kernel)).unwrap();
+        m.hotplug.announce(wanted).unwrap();
+    });
+}
+
+#[test]
+fn withdrawing() {
+    on_a_machine(|m| {
+        let present = range(ONLINE, BLOCK);
+        m.refuses(WithdrawError::Present(present), |m| m.hotplug.withdraw(m.region));
+        let empty = m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
+        let coming = m.hotplug.prepare_add(range(UNKNOWN, BLOCK), &mut NoHooks).unwrap();
+        m.refuses(WithdrawError::Held(coming.range()), |m| m.hotplug.withdraw(empty));
+        drop(coming);
+        m.hotplug.withdraw(empty).unwrap();
+        m.refuses(WithdrawError::Unknown, |m| m.hotplug.withdraw(empty));
+    });
+}
+
+/// A kernel that needs so many frames for page tables, whatever the range.
+struct Tables(u64);
+
+impl Hooks for Tables {
+    fn tables_needed(&self, _: PfnRange) -> u64 {
+        self.0
+    }
+}
+
+#[test]
+fn adding() {
+    on_a_machine(|m| {
+        let add = |m: &mut Machine<'_>, range| m.hotplug.add(range, &mut NoHooks);
+        for odd in [range(ABSENT, 0), range(ABSENT + 1, BLOCK), range(ABSENT, BLOCK + 1)] {
+            m.refuses(AddError::Unaligned(odd), |m| add(m, odd));
+        }
+        for stray in [range(UNKNOWN, BLOCK), range(UNKNOWN - BLOCK, 2 * BLOCK)] {
+            m.refuses(AddError::NotAnnounced(stray), |m| add(m, stray));
+        }
+        let last = range(ABSENT - BLOCK, BLOCK);
+        m.refuses(AddError::Present(last), |m| add(m, range(ABSENT - BLOCK, 2 * BLOCK)));
+        m.refuses(AddError::Present(range(ONLINE, BLOCK)), |m| add(m, range(ONLINE, SECTION)));
+        let coming = m.hotplug.prepare_add(range(ABSENT + BLOCK, BLOCK), &mut NoHooks).unwrap();
+        let held = coming.range();
+        m.refuses(AddError::Held(held), |m| add(m, range(ABSENT, SECTION)));
+        drop(coming);
+        add(m, range(ABSENT, SECTION)).unwrap();
+    });
+}
+
+#[test]
+fn adding_without_frames_for_page_tables() {
+    on_a_machine(|m| {
+        let wanted = range(ABSENT, SECTION);
+        let error = |frames, error| AddError::NoTables { frames, error };
+        let much = error(SECTION, AllocError::OutOfMemory);
+        m.refuses(much, |m| m.hotplug.add(wanted, &mut Tables(SECTION)));
+        let absurd = error(u64::MAX, AllocError::Bad(BadWant::TooLong { frames: u64::MAX }));
+        m.refuses(absurd, |m| m.hotplug.add(wanted, &mut Tables(u64::MAX)));
+        m.exhaust();
+        let none = error(1, AllocError::OutOfMemory);
+        m.refuses(none, |m| m.hotplug.add(wanted, &mut Tables(1)));
+        m.hotplug.add(wanted, &mut Tables(0)).unwrap();
+    });
+}
+
+#[test]
+fn putting_online() {
+    on_a_machine(|m| {
+        let online = |m: &mut Machine<'_>, range| m.hotplug.online(range, OnlineType::Online);
+        for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
+            m.refuses(OnlineError::Unaligned(odd), |m| online(m, odd));
+        }
+        let absent = range(ABSENT, BLOCK);
+        m.refuses(OnlineError::NotPresent(absent), |m| online(m, range(OFFLINE, 2 * SECTION)));
+        let stray = range(UNKNOWN, BLOCK);
+        m.refuses(OnlineError::NotPresent(stray), |m| online(m, stray));
+        let twice = range(OFFLINE - BLOCK, BLOCK);
+        m.refuses(OnlineError::AlreadyOnline(twice), |m| {
+            online(m, range(OFFLINE - BLOCK, SECTION))
+        });
+        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK), &mut NoHooks).unwrap();
+        m.refuses(OnlineError::Held(leaving.range()), |m| online(m, range(OFFLINE, SECTION)));
+        m.hotplug.abandon_remove(leaving, &mut NoHooks);
+        online(m, range(OFFLINE, SECTION)).unwrap();
+    });
+}
+
+#[test]
+fn taking_offline() {
+    on_a_machine(|m| {
+        let offline = |m: &mut Machine<'_>, range| m.hotplug.offline(range).map(|_| ());
+        for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
+            m.refuses(OfflineError::Unaligned(odd), |m| offline(m, odd));
+        }
+        let already = range(OFFLINE, BLOCK);
+        m.refuses(OfflineError::NotOnline(already), |m| offline(m, range(ONLINE, 2 * SECTION)));
+        let stray = range(ONLINE - BLOCK, 2 * BLOCK);
+        m.refuses(OfflineError::NotOnline(stray), |m| offline(m, stray));
+    });
+}
+
+#[test]
+fn removing() {
+    on_a_machine(|m| {
+        let remove = |m: &mut Machine<'_>, range| m.hotplug.remove(range, &mut NoHooks);
+        for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
+            m.refuses(RemoveError::Unaligned(odd), |m| remove(m, odd));
+        }
+        let online = range(OFFLINE - BLOCK, BLOCK);
+        m.refuses(RemoveError::Online(online), |m| remove(m, range(OFFLINE - BLOCK, 2 * BLOCK)));
+        m.refuses(RemoveError::Online(range(0, BLOCK)), |m| remove(m, range(0, SECTION)));
+        let absent = range(ABSENT, BLOCK);
+        m.refuses(RemoveError::NotPresent(absent), |m| remove(m, range(ABSENT - BLOCK, 2 * BLOCK)));
+        let stray = range(UNKNOWN, BLOCK);
+        m.refuses(RemoveError::NotPresent(stray), |m| remove(m, stray));
+        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK), &mut NoHooks).unwrap();
+        m.refuses(RemoveError::Held(leaving.range()), |m| remove(m, range(OFFLINE, SECTION)));
+        m.hotplug.abandon_remove(leaving, &mut NoHooks);
+        remove(m, range(OFFLINE, SECTION)).unwrap();
+    });
+}
+
+#[test]
+fn isolating() {
+    on_a_machine(|m| {
+        let isolate = |m: &Machine<'_>, range| m.frames.isolate(range).map(|token| token.range());
+        for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
+            m.refuses(IsolateError::Unaligned(odd), |m| isolate(m, odd));
+        }
+        let offline = range(OFFLINE, BLOCK);
+        m.refuses(IsolateError::NotOnline(offline), |m| isolate(m, range(ONLINE, 2 * SECTION)));
+        let frames = m.frames;
+        let held = frames.isolate(range(ONLINE + BLOCK, BLOCK)).unwrap();
+        m.refuses(IsolateError::HeldByAnother(held.range()), |m| {
+            isolate(m, range(ONLINE, SECTION))
+        });
+        held.release();
+    });
+}
+
+#[test]
+fn allocating() {
+    on_a_machine(|m| {
+        let bad = |m: &mut Machine<'_>, want: Want, bad| {
+            m.refuses(AllocError::Bad(bad), |m| m.frames.alloc(want));
+        };
+        bad(m, Want::frames(0), BadWant::Empty);
+        bad(m, Want::order(64), BadWant::Empty);
+        for align in [0, 3, u64::MAX] {
+            bad(m, Want::frames(1).aligned(align), BadWant::Alignment { frames: align });
+        }
+        for frames in [PFN_LIMIT + 1, u64::MAX] {
+            bad(m, Want::frames(frames), BadWant::TooLong { frames });
+        }
+        bad(m, Want::frames(1).aligned(1 << 63), BadWant::TooLong { frames: 1 });
+        bad(m, Want::frames(1).at(Pfn::LIMIT), BadWant::Place(Pfn::LIMIT));
+        bad(m, Want::frames(2).at(pfn(8)).below(pfn(9)), BadWant::Place(pfn(8)));
+        bad(m, Want::frames(2).at(pfn(8)).aligned(16), BadWant::Place(pfn(8)));
+        let out = AllocError::OutOfMemory;
+        m.refuses(out, |m| m.frames.alloc(Want::frames(1).below(Pfn::ZERO)));
+        m.refuses(out, |m| m.frames.alloc(Want::frames(PFN_LIMIT)));
+        m.refuses(out, |m| m.frames.alloc(Want::frames(2 * SECTION).movable()));
+        // Kernel memory is only in the boot section, and some of it is metadata.
+        m.refuses(out, |m| m.frames.alloc(Want::frames(SECTION)));
+    });
+}
+
+#[test]
+fn allocating_an_exact_place() {
+    on_a_machine(|m| {
+        let at = |m: &Machine<'_>, place: PfnRange| {
+            m.frames.alloc(Want::frames(place.frames()).at(place.start()).movable())
+        };
+        let not_free = AllocError::NotFree;
+        let taken = at(m, range(ONLINE + BLOCK + 3, 1)).unwrap();
+        m.used.push(taken);
+        m.refuses(not_free(taken), |m| at(m, taken));
+        // What comes before and after it is free, and stays so.
+        let block = range(ONLINE + BLOCK, BLOCK);
+        m.refuses(not_free(block), |m| at(m, range(ONLINE + 1, 3 * BLOCK)));
+        m.refuses(not_free(range(ONLINE + BLOCK, 4)), |m| at(m, range(ONLINE + 1, BLOCK + 3)));
+        m.refuses(not_free(range(OFFLINE, 1)), |m| at(m, range(OFFLINE, 1)));
+        m.refuses(not_free(range(UNKNOWN, 1)), |m| at(m, range(UNKNOWN, 1)));
+        // Not movable, in movable memory.
+        let kernel = Want::frames(1).at(pfn(ONLINE));
+        m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.alloc(kernel));
+        let frames = m.frames;
+        let held = frames.isolate(range(ONLINE, BLOCK)).unwrap();
+        m.refuses(not_free(range(ONLINE, 1)), |m| at(m, range(ONLINE, 1)));
+        held.release();
+    });
+}
+
+#[test]
+fn an_exact_place_lies_in_one_region() {
+    on_a_machine(|m| {
+        let next = range(UNKNOWN, BLOCK);
+        m.hotplug.announce(next).unwrap();
+        for there in [range(ABSENT, SECTION), next] {
+            m.hotplug.add(there, &mut NoHooks).unwrap();
+            m.hotplug.online(there, OnlineType::Kernel).unwrap();
+        }
+        let both = range(UNKNOWN - 1, 2);
+        let want = Want::frames(2).at(both.start());
+        m.refuses(AllocError::NotFree(both), |m| m.frames.alloc(want));
+    });
+}
+
+#[test]
+fn freeing() {
+    on_a_machine(|m| {
+        let refused = |range, kind| FreeError { range, kind };
+        let empty = range(ONLINE, 0);
+        m.refuses(refused(empty, FreeErrorKind::Empty), |m| m.frames.free(empty));
+        for foreign in [
+            range(UNKNOWN, 1),
+            range(ABSENT, 1),
+            range(OFFLINE + 7, 3),
+            range(UNKNOWN - 1, 2),
+            range(PFN_LIMIT - 1, 1),
+        ] {
+            m.refuses(refused(foreign, FreeErrorKind::Foreign), |m| m.frames.free(foreign));
+        }
+        for want in [Want::frames(1), Want::frames(3), Want::frames(BLOCK), Want::frames(2 * BLOCK)]
+        {
+            let got = m.frames.alloc(want.movable()).unwrap();
+            m.frames.free(got).unwrap();
+            let first = got.chunks(BLOCK).next().unwrap();
+            let twice = refused(first, FreeErrorKind::NotAllocated);
+            m.refuses(twice, |m| m.frames.free(got));
+        }
+    });
+}
+
+#[test]
+fn freeing_more_than_was_allocated() {
+    on_a_machine(|m| {
+        let got = m.take(Want::frames(WORD).movable());
+        let longer = range(got.start().number(), WORD + 1);
+        let refused = FreeError { range: longer, kind: FreeErrorKind::NotAllocated };
+        m.refuses(refused, |m| m.frames.free(longer));
+        let whole = m.take(Want::frames(2 * BLOCK).movable());
+        let longer = range(whole.start().number(), 3 * BLOCK);
+        let third = range(whole.start().number() + 2 * BLOCK, BLOCK);
+        let refused = FreeError { range: third, kind: FreeErrorKind::NotAllocated };
+        m.refuses(refused, |m| m.frames.free(longer));
+    });
+}
+
+#[test]
+fn starting_a_machine() {
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(OneCpu);
+    let start = |ram: &[BootRange], reserved: &[BootRange], below| {
+        let map = BootMap { ram, reserved, mapped_below: below };
+        Hotplug::bootstrap(&frames, memory.direct_map(), &map).map(|_| ())
+    };
+    let bytes = |start, len| BootRange { start, len: Bytes(len) };
+    let all = bytes(0, SECTION * FRAME_SIZE);
+    assert_eq!(start(&[], &[], Pfn::LIMIT), Err(BootError::NoMemory));
+    assert_eq!(start(&[bytes(1, 4096)], &[], Pfn::LIMIT), Err(BootError::NoMemory));
+    assert_eq!(start(&[all], &[all], Pfn::LIMIT), Err(BootError::NoMemory));
+    for wrong in [bytes(u64::MAX, 2), bytes(1 << 52, 1), bytes(0, u64::MAX)] {
+        let error = Err(BootError::BeyondPhysicalLimit(wrong));
+        assert_eq!(start(&[all, wrong], &[], Pfn::LIMIT), error);
+        assert_eq!(start(&[all], &[wrong], Pfn::LIMIT), error);
+    }
+    assert!(matches!(start(&[all], &[], Pfn::ZERO), Err(BootError::NoMetadata(_))));
+    assert!(matches!(start(&[bytes(0, 4096)], &[], Pfn::LIMIT), Err(BootError::NoMetadata(_))));
+    assert_eq!(frames.counts(), Counts::default());
+    assert_eq!(start(&[all], &[], Pfn::LIMIT), Ok(()));
+    assert_eq!(start(&[all], &[], Pfn::LIMIT), Err(BootError::AlreadyStarted));
+    frames.validate().unwrap();
+}
