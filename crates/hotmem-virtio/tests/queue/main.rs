@@ -58,7 +58,8 @@ fn memory_that_is_too_small_or_not_aligned_is_refused() {
 #[test]
 fn chains_travel_and_come_back_round_and_round() {
     let (mut queue, mut device) = queue();
-    for round in 0..70_000u32 {
+    // Past the end of the rings' indices, where that does not take all day.
+    for round in 0..if cfg!(miri) { 70 } else { 70_000u32 } {
         let token = push(&mut queue, &REQUEST).unwrap();
         assert_eq!(queue.pop(), Ok(None));
         assert_eq!(device.take(), Some((token, REQUEST.to_vec())));
