@@ -43,7 +43,7 @@ use hotmem::{Bytes, Pfn, PfnRange};
 pub struct Driver {
     pub(super) config: Config,
     pub(super) plugged_frames: u64,
-    /// Where to look for a gap first: none is known below.
+    /// There is no gap below.
     pub(super) gaps_from: Pfn,
     pub(super) activity: Activity,
     pub(super) in_flight: Option<InFlight>,

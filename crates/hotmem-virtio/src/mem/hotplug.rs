@@ -92,7 +92,6 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
     }
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
-        self.stop_shrinking();
         let mut part = range;
         loop {
             match self.hotplug.prepare_add(part, self.hooks) {
@@ -169,7 +168,6 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
     }
 
     fn unplug_refused(&mut self, _range: PfnRange) {
-        self.stop_shrinking();
         if let Some(removal) = self.own.leaving.take() {
             self.hotplug.abandon_remove(removal, self.hooks);
         }

@@ -11,6 +11,7 @@ impl Driver {
     /// One request towards the size that the device wants.
     pub(super) fn resize<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Stop> {
         if self.config.plugged() != self.plugged() {
+            self.cancel(memory);
             return Err(self.disagreed().into());
         }
         let wanted = self.config.wanted_frames();
@@ -47,17 +48,13 @@ impl Driver {
 
     /// The lowest memory that is not plugged and can be.
     fn lowest_gap<M: Memory>(&self, memory: &M) -> Result<PfnRange, Halt> {
-        let usable = self.config.usable_units();
-        // From where the last one ended, and only then from the start.
-        for from in [self.gaps_from, usable.start()] {
-            let mut rest = usable.split_at(from).1;
-            while !rest.is_empty() {
-                let run = self.run_at(rest.start(), rest, memory)?;
-                if !run.plugged {
-                    return Ok(run.range);
-                }
-                rest = rest.split_at(run.range.end()).1;
+        let mut rest = self.config.usable_units().split_at(self.gaps_from).1;
+        while !rest.is_empty() {
+            let run = self.run_at(rest.start(), rest, memory)?;
+            if !run.plugged {
+                return Ok(run.range);
             }
+            rest = rest.split_at(run.range.end()).1;
         }
         Err(Halt::Later(Pending::UsableRegion))
     }

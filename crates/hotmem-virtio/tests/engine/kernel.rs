@@ -20,6 +20,8 @@ pub(crate) struct Kernel<'f> {
     table_frames: Vec<(u64, Pfn)>,
     /// Frames that were announced to go offline, and neither went nor were cancelled.
     pub(crate) going: u64,
+    /// Times that it was asked to move something.
+    pub(crate) moves_asked: u32,
 }
 
 impl<'f> Kernel<'f> {
@@ -34,6 +36,7 @@ impl<'f> Kernel<'f> {
             tables: 0,
             table_frames: Vec::new(),
             going: 0,
+            moves_asked: 0,
         }
     }
 
@@ -43,20 +46,11 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    /// One frame above `pfn`, and no other.
-    pub(crate) fn take_above(&mut self, pfn: Pfn) -> PfnRange {
-        let mut below = Vec::new();
-        loop {
-            let frame = self.frames.alloc(Want::frames(1)).unwrap();
-            if frame.start() >= pfn {
-                self.held.push(frame);
-                for other in below {
-                    self.frames.free(other).unwrap();
-                }
-                return frame;
-            }
-            below.push(frame);
-        }
+    /// This very frame.
+    pub(crate) fn take_at(&mut self, pfn: Pfn) -> PfnRange {
+        let frame = self.frames.alloc(Want::frames(1).movable().at(pfn)).unwrap();
+        self.held.push(frame);
+        frame
     }
 
     pub(crate) fn take_until_left(&mut self, left: u64) {
@@ -142,6 +136,7 @@ impl Hooks for Kernel<'_> {
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
+        self.moves_asked += 1;
         if self.pinned {
             return Migration::Pinned("pinned by the test");
         }

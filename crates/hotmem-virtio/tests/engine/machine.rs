@@ -115,8 +115,9 @@ impl<'f> World<'f> {
         }
     }
 
-    pub(crate) fn region_start(&self) -> Pfn {
-        self.driver.config().region().start()
+    /// The frame so many bytes into the device's region.
+    pub(crate) fn at_offset(&self, bytes: u64) -> Pfn {
+        self.driver.config().region().start().checked_add(bytes >> 12).unwrap()
     }
 
     pub(crate) fn resize(&mut self, size: u64) {

@@ -12,7 +12,7 @@ mod random;
 
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};
-use hotmem::{Bytes, OnlineType, Want, Why};
+use hotmem::{Bytes, OnlineType, PfnRange, Want, Why};
 use hotmem_virtio::mem::{Failure, Pending, Status, Step};
 use machine::{GIB, MIB, Machine, REGION, World};
 
@@ -50,8 +50,7 @@ fn what_cannot_move_stays_and_is_named() {
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.resize(GIB);
     world.poll();
-    let above = world.region_start();
-    let pinned = world.kernel.take_above(above);
+    let pinned = world.kernel.take_at(world.at_offset(300 * MIB));
     world.kernel.pinned = true;
     world.resize(0);
     world.run(SECOND);
@@ -126,11 +125,13 @@ fn memory_that_may_be_gone_is_not_used_until_that_is_known() {
 fn memory_that_does_not_come_leaves_no_trace() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.kernel.frames_per_pageblock = 1;
+    world.poll();
     let before = machine.frames.counts();
     world.device.habit = Some(Fault::Refuse(BUSY));
     world.resize(GIB);
     world.run(SECOND);
-    assert_eq!(machine.frames.counts().online, before.online);
+    assert_eq!(machine.frames.counts(), before);
     world.device.habit = None;
     world.resize(0);
     world.run(SECOND);
@@ -153,6 +154,58 @@ fn memory_that_is_kept_offline_comes_and_goes() {
     world.assert_reached();
     assert!(machine.frames.counts().free <= free, "what was refused did not come online");
     assert!(world.device.faults.is_empty());
+}
+
+#[test]
+fn memory_that_is_offline_in_part_stays_as_far_as_it_is_not() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 16 * MIB, 64 * MIB, OnlineType::Offline);
+    world.resize(64 * MIB);
+    world.poll();
+    let within = PfnRange::with_len(world.at_offset(52 * MIB), 512).unwrap();
+    world.hotplug.as_mut().unwrap().online(within, OnlineType::Kernel).unwrap();
+    world.resize(16 * MIB);
+    world.run(SECOND);
+    world.assert_reached();
+    assert!(world.kernel.is_all_mapped(within));
+}
+
+#[test]
+fn gaps_below_what_cannot_move_are_filled() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.resize(512 * MIB);
+    world.poll();
+    world.kernel.take_at(world.at_offset(511 * MIB));
+    world.kernel.pinned = true;
+    world.resize(256 * MIB);
+    world.run(SECOND);
+    world.assert_reached();
+    world.device.requests.clear();
+    world.resize(GIB);
+    world.run(SECOND);
+    world.assert_reached();
+    let plugs: Vec<_> = world.device.requests.iter().map(|r| (r.1 - REGION, r.2)).collect();
+    assert_eq!(plugs, [(254 * MIB, 256 * MIB), (512 * MIB, 512 * MIB)]);
+}
+
+#[test]
+fn what_stays_is_asked_to_move_once_a_shrink_not_once_a_request() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.resize(GIB);
+    world.poll();
+    for i in 0..60 {
+        world.kernel.take_at(world.at_offset((i * 16 + 1) * MIB));
+    }
+    world.kernel.pinned = true;
+    world.resize(0);
+    world.poll();
+    assert_eq!(world.driver.plugged().0, 120 * MIB);
+    // By section, then by pageblock.
+    assert!(world.kernel.moves_asked <= 2 * 60, "{}", world.kernel.moves_asked);
+    let unplugs = world.driver.statistics().requests - 1;
+    assert!(unplugs > 50, "{unplugs}");
 }
 
 #[test]

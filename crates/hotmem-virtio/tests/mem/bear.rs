@@ -2,9 +2,10 @@
 //! spins.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK, answer};
+use crate::memory::Hurdle;
 use crate::world::World;
 use core::time::Duration;
-use hotmem_virtio::mem::{Pending, RequestKind, Status, Step};
+use hotmem_virtio::mem::{Obstacle, Pending, RequestKind, Status, Step};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -297,4 +298,18 @@ fn a_late_refusal_is_a_refusal_like_others() {
     let step = driver.step(world.now, &config, Some(&answer(BUSY, 0)), memory);
     assert_eq!(step, Step::WaitUntil(until));
     assert_eq!(driver.status(), Status::Resizing);
+}
+
+#[test]
+fn a_disagreement_in_the_middle_of_a_preparation_cancels_it() {
+    let mut world = world();
+    world.device.resize(32 * MIB);
+    let working = Hurdle::Obstacle(Obstacle::Working);
+    world.memory.hurdles.push_back(working);
+    assert_eq!(world.step(), Step::Again);
+    world.device.set(40..44, true);
+    world.device.resize(128 * MIB);
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(world.memory.cancelled, 1);
 }

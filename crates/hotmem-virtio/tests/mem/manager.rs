@@ -127,12 +127,13 @@ fn runs_that_are_none() {
 
 #[test]
 fn preparations_of_something_else() {
-    let distortions: [fn(PfnRange) -> PfnRange; 5] = [
+    let distortions: [fn(PfnRange) -> PfnRange; 6] = [
         |range| PfnRange::new(range.start(), range.start()).unwrap(),
         |range| moved(range, 0, 1),
         |range| moved(range, BACK, BACK),
         |range| moved(range, BACK, 0),
         |range| moved(range, 1 << 20, 1 << 20),
+        |range| moved(range, 1, 0),
     ];
     for target in [0, 16 * MIB, 64 * MIB] {
         for (i, &distortion) in distortions.iter().enumerate() {

@@ -31,7 +31,8 @@ pub(crate) struct TestMemory {
     pub(crate) hurdles: VecDeque<Hurdle>,
     pub(crate) refuse_region: Option<Obstacle>,
     announced: bool,
-    working: bool,
+    /// The kind of preparation that is not finished.
+    working: Option<Unit>,
     pub(crate) cancelled: u32,
 }
 
@@ -46,7 +47,7 @@ impl TestMemory {
             hurdles: VecDeque::new(),
             refuse_region: None,
             announced: false,
-            working: false,
+            working: None,
             cancelled: 0,
         }
     }
@@ -76,7 +77,7 @@ impl TestMemory {
     }
 
     pub(crate) fn is_working(&self) -> bool {
-        self.working
+        self.working.is_some()
     }
 
     fn change(&mut self, range: PfnRange, from: Unit, to: Unit) {
@@ -87,14 +88,15 @@ impl TestMemory {
     }
 
     /// The obstacle, or how many units at most.
-    fn hurdle(&mut self) -> Result<u64, Obstacle> {
+    fn hurdle(&mut self, kind: Unit) -> Result<u64, Obstacle> {
         assert!(self.announced, "nobody announced the region");
         let prepared = |u: &Unit| matches!(u, Unit::PreparedToPlug | Unit::PreparedToUnplug);
         assert!(!self.units.iter().any(prepared), "something else is still prepared");
-        self.working = false;
+        let unfinished = self.working.take();
+        assert!(unfinished.is_none_or(|other| other == kind), "not cancelled: {unfinished:?}");
         match self.hurdles.pop_front() {
             Some(Hurdle::Obstacle(obstacle)) => {
-                self.working = obstacle == Obstacle::Working;
+                self.working = (obstacle == Obstacle::Working).then_some(kind);
                 Err(obstacle)
             }
             Some(Hurdle::OneUnit) => Ok(1),
@@ -126,7 +128,8 @@ impl Memory for TestMemory {
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
         assert_eq!(unit, self.unit_frames);
-        let frames = self.hurdle()?.saturating_mul(self.unit_frames).min(range.frames());
+        let frames =
+            self.hurdle(Unit::PreparedToPlug)?.saturating_mul(self.unit_frames).min(range.frames());
         let part = PfnRange::with_len(range.start(), frames).unwrap();
         self.change(part, Unit::Absent, Unit::PreparedToPlug);
         Ok(part)
@@ -144,7 +147,7 @@ impl Memory for TestMemory {
         let Unplug { region, surplus, at_once, unit } = wanted;
         assert_eq!(unit, self.unit_frames);
         assert!(unit <= at_once && at_once <= surplus);
-        let max = self.hurdle()?.min(at_once / unit);
+        let max = self.hurdle(Unit::PreparedToUnplug)?.min(at_once / unit);
         let indices = self.indices(region);
         let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned[*i];
         let Some(last) = indices.clone().rfind(removable) else {
@@ -167,8 +170,7 @@ impl Memory for TestMemory {
     }
 
     fn cancel(&mut self) {
-        assert!(self.working, "there is nothing to cancel");
-        self.working = false;
+        assert!(self.working.take().is_some(), "there is nothing to cancel");
         self.cancelled += 1;
     }
 }
