@@ -146,7 +146,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
             Shrunk::Ready(removal) => {
                 let range = removal.range();
                 // The next call goes on where this one stopped, if it wants the rest.
-                let surplus = surplus - range.frames();
+                let surplus = surplus.saturating_sub(range.frames());
                 shrinking.wanted = Unplug { surplus, at_once: at_once.min(surplus), ..wanted };
                 self.own.leaving = Some(removal);
                 self.own.blocker = None;

@@ -209,6 +209,24 @@ fn what_stays_is_asked_to_move_once_a_shrink_not_once_a_request() {
 }
 
 #[test]
+fn a_shrink_that_is_no_longer_wanted_gives_back_what_it_had() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.resize(512 * MIB);
+    world.poll();
+    let free = machine.frames.counts().free;
+    world.resize(0);
+    for _ in 0..3 {
+        assert_eq!(world.step(), Step::Again);
+    }
+    assert!(machine.frames.counts().free < free);
+    world.resize(768 * MIB);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(machine.frames.counts().free, free + ((256 * MIB) >> 12));
+}
+
+#[test]
 fn a_region_over_boot_memory_is_refused() {
     let machine = Machine::new();
     let mut world = World::at(&machine, 2 * MIB, 0, GIB, OnlineType::Movable);

@@ -43,7 +43,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(100)
+        ..ProptestConfig::with_cases(if std::env::var_os("HOTMEM_DEEP").is_some() { 2000 } else { 100 })
     })]
 
     #[test]

@@ -16,11 +16,17 @@ pub(crate) struct World {
     pub(crate) late: Option<(Vec<u8>, u32)>,
 }
 
-/// So many cases (or `PROPTEST_CASES`, if that is set). Failures print themselves; no files.
+/// So many cases, or `PROPTEST_CASES`, or many more where time does not matter. Failures print
+/// themselves; no files.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let more = std::env::var_os("PROPTEST_CASES").is_some();
-    ProptestConfig { cases: if more { config.cases } else { cases }, ..config }
+    let is_set = |name| std::env::var_os(name).is_some();
+    let cases = match () {
+        () if is_set("PROPTEST_CASES") => config.cases,
+        () if is_set("HOTMEM_DEEP") => 20 * cases,
+        () => cases,
+    };
+    ProptestConfig { cases, ..config }
 }
 
 /// More steps than any test's device needs between two waits.
