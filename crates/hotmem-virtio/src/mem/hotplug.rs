@@ -168,6 +168,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
     }
 
     fn unplug_refused(&mut self, _range: PfnRange) {
+        self.stop_shrinking();
         if let Some(removal) = self.own.leaving.take() {
             self.hotplug.abandon_remove(removal, self.hooks);
         }

@@ -47,7 +47,8 @@ pub trait Memory {
     ///
     /// # Errors
     /// Nothing is prepared. After [`Obstacle::Working`] the driver calls again, perhaps wanting
-    /// something else by then, or [`cancel`](Memory::cancel)s.
+    /// something else by then, or [`cancel`](Memory::cancel)s; as it does after the last call that
+    /// succeeded.
     fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle>;
 
     /// The device unplugged the prepared range: it is gone.
@@ -56,7 +57,8 @@ pub trait Memory {
     /// The device did not unplug the prepared range: it may be used again.
     fn unplug_refused(&mut self, range: PfnRange);
 
-    /// The preparation that last answered [`Obstacle::Working`] is no longer wanted: undo it.
+    /// No more is wanted of what was being prepared: the device wants something else, has what it
+    /// wants, or failed. Undo what was begun beyond the ranges that were returned, if anything was.
     fn cancel(&mut self) {}
 }
 

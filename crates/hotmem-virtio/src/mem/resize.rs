@@ -98,7 +98,10 @@ impl Driver {
         direction: Direction,
         result: Result<PfnRange, Obstacle>,
     ) -> Result<PfnRange, Halt> {
-        self.preparing = (result == Err(Obstacle::Working)).then_some(direction);
+        // An unplug goes on from one request to the next.
+        let begun =
+            matches!((direction, result), (_, Err(Obstacle::Working)) | (Direction::Unplug, Ok(_)));
+        self.preparing = begun.then_some(direction);
         match result {
             Ok(range) if range.is_empty() || !range.is_aligned(self.config.unit_frames()) => {
                 Err(Halt::Fail(Failure::Memory(range)))

@@ -82,9 +82,9 @@ fn a_kernel_that_refuses_keeps_its_memory() {
 
 #[test]
 fn memory_that_the_device_does_not_take_is_used_again() {
-    for with in [NACK, BUSY] {
+    for (with, block) in [(NACK, 2 * MIB), (BUSY, 4096)] {
         let machine = Machine::new();
-        let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+        let mut world = World::new(&machine, block, GIB, OnlineType::Movable);
         world.resize(GIB);
         world.poll();
         let free = machine.frames.counts().free;
@@ -224,6 +224,25 @@ fn a_shrink_that_is_no_longer_wanted_gives_back_what_it_had() {
     world.poll();
     world.assert_reached();
     assert_eq!(machine.frames.counts().free, free + ((256 * MIB) >> 12));
+}
+
+#[test]
+fn a_shrink_that_ends_early_gives_back_what_it_had() {
+    // 65 535 blocks of 4 KiB end inside a section, so a rest of it is ready for the next request.
+    for target in [GIB - 254 * MIB, GIB] {
+        let machine = Machine::new();
+        let mut world = World::new(&machine, 4096, GIB, OnlineType::Movable);
+        world.resize(GIB);
+        world.poll();
+        world.resize(0);
+        while !matches!(world.step(), Step::Send(_)) {}
+        world.resize(target);
+        assert_eq!(world.poll(), Step::Idle);
+        world.assert_reached();
+        let counts = machine.frames.counts();
+        assert_eq!(counts.present, counts.online, "all that is there is in use");
+        assert_eq!(counts.isolated, 0);
+    }
 }
 
 #[test]

@@ -170,7 +170,6 @@ impl Memory for TestMemory {
     }
 
     fn cancel(&mut self) {
-        assert!(self.working.take().is_some(), "there is nothing to cancel");
-        self.cancelled += 1;
+        self.cancelled += u32::from(self.working.take().is_some());
     }
 }
