@@ -6,6 +6,7 @@
 //! used from within.
 
 use crate::addr::{Pfn, PfnRange};
+use crate::region::{NodeId, Zone};
 use core::fmt;
 
 /// A kernel's part in adding and removing memory. The defaults suit a machine whose memory is
@@ -40,6 +41,35 @@ pub trait Hooks {
         let _ = (range, free);
     }
 
+    /// `range` is about to come online in `zone`.
+    ///
+    /// # Errors
+    /// A veto refuses it; [`online_cancelled`](Self::online_cancelled) is not called then.
+    fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
+        let _ = (range, zone);
+        Ok(())
+    }
+
+    /// `range` stays offline after all. What is cancelled is exactly what agreed.
+    fn online_cancelled(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// `range` is online.
+    fn onlined(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// A node has its first memory.
+    fn node_appeared(&mut self, node: NodeId) {
+        let _ = node;
+    }
+
+    /// A node has lost its last memory.
+    fn node_vanished(&mut self, node: NodeId) {
+        let _ = node;
+    }
+
     /// `range` is isolated and about to go offline.
     ///
     /// # Errors
@@ -52,6 +82,11 @@ pub trait Hooks {
     /// `range` stays online after all. What is cancelled is exactly what agreed, though several
     /// ranges may be cancelled as one.
     fn offline_cancelled(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// `range` is offline.
+    fn offlined(&mut self, range: PfnRange) {
         let _ = range;
     }
 

@@ -30,12 +30,14 @@ const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
 /// always and leaves it here.
 ///
 /// There are three exits: [`release`](Self::release), [`mark_reported`](Self::mark_reported) and
-/// [`take_offline`](Self::take_offline). A token that is forgotten or dropped leaves its
+/// [`Hotplug::take_offline`](crate::Hotplug::take_offline). A token that is forgotten or dropped leaves its
 /// pageblocks isolated and counted, never reused: a host may still be working on them.
 #[must_use = "dropping it leaves the memory isolated for good"]
 pub struct Isolation<'f, P> {
     frames: &'f Frames<P>,
     range: PfnRange,
+    /// All of it was wholly free when it was captured, so that nothing of it is in use.
+    was_free: bool,
 }
 
 /// Why memory could not be isolated. Nothing has changed.
@@ -84,12 +86,12 @@ impl<P: Platform> Frames<P> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(IsolateError::Unaligned(range));
         }
-        let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY };
+        let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
         for piece in range.sections() {
             match self.capture(piece) {
-                Ok(()) => {
-                    let so_far = range.split_at(piece.end()).0;
-                    isolation.range = so_far;
+                Ok(was_free) => {
+                    isolation.range = range.split_at(piece.end()).0;
+                    isolation.was_free &= was_free;
                 }
                 Err(error) => {
                     isolation.release();
@@ -100,8 +102,8 @@ impl<P: Platform> Frames<P> {
         Ok(isolation)
     }
 
-    /// Captures a part of one section, all or nothing.
-    fn capture(&self, piece: PfnRange) -> Result<(), IsolateError> {
+    /// Captures a part of one section, all or nothing. Says whether all of it was wholly free.
+    fn capture(&self, piece: PfnRange) -> Result<bool, IsolateError> {
         let Some((slot, index, wanted)) = self.word_of(piece) else {
             return Err(IsolateError::NotOnline(piece));
         };
@@ -131,7 +133,7 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        Ok(())
+        Ok(in_use == 0)
     }
 
     /// Gives captured pageblocks of a section back to the allocator.
@@ -205,10 +207,12 @@ impl<P: Platform> Frames<P> {
 
     /// What keeps the isolated pageblocks `held` of a section from being drained, highest
     /// pageblock first. Drops the section's lines if they are all that is left.
-    fn what_holds(&self, slot: usize, index: usize, held: u64) -> Option<InUse> {
+    ///
+    /// `live` are those of `held` that were not wholly free when they were captured.
+    fn what_holds(&self, slot: usize, index: usize, held: u64, live: u64) -> Option<InUse> {
         let lines = self.frame_of_lines(slot, index);
         let mut host = None;
-        for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| held >> bit & 1 != 0) {
+        for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
             let block = self.block(slot, index, bit)?;
             let counter = block.counter.load();
             if counter & LIVE == 0 {
@@ -244,6 +248,12 @@ impl<P: Platform> Frames<P> {
                 if drained { None } else { Some(still) }
             }
         }
+    }
+
+    /// The first run of frames in use in a live pageblock, the section's own lines aside.
+    pub(crate) fn used_in(&self, block: &Block<'_>) -> Option<PfnRange> {
+        let (slot, _) = self.find(block.start())?;
+        self.first_used(block, self.frame_of_lines(slot, block.index))
     }
 
     /// The first run of frames in use in a pageblock, the section's own lines aside.
@@ -316,7 +326,10 @@ impl<'f, P: Platform> Isolation<'f, P> {
     #[must_use]
     pub fn in_use(&self) -> Option<InUse> {
         let mut words = self.words().rev();
-        words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, held))
+        words.find_map(|(slot, index, held)| {
+            let live = if self.was_free { 0 } else { held };
+            self.frames.what_holds(slot, index, held, live)
+        })
     }
 
     /// Exit: back to the allocator, what is in use as well as what is free.
@@ -344,18 +357,11 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Ok(())
     }
 
-    /// Exit: out of the allocator. The memory is present and offline; its zone is remembered.
+    /// Exit: out of the allocator. The memory is present and offline, its zone remembered, and held
+    /// until [`Frames::let_go`].
     ///
     /// # Errors
     /// The token and what is in use, if anything is.
-    pub fn take_offline(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
-        let frames = self.frames;
-        let range = self.leave()?;
-        frames.let_go(range);
-        Ok(range)
-    }
-
-    /// As [`take_offline`](Self::take_offline), but the memory stays held.
     pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
@@ -379,14 +385,15 @@ impl<'f, P: Platform> Isolation<'f, P> {
         let at = pfn.align_down(PAGEBLOCK_FRAMES as u64);
         let (low, high) = self.range.split_at(at);
         let frames = self.frames;
-        (Isolation { frames, range: low }, Isolation { frames, range: high })
+        let part = |range| Isolation { frames, range, was_free: self.was_free };
+        (part(low), part(high))
     }
 
     /// The token over this range and the one right above it as one.
     pub(crate) fn join(self, above: Isolation<'f, P>) -> Isolation<'f, P> {
         debug_assert_eq!(self.range.end(), above.range.start());
         let range = PfnRange::new(self.range.start(), above.range.end()).unwrap_or(self.range);
-        Isolation { frames: self.frames, range }
+        Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
     /// Frames of it that are still in use.

@@ -29,10 +29,10 @@
 //! # let layout = std::alloc::Layout::from_size_align(bytes, 4096)?;
 //! # let offset = unsafe { std::alloc::alloc_zeroed(layout) } as usize;
 //! // The firmware's map: 32 MiB of RAM, of which the kernel's image has the second megabyte.
+//! let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
 //! let map = BootMap {
-//!     ram: &[BootRange { start: 0, len: Bytes::mib(32) }],
 //!     reserved: &[BootRange { start: 1 << 20, len: Bytes::mib(1) }],
-//!     mapped_below: Pfn::LIMIT,
+//!     ..BootMap::of_ram(&ram)
 //! };
 //! // SAFETY: all of this memory is mapped at `offset`, and nobody else uses it.
 //! let direct_map = unsafe { DirectMap::at_offset(offset) };
@@ -43,7 +43,7 @@
 //! hotplug.announce(region)?;
 //! let plugged = PfnRange::from_bytes(32 << 20, Bytes::mib(16))?;
 //! hotplug.add(plugged, &mut NoHooks)?;
-//! hotplug.online(plugged, OnlineType::Movable)?;
+//! hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
 //!
 //! let huge_page = FRAMES.alloc(Want::order(9).movable())?;
 //! assert!(plugged.covers(huge_page));
@@ -61,6 +61,7 @@ pub mod geometry;
 mod hooks;
 mod hotplug;
 mod isolate;
+pub mod notify;
 mod platform;
 mod region;
 mod section;
@@ -75,4 +76,4 @@ pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;
 pub use isolate::{InUse, IsolateError, Isolation};
 pub use platform::{DirectMap, OneCpu, Platform};
-pub use region::MAX_REGIONS;
+pub use region::{MAX_NODES, MAX_REGIONS, NodeId, Zone};

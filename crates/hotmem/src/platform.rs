@@ -1,6 +1,7 @@
 //! What the engine needs to know about the machine it runs on.
 
 use crate::addr::Pfn;
+use crate::region::NodeId;
 
 /// The processor the caller runs on. A plain value, so that many machines live in one process.
 pub trait Platform {
@@ -8,6 +9,11 @@ pub trait Platform {
     /// number and a thread may move right after asking; a wrong answer costs speed, never
     /// correctness. Called from any context, often: make it cheap.
     fn cpu(&self) -> usize;
+
+    /// The NUMA node that is nearest to the caller. A hint as well.
+    fn node(&self) -> NodeId {
+        NodeId::ZERO
+    }
 }
 
 /// A machine with one CPU.

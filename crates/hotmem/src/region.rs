@@ -1,7 +1,7 @@
 //! Announced ranges and their dense, type-stable words.
 //!
 //! A region's words are reserved when it is announced, for its maximum: 192 bytes a section
-//! and half a byte for the trees, 0.00015 % of the memory. They
+//! and a byte for the trees, 0.00015 % of the memory. They
 //! stay for as long as the [`Frames`](crate::Frames) live (a withdrawn region's slot and words are
 //! used again by the next one that fits), so a lookup needs no grace period and no reference
 //! counts: absent memory is words that say so, and a stale allocator fails its claim before it
@@ -21,35 +21,77 @@ pub const MAX_REGIONS: usize = if cfg!(loom) { 1 } else { 64 };
 /// other down more than tenfold.
 const COUNTER_GROUP: usize = 32;
 
-/// Which pageblocks something is asked about: by what may be allocated there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Zone {
+/// What memory may be allocated for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Zone {
     /// Anything.
     Kernel = 0,
-    /// Only what can be migrated.
+    /// Only what can be migrated, so that it can be taken away again.
     Movable = 1,
 }
 
-/// What a tree leads to: pageblocks of a zone that are wholly or partly free.
+impl Zone {
+    /// Both.
+    pub const ALL: [Zone; 2] = [Zone::Kernel, Zone::Movable];
+}
+
+/// A NUMA node, numbered as the platform numbers its proximity domains.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
+pub struct NodeId(u8);
+
+/// Most nodes that a machine can have.
+pub const MAX_NODES: usize = if cfg!(loom) { 1 } else { 32 };
+
+impl NodeId {
+    /// The node of machines that have no others.
+    pub const ZERO: NodeId = NodeId(0);
+
+    /// Node number `n`, or `None` from [`MAX_NODES`] up.
+    #[must_use]
+    pub const fn new(n: usize) -> Option<NodeId> {
+        #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES")]
+        if n < MAX_NODES { Some(NodeId(n as u8)) } else { None }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a tree leads to: pageblocks of a zone that are wholly free, partly free, or online.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Class {
     pub(crate) zone: Zone,
-    pub(crate) partial: bool,
+    word: Word,
+}
+
+/// The section word that a tree summarises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Word {
+    Free = 0,
+    Partial = 1,
+    Online = 2,
 }
 
 impl Class {
-    pub(crate) const COUNT: usize = 4;
+    pub(crate) const COUNT: usize = 6;
 
     pub(crate) const fn free(zone: Zone) -> Class {
-        Class { zone, partial: false }
+        Class { zone, word: Word::Free }
     }
 
     pub(crate) const fn partial(zone: Zone) -> Class {
-        Class { zone, partial: true }
+        Class { zone, word: Word::Partial }
+    }
+
+    pub(crate) const fn online(zone: Zone) -> Class {
+        Class { zone, word: Word::Online }
     }
 
     pub(crate) const fn index(self) -> usize {
-        self.zone as usize * 2 + self.partial as usize
+        self.word as usize * 2 + self.zone as usize
     }
 }
 
@@ -63,6 +105,8 @@ pub(crate) struct Region {
     skip: AtomicU64,
     /// Never to be removed: boot memory. Metadata that must not hinder removal lives here.
     fixed: AtomicU64,
+    /// The NUMA node that its memory belongs to.
+    node: AtomicU64,
     /// Sections that the words were made for.
     capacity: AtomicUsize,
     sections: AtomicPtr<Section>,
@@ -117,6 +161,7 @@ impl Region {
                 frames: AtomicU64::new(0),
                 skip: AtomicU64::new(0),
                 fixed: AtomicU64::new(0),
+                node: AtomicU64::new(0),
                 capacity: AtomicUsize::new(0),
                 sections: AtomicPtr::new(core::ptr::null_mut()),
                 counters: AtomicPtr::new(core::ptr::null_mut()),
@@ -176,11 +221,12 @@ impl Region {
     }
 
     /// Announces `range` here. Release: whoever sees the length sees the words.
-    pub(crate) fn announce(&self, range: PfnRange, fixed: bool) {
+    pub(crate) fn announce(&self, range: PfnRange, node: NodeId, fixed: bool) {
         let base = range.start().align_down(SECTION_FRAMES as u64);
         self.base.store(base.number(), Ordering::Relaxed);
         self.skip.store(range.start().number() - base.number(), Ordering::Relaxed);
         self.fixed.store(u64::from(fixed), Ordering::Relaxed);
+        self.node.store(node.number() as u64, Ordering::Relaxed);
         self.frames.store(range.end().number() - base.number(), Ordering::Release);
     }
 
@@ -204,6 +250,12 @@ impl Region {
     /// Whether this is memory that is never removed.
     pub(crate) fn is_fixed(&self) -> bool {
         self.fixed.load(Ordering::Relaxed) != 0
+    }
+
+    /// The node that its memory belongs to.
+    pub(crate) fn node(&self) -> NodeId {
+        let node = self.node.load(Ordering::Relaxed);
+        usize::try_from(node).ok().and_then(NodeId::new).unwrap_or(NodeId::ZERO)
     }
 
     /// The frame's distance from the region's base, if the region has it.
@@ -300,7 +352,11 @@ impl Section {
     /// The pageblocks of this class, as far as the words know.
     #[inline]
     pub(crate) fn available(&self, class: Class) -> u64 {
-        let word = if class.partial { &self.partial } else { &self.free };
+        let word = match class.word {
+            Word::Free => &self.free,
+            Word::Partial => &self.partial,
+            Word::Online => &self.online,
+        };
         // Acquire: what is found was published with Release.
         word.load(Ordering::Acquire) & self.zone_mask(class.zone)
     }

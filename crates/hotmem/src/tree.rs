@@ -114,6 +114,43 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// The last section at or below `from` that may have something; the mirror of
+    /// [`next`](Self::next).
+    pub(crate) fn prev(self, from: usize) -> Option<usize> {
+        let levels = self.levels();
+        let mut level = 0;
+        let mut index = from.min(self.sections.checked_sub(1)?);
+        loop {
+            // Up until there is a bit at or below `index`, ...
+            let word = levels.word(level, index / TREE_FANOUT)?;
+            let unwanted = 63 - index % TREE_FANOUT;
+            let here = word.load(Ordering::Acquire) << unwanted;
+            if here == 0 {
+                level += 1;
+                if level == levels.count {
+                    return None;
+                }
+                index = (index / TREE_FANOUT).checked_sub(1)?;
+                continue;
+            }
+            index -= here.leading_zeros() as usize;
+            // ... then down along the highest bits.
+            loop {
+                if level == 0 {
+                    return Some(index);
+                }
+                let below = levels.word(level - 1, index)?.load(Ordering::Acquire);
+                if below == 0 {
+                    self.clear(&levels, level, index);
+                    index = index.checked_sub(1)?;
+                    break;
+                }
+                level -= 1;
+                index = index * TREE_FANOUT + 63 - below.leading_zeros() as usize;
+            }
+        }
+    }
+
     /// Whether the topmost word leads nowhere.
     pub(crate) fn looks_empty(self) -> bool {
         self.words.last().is_none_or(|top| top.load(Ordering::Acquire) == 0)

@@ -53,11 +53,11 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let memory = Memory::new(ALL * SECTION);
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
-    let map = BootMap { ram: &ram, reserved: &[], mapped_below: Pfn::LIMIT };
+    let map = BootMap::of_ram(&ram);
     let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
     let region = hotplug.announce(range(ONLINE, 3 * SECTION)).unwrap();
     hotplug.add(range(ONLINE, 2 * SECTION), &mut NoHooks).unwrap();
-    hotplug.online(range(ONLINE, SECTION), OnlineType::Movable).unwrap();
+    hotplug.online(range(ONLINE, SECTION), OnlineType::Movable, &mut NoHooks).unwrap();
     test(&mut Machine { frames: &frames, hotplug, region, used: vec![] });
 }
 
@@ -104,7 +104,7 @@ fn announcing() {
 #[test]
 fn announcing_too_much() {
     on_a_machine(|m| {
-        m.hotplug.online(range(OFFLINE, SECTION), OnlineType::Kernel).unwrap();
+        m.hotplug.online(range(OFFLINE, SECTION), OnlineType::Kernel, &mut NoHooks).unwrap();
         let blocks = (0..).map(|i| range(UNKNOWN + 2 * i * SECTION, BLOCK));
         let announced = blocks.clone().take_while(|&block| m.hotplug.announce(block).is_ok());
         assert_eq!(announced.count(), MAX_REGIONS - 2);
@@ -190,7 +190,8 @@ fn adding_without_frames_for_page_tables() {
 #[test]
 fn putting_online() {
     on_a_machine(|m| {
-        let online = |m: &mut Machine<'_>, range| m.hotplug.online(range, OnlineType::Online);
+        let online =
+            |m: &mut Machine<'_>, range| m.hotplug.online(range, OnlineType::Online, &mut NoHooks);
         for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
             m.refuses(OnlineError::Unaligned(odd), |m| online(m, odd));
         }
@@ -322,7 +323,7 @@ fn an_exact_place_lies_in_one_region() {
         m.hotplug.announce(next).unwrap();
         for there in [range(ABSENT, SECTION), next] {
             m.hotplug.add(there, &mut NoHooks).unwrap();
-            m.hotplug.online(there, OnlineType::Kernel).unwrap();
+            m.hotplug.online(there, OnlineType::Kernel, &mut NoHooks).unwrap();
         }
         let both = range(UNKNOWN - 1, 2);
         let want = Want::frames(2).at(both.start());
@@ -376,7 +377,7 @@ fn starting_a_machine() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OneCpu);
     let start = |ram: &[BootRange], reserved: &[BootRange], below| {
-        let map = BootMap { ram, reserved, mapped_below: below };
+        let map = BootMap { reserved, mapped_below: below, ..BootMap::of_ram(ram) };
         Hotplug::bootstrap(&frames, memory.direct_map(), &map).map(|_| ())
     };
     let bytes = |start, len| BootRange { start, len: Bytes(len) };

@@ -21,7 +21,7 @@ fn machine(sections: u64) -> DirectMap {
 
 fn boot(frames: &'static Frames<OneCpu>, sections: u64) -> Hotplug<'static, OneCpu> {
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let map = BootMap { ram: &ram, reserved: &[], mapped_below: Pfn::LIMIT };
+    let map = BootMap::of_ram(&ram);
     Hotplug::bootstrap(frames, machine(sections), &map).unwrap()
 }
 
@@ -39,7 +39,7 @@ fn memory_comes_is_used_and_goes() {
     let region = hotplug.announce(range(2 * SECTION, 4 * SECTION)).unwrap();
     let plugged = range(2 * SECTION, 3 * SECTION);
     hotplug.add(plugged, &mut NoHooks).unwrap();
-    hotplug.online(plugged, OnlineType::Movable).unwrap();
+    hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
     let before = frames.validate().unwrap();
     assert_eq!(before.online, 4 * SECTION);
     assert_eq!(before.movable, 3 * SECTION);

@@ -90,7 +90,7 @@ impl LoaderMap<'_> {
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
         let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
         reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
-        let map = BootMap { ram: &ram, reserved: &reserved, mapped_below: Pfn::LIMIT };
+        let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
         // SAFETY: all of `ram` has been mapped at this offset just now and stays so; what the
         // kernel uses of it is in `reserved`. Memory that is added later is mapped by `Hooks::map`.
         let direct_map = unsafe { DirectMap::at_offset(DIRECT_MAP_OFFSET) };

@@ -17,7 +17,7 @@
 //! let room = machine.room();
 //! hotplug.announce(room)?;
 //! hotplug.add(room, &mut hooks)?;
-//! hotplug.online(room, OnlineType::Movable)?;
+//! hotplug.online(room, OnlineType::Movable, &mut hooks)?;
 //!
 //! // Some of it is used.
 //! let huge_page = machine.frames().alloc(Want::order(9).movable())?;
@@ -95,7 +95,7 @@ impl Hosted {
     pub fn boot(&self) -> Result<Hotplug<'_, Threads>, BootError> {
         let ram = [BootRange { start: 0, len: self.boot_memory.bytes() }];
         let mapped_below = self.boot_memory.end();
-        let map = BootMap { ram: &ram, reserved: &[], mapped_below };
+        let map = BootMap { mapped_below, ..BootMap::of_ram(&ram) };
         // SAFETY: frame 0 is the first byte of the reservation, which covers boot memory and room
         // (`Builder::unbacked` answers for a reservation without the room), is readable and
         // writable, lives as long as `frames`, and is reached only through `frames`, by `boot`,
@@ -215,7 +215,7 @@ impl Hooks for HostMemory<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hotmem::{OnlineType, Want};
+    use hotmem::{NoHooks, OnlineType, Want};
 
     #[test]
     fn what_cannot_be_reserved_is_refused() {
@@ -239,7 +239,7 @@ mod tests {
         let room = machine.room();
         hotplug.announce(room).unwrap();
         hotplug.add(room, &mut machine.hooks()).unwrap();
-        hotplug.online(room, OnlineType::Kernel).unwrap();
+        hotplug.online(room, OnlineType::Kernel, &mut NoHooks).unwrap();
         let last = Pfn::new(room.end().number() - 512).unwrap();
         for place in [room.start(), last] {
             let taken = machine.frames().alloc(Want::order(9).at(place)).unwrap();

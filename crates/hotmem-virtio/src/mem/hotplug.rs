@@ -6,8 +6,8 @@
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
-    AddError, Addition, AnnounceError, Blocker, Budget, Hooks, Hotplug, OnlineType, Pfn, PfnRange,
-    Platform, Removal, Shrink, Shrunk, State, Why,
+    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Hooks, Hotplug, NodeId,
+    OnlineType, Pfn, PfnRange, Platform, Removal, Shrink, Shrunk, State, Why,
 };
 
 /// What one device has under way in the engine.
@@ -62,11 +62,13 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
 }
 
 impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
-    fn announce(&mut self, region: PfnRange, _node: Option<u16>) -> Result<(), Obstacle> {
+    fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
+        let node = NodeId::new(usize::from(node.unwrap_or(0)))
+            .ok_or(Obstacle::Never("on a node with too high a number"))?;
         if self.hotplug.regions().any(|(_, range)| range == region) {
             return Ok(());
         }
-        match self.hotplug.announce(region) {
+        match self.hotplug.announce(Announce::range(region).on_node(node)) {
             Ok(_) => Ok(()),
             Err(AnnounceError::NoMetadata(_)) => Err(Obstacle::Later("no memory for its words")),
             Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),
@@ -120,7 +122,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
         if let Some(addition) = self.own.addition.take() {
             self.hotplug.commit_add(addition, self.hooks);
             // Present and offline since the line above, so this cannot fail.
-            let _ = self.hotplug.online(range, self.own.online);
+            let _ = self.hotplug.online(range, self.own.online, self.hooks);
         }
     }
 

@@ -36,11 +36,8 @@ impl Machine {
     }
 
     pub(crate) fn boot(&self) -> Hotplug<'_, OneCpu> {
-        let map = BootMap {
-            ram: &[BootRange { start: 0, len: Bytes(BOOT) }],
-            reserved: &[],
-            mapped_below: Pfn::LIMIT,
-        };
+        let ram = [BootRange { start: 0, len: Bytes(BOOT) }];
+        let map = BootMap::of_ram(&ram);
         // SAFETY: all addresses in these tests are below SPACE, and nobody else uses that memory.
         let direct_map = unsafe { DirectMap::at_offset(self.space as usize) };
         Hotplug::bootstrap(&self.frames, direct_map, &map).unwrap()

@@ -12,7 +12,7 @@ mod random;
 
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};
-use hotmem::{Bytes, OnlineType, PfnRange, Want, Why};
+use hotmem::{Bytes, NoHooks, OnlineType, PfnRange, Want, Why};
 use hotmem_virtio::mem::{Failure, Pending, Status, Step};
 use machine::{GIB, MIB, Machine, REGION, World};
 
@@ -163,7 +163,7 @@ fn memory_that_is_offline_in_part_stays_as_far_as_it_is_not() {
     world.resize(64 * MIB);
     world.poll();
     let within = PfnRange::with_len(world.at_offset(52 * MIB), 512).unwrap();
-    world.hotplug.as_mut().unwrap().online(within, OnlineType::Kernel).unwrap();
+    world.hotplug.as_mut().unwrap().online(within, OnlineType::Kernel, &mut NoHooks).unwrap();
     world.resize(16 * MIB);
     world.run(SECOND);
     world.assert_reached();

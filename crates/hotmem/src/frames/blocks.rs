@@ -4,6 +4,7 @@
 //! words one after the other, with exact undo: what was claimed is published again. What is left
 //! of the last pageblock is given back for small allocations.
 
+use super::order::Place;
 use super::quiet::{Moves, ROUNDS, Search};
 use super::small::{aligned_starts, runs_of, suits};
 use super::{AllocError, Block, Frames, Want};
@@ -39,7 +40,7 @@ impl Run {
 impl<P: Platform> Frames<P> {
     /// Allocates `want`, which is too long for one word of a line.
     pub(super) fn alloc_blocks(&self, want: Want) -> Result<PfnRange, AllocError> {
-        if want.len() == PAGEBLOCK_FRAMES as u64 {
+        if want.len() == PAGEBLOCK_FRAMES as u64 && !want.is_picky() {
             for &zone in want.zones() {
                 if let Some(range) = self.alloc_from_own_section(zone, &want) {
                     return Ok(range);
@@ -53,7 +54,8 @@ impl<P: Platform> Frames<P> {
             let search = Search::start(self);
             let mut moves = self.no_moves_yet();
             moves.start();
-            let found = want.zones().iter().find_map(|&z| self.search_blocks(z, &want, &mut moves));
+            let mut places = self.places(&want);
+            let found = places.find_map(|place| self.search_blocks(place, &want, &mut moves));
             if let Some(range) = found {
                 return Ok(range);
             }
@@ -73,44 +75,45 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(block.start(), want.len())
     }
 
-    fn search_blocks(&self, zone: Zone, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
+    fn search_blocks(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
         let blocks = usize::try_from(want.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
-        let run = self.claim_run_of(zone, want, blocks, moves).or_else(|| {
+        let run = self.claim_run_of(place, want, blocks, moves).or_else(|| {
             // One that only stays split as somebody's hint may be what is missing.
-            let more = blocks > 1 && self.coalesce_hinted(zone, moves);
-            if more { self.claim_run_of(zone, want, blocks, moves) } else { None }
+            let more = blocks > 1 && self.coalesce_hinted(place, moves);
+            if more { self.claim_run_of(place, want, blocks, moves) } else { None }
         })?;
         self.hand_out_run(run, want, moves)
     }
 
     fn claim_run_of(
         &self,
-        zone: Zone,
+        place: Place,
         want: &Want,
         blocks: usize,
         moves: &mut Moves<'_>,
     ) -> Option<Run> {
         match blocks {
             1 => {
-                let block = self.claim_one(zone, want, moves)?;
+                let block = self.claim_one(place, want, moves)?;
                 Some(Run { slot: block.slot, index: block.index, bit: block.bit, blocks })
             }
             _ if blocks <= SECTION_PAGEBLOCKS => {
-                self.find_section(zone, want, moves, |slot, index, section| {
-                    claim_run(self.regions_start(slot, index)?, section, zone, want, blocks)
+                self.find_section(place, want, moves, |slot, index, section| {
+                    claim_run(self.regions_start(slot, index)?, section, place.zone, want, blocks)
                         .map(|bit| Run { slot, index, bit, blocks })
                 })
             }
-            _ => self.claim_sections(zone, want, blocks, moves),
+            _ => self.claim_sections(place, want, blocks, moves),
         }
     }
 
     /// Publishes pageblocks that are wholly free but stay split as hints; says whether there were
     /// any.
-    fn coalesce_hinted(&self, zone: Zone, moves: &mut Moves<'_>) -> bool {
+    fn coalesce_hinted(&self, place: Place, moves: &mut Moves<'_>) -> bool {
         let wholly = self
-            .hinted_blocks(zone)
-            .filter(|block| block.zone() == zone && block.counter.own_from(ALL) == Some(false));
+            .hinted_blocks(place.zone)
+            .filter(|block| block.zone() == place.zone && block.region.node() == place.node)
+            .filter(|block| block.counter.own_from(ALL) == Some(false));
         wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
     }
 
@@ -118,16 +121,17 @@ impl<P: Platform> Frames<P> {
     /// else from other CPUs' sections, else one that only stays split as somebody's hint.
     pub(super) fn claim_one(
         &self,
-        zone: Zone,
+        place: Place,
         want: &Want,
         moves: &mut Moves<'_>,
     ) -> Option<Block<'_>> {
-        self.find_section(zone, want, moves, |slot, index, _| {
-            self.claim_one_in(slot, index, zone, want)
+        self.find_section(place, want, moves, |slot, index, _| {
+            self.claim_one_in(slot, index, place.zone, want)
         })
         .or_else(|| {
-            self.hinted_blocks(zone).find(|block| {
-                block.zone() == zone
+            self.hinted_blocks(place.zone).find(|block| {
+                block.zone() == place.zone
+                    && block.region.node() == place.node
                     && suits(block, want)
                     && block.counter.own_from(ALL) == Some(false)
             })
@@ -171,22 +175,24 @@ impl<P: Platform> Frames<P> {
     /// something; that section becomes the CPU's hint.
     fn find_section<'s, T>(
         &'s self,
-        zone: Zone,
+        place: Place,
         want: &Want,
         moves: &mut Moves<'_>,
         mut claim: impl FnMut(usize, usize, &'s Section) -> Option<T>,
     ) -> Option<T> {
-        let allowed = |slot: usize| {
-            self.slots().get(slot).filter(|region| !want.wants_fixed() || region.is_fixed())
+        let zone = place.zone;
+        let is_there = |&(slot, _): &(usize, usize)| {
+            let region = &self.slots()[slot];
+            region.node() == place.node && (!want.wants_fixed() || region.is_fixed())
         };
         let mut try_hinted =
-            |(slot, index): (usize, usize)| claim(slot, index, allowed(slot)?.section(index)?);
-        if let Some(claimed) = self.own_section(zone).and_then(&mut try_hinted) {
+            |(slot, index): (usize, usize)| claim(slot, index, self.slots()[slot].section(index)?);
+        if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut try_hinted) {
             return Some(claimed);
         }
         let class = Class::free(zone);
-        for slot in 0..self.regions().len() {
-            let Some(region) = allowed(slot) else { continue };
+        for slot in self.slots_of(place, want) {
+            let region = &self.slots()[slot];
             let tree = region.tree(class);
             let mut from = 0;
             while let Some(index) = tree.next(from) {
@@ -204,24 +210,21 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        self.hinted_sections(zone).find_map(try_hinted)
+        self.hinted_sections(zone).filter(is_there).find_map(try_hinted)
     }
 
     /// More than a section: whole words, then the rest.
     fn claim_sections(
         &self,
-        zone: Zone,
+        place: Place,
         want: &Want,
         blocks: usize,
         moves: &mut Moves<'_>,
     ) -> Option<Run> {
         // Sections in hints are passed over by the tree, so each region is walked by sections; the
         // tree says where something starts.
-        for slot in 0..self.regions().len() {
+        for slot in self.slots_of(place, want) {
             let region = &self.slots()[slot];
-            if want.wants_fixed() && !region.is_fixed() {
-                continue;
-            }
             let mut index = 0;
             while index + blocks.div_ceil(SECTION_PAGEBLOCKS) <= region.section_count() {
                 let run = Run { slot, index, bit: 0, blocks };
@@ -231,7 +234,8 @@ impl<P: Platform> Frames<P> {
                 }
                 // The first word that stands in the way, if any: no run can start at or below it.
                 let obstacle = run.words().find(|&(i, wanted)| {
-                    let free = region.section(i).map_or(0, |s| s.available(Class::free(zone)));
+                    let free =
+                        region.section(i).map_or(0, |s| s.available(Class::free(place.zone)));
                     free & wanted != wanted
                 });
                 match obstacle {

@@ -105,7 +105,7 @@ impl<P: Platform> Frames<P> {
         let zone = block.zone();
         let hint = self.cpu().block(zone).load(Ordering::Relaxed);
         let exhausted = || self.hinted_block(hint).is_none_or(|b| count(b.counter.load()) == 0);
-        if hint == block.hint() || exhausted() {
+        if hint == block.hint() || (self.is_near(block.slot) && exhausted()) {
             self.adopt_block(block, zone, moves);
         } else {
             self.show_partial(block);
@@ -170,7 +170,8 @@ impl<P: Platform> Frames<P> {
     fn show_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
         let hint = self.cpu().section(zone).load(Ordering::Relaxed);
         // The same two reasons for the swap as in `show_block`.
-        if hint == encode(slot, index) || self.free_in_hinted(hint, zone) == 0 {
+        let here = encode(slot, index);
+        if hint == here || (self.is_near(slot) && self.free_in_hinted(hint, zone) == 0) {
             self.swap_section(slot, index, zone, moves);
         } else {
             self.regions[slot].tree(Class::free(zone)).set(index);
@@ -209,6 +210,11 @@ impl<P: Platform> Frames<P> {
         {
             self.regions[slot].tree(Class::free(zone)).set(index);
         }
+    }
+
+    /// Whether a region's memory is what this CPU should come to use without looking.
+    fn is_near(&self, slot: usize) -> bool {
+        self.regions[slot].node() == self.platform.node()
     }
 
     /// The free pageblocks of a zone in the section that a hint names.
@@ -251,7 +257,7 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         moves.start();
         for cpu in self.seen_cpus() {
-            for zone in [Zone::Kernel, Zone::Movable] {
+            for zone in Zone::ALL {
                 let is_there = |(s, index): (usize, usize)| s == slot && sections.contains(&index);
                 let block = cpu.block(zone).load(Ordering::Acquire);
                 let place = decode(block).map(|(s, place)| (s, place / SECTION_PAGEBLOCKS));

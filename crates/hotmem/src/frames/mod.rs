@@ -11,6 +11,7 @@
 //! | `exact.rs` | an exact place |
 //! | `free.rs` | any sub-range back |
 //! | `split.rs` | a claimed pageblock becomes live: split, or handed out whole |
+//! | `order.rs` | on which node it looks first |
 //! | `hints.rs` | which pageblock and section a CPU tries next |
 //! | `quiet.rs` | when "out of memory" may be said |
 //! | `counts.rs`, `validate.rs` | how much there is; whether everything agrees |
@@ -22,6 +23,7 @@ mod exact;
 mod free;
 mod hints;
 mod metadata;
+mod order;
 mod quiet;
 mod small;
 mod split;
@@ -40,6 +42,7 @@ use crate::region::{MAX_REGIONS, Region, Zone};
 use crate::section::{Counter, Line, Section};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, const_unless_loom};
 use hints::{Cpu, MAX_CPUS};
+use order::NodeOrder;
 
 /// All frames of a machine. One per machine, usually a `static`.
 ///
@@ -54,6 +57,7 @@ pub struct Frames<P> {
     cpus: [Cpu; MAX_CPUS],
     /// CPUs below this number have hints or have moved something.
     cpus_seen: AtomicUsize,
+    nodes: NodeOrder,
 }
 
 /// A pageblock that was looked up: its words, its counter, its place.
@@ -81,6 +85,7 @@ impl<P> Frames<P> {
                 regions: [const_array_init::REGION; MAX_REGIONS],
                 cpus: [const_array_init::CPU; MAX_CPUS],
                 cpus_seen: AtomicUsize::new(0),
+                nodes: NodeOrder::new(),
             }
         }
     }

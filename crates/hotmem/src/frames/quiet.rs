@@ -39,7 +39,7 @@ impl<'a> Moves<'a> {
     }
 
     /// Everything can be found again. Says how many moves this was: none or one.
-    pub(super) fn end(&mut self) -> u32 {
+    pub(crate) fn end(&mut self) -> u32 {
         if !self.started {
             return 0;
         }

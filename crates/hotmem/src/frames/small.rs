@@ -4,6 +4,7 @@
 //! counter promises that as many are free as credits were granted. For one frame that is all; for
 //! more, the run is looked for before the credit is taken, and given back if it was lost.
 
+use super::order::Place;
 use super::quiet::{Moves, ROUNDS, Search};
 use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
@@ -23,7 +24,8 @@ impl<P: Platform> Frames<P> {
         let mut taken = None;
         for &zone in want.zones() {
             let mut moves = self.no_moves_yet();
-            taken = self.own_block(zone).and_then(|block| self.take(&block, &want, &mut moves));
+            taken =
+                self.own_choice(zone, &want).and_then(|block| self.take(&block, &want, &mut moves));
             if taken.is_some() || !self.looks_barren(zone) {
                 break;
             }
@@ -42,6 +44,13 @@ impl<P: Platform> Frames<P> {
                 let section = self.slots()[slot].section(index);
                 section.is_none_or(|section| section.available(Class::free(zone)) == 0)
             })
+    }
+
+    /// The CPU's own pageblock, unless another node is preferred.
+    #[inline]
+    fn own_choice(&self, zone: Zone, want: &Want) -> Option<Block<'_>> {
+        let node = want.preferred_node();
+        self.own_block(zone).filter(|block| node.is_none_or(|node| block.region.node() == node))
     }
 
     #[cold]
@@ -63,33 +72,32 @@ impl<P: Platform> Frames<P> {
     /// Everywhere, in the order that keeps the number of split pageblocks small.
     pub(super) fn search_small(&self, want: &Want, moves: &mut Moves<'_>) -> Option<Pfn> {
         moves.start();
-        want.zones().iter().find_map(|&zone| {
-            let probes = if want.len() == 1 { usize::MAX } else { PROBES };
-            let own = self.own_block(zone);
+        let probes = if want.len() == 1 { usize::MAX } else { PROBES };
+        self.places(want).find_map(|place| {
+            let own = self.own_block(place.zone).filter(|b| b.region.node() == place.node);
             own.and_then(|block| self.take(&block, want, moves))
-                .or_else(|| self.take_partial(zone, want, probes, moves))
-                .or_else(|| self.split_for(zone, want, moves))
+                .or_else(|| self.take_partial(place, want, probes, moves))
+                .or_else(|| self.split_for(place, want, moves))
                 .or_else(|| {
-                    self.hinted_blocks(zone).find_map(|block| self.take(&block, want, moves))
+                    self.hinted_blocks(place.zone)
+                        .filter(|block| block.region.node() == place.node)
+                        .find_map(|block| self.take(&block, want, moves))
                 })
-                .or_else(|| self.take_partial(zone, want, usize::MAX, moves))
+                .or_else(|| self.take_partial(place, want, usize::MAX, moves))
         })
     }
 
     /// From a pageblock that `partial` leads to, which becomes this CPU's hint.
     pub(super) fn take_partial(
         &self,
-        zone: Zone,
+        place: Place,
         want: &Want,
         mut probes: usize,
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
-        let class = Class::partial(zone);
-        for slot in 0..self.regions().len() {
+        let class = Class::partial(place.zone);
+        for slot in self.slots_of(place, want) {
             let region = &self.slots()[slot];
-            if want.wants_fixed() && !region.is_fixed() {
-                continue;
-            }
             let tree = region.tree(class);
             let mut from = 0;
             while let Some(index) = tree.next(from) {
@@ -117,7 +125,7 @@ impl<P: Platform> Frames<P> {
                         if want.is_picky() {
                             self.show_partial_if_any(&block);
                         } else {
-                            self.adopt_block(&block, zone, moves);
+                            self.adopt_block(&block, place.zone, moves);
                         }
                         return Some(taken);
                     }
@@ -133,15 +141,15 @@ impl<P: Platform> Frames<P> {
     }
 
     /// From a wholly free pageblock, split for it.
-    fn split_for(&self, zone: Zone, want: &Want, moves: &mut Moves<'_>) -> Option<Pfn> {
+    fn split_for(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<Pfn> {
         moves.start();
-        let block = self.claim_one(zone, want, moves)?;
+        let block = self.claim_one(place, want, moves)?;
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         self.divide(&block, 0..want.len() as usize, moves);
         if want.is_picky() {
             self.show_partial_if_any(&block);
         } else {
-            self.adopt_block(&block, zone, moves);
+            self.adopt_block(&block, place.zone, moves);
         }
         Some(block.start())
     }
@@ -243,6 +251,7 @@ pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
     ends_below
         && (want.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(want.alignment()))
         && (!want.wants_fixed() || block.region.is_fixed())
+        && want.only_node().is_none_or(|node| block.region.node() == node)
 }
 
 /// Takes the first free frame of a line. The caller holds a credit for it.

@@ -83,11 +83,10 @@ impl<P: Platform> Frames<P> {
     /// removed.
     fn frame_for_lines(&self, moves: &mut Moves<'_>) -> Option<Pfn> {
         let want = Want::frames(1).fixed();
-        want.zones().iter().find_map(|&zone| {
-            self.own_block(zone)
-                .filter(|block| block.region.is_fixed())
+        self.places(&want).find_map(|place| {
+            self.own_block(place.zone)
                 .and_then(|block| self.take(&block, &want, moves))
-                .or_else(|| self.take_partial(zone, &want, usize::MAX, moves))
+                .or_else(|| self.take_partial(place, &want, usize::MAX, moves))
         })
     }
 

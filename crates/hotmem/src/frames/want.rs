@@ -2,7 +2,7 @@
 
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, PFN_LIMIT};
-use crate::region::Zone;
+use crate::region::{NodeId, Zone};
 use core::fmt;
 
 /// A wish for physically contiguous frames.
@@ -22,6 +22,8 @@ pub struct Want {
     movable: bool,
     at: Option<Pfn>,
     fixed: bool,
+    node: Option<NodeId>,
+    only_there: bool,
 }
 
 /// Why an allocation failed. Nothing has changed.
@@ -82,7 +84,16 @@ impl Want {
     /// `n` frames (4 KiB each), anywhere, for anything.
     #[must_use]
     pub const fn frames(n: u64) -> Want {
-        Want { frames: n, align: 1, below: Pfn::LIMIT, movable: false, at: None, fixed: false }
+        Want {
+            frames: n,
+            align: 1,
+            below: Pfn::LIMIT,
+            movable: false,
+            at: None,
+            fixed: false,
+            node: None,
+            only_there: false,
+        }
     }
 
     /// At least this many bytes, rounded up to frames.
@@ -121,6 +132,19 @@ impl Want {
     #[must_use]
     pub const fn at(self, pfn: Pfn) -> Want {
         Want { at: Some(pfn), ..self }
+    }
+
+    /// On this node rather than on the CPU's own, and if it has nothing, where its fallback order
+    /// leads.
+    #[must_use]
+    pub const fn near(self, node: NodeId) -> Want {
+        Want { node: Some(node), only_there: false, ..self }
+    }
+
+    /// On this node and no other.
+    #[must_use]
+    pub const fn only_on(self, node: NodeId) -> Want {
+        Want { node: Some(node), only_there: true, ..self }
     }
 
     /// From memory that is never removed: the engine's own metadata.
@@ -171,13 +195,24 @@ impl Want {
         self.below
     }
 
+    pub(crate) const fn preferred_node(&self) -> Option<NodeId> {
+        self.node
+    }
+
+    pub(crate) const fn only_node(&self) -> Option<NodeId> {
+        if self.only_there { self.node } else { None }
+    }
+
     pub(crate) const fn wants_fixed(&self) -> bool {
         self.fixed
     }
 
     /// Whether only some pageblocks will do: such a wish does not choose what the CPU tries next.
     pub(crate) const fn is_picky(&self) -> bool {
-        self.fixed || self.below.number() != PFN_LIMIT || self.align > PAGEBLOCK_FRAMES as u64
+        self.fixed
+            || self.node.is_some()
+            || self.below.number() != PFN_LIMIT
+            || self.align > PAGEBLOCK_FRAMES as u64
     }
 
     /// Where to look, in this order.

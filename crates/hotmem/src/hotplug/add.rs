@@ -75,13 +75,18 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         Ok(Addition { frames: self.frames, range, tables: spare, spare: Spare::new(spare) })
     }
 
-    /// Adds it: mapped, offline. The memory is there now; this cannot fail.
+    /// Adds it: mapped, and online as [`set_auto_online`](Self::set_auto_online) says, unless a
+    /// hook refuses that. The memory is there now; this cannot fail.
     pub fn commit_add(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
         hooks.map(addition.range, &mut addition.spare);
         for (_, _, blocks, section) in self.words(addition.range) {
             // Release: who finds it present finds it mapped.
             section.present.fetch_or(blocks, Ordering::Release);
         }
+        let range = addition.range;
+        drop(addition);
+        // That it cannot come online does not undo that it is there.
+        let _ = self.online(range, self.auto_online, hooks);
     }
 
     /// Adds memory that is there already: prepare and commit in one.

@@ -1,16 +1,50 @@
 //! A platform names a range that may hold memory one day, and its words are reserved.
 
-use super::Hotplug;
+use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
 use crate::platform::Platform;
-use crate::region::{Layout, MAX_REGIONS};
+use crate::region::{Layout, MAX_REGIONS, NodeId};
 use crate::sync::Ordering;
 use core::fmt;
 
 /// An announced region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionId(pub(crate) usize);
+
+/// What a platform announces. A plain range is memory of node 0, each part for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Announce {
+    range: PfnRange,
+    node: NodeId,
+    group: Group,
+}
+
+impl Announce {
+    /// Memory may come in this range.
+    #[must_use]
+    pub const fn range(range: PfnRange) -> Announce {
+        Announce { range, node: NodeId::ZERO, group: Group::None }
+    }
+
+    /// It belongs to this node.
+    #[must_use]
+    pub const fn on_node(self, node: NodeId) -> Announce {
+        Announce { node, ..self }
+    }
+
+    /// It comes and goes like this.
+    #[must_use]
+    pub const fn in_group(self, group: Group) -> Announce {
+        Announce { group, ..self }
+    }
+}
+
+impl From<PfnRange> for Announce {
+    fn from(range: PfnRange) -> Announce {
+        Announce::range(range)
+    }
+}
 
 /// Why a range could not be announced. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,16 +73,19 @@ pub enum WithdrawError {
 }
 
 impl<P: Platform> Hotplug<'_, P> {
-    /// Announces `range`: its words are reserved, at most 193 bytes a section (128 MiB). No memory
+    /// Announces a range: its words are reserved, at most 193 bytes a section (128 MiB). No memory
     /// is expected there yet.
     ///
     /// # Errors
     /// [`AnnounceError`].
-    pub fn announce(&mut self, range: PfnRange) -> Result<RegionId, AnnounceError> {
+    pub fn announce(&mut self, what: impl Into<Announce>) -> Result<RegionId, AnnounceError> {
+        let Announce { range, node, group } = what.into();
         check_new(self.frames, range)?;
         let slot = self.slot_for(Layout::for_range(range))?;
-        self.frames.slots()[slot].announce(range, false);
+        self.frames.slots()[slot].announce(range, node, false);
+        self.frames.use_node(node);
         self.frames.use_slot(slot);
+        self.groups[slot] = group;
         Ok(RegionId(slot))
     }
 

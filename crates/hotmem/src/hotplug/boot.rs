@@ -5,15 +5,15 @@
 //! at all are simply taken, and what was reserved can be freed later, when the kernel is done with
 //! it. The words lie in the RAM itself.
 
-use super::Hotplug;
 use super::announce::{AnnounceError, check_new};
+use super::{Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{Block, Frames};
 use crate::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS,
 };
 use crate::platform::{DirectMap, Platform};
-use crate::region::{Layout, MAX_REGIONS};
+use crate::region::{Layout, MAX_REGIONS, NodeId};
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -37,8 +37,19 @@ pub struct BootMap<'a> {
     /// What is in use or must not be used: the kernel's image, its command line, tables, firmware.
     /// Frames that are only partly in a range are reserved.
     pub reserved: &'a [BootRange],
+    /// Which memory belongs to which NUMA node (SRAT), in any order. What is in none belongs to
+    /// node 0. Boundaries are rounded up to pageblocks.
+    pub nodes: &'a [(BootRange, NodeId)],
     /// The engine's own words must lie below this: the end of what the direct map covers already.
     pub mapped_below: Pfn,
+}
+
+impl<'a> BootMap<'a> {
+    /// This RAM, nothing reserved, one node, all of it mapped.
+    #[must_use]
+    pub const fn of_ram(ram: &'a [BootRange]) -> BootMap<'a> {
+        BootMap { ram, reserved: &[], nodes: &[], mapped_below: Pfn::LIMIT }
+    }
 }
 
 /// Why a machine could not be started. Nothing has changed.
@@ -76,12 +87,12 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         let metadata = map.place_metadata()?;
         let map = Map { metadata, ..map };
         frames.set_direct_map(direct_map);
-        let mut hotplug = Hotplug { frames };
+        let mut hotplug = Hotplug::without_memory(frames);
         let mut unused = metadata;
-        for (slot, cluster) in map.clusters().enumerate() {
-            let region = cluster.align_outward(PAGEBLOCK_FRAMES as u64);
-            unused = hotplug.install(slot, region, unused);
+        for (slot, (region, node)) in map.regions().enumerate() {
+            unused = hotplug.install(slot, region, node, unused);
             unused = hotplug.fill(slot, region, &map, unused);
+            hotplug.account_boot(region, node, &map);
         }
         if !unused.is_empty() {
             // Taken by `fill` as a part of `metadata`, so this cannot fail.
@@ -91,7 +102,13 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     }
 
     /// Announces a region whose words lie at the start of `memory`; returns the rest.
-    fn install(&mut self, slot: usize, region: PfnRange, memory: PfnRange) -> PfnRange {
+    fn install(
+        &mut self,
+        slot: usize,
+        region: PfnRange,
+        node: NodeId,
+        memory: PfnRange,
+    ) -> PfnRange {
         let layout = Layout::for_range(region);
         let (words, rest) = split_bytes(memory, layout.bytes());
         let pointer = self.frames.direct_map().pointer(words.start());
@@ -103,7 +120,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             self.frames.slots()[slot].install(layout, pointer);
         }
         debug_assert_eq!(check_new(self.frames, region), Ok::<(), AnnounceError>(()));
-        self.frames.slots()[slot].announce(region, true);
+        self.frames.slots()[slot].announce(region, node, true);
+        self.frames.use_node(node);
         self.frames.use_slot(slot);
         rest
     }
@@ -149,6 +167,32 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         memory
     }
 
+    /// The zones learn of a region that has come online at boot.
+    fn account_boot(&mut self, region: PfnRange, node: NodeId, map: &Map<'_>) {
+        let sum = |next: &dyn Fn(PfnRange) -> Option<PfnRange>| {
+            let mut rest = region;
+            let mut frames = 0;
+            while let Some(run) = next(rest) {
+                frames += run.frames();
+                rest = rest.split_at(run.end()).1;
+            }
+            frames
+        };
+        let ram = sum(&|rest| map.ram_in(rest));
+        let free = sum(&|rest| map.free_in(rest));
+        let mut online = 0;
+        let mut rest = region;
+        while !rest.is_empty() {
+            let (run, state) = self.state_at(rest.start(), rest.end());
+            if state == State::Online {
+                online += run.frames();
+                self.note_online(run);
+            }
+            rest = rest.split_at(run.end()).1;
+        }
+        self.zones.note_boot(node, online - ram, ram - free);
+    }
+
     /// Frees the free frames of a section's pageblocks that are not wholly free.
     fn free_partial(
         &mut self,
@@ -186,20 +230,22 @@ fn split_bytes(memory: PfnRange, bytes: usize) -> (PfnRange, PfnRange) {
 struct Map<'a> {
     ram: &'a [BootRange],
     reserved: &'a [BootRange],
+    nodes: &'a [(BootRange, NodeId)],
     mapped_below: Pfn,
     metadata: PfnRange,
 }
 
 impl<'a> Map<'a> {
     fn check(map: &BootMap<'a>) -> Result<Map<'a>, BootError> {
-        for &range in map.ram.iter().chain(map.reserved) {
+        let nodes = map.nodes.iter().map(|(range, _)| range);
+        for &range in map.ram.iter().chain(map.reserved).chain(nodes) {
             let end = range.start.checked_add(range.len.0);
             if end.is_none_or(|end| end > Pfn::LIMIT.phys_addr()) {
                 return Err(BootError::BeyondPhysicalLimit(range));
             }
         }
-        let BootMap { ram, reserved, mapped_below } = *map;
-        Ok(Map { ram, reserved, mapped_below, metadata: PfnRange::EMPTY })
+        let BootMap { ram, reserved, nodes, mapped_below } = *map;
+        Ok(Map { ram, reserved, nodes, mapped_below, metadata: PfnRange::EMPTY })
     }
 
     /// Whole frames of RAM.
@@ -251,23 +297,50 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// RAM that lies close together, from the bottom up.
-    fn clusters(&self) -> impl Iterator<Item = PfnRange> {
-        let mut rest = PfnRange::new(Pfn::ZERO, Pfn::LIMIT);
+    /// RAM of one node that lies close together, as whole pageblocks, from the bottom up.
+    fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
+        let mut from = Some(Pfn::ZERO);
         core::iter::from_fn(move || {
-            let mut cluster = self.ram_in(rest?)?;
+            let next = |from: Pfn| {
+                let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;
+                let (node, end) = self.node_at(run.start());
+                let run = run.split_at(end).0.align_outward(PAGEBLOCK_FRAMES as u64);
+                // The pageblock may have been begun by what lies below.
+                Some((PfnRange::new(run.start().max(from), run.end())?, node))
+            };
+            let (mut region, node) = next(from?)?;
             loop {
-                rest = PfnRange::new(cluster.end(), Pfn::LIMIT);
-                match rest.and_then(|rest| self.ram_in(rest)) {
-                    Some(next)
-                        if next.start().number() - cluster.end().number() <= LARGEST_HOLE =>
+                from = Some(region.end());
+                match next(region.end()) {
+                    Some((run, its_node))
+                        if its_node == node
+                            && run.start().number() - region.end().number() <= LARGEST_HOLE =>
                     {
-                        cluster = PfnRange::new(cluster.start(), next.end())?;
+                        region = PfnRange::new(region.start(), run.end())?;
                     }
-                    _ => return Some(cluster),
+                    _ => return Some((region, node)),
                 }
             }
         })
+    }
+
+    /// The node of a frame, and how far up it is known to reach.
+    fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
+        let round = |addr: u64| {
+            Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(PAGEBLOCK_FRAMES as u64)
+        };
+        let ends = |range: &BootRange| (round(range.start), round(range.start + range.len.0));
+        let found = self.nodes.iter().find(|(range, _)| {
+            let (start, end) = ends(range);
+            start <= pfn && pfn < end
+        });
+        match found {
+            Some((range, node)) => (*node, ends(range).1),
+            None => {
+                let next = self.nodes.iter().map(|(range, _)| ends(range).0);
+                (NodeId::ZERO, next.filter(|&start| start > pfn).min().unwrap_or(Pfn::LIMIT))
+            }
+        }
     }
 
     /// Whether a part of a section has RAM that is not in wholly free pageblocks.
@@ -287,8 +360,7 @@ impl<'a> Map<'a> {
         let frames = |bytes: usize| (bytes as u64).div_ceil(FRAME_SIZE);
         let mut needed = 0;
         let mut count = 0;
-        for cluster in self.clusters() {
-            let region = cluster.align_outward(PAGEBLOCK_FRAMES as u64);
+        for (region, _) in self.regions() {
             needed += frames(Layout::for_range(region).bytes());
             needed += region.sections().filter(|&s| self.needs_lines(s)).count() as u64;
             count += 1;

@@ -139,6 +139,36 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         }
     }
 
+    /// The third exit of a token: its memory leaves the allocator. It is present and offline, and
+    /// its zone is remembered.
+    ///
+    /// # Errors
+    /// The token and what is in use, if anything is.
+    pub fn take_offline(
+        &mut self,
+        isolation: Isolation<'f, P>,
+        hooks: &mut impl Hooks,
+    ) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+        let range = self.leave(isolation, hooks)?;
+        self.frames.let_go(range);
+        Ok(range)
+    }
+
+    /// As [`take_offline`](Self::take_offline), but the memory stays held.
+    pub(super) fn leave(
+        &mut self,
+        isolation: Isolation<'f, P>,
+        hooks: &mut impl Hooks,
+    ) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+        let range = isolation.leave()?;
+        self.note_offline(range);
+        hooks.offlined(range);
+        if let Some(node) = self.node_of(range).filter(|&node| !self.has_memory(node)) {
+            hooks.node_vanished(node);
+        }
+        Ok(range)
+    }
+
     /// Gives a window back that could not be drained.
     pub(super) fn close_window(&mut self, window: Isolation<'f, P>, hooks: &mut impl Hooks) {
         let range = window.range();

@@ -18,37 +18,50 @@
 //! | `drain.rs` | isolate a window and move what lives there |
 //! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
 //! | `remove.rs` | memory goes |
+//! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
 
 mod add;
 mod announce;
+mod blocks;
 #[cfg(not(loom))]
 mod boot;
 mod drain;
 mod offline;
 mod online;
+mod policy;
 mod remove;
 mod shrink;
+mod zone;
 
 pub use add::{AddError, Addition};
-pub use announce::{AnnounceError, RegionId, WithdrawError};
+pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
+pub use blocks::{BlockState, MemoryBlock};
 #[cfg(not(loom))]
 pub use boot::{BootError, BootMap, BootRange};
 pub use drain::{Blocker, Why};
 pub use offline::{Offline, OfflineError};
 pub use online::{OnlineError, OnlineType};
+pub use policy::{Group, Policy};
 pub use remove::{Removal, RemoveError};
 pub use shrink::{Shrink, Shrunk};
+pub use zone::ZoneInfo;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::platform::Platform;
+use crate::region::MAX_REGIONS;
 use crate::section::Section;
 use crate::sync::Ordering;
+use zone::Zones;
 
 /// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
 /// chooses its own lock around it. The frame allocator goes on at full speed beside it.
 pub struct Hotplug<'f, P> {
     frames: &'f Frames<P>,
+    zones: Zones,
+    groups: [Group; MAX_REGIONS],
+    policy: Policy,
+    auto_online: OnlineType,
 }
 
 /// How much a single poll of a request may do: about this many pageblocks.
@@ -101,6 +114,16 @@ pub enum State {
 }
 
 impl<'f, P: Platform> Hotplug<'f, P> {
+    fn without_memory(frames: &'f Frames<P>) -> Hotplug<'f, P> {
+        Hotplug {
+            frames,
+            zones: Zones::new(),
+            groups: [Group::None; MAX_REGIONS],
+            policy: Policy::default(),
+            auto_online: OnlineType::Offline,
+        }
+    }
+
     /// The allocator beside it.
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {

@@ -87,7 +87,7 @@ impl<'f, P: Platform> Offline<'f, P> {
             let next = self.held.as_ref().map_or(self.range.start(), |held| held.range().end());
             let rest = self.range.split_at(next).1;
             let Some(window) = rest.chunks(SECTION_FRAMES as u64).next() else {
-                return self.finish();
+                return self.finish(hotplug, hooks);
             };
             match hotplug.open_window(window, 0, hooks) {
                 Ok(isolation) => self.window = Some(isolation),
@@ -99,8 +99,12 @@ impl<'f, P: Platform> Offline<'f, P> {
         }
     }
 
-    fn finish(&mut self) -> Progress<PfnRange> {
-        match self.held.take().map(Isolation::take_offline) {
+    fn finish(
+        &mut self,
+        hotplug: &mut Hotplug<'f, P>,
+        hooks: &mut impl Hooks,
+    ) -> Progress<PfnRange> {
+        match self.held.take().map(|held| hotplug.take_offline(held, hooks)) {
             None => Progress::Done(self.range),
             Some(Ok(range)) => Progress::Done(range),
             // Lines that lie in each other's sections are dropped when all is drained, so this is

@@ -2,8 +2,11 @@
 //! is touched.
 
 use super::Hotplug;
+use super::policy::Planned;
 use crate::addr::PfnRange;
+use crate::hooks::{Hooks, Veto};
 use crate::platform::Platform;
+use crate::region::Zone;
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -34,16 +37,72 @@ pub enum OnlineError {
     AlreadyOnline(PfnRange),
     /// This pageblock of it is being removed.
     Held(PfnRange),
+    /// The kernel does not want this part of it online.
+    Vetoed {
+        /// Which part.
+        range: PfnRange,
+        /// Why not.
+        veto: Veto,
+    },
 }
 
 impl<P: Platform> Hotplug<'_, P> {
+    /// What becomes of memory when it is added; [`OnlineType::Offline`] unless something else is
+    /// said here.
+    pub fn set_auto_online(&mut self, kind: OnlineType) {
+        self.auto_online = kind;
+    }
+
     /// Puts `range` online, all of it or nothing.
     ///
-    /// Cost: O(sections); at most 40 bytes are written a section (128 MiB), 0.00003 %.
+    /// Cost: O(sections); at most 48 bytes are written a section (128 MiB), 0.00004 %.
     ///
     /// # Errors
     /// [`OnlineError`].
-    pub fn online(&mut self, range: PfnRange, kind: OnlineType) -> Result<(), OnlineError> {
+    pub fn online(
+        &mut self,
+        range: PfnRange,
+        kind: OnlineType,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), OnlineError> {
+        self.check_online(range)?;
+        if kind == OnlineType::Offline {
+            return Ok(());
+        }
+        for (run, zone) in self.partition(range, kind) {
+            if let Err(veto) = hooks.going_online(run, zone) {
+                let agreed = range.split_at(run.start()).0;
+                if !agreed.is_empty() {
+                    hooks.online_cancelled(agreed);
+                }
+                return Err(OnlineError::Vetoed { range: run, veto });
+            }
+        }
+        let node = self.node_of(range);
+        let is_first = node.is_some_and(|node| !self.has_memory(node));
+        let mut moves = self.frames.no_moves_yet();
+        for (run, zone) in self.partition(range, kind) {
+            for (slot, index, blocks, section) in self.words(run) {
+                match zone {
+                    Zone::Movable => section.movable.fetch_or(blocks, Ordering::Relaxed),
+                    Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
+                };
+                section.online.fetch_or(blocks, Ordering::Relaxed);
+                // Publishes the words above with Release.
+                self.frames.show_free(slot, index, blocks, &mut moves);
+            }
+        }
+        moves.end();
+        self.note_online(range);
+        if let Some(node) = node.filter(|_| is_first) {
+            hooks.node_appeared(node);
+        }
+        hooks.onlined(range);
+        Ok(())
+    }
+
+    /// Whether all of `range` is there and offline.
+    fn check_online(&self, range: PfnRange) -> Result<(), OnlineError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(OnlineError::Unaligned(range));
         }
@@ -57,32 +116,40 @@ impl<P: Platform> Hotplug<'_, P> {
             }
             let online = blocks & section.online.load(Ordering::Acquire);
             if online != 0 {
-                return Err(OnlineError::AlreadyOnline(
-                    self.frames.first_block(slot, index, online),
-                ));
+                let online = self.frames.first_block(slot, index, online);
+                return Err(OnlineError::AlreadyOnline(online));
             }
             let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
                 return Err(OnlineError::Held(self.frames.first_block(slot, index, held)));
             }
         }
-        let mut moves = self.frames.no_moves_yet();
-        for (slot, index, blocks, section) in self.words(range) {
-            match kind {
-                OnlineType::Offline => continue,
-                OnlineType::AsBefore => {}
-                OnlineType::Movable => {
-                    section.movable.fetch_or(blocks, Ordering::Relaxed);
-                }
-                OnlineType::Online | OnlineType::Kernel => {
-                    section.movable.fetch_and(!blocks, Ordering::Relaxed);
-                }
-            }
-            section.online.fetch_or(blocks, Ordering::Relaxed);
-            // Publishes the words above with Release.
-            self.frames.show_free(slot, index, blocks, &mut moves);
-        }
         Ok(())
+    }
+
+    /// `range` as runs, each with its zone. The zones do not learn of any of it before all of it is
+    /// decided, so asking twice gives the same answer.
+    fn partition(
+        &self,
+        range: PfnRange,
+        kind: OnlineType,
+    ) -> impl Iterator<Item = (PfnRange, Zone)> + use<'_, P> {
+        let mut rest = range;
+        let mut planned = Planned::default();
+        core::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let (zone, run) = match kind {
+                OnlineType::Movable => (Zone::Movable, rest),
+                OnlineType::Kernel | OnlineType::Offline => (Zone::Kernel, rest),
+                OnlineType::AsBefore => self.zone_run(rest),
+                OnlineType::Online => self.choose(rest, planned),
+            };
+            *planned.of(zone) += run.frames();
+            rest = rest.split_at(run.end()).1;
+            Some((run, zone))
+        })
     }
 }
 
@@ -91,6 +158,9 @@ impl fmt::Display for OnlineError {
         match self {
             OnlineError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             OnlineError::NotPresent(range) => write!(f, "{range} is not present"),
+            OnlineError::Vetoed { range, veto } => {
+                write!(f, "{range}: refused by the kernel ({veto})")
+            }
             OnlineError::AlreadyOnline(range) => write!(f, "{range} is online already"),
             OnlineError::Held(range) => write!(f, "{range} is being removed"),
         }

@@ -103,7 +103,7 @@ impl<P: Platform> Hotplug<'_, P> {
     pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
         self.frames.let_go(range);
         // Present and offline, and nobody else had it since it was seen so: this cannot fail.
-        let _ = self.online(range, OnlineType::AsBefore);
+        let _ = self.online(range, OnlineType::AsBefore, hooks);
         hooks.offline_cancelled(range);
     }
 

@@ -138,7 +138,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         hotplug: &mut Hotplug<'f, P>,
         hooks: &mut impl Hooks,
     ) {
-        match window.leave() {
+        match hotplug.leave(window, hooks) {
             Ok(range) => {
                 let end = if self.ready.is_empty() { range.end() } else { self.ready.end() };
                 self.ready = PfnRange::new(range.start(), end).unwrap_or(range);
@@ -170,12 +170,10 @@ impl<'f, P: Platform> Shrink<'f, P> {
             return None;
         }
         let size = self.unit.max(SECTION_FRAMES as u64);
-        while let Some(last) = self.within.end().number().checked_sub(1) {
-            let top = Pfn::new(last)?.align_down(size);
-            let chunk = self.within.split_at(top).1;
-            if chunk.is_empty() {
-                return None;
-            }
+        while let Some(end) = hotplug.last_online(self.within) {
+            self.within = self.within.split_at(end.align_up(self.unit)).0;
+            let last = self.within.end().number().checked_sub(1)?;
+            let chunk = self.within.split_at(Pfn::new(last)?.align_down(size)).1;
             if self.by_unit_above >= chunk.end()
                 && chunk.frames() <= self.left
                 && hotplug.is_online(chunk)

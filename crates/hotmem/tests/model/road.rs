@@ -5,8 +5,8 @@ use crate::ask::Ask;
 use crate::common::{BLOCK, SECTION, range};
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
-    AddError, AnnounceError, MAX_REGIONS, OnlineError, OnlineType, PfnRange, Removal, RemoveError,
-    WithdrawError,
+    AddError, AnnounceError, MAX_REGIONS, NoHooks, NodeId, OnlineError, OnlineType, PfnRange,
+    Removal, RemoveError, WithdrawError, Zone,
 };
 
 impl Machine<'_> {
@@ -176,7 +176,10 @@ impl Machine<'_> {
         let kinds = [Movable, Movable, Movable, Online, Kernel, AsBefore, Offline];
         let kind = kinds[world.rng.usize(..kinds.len())];
         let expected = world.online_refused(wanted);
-        let answer = self.hotplug.online(wanted, kind);
+        // What lies within the span of the one zone joins it (contig-zones).
+        let within = |zone| self.hotplug.zone(NodeId::ZERO, zone).spanned.overlaps(wanted);
+        let joins_movable = within(Zone::Movable) && !within(Zone::Kernel);
+        let answer = self.hotplug.online(wanted, kind, &mut NoHooks);
         world.tell(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         assert_eq!(world.sync_metadata(), 0);
@@ -186,6 +189,7 @@ impl Machine<'_> {
                 block.online = true;
                 block.movable = match kind {
                     AsBefore => block.movable,
+                    Online => joins_movable,
                     kind => kind == Movable,
                 };
             }

@@ -2,7 +2,7 @@
 
 use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn};
 use crate::world::{Block, Frame, Machine};
-use hotmem::{InUse, IsolateError, Isolation, PfnRange};
+use hotmem::{InUse, IsolateError, Isolation, NoHooks, PfnRange};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
 
@@ -85,7 +85,7 @@ impl<'f> Machine<'f> {
                 }
             }
             3 => {
-                let left = token.take_offline();
+                let left = self.hotplug.take_offline(token, &mut NoHooks);
                 world.tell(|| format!("take offline {held:?}: {left:?}"));
                 match left {
                     Ok(range) => {

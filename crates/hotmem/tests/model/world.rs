@@ -4,9 +4,7 @@ use crate::common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use crate::requests::Request;
 use crate::tokens::Token;
 use fastrand::Rng;
-use hotmem::{
-    Addition, BootMap, BootRange, Bytes, Frames, Hotplug, Pfn, PfnRange, RegionId, Removal,
-};
+use hotmem::{Addition, BootMap, BootRange, Bytes, Frames, Hotplug, PfnRange, RegionId, Removal};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -164,7 +162,7 @@ impl Machine<'_> {
         for range in ram.iter_mut().chain(&mut reserved) {
             range.len.0 = range.len.0.min(bytes - range.start);
         }
-        let map = BootMap { ram: &ram, reserved: &reserved, mapped_below: Pfn::LIMIT };
+        let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
         let hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).ok()?;
         let mut world = World::new(frames, memory, rng.fork());
         let (id, region) = hotplug.regions().next()?;

@@ -133,7 +133,7 @@ impl Case {
             hotplug.announce(machine.room())?;
         }
         hotplug.add(machine.room(), &mut NoHooks)?;
-        hotplug.online(machine.room(), OnlineType::Movable)?;
+        hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks)?;
         let hotplugged = cpu_time() - started;
         if self.access == Access::Hotplug {
             return Ok(nanoseconds(hotplugged));

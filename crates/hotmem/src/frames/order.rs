@@ -1,0 +1,96 @@
+//! On which node an allocation looks first, and where it goes on.
+
+use super::{Frames, Want};
+use crate::platform::Platform;
+use crate::region::{MAX_NODES, NodeId, Zone};
+use crate::sync::{AtomicU8, AtomicU64, Ordering, const_unless_loom};
+
+/// The order of nodes for each node, and which nodes have regions.
+pub(super) struct NodeOrder {
+    /// For each node the nodes after itself, as number + 1; 0 ends the list.
+    after: [[AtomicU8; MAX_NODES]; MAX_NODES],
+    /// A bit for each node that a region was ever announced on.
+    used: AtomicU64,
+}
+
+/// A zone of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) node: NodeId,
+    pub(super) zone: Zone,
+}
+
+impl NodeOrder {
+    const_unless_loom! {
+        pub(super) fn new() -> NodeOrder {
+            NodeOrder { after: initial(), used: AtomicU64::new(0) }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+const fn initial() -> [[AtomicU8; MAX_NODES]; MAX_NODES] {
+    [const { [const { AtomicU8::new(0) }; MAX_NODES] }; MAX_NODES]
+}
+
+#[cfg(loom)]
+fn initial() -> [[AtomicU8; MAX_NODES]; MAX_NODES] {
+    core::array::from_fn(|_| core::array::from_fn(|_| AtomicU8::new(0)))
+}
+
+impl<P: Platform> Frames<P> {
+    /// From now on allocations that prefer `node` go on with `others` in this order when it has
+    /// nothing, and after these with the rest by number. For the slow side: an allocation that runs
+    /// meanwhile may see a part of it.
+    pub fn set_fallback(&self, node: NodeId, others: &[NodeId]) {
+        let row = &self.nodes.after[node.number()];
+        let others = others.iter().filter(|&&other| other != node);
+        let mut entries = others.map(|other| u8::try_from(other.number() + 1).unwrap_or(0));
+        for entry in row {
+            // Relaxed: an order, not a promise.
+            entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    /// A region has been announced on `node`.
+    pub(crate) fn use_node(&self, node: NodeId) {
+        self.nodes.used.fetch_or(1 << node.number(), Ordering::Relaxed);
+    }
+
+    /// Where `want` looks, in this order: node by node, and on each node zone by zone.
+    pub(super) fn places(&self, want: &Want) -> impl Iterator<Item = Place> + use<'_, P> {
+        let used = self.nodes.used.load(Ordering::Relaxed);
+        let home = want.preferred_node().unwrap_or_else(|| self.platform.node());
+        let (only, zones) = (want.only_node(), want.zones());
+        self.nodes_from(home)
+            .filter(move |node| used >> node.number() & 1 != 0)
+            .filter(move |&node| only.is_none_or(|only| only == node))
+            .flat_map(move |node| zones.iter().map(move |&zone| Place { node, zone }))
+    }
+
+    /// The regions of a place that `want` may use: their slots.
+    pub(super) fn slots_of(
+        &self,
+        place: Place,
+        want: &Want,
+    ) -> impl Iterator<Item = usize> + use<'_, P> {
+        let fixed = want.wants_fixed();
+        let regions = self.regions().iter().enumerate();
+        let suitable = regions.filter(move |(_, region)| {
+            region.node() == place.node && (!fixed || region.is_fixed())
+        });
+        suitable.map(|(slot, _)| slot)
+    }
+
+    /// `home`, then its list, then the rest by number.
+    fn nodes_from(&self, home: NodeId) -> impl Iterator<Item = NodeId> + use<'_, P> {
+        let row = &self.nodes.after[home.number()];
+        let listed = move || {
+            let entries = row.iter().map(|entry| usize::from(entry.load(Ordering::Relaxed)));
+            entries.map_while(|entry| NodeId::new(entry.checked_sub(1)?))
+        };
+        let rest = (0..MAX_NODES).filter_map(NodeId::new);
+        let rest = rest.filter(move |&node| node != home && !listed().any(|other| other == node));
+        core::iter::once(home).chain(listed()).chain(rest)
+    }
+}

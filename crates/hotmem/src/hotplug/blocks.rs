@@ -1,0 +1,114 @@
+//! Memory blocks: a view of the machine for people and policy tools, in pieces of 128 MiB to 2 GiB.
+//!
+//! Nothing is kept per block; every answer is a question asked of the section words.
+
+use super::{Blocker, Hotplug, Why};
+use crate::addr::PfnRange;
+use crate::geometry::{SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::platform::Platform;
+use crate::region::{Class, NodeId, Zone};
+use crate::section::{LIVE, Section};
+use crate::sync::Ordering;
+
+/// A memory block, as far as it is present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryBlock {
+    /// Where it lies.
+    pub range: PfnRange,
+    /// The node that it belongs to.
+    pub node: NodeId,
+    /// What it is now.
+    pub state: BlockState,
+    /// The zone that it is online in; `None` if it is offline, or online in both.
+    pub zone: Option<Zone>,
+}
+
+/// The state of a memory block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockState {
+    /// All that is present of it is online.
+    Online,
+    /// All that is present of it is offline.
+    Offline,
+    /// A part of it is isolated by a token.
+    GoingOffline,
+    /// A part of it is online and a part offline.
+    Mixed,
+}
+
+impl<P: Platform> Hotplug<'_, P> {
+    /// The memory blocks that have something present, each `frames` frames (a power of two; at
+    /// least a section, as in Linux) and aligned to that.
+    ///
+    /// Cost: O(sections) of the regions.
+    pub fn memory_blocks(&self, frames: u64) -> impl Iterator<Item = MemoryBlock> {
+        let frames = frames.next_power_of_two().max(SECTION_FRAMES as u64);
+        let regions = self.frames.regions().iter().enumerate();
+        let regions = regions.filter_map(|(slot, region)| Some((slot, region.range()?)));
+        regions.flat_map(move |(slot, range)| {
+            range.chunks(frames).filter_map(move |block| self.memory_block(slot, block))
+        })
+    }
+
+    fn memory_block(&self, slot: usize, range: PfnRange) -> Option<MemoryBlock> {
+        let mut all = Summary::default();
+        for (_, _, blocks, section) in self.words(range) {
+            all.add(section, blocks);
+        }
+        let state = match (all.online, all.offline) {
+            (0, 0) => return None,
+            _ if all.isolated => BlockState::GoingOffline,
+            (_, 0) => BlockState::Online,
+            (0, _) => BlockState::Offline,
+            _ => BlockState::Mixed,
+        };
+        let zone = match (all.movable, all.online - all.movable) {
+            (1.., 0) => Some(Zone::Movable),
+            (0, 1..) => Some(Zone::Kernel),
+            _ => None,
+        };
+        let node = self.frames.slots().get(slot)?.node();
+        Some(MemoryBlock { range, node, state, zone })
+    }
+
+    /// Whether a memory block could go offline as things are: what stands in the way for certain is
+    /// named. What a kernel has in movable memory it has promised to migrate; what it has in
+    /// kernel memory it has not.
+    ///
+    /// # Errors
+    /// The first [`Blocker`], from the bottom up.
+    pub fn removable(&self, block: &MemoryBlock) -> Result<(), Blocker> {
+        for (slot, index, blocks, section) in self.words(block.range) {
+            let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
+            for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| kernel >> bit & 1 != 0) {
+                let Some(found) = self.frames.block(slot, index, bit) else { continue };
+                if found.counter.load() & LIVE != 0
+                    && let Some(range) = self.frames.used_in(&found)
+                {
+                    return Err(Blocker { range, why: Why::Pinned("kernel memory in use") });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pageblocks of a memory block, by what they are.
+#[derive(Default)]
+struct Summary {
+    online: u32,
+    offline: u32,
+    movable: u32,
+    isolated: bool,
+}
+
+impl Summary {
+    fn add(&mut self, section: &Section, blocks: u64) {
+        let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & blocks;
+        let (present, online) = (load(&section.present), load(&section.online));
+        self.online += online.count_ones();
+        self.offline += (present & !online).count_ones();
+        self.movable += (online & load(&section.movable)).count_ones();
+        self.isolated |= load(&section.isolated) != 0;
+    }
+}

@@ -1,0 +1,199 @@
+//! Which zone memory goes to when it comes online for nothing in particular.
+//!
+//! A policy answers for a whole range with a partition of it: runs, each with its zone.
+//!
+//! A region is what Linux calls a memory group: a *static* one is one device that comes and goes as
+//! a whole (a DIMM), a *dynamic* one grows and shrinks in units (virtio-mem, a balloon of LMBs).
+
+use super::Hotplug;
+use crate::addr::PfnRange;
+use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::platform::Platform;
+use crate::region::{NodeId, Zone};
+
+/// How to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// Keep zones contiguous: what lies within the span of exactly one zone of its node joins it.
+    /// Anything else is for the kernel, or movable on a kernel that wants whole movable nodes.
+    ContigZones {
+        /// Movable unless something says otherwise.
+        movable_node: bool,
+    },
+    /// As much movable memory as the kernel's memory can carry.
+    ///
+    /// Only the kernel memory of boot counts, because memory that was added for the kernel can be
+    /// needed to describe or use other added memory; inside a dynamic region its own kernel memory
+    /// counts as well, for that region only.
+    AutoMovable {
+        /// Movable memory allowed, in percent of the kernel's; Linux has 301.
+        ratio_percent: u32,
+        /// The ratio must hold within the node, too.
+        per_node: bool,
+    },
+}
+
+/// How a region's memory comes and goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Group {
+    /// Each part for itself.
+    #[default]
+    None,
+    /// As a whole: all of it movable, or, once a part is for the kernel, none of the rest.
+    Static,
+    /// In units of so many frames (a power of two of at least a pageblock), each in one zone.
+    Dynamic {
+        /// Frames of a unit.
+        unit: u64,
+    },
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::ContigZones { movable_node: false }
+    }
+}
+
+impl Policy {
+    /// Linux's default ratio.
+    pub const AUTO_MOVABLE: Policy = Policy::AutoMovable { ratio_percent: 301, per_node: true };
+}
+
+impl<P: Platform> Hotplug<'_, P> {
+    /// What decides for memory that comes online as [`OnlineType::Online`](super::OnlineType).
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// The zone for the start of `range`, which is offline and in one region, and how much of it.
+    /// `planned` frames of the same request are going to be movable though they are not yet online.
+    pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
+        let Some((slot, _)) = self.frames.find(range.start()) else { return (Zone::Kernel, range) };
+        let region = &self.frames.slots()[slot];
+        match self.policy {
+            Policy::ContigZones { movable_node } => {
+                self.keep_contiguous(range, region.node(), movable_node)
+            }
+            Policy::AutoMovable { ratio_percent, per_node } => {
+                let ratio = u128::from(ratio_percent);
+                self.balance(range, slot, ratio, per_node, planned)
+            }
+        }
+    }
+
+    fn keep_contiguous(
+        &self,
+        range: PfnRange,
+        node: NodeId,
+        movable_node: bool,
+    ) -> (Zone, PfnRange) {
+        let within = |zone| self.zone(node, zone).spanned.overlaps(range);
+        let zone = match (within(Zone::Kernel), within(Zone::Movable)) {
+            (true, false) => Zone::Kernel,
+            (false, true) => Zone::Movable,
+            _ if movable_node => Zone::Movable,
+            _ => Zone::Kernel,
+        };
+        (zone, range)
+    }
+
+    fn balance(
+        &self,
+        range: PfnRange,
+        slot: usize,
+        ratio: u128,
+        per_node: bool,
+        planned: Planned,
+    ) -> (Zone, PfnRange) {
+        let here = self.zones.of_region(slot);
+        let group = self.groups[slot];
+        // What is decided as one, and what must fit for it to be movable.
+        let (part, must_fit) = match group {
+            Group::None => (range, range.frames()),
+            Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
+            Group::Static => {
+                let all = self.frames.slots()[slot].range().map_or(0, PfnRange::frames);
+                (range, all.saturating_sub(here.movable + planned.movable))
+            }
+            Group::Dynamic { unit } => {
+                let unit = unit.next_power_of_two().max(PAGEBLOCK_FRAMES as u64);
+                let part = range.chunks(unit).next().unwrap_or(range);
+                let all = self.frames.slots()[slot].range().unwrap_or(range);
+                if self.online_in(part.align_outward(unit).intersection(all), Zone::Kernel) {
+                    return (Zone::Kernel, part);
+                }
+                (part, part.frames())
+            }
+        };
+        let fits = |node: Option<NodeId>| {
+            let more = Planned { movable: planned.movable + must_fit, ..planned };
+            self.carried(node, slot, more, ratio) <= ratio * u128::from(self.boot_kernel(node))
+        };
+        let node = self.frames.slots()[slot].node();
+        if fits(None) && (!per_node || fits(Some(node))) {
+            return (Zone::Movable, part);
+        }
+        // Not as a whole; each part for itself may still be.
+        if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
+            let room = |node: Option<NodeId>| {
+                let limit = ratio * u128::from(self.boot_kernel(node));
+                let used = self.carried(node, slot, planned, ratio);
+                u64::try_from(limit.saturating_sub(used) / 100).unwrap_or(u64::MAX)
+            };
+            let room = if per_node { room(None).min(room(Some(node))) } else { room(None) };
+            let room = room / PAGEBLOCK_FRAMES as u64 * PAGEBLOCK_FRAMES as u64;
+            if room > 0
+                && let Some(end) = part.start().checked_add(room)
+            {
+                return (Zone::Movable, part.split_at(end).0);
+            }
+        }
+        (Zone::Kernel, part)
+    }
+
+    /// Movable frames that boot's kernel memory must carry, times 100, if region `slot` had
+    /// `more`. A dynamic region's own kernel memory carries a part of it.
+    fn carried(&self, node: Option<NodeId>, slot: usize, more: Planned, ratio: u128) -> u128 {
+        let regions = self.frames.regions().iter().enumerate();
+        let counted = regions.filter(|(_, region)| {
+            region.range().is_some() && node.is_none_or(|node| region.node() == node)
+        });
+        counted
+            .map(|(other, _)| {
+                let mut online = self.zones.of_region(other);
+                if other == slot {
+                    online.kernel += more.kernel;
+                    online.movable += more.movable;
+                }
+                let own = match self.groups[other] {
+                    Group::Dynamic { .. } => u128::from(online.kernel) * ratio,
+                    Group::None | Group::Static => 0,
+                };
+                (u128::from(online.movable) * 100).saturating_sub(own)
+            })
+            .sum()
+    }
+
+    /// Frames of kernel memory that were there at boot.
+    fn boot_kernel(&self, node: Option<NodeId>) -> u64 {
+        let regions = self.frames.regions().iter().enumerate();
+        let at_boot = regions.filter(|(_, region)| {
+            region.is_fixed() && node.is_none_or(|node| region.node() == node)
+        });
+        at_boot.map(|(slot, _)| self.zones.of_region(slot).kernel).sum()
+    }
+
+    /// Whether a part of `range` is online in `zone`.
+    fn online_in(&self, range: PfnRange, zone: Zone) -> bool {
+        range.sections().any(|piece| {
+            self.frames.word_of(piece).is_some_and(|(slot, index, blocks)| {
+                self.frames.section(slot, index).is_some_and(|section| {
+                    section.available(crate::region::Class::online(zone)) & blocks != 0
+                })
+            })
+        })
+    }
+}
+
+/// What earlier parts of the same request were given: frames by zone.
+pub(super) type Planned = super::zone::ByZone;

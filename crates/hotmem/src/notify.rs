@@ -1,0 +1,196 @@
+//! A chain of listeners for kernels where several parts want a say when memory comes and goes.
+//!
+//! An optional helper: a kernel's [`Hooks`](crate::Hooks) hand their calls on to it. Listeners are
+//! asked in the order of their priority, highest first. After a veto exactly those that agreed hear
+//! that it was cancelled, in reverse: neither the one that refused nor any after it.
+
+use crate::addr::PfnRange;
+use crate::hooks::Veto;
+
+/// What is about to happen to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It comes online.
+    Online(PfnRange),
+    /// It goes offline.
+    Offline(PfnRange),
+}
+
+/// A part of a kernel that wants to know.
+pub trait Listener {
+    /// It is about to happen.
+    ///
+    /// # Errors
+    /// A veto, and it does not happen.
+    fn going(&mut self, change: Change) -> Result<(), Veto> {
+        let _ = change;
+        Ok(())
+    }
+
+    /// What this listener agreed to does not happen.
+    fn cancelled(&mut self, change: Change) {
+        let _ = change;
+    }
+
+    /// It has happened.
+    fn done(&mut self, change: Change) {
+        let _ = change;
+    }
+}
+
+/// At most `N` listeners in the order of their priority.
+pub struct Chain<'a, const N: usize> {
+    listeners: [Option<Entry<'a>>; N],
+}
+
+struct Entry<'a> {
+    priority: i32,
+    listener: &'a mut dyn Listener,
+}
+
+/// The chain holds as many listeners as it can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChainFull;
+
+impl<'a, const N: usize> Chain<'a, N> {
+    /// A chain of nobody.
+    #[must_use]
+    pub const fn new() -> Chain<'a, N> {
+        Chain { listeners: [const { None }; N] }
+    }
+
+    /// Adds a listener behind those of the same priority.
+    ///
+    /// # Errors
+    /// [`ChainFull`].
+    pub fn add(&mut self, priority: i32, listener: &'a mut dyn Listener) -> Result<(), ChainFull> {
+        let used = self.listeners.iter().flatten().count();
+        let place = self.listeners.iter().flatten().filter(|e| e.priority >= priority).count();
+        *self.listeners.get_mut(used).ok_or(ChainFull)? = Some(Entry { priority, listener });
+        self.listeners[place..=used].rotate_right(1);
+        Ok(())
+    }
+
+    /// Asks everybody.
+    ///
+    /// # Errors
+    /// The first veto; everybody who had agreed knows that it was cancelled.
+    pub fn ask(&mut self, change: Change) -> Result<(), Veto> {
+        for asked in 0..N {
+            let Some(entry) = &mut self.listeners[asked] else { break };
+            if let Err(veto) = entry.listener.going(change) {
+                cancel(&mut self.listeners[..asked], change);
+                return Err(veto);
+            }
+        }
+        Ok(())
+    }
+
+    /// What everybody agreed to does not happen after all.
+    pub fn cancel(&mut self, change: Change) {
+        cancel(&mut self.listeners, change);
+    }
+
+    /// It has happened.
+    pub fn done(&mut self, change: Change) {
+        for entry in self.listeners.iter_mut().flatten() {
+            entry.listener.done(change);
+        }
+    }
+}
+
+fn cancel(agreed: &mut [Option<Entry<'_>>], change: Change) {
+    for entry in agreed.iter_mut().rev().flatten() {
+        entry.listener.cancelled(change);
+    }
+}
+
+impl<const N: usize> Default for Chain<'_, N> {
+    fn default() -> Self {
+        Chain::new()
+    }
+}
+
+impl core::fmt::Display for ChainFull {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the chain has no room for another listener")
+    }
+}
+
+impl core::error::Error for ChainFull {}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::cell::RefCell;
+    use std::vec;
+    use std::vec::Vec;
+
+    type Log = RefCell<Vec<(&'static str, &'static str)>>;
+
+    struct Part<'l> {
+        name: &'static str,
+        refuses: bool,
+        log: &'l Log,
+    }
+
+    impl Listener for Part<'_> {
+        fn going(&mut self, _: Change) -> Result<(), Veto> {
+            self.log.borrow_mut().push((self.name, "going"));
+            if self.refuses { Err(Veto("busy")) } else { Ok(()) }
+        }
+        fn cancelled(&mut self, _: Change) {
+            self.log.borrow_mut().push((self.name, "cancelled"));
+        }
+        fn done(&mut self, _: Change) {
+            self.log.borrow_mut().push((self.name, "done"));
+        }
+    }
+
+    const CHANGE: Change = Change::Offline(PfnRange::EMPTY);
+
+    #[test]
+    fn by_priority_and_a_veto_is_cancelled_for_those_who_agreed_in_reverse() {
+        let log = Log::default();
+        let part = |name, refuses| Part { name, refuses, log: &log };
+        let (mut a, mut b, mut c, mut d) =
+            (part("a", false), part("b", false), part("c", true), part("d", false));
+        let mut chain = Chain::<4>::new();
+        chain.add(-1, &mut c).unwrap();
+        chain.add(5, &mut a).unwrap();
+        chain.add(0, &mut b).unwrap();
+        chain.add(-1, &mut d).unwrap();
+        assert_eq!(chain.ask(CHANGE), Err(Veto("busy")));
+        let heard = [
+            ("a", "going"),
+            ("b", "going"),
+            ("c", "going"),
+            ("b", "cancelled"),
+            ("a", "cancelled"),
+        ];
+        assert_eq!(*log.borrow(), heard);
+    }
+
+    #[test]
+    fn agreed_then_done_or_cancelled_by_all() {
+        let log = Log::default();
+        let (mut a, mut b, mut more) = (
+            Part { name: "a", refuses: false, log: &log },
+            Part { name: "b", refuses: false, log: &log },
+            Part { name: "more", refuses: false, log: &log },
+        );
+        let mut chain = Chain::<2>::new();
+        chain.add(0, &mut a).unwrap();
+        chain.add(0, &mut b).unwrap();
+        assert_eq!(chain.add(0, &mut more), Err(ChainFull));
+        chain.ask(CHANGE).unwrap();
+        chain.done(CHANGE);
+        chain.cancel(CHANGE);
+        let names =
+            |what| log.borrow().iter().filter(|l| l.1 == what).map(|l| l.0).collect::<Vec<_>>();
+        assert_eq!(names("going"), vec!["a", "b"]);
+        assert_eq!(names("done"), vec!["a", "b"]);
+        assert_eq!(names("cancelled"), vec!["b", "a"]);
+    }
+}

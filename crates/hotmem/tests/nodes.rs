@@ -1,0 +1,116 @@
+//! NUMA: allocation prefers a node and falls back in a given order; nodes come and go.
+
+use hotmem::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+mod common;
+use common::{BLOCK, Memory, SECTION, range};
+
+/// A platform whose CPU is wherever the test says.
+#[derive(Default)]
+struct At(AtomicUsize);
+
+impl Platform for &At {
+    fn cpu(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn node(&self) -> NodeId {
+        node(self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn node(n: usize) -> NodeId {
+    NodeId::new(n).unwrap()
+}
+
+/// Section n is node n's, for n in 0..4.
+fn four_nodes<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At> {
+    let section = range(0, SECTION).bytes();
+    let ram = [BootRange { start: 0, len: Bytes(4 * section.0) }];
+    let part = |n: usize| (BootRange { start: n as u64 * section.0, len: section }, node(n));
+    let nodes = [0, 1, 2, 3].map(part);
+    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
+    Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap()
+}
+
+fn home(range: PfnRange) -> usize {
+    usize::try_from(range.start().number() / SECTION).unwrap()
+}
+
+#[test]
+fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
+    let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+    let frames = Frames::new(&at);
+    let _hotplug = four_nodes(&frames, &memory);
+    frames.set_fallback(node(2), &[node(3), node(0)]);
+    for want in [Want::frames(1), Want::frames(2), Want::frames(BLOCK)] {
+        let mut held = Vec::new();
+        at.0.store(2, Ordering::Relaxed);
+        let mut order = Vec::new();
+        while let Ok(got) = frames.alloc(want) {
+            if order.last() != Some(&home(got)) {
+                order.push(home(got));
+            }
+            held.push(got);
+        }
+        assert_eq!(order, [2, 3, 0, 1], "{want:?}");
+        held.into_iter().for_each(|got| frames.free(got).unwrap());
+        frames.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_wish_can_name_a_node_and_insist() {
+    let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+    let frames = Frames::new(&at);
+    let _hotplug = four_nodes(&frames, &memory);
+    for want in [Want::frames(1), Want::frames(BLOCK)] {
+        assert_eq!(home(frames.alloc(want).unwrap()), 0);
+        assert_eq!(home(frames.alloc(want.near(node(3))).unwrap()), 3);
+        assert_eq!(home(frames.alloc(want).unwrap()), 0);
+    }
+    let mut held = Vec::new();
+    while let Ok(got) = frames.alloc(Want::frames(1).only_on(node(1))) {
+        assert_eq!(home(got), 1);
+        held.push(got);
+    }
+    assert!(held.len() as u64 > SECTION - BLOCK);
+    assert_ne!(home(frames.alloc(Want::frames(1).near(node(1))).unwrap()), 1);
+    let missing = Want::frames(1).only_on(node(7));
+    assert_eq!(frames.alloc(missing), Err(AllocError::OutOfMemory));
+}
+
+#[derive(Default)]
+struct Seen(Vec<(&'static str, usize)>);
+
+impl Hooks for Seen {
+    fn node_appeared(&mut self, node: NodeId) {
+        self.0.push(("appeared", node.number()));
+    }
+    fn node_vanished(&mut self, node: NodeId) {
+        self.0.push(("vanished", node.number()));
+    }
+}
+
+#[test]
+fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
+    let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+    let frames = Frames::new(&at);
+    let mut hotplug = four_nodes(&frames, &memory);
+    let mut seen = Seen::default();
+    let far = range(4 * SECTION, 2 * SECTION);
+    hotplug.announce(Announce::range(far).on_node(node(9))).unwrap();
+    hotplug.add(far, &mut seen).unwrap();
+    assert_eq!(hotplug.nodes().count(), 4);
+    let (low, high) = far.split_at(range(5 * SECTION, 1).start());
+    hotplug.online(high, OnlineType::Movable, &mut seen).unwrap();
+    hotplug.online(low, OnlineType::Movable, &mut seen).unwrap();
+    assert!(hotplug.nodes().any(|n| n == node(9)));
+    for part in [low, high] {
+        let mut offline = hotplug.offline(part).unwrap();
+        let done = offline.poll(&mut hotplug, &mut seen, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(part));
+    }
+    assert_eq!(seen.0, [("appeared", 9), ("vanished", 9)]);
+    assert_eq!(hotplug.nodes().count(), 4);
+}

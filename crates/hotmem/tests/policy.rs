@@ -1,0 +1,180 @@
+//! Which zone added memory goes to: contig-zones and auto-movable, groups, vetoes.
+
+use hotmem::*;
+
+mod common;
+use common::{BLOCK, Memory, SECTION, range};
+
+const RATIO: u64 = 301;
+
+fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, sections: u64) -> Hotplug<'f, OneCpu> {
+    let ram = [BootRange { start: 0, len: range(0, sections * SECTION).bytes() }];
+    Hotplug::bootstrap(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap()
+}
+
+/// Adds and onlines `part` as the policy likes; returns what became of it, in pageblocks.
+fn plug(hotplug: &mut Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
+    hotplug.add(part, &mut NoHooks).unwrap();
+    hotplug.online(part, OnlineType::Online, &mut NoHooks).unwrap();
+    runs(hotplug, part)
+}
+
+fn runs(hotplug: &Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
+    let mut found = Vec::new();
+    let mut rest = part;
+    while !rest.is_empty() {
+        let (run, state) = hotplug.state_at(rest.start(), rest.end());
+        found.push((state, run.frames() / BLOCK));
+        rest = rest.split_at(run.end()).1;
+    }
+    found
+}
+
+const PER_SECTION: u64 = SECTION / BLOCK;
+
+#[test]
+fn contig_zones_joins_the_one_zone_that_spans_it() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(8 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 1);
+    hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
+    let part = |n| range(n * SECTION, SECTION);
+    for n in [2, 4] {
+        hotplug.add(part(n), &mut NoHooks).unwrap();
+        hotplug.online(part(n), OnlineType::Movable, &mut NoHooks).unwrap();
+    }
+    assert_eq!(plug(&mut hotplug, part(3)), [(State::OnlineMovable, PER_SECTION)]);
+    assert_eq!(plug(&mut hotplug, part(6)), [(State::Online, PER_SECTION)]);
+    // Now both span it: the kernel has it.
+    assert_eq!(plug(&mut hotplug, part(5)), [(State::Online, PER_SECTION)]);
+    hotplug.set_policy(Policy::ContigZones { movable_node: true });
+    assert_eq!(plug(&mut hotplug, part(7)), [(State::OnlineMovable, PER_SECTION)]);
+}
+
+#[test]
+fn auto_movable_gives_boot_memory_times_the_ratio_and_not_a_pageblock_more() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 1);
+    hotplug.set_policy(Policy::AUTO_MOVABLE);
+    let kernel = hotplug.zone(NodeId::ZERO, Zone::Kernel).online;
+    hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
+    let parts = plug(&mut hotplug, range(SECTION, 5 * SECTION));
+    let movable = kernel * RATIO / 100 / BLOCK;
+    let rest = 5 * PER_SECTION - movable;
+    assert_eq!(parts, [(State::OnlineMovable, movable), (State::Online, rest)]);
+    // Kernel memory that was added does not raise the allowance.
+    let more = range(6 * SECTION, SECTION);
+    assert_eq!(plug(&mut hotplug, more), [(State::Online, PER_SECTION)]);
+}
+
+#[test]
+fn the_ratio_holds_within_the_node_if_asked() {
+    for per_node in [false, true] {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+        let mut hotplug = boot(&frames, &memory, 1);
+        hotplug.set_policy(Policy::AutoMovable { ratio_percent: 301, per_node });
+        let far = Announce::range(range(2 * SECTION, SECTION)).on_node(NodeId::new(1).unwrap());
+        hotplug.announce(far).unwrap();
+        let expected = if per_node { State::Online } else { State::OnlineMovable };
+        assert_eq!(plug(&mut hotplug, range(2 * SECTION, SECTION)), [(expected, PER_SECTION)]);
+    }
+}
+
+#[test]
+fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 1);
+    hotplug.set_policy(Policy::AUTO_MOVABLE);
+    let dimm = |start, sections| {
+        Announce::range(range(start * SECTION, sections * SECTION)).in_group(Group::Static)
+    };
+    hotplug.announce(dimm(1, 2)).unwrap();
+    hotplug.announce(dimm(4, 4)).unwrap();
+    // Two sections fit, though only a part comes at first; four do not, not even their first part.
+    assert_eq!(plug(&mut hotplug, range(SECTION, BLOCK)), [(State::OnlineMovable, 1)]);
+    assert_eq!(plug(&mut hotplug, range(4 * SECTION, BLOCK)), [(State::Online, 1)]);
+    // And where a part is the kernel's, the rest is, too.
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 1);
+    hotplug.set_policy(Policy::AUTO_MOVABLE);
+    hotplug.announce(dimm(1, 2)).unwrap();
+    hotplug.add(range(SECTION, BLOCK), &mut NoHooks).unwrap();
+    hotplug.online(range(SECTION, BLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
+    let rest = range(SECTION + BLOCK, SECTION);
+    assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION)]);
+}
+
+#[test]
+fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 1);
+    hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: false });
+    let unit = SECTION / 2;
+    let device = range(SECTION, 16 * SECTION);
+    hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();
+    // One section of boot memory carries one; then unit by unit: kernel, movable, kernel, ...
+    let parts = plug(&mut hotplug, range(SECTION, 3 * SECTION));
+    let half = PER_SECTION / 2;
+    let (movable, kernel) = (State::OnlineMovable, State::Online);
+    assert_eq!(
+        parts,
+        [(movable, PER_SECTION), (kernel, half), (movable, half), (kernel, half), (movable, half)]
+    );
+    // A unit that is the kernel's in part is the kernel's.
+    let last = range(4 * SECTION, BLOCK);
+    hotplug.add(last, &mut NoHooks).unwrap();
+    hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
+    let rest = range(4 * SECTION + BLOCK, unit - BLOCK);
+    assert_eq!(plug(&mut hotplug, rest), [(kernel, half - 1)]);
+}
+
+/// Refuses the second time it is asked.
+#[derive(Default)]
+struct RefusesLater {
+    asked: Vec<PfnRange>,
+    cancelled: Vec<PfnRange>,
+}
+
+impl Hooks for RefusesLater {
+    fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
+        self.asked.push(range);
+        if self.asked.len() == 2 { Err(Veto("enough")) } else { Ok(()) }
+    }
+    fn online_cancelled(&mut self, range: PfnRange) {
+        self.cancelled.push(range);
+    }
+}
+
+#[test]
+fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 1);
+    hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: false });
+    let all = range(SECTION, 2 * SECTION);
+    hotplug.announce(all).unwrap();
+    hotplug.add(all, &mut NoHooks).unwrap();
+    let mut hooks = RefusesLater::default();
+    let before = frames.validate().unwrap();
+    let refused = hotplug.online(all, OnlineType::Online, &mut hooks);
+    let (low, high) = all.split_at(range(2 * SECTION, 0).start());
+    assert_eq!(refused, Err(OnlineError::Vetoed { range: high, veto: Veto("enough") }));
+    assert_eq!((hooks.asked, hooks.cancelled), (vec![low, high], vec![low]));
+    assert_eq!(frames.validate().unwrap(), before);
+    assert_eq!(runs(&hotplug, all), [(State::Offline, 2 * PER_SECTION)]);
+}
+
+#[test]
+fn memory_that_is_added_comes_online_by_itself_if_so_set() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, 1);
+    hotplug.announce(range(SECTION, 3 * SECTION)).unwrap();
+    let part = |n| range(n * SECTION, SECTION);
+    for (n, kind, state) in [
+        (1, OnlineType::Offline, State::Offline),
+        (2, OnlineType::Movable, State::OnlineMovable),
+        (3, OnlineType::Kernel, State::Online),
+    ] {
+        hotplug.set_auto_online(kind);
+        hotplug.add(part(n), &mut NoHooks).unwrap();
+        assert_eq!(runs(&hotplug, part(n)), [(state, PER_SECTION)]);
+    }
+}

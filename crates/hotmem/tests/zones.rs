@@ -1,0 +1,143 @@
+//! Spans, counts and contiguity of zones, against brute force over every pageblock.
+
+use hotmem::*;
+
+mod common;
+use common::{BLOCK, Memory, SECTION, range};
+
+/// What a zone is, found by asking every pageblock.
+fn brute_force(
+    hotplug: &Hotplug<'_, OneCpu>,
+    node: NodeId,
+    zone: Zone,
+    nodes: &[(PfnRange, NodeId)],
+) -> (PfnRange, u64) {
+    let wanted = State::from(zone);
+    let mut online = Vec::new();
+    for (range, its_node) in nodes {
+        for block in range.chunks(BLOCK) {
+            if *its_node == node && hotplug.state_at(block.start(), block.end()) == (block, wanted)
+            {
+                online.push(block);
+            }
+        }
+    }
+    let start = online.iter().map(|b| b.start()).min();
+    let end = online.iter().map(|b| b.end()).max();
+    let span = start.zip(end).map_or(PfnRange::EMPTY, |(s, e)| PfnRange::new(s, e).unwrap());
+    (span, online.len() as u64 * BLOCK)
+}
+
+#[test]
+fn zones_agree_with_brute_force_through_random_changes() {
+    let frames = &Frames::new(OneCpu);
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let memory = Memory::new(20 * SECTION);
+    let mut hotplug =
+        Hotplug::bootstrap(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    // Interleaved nodes: 1, 2, 1, with holes between them.
+    let node = |n| NodeId::new(n).unwrap();
+    let regions = [
+        (range(2 * SECTION, 4 * SECTION), node(1)),
+        (range(6 * SECTION, 4 * SECTION), node(2)),
+        (range(12 * SECTION, 4 * SECTION), node(1)),
+    ];
+    for (region, node) in regions {
+        hotplug.announce(Announce::range(region).on_node(node)).unwrap();
+    }
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % below as u64).unwrap()
+    };
+    let mut seen = [0; 3];
+    for _ in 0..3000 {
+        let (region, _) = regions[next(3)];
+        let blocks = usize::try_from(region.frames() / BLOCK).unwrap();
+        let first = next(blocks);
+        let count = 1 + next(blocks - first);
+        let start = region.start().checked_add(first as u64 * BLOCK).unwrap();
+        let part = PfnRange::with_len(start, count as u64 * BLOCK).unwrap();
+        let (run, state) = hotplug.state_at(part.start(), part.end());
+        match state {
+            State::Absent => hotplug.add(run, &mut NoHooks).unwrap(),
+            State::Offline if next(2) == 0 => hotplug.remove(run, &mut NoHooks).unwrap(),
+            State::Offline => {
+                let kinds = [OnlineType::Kernel, OnlineType::Movable, OnlineType::AsBefore];
+                hotplug.online(run, kinds[next(3)], &mut NoHooks).unwrap();
+            }
+            State::Online | State::OnlineMovable => {
+                let mut offline = hotplug.offline(run).unwrap();
+                let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+                assert_eq!(done, Progress::Done(run));
+            }
+            State::Unknown => unreachable!("all of it is announced"),
+        }
+        for n in [1, 2].map(node) {
+            for zone in Zone::ALL {
+                let info = hotplug.zone(n, zone);
+                let (span, online) = brute_force(&hotplug, n, zone, &regions);
+                assert_eq!((info.spanned, info.online), (span, online));
+                assert_eq!((info.present, info.managed), (online, online));
+                assert_eq!(info.is_contiguous(), online != 0 && span.frames() == online);
+                seen[usize::from(info.is_contiguous()) + usize::from(online == 0) * 2 % 3] += 1;
+            }
+        }
+    }
+    assert!(seen[0] > 10 && seen[1] > 10, "both answers must occur: {seen:?}");
+}
+
+#[test]
+fn a_zone_is_not_contiguous_before_boot_is_complete() {
+    let frames = &Frames::new(OneCpu);
+    let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
+    let memory = Memory::new(2 * SECTION);
+    let mut hotplug =
+        Hotplug::bootstrap(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
+    hotplug.set_boot_complete(false);
+    assert!(!hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
+}
+
+#[test]
+fn holes_and_reserved_frames_of_online_pageblocks_count_as_contiguous() {
+    let frames = &Frames::new(OneCpu);
+    let hole = geometry::FRAME_SIZE;
+    let ram = [
+        BootRange { start: 0, len: Bytes(3 * hole) },
+        BootRange { start: 4 * hole, len: Bytes(range(0, SECTION).bytes().0 - 4 * hole) },
+    ];
+    let reserved = [BootRange { start: hole, len: Bytes(1) }];
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let memory = Memory::new(SECTION);
+    let hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+    assert_eq!(
+        (zone.spanned, zone.online, zone.present),
+        (range(0, SECTION), SECTION, SECTION - 1)
+    );
+    assert!(zone.managed < zone.present);
+    assert!(zone.is_contiguous());
+}
+
+#[test]
+fn boot_memory_of_interleaved_nodes_becomes_regions_of_their_own() {
+    let frames = &Frames::new(OneCpu);
+    let section = range(0, SECTION).bytes().0;
+    let ram = [BootRange { start: 0, len: Bytes(4 * section) }];
+    let node = |n| NodeId::new(n).unwrap();
+    let part = |n: u64| BootRange { start: n * section, len: Bytes(section) };
+    let nodes = [(part(2), node(0)), (part(1), node(1)), (part(3), node(1)), (part(0), node(0))];
+    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
+    let memory = Memory::new(4 * SECTION);
+    let hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    frames.validate().unwrap();
+    assert_eq!(hotplug.regions().count(), 4);
+    for n in [0, 1].map(node) {
+        let zone = hotplug.zone(n, Zone::Kernel);
+        assert_eq!((zone.online, zone.spanned.frames()), (2 * SECTION, 3 * SECTION));
+        assert!(!zone.is_contiguous());
+    }
+}
