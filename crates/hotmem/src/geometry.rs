@@ -30,7 +30,7 @@ mod sizes {
 #[cfg(all(loom, not(hotmem_geometry = "small")))]
 mod sizes {
     pub(super) const LINE_WORD_BITS: usize = 2;
-    pub(super) const LINE_WORDS: usize = 1;
+    pub(super) const LINE_WORDS: usize = 2;
     pub(super) const SECTION_PAGEBLOCKS: usize = 2;
     pub(super) const TREE_FANOUT: usize = 2;
 }

@@ -55,12 +55,17 @@
 //! things, `frames/` allocates, `isolate.rs` takes memory out of use, `hotplug/` walks the road.
 #![no_std]
 
+#[cfg(loom)]
+extern crate std;
+
 pub mod addr;
 mod frames;
 pub mod geometry;
 mod hooks;
 mod hotplug;
 mod isolate;
+#[cfg(all(loom, test))]
+mod loom_tests;
 pub mod notify;
 mod platform;
 mod region;

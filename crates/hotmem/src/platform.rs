@@ -71,11 +71,18 @@ impl DirectMap {
     /// Where the frame's first byte is mapped.
     #[allow(clippy::cast_possible_truncation, reason = "a direct map needs 64-bit addresses")]
     pub(crate) const fn pointer(self, pfn: Pfn) -> *mut u8 {
-        self.base.wrapping_add(pfn.phys_addr() as usize)
+        self.base.wrapping_add(pfn.number() as usize * MAPPED_SIZE)
     }
 
     /// The frame that is mapped at `pointer`.
     pub(crate) fn frame_at(self, pointer: *mut u8) -> Option<Pfn> {
-        Pfn::containing(pointer.addr().wrapping_sub(self.base.addr()) as u64)
+        Pfn::new((pointer.addr().wrapping_sub(self.base.addr()) / MAPPED_SIZE) as u64)
     }
 }
+
+/// Bytes from one frame to the next in the direct map. Under loom, whose atomics are no plain
+/// memory, a frame is what the engine may keep in it.
+#[cfg(not(loom))]
+const MAPPED_SIZE: usize = 1 << crate::geometry::FRAME_SHIFT;
+#[cfg(loom)]
+const MAPPED_SIZE: usize = size_of::<crate::section::LineFrame>();

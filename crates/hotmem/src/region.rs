@@ -10,7 +10,8 @@
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS};
 use crate::section::{Counter, Section};
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, const_unless_loom};
+use crate::sync::settled::{self, AtomicPtr, AtomicUsize};
+use crate::sync::{AtomicU64, Ordering};
 use crate::tree::{Tree, words_needed};
 
 /// Most regions that can be announced at one time: a bit each in one word.
@@ -98,15 +99,15 @@ impl Class {
 /// An announced range. Slots are reused, words never change their place.
 pub(crate) struct Region {
     /// First frame of the first section.
-    base: AtomicU64,
+    base: settled::AtomicU64,
     /// Frames from `base` to the end of the announced range; 0: no region here.
-    frames: AtomicU64,
+    frames: settled::AtomicU64,
     /// Frames between `base` and the start of the announced range.
-    skip: AtomicU64,
+    skip: settled::AtomicU64,
     /// Never to be removed: boot memory. Metadata that must not hinder removal lives here.
-    fixed: AtomicU64,
+    fixed: settled::AtomicU64,
     /// The NUMA node that its memory belongs to.
-    node: AtomicU64,
+    node: settled::AtomicU64,
     /// Sections that the words were made for.
     capacity: AtomicUsize,
     sections: AtomicPtr<Section>,
@@ -148,25 +149,45 @@ impl Layout {
     }
 }
 
+/// A region's words in a model.
+#[cfg(loom)]
+pub(crate) struct ModelWords {
+    sections: std::boxed::Box<[Section]>,
+    counters: std::boxed::Box<[Counter]>,
+    trees: std::boxed::Box<[AtomicU64]>,
+}
+
+#[cfg(loom)]
+impl ModelWords {
+    pub(crate) fn new(layout: Layout) -> ModelWords {
+        fn all<T>(n: usize, make: impl Fn() -> T) -> std::boxed::Box<[T]> {
+            (0..n).map(|_| make()).collect()
+        }
+        ModelWords {
+            sections: all(layout.sections, Section::new),
+            counters: all(layout.counters(), Counter::new),
+            trees: all(Class::COUNT * words_needed(layout.sections), || AtomicU64::new(0)),
+        }
+    }
+}
+
 const fn group_size(sections: usize) -> usize {
     let all = sections.next_power_of_two();
     if all < COUNTER_GROUP { all } else { COUNTER_GROUP }
 }
 
 impl Region {
-    const_unless_loom! {
-        pub(crate) fn unused() -> Region {
-            Region {
-                base: AtomicU64::new(0),
-                frames: AtomicU64::new(0),
-                skip: AtomicU64::new(0),
-                fixed: AtomicU64::new(0),
-                node: AtomicU64::new(0),
-                capacity: AtomicUsize::new(0),
-                sections: AtomicPtr::new(core::ptr::null_mut()),
-                counters: AtomicPtr::new(core::ptr::null_mut()),
-                trees: AtomicPtr::new(core::ptr::null_mut()),
-            }
+    pub(crate) const fn unused() -> Region {
+        Region {
+            base: settled::AtomicU64::new(0),
+            frames: settled::AtomicU64::new(0),
+            skip: settled::AtomicU64::new(0),
+            fixed: settled::AtomicU64::new(0),
+            node: settled::AtomicU64::new(0),
+            capacity: AtomicUsize::new(0),
+            sections: AtomicPtr::new(core::ptr::null_mut()),
+            counters: AtomicPtr::new(core::ptr::null_mut()),
+            trees: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
@@ -187,19 +208,13 @@ impl Region {
         self.capacity.store(layout.sections, Ordering::Release);
     }
 
-    /// Under loom, whose atomics are no plain memory, the words are made one by one and leaked.
+    /// Under loom, whose atomics are no plain memory, the model keeps the words.
     #[cfg(loom)]
-    pub(crate) fn install_leaked(&self, layout: Layout) {
-        extern crate std;
-        use std::{boxed::Box, vec::Vec};
-        fn leak<T>(n: usize, make: impl Fn() -> T) -> *mut T {
-            Box::leak((0..n).map(|_| make()).collect::<Vec<_>>().into_boxed_slice()).as_mut_ptr()
-        }
-        self.sections.store(leak(layout.sections, Section::new), Ordering::Relaxed);
-        self.counters.store(leak(layout.counters(), Counter::new), Ordering::Relaxed);
-        let tree_words = Class::COUNT * words_needed(layout.sections);
-        self.trees.store(leak(tree_words, || AtomicU64::new(0)), Ordering::Relaxed);
-        self.capacity.store(layout.sections, Ordering::Release);
+    pub(crate) fn install_model(&self, words: &mut ModelWords) {
+        self.sections.store(words.sections.as_mut_ptr(), Ordering::Relaxed);
+        self.counters.store(words.counters.as_mut_ptr(), Ordering::Relaxed);
+        self.trees.store(words.trees.as_mut_ptr(), Ordering::Relaxed);
+        self.capacity.store(words.sections.len(), Ordering::Release);
     }
 
     /// Whether the slot's words are large enough for `layout`.

@@ -18,7 +18,7 @@
 //! from a value with `LIVE`.
 
 use crate::geometry::{LINE_WORD_BITS, LINE_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
-use crate::sync::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU16, AtomicU64, Ordering, mutant};
 
 /// The words of one section: one cache line.
 #[repr(C, align(64))]
@@ -195,6 +195,13 @@ impl LineFrame {
             }),
         }
     }
+
+    /// What whoever holds the frame does with it: loom sees if anybody else has it as well.
+    pub(crate) fn overwrite(&self) {
+        for line in &self.lines {
+            line.alone.with_mut(|_| ());
+        }
+    }
 }
 
 impl Line {
@@ -320,7 +327,8 @@ impl Counter {
     /// the count.
     pub(crate) fn credit(&self, frames: u16) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
-        while now & (LIVE | ISOLATED) == LIVE && count(now) >= frames {
+        let flags = if mutant!("partial is the truth") { 0 } else { LIVE | ISOLATED };
+        while now & flags == LIVE & flags && count(now) >= frames {
             match self.0.compare_exchange_weak(
                 now,
                 now - frames,
@@ -350,7 +358,7 @@ impl Counter {
                 return None;
             }
             let (next, given) = if count(now) + frames == ALL {
-                if now & ISOLATED != 0 {
+                if now & ISOLATED != 0 && !mutant!("last free does not look at isolation") {
                     (0, Given::Drained)
                 } else if at_edge(Edge::Last) {
                     (now + frames, if count(now) == 0 { Given::First } else { Given::Some })
@@ -390,7 +398,9 @@ impl Counter {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
             let next = match now {
-                _ if now & LIVE == 0 => return Capture::InFlight,
+                _ if now & LIVE == 0 && !mutant!("isolation of any counter") => {
+                    return Capture::InFlight;
+                }
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
                 // Split but wholly free: taken straight from the counter.
                 _ if count(now) == ALL => 0,

@@ -40,7 +40,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::{DirectMap, Platform};
 use crate::region::{MAX_REGIONS, Region, Zone};
 use crate::section::{Counter, Line, Section};
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering, const_unless_loom};
+use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
 use hints::{Cpu, MAX_CPUS};
 use order::NodeOrder;
 
@@ -50,9 +50,9 @@ use order::NodeOrder;
 pub struct Frames<P> {
     platform: P,
     /// Base of the direct map; set once, before the first frame is there.
-    direct_map: AtomicPtr<u8>,
+    direct_map: settled::AtomicPtr<u8>,
     /// Slots below this number have been used.
-    region_slots: AtomicUsize,
+    region_slots: settled::AtomicUsize,
     regions: [Region; MAX_REGIONS],
     cpus: [Cpu; MAX_CPUS],
     /// CPUs below this number have hints or have moved something.
@@ -80,10 +80,10 @@ impl<P> Frames<P> {
         pub fn new(platform: P) -> Frames<P> {
             Frames {
                 platform,
-                direct_map: AtomicPtr::new(core::ptr::null_mut()),
-                region_slots: AtomicUsize::new(0),
-                regions: [const_array_init::REGION; MAX_REGIONS],
-                cpus: [const_array_init::CPU; MAX_CPUS],
+                direct_map: settled::AtomicPtr::new(core::ptr::null_mut()),
+                region_slots: settled::AtomicUsize::new(0),
+                regions: array_of![Region::unused(); MAX_REGIONS],
+                cpus: array_of![Cpu::new(); MAX_CPUS],
                 cpus_seen: AtomicUsize::new(0),
                 nodes: NodeOrder::new(),
             }
@@ -206,14 +206,4 @@ impl Block<'_> {
     pub(crate) fn zone(&self) -> Zone {
         self.section.zone_of(self.bit)
     }
-}
-
-/// Initialisers for the arrays in [`Frames`].
-#[cfg(not(loom))]
-mod const_array_init {
-    use super::{Cpu, Region};
-    #[allow(clippy::declare_interior_mutable_const, reason = "used to initialise arrays only")]
-    pub(super) const REGION: Region = Region::unused();
-    #[allow(clippy::declare_interior_mutable_const, reason = "used to initialise arrays only")]
-    pub(super) const CPU: Cpu = Cpu::new();
 }

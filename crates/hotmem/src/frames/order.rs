@@ -3,7 +3,8 @@
 use super::{Frames, Want};
 use crate::platform::Platform;
 use crate::region::{MAX_NODES, NodeId, Zone};
-use crate::sync::{AtomicU8, AtomicU64, Ordering, const_unless_loom};
+use crate::sync::Ordering;
+use crate::sync::settled::{AtomicU8, AtomicU64};
 
 /// The order of nodes for each node, and which nodes have regions.
 pub(super) struct NodeOrder {
@@ -21,21 +22,10 @@ pub(super) struct Place {
 }
 
 impl NodeOrder {
-    const_unless_loom! {
-        pub(super) fn new() -> NodeOrder {
-            NodeOrder { after: initial(), used: AtomicU64::new(0) }
-        }
+    pub(super) const fn new() -> NodeOrder {
+        let nobody = [const { [const { AtomicU8::new(0) }; MAX_NODES] }; MAX_NODES];
+        NodeOrder { after: nobody, used: AtomicU64::new(0) }
     }
-}
-
-#[cfg(not(loom))]
-const fn initial() -> [[AtomicU8; MAX_NODES]; MAX_NODES] {
-    [const { [const { AtomicU8::new(0) }; MAX_NODES] }; MAX_NODES]
-}
-
-#[cfg(loom)]
-fn initial() -> [[AtomicU8; MAX_NODES]; MAX_NODES] {
-    core::array::from_fn(|_| core::array::from_fn(|_| AtomicU8::new(0)))
 }
 
 impl<P: Platform> Frames<P> {

@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
 
 /// Searches before a caller is told to come again.
-pub(super) const ROUNDS: usize = 4;
+pub(super) const ROUNDS: usize = if cfg!(loom) { 2 } else { 4 };
 
 /// The caller's part in moving memory about: from the first [`start`](Moves::start) until it is
 /// dropped or [`end`](Moves::end)ed, other CPUs may miss what it has in hand.

@@ -123,6 +123,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
+    #[cfg(not(loom))]
     /// Boot only, single-threaded: a pageblock none of whose frames is free.
     pub(crate) fn set_taken(&self, block: &Block<'_>) {
         if let Some(line) = block.line() {

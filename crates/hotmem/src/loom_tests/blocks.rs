@@ -1,0 +1,203 @@
+//! Whole pageblocks, runs of them, exact places.
+
+use super::machine::{BLOCK, Held, SECTION, range};
+use super::{Machine, model};
+use crate::frames::{AllocError, Want};
+
+const ONE: Want = Want::frames(1);
+const WHOLE: Want = Want::frames(BLOCK);
+
+#[test]
+fn whole_allocations_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
+        let mine = machine.alloc(WHOLE);
+        let other = other.join().unwrap();
+        machine.check();
+        machine.free(mine);
+        machine.free(other);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn whole_allocations_meet_at_the_last_pageblock() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(WHOLE);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE).ok());
+        let mine = machine.try_alloc(WHOLE).ok();
+        let other = other.join().unwrap();
+        assert!(mine.is_some() != other.is_some());
+        mine.into_iter().chain(other).chain([block]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn whole_frees_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b] = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        machine.free(b);
+        other.join().unwrap();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn whole_free_meets_a_whole_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b] = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let mine = machine.try_alloc(WHOLE);
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([b]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn whole_pairs_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(WHOLE);
+        let other = machine.on_cpu(1, |machine| {
+            let mine = machine.try_alloc(WHOLE);
+            mine.into_iter().for_each(|held| machine.free(held));
+        });
+        let mine = machine.try_alloc(WHOLE);
+        mine.into_iter().for_each(|held| machine.free(held));
+        other.join().unwrap();
+        machine.free(block);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_claim_over_two_sections_is_undone() {
+    model(|| {
+        let machine = Machine::new(2);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
+        let mine = machine.try_alloc(Want::frames(2 * SECTION));
+        let other = other.join().unwrap();
+        assert!(mine.is_err() || other.is_err());
+        machine.check();
+        mine.into_iter().chain(other).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn claims_over_two_sections_meet() {
+    model(|| {
+        let machine = Machine::new(2);
+        let want = Want::frames(SECTION + BLOCK);
+        let other = machine.on_cpu(1, move |machine| machine.try_alloc(want).ok());
+        let mine = machine.try_alloc(want).ok();
+        let other = other.join().unwrap();
+        assert!(mine.is_none() || other.is_none());
+        machine.check();
+        mine.into_iter().chain(other).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn the_rest_of_a_run_is_given_back() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
+        let mine = machine.try_alloc(Want::frames(BLOCK + 1));
+        let other = other.join().unwrap();
+        assert!(mine.is_ok() || other.is_ok());
+        machine.check();
+        mine.into_iter().chain(other).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_wide_free_meets_a_small_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let run = machine.alloc(Want::frames(2 * BLOCK - 1));
+        let (head, tail) = machine.split(run, 1);
+        let other = machine.on_cpu(1, |machine| machine.free(tail));
+        let mine = machine.alloc(ONE);
+        other.join().unwrap();
+        machine.check();
+        machine.free(head);
+        machine.free(mine);
+        machine.check_empty();
+    });
+}
+
+fn at(pfn: u64, frames: u64) -> Want {
+    Want::frames(frames).at(range(pfn, 1).start())
+}
+
+#[test]
+fn an_exact_place_meets_an_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
+        let mine = machine.try_alloc(at(0, 2));
+        let other = other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([other]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn an_exact_place_in_a_split_pageblock_meets_an_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(WHOLE);
+        let [a] = machine.singles();
+        let first = a.range().start().number();
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
+        let mine = machine.try_alloc(at(first + 1, 3));
+        let other = other.join().unwrap();
+        assert!(mine.is_ok() || other.is_ok());
+        machine.check();
+        mine.into_iter().chain(other).chain([a, block]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn exact_places_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let want = at(0, BLOCK + 2);
+        let other = machine.on_cpu(1, move |machine| machine.try_alloc(want).ok());
+        let mine = machine.try_alloc(want).ok();
+        let other = other.join().unwrap();
+        assert!(mine.is_none() || other.is_none());
+        machine.check();
+        mine.into_iter().chain(other).for_each(|held: Held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn an_exact_place_is_not_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let place = a.range().start().number();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        match machine.try_alloc(at(place, 1)) {
+            Ok(held) => machine.free(held),
+            Err(error) => assert_eq!(error, AllocError::NotFree(range(place, 1))),
+        }
+        other.join().unwrap();
+        machine.check_empty();
+    });
+}

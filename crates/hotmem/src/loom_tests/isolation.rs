@@ -1,0 +1,337 @@
+//! Isolation against everything else.
+
+use super::machine::{BLOCK, Held, range};
+use super::{Machine, model};
+use crate::frames::Want;
+use crate::isolate::{IsolateError, Isolation};
+use crate::section::ALL;
+
+const ONE: Want = Want::frames(1);
+const WHOLE: Want = Want::frames(BLOCK);
+
+/// What an isolation is for: nobody else has the memory, if nothing of it is in use.
+fn work_on<P: crate::platform::Platform>(machine: &Machine, token: &Isolation<'_, P>) -> bool {
+    let drained = token.in_use().is_none();
+    if drained {
+        machine.overwrite(token.range());
+    }
+    drained
+}
+
+/// Isolates the first pageblock, works on it if it can, and gives it back.
+fn isolate_and_release(machine: &Machine) {
+    match machine.isolate(range(0, BLOCK)) {
+        Ok(token) => {
+            work_on(machine, &token);
+            token.release();
+        }
+        Err(error) => assert_eq!(error, IsolateError::Busy(range(0, BLOCK))),
+    }
+}
+
+/// Everything that is free but pageblock 0.
+fn all_but_the_first(machine: &Machine) -> Held {
+    machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
+}
+
+#[test]
+fn isolation_meets_a_split() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, isolate_and_release);
+        let mine = machine.alloc(ONE);
+        other.join().unwrap();
+        machine.check();
+        machine.free(mine);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_a_small_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        // Nothing is granted after the isolation, so what is in use now is all there will be.
+        let in_use = token.frames_in_use();
+        let got = other.join().unwrap();
+        machine.validate();
+        assert!(token.frames_in_use() <= in_use.max(1 + u64::from(got.is_some())));
+        machine.free(a);
+        assert!(work_on(&machine, &token) == got.is_none());
+        token.release();
+        machine.check();
+        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_a_whole_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let other = machine.on_cpu(1, isolate_and_release);
+        let mine = machine.try_alloc(WHOLE);
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_the_last_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let token = machine.isolate(range(0, BLOCK));
+        let _ = token.as_ref().map(|token| work_on(&machine, token));
+        other.join().unwrap();
+        machine.validate();
+        if let Ok(token) = token {
+            assert!(work_on(&machine, &token));
+            token.release();
+        }
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_two_frees() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a, b] = machine.singles();
+        let other = machine.on_cpu(0, |machine| machine.free(a));
+        let another = machine.on_cpu(1, |machine| machine.free(b));
+        let token = machine.isolate(range(0, BLOCK));
+        let _ = token.as_ref().map(|token| work_on(&machine, token));
+        other.join().unwrap();
+        another.join().unwrap();
+        machine.validate();
+        if let Ok(token) = token {
+            assert!(work_on(&machine, &token));
+            token.release();
+        }
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_a_whole_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let whole = machine.alloc(WHOLE);
+        let other = machine.on_cpu(1, |machine| machine.free(whole));
+        let token = machine.isolate(range(0, BLOCK));
+        let _ = token.as_ref().map(|token| work_on(&machine, token));
+        other.join().unwrap();
+        machine.validate();
+        if let Ok(token) = token {
+            assert!(work_on(&machine, &token));
+            token.release();
+        }
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn release_meets_the_last_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a] = machine.singles();
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        token.release();
+        let mine = machine.try_alloc(WHOLE);
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn release_meets_a_free_that_is_not_the_last() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a, b] = machine.singles();
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        token.release();
+        other.join().unwrap();
+        machine.check();
+        machine.free(b);
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_pageblock_full_under_isolation_is_found_after_it() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let all @ [_, _, _, _] = machine.singles();
+        let [a, b, c, d] = all;
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        token.release();
+        other.join().unwrap();
+        machine.check();
+        [b, c, d, rest].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolations_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let block = a.range().align_outward(BLOCK);
+        let isolate = move |machine: &Machine| match machine.isolate(block) {
+            Ok(token) => {
+                assert!(!work_on(machine, &token));
+                token.release();
+                true
+            }
+            Err(error) => {
+                assert_eq!(error, IsolateError::HeldByAnother(block));
+                false
+            }
+        };
+        let other = machine.on_cpu(1, isolate);
+        assert!(isolate(&machine) | other.join().unwrap());
+        machine.free(a);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolations_meet_at_a_free_pageblock() {
+    model(|| {
+        let machine = Machine::new(1);
+        let isolate = move |machine: &Machine| match machine.isolate(range(0, BLOCK)) {
+            Ok(token) => {
+                assert!(work_on(machine, &token));
+                token.release();
+                true
+            }
+            Err(_) => false,
+        };
+        let other = machine.on_cpu(1, isolate);
+        assert!(isolate(&machine) | other.join().unwrap());
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_a_split_pageblock_that_is_all_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a] = machine.singles();
+        machine.free(a);
+        let block = machine.block(0, 0, 0).unwrap();
+        assert_eq!(crate::section::count(block.counter.load()), ALL, "its CPU's hint keeps it");
+        let other = machine.on_cpu(1, isolate_and_release);
+        let mine = machine.try_alloc(ONE);
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_a_pair() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a] = machine.singles();
+        machine.free(a);
+        let other = machine.on_cpu(1, isolate_and_release);
+        let mine = machine.try_alloc(ONE);
+        mine.into_iter().for_each(|held| machine.free(held));
+        other.join().unwrap();
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_of_two_is_undone() {
+    model(|| {
+        let machine = Machine::new(1);
+        let held = all_but_the_first(&machine);
+        let both = range(0, 2 * BLOCK);
+        let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| {
+            let mine = machine.try_alloc(ONE);
+            mine.into_iter().for_each(|held| machine.free(held));
+        });
+        assert!(machine.isolate(both).is_err());
+        other.join().unwrap();
+        first.release();
+        machine.free(held);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn reported_memory_is_allocated() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        machine.overwrite(token.range());
+        token.mark_reported().unwrap();
+        let got = other.join().unwrap();
+        let reported = machine.counts().reported;
+        assert_eq!(reported, if got.is_some() { 0 } else { BLOCK });
+        machine.check();
+        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn taking_offline_meets_allocation_and_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let block = a.range().align_outward(BLOCK);
+        let other = machine.on_cpu(1, |machine| {
+            machine.free(a);
+            machine.try_alloc(ONE).ok()
+        });
+        let offline = match machine.isolate(block) {
+            Ok(token) => token.leave().map_err(|(token, _)| token.release()).is_ok(),
+            Err(_) => false,
+        };
+        let held = other.join().unwrap();
+        if offline {
+            assert!(held.iter().all(|held| !block.overlaps(held.range())));
+            machine.overwrite(block);
+            machine.let_go(block);
+            machine.put_online(block);
+        }
+        machine.check();
+        held.into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}

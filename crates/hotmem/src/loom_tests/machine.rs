@@ -1,0 +1,229 @@
+//! A whole machine of a few frames, made anew for each execution of a model.
+
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::{AllocError, Frames, FreeError, Want};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
+use crate::platform::{DirectMap, Platform};
+use crate::region::{Layout, ModelWords, NodeId};
+use crate::section::LineFrame;
+use crate::sync::{Ordering, begin_thread, settled};
+use loom::thread;
+use std::cell::Cell;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::{boxed::Box, vec::Vec};
+
+/// Frames in a pageblock.
+pub(super) const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
+/// Frames in a section.
+pub(super) const SECTION: u64 = SECTION_FRAMES as u64;
+
+loom::thread_local! { static CPU: Cell<usize> = Cell::new(0); }
+
+/// Each thread of a model says which CPU it runs on.
+pub(super) struct Threads;
+
+impl Platform for Threads {
+    fn cpu(&self) -> usize {
+        CPU.with(Cell::get)
+    }
+}
+
+/// The machine, and who holds what of it.
+pub(super) struct Machine {
+    frames: Frames<Threads>,
+    _words: ModelWords,
+    memory: Box<[LineFrame]>,
+    /// A bit per frame: somebody holds it. Not one of loom's, so that it orders nothing.
+    held: settled::AtomicU64,
+    threads: settled::AtomicUsize,
+    /// Frames of RAM.
+    len: u64,
+}
+
+/// Frames that somebody holds.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct Held(PfnRange);
+
+impl Held {
+    pub(super) fn range(&self) -> PfnRange {
+        self.0
+    }
+}
+
+impl Deref for Machine {
+    type Target = Frames<Threads>;
+    fn deref(&self) -> &Frames<Threads> {
+        &self.frames
+    }
+}
+
+pub(super) fn range(start: u64, frames: u64) -> PfnRange {
+    Pfn::new(start).and_then(|start| PfnRange::with_len(start, frames)).unwrap()
+}
+
+impl Machine {
+    /// `sections` sections of kernel memory, all free. Their lines lie beyond them.
+    pub(super) fn new(sections: usize) -> Arc<Machine> {
+        let machine = Machine::without_lines(sections);
+        (0..sections).for_each(|index| machine.give_lines_from_outside(index));
+        machine
+    }
+
+    /// The lines of a section take nothing of its memory.
+    pub(super) fn give_lines_from_outside(&self, index: usize) {
+        self.set_lines(0, index, Pfn::new(self.len + index as u64).unwrap());
+    }
+
+    /// The same, and the first split of a section must find memory for its lines.
+    pub(super) fn without_lines(sections: usize) -> Arc<Machine> {
+        let len = sections as u64 * SECTION;
+        let mut words = ModelWords::new(Layout::for_range(range(0, len)));
+        let memory = (0..len + sections as u64).map(|_| LineFrame::new());
+        let memory: Box<[LineFrame]> = memory.collect();
+        let frames = Frames::new(Threads);
+        // SAFETY: a frame of the model is a `LineFrame`, and `memory` has one for each.
+        frames.set_direct_map(unsafe { DirectMap::at(memory.as_ptr().cast_mut().cast()) });
+        frames.slots()[0].install_model(&mut words);
+        frames.slots()[0].announce(range(0, len), NodeId::ZERO, true);
+        frames.use_node(NodeId::ZERO);
+        frames.use_slot(0);
+        let held = settled::AtomicU64::new(0);
+        let threads = settled::AtomicUsize::new(1);
+        let machine = Arc::new(Machine { frames, _words: words, memory, held, threads, len });
+        for index in 0..sections {
+            machine.online(index, SECTION_MASK);
+        }
+        machine
+    }
+
+    /// Puts pageblocks online.
+    fn online(&self, index: usize, blocks: u64) {
+        let section = self.section(0, index).unwrap();
+        section.present.fetch_or(blocks, Ordering::Relaxed);
+        section.online.fetch_or(blocks, Ordering::Relaxed);
+        self.show_free(0, index, blocks, &mut self.no_moves_yet());
+    }
+
+    /// Puts pageblocks of the first section online again.
+    pub(super) fn put_online(&self, blocks: PfnRange) {
+        let (_, index, mask) = self.word_of(blocks).unwrap();
+        self.online(index, mask);
+    }
+
+    /// Runs `work` as another thread, on CPU `cpu`.
+    pub(super) fn on_cpu<T: 'static>(
+        self: &Arc<Self>,
+        cpu: usize,
+        work: impl FnOnce(&Machine) -> T + 'static,
+    ) -> thread::JoinHandle<T> {
+        let machine = self.clone();
+        let number = self.threads.fetch_add(1, Ordering::Relaxed);
+        thread::spawn(move || {
+            begin_thread(number);
+            CPU.with(|number| number.set(cpu));
+            work(&machine)
+        })
+    }
+
+    /// Does something as CPU `cpu` before the other threads are there.
+    pub(super) fn as_cpu<T>(&self, cpu: usize, work: impl FnOnce(&Machine) -> T) -> T {
+        let before = CPU.with(|number| number.replace(cpu));
+        let done = work(self);
+        CPU.with(|number| number.set(before));
+        done
+    }
+
+    /// Allocates and writes to every frame.
+    pub(super) fn try_alloc(&self, want: Want) -> Result<Held, AllocError> {
+        let range = self.frames.alloc(want)?;
+        assert!(range.end().number() <= self.len, "{range} is no memory");
+        let tags = tags(range);
+        let before = self.held.fetch_or(tags, Ordering::Relaxed);
+        assert_eq!(before & tags, 0, "{range} was handed out twice");
+        self.overwrite(range);
+        Ok(Held(range))
+    }
+
+    /// Allocates what must be there.
+    pub(super) fn alloc(&self, want: Want) -> Held {
+        self.try_alloc(want).unwrap_or_else(|error| panic!("{want:?}: {error}"))
+    }
+
+    /// Allocates `n` single frames.
+    pub(super) fn singles<const N: usize>(&self) -> [Held; N] {
+        std::array::from_fn(|_| self.alloc(Want::frames(1)))
+    }
+
+    /// Writes to every frame once more and frees them.
+    pub(super) fn free(&self, held: Held) {
+        self.overwrite(held.0);
+        self.held.fetch_and(!tags(held.0), Ordering::Relaxed);
+        self.frames.free(held.0).unwrap();
+    }
+
+    /// Frees without being asked whether it is held.
+    pub(super) fn try_free(&self, range: PfnRange) -> Result<(), FreeError> {
+        self.frames.free(range)
+    }
+
+    /// Somebody has freed it already.
+    pub(super) fn forget(&self, held: Held) {
+        self.held.fetch_and(!tags(held.0), Ordering::Relaxed);
+    }
+
+    /// Takes a part off what is held.
+    pub(super) fn split(&self, held: Held, frames: u64) -> (Held, Held) {
+        let (low, high) = held.0.split_at(held.0.start().checked_add(frames).unwrap());
+        (Held(low), Held(high))
+    }
+
+    /// Nobody holds anything: all of it can be had in pageblocks, and in frames.
+    pub(super) fn check_empty(&self) {
+        assert_eq!(self.held.load(Ordering::Relaxed), 0, "the scenario still holds something");
+        self.validate();
+        let blocks = (0..self.len / BLOCK).map(|_| self.alloc(Want::frames(BLOCK).movable()));
+        blocks.collect::<Vec<_>>().into_iter().for_each(|held| self.free(held));
+        self.check();
+    }
+
+    pub(super) fn validate(&self) {
+        if let Err(fault) = self.frames.validate() {
+            panic!("{fault}");
+        }
+    }
+
+    pub(super) fn overwrite(&self, range: PfnRange) {
+        for pfn in range.start().number()..range.end().number() {
+            self.memory[usize::try_from(pfn).unwrap()].overwrite();
+        }
+    }
+
+    /// Nothing is in flight: everything agrees, nothing is lost, and everything free can be
+    /// allocated and freed again.
+    pub(super) fn check(&self) {
+        self.validate();
+        let mut rest = Vec::new();
+        loop {
+            match self.try_alloc(Want::frames(1).movable()) {
+                Ok(held) => rest.push(held),
+                Err(AllocError::OutOfMemory) => break,
+                Err(error) => panic!("nothing is in flight: {error}"),
+            }
+        }
+        let lines = (0..usize::MAX)
+            .map_while(|index| self.section(0, index))
+            .enumerate()
+            .filter_map(|(index, _)| self.frame_of_lines(0, index))
+            .filter(|frame| frame.number() < self.len);
+        let in_use = u64::from(self.held.load(Ordering::Relaxed).count_ones());
+        assert_eq!(in_use + lines.count() as u64, self.len, "frames are lost");
+        rest.into_iter().for_each(|held| self.free(held));
+        self.validate();
+    }
+}
+
+fn tags(range: PfnRange) -> u64 {
+    (range.start().number()..range.end().number()).fold(0, |tags, pfn| tags | 1 << pfn)
+}

@@ -1,0 +1,45 @@
+//! Every interleaving of the primitive's operations, on machines of a few frames.
+//!
+//! A pageblock has 4 frames in 2 words, a section 2 pageblocks, a word of the tree 2 children.
+//! Whoever holds frames writes to them, so that a pass covers exclusivity and happens-before; at
+//! the end of each execution everything must agree, nothing may be lost, and all that is free
+//! must be found again.
+
+mod blocks;
+mod hints;
+mod isolation;
+mod lines;
+mod machine;
+mod motion;
+mod mutants;
+mod small;
+mod tree;
+
+use crate::sync::{THREADS, begin_thread};
+use machine::Machine;
+use std::eprintln;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Checks `scenario` in every interleaving of up to 2 preemptions.
+fn model(scenario: impl Fn() + Sync + Send + 'static) {
+    model_within(2, scenario);
+}
+
+/// Checks `scenario` in every interleaving of up to so many preemptions; one more with
+/// `HOTMEM_DEEP`.
+fn model_within(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
+    let deeper = usize::from(std::env::var_os("HOTMEM_DEEP").is_some());
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions + deeper);
+    builder.max_threads = THREADS;
+    builder.max_branches = 100_000;
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = executions.clone();
+    builder.check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        begin_thread(0);
+        scenario();
+    });
+    eprintln!("{} executions", executions.load(Ordering::Relaxed));
+}

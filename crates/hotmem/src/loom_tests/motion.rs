@@ -1,0 +1,112 @@
+//! "Out of memory" is never said while something is free all the time and only moves about.
+
+use super::machine::{BLOCK, range};
+use super::{Machine, model, model_within};
+use crate::frames::{AllocError, Want};
+
+const ONE: Want = Want::frames(1);
+const WHOLE: Want = Want::frames(BLOCK);
+
+/// Whatever others do, there are enough frames for this all the time.
+fn is_there(machine: &Machine, want: Want) {
+    match machine.try_alloc(want) {
+        Ok(held) => machine.free(held),
+        Err(error) => assert_eq!(error, AllocError::Busy),
+    }
+}
+
+#[test]
+fn two_frames_and_two_takers() {
+    model(|| {
+        let machine = Machine::new(1);
+        let held = machine.singles::<6>();
+        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
+        is_there(&machine, ONE);
+        other.join().unwrap();
+        held.into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn two_pageblocks_and_two_takers() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
+        is_there(&machine, ONE);
+        other.join().unwrap();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn what_a_whole_allocation_gives_back() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, |machine| is_there(machine, Want::frames(BLOCK - 1)));
+        is_there(&machine, Want::frames(BLOCK - 1));
+        other.join().unwrap();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_last_free_beside_a_taker() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(WHOLE);
+        let [a] = machine.singles();
+        // Three frames are free all the time, coalesced or not.
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        is_there(&machine, ONE);
+        other.join().unwrap();
+        machine.free(block);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_run_that_is_not_found_beside_a_taker() {
+    model_within(1, || {
+        let machine = Machine::new(1);
+        let block = machine.alloc(WHOLE);
+        let [a, b, c, d] = machine.singles();
+        machine.free(b);
+        machine.free(d);
+        let other = machine.on_cpu(1, |machine| {
+            let nowhere = machine.try_alloc(Want::frames(2));
+            assert!(nowhere.is_err());
+        });
+        is_there(&machine, ONE);
+        other.join().unwrap();
+        [a, c, block].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_wide_claim_that_fails_beside_a_taker() {
+    model(|| {
+        let machine = Machine::new(2);
+        let last = machine.alloc(WHOLE.at(range(3 * BLOCK, 1).start()));
+        let other = machine.on_cpu(1, |machine| is_there(machine, WHOLE));
+        assert!(machine.try_alloc(Want::frames(4 * BLOCK)).is_err());
+        other.join().unwrap();
+        machine.free(last);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_release_beside_a_taker() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let token = machine.isolate(range(BLOCK, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
+        token.release();
+        other.join().unwrap();
+        machine.free(a);
+        machine.check_empty();
+    });
+}

@@ -1,0 +1,33 @@
+//! Tests of the tests: the engine with one step done wrongly must fail a scenario.
+
+use std::process::Command;
+use std::string::{String, ToString};
+use std::vec::Vec;
+use std::{env, eprintln, format};
+
+/// Runs each mutant of `mutants.txt` against its scenario, in a process of its own.
+#[test]
+fn every_mutant_is_killed() {
+    let tests = env::current_exe().unwrap();
+    let survivors = mutants().filter(|(mutant, scenario)| {
+        let mut run = Command::new(&tests);
+        run.args(["--exact", &format!("loom_tests::{scenario}")]).env("HOTMEM_MUTANT", mutant);
+        let run = run.output().unwrap();
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(text.contains("running 1 test"), "there is no scenario {scenario}");
+        eprintln!("{mutant}: {scenario} says {}", verdict(&String::from_utf8_lossy(&run.stderr)));
+        run.status.success()
+    });
+    assert_eq!(survivors.collect::<Vec<_>>(), []);
+}
+
+/// What the scenario died of.
+fn verdict(errors: &str) -> String {
+    let mut lines = errors.lines().skip_while(|line| !line.contains("panicked at"));
+    lines.nth(1).unwrap_or("nothing").to_string()
+}
+
+fn mutants() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("mutants.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once(" -> "))
+}

@@ -1,0 +1,217 @@
+//! Frames of a split pageblock.
+
+use super::machine::BLOCK;
+use super::{Machine, model};
+use crate::frames::{AllocError, Want};
+
+const ONE: Want = Want::frames(1);
+const TWO: Want = Want::frames(2);
+
+#[test]
+fn free_meets_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [held] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free(held));
+        let mine = machine.alloc(ONE);
+        other.join().unwrap();
+        machine.free(mine);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn allocations_meet_at_the_last_frame() {
+    model(|| {
+        let machine = Machine::new(1);
+        let _held = machine.singles::<7>();
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).is_ok());
+        let mine = machine.try_alloc(ONE).is_ok();
+        assert!(mine != other.join().unwrap());
+        machine.check();
+    });
+}
+
+#[test]
+fn allocations_meet_in_one_word() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let other = machine.on_cpu(0, |machine| machine.alloc(ONE));
+        let mine = machine.alloc(ONE);
+        for held in [a, mine, other.join().unwrap()] {
+            machine.free(held);
+        }
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn last_frees_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b, c, d, e] = machine.singles();
+        machine.free(a);
+        machine.free(b);
+        // Pageblock 0 is nobody's hint, pageblock 1 is CPU 0's.
+        let other = machine.on_cpu(1, |machine| machine.free(c));
+        machine.free(d);
+        let mine = machine.try_alloc(Want::frames(BLOCK));
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([e]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn last_frees_meet_in_the_hint_of_one() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        machine.free(b);
+        other.join().unwrap();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn last_free_meets_a_small_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let mine = machine.alloc(ONE);
+        other.join().unwrap();
+        machine.check();
+        machine.free(mine);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn coalescing_meets_a_claim() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b] = [machine.alloc(Want::frames(BLOCK)), machine.alloc(ONE)];
+        let other = machine.on_cpu(1, |machine| machine.free(b));
+        let mine = machine.try_alloc(Want::frames(BLOCK));
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().for_each(|held| machine.free(held));
+        machine.free(a);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn splits_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
+        let mine = machine.alloc(ONE);
+        let other = other.join().unwrap();
+        machine.check();
+        machine.free(mine);
+        machine.free(other);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn splits_meet_at_the_last_pageblock() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(Want::frames(BLOCK));
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
+        let mine = machine.try_alloc(ONE);
+        for got in [mine, other.join().unwrap()] {
+            match got {
+                Ok(held) => machine.free(held),
+                Err(error) => assert_eq!(error, AllocError::Busy),
+            }
+        }
+        machine.free(block);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_run_that_is_not_there_meets_a_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(Want::frames(BLOCK));
+        let [a, b, c, d] = machine.singles();
+        // One frame of each word is free: enough for the credit, but no run.
+        machine.free(b);
+        machine.free(d);
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let mine = machine.try_alloc(TWO);
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().for_each(|held| machine.free(held));
+        machine.free(c);
+        machine.free(block);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn runs_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(Want::frames(BLOCK));
+        let [a] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(TWO));
+        let mine = machine.try_alloc(TWO);
+        let other = other.join().unwrap();
+        assert!(mine.is_ok() != other.is_ok() || mine.is_err());
+        machine.check();
+        mine.into_iter().chain(other).chain([a, block]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn parts_of_one_allocation_are_freed_by_two() {
+    model(|| {
+        let machine = Machine::new(1);
+        let (low, high) = machine.split(machine.alloc(Want::frames(BLOCK)), 1);
+        let other = machine.on_cpu(1, |machine| machine.free(low));
+        machine.free(high);
+        other.join().unwrap();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn double_free_is_refused_once() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, _b] = machine.singles();
+        let range = a.range();
+        let other = machine.on_cpu(1, move |machine| machine.try_free(range).is_ok());
+        let mine = machine.try_free(range).is_ok();
+        assert!(mine != other.join().unwrap(), "freed twice, or not at all");
+        machine.forget(a);
+        machine.check();
+    });
+}
+
+#[test]
+fn three_at_one_pageblock() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(Want::frames(BLOCK));
+        let [a, b, c] = machine.singles();
+        let first = machine.on_cpu(1, |machine| machine.free(a));
+        let second = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
+        machine.free(b);
+        first.join().unwrap();
+        let second = second.join().unwrap();
+        machine.check();
+        second.into_iter().chain([block, c]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}

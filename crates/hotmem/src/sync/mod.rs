@@ -1,0 +1,67 @@
+//! Atomics: the processor's, or loom's when a model is being checked.
+
+#[cfg(loom)]
+mod model;
+#[cfg(loom)]
+mod mutants;
+#[cfg(loom)]
+pub(crate) use model::{
+    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, THREADS, begin_thread, fence,
+};
+#[cfg(loom)]
+pub(crate) use mutants::is_mutant;
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{
+    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+
+/// Atomics that no thread of a model writes: always the processor's, so that loom does not look
+/// at every load of them.
+pub(crate) mod settled {
+    pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+}
+
+/// A `const fn`, except under loom, whose atomics cannot be made at compile time.
+macro_rules! const_unless_loom {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
+        #[cfg(not(loom))]
+        $(#[$meta])* $vis const fn $name($($arg: $ty),*) -> $ret $body
+        #[cfg(loom)]
+        $(#[$meta])* $vis fn $name($($arg: $ty),*) -> $ret $body
+    };
+}
+pub(crate) use const_unless_loom;
+
+/// An array of what `$make` makes: at compile time, except under loom.
+macro_rules! array_of {
+    ($make:expr; $len:expr) => {{
+        #[cfg(not(loom))]
+        let array = [const { $make }; $len];
+        #[cfg(loom)]
+        let array = core::array::from_fn::<_, { $len }, _>(|_| $make);
+        array
+    }};
+}
+pub(crate) use array_of;
+
+/// Whether this step is to be done wrongly, as the mutant of this name: never, except under loom,
+/// which must notice (see `loom_tests/mutants.txt`).
+macro_rules! mutant {
+    ($name:literal) => {{
+        #[cfg(loom)]
+        let mutant = $crate::sync::is_mutant($name);
+        #[cfg(not(loom))]
+        let mutant = false;
+        mutant
+    }};
+}
+pub(crate) use mutant;
+
+/// Tells the processor (or loom) that the caller is going round in a loop.
+pub(crate) fn spin_hint() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+}

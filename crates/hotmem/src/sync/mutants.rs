@@ -1,0 +1,88 @@
+//! The engine with one step done wrongly, to see whether a test notices.
+//!
+//! `HOTMEM_MUTANT` says which step, when a test starts:
+//! - `relax FILE [TYPE::]FUNCTION`: every ordering in this function is Relaxed, no fence is there;
+//! - `tear FILE [TYPE::]FUNCTION`: its read-modify-writes are a load and a store;
+//! - anything else: the place in the engine that asks `mutant!` for this name.
+
+use super::Ordering;
+use core::ops::RangeInclusive;
+use core::panic::Location;
+use std::string::{String, ToString};
+use std::sync::LazyLock;
+use std::{format, fs};
+
+enum Mutant {
+    None,
+    Named(String),
+    Relaxed(Lines),
+    Torn(Lines),
+}
+
+/// A function, by where it stands.
+struct Lines {
+    file: String,
+    lines: RangeInclusive<usize>,
+}
+
+static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
+    let Ok(mutant) = std::env::var("HOTMEM_MUTANT") else { return Mutant::None };
+    match mutant.split_once(' ') {
+        Some(("relax", place)) => Mutant::Relaxed(Lines::find(place)),
+        Some(("tear", place)) => Mutant::Torn(Lines::find(place)),
+        _ => Mutant::Named(mutant),
+    }
+});
+
+impl Lines {
+    /// The function that `FILE [TYPE::]FUNCTION` names. rustfmt's indentation says where it ends.
+    fn find(place: &str) -> Lines {
+        let (file, function) = place.split_once(' ').expect("a file and a function");
+        let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = fs::read_to_string(path).expect("a source file of the engine");
+        let (in_type, name) = function.split_once("::").unwrap_or(("", function));
+        let mut right_type = in_type.is_empty();
+        let mut lines = text.lines().enumerate();
+        let head = lines.by_ref().find(|(_, line)| {
+            if line.starts_with("impl") && !in_type.is_empty() {
+                right_type = line.contains(in_type);
+            }
+            right_type
+                && (line.contains(&format!("fn {name}(")) || line.contains(&format!("fn {name}<")))
+        });
+        let (first, head) = head.unwrap_or_else(|| panic!("no function {function} in {file}"));
+        let close = format!("{}}}", " ".repeat(head.len() - head.trim_start().len()));
+        let (last, _) = lines.find(|(_, line)| *line == close).expect("the end of the function");
+        Lines { file: file.to_string(), lines: first + 1..=last + 1 }
+    }
+
+    #[track_caller]
+    fn have_caller(&self) -> bool {
+        let caller = Location::caller();
+        self.lines.contains(&(caller.line() as usize))
+            && caller
+                .file()
+                .strip_suffix(self.file.as_str())
+                .is_some_and(|dir| dir.ends_with("src/"))
+    }
+}
+
+/// The ordering that the caller's operation has.
+#[track_caller]
+pub(super) fn weakened(order: Ordering) -> Ordering {
+    match &*MUTANT {
+        Mutant::Relaxed(lines) if lines.have_caller() => Ordering::Relaxed,
+        _ => order,
+    }
+}
+
+/// Whether the caller's read-modify-write is a load and a store.
+#[track_caller]
+pub(super) fn is_torn() -> bool {
+    matches!(&*MUTANT, Mutant::Torn(lines) if lines.have_caller())
+}
+
+/// Whether the engine is this mutant.
+pub(crate) fn is_mutant(name: &str) -> bool {
+    matches!(&*MUTANT, Mutant::Named(mutant) if mutant == name)
+}
