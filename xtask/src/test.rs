@@ -15,7 +15,7 @@ const SMALL: &str = "--cfg hotmem_geometry=\"small\"";
 /// Every test that a change must pass.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
-    steps.run(&Step::cargo("host tests", "test --no-fail-fast"));
+    steps.run(&Step::cargo("host tests", "test --no-fail-fast --all-features"));
     steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib"));
     bare_metal(&mut steps);
     small(&mut steps, "small machines", |step| step);
@@ -28,7 +28,7 @@ pub(crate) fn run() -> ExitCode {
 pub(crate) fn run_deep() -> ExitCode {
     let mut steps = Steps::default();
     let deep = |step: Step<'static>| step.env("HOTMEM_DEEP", "1").seconds(3600);
-    steps.run(&deep(Step::cargo("host tests, deep", "test --release --no-fail-fast")));
+    steps.run(&deep(Step::cargo("host tests, deep", "test --release --no-fail-fast --all-features")));
     small(&mut steps, "small machines, deep", deep);
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);
