@@ -14,7 +14,10 @@ pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     if setup::lints() {
         steps.run(&Step::cargo("formatting", "fmt --all --check"));
-        steps.run(&Step::cargo("clippy", "clippy --quiet --all-targets --all-features -- -D warnings"));
+        steps.run(&Step::cargo(
+            "clippy",
+            "clippy --quiet --all-targets --all-features -- -D warnings",
+        ));
         // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
         let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu -- -D warnings";
         steps.run(&Step::cargo("clippy, tests under QEMU", qemu_tests));
@@ -22,7 +25,8 @@ pub(crate) fn run() -> ExitCode {
         steps.missing("formatting and clippy: rustup component add rustfmt clippy");
     }
     steps.run(
-        &Step::cargo("documentation", "doc --quiet --no-deps --all-features").env("RUSTDOCFLAGS", "-D warnings"),
+        &Step::cargo("documentation", "doc --quiet --no-deps --all-features")
+            .env("RUSTDOCFLAGS", "-D warnings"),
     );
     if setup::target() {
         let guest = "clippy --quiet -p hotmem-guest --target x86_64-unknown-none -- -D warnings";

@@ -28,7 +28,10 @@ pub(crate) fn run() -> ExitCode {
 pub(crate) fn run_deep() -> ExitCode {
     let mut steps = Steps::default();
     let deep = |step: Step<'static>| step.env("HOTMEM_DEEP", "1").seconds(3600);
-    steps.run(&deep(Step::cargo("host tests, deep", "test --release --no-fail-fast --all-features")));
+    steps.run(&deep(Step::cargo(
+        "host tests, deep",
+        "test --release --no-fail-fast --all-features",
+    )));
     small(&mut steps, "small machines, deep", deep);
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);

@@ -1,5 +1,6 @@
 //! `hotmem bench`: measurements, as a table for people and as JSON for what reads it.
 
+mod contiguity;
 mod frames;
 pub mod record;
 mod vm;
@@ -11,6 +12,8 @@ use anyhow::Result;
 pub enum Command {
     /// Plugging and unplugging memory in a guest under QEMU
     Vm(vm::Args),
+    /// Asking a zone whether it is contiguous while memory comes and goes
+    Contiguity(contiguity::Args),
     /// Allocating and freeing frames in this process, beside other allocators
     Frames(frames::Args),
     /// One case of `frames`, in a process of its own
@@ -25,6 +28,7 @@ pub enum Command {
 pub fn run(command: &Command) -> Result<()> {
     match command {
         Command::Vm(args) => vm::run(args),
+        Command::Contiguity(args) => contiguity::run(args),
         Command::Frames(args) => frames::run(args),
         Command::FramesCase(args) => frames::run_case(args),
     }

@@ -1,0 +1,243 @@
+//! `hotmem bench contiguity`: what each plugged block costs when a zone must say whether it is
+//! contiguous.
+//!
+//! A hosted machine, metadata only. Memory comes and goes in blocks of 128 MiB, and after each the
+//! zone is asked. The subject `before` differs in nothing but how the answer is found: it walks
+//! the zone's span pageblock by pageblock, as Linux did, and stops at the first that is not the
+//! zone's. The memory lies on a node of its own, as a zone of hot-added memory does in a guest whose
+//! boot memory is all below 4 GiB.
+
+use super::record::{self, Sample};
+use crate::{hosted::Hosted, hosted::Threads, progress, size};
+use anyhow::{Context, Result, bail};
+use hotmem::{
+    Announce, Budget, Bytes, Hotplug, NoHooks, NodeId, OnlineType, PfnRange, Progress, State, Zone,
+    geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
+};
+use std::{path::PathBuf, time::Instant};
+
+/// Arguments of `hotmem bench contiguity`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How much memory is plugged and unplugged
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
+          default_value = "64G,256G,512G,4T,64T")]
+    sizes: Vec<Bytes>,
+    /// The largest size for the subject `before`, whose cost grows with the square
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512G")]
+    before_up_to: Bytes,
+    /// Runs for each median
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const TIME: (&str, &str) = ("time", "s");
+const PROBES: (&str, &str) = ("probes", "count");
+const EXPONENT: (&str, &str) = ("growth_exponent", "count");
+
+/// Memory is plugged and unplugged in blocks of this many frames (128 MiB).
+const BLOCK: u64 = SECTION_FRAMES as u64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Hotmem,
+    Before,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Hotmem => "hotmem",
+            Subject::Before => "before",
+        }
+    }
+}
+
+/// What memory comes online for, as document 000's tables have it.
+const POLICIES: [(&str, OnlineType); 3] = [
+    ("offline", OnlineType::Offline),
+    ("online", OnlineType::Kernel),
+    ("online_movable", OnlineType::Movable),
+];
+
+/// So many devices of so much memory on the far node.
+#[derive(Clone, Copy)]
+struct Shape {
+    devices: u64,
+    each: Bytes,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let vm = args.sizes.iter().map(|&size| (size::short(size), Shape { devices: 1, each: size }));
+    let cxl = [2, 4]
+        .map(|devices| (format!("cxl-{devices}x128G"), Shape { devices, each: Bytes::gib(128) }));
+    let shapes: Vec<_> = vm.chain(cxl).collect();
+    let mut sample = Sample::new("contiguity");
+    let steps = shapes.len() * POLICIES.len() * args.runs as usize;
+    let progress = progress::bar(steps as u64);
+    for (name, shape) in &shapes {
+        for (policy, kind) in POLICIES {
+            for _ in 0..args.runs {
+                for subject in [Subject::Before, Subject::Hotmem] {
+                    let size = Bytes(shape.each.0.saturating_mul(shape.devices));
+                    if subject == Subject::Before && size > args.before_up_to {
+                        continue;
+                    }
+                    let [plug, unplug] = measure(*shape, kind, subject)
+                        .with_context(|| format!("{name}/{policy} of {}", subject.name()))?;
+                    for (step, (seconds, probes)) in [("plug", plug), ("unplug", unplug)] {
+                        let case = format!("{name}/{policy}/{step}");
+                        sample.add(&case, subject.name(), TIME, seconds);
+                        #[allow(clippy::cast_precision_loss, reason = "for people")]
+                        sample.add(&case, subject.name(), PROBES, probes as f64);
+                    }
+                }
+                progress.inc(1);
+            }
+        }
+    }
+    progress.finish_and_clear();
+    let mut records = sample.records();
+    let growth = growth(&records, &args.sizes);
+    records.extend(growth);
+    record::print(&records);
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+/// Plugs and unplugs all of it; seconds and probes of each.
+fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<[(f64, u64); 2]> {
+    let room = Bytes(shape.each.0.saturating_mul(shape.devices));
+    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build()?;
+    let mut hotplug = machine.boot()?;
+    let node = NodeId::new(1).context("two nodes")?;
+    for device in machine.room().chunks(shape.each.frames()) {
+        hotplug.announce(Announce::range(device).on_node(node))?;
+    }
+    let zone = if kind == OnlineType::Movable { Zone::Movable } else { Zone::Kernel };
+    let mut asked = Asked { subject, node, zone, probes: 0, last: false };
+
+    let start = Instant::now();
+    for block in machine.room().chunks(BLOCK) {
+        hotplug.add(block, &mut NoHooks)?;
+        hotplug.online(block, kind, &mut NoHooks)?;
+        if kind != OnlineType::Offline {
+            asked.ask(&hotplug);
+        }
+    }
+    let plug = (start.elapsed().as_secs_f64(), asked.probes);
+    if kind != OnlineType::Offline && !asked.last {
+        bail!("the zone is not contiguous though all of it is online");
+    }
+
+    asked.probes = 0;
+    let start = Instant::now();
+    for block in machine.room().chunks(BLOCK).rev() {
+        if kind != OnlineType::Offline {
+            let mut offline = hotplug.offline(block)?;
+            match offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+                Progress::Done(_) => asked.ask(&hotplug),
+                stuck => bail!("a free block does not go offline: {stuck:?}"),
+            }
+        }
+        hotplug.remove(block, &mut NoHooks)?;
+    }
+    Ok([plug, (start.elapsed().as_secs_f64(), asked.probes)])
+}
+
+/// A zone that is asked whether it is contiguous.
+struct Asked {
+    subject: Subject,
+    node: NodeId,
+    zone: Zone,
+    probes: u64,
+    last: bool,
+}
+
+impl Asked {
+    fn ask(&mut self, hotplug: &Hotplug<'_, Threads>) {
+        let zone = hotplug.zone(self.node, self.zone);
+        self.last = match self.subject {
+            Subject::Hotmem => {
+                self.probes += 1;
+                zone.is_contiguous()
+            }
+            Subject::Before => self.walk(hotplug, zone.spanned),
+        };
+    }
+
+    /// Whether every pageblock of the span is online in the zone.
+    fn walk(&mut self, hotplug: &Hotplug<'_, Threads>, spanned: PfnRange) -> bool {
+        let wanted = State::from(self.zone);
+        !spanned.is_empty()
+            && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| {
+                self.probes += 1;
+                hotplug.state_at(block.start(), block.end()).1 == wanted
+            })
+    }
+}
+
+/// How time grows with size: the slope of the line through the medians, both logarithmic; 1 is
+/// proportional, 2 the square.
+fn growth(records: &[record::Record], sizes: &[Bytes]) -> Vec<record::Record> {
+    let mut found = Vec::new();
+    for subject in [Subject::Before, Subject::Hotmem] {
+        for (policy, _) in POLICIES {
+            for step in ["plug", "unplug"] {
+                let points = sizes.iter().filter_map(|&size| {
+                    let case = format!("{}/{policy}/{step}", size::short(size));
+                    let is_it = |r: &&record::Record| {
+                        r.case == case && r.subject == subject.name() && r.metric == TIME.0
+                    };
+                    #[allow(clippy::cast_precision_loss, reason = "a logarithm of it")]
+                    records.iter().find(is_it).map(|r| ((size.0 as f64).ln(), r.median.ln()))
+                });
+                let points: Vec<_> = points.collect();
+                if points.len() >= 2 {
+                    let slope = slope(&points);
+                    let mut sample = Sample::new("contiguity");
+                    sample.add(&format!("{policy}/{step}"), subject.name(), EXPONENT, slope);
+                    found.extend(sample.records());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Least squares.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a handful")]
+    let n = points.len() as f64;
+    let mean = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let covariance: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
+    let variance: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+    covariance / variance
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_subjects_give_the_same_answers_and_only_one_walks() {
+        for (_, kind) in POLICIES {
+            let shape = Shape { devices: 2, each: Bytes::gib(1) };
+            let [_, (_, walked)] = measure(shape, kind, Subject::Before).unwrap();
+            let [_, (_, asked)] = measure(shape, kind, Subject::Hotmem).unwrap();
+            let online = kind != OnlineType::Offline;
+            assert_eq!(asked, if online { 16 } else { 0 });
+            // 15 blocks are left after the first, and so on: 64 pageblocks each.
+            assert_eq!(walked, if online { (0..16).sum::<u64>() * 64 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn the_slope_of_a_square_is_two() {
+        let points = [1.0_f64, 2.0, 4.0].map(|x| (x.ln(), (x * x).ln()));
+        assert!((slope(&points) - 2.0).abs() < 1e-9);
+    }
+}
