@@ -1,0 +1,71 @@
+//! Memory blocks: a view of the machine in pieces of 128 MiB and more.
+
+use hotmem::*;
+
+mod common;
+use common::{BLOCK, Memory, SECTION, range};
+
+fn states(hotplug: &Hotplug<'_, OneCpu>, frames: u64) -> Vec<(u64, BlockState, Option<Zone>)> {
+    let blocks = hotplug.memory_blocks(frames);
+    blocks.map(|b| (b.range.start().number() / SECTION, b.state, b.zone)).collect()
+}
+
+#[test]
+fn each_block_says_what_it_is_and_larger_ones_sum_up() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    hotplug.announce(range(4 * SECTION, 8 * SECTION)).unwrap();
+    let part = |n| range(n * SECTION, SECTION);
+    for (n, kind) in [(4, OnlineType::Movable), (5, OnlineType::Kernel), (6, OnlineType::Offline)] {
+        hotplug.add(part(n), &mut NoHooks).unwrap();
+        hotplug.online(part(n), kind, &mut NoHooks).unwrap();
+    }
+    // Only a part of the last one is there.
+    hotplug.add(range(8 * SECTION, BLOCK), &mut NoHooks).unwrap();
+    hotplug.online(range(8 * SECTION, BLOCK), OnlineType::Movable, &mut NoHooks).unwrap();
+    let held = frames.isolate(range(4 * SECTION, BLOCK)).unwrap();
+    use BlockState::{GoingOffline, Mixed, Offline, Online};
+    assert_eq!(
+        states(&hotplug, SECTION),
+        [
+            (0, Online, Some(Zone::Kernel)),
+            (4, GoingOffline, Some(Zone::Movable)),
+            (5, Online, Some(Zone::Kernel)),
+            (6, Offline, None),
+            (8, Online, Some(Zone::Movable)),
+        ]
+    );
+    held.release();
+    assert_eq!(
+        states(&hotplug, 4 * SECTION),
+        [(0, Online, Some(Zone::Kernel)), (4, Mixed, None), (8, Online, Some(Zone::Movable))]
+    );
+}
+
+#[test]
+fn a_block_is_removable_or_says_why_not() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let added = range(SECTION, SECTION);
+    hotplug.announce(added).unwrap();
+    hotplug.add(added, &mut NoHooks).unwrap();
+    hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
+    let block = |h: &Hotplug<'_, OneCpu>| h.memory_blocks(SECTION).nth(1).unwrap();
+    assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
+    let at = range(SECTION + BLOCK + 1, 1);
+    let used = frames.alloc(Want::frames(1).at(at.start())).unwrap();
+    let blocker = hotplug.removable(&block(&hotplug)).unwrap_err();
+    assert!(blocker.range.covers(used), "{blocker}");
+    frames.free(used).unwrap();
+    assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
+    // What uses movable memory has promised to move.
+    let mut offline = hotplug.offline(added).unwrap();
+    assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Done(added));
+    hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
+    frames.alloc(Want::frames(1).movable().at(at.start())).unwrap();
+    assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
+}
