@@ -55,7 +55,7 @@ pub trait Hooks {
         let _ = range;
     }
 
-    /// `range` is online.
+    /// `range` is online. Nobody was asked if it is memory that could not leave, and came back.
     fn onlined(&mut self, range: PfnRange) {
         let _ = range;
     }

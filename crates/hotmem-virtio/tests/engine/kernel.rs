@@ -101,14 +101,12 @@ impl Hooks for Kernel<'_> {
         for block in pageblocks(range) {
             assert!(self.mapped.remove(&block), "not mapped");
         }
-        self.going = self.going.saturating_sub(range.frames());
     }
 
     fn remap(&mut self, range: PfnRange) {
         for block in pageblocks(range) {
             assert!(self.mapped.insert(block), "still mapped");
         }
-        self.going += range.frames();
     }
 
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
@@ -129,6 +127,10 @@ impl Hooks for Kernel<'_> {
         }
         self.going += range.frames();
         Ok(())
+    }
+
+    fn offlined(&mut self, range: PfnRange) {
+        self.going = self.going.checked_sub(range.frames()).expect("gone, never announced");
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {

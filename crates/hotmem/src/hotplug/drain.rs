@@ -65,6 +65,14 @@ impl Blocker {
     }
 }
 
+/// Isolated memory that is being drained.
+pub(super) struct Window<'f, P> {
+    isolation: Isolation<'f, P>,
+    /// What was in use the last time that somebody looked, and how often in a row.
+    last: Option<PfnRange>,
+    tries: u32,
+}
+
 /// How far a window has been drained.
 pub(super) enum Drained {
     /// Nothing of it is in use.
@@ -75,6 +83,12 @@ pub(super) enum Drained {
     Blocked(Blocker),
 }
 
+impl<'f, P> Window<'f, P> {
+    pub(super) fn into_isolation(self) -> Isolation<'f, P> {
+        self.isolation
+    }
+}
+
 impl<'f, P: Platform> Hotplug<'f, P> {
     /// Isolates `window`, if there is room for what lives there and the kernel agrees.
     pub(super) fn open_window(
@@ -82,7 +96,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         window: PfnRange,
         floor: u64,
         hooks: &mut impl Hooks,
-    ) -> Result<Isolation<'f, P>, Blocker> {
+    ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         // Only what is in use needs room, and most windows are free.
         let room = isolation.in_use().map_or(Ok(()), |_| {
@@ -92,7 +106,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         let agreed = room
             .and_then(|()| hooks.going_offline(window).map_err(|Veto(reason)| Why::Veto(reason)));
         match agreed {
-            Ok(()) => Ok(isolation),
+            Ok(()) => Ok(Window { isolation, last: None, tries: 0 }),
             Err(why) => {
                 isolation.release();
                 Err(Blocker { range: window, why })
@@ -103,18 +117,16 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// Moves what is in use in an isolated window, as far as the budget reaches.
     pub(super) fn drain(
         &mut self,
-        window: &Isolation<'f, P>,
+        window: &mut Window<'f, P>,
         hooks: &mut impl Hooks,
         budget: &mut Budget,
     ) -> Drained {
-        let mut tries = 0;
-        let mut last = None;
         loop {
-            let Some(in_use) = window.in_use() else { return Drained::Yes };
+            let Some(in_use) = window.isolation.in_use() else { return Drained::Yes };
             let range = in_use.range();
             // The same frames again means that nothing was gained.
-            tries = if last == Some(range) { tries + 1 } else { 0 };
-            last = Some(range);
+            let same = window.last.replace(range) == Some(range);
+            window.tries = if same { window.tries + 1 } else { 0 };
             let why = match in_use {
                 InUse::Metadata(_) => {
                     return Drained::Blocked(Blocker { range, why: Why::Metadata });
@@ -130,7 +142,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                     }
                 },
             };
-            if tries >= TRIES {
+            if window.tries >= TRIES {
+                window.last = None;
                 return Drained::Blocked(Blocker { range, why });
             }
             if !budget.spend(range.frames().div_ceil(PAGEBLOCK_FRAMES as u64)) {
@@ -169,10 +182,10 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         Ok(range)
     }
 
-    /// Gives a window back that could not be drained.
-    pub(super) fn close_window(&mut self, window: Isolation<'f, P>, hooks: &mut impl Hooks) {
-        let range = window.range();
-        window.release();
+    /// Gives memory back that could not be drained, or need not go after all.
+    pub(super) fn give_back(&mut self, isolation: Isolation<'f, P>, hooks: &mut impl Hooks) {
+        let range = isolation.range();
+        isolation.release();
         hooks.offline_cancelled(range);
     }
 }

@@ -1,6 +1,6 @@
 //! All of a range goes offline, or none of it.
 
-use super::drain::Drained;
+use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Progress};
 use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
@@ -21,7 +21,7 @@ pub struct Offline<'f, P> {
     /// What is isolated and drained so far, from the bottom up.
     held: Option<Isolation<'f, P>>,
     /// The window that is being drained.
-    window: Option<Isolation<'f, P>>,
+    window: Option<Window<'f, P>>,
 }
 
 /// Why a range cannot go offline at all. Nothing has changed.
@@ -66,12 +66,13 @@ impl<'f, P: Platform> Offline<'f, P> {
         mut budget: Budget,
     ) -> Progress<PfnRange> {
         loop {
-            if let Some(window) = self.window.take() {
-                match hotplug.drain(&window, hooks, &mut budget) {
+            if let Some(mut window) = self.window.take() {
+                match hotplug.drain(&mut window, hooks, &mut budget) {
                     Drained::Yes => {
+                        let drained = window.into_isolation();
                         self.held = Some(match self.held.take() {
-                            Some(held) => held.join(window),
-                            None => window,
+                            Some(held) => held.join(drained),
+                            None => drained,
                         });
                     }
                     Drained::Working => {
@@ -90,7 +91,7 @@ impl<'f, P: Platform> Offline<'f, P> {
                 return self.finish(hotplug, hooks);
             };
             match hotplug.open_window(window, 0, hooks) {
-                Ok(isolation) => self.window = Some(isolation),
+                Ok(window) => self.window = Some(window),
                 Err(blocker) => return Progress::Pending(blocker),
             }
             if !budget.spend(window.frames() / crate::geometry::PAGEBLOCK_FRAMES as u64) {
@@ -107,11 +108,11 @@ impl<'f, P: Platform> Offline<'f, P> {
         match self.held.take().map(|held| hotplug.take_offline(held, hooks)) {
             None => Progress::Done(self.range),
             Some(Ok(range)) => Progress::Done(range),
-            // Lines that lie in each other's sections are dropped when all is drained, so this is
-            // only somebody's frame of lines that came meanwhile.
+            // Drained a while ago, and nothing is allocated there since: only a wrong free can have
+            // come between.
             Some(Err((held, in_use))) => {
                 self.held = Some(held);
-                Progress::Pending(Blocker { range: in_use.range(), why: super::Why::Metadata })
+                Progress::Pending(Blocker { range: in_use.range(), why: super::Why::Busy })
             }
         }
     }
@@ -119,10 +120,10 @@ impl<'f, P: Platform> Offline<'f, P> {
     /// Gives everything back that was isolated: the range stays online.
     pub fn cancel(mut self, hotplug: &mut Hotplug<'f, P>, hooks: &mut impl Hooks) {
         if let Some(window) = self.window.take() {
-            hotplug.close_window(window, hooks);
+            hotplug.give_back(window.into_isolation(), hooks);
         }
         if let Some(held) = self.held.take() {
-            hotplug.close_window(held, hooks);
+            hotplug.give_back(held, hooks);
         }
     }
 }

@@ -78,6 +78,17 @@ impl<P: Platform> Hotplug<'_, P> {
                 return Err(OnlineError::Vetoed { range: run, veto });
             }
         }
+        self.bring_online(range, kind, hooks);
+        Ok(())
+    }
+
+    /// Puts `range`, which is there and offline, online: nobody is asked, and this cannot fail.
+    pub(super) fn bring_online(
+        &mut self,
+        range: PfnRange,
+        kind: OnlineType,
+        hooks: &mut impl Hooks,
+    ) {
         let node = self.node_of(range);
         let is_first = node.is_some_and(|node| !self.has_memory(node));
         let mut moves = self.frames.no_moves_yet();
@@ -98,7 +109,6 @@ impl<P: Platform> Hotplug<'_, P> {
             hooks.node_appeared(node);
         }
         hooks.onlined(range);
-        Ok(())
     }
 
     /// Whether all of `range` is there and offline.

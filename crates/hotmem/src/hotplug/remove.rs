@@ -102,9 +102,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// Memory that was taken offline to be removed, and is held, is online again.
     pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
         self.frames.let_go(range);
-        // Present and offline, and nobody else had it since it was seen so: this cannot fail.
-        let _ = self.online(range, OnlineType::AsBefore, hooks);
-        hooks.offline_cancelled(range);
+        self.bring_online(range, OnlineType::AsBefore, hooks);
     }
 
     /// Removes memory that is offline and that no device has a say in.

@@ -2,7 +2,7 @@
 //!
 //! A shrink keeps what it achieved and names the first thing that stood in its way.
 
-use super::drain::Drained;
+use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Removal};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
@@ -27,7 +27,7 @@ pub struct Shrink<'f, P> {
     /// Offline and held, and not yet handed over.
     ready: PfnRange,
     /// The window that is being drained.
-    window: Option<Isolation<'f, P>>,
+    window: Option<Window<'f, P>>,
     /// In this section something stays, so it is worked unit by unit.
     by_unit_above: Pfn,
     blocker: Option<Blocker>,
@@ -78,16 +78,17 @@ impl<'f, P: Platform> Shrink<'f, P> {
         mut budget: Budget,
     ) -> Shrunk {
         loop {
-            if let Some(window) = self.window.take() {
-                match hotplug.drain(&window, hooks, &mut budget) {
-                    Drained::Yes => self.keep(window, hotplug, hooks),
+            if let Some(mut window) = self.window.take() {
+                match hotplug.drain(&mut window, hooks, &mut budget) {
+                    Drained::Yes => self.keep(window.into_isolation(), hotplug, hooks),
                     Drained::Working => {
                         self.window = Some(window);
                         return Shrunk::Working;
                     }
                     Drained::Blocked(blocker) => {
+                        let window = window.into_isolation();
                         let range = window.range();
-                        hotplug.close_window(window, hooks);
+                        hotplug.give_back(window, hooks);
                         self.pass_over(range, blocker);
                     }
                 }
@@ -124,7 +125,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
     /// Gives back what is isolated or offline and not yet handed over.
     pub fn cancel(mut self, hotplug: &mut Hotplug<'f, P>, hooks: &mut impl Hooks) {
         if let Some(window) = self.window.take() {
-            hotplug.close_window(window, hooks);
+            hotplug.give_back(window.into_isolation(), hooks);
         }
         if !self.ready.is_empty() {
             hotplug.put_back(self.ready, hooks);
@@ -147,7 +148,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             }
             Err((window, in_use)) => {
                 let range = window.range();
-                hotplug.close_window(window, hooks);
+                hotplug.give_back(window, hooks);
                 let why = super::Why::Busy;
                 self.pass_over(range, Blocker { range: in_use.range(), why });
             }
