@@ -29,8 +29,10 @@ pub(crate) fn numbers(range: PfnRange) -> std::ops::Range<u64> {
 
 /// Heap memory that plays the physical memory from address 0 up.
 pub(crate) struct Memory {
-    base: *mut u8,
+    allocated: *mut u8,
     layout: Layout,
+    base: *mut u8,
+    bytes: usize,
 }
 
 // SAFETY: all access is by atomics.
@@ -41,11 +43,14 @@ unsafe impl Sync for Memory {}
 impl Memory {
     pub(crate) fn new(frames: u64) -> Memory {
         let bytes = usize::try_from(frames * geometry::FRAME_SIZE).expect("a 64-bit machine");
-        let layout = Layout::from_size_align(bytes, 4096).expect("a size that can be had");
+        // Aligned by hand: only then does zeroed memory come without being written.
+        let layout = Layout::from_size_align(bytes + 4096, 1).expect("a size that can be had");
         // SAFETY: the layout is not empty.
-        let base = unsafe { alloc_zeroed(layout) };
-        assert!(!base.is_null());
-        Memory { base, layout }
+        let allocated = unsafe { alloc_zeroed(layout) };
+        assert!(!allocated.is_null());
+        let base =
+            allocated.wrapping_add(allocated.addr().next_multiple_of(4096) - allocated.addr());
+        Memory { allocated, layout, base, bytes }
     }
 
     /// For a machine that is gone before this memory is.
@@ -57,7 +62,7 @@ impl Memory {
     /// The first word of a frame.
     pub(crate) fn word(&self, frame: u64) -> &AtomicU64 {
         let at = usize::try_from(frame * geometry::FRAME_SIZE).expect("a 64-bit machine");
-        assert!(at < self.layout.size());
+        assert!(at < self.bytes);
         // SAFETY: within the memory, aligned, and all access is by atomics.
         unsafe { &*self.base.add(at).cast() }
     }
@@ -66,7 +71,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.base, self.layout) };
+        unsafe { dealloc(self.allocated, self.layout) };
     }
 }
 

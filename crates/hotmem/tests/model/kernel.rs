@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::common::{BLOCK, numbers, pfn, range};
 use crate::world::{Frame, TABLES, Tag, World};
-use hotmem::{Hooks, Migration, Pfn, PfnRange, Spare, Veto};
+use hotmem::{Hooks, Migration, Pfn, PfnRange, Spare, Veto, Zone};
 
 impl Hooks for World<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
@@ -23,7 +23,6 @@ impl Hooks for World<'_> {
     }
 
     fn unmap(&mut self, range: PfnRange) {
-        self.newly_offline(range);
         assert!(self.all(range, |block| block.mapped && !block.online), "{range:?} is in use");
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = false);
         self.forbid(range);
@@ -60,6 +59,53 @@ impl Hooks for World<'_> {
         }
         self.blocks_in(range).iter_mut().for_each(|block| block.agreed += 1);
         Ok(())
+    }
+
+    fn offlined(&mut self, range: PfnRange) {
+        self.tell(|| format!("offlined {range:?}"));
+        self.sync_metadata();
+        let free = numbers(range).all(|frame| self.frame[frame as usize] == Frame::Free);
+        assert!(free && self.all(range, |block| block.online && block.is_held()), "{range:?}");
+        for block in self.blocks_in(range) {
+            // What is held by tokens nobody was asked about.
+            block.agreed -= u32::from(!block.token);
+            (block.online, block.token) = (false, false);
+        }
+        self.forbid(range);
+        if let Some(ready) = &mut self.ready {
+            ready.extend(numbers(range).step_by(BLOCK as usize).map(|frame| frame / BLOCK));
+            self.blocks_in(range).iter_mut().for_each(|block| block.in_transit = true);
+        }
+    }
+
+    fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
+        assert!(self.all(range, |block| block.present && block.mapped && !block.online));
+        if self.rng.u32(..100) < self.vetoes {
+            self.last_veto = Some(range);
+            return Err(Veto("not now"));
+        }
+        for block in self.blocks_in(range) {
+            (block.coming, block.was_movable) = (true, block.movable);
+            block.movable = zone == Zone::Movable;
+        }
+        Ok(())
+    }
+
+    fn online_cancelled(&mut self, range: PfnRange) {
+        assert!(self.all(range, |block| block.coming), "{range:?} was never agreed to");
+        for block in self.blocks_in(range) {
+            (block.coming, block.movable) = (false, block.was_movable);
+        }
+    }
+
+    fn onlined(&mut self, range: PfnRange) {
+        let asked = self.all(range, |block| block.coming && !block.in_transit);
+        let back = self.all(range, |block| !block.coming && block.in_transit);
+        assert!(asked || back, "{range:?}");
+        for block in self.blocks_in(range) {
+            (block.coming, block.in_transit, block.online) = (false, false, true);
+        }
+        self.assert_untouched(range);
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {

@@ -110,8 +110,7 @@ impl<'f> Machine<'f> {
         match progress {
             Progress::Done(done) => {
                 assert_eq!(done, range);
-                world.went_offline(range);
-                world.blocks_in(range).iter_mut().for_each(|block| block.agreed -= 1);
+                assert!(world.all(range, |block| !block.online));
                 return;
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
@@ -124,11 +123,12 @@ impl<'f> Machine<'f> {
         let Request::Shrink { request, within, unit, largest, left, ready } = &mut state else {
             return;
         };
+        self.world.ready = Some(std::mem::take(ready));
         let shrunk = request.poll(&mut self.hotplug, &mut self.world, budget);
         let world = &mut self.world;
+        *ready = world.ready.take().unwrap_or_default();
         world.sync_metadata();
         world.tell(|| format!("polled shrink of {within:?}: {shrunk:?}"));
-        ready.extend(world.newly_offline(*within));
         match shrunk {
             Shrunk::Ready(removal) => {
                 let going = removal.range();
@@ -165,10 +165,8 @@ impl<'f> Machine<'f> {
             Request::Shrink { request, within, ready, .. } => {
                 self.world.tell(|| format!("cancel shrink {within:?}"));
                 request.cancel(&mut self.hotplug, &mut self.world);
-                for number in ready {
-                    let block = &mut self.world.blocks[number as usize];
-                    (block.online, block.in_transit) = (true, false);
-                }
+                let back = |&number: &u64| self.world.blocks[number as usize].online;
+                assert!(ready.iter().all(back));
             }
         }
         self.world.sync_metadata();
@@ -176,32 +174,6 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// All of `range` is free, and nobody may touch it from now on.
-    fn went_offline(&mut self, range: PfnRange) {
-        let free = numbers(range).all(|frame| self.frame[frame as usize] == Frame::Free);
-        assert!(free && self.all(range, |b| b.online && b.agreed > 0 && !b.token), "{range:?}");
-        self.blocks_in(range).iter_mut().for_each(|block| block.online = false);
-        self.forbid(range);
-    }
-
-    /// Pageblocks of `within` that a shrink has taken out of the allocator's hands.
-    pub(crate) fn newly_offline(&mut self, within: PfnRange) -> Vec<u64> {
-        self.sync_metadata();
-        let blocks = numbers(within.intersection(range(0, SIZE))).step_by(BLOCK as usize);
-        let gone: Vec<u64> = blocks
-            .map(|frame| frame / BLOCK)
-            .filter(|&number| {
-                let all = range(number * BLOCK, BLOCK);
-                self.blocks[number as usize].online && self.frames.counts_in(all).online == 0
-            })
-            .collect();
-        for &number in &gone {
-            self.went_offline(range(number * BLOCK, BLOCK));
-            self.blocks[number as usize].in_transit = true;
-        }
-        gone
-    }
-
     /// What is named as standing in the way does stand in the way.
     fn check_blocker(&self, blocker: Blocker, within: PfnRange) {
         let Blocker { range: named, why } = blocker;

@@ -2,11 +2,11 @@
 //! that the model expects.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, SECTION, range};
+use crate::common::{BLOCK, SECTION, pfn, range};
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
-    AddError, AnnounceError, MAX_REGIONS, NoHooks, NodeId, OnlineError, OnlineType, PfnRange,
-    Removal, RemoveError, WithdrawError, Zone,
+    AddError, AnnounceError, MAX_REGIONS, NodeId, OnlineError, OnlineType, PfnRange, Removal,
+    RemoveError, WithdrawError, Zone,
 };
 
 impl Machine<'_> {
@@ -179,20 +179,25 @@ impl Machine<'_> {
         // What lies within the span of the one zone joins it (contig-zones).
         let within = |zone| self.hotplug.zone(NodeId::ZERO, zone).spanned.overlaps(wanted);
         let joins_movable = within(Zone::Movable) && !within(Zone::Kernel);
-        let answer = self.hotplug.online(wanted, kind, &mut NoHooks);
+        let before = world.zones_in(wanted);
+        world.last_veto = None;
+        let answer = self.hotplug.online(wanted, kind, world);
         world.tell(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
-        assert_eq!(answer, expected.map_or(Ok(()), Err));
         assert_eq!(world.sync_metadata(), 0);
+        if let Err(OnlineError::Vetoed { range, .. }) = answer {
+            assert_eq!((expected, world.last_veto), (None, Some(range)));
+            assert_eq!(world.zones_in(wanted), before);
+            return;
+        }
+        assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() && kind != Offline {
-            world.assert_untouched(wanted);
-            for block in world.blocks_in(wanted) {
-                block.online = true;
-                block.movable = match kind {
-                    AsBefore => block.movable,
-                    Online => joins_movable,
-                    kind => kind == Movable,
-                };
-            }
+            let movable = match kind {
+                AsBefore => before,
+                Online => vec![joins_movable; before.len()],
+                kind => vec![kind == Movable; before.len()],
+            };
+            assert_eq!(world.zones_in(wanted), movable);
+            assert!(world.all(wanted, |block| block.online));
         }
     }
 
@@ -249,11 +254,9 @@ impl Machine<'_> {
         for block in world.blocks_in(gone) {
             block.in_transit = false;
             if taken {
-                block.agreed -= u32::from(was_online);
                 (block.present, block.movable) = (false, false);
-            } else {
-                block.online = was_online;
             }
+            assert_eq!(block.online, was_online && !taken);
         }
         world.sync_metadata();
         world.assert_untouched(gone);
@@ -261,6 +264,14 @@ impl Machine<'_> {
 }
 
 impl World<'_> {
+    /// Which pageblocks are movable.
+    fn zones_in(&mut self, range: PfnRange) -> Vec<bool> {
+        if range.end() > pfn(SIZE) {
+            return vec![];
+        }
+        self.blocks_in(range).iter().map(|block| block.movable).collect()
+    }
+
     /// The first section in which one of `wrong` holds for some pageblock, in the order of `wrong`.
     pub(crate) fn first<const N: usize>(
         &self,

@@ -2,7 +2,7 @@
 
 use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn};
 use crate::world::{Block, Frame, Machine};
-use hotmem::{InUse, IsolateError, Isolation, NoHooks, PfnRange};
+use hotmem::{InUse, IsolateError, Isolation, PfnRange};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
 
@@ -85,16 +85,13 @@ impl<'f> Machine<'f> {
                 }
             }
             3 => {
-                let left = self.hotplug.take_offline(token, &mut NoHooks);
+                let left = self.hotplug.take_offline(token, &mut self.world);
+                let world = &mut self.world;
                 world.tell(|| format!("take offline {held:?}: {left:?}"));
                 match left {
                     Ok(range) => {
                         assert_eq!(range, held);
-                        self.check_in_use(held, None);
-                        for block in self.world.blocks_in(held) {
-                            (block.token, block.online) = (false, false);
-                        }
-                        self.world.forbid(held);
+                        assert!(world.all(held, |block| !block.online));
                     }
                     Err((token, in_use)) => {
                         self.tokens.push(token);

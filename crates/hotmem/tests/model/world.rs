@@ -53,6 +53,9 @@ pub(crate) struct Block {
     /// A removal or addition is under way.
     pub in_transit: bool,
     pub mapped: bool,
+    /// The kernel has agreed that it comes online; it was in this zone before.
+    pub coming: bool,
+    pub was_movable: bool,
 }
 
 impl Block {
@@ -86,6 +89,8 @@ pub(crate) struct World<'f> {
     pub vetoes: u32,
     pub retries: u32,
     pub last_veto: Option<PfnRange>,
+    /// While a shrink is polled: pageblocks that it has taken offline and not handed over.
+    pub ready: Option<Vec<u64>>,
     pub trace: bool,
 }
 
@@ -204,6 +209,7 @@ impl<'f> World<'f> {
             vetoes: 0,
             retries: 0,
             last_veto: None,
+            ready: None,
             trace: false,
         }
     }
