@@ -1,7 +1,9 @@
 //! The lab behind the `hotmem` command: real machines under QEMU, benches and tables.
 
 pub mod bench;
+pub mod guest;
 pub mod hosted;
+pub mod linux;
 pub mod progress;
 pub mod qemu;
 pub mod size;

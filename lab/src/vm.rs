@@ -1,29 +1,30 @@
 //! `hotmem vm`: one guest, watched while its memory changes.
 
 use crate::{
+    guest::{Guest, Guests, Machine, Policy},
     progress,
-    qemu::{Accel, Config, Event, Resize, Vm, image},
+    qemu::{Config, Event, Resize, Vm},
     size,
     table::{table, time},
 };
 use anyhow::{Result, bail};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
-use std::{path::PathBuf, time::Duration};
-
-/// The least memory that the reference guest boots with.
-const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
+use std::time::Duration;
 
 /// Arguments of `hotmem vm`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Memory at boot
-    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size::parse)]
-    boot_memory: Bytes,
+    /// Who boots
+    #[arg(long, value_enum, default_value_t)]
+    guest: Guest,
     /// Memory to plug while the guest runs
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     plug: Bytes,
-    /// Memory that the guest writes to and checks before it gives it back
+    /// How it is brought online
+    #[arg(long, value_enum, default_value_t)]
+    policy: Policy,
+    /// Memory that the guest writes to and reads again before it gives it back
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     touch: Option<Bytes>,
     /// Take the memory away again
@@ -35,12 +36,11 @@ pub struct Args {
     /// The device's block size
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size::parse)]
     block_size: Bytes,
-    /// What runs the guest's instructions
-    #[arg(long, value_enum, default_value_t)]
-    accel: Accel,
-    /// The guest's image; built from the workspace if not given
-    #[arg(long, value_name = "PATH")]
-    guest_image: Option<PathBuf>,
+    /// How long Linux may take for a step
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    limit: u64,
+    #[command(flatten)]
+    machine: Machine,
 }
 
 /// One line of the table.
@@ -53,6 +53,8 @@ struct Row {
 enum Took {
     Resize(Resize),
     InGuest(Duration),
+    /// Longer than the limit: what the device had by then.
+    NotDone(Bytes),
 }
 
 /// Boots the guest, changes its memory, prints what each step took.
@@ -63,34 +65,38 @@ pub fn run(args: &Args) -> Result<()> {
     args.check()?;
     let progress = progress::spinner();
     progress.set_message("looking for the guest's image");
-    let image = progress.suspend(|| image::find(args.guest_image.as_deref()))?;
+    let guests = progress.suspend(|| args.machine.guests(&[args.guest], args.plug))?;
     progress.set_message("booting");
-    let mut vm = Vm::start(&args.config(image))?;
+    let mut vm = Vm::start(&args.config(&guests)?)?;
     let first_line = vm.first_line()?;
-    vm.wait("virtio-mem device", |event| {
-        matches!(event, Event::Device { kind, .. } if kind == "virtio-mem").then_some(())
-    })?;
+    args.guest.ready(&mut vm)?;
     let rows = args.change_memory(&mut vm, &progress)?;
-    let metadata = args.leave(vm)?;
+    let metadata = match args.guest {
+        Guest::Hotmem => Some(args.leave(vm)?),
+        Guest::Linux => None,
+    };
     progress.finish_and_clear();
 
-    println!("guest of {}, first line {} after QEMU's start", args.boot_memory, time(first_line));
-    print_rows(&rows);
-    if let Some(written) = metadata {
+    let boot_memory = guests.boot_memory();
+    println!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line));
+    args.print_rows(&rows);
+    if let Some(Some(written)) = metadata {
         let plugs = rows.iter().filter(|row| row.step.starts_with("plug"));
         let grown: u64 = plugs.map(|row| row.memory.0).sum();
         let percent = written.0 as f64 / grown as f64 * 100.0;
         println!("metadata written: {}, {percent:.6} % of what was plugged", size::about(written));
     }
-    println!("the guest's own checks: PASS");
+    if args.machine.counts_instructions() {
+        println!("in the guest, 1 ns is one instruction");
+    }
+    if metadata.is_some() {
+        println!("the guest's own checks: PASS");
+    }
     Ok(())
 }
 
 impl Args {
     fn check(&self) -> Result<()> {
-        if self.boot_memory < LEAST_BOOT_MEMORY {
-            bail!("--boot-memory {}: the guest needs {LEAST_BOOT_MEMORY}", self.boot_memory);
-        }
         if !self.block_size.0.is_power_of_two() {
             bail!("--block-size {}: a block size is a power of two", self.block_size);
         }
@@ -103,19 +109,15 @@ impl Args {
         Ok(())
     }
 
-    fn config(&self, image: PathBuf) -> Config {
-        let config =
-            Config::new(image, self.plug).with("exit", format!("resizes:{}", self.resizes() + 1));
-        let config = match self.touch {
-            Some(size) => config.touching(size),
-            None => config,
-        };
-        Config {
-            boot_memory: self.boot_memory,
-            block_size: self.block_size,
-            accel: self.accel,
-            ..config
+    fn config(&self, guests: &Guests) -> Result<Config> {
+        let mut config = guests.config(self.guest, self.policy, self.plug)?;
+        if self.guest == Guest::Hotmem {
+            config = config.with("exit", format!("resizes:{}", self.resizes() + 1));
         }
+        if let Some(size) = self.touch {
+            config = config.touching(size);
+        }
+        Ok(Config { block_size: self.block_size, ..config })
     }
 
     /// How often the memory changes, before [`Args::leave`].
@@ -128,7 +130,15 @@ impl Args {
         let steps = [("plug", self.plug), ("unplug", Bytes::ZERO), ("plug again", self.plug)];
         for &(step, target) in steps.iter().take(self.resizes() as usize) {
             progress.set_message(format!("{step} {}", self.plug));
-            let resize = vm.resize(target)?;
+            let done = match self.guest {
+                Guest::Hotmem => Some(vm.resize(target)?),
+                Guest::Linux => vm.resize_within(target, Duration::from_secs(self.limit))?,
+            };
+            let Some(resize) = done else {
+                let took = Took::NotDone(vm.device_size()?);
+                rows.push(Row { step, memory: self.plug, took });
+                break;
+            };
             rows.push(Row { step, memory: self.plug, took: Took::Resize(resize) });
             if target != Bytes::ZERO && self.touch.is_some() {
                 progress.set_message("the guest writes to its new memory");
@@ -153,24 +163,31 @@ impl Args {
         vm.request(if plugged == Bytes::ZERO { self.block_size } else { Bytes::ZERO })?;
         Ok(vm.finish()?)
     }
-}
 
-fn print_rows(rows: &[Row]) {
-    let header = ["step", "memory", "device done", "recognised", "in the guest", "requests"];
-    let mut table = table(&header, 1);
-    for row in rows {
-        let memory = row.memory.to_string();
-        match &row.took {
-            Took::Resize(resize) => table.add_row([
-                row.step,
-                &memory,
-                &time(resize.device_done),
-                &time(resize.recognised),
-                &time(resize.in_guest),
-                &resize.requests.to_string(),
-            ]),
-            Took::InGuest(took) => table.add_row([row.step, &memory, "", "", &time(*took), ""]),
-        };
+    fn print_rows(&self, rows: &[Row]) {
+        let header = ["step", "memory", "device done", "recognised", "in the guest", "requests"];
+        let mut table = table(&header, 1);
+        for row in rows {
+            let memory = row.memory.to_string();
+            match &row.took {
+                Took::Resize(resize) => table.add_row([
+                    row.step,
+                    &memory,
+                    &time(resize.device_done),
+                    &time(resize.recognised),
+                    &time(resize.in_guest),
+                    // Linux does not say.
+                    &Some(resize.requests)
+                        .filter(|&n| n > 0)
+                        .map_or(String::new(), |n| n.to_string()),
+                ]),
+                Took::InGuest(took) => table.add_row([row.step, &memory, "", "", &time(*took), ""]),
+                Took::NotDone(size) => {
+                    let step = format!("{} (the device has {})", row.step, size::about(*size));
+                    table.add_row([&step, &memory, "", &format!("> {} s", self.limit), "", ""])
+                }
+            };
+        }
+        println!("{table}");
     }
-    println!("{table}");
 }

@@ -17,7 +17,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -26,7 +26,14 @@ fn bad_arguments_are_named() {
         (&["vm", "--plug", "64G", "--boot-memory", "1M"], "--boot-memory"),
         (&["vm", "--plug", "1G", "--touch", "2G"], "--touch"),
         (&["vm", "--plug", "1G", "--accel", "magic"], "tcg"),
+        (&["vm", "--plug", "1G", "--policy", "sideways"], "online_movable"),
+        (&["vm", "--plug", "1G", "--icount", "--accel", "kvm"], "--icount"),
+        (
+            &["vm", "--guest", "linux", "--plug", "64G", "--boot-memory", "1G"],
+            "linux needs 1280MiB",
+        ),
         (&["bench", "vm", "--runs", "0"], "--runs"),
+        (&["bench", "vm", "--guests", "hotmem,windows"], "linux"),
     ];
     for (args, word) in cases {
         let said = complaint(args);

@@ -1,5 +1,6 @@
 //! `hotmem bench`: measurements, as a table for people and as JSON for what reads it.
 
+mod compare;
 mod contiguity;
 mod frames;
 pub mod record;

@@ -5,6 +5,12 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+/// What is measured and its unit.
+pub type Metric = (&'static str, &'static str);
+
+/// Behind a subject whose runs ended at a limit: their values are that limit.
+const NOT_DONE: &str = " (not done)";
+
 /// One figure: a metric of a subject in a case, over several runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Record {
@@ -12,7 +18,8 @@ pub struct Record {
     pub bench: &'static str,
     /// The case, from the coarse to the fine: `64G/online_movable/plug`.
     pub case: String,
-    /// Who was measured: `hotmem` or a peer.
+    /// Who was measured: `hotmem` or a peer; `linux (not done)` if the values are a limit that
+    /// was reached before the end.
     pub subject: String,
     /// What was measured: `time`.
     pub metric: &'static str,
@@ -26,6 +33,37 @@ pub struct Record {
     pub max: f64,
     /// How many runs.
     pub runs: usize,
+}
+
+impl Record {
+    /// Whether this was measured.
+    #[must_use]
+    pub fn is(&self, (metric, unit): Metric) -> bool {
+        (self.metric, self.unit) == (metric, unit)
+    }
+
+    /// The subject alone.
+    #[must_use]
+    pub fn who(&self) -> &str {
+        self.subject.strip_suffix(NOT_DONE).unwrap_or(&self.subject)
+    }
+
+    /// Whether the values are what was measured, and no limit that was reached before.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.who() == self.subject
+    }
+
+    /// One of its values, for people.
+    #[must_use]
+    pub fn show(&self, value: f64) -> String {
+        let value = match self.unit {
+            "s" => time(Duration::try_from_secs_f64(value).unwrap_or_default()),
+            "count" => figures(value),
+            unit => format!("{} {unit}", figures(value)),
+        };
+        if self.is_done() { value } else { format!("> {value}") }
+    }
 }
 
 /// The values of runs, gathered case by case in the order in which cases first come up.
@@ -50,14 +88,13 @@ impl Sample {
         Sample { bench, order: Vec::new(), values: BTreeMap::new() }
     }
 
+    /// A run that was not done at a limit.
+    pub fn add_not_done(&mut self, case: &str, subject: &str, metric: Metric, limit: f64) {
+        self.add(case, &format!("{subject}{NOT_DONE}"), metric, limit);
+    }
+
     /// One run's value.
-    pub fn add(
-        &mut self,
-        case: &str,
-        subject: &str,
-        metric: (&'static str, &'static str),
-        value: f64,
-    ) {
+    pub fn add(&mut self, case: &str, subject: &str, metric: Metric, value: f64) {
         let (metric, unit) = metric;
         let key = Key { case: case.into(), subject: subject.into(), metric, unit };
         if !self.values.contains_key(&key) {
@@ -95,18 +132,13 @@ fn median(sorted: &[f64]) -> f64 {
 pub fn print(records: &[Record]) {
     let mut table = table(&["case", "subject", "metric", "median", "min", "max", "runs"], 3);
     for record in records {
-        let value = |value: f64| match record.unit {
-            "s" => time(Duration::try_from_secs_f64(value).unwrap_or_default()),
-            "count" => figures(value),
-            unit => format!("{} {unit}", figures(value)),
-        };
         table.add_row([
             record.case.clone(),
             record.subject.clone(),
             record.metric.into(),
-            value(record.median),
-            value(record.min),
-            value(record.max),
+            record.show(record.median),
+            record.show(record.min),
+            record.show(record.max),
             record.runs.to_string(),
         ]);
     }
@@ -138,6 +170,18 @@ mod tests {
         let seen: Vec<_> =
             records.iter().map(|r| (r.case.as_str(), r.median, r.min, r.max, r.runs)).collect();
         assert_eq!(seen, [("64G/plug", 2.5, 1.0, 4.0, 4), ("16G/plug", 1.0, 1.0, 1.0, 3)]);
+    }
+
+    #[test]
+    fn runs_that_reached_a_limit_stand_apart() {
+        let mut sample = Sample::new("vm");
+        sample.add("64G/unplug", "linux", ("time", "s"), 55.0);
+        sample.add_not_done("64G/unplug", "linux", ("time", "s"), 60.0);
+        let records = sample.records();
+        let seen: Vec<_> = records.iter().map(|r| (r.subject.as_str(), r.who(), r.runs)).collect();
+        assert_eq!(seen, [("linux", "linux", 1), ("linux (not done)", "linux", 1)]);
+        let shown: Vec<_> = records.iter().map(|record| record.show(record.median)).collect();
+        assert_eq!(shown, ["55 s", "> 60 s"]);
     }
 
     #[test]

@@ -1,15 +1,20 @@
-//! `hotmem bench vm`: plugging and unplugging memory, boot after boot.
+//! `hotmem bench vm`: plugging and unplugging memory, boot after boot, guest after guest.
 
-use super::record::{self, Sample};
+use super::{
+    compare,
+    record::{self, Metric, Sample},
+};
 use crate::{
-    progress,
-    qemu::{Accel, Config, Event, Resize, Vm, image},
+    guest::{Guest, Guests, Machine, Policy},
+    linux, progress,
+    qemu::{Config, Event, Resize, Vm},
     size,
+    table::time,
 };
 use anyhow::{Context, Result};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
-use std::path::{Path, PathBuf};
+use std::{path::PathBuf, time::Duration};
 
 /// Arguments of `hotmem bench vm`.
 #[derive(clap::Args)]
@@ -18,115 +23,158 @@ pub struct Args {
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "16G,64G,256G,512G,4T")]
     sizes: Vec<Bytes>,
-    /// Who is measured
+    /// Who is measured, in turns
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
     guests: Vec<Guest>,
+    /// How plugged memory is brought online
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "online_movable")]
+    policies: Vec<Policy>,
     /// Boots for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// How much the guest writes to before memory is taken away that is in use
+    /// How much the guest writes to before memory is taken away that is in use; 0: nothing is
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     touch: Bytes,
-    /// Memory at boot
-    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size::parse)]
-    boot_memory: Bytes,
-    /// What runs the guest's instructions
-    #[arg(long, value_enum, default_value_t)]
-    accel: Accel,
+    /// How long Linux may take for a step
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    limit: u64,
+    #[command(flatten)]
+    machine: Machine,
     /// Where to write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The guest's image; built from the workspace if not given
-    #[arg(long, value_name = "PATH")]
-    guest_image: Option<PathBuf>,
-}
-
-/// Guests that can be measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Guest {
-    /// The reference guest
-    Hotmem,
 }
 
 /// From the request to the guest's own "done".
-const TIME: (&str, &str) = ("time", "s");
+const TIME: Metric = ("time", "s");
 /// From the request until the device has plugged or unplugged everything.
-const DEVICE_TIME: (&str, &str) = ("device_time", "s");
+const DEVICE_TIME: Metric = ("device_time", "s");
+/// Instructions of the guest's for the request. Linux: to 10 million, and without those while it
+/// waited. Hotmem: as if it had gone on while it waited for the device.
+const INSTRUCTIONS: Metric = ("instructions", "count");
+/// What was still to be plugged or unplugged when the limit was reached.
+const LEFT: Metric = ("left", "MiB");
 /// Requests that the guest's driver made.
-const REQUESTS: (&str, &str) = ("requests", "count");
+const REQUESTS: Metric = ("requests", "count");
 /// From QEMU's start to the guest's first line.
-const FIRST_LINE: (&str, &str) = ("first_line", "s");
+const FIRST_LINE: Metric = ("first_line", "s");
+
+/// Said where Linux is to leave memory offline.
+const LINUX_OFFLINE: &str = "linux, offline: not measured. Its virtio-mem driver waits for \
+     somebody to bring memory online as soon as 1 GiB is not.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let image = image::find(args.guest_image.as_deref())?;
-    let mut sample = Sample::new("vm");
-    let progress = progress::bar(args.boots());
-    for &guest in &args.guests {
-        for &size in &args.sizes {
-            for _ in 0..args.runs {
-                args.measure(guest, size, &image, &mut sample, &progress)
-                    .with_context(|| format!("{}, {guest:?}", size::short(size)))?;
+    let most = args.sizes.iter().copied().max().unwrap_or_default();
+    let guests = args.machine.guests(&args.guests, most)?;
+    let mut bench =
+        Bench { args, guests, sample: Sample::new("vm"), progress: progress::spinner() };
+    for (size, policy) in
+        args.sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p)))
+    {
+        for run in 1..=args.runs {
+            for &guest in &args.guests {
+                let case = format!("{}/{policy}", size::short(size));
+                bench.progress.set_message(format!("{case}, {guest}, run {run} of {}", args.runs));
+                let measured = bench.measure(guest, policy, size, &case);
+                measured.with_context(|| format!("{case}, {guest}"))?;
             }
         }
     }
-    progress.finish_and_clear();
-    let records = sample.records();
+    bench.progress.finish_and_clear();
+    let records = bench.sample.records();
     record::print(&records);
+    if args.guests.contains(&Guest::Linux) {
+        println!();
+        compare::print(&records, args.metric(), LEFT);
+        println!("A change of Linux's memory is seen up to {} late.", time(linux::LOOKS_EVERY));
+        if args.policies.contains(&Policy::Offline) {
+            println!("{LINUX_OFFLINE}");
+        }
+    }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
 impl Args {
-    fn boots(&self) -> u64 {
-        2 * self.guests.len() as u64 * self.sizes.len() as u64 * u64::from(self.runs)
-    }
-
-    /// Two boots: in one nobody touches the memory, in the other the guest does.
-    fn measure(
-        &self,
-        guest: Guest,
-        size: Bytes,
-        image: &Path,
-        sample: &mut Sample,
-        progress: &ProgressBar,
-    ) -> Result<()> {
-        let Guest::Hotmem = guest;
-        let case = format!("{}/online_movable", size::short(size));
-        let config = Config {
-            boot_memory: self.boot_memory,
-            accel: self.accel,
-            ..Config::new(image.into(), size)
-        };
-        progress.set_message(case.clone());
-        let mut vm = Vm::start(&config)?;
-        sample.add("boot", "hotmem", FIRST_LINE, vm.first_line()?.as_secs_f64());
-        device(&mut vm)?;
-        let mut add = |case: String, resize: Resize| {
-            sample.add(&case, "hotmem", TIME, resize.recognised.as_secs_f64());
-            sample.add(&case, "hotmem", DEVICE_TIME, resize.device_done.as_secs_f64());
-            sample.add(&case, "hotmem", REQUESTS, resize.requests as f64);
-        };
-
-        add(format!("{case}/plug"), vm.resize(size)?);
-        add(format!("{case}/unplug"), vm.resize(Bytes::ZERO)?);
-        drop(vm);
-        progress.inc(1);
-
-        let touch = self.touch.min(size);
-        let mut vm = Vm::start(&config.touching(touch))?;
-        device(&mut vm)?;
-        vm.resize(size)?;
-        vm.wait("end of the touching", |event| {
-            matches!(event, Event::Touched { .. }).then_some(())
-        })?;
-        add(format!("{case}/unplug-touched-{}", size::short(touch)), vm.resize(Bytes::ZERO)?);
-        drop(vm);
-        progress.inc(1);
-        Ok(())
+    /// What guests are compared by.
+    fn metric(&self) -> Metric {
+        if self.machine.counts_instructions() { INSTRUCTIONS } else { TIME }
     }
 }
 
-/// Waits until the guest drives its device.
-fn device(vm: &mut Vm) -> Result<()> {
-    vm.wait("virtio-mem device", |event| matches!(event, Event::Device { .. }).then_some(()))?;
-    Ok(())
+/// A bench under way.
+struct Bench<'a> {
+    args: &'a Args,
+    guests: Guests,
+    sample: Sample,
+    progress: ProgressBar,
+}
+
+impl Bench<'_> {
+    /// Two boots: in one nobody touches the memory, in the other the guest does.
+    fn measure(&mut self, guest: Guest, policy: Policy, size: Bytes, case: &str) -> Result<()> {
+        if (guest, policy) == (Guest::Linux, Policy::Offline) {
+            return Ok(());
+        }
+        let config = self.guests.config(guest, policy, size)?;
+        let mut vm = self.boot(guest, &config)?;
+        if self.resize(&mut vm, guest, size, &format!("{case}/plug"))? {
+            self.resize(&mut vm, guest, Bytes::ZERO, &format!("{case}/unplug"))?;
+        }
+        drop(vm);
+
+        let touch = self.args.touch.min(size);
+        if touch == Bytes::ZERO || policy == Policy::Offline {
+            return Ok(());
+        }
+        let mut vm = self.boot(guest, &config.touching(touch))?;
+        if self.change(&mut vm, guest, size)?.is_some() {
+            vm.wait("end of the touching", |event| {
+                matches!(event, Event::Touched { .. }).then_some(())
+            })?;
+            let case = format!("{case}/unplug-touched-{}", size::short(touch));
+            self.resize(&mut vm, guest, Bytes::ZERO, &case)?;
+        }
+        Ok(())
+    }
+
+    fn boot(&mut self, guest: Guest, config: &Config) -> Result<Vm> {
+        let mut vm = Vm::start(config)?;
+        let first_line = vm.first_line()?;
+        if guest == Guest::Hotmem && !self.args.machine.counts_instructions() {
+            self.sample.add("boot", "hotmem", FIRST_LINE, first_line.as_secs_f64());
+        }
+        guest.ready(&mut vm)?;
+        Ok(vm)
+    }
+
+    /// Changes the memory and records what that took; whether it was done in time.
+    fn resize(&mut self, vm: &mut Vm, guest: Guest, target: Bytes, case: &str) -> Result<bool> {
+        let done = self.change(vm, guest, target)?;
+        let subject = guest.to_string();
+        let Some(resize) = done else {
+            let left = vm.device_size()?.0.abs_diff(target.0) >> 20;
+            self.sample.add_not_done(case, &subject, TIME, self.args.limit as f64);
+            self.sample.add(case, &subject, LEFT, left as f64);
+            return Ok(false);
+        };
+        let mut add = |metric, value| self.sample.add(case, &subject, metric, value);
+        if self.args.machine.counts_instructions() {
+            add(INSTRUCTIONS, resize.in_guest.as_nanos() as f64);
+        } else {
+            add(TIME, resize.recognised.as_secs_f64());
+            add(DEVICE_TIME, resize.device_done.as_secs_f64());
+        }
+        if guest == Guest::Hotmem {
+            add(REQUESTS, resize.requests as f64);
+        }
+        Ok(true)
+    }
+
+    /// `None`: not within the limit.
+    fn change(&self, vm: &mut Vm, guest: Guest, target: Bytes) -> Result<Option<Resize>> {
+        Ok(match guest {
+            Guest::Hotmem => Some(vm.resize(target)?),
+            Guest::Linux => vm.resize_within(target, Duration::from_secs(self.args.limit))?,
+        })
+    }
 }

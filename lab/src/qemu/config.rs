@@ -24,6 +24,8 @@ pub enum Accel {
 pub struct Config {
     /// The kernel's image.
     pub kernel: PathBuf,
+    /// The kernel's initial file system, for one that has one.
+    pub initrd: Option<PathBuf>,
     /// The kernel's command line, key by key.
     pub append: Vec<String>,
     /// Memory at boot.
@@ -36,6 +38,8 @@ pub struct Config {
     pub block_size: Bytes,
     /// What runs the guest's instructions.
     pub accel: Accel,
+    /// One nanosecond of the guest's time is one instruction (translator only).
+    pub icount: bool,
     /// How many CPUs.
     pub cpus: u32,
     /// The most of the plugged memory that the guest will write to: what the host must have.
@@ -50,12 +54,14 @@ impl Config {
     pub fn new(kernel: PathBuf, device_memory: Bytes) -> Config {
         Config {
             kernel,
+            initrd: None,
             append: Vec::new(),
             boot_memory: Bytes::mib(128),
             device_memory,
             requested: Bytes::ZERO,
             block_size: Bytes::mib(2),
             accel: Accel::Tcg,
+            icount: false,
             cpus: 1,
             touched: Bytes::ZERO,
             // Longer than the guest's own watchdog (60 s), which knows what it hangs in.
@@ -94,8 +100,10 @@ impl Config {
         // The device's region starts at a multiple of 1 GiB above the boot memory: leave room.
         let max_memory = self.boot_memory + self.device_memory + Bytes::gib(16);
         let (accel, cpu) = match self.accel {
-            // `max` alone has 40 physical address bits: less than 1 TiB can be plugged.
-            Accel::Tcg => ("tcg", "max,phys-bits=46"),
+            // `max` alone has 40 physical address bits: less than 1 TiB can be plugged. With `erms`
+            // Linux clears memory by `rep stosb`, which the translator runs four times slower.
+            Accel::Tcg if self.icount => ("tcg,thread=single", "max,phys-bits=46,-erms"),
+            Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
             Accel::Kvm => ("kvm", "host"),
         };
         let mut command = Command::new(QEMU);
@@ -105,9 +113,15 @@ impl Config {
         pair("-machine", "q35".into());
         pair("-accel", accel.into());
         pair("-cpu", cpu.into());
+        if self.icount {
+            pair("-icount", "shift=0,sleep=on".into());
+        }
         pair("-smp", self.cpus.to_string());
         pair("-m", format!("{}B,slots=1,maxmem={}B", self.boot_memory.0, max_memory.0));
         pair("-kernel", self.kernel.display().to_string());
+        if let Some(initrd) = &self.initrd {
+            pair("-initrd", initrd.display().to_string());
+        }
         pair("-append", self.append.join(" "));
         pair("-display", "none".into());
         pair("-chardev", "socket,id=monitor,fd=0".into());
@@ -150,6 +164,20 @@ mod tests {
             "-append hotmem.touch=1073741824 hotmem.exit=resizes:3",
             "memdev=plug0,block-size=2097152B,requested-size=0B",
         ] {
+            assert!(line.contains(part), "no `{part}` in `{line}`");
+        }
+        assert!(!line.contains("-icount") && !line.contains("-initrd"), "{line}");
+    }
+
+    #[test]
+    fn instructions_are_counted_by_a_single_thread() {
+        let config = Config::new("vmlinuz".into(), Bytes::gib(64));
+        let command = Config { icount: true, initrd: Some("cpio".into()), ..config }.command();
+        let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+        let line = line.join(" ");
+        for part in
+            ["-accel tcg,thread=single", "-icount shift=0,sleep=on", ",-erms", "-initrd cpio"]
+        {
             assert!(line.contains(part), "no `{part}` in `{line}`");
         }
     }

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two looks at the device's size: looking without a pause slows the guest.
+/// The least time between two looks at the device's size: looking without a pause slows the guest.
 const POLL: Duration = Duration::from_millis(1);
 
 /// QEMU's exit status after the guest's PASS: `isa-debug-exit` makes 2 × 0x10 + 1 of its 0x10.
@@ -30,6 +30,8 @@ pub struct Vm {
     started: Instant,
     patience: Duration,
     failed_point: Option<String>,
+    /// Why the guest cannot reach its target for now, as it said last.
+    pending: Option<String>,
     metadata: Option<Bytes>,
 }
 
@@ -42,8 +44,8 @@ struct Qemu {
 /// How long a change of the guest's memory took, from the request on.
 #[derive(Clone, Copy, Debug)]
 pub struct Resize {
-    /// Until the device had plugged or unplugged everything: seen up to 1 ms late, but not after
-    /// the guest's word, which follows from it.
+    /// Until the device had plugged or unplugged everything, seen late by 1 ms or 1 % of it; or
+    /// until the guest's word, if that came first.
     pub device_done: Duration,
     /// Until the guest said that it uses the memory, or has given it up.
     pub recognised: Duration,
@@ -87,6 +89,7 @@ impl Vm {
                     started,
                     patience,
                     failed_point: None,
+                    pending: None,
                     metadata: None,
                 })
             }
@@ -151,10 +154,27 @@ impl Vm {
     /// # Errors
     /// [`Error`]; if the guest said why it cannot, a hang carries its reason.
     pub fn resize(&mut self, target: Bytes) -> Result<Resize, Error> {
+        let done = self.resize_within(target, self.patience)?;
+        done.ok_or_else(|| {
+            let why = self.pending.as_ref().map(|why| format!(" (the guest: {why})"));
+            self.hang(&format!("end of the resize to {target}{}", why.unwrap_or_default()))
+        })
+    }
+
+    /// Asks the device for `target` and waits until device and guest are done, but no longer than
+    /// `limit`: `None` if they are not done by then, and go on.
+    ///
+    /// # Errors
+    /// [`Error`], but for a hang.
+    pub fn resize_within(
+        &mut self,
+        target: Bytes,
+        limit: Duration,
+    ) -> Result<Option<Resize>, Error> {
         let start = Instant::now();
-        let deadline = start + self.patience;
+        let deadline = start + limit;
+        self.pending = None;
         self.request(target)?;
-        let mut what = format!("end of the resize to {target}");
         let mut device_done = None;
         let mut resized: Option<Resize> = None;
         loop {
@@ -162,30 +182,27 @@ impl Vm {
                 device_done = Some(start.elapsed());
             }
             if let (Some(device_done), Some(resized)) = (device_done, resized) {
-                return Ok(Resize { device_done: resized.recognised.min(device_done), ..resized });
+                let device_done = resized.recognised.min(device_done);
+                return Ok(Some(Resize { device_done, ..resized }));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.hang(&what));
+                return Ok(None);
             }
-            let wait = if device_done.is_some() { left } else { POLL };
-            match self.poll(wait)? {
-                Some((
-                    at,
-                    Report::Event(Event::Resized { target: reached, us, requests, online, .. }),
-                )) if reached == target.0 => {
-                    resized.get_or_insert(Resize {
-                        device_done: Duration::ZERO,
-                        recognised: at - start,
-                        in_guest: Duration::from_micros(us),
-                        requests,
-                        online: Bytes(online),
-                    });
-                }
-                Some((_, Report::Event(Event::Pending { why, .. }))) => {
-                    what = format!("end of the resize to {target} (the guest: {why})");
-                }
-                _ => {}
+            let wait = if device_done.is_some() { left } else { POLL.max(start.elapsed() / 100) };
+            if let Some((
+                at,
+                Report::Event(Event::Resized { target: reached, us, requests, online, .. }),
+            )) = self.poll(wait.min(left))?
+                && reached == target.0
+            {
+                resized.get_or_insert(Resize {
+                    device_done: Duration::ZERO,
+                    recognised: at - start,
+                    in_guest: Duration::from_micros(us),
+                    requests,
+                    online: Bytes(online),
+                });
             }
         }
     }
@@ -231,6 +248,7 @@ impl Vm {
             Report::NotOk(point) => {
                 self.failed_point.get_or_insert_with(|| point.clone());
             }
+            Report::Event(Event::Pending { why, .. }) => self.pending = Some(why.clone()),
             Report::Event(Event::Metadata { written }) => {
                 self.metadata = Some(self.metadata.unwrap_or_default() + Bytes(*written));
             }

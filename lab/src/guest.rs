@@ -1,0 +1,181 @@
+//! The guests that can be booted, and how they bring plugged memory online.
+
+use crate::{
+    linux::Linux,
+    qemu::{Accel, Config, Event, Vm, image},
+    size,
+};
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use hotmem::Bytes;
+use std::{fmt, path::PathBuf};
+
+/// A guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Guest {
+    /// The reference guest
+    #[default]
+    Hotmem,
+    /// Debian's cloud kernel with its own virtio-mem driver
+    Linux,
+}
+
+/// How plugged memory is brought online.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Policy {
+    /// Present, but not handed out
+    Offline,
+    /// As the guest decides
+    Online,
+    /// For any allocation
+    OnlineKernel,
+    /// For movable allocations only
+    #[default]
+    OnlineMovable,
+}
+
+/// The machine that guests boot on.
+#[derive(Clone, clap::Args)]
+pub struct Machine {
+    /// Memory at boot [default: 128M; 2G if Linux is among the guests]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    boot_memory: Option<Bytes>,
+    /// What runs the guest's instructions
+    #[arg(long, value_enum, default_value_t)]
+    accel: Accel,
+    /// Count the guest's instructions, each a nanosecond of its time: slow, but free of noise
+    #[arg(long)]
+    icount: bool,
+    /// The reference guest's image; built from the workspace if not given
+    #[arg(long, value_name = "PATH")]
+    guest_image: Option<PathBuf>,
+}
+
+/// Guests that are ready to boot, all with the same machine.
+pub struct Guests {
+    accel: Accel,
+    icount: bool,
+    boot_memory: Bytes,
+    image: Option<PathBuf>,
+    linux: Option<Linux>,
+}
+
+impl Machine {
+    /// Finds the guests, which are to be given up to `most`.
+    ///
+    /// # Errors
+    /// A guest that is not there, and arguments that contradict each other.
+    pub fn guests(&self, guests: &[Guest], most: Bytes) -> Result<Guests> {
+        let linux = guests.contains(&Guest::Linux);
+        let default = if linux { Bytes::gib(2) } else { Bytes::mib(128) };
+        let boot_memory = self.boot_memory.unwrap_or(default);
+        for guest in guests {
+            let least = guest.least_boot_memory(most);
+            if boot_memory < least {
+                bail!("--boot-memory {boot_memory}: {guest} needs {least} to be given {most}");
+            }
+        }
+        if self.icount && self.accel != Accel::Tcg {
+            bail!("--icount: only QEMU's translator counts instructions");
+        }
+        let image =
+            guests.contains(&Guest::Hotmem).then(|| image::find(self.guest_image.as_deref()));
+        Ok(Guests {
+            accel: self.accel,
+            icount: self.icount,
+            boot_memory,
+            image: image.transpose()?,
+            linux: linux.then(Linux::find).transpose()?,
+        })
+    }
+
+    /// Whether instructions are counted, which makes the host's clock worthless.
+    #[must_use]
+    pub fn counts_instructions(&self) -> bool {
+        self.icount
+    }
+}
+
+impl Guests {
+    /// Memory at boot.
+    #[must_use]
+    pub fn boot_memory(&self) -> Bytes {
+        self.boot_memory
+    }
+
+    /// The machine for a guest that was asked for, to be given up to `memory`.
+    ///
+    /// # Errors
+    /// If it was not asked for.
+    pub fn config(&self, guest: Guest, policy: Policy, memory: Bytes) -> Result<Config> {
+        let config = match (guest, &self.image, &self.linux) {
+            (Guest::Hotmem, Some(image), _) => Config::new(image.clone(), memory),
+            (Guest::Linux, _, Some(linux)) => linux.config(memory),
+            _ => bail!("{guest} was not looked for"),
+        };
+        Ok(Config {
+            boot_memory: self.boot_memory,
+            accel: self.accel,
+            icount: self.icount,
+            ..config.with("online", policy)
+        })
+    }
+}
+
+impl Guest {
+    /// The least memory at boot with which it can be given `memory`.
+    fn least_boot_memory(self, memory: Bytes) -> Bytes {
+        match self {
+            Guest::Hotmem => Bytes::mib(64),
+            Guest::Linux => Linux::least_boot_memory(memory),
+        }
+    }
+
+    /// Waits until it drives its device.
+    ///
+    /// # Errors
+    /// [`crate::qemu::Error`]
+    pub fn ready(self, vm: &mut Vm) -> Result<()> {
+        let is_ready = |event: &Event| match (self, event) {
+            (Guest::Hotmem, Event::Device { kind, .. }) => kind == "virtio-mem",
+            (Guest::Linux, Event::Boot { .. }) => true,
+            _ => false,
+        };
+        vm.wait("virtio-mem device", |event| is_ready(event).then_some(()))?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_name(self, f)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_name(self, f)
+    }
+}
+
+/// As it is typed.
+fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(value.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_are_typed() {
+        assert_eq!(
+            [Guest::Hotmem, Guest::Linux].map(|guest| guest.to_string()),
+            ["hotmem", "linux"]
+        );
+        let policies = Policy::value_variants().iter().map(ToString::to_string);
+        let names = ["offline", "online", "online_kernel", "online_movable"];
+        assert!(policies.eq(names));
+    }
+}

@@ -1,0 +1,97 @@
+#!/bin/busybox sh
+# The Linux guest's first process: loads the kernel's virtio-mem driver and says on the serial
+# console what the reference guest would say, in the same events.
+#
+# The loop starts no program, so that looking costs the guest next to nothing: `read` with a time
+# limit is its sleep.
+export PATH=/bin
+echo "TAP version 14"
+/bin/busybox --install -s /bin
+
+fail() {
+    echo "Bail out! $*"
+    while :; do sleep 1000; done
+}
+
+mount -t devtmpfs dev /dev && mount -t proc proc /proc && mount -t sysfs sysfs /sys ||
+    fail "no /dev, /proc or /sys"
+
+online=online_movable plug=0 touch=0
+read -r cmdline < /proc/cmdline
+for word in $cmdline; do
+    case $word in
+        hotmem.online=*) online=${word#*=} ;;
+        hotmem.plug=*) plug=${word#*=} ;;
+        hotmem.touch=*) touch=${word#*=} ;;
+    esac
+done
+
+echo "$online" > /sys/devices/system/memory/auto_online_blocks || fail "no policy $online"
+for module in /modules/*; do
+    insmod "$module" || fail "insmod $module"
+done
+
+# A time as /proc/uptime has it, 12.34, in hundredths of a second; a leading 0 would mean octal.
+hundredths() {
+    time=${1%.*}${1#*.}
+    time=${time#0}
+    time=${time#0}
+}
+
+# Sets: total, free (KiB), up and busy, the time that the CPUs were not idle (10 ms).
+cpus=$(nproc)
+look() {
+    { read -r _ total _; read -r _ free _; } < /proc/meminfo
+    read -r up_text idle_text < /proc/uptime
+    hundredths "$up_text"
+    up=$time
+    hundredths "$idle_text"
+    busy=$((cpus * up - time))
+}
+
+# $1: the size in bytes that the device has now.
+resized() {
+    echo "{\"event\":\"resized\",\"target\":$1,\"plugged\":$1,\"online\":$((total * 1024)),\"free\":$((free * 1024)),\"requests\":0,\"us\":$(((busy - settled) * 10000))}"
+    settled=$busy
+}
+
+# Fills memory as an application does that keeps a file in it: movable, so in what was plugged.
+touch_some() {
+    mount -t tmpfs -o size=1T tmpfs /touched || fail "no tmpfs"
+    started=$up
+    dd if=/dev/zero of=/touched/file bs=1M count=$((touch >> 20)) 2> /dev/null || fail "no $touch B to touch"
+    look
+    echo "{\"event\":\"touched\",\"bytes\":$touch,\"us\":$(((up - started) * 10000))}"
+    holding=yes
+    settled=$busy
+}
+
+# What the reference guest's application does when a shrink needs its memory: reads it all once
+# more and gives it back.
+release() {
+    cat /touched/file > /dev/null
+    rm /touched/file
+    umount /touched
+    holding=
+}
+
+mkfifo /silence
+exec 3<> /silence
+look
+boot=$total seen=$total settled=$busy holding=
+echo "{\"event\":\"boot\",\"ms\":$((up * 10)),\"boot_memory\":$((boot * 1024)),\"cpus\":$cpus}"
+
+while :; do
+    read -r -t 0.02 -u 3 _
+    look
+    [ "$total" = "$seen" ] && continue
+    [ "$holding" ] && [ "$total" -lt "$seen" ] && release
+    seen=$total
+    case $total in
+        $((boot + plug / 1024)))
+            resized "$plug"
+            [ "$touch" -gt 0 ] && touch_some
+            ;;
+        "$boot") resized 0 ;;
+    esac
+done

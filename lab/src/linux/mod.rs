@@ -1,0 +1,184 @@
+//! Linux as the guest to compare with: Debian's cloud kernel, its own virtio-mem driver, and a
+//! script that says on the console what the reference guest would say.
+//!
+//! The initramfs is put together when it is needed: BusyBox, the kernel's modules, `init.sh`.
+
+mod cpio;
+mod packages;
+
+use crate::qemu::Config;
+use hotmem::Bytes;
+use packages::Packages;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+/// Where `cargo xtask setup` unpacks the packages, and where they are installed.
+const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"), "/"];
+
+const INIT: &str = include_str!("init.sh");
+
+/// How often the guest looks at its memory: it sees a change by so much late.
+pub const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Bytes that Linux writes to describe one frame: its `struct page`.
+pub const DESCRIPTOR: Bytes = Bytes(64);
+
+/// A Linux that is ready to boot.
+pub struct Linux {
+    kernel: PathBuf,
+    /// A file without a name: gone when nobody holds it.
+    initramfs: File,
+}
+
+/// Why there is no Linux to boot.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No packages.
+    #[error(
+        "no Linux to compare with: `cargo xtask setup` fetches it \
+         (Debian: apt-get install linux-image-cloud-amd64 busybox-static)"
+    )]
+    NotInstalled,
+    /// A part of the packages.
+    #[error("the Linux kernel's package is incomplete: no {}", .0.display())]
+    Missing(PathBuf),
+    /// A file that cannot be read.
+    #[error("reading {}", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    /// The initramfs cannot be made.
+    #[error("making an initramfs")]
+    Initramfs(#[source] io::Error),
+}
+
+impl Linux {
+    /// Looks for the packages and makes an initramfs of them.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn find() -> Result<Linux, Error> {
+        for root in ROOTS {
+            if let Some(packages) = Packages::below(Path::new(root))? {
+                let initramfs = in_memory(&initramfs(&packages)?).map_err(Error::Initramfs)?;
+                return Ok(Linux { kernel: packages.kernel, initramfs });
+            }
+        }
+        Err(Error::NotInstalled)
+    }
+
+    /// A machine that boots it, to be given `memory` and relieved of it. It lasts for as long as
+    /// `self` does.
+    #[must_use]
+    pub fn config(&self, memory: Bytes) -> Config {
+        let fd = self.initramfs.as_raw_fd();
+        // QEMU opens it by this name and never inherits it.
+        let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
+        let config = Config::new(self.kernel.clone(), memory).with("plug", memory.0);
+        let append = ["console=ttyS0", "quiet"].map(str::to_owned).into_iter().chain(config.append);
+        Config { append: append.collect(), initrd: Some(initrd), ..config }
+    }
+
+    /// The least memory at boot with which it can be given `memory`: it must describe every frame
+    /// from memory that it has already.
+    #[must_use]
+    pub fn least_boot_memory(memory: Bytes) -> Bytes {
+        Bytes::mib(256) + Bytes(memory.frames() * DESCRIPTOR.0)
+    }
+}
+
+fn initramfs(packages: &Packages) -> Result<Vec<u8>, Error> {
+    let read = |path: &Path| fs::read(path).map_err(|error| Error::Read(path.into(), error));
+    let too_large = |error| Error::Initramfs(io::Error::other(error));
+    let mut archive = cpio::Archive::default();
+    for directory in ["bin", "dev", "modules", "proc", "sys", "touched"] {
+        archive = archive.directory(directory);
+    }
+    archive = archive.file("init", INIT.as_bytes()).map_err(too_large)?;
+    archive = archive.file("bin/busybox", &read(&packages.busybox)?).map_err(too_large)?;
+    for (n, module) in packages.modules.iter().enumerate() {
+        // The script loads them in the order of their names.
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        archive =
+            archive.file(&format!("modules/{n:02}-{name}"), &read(module)?).map_err(too_large)?;
+    }
+    Ok(archive.finish())
+}
+
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("initramfs", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qemu::{Event, Report};
+
+    /// What the script's `echo` lines tell when every variable in them is 7.
+    fn said() -> Vec<Report> {
+        let echoes = INIT.lines().filter_map(|line| line.trim().strip_prefix("echo \""));
+        let quoted = echoes.filter_map(|rest| rest.strip_suffix('"'));
+        let line = |text: &str| {
+            let mut line = text.replace("\\\"", "\"");
+            while let Some(start) = line.find('$') {
+                let rest = &line[start + 1..];
+                let end = if rest.starts_with("((") {
+                    rest.find("))").unwrap() + 2
+                } else {
+                    let name = |c: char| c.is_ascii_alphanumeric() || c == '*';
+                    rest.find(|c| !name(c)).unwrap_or(rest.len())
+                };
+                line.replace_range(start..=start + end, "7");
+            }
+            line
+        };
+        let reports = quoted.map(|text| Report::parse(&line(text)).unwrap());
+        reports.filter(|report| *report != Report::Other).collect()
+    }
+
+    #[test]
+    fn the_script_speaks_as_the_reference_guest_does() {
+        let resized =
+            Event::Resized { target: 7, plugged: 7, online: 7, free: 7, requests: 0, us: 7 };
+        let expected = [
+            Report::BailOut("7".into()),
+            Report::Event(resized),
+            Report::Event(Event::Touched { bytes: 7, us: 7 }),
+            Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7 }),
+        ];
+        assert_eq!(said(), expected);
+    }
+
+    #[test]
+    fn the_script_looks_as_often_as_is_said() {
+        let pause = format!("read -r -t {} -u 3", LOOKS_EVERY.as_secs_f64());
+        assert!(INIT.contains(&pause), "no `{pause}`");
+    }
+
+    #[test]
+    fn modules_keep_their_order_by_name() {
+        let this = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/linux/init.sh"));
+        let busybox = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        let modules = vec![this.clone(), busybox.clone()];
+        let archive = initramfs(&Packages { kernel: "/nowhere".into(), busybox, modules }).unwrap();
+        let text = String::from_utf8_lossy(&archive);
+        let places = ["init\0", "modules/00-init.sh\0", "modules/01-Cargo.toml\0", "TRAILER!!!\0"]
+            .map(|name| text.find(name));
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+    }
+
+    #[test]
+    fn what_boots_is_told_how_much_will_come() {
+        let linux =
+            Linux { kernel: "/boot/vmlinuz".into(), initramfs: in_memory(b"070701").unwrap() };
+        let config = linux.config(Bytes::gib(16));
+        assert_eq!(config.append, ["console=ttyS0", "quiet", "hotmem.plug=17179869184"]);
+        assert_eq!(fs::read(config.initrd.unwrap()).unwrap(), b"070701");
+        assert_eq!(Linux::least_boot_memory(Bytes::gib(64)), Bytes::mib(1280));
+    }
+}

@@ -1,0 +1,137 @@
+//! Where Debian's packages put what the Linux guest is made of.
+
+use super::Error;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Modules that lead to the driver, each after those that it needs.
+const MODULES: [&str; 6] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_mem",
+];
+
+/// Suffixes of module files; BusyBox unpacks the second.
+const SUFFIXES: [&str; 2] = ["ko", "ko.xz"];
+
+/// A kernel and what goes into its initramfs.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Packages {
+    pub(super) kernel: PathBuf,
+    pub(super) busybox: PathBuf,
+    /// In the order in which they are to be loaded; without those that are part of the kernel.
+    pub(super) modules: Vec<PathBuf>,
+}
+
+impl Packages {
+    /// What is unpacked or installed below `root`; `None` if there is no kernel or no BusyBox.
+    pub(super) fn below(root: &Path) -> Result<Option<Packages>, Error> {
+        let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
+        let either = |path: &str| {
+            // With and without the directories of `/` merged into `/usr`.
+            let both = [root.join(path), root.join("usr").join(path)];
+            both.into_iter().find(|path| path.exists())
+        };
+        let Some(busybox) = either("bin/busybox") else { return Ok(None) };
+        let modules = format!("lib/modules/{release}");
+        let modules = either(&modules).ok_or_else(|| Error::Missing(root.join(modules)))?;
+        let built_in = fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();
+        let drivers = modules.join("kernel/drivers/virtio");
+        let mut found = Vec::new();
+        for module in MODULES {
+            let files = SUFFIXES.map(|suffix| drivers.join(format!("{module}.{suffix}")));
+            match files.iter().find(|file| file.exists()) {
+                Some(file) => found.push(file.clone()),
+                None if built_in.lines().any(|line| line.ends_with(&format!("/{module}.ko"))) => {}
+                None => return Err(Error::Missing(files[0].clone())),
+            }
+        }
+        Ok(Some(Packages { kernel, busybox, modules: found }))
+    }
+}
+
+/// Debian's cloud kernel with the highest name, and its release as in `uname -r`.
+fn newest_kernel(boot: &Path) -> Option<(PathBuf, String)> {
+    let names =
+        fs::read_dir(boot).ok()?.flatten().filter_map(|file| file.file_name().into_string().ok());
+    let releases = names.filter_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned));
+    let release = releases.filter(|release| release.ends_with("-cloud-amd64")).max()?;
+    Some((boot.join(format!("vmlinuz-{release}")), release))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASE: &str = "6.1.0-56-cloud-amd64";
+
+    /// A directory with empty files of these names, removed when dropped.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str, files: &[&str]) -> Tree {
+            let tree =
+                Tree(std::env::temp_dir().join(format!("hotmem-{name}-{}", std::process::id())));
+            for file in files {
+                let path = tree.0.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "").unwrap();
+            }
+            tree
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn drivers(suffix: &str) -> Vec<String> {
+        let path =
+            |module| format!("usr/lib/modules/{RELEASE}/kernel/drivers/virtio/{module}.{suffix}");
+        MODULES.iter().map(path).collect()
+    }
+
+    fn tree(name: &str, drivers: &[String]) -> Tree {
+        let kernel = format!("boot/vmlinuz-{RELEASE}");
+        let others = ["boot/vmlinuz-6.1.0-9-amd64", "boot/config-9", "bin/busybox", &kernel];
+        let files: Vec<&str> =
+            others.into_iter().chain(drivers.iter().map(String::as_str)).collect();
+        Tree::new(name, &files)
+    }
+
+    #[test]
+    fn all_of_it_in_order() {
+        let tree = tree("linux-all", &drivers("ko.xz"));
+        let found = Packages::below(&tree.0).unwrap().unwrap();
+        assert_eq!(found.kernel, tree.0.join("boot").join(format!("vmlinuz-{RELEASE}")));
+        assert_eq!(found.busybox, tree.0.join("bin/busybox"));
+        let expected: Vec<_> = drivers("ko.xz").iter().map(|path| tree.0.join(path)).collect();
+        assert_eq!(found.modules, expected);
+    }
+
+    #[test]
+    fn a_missing_module_is_named_unless_the_kernel_has_it() {
+        let mut drivers = drivers("ko");
+        drivers.remove(0);
+        let tree = tree("linux-module", &drivers);
+        let error = Packages::below(&tree.0).unwrap_err();
+        assert!(error.to_string().contains("virtio_ring.ko"), "{error}");
+        let list = tree.0.join(format!("usr/lib/modules/{RELEASE}/modules.builtin"));
+        fs::write(list, "kernel/drivers/virtio/virtio_ring.ko\n").unwrap();
+        assert_eq!(Packages::below(&tree.0).unwrap().unwrap().modules.len(), 5);
+    }
+
+    #[test]
+    fn nothing_is_no_error() {
+        assert_eq!(Packages::below(Path::new("/nowhere")).unwrap(), None);
+        let other = Tree::new("linux-other", &["boot/vmlinuz-6.1.0-9-amd64", "bin/busybox"]);
+        assert_eq!(Packages::below(&other.0).unwrap(), None);
+    }
+}
