@@ -86,6 +86,9 @@ impl<P: Platform> Frames<P> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(IsolateError::Unaligned(range));
         }
+        // If it fails half-way, what was captured was hidden all the time.
+        let mut moves = self.no_moves_yet();
+        moves.start();
         let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
         for piece in range.sections() {
             match self.capture(piece) {

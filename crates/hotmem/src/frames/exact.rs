@@ -27,9 +27,12 @@ impl<P: Platform> Frames<P> {
         if let Some(refused) = refused {
             return Err(AllocError::NotFree(refused));
         }
+        // What is undone was hidden all the time.
+        let mut moves = self.no_moves_yet();
+        moves.start();
         for piece in pieces() {
             let part = self.part(piece, &want);
-            if !part.is_some_and(|(block, frames)| self.take_part(&block, frames)) {
+            if !part.is_some_and(|(block, frames)| self.take_part(&block, frames, &mut moves)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
                     // Ours since a moment ago, so this cannot fail.
@@ -72,9 +75,8 @@ impl<P: Platform> Frames<P> {
         free
     }
 
-    fn take_part(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
-        let mut moves = self.no_moves_yet();
-        moves.start();
+    /// Takes a part of one pageblock, in a move that has started.
+    fn take_part(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) -> bool {
         let owned = block.section.claim_all(block.mask())
             || block.counter.own_from(ALL).is_some_and(|isolated| !isolated);
         if owned && frames.len() == PAGEBLOCK_FRAMES {
@@ -82,8 +84,8 @@ impl<P: Platform> Frames<P> {
             return true;
         }
         if owned {
-            self.divide(block, frames, &mut moves);
-        } else if !self.take_exactly(block, frames, &mut moves) {
+            self.divide(block, frames, moves);
+        } else if !self.take_exactly(block, frames, moves) {
             return false;
         }
         self.show_partial_if_any(block);

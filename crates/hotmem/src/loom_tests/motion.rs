@@ -3,6 +3,7 @@
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
 use crate::frames::{AllocError, Want};
+use crate::isolate::IsolateError;
 
 const ONE: Want = Want::frames(1);
 const WHOLE: Want = Want::frames(BLOCK);
@@ -107,6 +108,42 @@ fn a_release_beside_a_taker() {
         token.release();
         other.join().unwrap();
         machine.free(a);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn an_isolation_that_fails_beside_a_taker() {
+    model(|| {
+        let machine = Machine::new(1);
+        let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
+        let held = IsolateError::HeldByAnother(range(BLOCK, BLOCK));
+        match machine.isolate(range(0, 2 * BLOCK)) {
+            Ok(_) => unreachable!("isolated twice"),
+            Err(error) => assert!(matches!(error, IsolateError::Busy(_)) || error == held),
+        }
+        other.join().unwrap();
+        first.release();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn an_exact_place_that_fails_beside_a_taker() {
+    model_within(1, || {
+        let machine = Machine::new(1);
+        let second = WHOLE.at(range(BLOCK, 1).start());
+        let first_two = Want::frames(2 * BLOCK).at(range(0, 1).start());
+        let rival = machine.on_cpu(0, move |machine| machine.try_alloc(second).ok());
+        let taker = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE));
+        let mine = machine.try_alloc(first_two).ok();
+        let (rival, taker) = (rival.join().unwrap(), taker.join().unwrap());
+        if mine.is_none() {
+            // Then the first pageblock was free all the time.
+            assert!(!matches!(taker, Err(AllocError::OutOfMemory)));
+        }
+        mine.into_iter().chain(rival).chain(taker).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
