@@ -259,7 +259,8 @@ impl<'a> Map<'a> {
 
     /// Frames that are reserved in any part.
     fn reserved(&self) -> impl Iterator<Item = PfnRange> {
-        let given = self.reserved.iter().filter_map(|range| {
+        let given = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
+        let given = given.filter_map(|range| {
             let first = range.start >> FRAME_SHIFT;
             let end = (range.start + range.len.0).div_ceil(FRAME_SIZE);
             PfnRange::new(Pfn::new(first)?, Pfn::new(end)?)

@@ -1,0 +1,314 @@
+//! Boot maps of every kind against a naive model that looks at each frame.
+
+mod common;
+
+use common::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
+use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
+use hotmem::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// RAM further apart than this many frames is another region.
+const FAR: u64 = 256 * SECTION;
+/// Where RAM may lie in the random maps: windows of so many frames, ...
+const WINDOW: u64 = if cfg!(hotmem_geometry = "small") { 4 * SECTION } else { SECTION };
+/// ... so far from one to the next. The large geometry would need more memory than there is.
+const STEPS: [u64; 2] =
+    if cfg!(hotmem_geometry = "small") { [WINDOW, FAR + 2 * WINDOW] } else { [WINDOW, 2 * WINDOW] };
+
+#[derive(Clone, Debug)]
+struct Map {
+    ram: Vec<BootRange>,
+    reserved: Vec<BootRange>,
+    mapped_below: u64,
+}
+
+fn bytes(start: u64, len: u64) -> BootRange {
+    BootRange { start, len: Bytes(len) }
+}
+
+impl Map {
+    fn boot<'f>(
+        &self,
+        frames: &'f Frames<Cpus>,
+        memory: &Memory,
+    ) -> Result<Hotplug<'f, Cpus>, BootError> {
+        let (ram, reserved, mapped_below) =
+            (&self.ram[..], &self.reserved[..], pfn(self.mapped_below));
+        let map = BootMap { reserved, mapped_below, ..BootMap::of_ram(ram) };
+        Hotplug::bootstrap(frames, memory.direct_map(), &map)
+    }
+
+    /// Whole frames of RAM.
+    fn ram(&self) -> BTreeSet<u64> {
+        let whole = |r: &BootRange| r.start.div_ceil(FRAME_SIZE)..(r.start + r.len.0) / FRAME_SIZE;
+        self.ram.iter().flat_map(whole).collect()
+    }
+
+    /// Frames that are reserved in any part.
+    fn reserved(&self) -> BTreeSet<u64> {
+        let some = self.reserved.iter().filter(|r| r.len.0 > 0);
+        some.flat_map(|r| r.start / FRAME_SIZE..(r.start + r.len.0).div_ceil(FRAME_SIZE)).collect()
+    }
+
+    fn end(&self) -> u64 {
+        self.ram().last().map_or(0, |last| last + 1).next_multiple_of(SECTION)
+    }
+
+    /// The machine that this map makes is what the map says, and works.
+    fn check(&self) {
+        let (ram, reserved) = (self.ram(), self.reserved());
+        let usable: BTreeSet<u64> = ram.difference(&reserved).copied().collect();
+        let memory = Memory::new(self.end().max(SECTION));
+        let frames = Frames::new(Cpus);
+        let mut hotplug = match self.boot(&frames, &memory) {
+            Ok(hotplug) => hotplug,
+            Err(error) => {
+                assert_eq!(frames.counts(), Counts::default());
+                return self.check_error(error, &ram, &usable);
+            }
+        };
+        let counts = frames.validate().unwrap();
+        let metadata: BTreeSet<u64> =
+            frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
+        assert!(metadata.is_subset(&usable), "metadata where no usable RAM is");
+        assert!(metadata.iter().all(|&frame| frame < self.mapped_below));
+        let free: BTreeSet<u64> = usable.difference(&metadata).copied().collect();
+        assert_eq!(counts.free, free.len() as u64);
+        check_regions(&hotplug, &ram);
+        check_blocks(&hotplug, &ram, &free);
+        let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+        assert_eq!((zone.present, zone.online), (ram.len() as u64, counts.online));
+        assert_eq!(take_everything(&frames, &free), free);
+        // The kernel is done with what it had reserved.
+        for &frame in ram.intersection(&reserved) {
+            frames.free(range(frame, 1)).unwrap();
+        }
+        let free: BTreeSet<u64> = ram.difference(&metadata).copied().collect();
+        let found = take_everything(&frames, &free);
+        let lines: BTreeSet<u64> =
+            frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
+        assert_eq!(found.union(&lines).copied().collect::<BTreeSet<_>>(), ram);
+        assert_eq!(hotplug.announce(range(PFN_LIMIT - BLOCK, BLOCK)).is_ok(), !free.is_empty());
+    }
+
+    fn check_error(&self, error: BootError, ram: &BTreeSet<u64>, usable: &BTreeSet<u64>) {
+        match error {
+            BootError::NoMemory => assert!(usable.is_empty()),
+            BootError::NoMetadata(needed) => {
+                let needed = needed.0 / FRAME_SIZE;
+                let fits = usable.iter().any(|&start| {
+                    (start..start + needed).all(|f| f < self.mapped_below && usable.contains(&f))
+                });
+                assert!(!fits, "there is room for {needed} frames");
+                // A frame of lines for each section, and the words.
+                let sections: BTreeSet<u64> = ram.iter().map(|frame| frame / SECTION).collect();
+                let span = (self.end() - ram.first().unwrap_or(&0) / SECTION * SECTION) / SECTION;
+                assert!(needed <= sections.len() as u64 + span / 16 + 8, "{needed} frames");
+            }
+            error => panic!("{error}"),
+        }
+    }
+}
+
+fn check_regions(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>) {
+    let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
+    let mut clusters: Vec<(u64, u64)> = vec![];
+    let blocks: BTreeSet<u64> = ram.iter().map(|frame| frame / BLOCK * BLOCK).collect();
+    for block in blocks {
+        match clusters.last_mut() {
+            Some((_, end)) if block - *end <= FAR => *end = block + BLOCK,
+            _ => clusters.push((block, block + BLOCK)),
+        }
+    }
+    let clusters = clusters.into_iter().map(|(start, end)| range(start, end - start));
+    assert_eq!(regions, clusters.collect::<Vec<_>>());
+}
+
+/// A pageblock is online if it has any RAM; its counts are those of its frames.
+fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSet<u64>) {
+    for (_, region) in hotplug.regions() {
+        for block in region.chunks(BLOCK) {
+            let has_ram = ram.range(numbers(block)).next().is_some();
+            let free = free.range(numbers(block)).count() as u64;
+            let counts = hotplug.frames().counts_in(block);
+            assert_eq!((counts.online, counts.free), (if has_ram { BLOCK } else { 0 }, free));
+            let state = if has_ram { State::Online } else { State::Absent };
+            assert_eq!(hotplug.state_at(block.start(), block.end()), (block, state));
+        }
+    }
+}
+
+/// Allocates frame by frame until there is no more, and frees all of it again.
+fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let mut taken = BTreeSet::new();
+    while let Ok(frame) = frames.alloc(Want::frames(1)) {
+        let frame = frame.start().number();
+        assert!(expected.contains(&frame) && taken.insert(frame), "{frame:#x} was not free");
+    }
+    for &frame in &taken {
+        frames.free(range(frame, 1)).unwrap();
+    }
+    frames.validate().unwrap();
+    // Sections that are first divided now keep a frame for their lines.
+    let lines = frames.metadata().map(|metadata| metadata.frames.start().number());
+    taken.extend(lines.filter(|frame| expected.contains(frame)));
+    taken
+}
+
+/// Ranges of bytes near frames, pageblocks and sections, in one of a few windows.
+fn ranges(count: std::ops::Range<usize>, longest: u64) -> impl Strategy<Value = Vec<BootRange>> {
+    let edge = prop_oneof![Just(1), Just(FRAME_SIZE), Just(BLOCK * FRAME_SIZE)];
+    let window = (0..3u64, 0..STEPS.len()).prop_map(|(number, step)| number * STEPS[step]);
+    let one = (window, 0..WINDOW * FRAME_SIZE, 0..longest, edge.clone(), edge);
+    let one = one.prop_map(|(window, start, len, at, of)| {
+        let start = start / at * at;
+        bytes(window * FRAME_SIZE + start, (len / of * of).min(WINDOW * FRAME_SIZE - start))
+    });
+    prop::collection::vec(one, count)
+}
+
+fn maps() -> impl Strategy<Value = Map> {
+    let below = prop_oneof![4 => Just(PFN_LIMIT), 1 => 0..2 * WINDOW];
+    let parts = (ranges(0..8, WINDOW * FRAME_SIZE), ranges(0..10, 20 * FRAME_SIZE), below);
+    parts.prop_map(|(ram, reserved, mapped_below)| Map { ram, reserved, mapped_below })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 3 } else if cfg!(hotmem_geometry = "small") { 400 } else { 24 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_map_makes_the_machine_that_it_says(map in maps()) {
+        map.check();
+    }
+
+    #[test]
+    fn the_order_of_a_map_means_nothing(map in maps().prop_shuffle_ram()) {
+        let (map, shuffled) = map;
+        let memory = Memory::new(map.end().max(SECTION));
+        let machines = [Frames::new(Cpus), Frames::new(Cpus)];
+        let one = map.boot(&machines[0], &memory).map(|hotplug| seen(&hotplug));
+        let memory = Memory::new(map.end().max(SECTION));
+        let other = shuffled.boot(&machines[1], &memory).map(|hotplug| seen(&hotplug));
+        prop_assert_eq!(one.ok(), other.ok());
+    }
+}
+
+/// What can be seen of a machine.
+fn seen(hotplug: &Hotplug<'_, Cpus>) -> (Vec<PfnRange>, Vec<Metadata>, Vec<Counts>) {
+    let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
+    let blocks = regions.iter().flat_map(|region| region.chunks(BLOCK));
+    let counts = blocks.map(|block| hotplug.frames().counts_in(block)).collect();
+    (regions, hotplug.frames().metadata().collect(), counts)
+}
+
+trait ShuffleRam {
+    fn prop_shuffle_ram(self) -> impl Strategy<Value = (Map, Map)>;
+}
+
+impl<S: Strategy<Value = Map>> ShuffleRam for S {
+    fn prop_shuffle_ram(self) -> impl Strategy<Value = (Map, Map)> {
+        self.prop_flat_map(|map| {
+            let parts =
+                (Just(map.ram.clone()).prop_shuffle(), Just(map.reserved.clone()).prop_shuffle());
+            parts.prop_map(move |(ram, reserved)| {
+                (map.clone(), Map { ram, reserved, mapped_below: map.mapped_below })
+            })
+        })
+    }
+}
+
+fn map(ram: &[(u64, u64)], reserved: &[(u64, u64)]) -> Map {
+    let ranges = |list: &[(u64, u64)]| {
+        list.iter().map(|&(from, to)| bytes(from * FRAME_SIZE, (to - from) * FRAME_SIZE)).collect()
+    };
+    Map { ram: ranges(ram), reserved: ranges(reserved), mapped_below: PFN_LIMIT }
+}
+
+#[test]
+fn the_smallest_machine_has_three_frames() {
+    let boots = |frames| {
+        let machine = Frames::new(Cpus);
+        let memory = Memory::new(SECTION);
+        map(&[(5, 5 + frames)], &[]).boot(&machine, &memory).map(|_| machine.counts().free)
+    };
+    let least = (1..100).find(|&frames| boots(frames).is_ok()).unwrap();
+    assert!(least <= 5, "{least} frames");
+    for frames in 1..least {
+        assert!(matches!(boots(frames), Err(BootError::NoMetadata(_))), "{frames}");
+    }
+    for frames in least..20 {
+        map(&[(5, 5 + frames)], &[]).check();
+    }
+}
+
+#[test]
+fn ranges_of_ram_that_meet_are_one() {
+    map(&[(3, BLOCK + 1), (BLOCK + 1, 2 * BLOCK), (BLOCK, SECTION)], &[]).check();
+    // A frame of which each of two ranges has a half is in neither.
+    let halves = Map {
+        ram: vec![bytes(0, 20 * FRAME_SIZE + 2048), bytes(20 * FRAME_SIZE + 2048, 20 * FRAME_SIZE)],
+        ..map(&[], &[])
+    };
+    assert!(!halves.ram().contains(&20));
+    halves.check();
+}
+
+#[test]
+fn everything_is_reserved_that_is_touched() {
+    let touched = Map {
+        ram: vec![bytes(0, SECTION * FRAME_SIZE)],
+        reserved: vec![bytes(8191, 2), bytes(5 * FRAME_SIZE, 0), bytes(7 * FRAME_SIZE, 1)],
+        mapped_below: PFN_LIMIT,
+    };
+    assert_eq!(touched.reserved(), BTreeSet::from([1, 2, 7]));
+    touched.check();
+}
+
+#[test]
+fn more_clusters_than_regions_are_refused() {
+    let cluster = |i: u64| bytes(i * (FAR + 8 * SECTION) * FRAME_SIZE, BLOCK * FRAME_SIZE);
+    let boot = |clusters: u64| {
+        let machine = Frames::new(Cpus);
+        let memory = Memory::new(4 * SECTION);
+        let first = bytes(0, 4 * SECTION * FRAME_SIZE);
+        let ram = (1..clusters).map(cluster).chain([first]).collect();
+        let map = Map { ram, reserved: vec![], mapped_below: 4 * SECTION };
+        map.boot(&machine, &memory).map(|hotplug| hotplug.regions().count())
+    };
+    for clusters in [1, 3, MAX_REGIONS] {
+        assert_eq!(boot(clusters as u64), Ok(clusters));
+    }
+    assert_eq!(boot(MAX_REGIONS as u64 + 1), Err(BootError::TooManyRegions));
+}
+
+/// What QEMU's q35 gives a guest of 3 GiB, scaled to the geometry: low memory with a hole for
+/// legacy devices, the rest up to a hole for PCI, and the remainder above it.
+#[test]
+fn a_personal_computer() {
+    let (low, hole, top) = (SECTION, 2 * SECTION, 3 * SECTION);
+    map(
+        &[(hole, top), (0, 9), (16, low - 3)],
+        &[(0, 1), (9, 16), (20, 40), (low - 10, low + 5), (hole + BLOCK, hole + BLOCK + 3)],
+    )
+    .check();
+}
+
+#[test]
+fn ram_up_to_the_limit_of_addresses() {
+    let machine = Frames::new(Cpus);
+    let memory = Memory::new(SECTION);
+    let top = bytes((PFN_LIMIT - BLOCK) * FRAME_SIZE, BLOCK * FRAME_SIZE);
+    let ram = vec![top, bytes(0, SECTION * FRAME_SIZE)];
+    let map = Map { ram, reserved: vec![], mapped_below: SECTION };
+    let hotplug = map.boot(&machine, &memory).unwrap();
+    let last = range(PFN_LIMIT - BLOCK, BLOCK);
+    assert_eq!(hotplug.regions().last().unwrap().1, last);
+    assert_eq!(machine.alloc(Want::frames(BLOCK).at(last.start())), Ok(last));
+    assert_eq!(machine.free(last), Ok(()));
+    machine.validate().unwrap();
+}
