@@ -1,7 +1,7 @@
 //! The guests that can be booted, and how they bring plugged memory online.
 
 use crate::{
-    linux::Linux,
+    linux::{self, Linux},
     qemu::{Accel, Config, Event, Vm, image},
     size,
 };
@@ -62,18 +62,21 @@ pub struct Guests {
 }
 
 impl Machine {
-    /// Finds the guests, which are to be given up to `most`.
+    /// Finds the guests, which are to be given `sizes`, one after another.
     ///
     /// # Errors
     /// A guest that is not there, and arguments that contradict each other.
-    pub fn guests(&self, guests: &[Guest], most: Bytes) -> Result<Guests> {
-        let linux = guests.contains(&Guest::Linux);
-        let default = if linux { Bytes::gib(2) } else { Bytes::mib(128) };
+    pub fn guests(&self, guests: &[Guest], sizes: &[Bytes]) -> Result<Guests> {
+        let with_linux = guests.contains(&Guest::Linux);
+        let default = if with_linux { Bytes::gib(2) } else { Bytes::mib(128) };
         let boot_memory = self.boot_memory.unwrap_or(default);
-        for guest in guests {
-            let least = guest.least_boot_memory(most);
+        for (&guest, &size) in guests.iter().flat_map(|g| sizes.iter().map(move |s| (g, s))) {
+            let least = guest.least_boot_memory(size);
             if boot_memory < least {
-                bail!("--boot-memory {boot_memory}: {guest} needs {least} to be given {most}");
+                bail!("--boot-memory {boot_memory}: {guest} needs {least} to be given {size}");
+            }
+            if guest == Guest::Linux && !size.0.is_multiple_of(linux::MEMORY_BLOCK.0) {
+                bail!("{size}: {guest} takes whole memory blocks of {}", linux::MEMORY_BLOCK);
             }
         }
         if self.icount && self.accel != Accel::Tcg {
@@ -86,7 +89,7 @@ impl Machine {
             icount: self.icount,
             boot_memory,
             image: image.transpose()?,
-            linux: linux.then(Linux::find).transpose()?,
+            linux: with_linux.then(Linux::find).transpose()?,
         })
     }
 

@@ -37,8 +37,9 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size::parse)]
     block_size: Bytes,
     /// How long Linux may take for a step
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    limit: u64,
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     #[command(flatten)]
     machine: Machine,
 }
@@ -65,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.check()?;
     let progress = progress::spinner();
     progress.set_message("looking for the guest's image");
-    let guests = progress.suspend(|| args.machine.guests(&[args.guest], args.plug))?;
+    let guests = progress.suspend(|| args.machine.guests(&[args.guest], &[args.plug]))?;
     progress.set_message("booting");
     let mut vm = Vm::start(&args.config(&guests)?)?;
     let first_line = vm.first_line()?;
@@ -114,10 +115,15 @@ impl Args {
         if self.guest == Guest::Hotmem {
             config = config.with("exit", format!("resizes:{}", self.resizes() + 1));
         }
-        if let Some(size) = self.touch {
+        if let Some(size) = self.touched() {
             config = config.touching(size);
         }
         Ok(Config { block_size: self.block_size, ..config })
+    }
+
+    /// What the guest is to write to, if anything.
+    fn touched(&self) -> Option<Bytes> {
+        self.touch.filter(|&size| size > Bytes::ZERO)
     }
 
     /// How often the memory changes, before [`Args::leave`].
@@ -132,7 +138,7 @@ impl Args {
             progress.set_message(format!("{step} {}", self.plug));
             let done = match self.guest {
                 Guest::Hotmem => Some(vm.resize(target)?),
-                Guest::Linux => vm.resize_within(target, Duration::from_secs(self.limit))?,
+                Guest::Linux => vm.resize_within(target, Duration::from_secs(self.limit.into()))?,
             };
             let Some(resize) = done else {
                 let took = Took::NotDone(vm.device_size()?);
@@ -140,7 +146,7 @@ impl Args {
                 break;
             };
             rows.push(Row { step, memory: self.plug, took: Took::Resize(resize) });
-            if target != Bytes::ZERO && self.touch.is_some() {
+            if target != Bytes::ZERO && self.touched().is_some() {
                 progress.set_message("the guest writes to its new memory");
                 let (row, _) = vm.wait("end of the touching", |event| match *event {
                     Event::Touched { bytes, us } => Some(Row {

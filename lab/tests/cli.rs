@@ -17,7 +17,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -32,6 +32,7 @@ fn bad_arguments_are_named() {
             &["vm", "--guest", "linux", "--plug", "64G", "--boot-memory", "1G"],
             "linux needs 1280MiB",
         ),
+        (&["vm", "--guest", "linux", "--plug", "1000M"], "whole memory blocks of 128MiB"),
         (&["bench", "vm", "--runs", "0"], "--runs"),
         (&["bench", "vm", "--guests", "hotmem,windows"], "linux"),
     ];

@@ -36,8 +36,9 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     touch: Bytes,
     /// How long Linux may take for a step
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    limit: u64,
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     #[command(flatten)]
     machine: Machine,
     /// Where to write the figures as JSON
@@ -49,8 +50,7 @@ pub struct Args {
 const TIME: Metric = ("time", "s");
 /// From the request until the device has plugged or unplugged everything.
 const DEVICE_TIME: Metric = ("device_time", "s");
-/// Instructions of the guest's for the request. Linux: to 10 million, and without those while it
-/// waited. Hotmem: as if it had gone on while it waited for the device.
+/// The guest's instructions for the request.
 const INSTRUCTIONS: Metric = ("instructions", "count");
 /// What was still to be plugged or unplugged when the limit was reached.
 const LEFT: Metric = ("left", "MiB");
@@ -59,13 +59,16 @@ const REQUESTS: Metric = ("requests", "count");
 /// From QEMU's start to the guest's first line.
 const FIRST_LINE: Metric = ("first_line", "s");
 
+/// Said where instructions are counted.
+const COUNTING: &str = "linux: to 10 million, without the time that it waited. hotmem: to 1000, \
+     the time that it waited for the device counted as instructions.";
+
 /// Said where Linux is to leave memory offline.
 const LINUX_OFFLINE: &str = "linux, offline: not measured. Its virtio-mem driver waits for \
      somebody to bring memory online as soon as 1 GiB is not.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let most = args.sizes.iter().copied().max().unwrap_or_default();
-    let guests = args.machine.guests(&args.guests, most)?;
+    let guests = args.machine.guests(&args.guests, &args.sizes)?;
     let mut bench =
         Bench { args, guests, sample: Sample::new("vm"), progress: progress::spinner() };
     for (size, policy) in
@@ -86,7 +89,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.guests.contains(&Guest::Linux) {
         println!();
         compare::print(&records, args.metric(), LEFT);
-        println!("A change of Linux's memory is seen up to {} late.", time(linux::LOOKS_EVERY));
+        if args.machine.counts_instructions() {
+            println!("{COUNTING}");
+        } else {
+            println!("A change of Linux's memory is seen up to {} late.", time(linux::LOOKS_EVERY));
+        }
         if args.policies.contains(&Policy::Offline) {
             println!("{LINUX_OFFLINE}");
         }
@@ -153,7 +160,7 @@ impl Bench<'_> {
         let subject = guest.to_string();
         let Some(resize) = done else {
             let left = vm.device_size()?.0.abs_diff(target.0) >> 20;
-            self.sample.add_not_done(case, &subject, TIME, self.args.limit as f64);
+            self.sample.add_not_done(case, &subject, TIME, self.args.limit.into());
             self.sample.add(case, &subject, LEFT, left as f64);
             return Ok(false);
         };
@@ -174,7 +181,9 @@ impl Bench<'_> {
     fn change(&self, vm: &mut Vm, guest: Guest, target: Bytes) -> Result<Option<Resize>> {
         Ok(match guest {
             Guest::Hotmem => Some(vm.resize(target)?),
-            Guest::Linux => vm.resize_within(target, Duration::from_secs(self.args.limit))?,
+            Guest::Linux => {
+                vm.resize_within(target, Duration::from_secs(self.args.limit.into()))?
+            }
         })
     }
 }

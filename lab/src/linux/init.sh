@@ -58,10 +58,11 @@ resized() {
 # Fills memory as an application does that keeps a file in it: movable, so in what was plugged.
 touch_some() {
     mount -t tmpfs -o size=1T tmpfs /touched || fail "no tmpfs"
-    started=$up
-    dd if=/dev/zero of=/touched/file bs=1M count=$((touch >> 20)) 2> /dev/null || fail "no $touch B to touch"
+    started=$up touched=$((touch >> 20 << 20))
+    dd if=/dev/zero of=/touched/file bs=1M count=$((touched >> 20)) 2> /dev/null ||
+        fail "no $touched B to touch"
     look
-    echo "{\"event\":\"touched\",\"bytes\":$touch,\"us\":$(((up - started) * 10000))}"
+    echo "{\"event\":\"touched\",\"bytes\":$touched,\"us\":$(((up - started) * 10000))}"
     holding=yes
     settled=$busy
 }

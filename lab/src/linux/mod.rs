@@ -28,6 +28,9 @@ pub const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_millis(20
 /// Bytes that Linux writes to describe one frame: its `struct page`.
 pub const DESCRIPTOR: Bytes = Bytes(64);
 
+/// What Linux adds memory in, where it booted with less than 64 GiB.
+pub const MEMORY_BLOCK: Bytes = Bytes::mib(128);
+
 /// A Linux that is ready to boot.
 pub struct Linux {
     kernel: PathBuf,
