@@ -1,0 +1,141 @@
+//! Threads that allocate and free while memory comes and goes under them. Each frame says who has
+//! it, in a table and in the memory itself, so that one that is handed out twice, lost, or used
+//! where no memory is shows; when all threads rest, everything is counted and found.
+//!
+//! `HOTMEM_STRESS_SECONDS` says for how long, `HOTMEM_SEED` with which random numbers.
+
+#![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod plug;
+mod shop;
+
+use common::{BLOCK, Cpus, Memory, SECTION, env, range};
+use fastrand::Rng;
+use hotmem::{BootMap, BootRange, Bytes, Frames, Hotplug, PfnRange, Want, geometry::FRAME_SIZE};
+use plug::Plug;
+use shop::Shop;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+const SMALL: bool = cfg!(hotmem_geometry = "small");
+const BOOT_SECTIONS: u64 = if SMALL { 4 } else { 1 };
+const HOT_SECTIONS: u64 = if SMALL { 4 } else { 2 };
+const SIZE: u64 = (BOOT_SECTIONS + HOT_SECTIONS) * SECTION;
+/// Where the regions begin that are plugged and unplugged. They share a section.
+const HOT: u64 = BOOT_SECTIONS * SECTION;
+const HOT_MIDDLE: u64 = HOT + HOT_SECTIONS * SECTION / 2 + BLOCK;
+const WORKERS: usize = 3;
+
+/// What the threads do between two rests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    number: u64,
+    until: Instant,
+    /// At most so many operations.
+    operations: u64,
+    /// So much stays free that nobody may ever hear that there is no frame left.
+    roomy: bool,
+}
+
+fn rounds(seconds: u64) -> impl Iterator<Item = Round> {
+    let start = Instant::now();
+    let operations = if cfg!(miri) { 40 } else { u64::MAX };
+    let round = move |number: u64| Round {
+        number,
+        until: Instant::now() + Duration::from_millis(250),
+        operations,
+        roomy: number.is_multiple_of(2),
+    };
+    let last = if cfg!(miri) { 2 } else { u64::MAX };
+    (0..last).map(round).take_while(move |_| start.elapsed() < Duration::from_secs(seconds))
+}
+
+#[test]
+fn frames_are_never_handed_out_twice_nor_lost() {
+    let seconds = if env("HOTMEM_DEEP").is_some() { 300 } else { 15 };
+    let seconds = env("HOTMEM_STRESS_SECONDS").unwrap_or(seconds);
+    let seed = env("HOTMEM_SEED").unwrap_or(0x5eed);
+    let memory = Memory::new(SIZE);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
+    let map = BootMap::of_ram(&ram);
+    let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let shop = Shop::new(&frames, &memory);
+    let mut plug = Plug::new(hotplug, &shop, Rng::with_seed(seed));
+    let mut workers: Vec<Rng> = (1..=WORKERS as u64).map(|i| Rng::with_seed(seed + i)).collect();
+    let mut count = 0;
+    for round in rounds(seconds) {
+        if round.roomy {
+            shop.clear_out();
+        }
+        std::thread::scope(|scope| {
+            for (number, rng) in workers.iter_mut().enumerate() {
+                let shop = &shop;
+                scope.spawn(move || work(shop, round, number, rng));
+            }
+            manage(round, &mut plug);
+        });
+        check(&shop);
+        count += 1;
+    }
+    let done = shop.done();
+    println!("{count} rounds, {done:?}, {plug:?}");
+    let enough = done.allocations > 1000 && done.exhausted > 0 && plug.has_done_everything();
+    assert!(cfg!(miri) || enough, "{done:?}, {plug:?}");
+}
+
+/// Allocates and frees.
+fn work(shop: &Shop<'_>, round: Round, number: usize, rng: &mut Rng) {
+    // One CPU for all, as interrupts are on top of what they interrupt; one for each; any.
+    Cpus::run_on([0, number, rng.usize(..WORKERS)][round.number as usize % 3]);
+    for _ in 0..round.operations {
+        if Instant::now() > round.until {
+            break;
+        }
+        for _ in 0..16 {
+            shop.trade(rng, round.roomy);
+        }
+    }
+}
+
+/// Plugs and unplugs.
+fn manage(round: Round, plug: &mut Plug<'_, '_>) {
+    Cpus::run_on(WORKERS);
+    for _ in 0..round.operations {
+        if Instant::now() > round.until {
+            break;
+        }
+        plug.step();
+    }
+    plug.settle();
+}
+
+/// Nobody is at work: whatever is not free has an owner or is metadata.
+fn check(shop: &Shop<'_>) {
+    let frames = shop.frames;
+    let counts = frames.validate().unwrap_or_else(|fault| panic!("{fault}"));
+    let owned = shop.check_goods();
+    let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+    assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
+    // Everything that is free can be found.
+    let mut found = BTreeSet::new();
+    while let Ok(frame) = frames.alloc(Want::frames(1).movable()) {
+        shop.assert_unowned(frame);
+        assert!(found.insert(frame.start().number()), "{frame} was handed out twice");
+    }
+    let lines: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+    assert_eq!(found.len() as u64 + lines - metadata, counts.free, "frames were lost");
+    for run in runs(&found.into_iter().collect::<Vec<_>>()) {
+        frames.free(run).unwrap();
+    }
+    frames.validate().unwrap_or_else(|fault| panic!("{fault}"));
+}
+
+/// Frames that lie side by side in one region as ranges.
+pub(crate) fn runs(frames: &[u64]) -> impl Iterator<Item = PfnRange> {
+    let together = |a: &u64, b: &u64| a + 1 == *b && ![HOT, HOT_MIDDLE].contains(b);
+    frames.chunk_by(together).map(|run| range(run[0], run.len() as u64))
+}

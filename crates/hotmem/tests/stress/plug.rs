@@ -1,0 +1,195 @@
+//! The platform that plugs and unplugs memory, and the kernel's side of it.
+
+use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn, range};
+use crate::shop::{Shop, Stays};
+use crate::{HOT, HOT_MIDDLE, SIZE};
+use fastrand::Rng;
+use hotmem::{
+    Budget, Hooks, Hotplug, Migration, OnlineType, PfnRange, Progress, Shrink, Shrunk, Spare, State,
+};
+use std::fmt;
+
+pub(crate) struct Plug<'f, 's> {
+    hotplug: Hotplug<'f, Cpus>,
+    kernel: Kernel<'f, 's>,
+    rng: Rng,
+    done: Done,
+}
+
+struct Kernel<'f, 's> {
+    shop: &'s Shop<'f>,
+    moved: u64,
+}
+
+/// How often something was brought to its end.
+#[derive(Clone, Copy, Default, Debug)]
+struct Done {
+    added: u64,
+    removed: u64,
+    abandoned: u64,
+    offline: u64,
+    cancelled: u64,
+    reported: u64,
+    blocked: u64,
+}
+
+impl Hooks for Kernel<'_, '_> {
+    fn map(&mut self, range: PfnRange, _: &mut Spare) {
+        self.shop.set_there(range, true);
+    }
+
+    fn unmap(&mut self, range: PfnRange) {
+        self.shop.set_there(range, false);
+    }
+
+    fn remap(&mut self, range: PfnRange) {
+        self.shop.set_there(range, true);
+    }
+
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        let mut answer = Migration::Gone;
+        for frame in numbers(used) {
+            match self.shop.relocate(frame) {
+                Ok(()) => {
+                    self.moved += 1;
+                    answer = Migration::Moved;
+                }
+                Err(Stays::Pinned) => return Migration::Pinned("not movable"),
+                Err(Stays::ForNow) => return Migration::Retry,
+            }
+        }
+        answer
+    }
+}
+
+impl<'f, 's> Plug<'f, 's> {
+    pub(crate) fn new(mut hotplug: Hotplug<'f, Cpus>, shop: &'s Shop<'f>, rng: Rng) -> Self {
+        hotplug.announce(range(HOT, HOT_MIDDLE - HOT)).unwrap();
+        hotplug.announce(range(HOT_MIDDLE, SIZE - HOT_MIDDLE)).unwrap();
+        Plug { hotplug, kernel: Kernel { shop, moved: 0 }, rng, done: Done::default() }
+    }
+
+    pub(crate) fn step(&mut self) {
+        match self.rng.u8(..10) {
+            0..5 => self.add(),
+            5 => self.shrink(),
+            6 => self.offline(),
+            7 => self.isolate(),
+            _ => std::thread::yield_now(),
+        }
+    }
+
+    /// Puts online what stayed offline.
+    pub(crate) fn settle(&mut self) {
+        while let Some(offline) = self.some_run(State::Offline) {
+            self.hotplug.online(offline, OnlineType::AsBefore, &mut self.kernel).unwrap();
+        }
+    }
+
+    /// A run of pageblocks of the hot regions in this state, from a random one up.
+    fn some_run(&mut self, wanted: State) -> Option<PfnRange> {
+        let from = self.rng.u64(HOT..SIZE) / BLOCK * BLOCK;
+        let regions: Vec<PfnRange> = self.hotplug.regions().map(|(_, range)| range).collect();
+        let hot = || regions.iter().filter(|region| region.start() >= pfn(HOT));
+        let parts = hot().map(|region| region.split_at(pfn(from)).1).chain(hot().copied());
+        parts.filter(|part| !part.is_empty()).find_map(|part| {
+            let mut rest = part;
+            while !rest.is_empty() {
+                let (run, state) = self.hotplug.state_at(rest.start(), rest.end());
+                if state == wanted {
+                    return Some(run);
+                }
+                rest = rest.split_at(run.end()).1;
+            }
+            None
+        })
+    }
+
+    fn some_part(&mut self, run: PfnRange) -> PfnRange {
+        let blocks = run.frames() / BLOCK;
+        let first = self.rng.u64(..blocks);
+        let count = self.rng.u64(1..=blocks - first);
+        range(run.start().number() + first * BLOCK, count * BLOCK)
+    }
+
+    fn add(&mut self) {
+        let Some(run) = self.some_run(State::Absent) else { return };
+        let part = self.some_part(run);
+        self.hotplug.add(part, &mut self.kernel).unwrap();
+        let kind = if self.rng.u8(..4) == 0 { OnlineType::Kernel } else { OnlineType::Movable };
+        self.hotplug.online(part, kind, &mut self.kernel).unwrap();
+        self.done.added += 1;
+    }
+
+    fn shrink(&mut self) {
+        let all = range(HOT, SIZE - HOT);
+        let unit = BLOCK << self.rng.u32(..=(SECTION / BLOCK).ilog2());
+        let mut shrink = Shrink::new(all, self.rng.u64(..all.frames()), unit, u64::MAX);
+        for _ in 0..self.rng.u64(..200) {
+            match shrink.poll(&mut self.hotplug, &mut self.kernel, Budget::pageblocks(8)) {
+                Shrunk::Ready(removal) if self.rng.u8(..4) == 0 => {
+                    self.hotplug.abandon_remove(removal, &mut self.kernel);
+                    self.done.abandoned += 1;
+                }
+                Shrunk::Ready(removal) => {
+                    self.hotplug.commit_remove(removal, &mut self.kernel);
+                    self.done.removed += 1;
+                }
+                Shrunk::Working => {}
+                Shrunk::Done { blocker, .. } => {
+                    self.done.blocked += u64::from(blocker.is_some());
+                    return;
+                }
+            }
+        }
+        shrink.cancel(&mut self.hotplug, &mut self.kernel);
+        self.done.cancelled += 1;
+    }
+
+    fn offline(&mut self) {
+        let zone = [State::Online, State::OnlineMovable, State::OnlineMovable][self.rng.usize(..3)];
+        let Some(run) = self.some_run(zone) else { return };
+        let part = self.some_part(run);
+        let mut request = self.hotplug.offline(part).unwrap();
+        for _ in 0..self.rng.u64(..200) {
+            match request.poll(&mut self.hotplug, &mut self.kernel, Budget::pageblocks(8)) {
+                Progress::Done(range) => {
+                    assert_eq!(range, part);
+                    self.done.offline += 1;
+                    return;
+                }
+                Progress::Working => {}
+                Progress::Pending(_) => self.done.blocked += 1,
+            }
+        }
+        request.cancel(&mut self.hotplug, &mut self.kernel);
+        self.done.cancelled += 1;
+    }
+
+    /// What a host that is told of free memory does.
+    fn isolate(&mut self) {
+        let Some(run) = self.some_run(State::OnlineMovable) else { return };
+        let part = self.some_part(run);
+        let Ok(token) = self.kernel.shop.frames.isolate(part) else { return };
+        for _ in 0..self.rng.u8(..3) {
+            std::thread::yield_now();
+        }
+        match token.mark_reported() {
+            Ok(()) => self.done.reported += 1,
+            Err((token, _)) => token.release(),
+        }
+    }
+
+    pub(crate) fn has_done_everything(&self) -> bool {
+        let Done { added, removed, abandoned, offline, cancelled, reported, blocked } = self.done;
+        [added, removed, abandoned, offline, cancelled, reported, blocked, self.kernel.moved]
+            .iter()
+            .all(|&count| count > 0)
+    }
+}
+
+impl fmt::Debug for Plug<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, moved {}", self.done, self.kernel.moved)
+    }
+}
