@@ -4,8 +4,14 @@ pub mod bench;
 pub mod guest;
 pub mod hosted;
 pub mod linux;
+pub mod lsmem;
 pub mod progress;
 pub mod qemu;
 pub mod size;
 pub mod table;
 pub mod vm;
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

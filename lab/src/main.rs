@@ -1,7 +1,7 @@
 //! The `hotmem` command.
 
 use clap::{Parser, Subcommand};
-use hotmem_lab::{bench, vm};
+use hotmem_lab::{bench, hosted::demo, lsmem, vm};
 use std::process::ExitCode;
 
 /// Memory that grows and shrinks: try it, watch it, measure it.
@@ -16,6 +16,10 @@ struct Cli {
 enum Command {
     /// Boot the reference guest under QEMU and change its memory while it runs
     Vm(vm::Args),
+    /// The same on a machine in this process, without QEMU
+    Hosted(demo::Args),
+    /// List the memory of a hosted machine as lsmem does
+    Lsmem(lsmem::Args),
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
@@ -24,6 +28,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Vm(args) => vm::run(&args),
+        Command::Hosted(args) => demo::run(&args),
+        Command::Lsmem(args) => lsmem::run(&args),
         Command::Bench(command) => bench::run(&command),
     };
     match done {

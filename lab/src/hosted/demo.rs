@@ -1,0 +1,161 @@
+//! `hotmem hosted`: the demo on the hosted machine, for where there is no QEMU.
+
+use super::{Hosted, HostedError};
+use crate::{
+    lsmem::Listing,
+    size,
+    table::{table, time},
+};
+use anyhow::{Context, Result, bail};
+use hotmem::{
+    Budget, Bytes, OnlineType, PfnRange, Shrink, Shrunk, Want,
+    geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
+};
+use std::time::Instant;
+
+/// Arguments of `hotmem hosted`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Memory the machine boots with
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128M")]
+    boot_memory: Bytes,
+    /// How much is plugged
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64G")]
+    plug: Bytes,
+    /// How much of it is used: each frame is written and checked
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
+    touch: Bytes,
+}
+
+/// Plugs memory into a machine in this process, uses some of it, and takes all of it away again.
+///
+/// # Errors
+/// The first thing that went wrong.
+pub fn run(args: &Args) -> Result<()> {
+    println!("a hosted machine: the engine in this process, no guest and no device");
+    let machine = build(args)?;
+    let mut hotplug = machine.boot()?;
+    let mut hooks = machine.hooks();
+    let mut steps = Vec::new();
+    let room = machine.room();
+
+    let start = Instant::now();
+    hotplug.announce(room)?;
+    hotplug.add(room, &mut hooks)?;
+    hotplug.online(room, OnlineType::Movable, &mut hooks)?;
+    steps.push(("plug", args.plug, start.elapsed()));
+    print!("{}", Listing::of(&hotplug, Bytes::mib(128), false));
+
+    let start = Instant::now();
+    let used = use_some(&machine, args.touch)?;
+    steps.push(("touch", args.touch, start.elapsed()));
+
+    let start = Instant::now();
+    give_back(&machine, used)?;
+    steps.push(("check, free", args.touch, start.elapsed()));
+
+    let start = Instant::now();
+    let mut shrink = Shrink::new(room, room.frames(), PAGEBLOCK_FRAMES as u64, room.frames());
+    loop {
+        match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal, &mut hooks),
+            Shrunk::Working => {}
+            Shrunk::Done { left: 0, .. } => break,
+            Shrunk::Done { left, blocker } => bail!("{left} frames stay: {blocker:?}"),
+        }
+    }
+    steps.push(("unplug", args.plug, start.elapsed()));
+    let counts = machine.frames().validate().context("the engine contradicts itself")?;
+    if counts.present != machine.boot_memory().frames() {
+        bail!("{} frames are present at the end", counts.present);
+    }
+
+    let mut table = table(&["step", "memory", "time"], 1);
+    for (step, memory, took) in steps {
+        table.add_row([step.into(), size::short(memory), time(took)]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn build(args: &Args) -> Result<Hosted, HostedError> {
+    Hosted::builder().boot_memory(args.boot_memory).room(args.plug).build()
+}
+
+/// Allocates `bytes` in pieces of many lengths and writes each frame's number and its complement.
+fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<PfnRange>> {
+    let mut used = Vec::new();
+    let mut left = bytes.frames();
+    for length in [1, 512, 3, 64, 5000].into_iter().cycle() {
+        if left == 0 {
+            return Ok(used);
+        }
+        let range = machine.frames().alloc(Want::frames(length.min(left)).movable())?;
+        left -= range.frames();
+        for_each_word(machine, range, |at, value| {
+            // SAFETY: the frame is ours until it is freed, and `at` lies in it.
+            unsafe { at.write_volatile(value) };
+            true
+        });
+        used.push(range);
+    }
+    Ok(used)
+}
+
+/// Checks every frame and frees it.
+fn give_back(machine: &Hosted, used: Vec<PfnRange>) -> Result<()> {
+    for range in used {
+        let whole = for_each_word(machine, range, |at, value| {
+            // SAFETY: as in `use_some`.
+            unsafe { at.read_volatile() == value }
+        });
+        if !whole {
+            bail!("{range} does not hold what was written");
+        }
+        machine.frames().free(range)?;
+    }
+    Ok(())
+}
+
+/// Calls `f` with the first and the last word of each frame and what they are to hold, until it
+/// says no.
+fn for_each_word(
+    machine: &Hosted,
+    range: PfnRange,
+    mut f: impl FnMut(*mut u64, u64) -> bool,
+) -> bool {
+    range.chunks(1).all(|frame| {
+        let number = frame.start().number();
+        machine.address_of(frame.start()).is_some_and(|address| {
+            let last = usize::try_from(FRAME_SIZE).unwrap_or(0) - size_of::<u64>();
+            let word = |at: usize| address.as_ptr().wrapping_add(at).cast::<u64>();
+            f(word(0), number) && f(word(last), !number)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotmem::NoHooks;
+
+    #[test]
+    fn it_runs_and_leaves_nothing() {
+        let args = Args { boot_memory: Bytes::mib(64), plug: Bytes::gib(4), touch: Bytes::mib(48) };
+        run(&args).unwrap();
+    }
+
+    #[test]
+    fn a_word_that_changed_is_noticed() {
+        let machine = Hosted::builder().room(Bytes::mib(128)).build().unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        hotplug.announce(machine.room()).unwrap();
+        hotplug.add(machine.room(), &mut NoHooks).unwrap();
+        hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+        let used = use_some(&machine, Bytes::mib(4)).unwrap();
+        let word = machine.address_of(used[1].start()).unwrap().as_ptr().cast::<u64>();
+        // SAFETY: the frame is held by `used`.
+        unsafe { word.write_volatile(0xbad) };
+        assert!(give_back(&machine, used).is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! `hotmem lsmem`: the memory of a machine in lsmem's columns.
+
+use crate::{hosted::Hosted, size, table::table};
+use anyhow::{Result, bail};
+use hotmem::{
+    BlockState, Bytes, Hotplug, MemoryBlock, NoHooks, OnlineType, PfnRange, Platform, Zone,
+};
+use std::fmt;
+
+/// Arguments of `hotmem lsmem`: the machine, which is a hosted one.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Memory to boot with
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
+    boot_memory: Bytes,
+    /// Plugged, and online for anything
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
+    online: Bytes,
+    /// Plugged above that, and online for what can be migrated
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16G")]
+    movable: Bytes,
+    /// Plugged above that, and offline
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
+    offline: Bytes,
+    /// What is shown as one block: 128M to 2G
+    #[arg(long, value_name = "SIZE", value_parser = block_size, default_value = "128M")]
+    block_size: Bytes,
+    /// A row for each block instead of one for each run of like blocks
+    #[arg(long)]
+    all: bool,
+}
+
+fn block_size(text: &str) -> Result<Bytes, String> {
+    let size = size::parse(text)?;
+    let fits = size.0.is_power_of_two() && Bytes::mib(128) <= size && size <= Bytes::gib(2);
+    if fits { Ok(size) } else { Err("a block is a power of two from 128M to 2G".into()) }
+}
+
+/// Prints the machine's memory.
+///
+/// # Errors
+/// If there is no such machine.
+pub fn run(args: &Args) -> Result<()> {
+    let parts = [
+        (args.online, OnlineType::Kernel),
+        (args.movable, OnlineType::Movable),
+        (args.offline, OnlineType::Offline),
+    ];
+    let room = parts.iter().fold(Bytes::ZERO, |sum, part| sum + part.0);
+    let machine = Hosted::builder().boot_memory(args.boot_memory).room(room).build()?;
+    let mut hotplug = machine.boot()?;
+    if room != Bytes::ZERO {
+        hotplug.announce(machine.room())?;
+    }
+    let mut rest = machine.room();
+    for (size, kind) in parts.into_iter().filter(|part| part.0 != Bytes::ZERO) {
+        let Some(end) = rest.start().checked_add(size.frames()) else {
+            bail!("{size} more cannot be addressed");
+        };
+        let (part, above) = rest.split_at(end);
+        hotplug.add(part, &mut NoHooks)?;
+        hotplug.online(part, kind, &mut NoHooks)?;
+        rest = above;
+    }
+    print!("{}", Listing::of(&hotplug, args.block_size, args.all));
+    Ok(())
+}
+
+/// A machine's memory as lsmem shows it.
+pub struct Listing {
+    block: Bytes,
+    rows: Vec<Row>,
+}
+
+/// A run of like blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Row {
+    range: PfnRange,
+    state: BlockState,
+    removable: bool,
+    node: usize,
+    zone: Option<Zone>,
+}
+
+impl Listing {
+    /// Looks at every block of the machine; like neighbours share a row unless `all` is asked for.
+    #[must_use]
+    pub fn of<P: Platform>(hotplug: &Hotplug<'_, P>, block: Bytes, all: bool) -> Listing {
+        let mut rows: Vec<Row> = Vec::new();
+        for found in hotplug.memory_blocks(block.frames()) {
+            let row = Row::of(hotplug, &found);
+            match rows.last_mut() {
+                Some(last) if !all && last.goes_on_in(&row) => {
+                    let both = PfnRange::new(last.range.start(), row.range.end());
+                    last.range = both.unwrap_or(last.range);
+                }
+                _ => rows.push(row),
+            }
+        }
+        Listing { block, rows }
+    }
+
+    fn total(&self, offline: bool) -> Bytes {
+        let rows = self.rows.iter().filter(|row| (row.state == BlockState::Offline) == offline);
+        rows.fold(Bytes::ZERO, |sum, row| sum + row.range.bytes())
+    }
+}
+
+impl Row {
+    fn of<P: Platform>(hotplug: &Hotplug<'_, P>, block: &MemoryBlock) -> Row {
+        let MemoryBlock { range, node, state, zone } = *block;
+        let removable = hotplug.removable(block).is_ok();
+        Row { range, state, removable, node: node.number(), zone }
+    }
+
+    fn goes_on_in(&self, next: &Row) -> bool {
+        self.range.end() == next.range.start() && Row { range: self.range, ..next.clone() } == *self
+    }
+}
+
+impl fmt::Display for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = ["RANGE", "SIZE", "STATE", "REMOVABLE", "BLOCK", "NODE", "ZONES"];
+        let mut table = table(&columns, 1);
+        for row in &self.rows {
+            let block = |frame: u64| frame / self.block.frames();
+            let first = block(row.range.start().number());
+            let last = block(row.range.end().number() - 1);
+            table.add_row([
+                row.range.to_string(),
+                size::short(row.range.bytes()),
+                match row.state {
+                    BlockState::Online => "online",
+                    BlockState::Offline => "offline",
+                    BlockState::GoingOffline => "going-offline",
+                    BlockState::Mixed => "mixed",
+                }
+                .into(),
+                if row.removable { "yes" } else { "no" }.into(),
+                if first == last { first.to_string() } else { format!("{first}-{last}") },
+                row.node.to_string(),
+                match row.zone {
+                    Some(Zone::Kernel) => "Normal",
+                    Some(Zone::Movable) => "Movable",
+                    None if row.state == BlockState::Offline => "none",
+                    None => "Normal/Movable",
+                }
+                .into(),
+            ]);
+        }
+        writeln!(f, "{table}\n")?;
+        writeln!(f, "Memory block size:    {:>8}", size::short(self.block))?;
+        writeln!(f, "Total online memory:  {:>8}", size::short(self.total(false)))?;
+        writeln!(f, "Total offline memory: {:>8}", size::short(self.total(true)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn like_neighbours_share_a_row_and_sums_are_right() {
+        let machine = Hosted::builder().room(Bytes::gib(2)).build().unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        let room = machine.room();
+        hotplug.announce(room).unwrap();
+        hotplug.add(room, &mut NoHooks).unwrap();
+        let half = room.start().checked_add(Bytes::gib(1).frames()).unwrap();
+        hotplug.online(room.split_at(half).0, OnlineType::Movable, &mut NoHooks).unwrap();
+        let listing = Listing::of(&hotplug, Bytes::mib(128), false);
+        let rows: Vec<_> = listing.rows.iter().map(|r| (r.state, r.removable, r.zone)).collect();
+        let (online, offline) = (BlockState::Online, BlockState::Offline);
+        // Boot memory holds the words, so it stays.
+        let boot = (online, false, Some(Zone::Kernel));
+        assert_eq!(rows, [boot, (online, true, Some(Zone::Movable)), (offline, true, None)]);
+        assert_eq!(listing.total(false), Bytes::mib(128 + 1024));
+        assert_eq!(listing.total(true), Bytes::gib(1));
+        let text = listing.to_string();
+        assert!(text.contains("32-39") && text.contains("40-47"), "{text}");
+        assert_eq!(Listing::of(&hotplug, Bytes::mib(128), true).rows.len(), 1 + 16);
+    }
+}
