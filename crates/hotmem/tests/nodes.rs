@@ -114,3 +114,32 @@ fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
     assert_eq!(seen.0, [("appeared", 9), ("vanished", 9)]);
     assert_eq!(hotplug.nodes().count(), 4);
 }
+
+#[test]
+fn nodes_may_meet_within_a_section() {
+    let (at, memory) = (At::default(), Memory::new(SECTION));
+    let frames = Frames::new(&at);
+    let section = range(0, SECTION).bytes();
+    // A quarter of the section and a frame is node 1's; boundaries are rounded up.
+    let first = range(0, SECTION / 4 + 1).bytes();
+    let ram = [BootRange { start: 0, len: section }];
+    let nodes = [
+        (BootRange { start: 0, len: first }, node(1)),
+        (BootRange { start: first.0, len: section - first }, node(2)),
+    ];
+    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
+    let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let boundary = (SECTION / 4 + 1).next_multiple_of(BLOCK);
+    for (n, start, end) in [(1, 0, boundary), (2, boundary, SECTION)] {
+        let zone = hotplug.zone(node(n), Zone::Kernel);
+        assert_eq!(zone.spanned, range(start, end - start), "node {n}");
+        assert_eq!(zone.online, end - start, "node {n}");
+    }
+    let counts = frames.validate().unwrap();
+    assert_eq!(counts.online, SECTION);
+    let mut seen = std::collections::BTreeSet::new();
+    while let Ok(got) = frames.alloc(Want::frames(1)) {
+        assert!(seen.insert(got.start()), "{got} twice");
+    }
+    assert_eq!(frames.counts().free, 0);
+}

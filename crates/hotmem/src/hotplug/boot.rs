@@ -146,7 +146,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             for bit in 0..SECTION_PAGEBLOCKS {
                 let Some(block) = self.frames.block(slot, index, bit) else { continue };
                 let Some(all) = frames_of(&block) else { continue };
-                if map.ram_in(all).is_none() {
+                // The rest of the section may be another node's.
+                if !piece.covers(all) || map.ram_in(all).is_none() {
                     continue;
                 }
                 // Relaxed: published by what follows.
