@@ -14,9 +14,15 @@ pub enum Event<'a> {
         boot_memory: Bytes,
         /// Enabled processors.
         cpus: u32,
+        /// Where memory may come and go, as the firmware says.
+        hot_pluggable: Bytes,
     },
     /// A virtio-mem device was found.
     Device {
+        /// Its number, by which other events name it.
+        device: usize,
+        /// Its memory's node.
+        node: u16,
         /// Its block size.
         block_size: Bytes,
         /// Where its region starts.
@@ -30,6 +36,12 @@ pub enum Event<'a> {
     },
     /// A target of the device is reached, and the memory online or gone.
     Resized {
+        /// The device's number.
+        device: usize,
+        /// Its memory's node.
+        node: u16,
+        /// Memory of this node that is online.
+        node_online: Bytes,
         /// The size that the host wanted.
         target: Bytes,
         /// The size that is plugged.
@@ -45,12 +57,23 @@ pub enum Event<'a> {
     },
     /// A target of the device cannot be reached for now.
     Pending {
+        /// The device's number.
+        device: usize,
+        /// Its memory's node.
+        node: u16,
         /// The size that the host wants.
         target: Bytes,
         /// The size that is plugged.
         plugged: Bytes,
         /// What is in the way.
         why: &'a dyn fmt::Display,
+    },
+    /// A device was let go. Its number may be another's later.
+    Removed {
+        /// The device's number.
+        device: usize,
+        /// The node on which its memory was.
+        node: u16,
     },
     /// Frames were filled with their patterns.
     Touched {
@@ -74,28 +97,43 @@ pub enum Event<'a> {
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Event::Boot { ms, boot_memory, cpus } => write!(
+            Event::Boot { ms, boot_memory, cpus, hot_pluggable } => write!(
                 f,
-                r#"{{"event":"boot","ms":{ms},"boot_memory":{},"cpus":{cpus}}}"#,
-                boot_memory.0
+                r#"{{"event":"boot","ms":{ms},"boot_memory":{},"cpus":{cpus},"hot_pluggable":{}}}"#,
+                boot_memory.0, hot_pluggable.0
             ),
-            Event::Device { block_size, addr, region_size, requested, plugged } => write!(
+            Event::Device { device, node, block_size, addr, region_size, requested, plugged } => {
+                write!(
+                    f,
+                    r#"{{"event":"device","kind":"virtio-mem","block_size":{},"addr":{addr},"region_size":{},"requested":{},"plugged":{},"device":{device},"node":{node}}}"#,
+                    block_size.0, region_size.0, requested.0, plugged.0
+                )
+            }
+            Event::Resized {
+                device,
+                node,
+                node_online,
+                target,
+                plugged,
+                online,
+                free,
+                requests,
+                us,
+            } => write!(
                 f,
-                r#"{{"event":"device","kind":"virtio-mem","block_size":{},"addr":{addr},"region_size":{},"requested":{},"plugged":{}}}"#,
-                block_size.0, region_size.0, requested.0, plugged.0
+                r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us},"device":{device},"node":{node},"node_online":{}}}"#,
+                target.0, plugged.0, online.0, free.0, node_online.0
             ),
-            Event::Resized { target, plugged, online, free, requests, us } => write!(
+            Event::Pending { device, node, target, plugged, why } => write!(
                 f,
-                r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us}}}"#,
-                target.0, plugged.0, online.0, free.0
-            ),
-            Event::Pending { target, plugged, why } => write!(
-                f,
-                r#"{{"event":"pending","target":{},"plugged":{},"why":"{}"}}"#,
+                r#"{{"event":"pending","target":{},"plugged":{},"why":"{}","device":{device},"node":{node}}}"#,
                 target.0,
                 plugged.0,
                 JsonText(why)
             ),
+            Event::Removed { device, node } => {
+                write!(f, r#"{{"event":"removed","device":{device},"node":{node}}}"#)
+            }
             Event::Touched { bytes, us } => {
                 write!(f, r#"{{"event":"touched","bytes":{},"us":{us}}}"#, bytes.0)
             }
@@ -137,13 +175,22 @@ mod tests {
 
     #[test]
     fn events_are_json_objects_of_one_line() {
-        let boot = Event::Boot { ms: 3, boot_memory: Bytes::mib(128), cpus: 2 };
-        assert_eq!(boot.to_string(), r#"{"event":"boot","ms":3,"boot_memory":134217728,"cpus":2}"#);
+        let boot = Event::Boot {
+            ms: 3,
+            boot_memory: Bytes::mib(128),
+            cpus: 2,
+            hot_pluggable: Bytes::gib(1),
+        };
+        assert_eq!(
+            boot.to_string(),
+            r#"{"event":"boot","ms":3,"boot_memory":134217728,"cpus":2,"hot_pluggable":1073741824}"#
+        );
         let why = "a \"quoted\"\\\n line";
-        let pending = Event::Pending { target: Bytes(1), plugged: Bytes(2), why: &why };
+        let (target, plugged) = (Bytes(1), Bytes(2));
+        let pending = Event::Pending { device: 3, node: 4, target, plugged, why: &why };
         assert_eq!(
             pending.to_string(),
-            r#"{"event":"pending","target":1,"plugged":2,"why":"a \"quoted\"\\\u000a line"}"#
+            r#"{"event":"pending","target":1,"plugged":2,"why":"a \"quoted\"\\\u000a line","device":3,"node":4}"#
         );
     }
 }

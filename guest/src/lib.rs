@@ -11,6 +11,8 @@ pub mod owned;
 pub mod pattern;
 pub mod pvh;
 pub mod report;
+pub mod slot;
+pub mod srat;
 pub mod watchdog;
 
 /// A 64-bit machine's addresses and sizes as `usize`.

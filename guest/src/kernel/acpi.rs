@@ -1,13 +1,17 @@
-//! What ACPI's static tables tell: the processors, and where PCI's configuration space is.
+//! What ACPI's static tables tell: the processors, the memory's nodes, and where PCI's
+//! configuration space is.
 
 use super::give_up;
 use super::memory::AddressSpace;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
+use acpi::sdt::{SdtHeader, Signature};
 use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
 use core::cell::RefCell;
 use core::fmt;
+use hotmem::{BootRange, Bytes, NodeId};
 use hotmem_guest::direct_map::Caching;
+use hotmem_guest::srat::memory_affinities;
 
 /// What the firmware's tables say.
 pub(crate) struct Firmware {
@@ -15,7 +19,20 @@ pub(crate) struct Firmware {
     pub(crate) cpus: u32,
     /// Memory-mapped configuration space of PCI segment 0, if there is any.
     pub(crate) ecam: Option<EcamArea>,
+    /// Which boot memory belongs to which node; all to node 0 if nobody says.
+    pub(crate) nodes: MemoryNodes,
+    /// The sizes of all ranges in which memory may come and go, added up.
+    pub(crate) hot_pluggable: Bytes,
 }
+
+/// The nodes of boot memory.
+pub(crate) struct MemoryNodes {
+    room: [(BootRange, NodeId); MAX_NODE_RANGES],
+    used: usize,
+}
+
+/// Most ranges of boot memory with a node of their own.
+const MAX_NODE_RANGES: usize = 128;
 
 /// An entry of the MCFG table.
 #[derive(Clone, Copy)]
@@ -29,7 +46,14 @@ pub(crate) struct EcamArea {
 }
 
 /// Why the tables were refused.
-pub(crate) struct Refused(AcpiError);
+pub(crate) enum Refused {
+    /// They are damaged.
+    Acpi(AcpiError),
+    /// Boot memory is on a node with a number that the engine has no room for.
+    NodeNumber(u32),
+    /// There are more ranges of boot memory than [`MAX_NODE_RANGES`].
+    NodeRanges,
+}
 
 impl Firmware {
     /// Reads the tables from the root pointer, which is searched for if the loader gave none.
@@ -44,15 +68,70 @@ impl Firmware {
         let tables = match tables {
             Ok(tables) => tables,
             // A VMM need not have any.
-            Err(AcpiError::NoValidRsdp) => return Ok(Firmware { cpus: 1, ecam: None }),
-            Err(error) => return Err(Refused(error)),
+            Err(AcpiError::NoValidRsdp) => {
+                let nodes = MemoryNodes::none();
+                return Ok(Firmware { cpus: 1, ecam: None, nodes, hot_pluggable: Bytes::ZERO });
+            }
+            Err(error) => return Err(Refused::Acpi(error)),
         };
         let cpus = match optional(tables.find_table::<Madt>())? {
             Some(madt) => u32::try_from(enabled_cpus(&madt)).unwrap_or(u32::MAX),
             None => 1,
         };
         let ecam = optional(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
-        Ok(Firmware { cpus, ecam })
+        let mut firmware =
+            Firmware { cpus, ecam, nodes: MemoryNodes::none(), hot_pluggable: Bytes::ZERO };
+        if let Some(srat) = optional(tables.find_table::<Srat>())? {
+            firmware.place(&srat)?;
+        }
+        Ok(firmware)
+    }
+
+    fn place(&mut self, srat: &PhysicalMapping<Handler<'_, '_>, Srat>) -> Result<(), Refused> {
+        let len = to_len(&**srat).saturating_sub(size_of::<Srat>());
+        let structures = srat.virtual_start().as_ptr().wrapping_add(1).cast::<u8>();
+        // SAFETY: the crate has mapped and summed up the whole table, which the structures end.
+        let structures = unsafe { core::slice::from_raw_parts(structures, len) };
+        for memory in memory_affinities(structures) {
+            if memory.hot_pluggable {
+                self.hot_pluggable = self.hot_pluggable + memory.range.len;
+                continue;
+            }
+            let node = usize::try_from(memory.domain).ok().and_then(NodeId::new);
+            let node = node.ok_or(Refused::NodeNumber(memory.domain))?;
+            let MemoryNodes { room, used } = &mut self.nodes;
+            *room.get_mut(*used).ok_or(Refused::NodeRanges)? = (memory.range, node);
+            *used += 1;
+        }
+        Ok(())
+    }
+}
+
+impl MemoryNodes {
+    fn none() -> Self {
+        let nothing = BootRange { start: 0, len: Bytes::ZERO };
+        MemoryNodes { room: [(nothing, NodeId::ZERO); MAX_NODE_RANGES], used: 0 }
+    }
+
+    /// As the engine wants them.
+    pub(crate) fn as_slice(&self) -> &[(BootRange, NodeId)] {
+        &self.room[..self.used]
+    }
+}
+
+/// The System Resource Affinity Table, up to its structures.
+#[repr(C, packed)]
+struct Srat {
+    header: SdtHeader,
+    _reserved: [u8; 12],
+}
+
+// SAFETY: every table with this signature begins with this header.
+unsafe impl AcpiTable for Srat {
+    const SIGNATURE: Signature = Signature::SRAT;
+
+    fn header(&self) -> &SdtHeader {
+        &self.header
     }
 }
 
@@ -87,7 +166,7 @@ fn optional<T>(table: Result<T, AcpiError>) -> Result<Option<T>, Refused> {
     match table {
         Ok(table) => Ok(Some(table)),
         Err(AcpiError::TableMissing(_)) => Ok(None),
-        Err(error) => Err(Refused(error)),
+        Err(error) => Err(Refused::Acpi(error)),
     }
 }
 
@@ -117,6 +196,12 @@ impl AcpiHandler for Handler<'_, '_> {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
+        match self {
+            Refused::Acpi(error) => write!(f, "{error:?}"),
+            Refused::NodeNumber(domain) => write!(f, "boot memory on node {domain}"),
+            Refused::NodeRanges => {
+                write!(f, "more than {MAX_NODE_RANGES} ranges of boot memory with nodes")
+            }
+        }
     }
 }

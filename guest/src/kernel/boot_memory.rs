@@ -3,7 +3,9 @@
 use super::entry;
 use super::memory::{AddressSpace, DIRECT_MAP_OFFSET, FRAMES, ReachError, frames, virt};
 use core::fmt;
-use hotmem::{BootError, BootMap, BootRange, Bytes, DirectMap, Hotplug, OneCpu, Pfn, PfnRange};
+use hotmem::{
+    BootError, BootMap, BootRange, Bytes, DirectMap, Hotplug, NodeId, OneCpu, Pfn, PfnRange,
+};
 use hotmem_guest::direct_map::Caching;
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 
@@ -11,6 +13,9 @@ use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 pub(crate) const MAX_ENTRIES: usize = 128;
 /// Most modules that a loader may bring.
 pub(crate) const MAX_MODULES: usize = 16;
+
+/// Page tables for the firmware's own tables, should they lie far from all RAM.
+const FIRMWARE_TABLES: u64 = 8;
 
 /// Firmware keeps its own data below; loaders put their tables there.
 const LOW_MEMORY: BootRange = BootRange { start: 0, len: Bytes::mib(1) };
@@ -54,8 +59,8 @@ impl LoaderMap<'_> {
         self.ram().fold(Bytes::ZERO, |sum, entry| sum + Bytes(entry.size))
     }
 
-    /// Maps all RAM and hands it to the engine.
-    pub(crate) fn start(&self) -> Result<(AddressSpace, Hotplug<'static, OneCpu>), StartError> {
+    /// Maps all RAM. Returns the frames that were put aside for that as well.
+    pub(crate) fn map(&self) -> Result<(AddressSpace, PfnRange), StartError> {
         let room = self.largest_free_behind_kernel();
         // SAFETY: this is the only one; the frames are free RAM that the boot code has mapped, and
         // are reserved below.
@@ -65,6 +70,7 @@ impl LoaderMap<'_> {
             let range = frames(entry.addr, entry.size).map_err(StartError::Map)?;
             needed += space.tables().tables_needed(range);
         }
+        needed += FIRMWARE_TABLES;
         if needed > room.frames() {
             return Err(StartError::NoRoomForTables { frames: needed });
         }
@@ -77,7 +83,16 @@ impl LoaderMap<'_> {
             mapped.map_err(|error| StartError::Map(ReachError::Map(error)))?;
         }
         space.drop_identity_map();
+        Ok((space, early))
+    }
 
+    /// Hands all RAM, which is mapped, to the engine; `early` and what lies in other hands is
+    /// reserved.
+    pub(crate) fn start(
+        &self,
+        early: PfnRange,
+        nodes: &[(BootRange, NodeId)],
+    ) -> Result<Hotplug<'static, OneCpu>, StartError> {
         let mut ram = [EMPTY; MAX_ENTRIES];
         let mut reserved = [EMPTY; MAX_MODULES + 3];
         for (range, entry) in ram.iter_mut().zip(self.ram()) {
@@ -90,12 +105,11 @@ impl LoaderMap<'_> {
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
         let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
         reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
-        let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+        let map = BootMap { reserved: &reserved, nodes, ..BootMap::of_ram(&ram) };
         // SAFETY: all of `ram` has been mapped at this offset just now and stays so; what the
         // kernel uses of it is in `reserved`. Memory that is added later is mapped by `Hooks::map`.
         let direct_map = unsafe { DirectMap::at_offset(DIRECT_MAP_OFFSET) };
-        let hotplug = Hotplug::bootstrap(&FRAMES, direct_map, &map).map_err(StartError::Boot)?;
-        Ok((space, hotplug))
+        Hotplug::bootstrap(&FRAMES, direct_map, &map).map_err(StartError::Boot)
     }
 
     fn ram(&self) -> impl Iterator<Item = &MemoryMapEntry> {

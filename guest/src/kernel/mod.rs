@@ -1,8 +1,10 @@
 //! The kernel: from the loader's jump to the verdict.
 
 mod acpi;
+mod attached;
 mod boot_memory;
 mod clock;
+mod config_space;
 mod device;
 mod entry;
 mod exit;
@@ -23,24 +25,22 @@ use core::fmt;
 use hooks::KernelHooks;
 use hotmem::{Budget, Bytes, OnlineType};
 use hotmem_guest::cmdline::{ExitWhen, Online, Options};
-use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
 use hotmem_guest::pvh::{MemoryMapEntry, StartInfo};
 use hotmem_guest::report::{Report, bail_out};
-use hotmem_guest::watchdog::{Step, Watchdog};
-use hotmem_virtio::mem::HotplugMemory;
+use hotmem_guest::watchdog::Watchdog;
 use serial::Serial;
 use session::{Engine, Session};
 use workload::Workload;
 
 static WATCHDOG: Watchdog = Watchdog::new();
 
-/// Ticks of the timer in a second. At each the watchdog counts, and the device is looked at in case
-/// an interrupt got lost.
+/// Ticks of the timer in a second. At each the watchdog counts, and devices are looked at in case an
+/// interrupt got lost, and slots for what comes and goes.
 const TICKS: u32 = 20;
-/// The same where the device has no interrupt line: ticks are all there is.
+/// The same where a device has no interrupt line: ticks are all there is.
 const TICKS_WITHOUT_IRQ: u32 = 100;
-/// What is isolated and moved at most, in pageblocks of 2 MiB, before the device is looked at again.
+/// What is isolated and moved at most, in pageblocks of 2 MiB, before the devices are looked at again.
 const BUDGET: Budget = Budget::pageblocks(4096);
 
 /// Where the boot code jumps to, on its stack, with the first [`entry::MAPPED_BYTES`] of physical
@@ -64,40 +64,25 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut room = [MemoryMapEntry::default(); MAX_MODULES];
     let modules = must("modules", info.modules(&loader, &mut room));
     let map = LoaderMap { entries, modules };
-    let (mut space, hotplug) = must("memory", map.start());
-    must("local APIC", lapic::pass_on_pic_interrupts(&mut space));
+    let (mut space, early) = must("memory", map.map());
     let firmware = must("ACPI", acpi::Firmware::read(info.rsdp_addr(), &mut space));
+    let hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
+    must("local APIC", lapic::pass_on_pic_interrupts(&mut space));
     let clock = must("clock", stopwatch.calibrate());
     report.event(&Event::Boot {
         ms: clock.now_us() / 1000,
         boot_memory: map.ram_bytes(),
         cpus: firmware.cpus,
+        hot_pluggable: firmware.hot_pluggable,
     });
     report.ok("boot");
     if options.exit == ExitWhen::Boot {
         exit::exit(report.finish())
     }
 
-    WATCHDOG.enter(Step::Discovery);
-    let mut buses = must("PCI", pci::Buses::open(firmware.ecam, &mut space));
-    let Some((transport, irq)) = must("virtio-mem", device::find(&mut buses, &mut space)) else {
-        give_up("there is no virtio-mem device")
-    };
-    WATCHDOG.enter(Step::Device);
-    let device = must("virtio-mem", device::start(transport));
-    report.event(&device::event(&device));
-    let region = device.driver().config().managed();
-    if region.end().phys_addr() > DIRECT_MAP_BYTES {
-        give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
-    }
-    if !trap::enable_bells(irq) {
-        start_ticking(TICKS_WITHOUT_IRQ, &options);
-    }
-    let workload = Workload::new(&options, region);
-    let hooks = KernelHooks { space, workload, written: Bytes::ZERO };
-    let memory = HotplugMemory::new(online_type(options.online), BUDGET);
-    let engine = Engine { hotplug, hooks, memory };
-    exit::exit(Session::new(report, &clock, &options, device, engine).run())
+    let hooks = KernelHooks { space, workload: Workload::new(&options), written: Bytes::ZERO };
+    let engine = Engine { hotplug, hooks };
+    exit::exit(Session::open(report, &clock, &options, firmware.ecam, engine).run())
 }
 
 /// Has the timer tick, and the watchdog count its ticks.

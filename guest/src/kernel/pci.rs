@@ -1,20 +1,21 @@
-//! PCI: configuration space, and the way to a device through it.
+//! PCI: the way to devices, and the slots in which they come and go.
 //!
 //! Firmware for PCs gives buses their numbers, bridges their windows and BARs their addresses.
 //! The minimal kind, made for virtual machines, does not: what a device needs and lacks is made
 //! up for here.
 
 use super::acpi::EcamArea;
+use super::config_space::ConfigSpace;
 use super::memory::{AddressSpace, ReachError};
+use super::session::MAX_DEVICES;
 use core::fmt;
 use hotmem_guest::direct_map::Caching;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
-use hotmem_guest::to_usize;
+use hotmem_guest::slot::{Slot, Wanted};
 use virtio_drivers::transport::pci::bus::{
-    BarInfo, Cam, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType,
-    MemoryBarType, PciError, PciRoot,
+    BarInfo, CapabilityInfo, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo,
+    HeaderType, MemoryBarType, PciError, PciRoot,
 };
-use x86_64::instructions::port::Port;
 
 /// Addresses below the I/O APIC that belong to no RAM or firmware on any PC, for BARs that have
 /// none.
@@ -23,6 +24,17 @@ const SPARE_WINDOW: core::ops::Range<u32> = 0xfe00_0000..0xfec0_0000;
 const BRIDGE_STEP: u32 = 1 << 20;
 /// Bridges behind bridges: more are a loop.
 const MAX_DEPTH: u32 = 8;
+
+/// Most ports with hot-plug slots.
+pub(crate) const MAX_PORTS: usize = 32;
+
+/// The capability of PCI Express (PCI Express Base Specification 5.0, 7.5.3), and what of it says
+/// that a port has a slot, and that this is for hot-plug.
+const PCI_EXPRESS: u8 = 0x10;
+const HAS_SLOT: u16 = 1 << 8;
+const SLOT_CAPABILITIES: u8 = 0x14;
+const SLOT_REGISTER: u8 = 0x18;
+const HOT_PLUG: u32 = 1 << 6;
 
 const BUS_NUMBERS: u8 = 0x18;
 const MEMORY_WINDOW: u8 = 0x20;
@@ -35,6 +47,22 @@ pub(crate) struct Buses {
     config: ConfigSpace,
     spare: MmioWindow,
     last_bus: u8,
+    ports: [Option<HotPlugPort>; MAX_PORTS],
+}
+
+/// Devices, in the order of their addresses.
+#[derive(Default)]
+pub(crate) struct Found([Option<(DeviceFunction, Option<usize>)>; MAX_DEVICES]);
+
+/// A port with a hot-plug slot.
+#[derive(Clone, Copy)]
+struct HotPlugPort {
+    bridge: DeviceFunction,
+    /// Slot Control and Slot Status.
+    register: u8,
+    /// The bus behind it.
+    secondary: u8,
+    slot: Slot,
 }
 
 /// Why a device cannot be reached.
@@ -42,26 +70,16 @@ pub(crate) struct Buses {
 pub(crate) enum BusError {
     /// There are more buses than numbers.
     OutOfBusNumbers,
+    /// There are more ports with hot-plug slots than [`MAX_PORTS`].
+    TooManyPorts,
+    /// There are more devices that are wanted than [`MAX_DEVICES`].
+    TooManyDevices,
     /// There are more BARs than addresses.
     Window(WindowFull),
     /// A BAR says about itself what cannot be.
     Bar(DeviceFunction, PciError),
     /// A BAR or the configuration space cannot be mapped.
     Memory(ReachError),
-}
-
-/// A way to configuration space.
-#[derive(Clone, Copy)]
-pub(crate) enum ConfigSpace {
-    /// Memory, from where bus 0 is or would be.
-    Ecam {
-        /// Mapped from `first_bus` to `last_bus`.
-        base: *mut u32,
-        first_bus: u8,
-        last_bus: u8,
-    },
-    /// The ports 0xcf8 and 0xcfc.
-    Ports,
 }
 
 impl Buses {
@@ -75,20 +93,81 @@ impl Buses {
             None => ConfigSpace::Ports,
         };
         let spare = MmioWindow::new(SPARE_WINDOW.start, SPARE_WINDOW.end);
-        Ok(Buses { root: PciRoot::new(config), config, spare, last_bus: 0 })
+        Ok(Buses {
+            root: PciRoot::new(config),
+            config,
+            spare,
+            last_bus: 0,
+            ports: [None; MAX_PORTS],
+        })
     }
 
-    /// The first device that is `wanted`, with its registers mapped and interrupts enabled.
+    /// All devices that are `wanted`, with their registers mapped and interrupts enabled, and the
+    /// ports of their hot-plug slots.
     pub(crate) fn find(
         &mut self,
         memory: &mut AddressSpace,
         wanted: impl Fn(&DeviceFunctionInfo) -> bool,
-    ) -> Result<Option<DeviceFunction>, BusError> {
-        let found = self.find_on(0, 0, &wanted)?;
-        if let Some(function) = found {
+    ) -> Result<Found, BusError> {
+        let mut found = Found::default();
+        self.find_on(0, None, 0, &wanted, &mut found)?;
+        for (function, _) in found.iter() {
             self.map_bars(function, memory)?;
         }
         Ok(found)
+    }
+
+    /// What is to be done about what is in the port's slot. Cost: one read of a register.
+    pub(crate) fn watch(&mut self, port: usize) -> Wanted {
+        let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
+            return Wanted::Nothing;
+        };
+        let (wanted, write) = slot.step(self.config.read_word(*bridge, *register));
+        if let Some(word) = write {
+            self.config.write_word(*bridge, *register, word);
+        }
+        wanted
+    }
+
+    /// Looks at what is new in the port's slot: the device, if it is `wanted`, with its registers
+    /// mapped and interrupts enabled.
+    pub(crate) fn look_behind(
+        &mut self,
+        port: usize,
+        memory: &mut AddressSpace,
+        wanted: impl Fn(&DeviceFunctionInfo) -> bool,
+    ) -> Result<Option<DeviceFunction>, BusError> {
+        let Some(HotPlugPort { bridge, secondary, .. }) = self.ports[port] else { return Ok(None) };
+        // It takes its time after it was powered.
+        if !self.answers(secondary) {
+            return Ok(None);
+        }
+        let Some((function, info)) = self.root.enumerate_bus(secondary).next() else {
+            return Ok(None);
+        };
+        if let Some(port) = &mut self.ports[port] {
+            port.slot.known();
+        }
+        if info.header_type != HeaderType::Standard || !wanted(&info) {
+            return Ok(None);
+        }
+        let window = self.window_of(bridge)?;
+        self.place_bars(function, window)?;
+        self.map_bars(function, memory)?;
+        Ok(Some(function))
+    }
+
+    /// Lets what is in the port's slot go. Nobody may use it any more.
+    pub(crate) fn power_off(&mut self, port: usize) {
+        if let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() {
+            let word = slot.power_off(self.config.read_word(*bridge, *register));
+            self.config.write_word(*bridge, *register, word);
+        }
+    }
+
+    /// Whether there is a slot for devices that come later.
+    pub(crate) fn has_ports(&self) -> bool {
+        self.ports[0].is_some()
     }
 
     /// The interrupt line of the 8259s that firmware has routed the function to.
@@ -100,24 +179,24 @@ impl Buses {
     fn find_on(
         &mut self,
         bus: u8,
+        port: Option<usize>,
         depth: u32,
         wanted: &dyn Fn(&DeviceFunctionInfo) -> bool,
-    ) -> Result<Option<DeviceFunction>, BusError> {
+        found: &mut Found,
+    ) -> Result<(), BusError> {
         for (function, info) in self.root.enumerate_bus(bus) {
             match info.header_type {
                 HeaderType::Standard if wanted(&info) => {
-                    self.place_bars(function)?;
-                    return Ok(Some(function));
+                    self.spare = self.place_bars(function, self.spare)?;
+                    found.add(function, port)?;
                 }
                 HeaderType::PciPciBridge if depth < MAX_DEPTH => {
-                    if let Some(found) = self.find_behind(function, depth, wanted)? {
-                        return Ok(Some(found));
-                    }
+                    self.find_behind(function, depth, wanted, found)?;
                 }
                 _ => {}
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     fn find_behind(
@@ -125,7 +204,8 @@ impl Buses {
         bridge: DeviceFunction,
         depth: u32,
         wanted: &dyn Fn(&DeviceFunctionInfo) -> bool,
-    ) -> Result<Option<DeviceFunction>, BusError> {
+        found: &mut Found,
+    ) -> Result<(), BusError> {
         let [_, mut secondary, _, latency] =
             self.config.read_word(bridge, BUS_NUMBERS).to_le_bytes();
         let numbered = secondary != 0;
@@ -136,8 +216,9 @@ impl Buses {
         }
         self.last_bus = self.last_bus.max(secondary);
         let start = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
+        let port = self.add_port(bridge, secondary)?;
 
-        let found = self.find_on(secondary, depth + 1, wanted)?;
+        self.find_on(secondary, port, depth + 1, wanted, found)?;
 
         if !numbered {
             let numbers = u32::from_le_bytes([bridge.bus, secondary, self.last_bus, latency]);
@@ -145,19 +226,75 @@ impl Buses {
         }
         if self.spare.next() > start {
             let end = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
-            // Bits 20 to 31 of the first and of the last address that the bridge passes on.
-            let window = (end - 1) & 0xfff0_0000 | start >> 16;
-            self.config.write_word(bridge, MEMORY_WINDOW, window);
+            self.set_window(bridge, start, end - 1);
         }
         self.enable(bridge);
-        Ok(found)
+        Ok(())
     }
 
-    fn place_bars(&mut self, function: DeviceFunction) -> Result<(), BusError> {
+    /// Remembers the bridge if it is a port with a hot-plug slot.
+    fn add_port(
+        &mut self,
+        bridge: DeviceFunction,
+        secondary: u8,
+    ) -> Result<Option<usize>, BusError> {
+        let express =
+            self.root.capabilities(bridge).find(|capability| capability.id == PCI_EXPRESS);
+        let Some(CapabilityInfo { offset, private_header, .. }) = express else { return Ok(None) };
+        let word = |register: u8| {
+            let register = offset.checked_add(register)?;
+            Some((register, self.config.read_word(bridge, register)))
+        };
+        let (Some((_, capabilities)), Some((register, now))) =
+            (word(SLOT_CAPABILITIES), word(SLOT_REGISTER))
+        else {
+            return Ok(None);
+        };
+        if private_header & HAS_SLOT == 0 || capabilities & HOT_PLUG == 0 {
+            return Ok(None);
+        }
+        let slot = Slot::at_boot(now, self.answers(secondary));
+        // Events that are pending are about what is seen now.
+        self.config.write_word(bridge, register, now);
+        let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
+        self.ports[index] = Some(HotPlugPort { bridge, register, secondary, slot });
+        Ok(Some(index))
+    }
+
+    /// Whether there is a device behind a port.
+    fn answers(&self, bus: u8) -> bool {
+        self.config.read_word(DeviceFunction { bus, device: 0, function: 0 }, 0) != u32::MAX
+    }
+
+    /// All addresses that the bridge passes on, now that there is nothing behind it; it is given
+    /// some if it has none.
+    fn window_of(&mut self, bridge: DeviceFunction) -> Result<MmioWindow, BusError> {
+        let word = self.config.read_word(bridge, MEMORY_WINDOW);
+        let (mut first, mut last) = ((word & 0xfff0) << 16, word | 0xf_ffff);
+        if first == 0 || last < first {
+            first = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
+            self.spare.take(BRIDGE_STEP.into()).map_err(BusError::Window)?;
+            last = first + (BRIDGE_STEP - 1);
+            self.set_window(bridge, first, last);
+        }
+        Ok(MmioWindow::new(first, last.saturating_add(1)))
+    }
+
+    /// Bits 20 to 31 of the first and of the last address that the bridge passes on.
+    fn set_window(&mut self, bridge: DeviceFunction, first: u32, last: u32) {
+        self.config.write_word(bridge, MEMORY_WINDOW, last & 0xfff0_0000 | first >> 16);
+    }
+
+    /// Gives BARs that have no address one from the window; returns the rest of it.
+    fn place_bars(
+        &mut self,
+        function: DeviceFunction,
+        mut window: MmioWindow,
+    ) -> Result<MmioWindow, BusError> {
         for (index, bar) in self.bars(function)?.into_iter().enumerate() {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             if let Some(BarInfo::Memory { address: 0, size, address_type, .. }) = bar {
-                let address = self.spare.take(size).map_err(BusError::Window)?;
+                let address = window.take(size).map_err(BusError::Window)?;
                 match address_type {
                     MemoryBarType::Width64 => {
                         self.root.set_bar_64(function, index, address.into());
@@ -167,7 +304,7 @@ impl Buses {
             }
         }
         self.enable(function);
-        Ok(())
+        Ok(window)
     }
 
     fn map_bars(
@@ -196,73 +333,25 @@ impl Buses {
     }
 }
 
-impl ConfigSpace {
-    fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, ReachError> {
-        let EcamArea { phys_addr, first_bus, last_bus } = area;
-        let (first, end) = (u64::from(first_bus) << 20, (u64::from(last_bus) + 1) << 20);
-        let bad_range = ReachError::BadRange { phys_addr, len: end };
-        let len = end.checked_sub(first).ok_or(bad_range)?;
-        let start = phys_addr.checked_add(first).ok_or(bad_range)?;
-        let mapped = memory.reach(start, len, Caching::Uncached)?;
-        let base = mapped.as_ptr().wrapping_sub(to_usize(first)).cast();
-        Ok(ConfigSpace::Ecam { base, first_bus, last_bus })
-    }
-}
-
-impl ConfigurationAccess for ConfigSpace {
-    fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
-        match *self {
-            ConfigSpace::Ecam { base, first_bus, last_bus } => {
-                if !(first_bus..=last_bus).contains(&function.bus) {
-                    return u32::MAX;
-                }
-                let offset = Cam::Ecam.cam_offset(function, register);
-                // SAFETY: the bus lies within what is mapped, so the register does. Reading it
-                // has no effect.
-                unsafe { base.byte_add(offset as usize).read_volatile() }
-            }
-            ConfigSpace::Ports => {
-                let mut data = select(function, register);
-                // SAFETY: reading a register has no effect.
-                unsafe { data.read() }
-            }
-        }
+impl Found {
+    /// Each device and the port whose slot it is in.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (DeviceFunction, Option<usize>)> {
+        self.0.into_iter().flatten()
     }
 
-    fn write_word(&mut self, function: DeviceFunction, register: u8, word: u32) {
-        match *self {
-            ConfigSpace::Ecam { base, first_bus, last_bus } => {
-                if (first_bus..=last_bus).contains(&function.bus) {
-                    let offset = Cam::Ecam.cam_offset(function, register);
-                    // SAFETY: as above; the callers keep to what the registers are for.
-                    unsafe { base.byte_add(offset as usize).write_volatile(word) }
-                }
-            }
-            ConfigSpace::Ports => {
-                let mut data = select(function, register);
-                // SAFETY: the callers keep to what the registers are for.
-                unsafe { data.write(word) }
-            }
-        }
+    fn add(&mut self, function: DeviceFunction, port: Option<usize>) -> Result<(), BusError> {
+        let vacant = self.0.iter_mut().find(|entry| entry.is_none());
+        *vacant.ok_or(BusError::TooManyDevices)? = Some((function, port));
+        Ok(())
     }
-
-    unsafe fn unsafe_clone(&self) -> Self {
-        *self
-    }
-}
-
-/// The port of a register's data. Interrupt handlers stay away from it.
-fn select(function: DeviceFunction, register: u8) -> Port<u32> {
-    let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
-    // SAFETY: this only chooses the register.
-    unsafe { Port::new(0xcf8).write(address) };
-    Port::new(0xcfc)
 }
 
 impl fmt::Display for BusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BusError::OutOfBusNumbers => f.write_str("more than 255 buses"),
+            BusError::TooManyPorts => write!(f, "more than {MAX_PORTS} hot-plug slots"),
+            BusError::TooManyDevices => write!(f, "more than {MAX_DEVICES} devices"),
             BusError::Window(error) => error.fmt(f),
             BusError::Bar(function, error) => write!(f, "{function}: {error}"),
             BusError::Memory(error) => error.fmt(f),

@@ -1,29 +1,38 @@
-//! The run: follow the device's target, as the command line says, and report.
+//! The run: follow the devices' targets, as the command line says, and report.
 
+use super::acpi::EcamArea;
+use super::attached::Attached;
 use super::clock::Clock;
-use super::device::PciDevice;
+use super::device::{self, is_virtio_mem};
 use super::hooks::KernelHooks;
 use super::memory::FRAMES;
+use super::pci::{Buses, MAX_PORTS};
 use super::serial::Serial;
-use super::{WATCHDOG, give_up, trap};
+use super::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking, trap};
 use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
-use hotmem::{Bytes, Hotplug, OneCpu};
+use hotmem::{Bytes, Hotplug, NodeId, OneCpu, Zone};
 use hotmem_guest::cmdline::{ExitWhen, Options, Touch};
+use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
 use hotmem_guest::report::{Report, Verdict};
+use hotmem_guest::slot::Wanted;
 use hotmem_guest::watchdog::Step;
-use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Progress, Status};
+use hotmem_virtio::mem::{Pending, Progress, Status};
+use virtio_drivers::transport::pci::bus::DeviceFunction;
 
-/// A run with a device.
+/// Most devices at a time.
+pub(crate) const MAX_DEVICES: usize = 16;
+
+/// A run with devices.
 pub(crate) struct Session<'a> {
     report: Report<Serial>,
     clock: &'a Clock,
     options: &'a Options,
-    device: PciDevice,
+    buses: Buses,
+    devices: [Option<Attached>; MAX_DEVICES],
     engine: Engine,
-    target: Target,
     touching: Option<Touching>,
     touched: Bytes,
     resizes: u32,
@@ -31,25 +40,10 @@ pub(crate) struct Session<'a> {
     reserved: Bytes,
 }
 
-/// The engine, with what this kernel brings to it and what the device has under way in it.
+/// The engine, with what this kernel brings to it.
 pub(crate) struct Engine {
     pub(crate) hotplug: Hotplug<'static, OneCpu>,
     pub(crate) hooks: KernelHooks,
-    pub(crate) memory: HotplugMemory<'static, OneCpu>,
-}
-
-/// The size that the device wants, and how far that has come.
-struct Target {
-    size: Bytes,
-    /// What was plugged when it was first seen.
-    plugged: Bytes,
-    /// When that was.
-    since_us: u64,
-    /// Requests that had been sent by then.
-    requests: u64,
-    reached: bool,
-    /// The reason that was reported last.
-    pending: Option<Pending>,
 }
 
 /// A round of touching that is under way.
@@ -60,44 +54,49 @@ struct Touching {
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(
+    /// Finds the devices and starts them.
+    pub(crate) fn open(
         report: Report<Serial>,
         clock: &'a Clock,
         options: &'a Options,
-        device: PciDevice,
-        engine: Engine,
+        ecam: Option<EcamArea>,
+        mut engine: Engine,
     ) -> Self {
-        let config = device.driver().config();
-        let nothing = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
-        let target = Target {
-            size: config.requested(),
-            plugged: Bytes::ZERO,
-            since_us: clock.now_us(),
-            requests: 0,
-            reached: nothing,
-            pending: None,
-        };
-        Session {
+        WATCHDOG.enter(Step::Discovery);
+        let mut buses = must("PCI", Buses::open(ecam, &mut engine.hooks.space));
+        let found = must("PCI", buses.find(&mut engine.hooks.space, is_virtio_mem));
+        let mut session = Session {
             report,
             clock,
             options,
-            device,
+            buses,
+            devices: [const { None }; MAX_DEVICES],
             engine,
-            target,
             touching: None,
             touched: Bytes::ZERO,
             resizes: 0,
             reserved: FRAMES.metadata_reserved(),
+        };
+        for (function, port) in found.iter() {
+            session.attach(function, port);
         }
+        if session.devices[0].is_none() && !session.buses.has_ports() {
+            give_up("there is no virtio-mem device");
+        }
+        session
     }
 
-    /// Follows the device until the run is over.
+    /// Follows the devices until the run is over.
     pub(crate) fn run(mut self) -> Verdict {
         loop {
             WATCHDOG.enter(Step::Resize);
-            let progress = self.step_device();
-            self.note_status();
-            if progress == Progress::Again || self.touch_some() {
+            self.answer_bells();
+            let mut again = false;
+            for number in 0..MAX_DEVICES {
+                again |= self.step_device(number) == Some(Progress::Again);
+                self.note_status(number);
+            }
+            if again || self.touch_some() {
                 continue;
             }
             if self.is_over() {
@@ -105,65 +104,144 @@ impl<'a> Session<'a> {
             }
             WATCHDOG.enter(Step::Idle);
             trap::wait();
+            WATCHDOG.enter(Step::Discovery);
+            (0..MAX_PORTS).for_each(|port| self.watch_port(port));
         }
     }
 
-    /// One step of the driver, with the device as it is now.
-    fn step_device(&mut self) -> Progress {
-        trap::answer_bell(|| self.device.ack_interrupt());
+    fn devices(&mut self) -> impl Iterator<Item = &mut Attached> {
+        self.devices.iter_mut().flatten()
+    }
+
+    fn answer_bells(&mut self) {
+        // All of them are asked: lines are shared.
+        trap::answer_bell(|| {
+            self.devices().fold(false, |ours, own| own.device.ack_interrupt() | ours)
+        });
+    }
+
+    /// Starts a device whose registers are mapped.
+    fn attach(&mut self, function: DeviceFunction, port: Option<usize>) {
+        WATCHDOG.enter(Step::Device);
+        let Some(number) = self.devices.iter().position(Option::is_none) else {
+            give_up(format_args!("virtio-mem: more than {MAX_DEVICES} devices"));
+        };
+        let device = must("virtio-mem", device::start(&mut self.buses, function));
+        let online = online_type(self.options.online);
+        let attached = Attached::new(device, port, online, self.clock.now_us());
+        self.report.event(&attached.event(number));
+        let region = attached.region();
+        if region.end().phys_addr() > DIRECT_MAP_BYTES {
+            give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
+        }
+        self.engine.hooks.workload.watch(number, region);
+        if !trap::enable_bells(self.buses.irq(function)) {
+            start_ticking(TICKS_WITHOUT_IRQ, self.options);
+        }
+        self.devices[number] = Some(attached);
+    }
+
+    /// Sees to what comes and goes in a slot.
+    fn watch_port(&mut self, port: usize) {
+        match self.buses.watch(port) {
+            Wanted::Nothing => {}
+            Wanted::Look => {
+                let space = &mut self.engine.hooks.space;
+                let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
+                if let Some(function) = found {
+                    self.attach(function, Some(port));
+                }
+            }
+            Wanted::Release => {
+                if self.detach(port) {
+                    self.buses.power_off(port);
+                }
+            }
+            // A device that cannot be reached cannot be reset, nor its memory read.
+            Wanted::Forget => {
+                if self.devices().any(|own| own.port == Some(port)) {
+                    give_up(format_args!("virtio-mem: the device in slot {port} was torn out"));
+                }
+            }
+        }
+    }
+
+    /// Stops the device in the slot, if one is driven, and forgets its memory. Returns whether it
+    /// can be let go; not yet, while any memory is plugged.
+    fn detach(&mut self, port: usize) -> bool {
+        let in_slot = |own: &Option<Attached>| own.as_ref().is_some_and(|a| a.port == Some(port));
+        let Some(number) = self.devices.iter().position(in_slot) else { return true };
+        let Some(attached) = self.devices[number].take_if(|own| own.is_done()) else {
+            return false;
+        };
+        let (node, region) = (attached.node(), attached.region());
+        attached.stop();
+        let hotplug = &mut self.engine.hotplug;
+        let announced = hotplug.regions().find(|&(_, range)| range == region);
+        if let Some((id, _)) = announced
+            && let Err(error) = hotplug.withdraw(id)
+        {
+            give_up(format_args!("{region} cannot be withdrawn: {error:?}"));
+        }
+        self.engine.hooks.workload.forget(number);
+        self.report.event(&Event::Removed { device: number, node });
+        self.report.ok(format_args!("device {number} is gone"));
+        true
+    }
+
+    /// One step of a driver, with the device as it is now; `None` if there is no such device.
+    fn step_device(&mut self, number: usize) -> Option<Progress> {
+        let own = self.devices[number].as_mut()?;
         let now_us = self.clock.now_us();
-        let (plugged, requests) = (self.driver().plugged(), self.driver().statistics().requests);
-        let Engine { hotplug, hooks, memory } = &mut self.engine;
+        let (plugged, requests) = (own.driver().plugged(), own.driver().statistics().requests);
+        let Engine { hotplug, hooks } = &mut self.engine;
         let now = Duration::from_micros(now_us);
-        let progress = self.device.poll(now, 1, &mut memory.with(hotplug, hooks));
-        let size = self.driver().config().requested();
-        if size != self.target.size {
-            self.target =
-                Target { size, plugged, since_us: now_us, requests, reached: false, pending: None };
-        }
+        let progress = own.device.poll(now, 1, &mut own.memory.with(hotplug, hooks));
+        own.aim(now_us, plugged, requests);
         if let Progress::Failed(failure) = progress {
-            give_up(format_args!("virtio-mem: {failure}"));
+            give_up(format_args!("virtio-mem: device {number}: {failure}"));
         }
-        progress
-    }
-
-    fn driver(&self) -> &Driver {
-        self.device.driver()
+        Some(progress)
     }
 
     /// Reports a target that was reached, or that cannot be reached for now.
-    fn note_status(&mut self) {
-        match self.driver().status() {
-            Status::Reached if !self.target.reached => self.reached(),
-            Status::Pending(why) if self.target.pending != Some(why) => {
-                self.target.pending = Some(why);
-                let blocker = self.engine.memory.blocker();
-                let (target, plugged) = (self.target.size, self.driver().plugged());
+    fn note_status(&mut self, number: usize) {
+        let Some(own) = &mut self.devices[number] else { return };
+        match own.driver().status() {
+            Status::Reached if !own.target.reached => self.reached(number),
+            Status::Pending(why) if own.target.pending != Some(why) => {
+                own.target.pending = Some(why);
+                let blocker = own.memory.blocker();
                 let why: &dyn Display = match &blocker {
                     Some(blocker) if matches!(why, Pending::Memory(_)) => blocker,
                     _ => &why,
                 };
-                self.report.event(&Event::Pending { target, plugged, why });
+                let (target, plugged) = (own.target.size, own.driver().plugged());
+                let node = own.node();
+                self.report.event(&Event::Pending { device: number, node, target, plugged, why });
             }
             _ => {}
         }
     }
 
-    fn reached(&mut self) {
-        let plugged = self.driver().plugged();
+    fn reached(&mut self, number: usize) {
+        let Some(own) = &mut self.devices[number] else { return };
+        own.target.reached = true;
+        let (before, plugged, node) = (own.target.plugged, own.driver().plugged(), own.node());
         let counts = FRAMES.counts();
         self.report.event(&Event::Resized {
-            target: self.target.size,
+            device: number,
+            node,
+            node_online: node_online(&self.engine.hotplug, node),
+            target: own.target.size,
             plugged,
             online: Bytes(counts.online * FRAME_SIZE),
             free: Bytes(counts.free * FRAME_SIZE),
-            requests: self.driver().statistics().requests.wrapping_sub(self.target.requests),
-            us: self.clock.now_us().saturating_sub(self.target.since_us),
+            requests: own.driver().statistics().requests.wrapping_sub(own.target.requests),
+            us: self.clock.now_us().saturating_sub(own.target.since_us),
         });
-        self.target.reached = true;
         self.resizes += 1;
         self.report_written_and_verified();
-        let before = self.target.plugged;
         if plugged >= before {
             self.report.ok(format_args!("plug {}", plugged - before));
         } else {
@@ -194,11 +272,16 @@ impl<'a> Session<'a> {
         false
     }
 
-    fn is_over(&self) -> bool {
+    fn is_over(&mut self) -> bool {
+        let (mut reached, mut total) = (true, Bytes::ZERO);
+        for own in self.devices() {
+            reached &= own.target.reached;
+            total = total + own.target.size;
+        }
         match self.options.exit {
             ExitWhen::Boot => true,
             ExitWhen::Resizes(count) => self.resizes >= count,
-            ExitWhen::Size(size) => self.target.reached && self.target.size == size,
+            ExitWhen::Size(size) => reached && total == size,
             ExitWhen::Never => false,
         }
     }
@@ -229,4 +312,10 @@ impl<'a> Session<'a> {
             self.report.event(&Event::Metadata { written });
         }
     }
+}
+
+/// What is online of a node's memory.
+fn node_online(hotplug: &Hotplug<'static, OneCpu>, node: u16) -> Bytes {
+    let frames = |node| Zone::ALL.iter().map(|&zone| hotplug.zone(node, zone).online).sum::<u64>();
+    Bytes(NodeId::new(node.into()).map_or(0, frames) * FRAME_SIZE)
 }

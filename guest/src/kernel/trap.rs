@@ -12,7 +12,7 @@ use x86_64::structures::DescriptorTablePointer;
 
 const VECTORS: usize = (pic::FIRST_VECTOR + pic::LINES) as usize;
 
-/// The IRQs by which the device may ring, a bit each.
+/// The IRQs by which devices may ring, a bit each.
 static BELLS: AtomicU16 = AtomicU16::new(0);
 /// Those that rang: set by the handler and cleared by [`answer_bell`], on the same CPU, so that
 /// nothing needs to be ordered.
@@ -60,20 +60,20 @@ pub(crate) fn load() {
 pub(crate) fn enable_bells(irq: Option<u8>) -> bool {
     let own = irq.and_then(|irq| 1u16.checked_shl(irq.into())).unwrap_or(0);
     let lines = (own | pic::level_triggered()) & pic::USABLE_BY_PCI;
-    BELLS.store(lines, Relaxed);
+    BELLS.fetch_or(lines, Relaxed);
     pic::unmask_all(lines);
     lines != 0
 }
 
-/// If a bell rang, asks the device whether it was its own, and lets it ring again.
+/// If a bell rang, asks the devices whether it was one of theirs, and lets it ring again.
 ///
-/// The IRQ is masked meanwhile, since the device keeps asserting it until it is asked.
-pub(crate) fn answer_bell(is_own: impl FnOnce() -> bool) {
+/// The IRQ is masked meanwhile, since a device keeps asserting it until it is asked.
+pub(crate) fn answer_bell(is_ours: impl FnOnce() -> bool) {
     let rang = RANG.swap(0, Relaxed);
     if rang == 0 {
         return;
     }
-    let stray = if is_own() { 0 } else { STRAY.load(Relaxed).saturating_add(1) };
+    let stray = if is_ours() { 0 } else { STRAY.load(Relaxed).saturating_add(1) };
     STRAY.store(stray, Relaxed);
     if stray < MAX_STRAY {
         pic::unmask_all(rang);

@@ -4,6 +4,7 @@
 //! and at the end of the run.
 
 use super::memory::{FRAME_WORDS, FRAMES};
+use super::session::MAX_DEVICES;
 use super::{WATCHDOG, give_up};
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
@@ -20,8 +21,8 @@ const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 /// The application.
 pub(crate) struct Workload {
     owned: OwnedFrames,
-    /// What it may touch: the device's memory.
-    region: PfnRange,
+    /// What it may touch: the memory of each device.
+    regions: [PfnRange; MAX_DEVICES],
     limit: u64,
     seed: u64,
     release: bool,
@@ -42,7 +43,7 @@ enum Taking {
 
 impl Workload {
     /// One that owns nothing yet.
-    pub(crate) fn new(options: &Options, region: PfnRange) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         let limit = match options.touch {
             Touch::UpTo(bytes) => bytes.frames(),
             Touch::All => u64::MAX,
@@ -50,16 +51,24 @@ impl Workload {
         // SAFETY: its tables are frames that `own` allocates: mapped, and never freed.
         let owned = unsafe { OwnedFrames::new(FRAME_WORDS) };
         let Options { seed, release, .. } = *options;
-        Workload { owned, region, limit, seed, release, verified: 0, taking: None }
+        let regions = [PfnRange::EMPTY; MAX_DEVICES];
+        Workload { owned, regions, limit, seed, release, verified: 0, taking: None }
+    }
+
+    /// A device may bring memory here.
+    pub(crate) fn watch(&mut self, device: usize, region: PfnRange) {
+        self.regions[device] = region;
+    }
+
+    /// A device has taken its memory away for good.
+    pub(crate) fn forget(&mut self, device: usize) {
+        self.regions[device] = PfnRange::EMPTY;
     }
 
     /// There may be more memory than before.
     pub(crate) fn memory_came(&mut self) {
-        self.taking = Some(if self.release {
-            Taking::Anywhere(0)
-        } else {
-            Taking::Downwards(self.region.end())
-        });
+        self.taking =
+            Some(if self.release { Taking::Anywhere(0) } else { Taking::Downwards(Pfn::LIMIT) });
     }
 
     /// Takes some more frames and fills them: how much, or `None` if it has all that it wants or
@@ -86,7 +95,7 @@ impl Workload {
 
     /// Checks all that it owns, and frees it.
     pub(crate) fn verify_and_free_all(&mut self) {
-        let mut rest = PfnRange::new(Pfn::ZERO, self.region.end()).unwrap_or(PfnRange::EMPTY);
+        let mut rest = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
         while let Some(run) = self.owned.first_run(rest) {
             for part in run.chunks(PAGEBLOCK_FRAMES as u64) {
                 self.verify(part);
@@ -142,28 +151,28 @@ impl Workload {
                 Taking::Anywhere(size) => {
                     let frames = SIZES[size].min(left);
                     match FRAMES.alloc(Want::frames(frames).movable()) {
-                        Ok(range) if self.region.covers(range) => return Some(range),
+                        Ok(range) if self.is_plugged(range) => return Some(range),
                         Ok(elsewhere) => give_back(elsewhere),
                         Err(_) => {}
                     }
                     self.taking = Some(if size + 1 < SIZES.len() {
                         Taking::Anywhere(size + 1)
                     } else {
-                        Taking::Upwards(self.region.start())
+                        Taking::Upwards(Pfn::ZERO)
                     });
                 }
                 Taking::Upwards(pfn) => {
-                    let next = pfn.checked_add(PAGEBLOCK_FRAMES as u64);
-                    self.taking = next.filter(|&n| n <= self.region.end()).map(Taking::Upwards);
-                    self.taking?;
+                    let block = self.block_from(pfn);
+                    let next = block.and_then(|block| block.checked_add(PAGEBLOCK_FRAMES as u64));
+                    self.taking = next.map(Taking::Upwards);
+                    let pfn = block?;
                     let frames = (PAGEBLOCK_FRAMES as u64).min(left);
                     if let Ok(range) = FRAMES.alloc(Want::frames(frames).movable().at(pfn)) {
                         return Some(range);
                     }
                 }
                 Taking::Downwards(end) => {
-                    let block = end.number().checked_sub(PAGEBLOCK_FRAMES as u64);
-                    let block = block.and_then(Pfn::new).filter(|&b| b >= self.region.start());
+                    let block = self.block_below(end);
                     self.taking = block.map(Taking::Downwards);
                     let (first, frames) = scatter(block?, self.seed);
                     let want = Want::frames(frames.min(left)).movable();
@@ -175,10 +184,38 @@ impl Workload {
         }
     }
 
+    /// Regions of devices that are there.
+    fn regions(&self) -> impl Iterator<Item = PfnRange> {
+        self.regions.into_iter().filter(|region| !region.is_empty())
+    }
+
+    fn is_plugged(&self, frames: PfnRange) -> bool {
+        self.regions().any(|region| region.covers(frames))
+    }
+
+    /// The first pageblock of a device's from here up.
+    fn block_from(&self, pfn: Pfn) -> Option<Pfn> {
+        let above = self.regions().filter(|region| pfn < region.end());
+        above.map(|region| region.start().max(pfn)).min()
+    }
+
+    /// The last pageblock of a device's below here.
+    fn block_below(&self, pfn: Pfn) -> Option<Pfn> {
+        let below = self.regions().filter(|region| region.start() < pfn);
+        let end = below.map(|region| region.end().min(pfn)).max()?;
+        Pfn::new(end.number().checked_sub(PAGEBLOCK_FRAMES as u64)?)
+    }
+
+    /// Where the highest region ends.
+    fn end(&self) -> Pfn {
+        self.regions().map(PfnRange::end).max().unwrap_or(Pfn::ZERO)
+    }
+
     /// Whether there was room to remember it.
     fn own(&mut self, frames: PfnRange) -> bool {
-        // Not in the device's memory: these tables stay.
-        let want = Want::frames(1).below(self.region.start());
+        // Not in a device's memory: these tables stay.
+        let lowest = self.regions().map(PfnRange::start).min().unwrap_or(Pfn::LIMIT);
+        let want = Want::frames(1).below(lowest);
         let table = || Some(FRAMES.alloc(want).ok()?.start());
         self.owned.insert(frames, table).is_ok()
     }

@@ -146,13 +146,22 @@ mod tests {
 
     #[test]
     fn the_script_speaks_as_the_reference_guest_does() {
-        let resized =
-            Event::Resized { target: 7, plugged: 7, online: 7, free: 7, requests: 0, us: 7 };
+        let resized = Event::Resized {
+            target: 7,
+            plugged: 7,
+            online: 7,
+            free: 7,
+            requests: 0,
+            us: 7,
+            device: 0,
+            node: 0,
+            node_online: 0,
+        };
         let expected = [
             Report::BailOut("7".into()),
             Report::Event(resized),
             Report::Event(Event::Touched { bytes: 7, us: 7 }),
-            Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7 }),
+            Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7, hot_pluggable: 0 }),
         ];
         assert_eq!(said(), expected);
     }

@@ -6,8 +6,10 @@ use std::{path::PathBuf, process::Command, time::Duration};
 /// QEMU's program.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
-/// The virtio-mem device, as its QOM path.
-pub(super) const DEVICE: &str = "/machine/peripheral/vmem0";
+/// The virtio-mem device `vmem{n}`, as its QOM path.
+pub(super) fn device_path(n: usize) -> String {
+    format!("/machine/peripheral/vmem{n}")
+}
 
 /// What runs the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -19,7 +21,7 @@ pub enum Accel {
     Kvm,
 }
 
-/// A machine: q35 with one virtio-mem device behind a root port, and a kernel booted by PVH.
+/// A machine: q35 with virtio-mem devices, each behind a root port, and a kernel booted by PVH.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The kernel's image.
@@ -30,8 +32,19 @@ pub struct Config {
     pub append: Vec<String>,
     /// Memory at boot.
     pub boot_memory: Bytes,
-    /// The most that the device can plug.
+    /// The boot memory of each NUMA node, all of it if there are any; the CPUs are on node 0.
+    pub nodes: Vec<Bytes>,
+    /// The most that the device can plug; none: there is no such device.
     pub device_memory: Bytes,
+    /// The device's node.
+    pub device_node: Option<u16>,
+    /// Further devices like it: the most that each can plug, and its node.
+    pub more_devices: Vec<(Bytes, u16)>,
+    /// Root ports `spare0` and so on, for devices that come while the machine runs. They are
+    /// driven as PCI Express says, where QEMU's default is ACPI, which takes an AML interpreter.
+    pub empty_ports: usize,
+    /// The largest address space for memory, if it is not to be as large as the devices need.
+    pub max_memory: Option<Bytes>,
     /// What the device is asked for before the guest runs.
     pub requested: Bytes,
     /// The device's block size.
@@ -57,7 +70,12 @@ impl Config {
             initrd: None,
             append: Vec::new(),
             boot_memory: Bytes::mib(128),
+            nodes: Vec::new(),
             device_memory,
+            device_node: None,
+            more_devices: Vec::new(),
+            empty_ports: 0,
+            max_memory: None,
             requested: Bytes::ZERO,
             block_size: Bytes::mib(2),
             accel: Accel::Tcg,
@@ -89,16 +107,21 @@ impl Config {
     #[must_use]
     pub fn host_memory(&self) -> Bytes {
         // QEMU itself: 49 MiB and 0.094 MiB for each GiB of the backend, measured.
-        let qemu = Bytes(Bytes::mib(49).0 + self.device_memory.0 / 10_000);
+        let qemu = Bytes(Bytes::mib(49).0 + self.all_device_memory().0 / 10_000);
         self.boot_memory + self.touched + qemu
+    }
+
+    fn all_device_memory(&self) -> Bytes {
+        self.more_devices.iter().fold(self.device_memory, |sum, &(memory, _)| sum + memory)
     }
 
     /// QEMU with all its arguments. Its standard input is the monitor and must be a socket, its
     /// standard output is the guest's serial console and must be a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
-        // The device's region starts at a multiple of 1 GiB above the boot memory: leave room.
-        let max_memory = self.boot_memory + self.device_memory + Bytes::gib(16);
+        // A device's region starts at a multiple of 1 GiB above the boot memory: leave room.
+        let needed = self.boot_memory + self.all_device_memory() + Bytes::gib(16);
+        let max_memory = self.max_memory.unwrap_or(needed);
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits: less than 1 TiB can be plugged. With `erms`
             // Linux clears memory by `rep stosb`, which the translator runs four times slower.
@@ -117,7 +140,7 @@ impl Config {
             pair("-icount", "shift=0,sleep=on".into());
         }
         pair("-smp", self.cpus.to_string());
-        pair("-m", format!("{}B,slots=1,maxmem={}B", self.boot_memory.0, max_memory.0));
+        pair("-m", format!("{}B,slots=10,maxmem={}B", self.boot_memory.0, max_memory.0));
         pair("-kernel", self.kernel.display().to_string());
         if let Some(initrd) = &self.initrd {
             pair("-initrd", initrd.display().to_string());
@@ -130,23 +153,47 @@ impl Config {
         pair("-chardev", "file,id=console,path=/dev/stdout".into());
         pair("-serial", "chardev:console".into());
         pair("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
-        if self.device_memory != Bytes::ZERO {
-            pair("-device", "pcie-root-port,id=port0,bus=pcie.0,slot=1".into());
-            pair(
-                "-object",
-                format!("memory-backend-ram,id=plug0,size={}B,reserve=off", self.device_memory.0),
-            );
+        for (node, memory) in self.nodes.iter().enumerate() {
+            let mut numa = format!("node,nodeid={node}");
+            if *memory != Bytes::ZERO {
+                pair("-object", format!("memory-backend-ram,id=boot{node},size={}B", memory.0));
+                numa += &format!(",memdev=boot{node}");
+            }
+            if node == 0 {
+                numa += &format!(",cpus=0-{}", self.cpus.saturating_sub(1));
+            }
+            pair("-numa", numa);
+        }
+        let first =
+            (self.device_memory != Bytes::ZERO).then_some((self.device_memory, self.device_node));
+        let more = self.more_devices.iter().map(|&(memory, node)| (memory, Some(node)));
+        let mut slots = 1..;
+        for (n, (memory, node)) in first.into_iter().chain(more).enumerate() {
+            pair("-device", root_port(&format!("port{n}"), slots.next()));
+            let size = memory.0;
+            pair("-object", format!("memory-backend-ram,id=plug{n},size={size}B,reserve=off"));
+            let node = node.map(|node| format!(",node={node}")).unwrap_or_default();
             pair(
                 "-device",
                 format!(
-                    "virtio-mem-pci,id=vmem0,bus=port0,memdev=plug0,block-size={}B,requested-size={}B",
+                    "virtio-mem-pci,id=vmem{n},bus=port{n},memdev=plug{n},block-size={}B,requested-size={}B{node}",
                     self.block_size.0, self.requested.0
                 ),
             );
         }
+        if self.empty_ports > 0 {
+            pair("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off".into());
+        }
+        for n in 0..self.empty_ports {
+            pair("-device", root_port(&format!("spare{n}"), slots.next()));
+        }
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command
     }
+}
+
+fn root_port(id: &str, slot: Option<u32>) -> String {
+    format!("pcie-root-port,id={id},bus=pcie.0,slot={}", slot.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -160,7 +207,7 @@ mod tests {
         let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
         let line = line.join(" ");
         for part in [
-            "-m 134217728B,slots=1,maxmem=86033563648B",
+            "-m 134217728B,slots=10,maxmem=86033563648B",
             "-append hotmem.touch=1073741824 hotmem.exit=resizes:3",
             "memdev=plug0,block-size=2097152B,requested-size=0B",
         ] {

@@ -1,6 +1,6 @@
 //! QEMU's monitor (QMP): the few commands that change a guest's memory.
 
-use super::{Error, config::DEVICE};
+use super::{Error, config::device_path};
 use hotmem::Bytes;
 use qapi::{Any, Command, ExecuteError, Qmp, Stream, qmp};
 use std::{
@@ -31,32 +31,33 @@ impl Monitor {
         Ok(Monitor { qmp })
     }
 
-    /// Asks the device for `target` in all.
-    pub(super) fn request(&mut self, target: Bytes) -> Result<(), Error> {
-        let command = qmp::qom_set {
-            path: DEVICE.into(),
-            property: "requested-size".into(),
-            value: target.0.into(),
-        };
-        self.execute(&command, format_args!("qom-set {DEVICE} requested-size {target}"))?;
+    /// Asks a device for `target` in all.
+    pub(super) fn request(&mut self, device: usize, target: Bytes) -> Result<(), Error> {
+        let path = device_path(device);
+        let name = format!("qom-set {path} requested-size {target}");
+        let property = "requested-size".into();
+        self.execute(&qmp::qom_set { path, property, value: target.0.into() }, &name)?;
         Ok(())
     }
 
-    /// What the device has plugged.
-    pub(super) fn size(&mut self) -> Result<Bytes, Error> {
-        let command = qmp::qom_get { path: DEVICE.into(), property: "size".into() };
-        let size: Any = self.execute(&command, format_args!("qom-get {DEVICE} size"))?;
+    /// What a device has plugged.
+    pub(super) fn size(&mut self, device: usize) -> Result<Bytes, Error> {
+        let path = device_path(device);
+        let name = format!("qom-get {path} size");
+        let size: Any = self.execute(&qmp::qom_get { path, property: "size".into() }, &name)?;
         size.as_u64().map(Bytes).ok_or_else(|| Error::Refused {
-            command: format!("qom-get {DEVICE} size"),
+            command: name,
             reason: format!("it answers {size}, which is no size"),
         })
     }
 
-    fn execute<C: Command>(
-        &mut self,
-        command: &C,
-        name: std::fmt::Arguments<'_>,
-    ) -> Result<C::Ok, Error> {
+    /// What QEMU's human monitor says to a line.
+    pub(super) fn line(&mut self, line: &str) -> Result<String, Error> {
+        let command = qmp::human_monitor_command { cpu_index: None, command_line: line.to_owned() };
+        self.execute(&command, line)
+    }
+
+    fn execute<C: Command>(&mut self, command: &C, name: &str) -> Result<C::Ok, Error> {
         let answer = self.qmp.execute(command).map_err(|error| failed(name, error));
         self.qmp.events().for_each(drop);
         answer
@@ -107,7 +108,7 @@ mod tests {
             r#"{"return": {}}"#,
             Box::leak(format!("{event}\r\n{{\"return\": 68719476736}}").into_boxed_str()),
         ]));
-        assert_eq!(monitor(answers).unwrap().size().unwrap(), Bytes::gib(64));
+        assert_eq!(monitor(answers).unwrap().size(0).unwrap(), Bytes::gib(64));
     }
 
     #[test]
@@ -115,20 +116,20 @@ mod tests {
         let error = r#"{"error": {"class": "GenericError", "desc": "has to be multiples"}}"#;
         let answers: &'static [&'static str] =
             Box::leak(Box::new([GREETING, r#"{"return": {}}"#, error]));
-        let refused = monitor(answers).unwrap().request(Bytes(1)).unwrap_err();
+        let refused = monitor(answers).unwrap().request(0, Bytes(1)).unwrap_err();
         assert!(refused.to_string().contains("has to be multiples"), "{refused}");
     }
 
     #[test]
     fn silence_and_a_closed_monitor_are_errors() {
         let silent = &[GREETING, r#"{"return": {}}"#];
-        assert!(matches!(monitor(silent).unwrap().size(), Err(Error::Monitor(_))));
+        assert!(matches!(monitor(silent).unwrap().size(0), Err(Error::Monitor(_))));
         assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
     }
 
     #[test]
     fn a_size_that_is_none_is_refused() {
         let odd = &[GREETING, r#"{"return": {}}"#, r#"{"return": "much"}"#];
-        assert!(matches!(monitor(odd).unwrap().size(), Err(Error::Refused { .. })));
+        assert!(matches!(monitor(odd).unwrap().size(0), Err(Error::Refused { .. })));
     }
 }

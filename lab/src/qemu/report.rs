@@ -26,7 +26,13 @@ pub enum Report {
 pub enum Event {
     /// The guest runs with the memory it booted with.
     #[allow(missing_docs)]
-    Boot { ms: u64, boot_memory: u64, cpus: u32 },
+    Boot {
+        ms: u64,
+        boot_memory: u64,
+        cpus: u32,
+        #[serde(default)]
+        hot_pluggable: u64,
+    },
     /// A device was found.
     #[allow(missing_docs)]
     Device {
@@ -36,13 +42,41 @@ pub enum Event {
         region_size: u64,
         requested: u64,
         plugged: u64,
+        #[serde(default)]
+        device: usize,
+        #[serde(default)]
+        node: u16,
     },
     /// The device's target is reached, and the guest uses the memory or has given it up.
     #[allow(missing_docs)]
-    Resized { target: u64, plugged: u64, online: u64, free: u64, requests: u64, us: u64 },
+    Resized {
+        target: u64,
+        plugged: u64,
+        online: u64,
+        free: u64,
+        requests: u64,
+        us: u64,
+        #[serde(default)]
+        device: usize,
+        #[serde(default)]
+        node: u16,
+        #[serde(default)]
+        node_online: u64,
+    },
     /// The target cannot be reached for now.
     #[allow(missing_docs)]
-    Pending { target: u64, plugged: u64, why: String },
+    Pending {
+        target: u64,
+        plugged: u64,
+        why: String,
+        #[serde(default)]
+        device: usize,
+        #[serde(default)]
+        node: u16,
+    },
+    /// A device was let go.
+    #[allow(missing_docs)]
+    Removed { device: usize, node: u16 },
     /// Memory was written to, a pattern of its own in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },
@@ -112,6 +146,9 @@ mod tests {
                     free: 7,
                     requests: 1,
                     us: 464,
+                    device: 0,
+                    node: 0,
+                    node_online: 0,
                 }),
             ),
         ];

@@ -55,6 +55,10 @@ pub struct Resize {
     pub requests: u64,
     /// Memory that is online in the guest now.
     pub online: Bytes,
+    /// The node of the device's memory, as the guest has it.
+    pub node: u16,
+    /// What of that node's memory is online in the guest now.
+    pub node_online: Bytes,
 }
 
 impl Vm {
@@ -138,7 +142,15 @@ impl Vm {
     /// # Errors
     /// QEMU's refusal, for one of a `target` that is no multiple of the block size.
     pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
-        self.monitor.request(target).map_err(|error| self.behind(error))
+        self.request_of(0, target)
+    }
+
+    /// The same of device `n`.
+    ///
+    /// # Errors
+    /// As for [`request`](Self::request).
+    pub fn request_of(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
+        self.monitor.request(n, target).map_err(|error| self.behind(error))
     }
 
     /// What the device has plugged.
@@ -146,7 +158,28 @@ impl Vm {
     /// # Errors
     /// If QEMU does not answer.
     pub fn device_size(&mut self) -> Result<Bytes, Error> {
-        self.monitor.size().map_err(|error| self.behind(error))
+        self.device_size_of(0)
+    }
+
+    /// The same of device `n`.
+    ///
+    /// # Errors
+    /// As for [`device_size`](Self::device_size).
+    pub fn device_size_of(&mut self, n: usize) -> Result<Bytes, Error> {
+        self.monitor.size(n).map_err(|error| self.behind(error))
+    }
+
+    /// Has QEMU's human monitor follow a line, such as `device_add`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it has anything to say to it.
+    pub fn monitor_line(&mut self, line: &str) -> Result<(), Error> {
+        let reason = self.monitor.line(line).map_err(|error| self.behind(error))?;
+        let reason = reason.trim();
+        if reason.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Refused { command: line.into(), reason: reason.into() })
     }
 
     /// Asks the device for `target` and waits until device and guest are done.
@@ -154,7 +187,15 @@ impl Vm {
     /// # Errors
     /// [`Error`]; if the guest said why it cannot, a hang carries its reason.
     pub fn resize(&mut self, target: Bytes) -> Result<Resize, Error> {
-        let done = self.resize_within(target, self.patience)?;
+        self.resize_of(0, target)
+    }
+
+    /// The same of device `n`, which is the guest's `n`th as well.
+    ///
+    /// # Errors
+    /// As for [`resize`](Self::resize).
+    pub fn resize_of(&mut self, n: usize, target: Bytes) -> Result<Resize, Error> {
+        let done = self.resize_of_within(n, target, self.patience)?;
         done.ok_or_else(|| {
             let why = self.pending.as_ref().map(|why| format!(" (the guest: {why})"));
             self.hang(&format!("end of the resize to {target}{}", why.unwrap_or_default()))
@@ -171,14 +212,23 @@ impl Vm {
         target: Bytes,
         limit: Duration,
     ) -> Result<Option<Resize>, Error> {
+        self.resize_of_within(0, target, limit)
+    }
+
+    fn resize_of_within(
+        &mut self,
+        n: usize,
+        target: Bytes,
+        limit: Duration,
+    ) -> Result<Option<Resize>, Error> {
         let start = Instant::now();
         let deadline = start + limit;
         self.pending = None;
-        self.request(target)?;
+        self.request_of(n, target)?;
         let mut device_done = None;
         let mut resized: Option<Resize> = None;
         loop {
-            if device_done.is_none() && self.device_size()? == target {
+            if device_done.is_none() && self.device_size_of(n)? == target {
                 device_done = Some(start.elapsed());
             }
             if let (Some(device_done), Some(resized)) = (device_done, resized) {
@@ -192,9 +242,19 @@ impl Vm {
             let wait = if device_done.is_some() { left } else { POLL.max(start.elapsed() / 100) };
             if let Some((
                 at,
-                Report::Event(Event::Resized { target: reached, us, requests, online, .. }),
+                Report::Event(Event::Resized {
+                    target: reached,
+                    us,
+                    requests,
+                    online,
+                    device,
+                    node,
+                    node_online,
+                    ..
+                }),
             )) = self.poll(wait.min(left))?
                 && reached == target.0
+                && device == n
             {
                 resized.get_or_insert(Resize {
                     device_done: Duration::ZERO,
@@ -202,6 +262,8 @@ impl Vm {
                     in_guest: Duration::from_micros(us),
                     requests,
                     online: Bytes(online),
+                    node,
+                    node_online: Bytes(node_online),
                 });
             }
         }

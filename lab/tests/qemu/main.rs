@@ -3,5 +3,7 @@
 mod bad_input;
 mod boot;
 mod command;
+mod devices;
+mod hot_add;
 mod resize;
 mod support;

@@ -1,0 +1,86 @@
+//! PCI's configuration space: registers of functions, by memory or by ports.
+
+use super::acpi::EcamArea;
+use super::memory::{AddressSpace, ReachError};
+use hotmem_guest::direct_map::Caching;
+use hotmem_guest::to_usize;
+use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction};
+use x86_64::instructions::port::Port;
+
+/// A way to configuration space.
+#[derive(Clone, Copy)]
+pub(crate) enum ConfigSpace {
+    /// Memory, from where bus 0 is or would be.
+    Ecam {
+        /// Mapped from `first_bus` to `last_bus`.
+        base: *mut u32,
+        first_bus: u8,
+        last_bus: u8,
+    },
+    /// The ports 0xcf8 and 0xcfc.
+    Ports,
+}
+
+impl ConfigSpace {
+    /// An area that the firmware names.
+    pub(crate) fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, ReachError> {
+        let EcamArea { phys_addr, first_bus, last_bus } = area;
+        let (first, end) = (u64::from(first_bus) << 20, (u64::from(last_bus) + 1) << 20);
+        let bad_range = ReachError::BadRange { phys_addr, len: end };
+        let len = end.checked_sub(first).ok_or(bad_range)?;
+        let start = phys_addr.checked_add(first).ok_or(bad_range)?;
+        let mapped = memory.reach(start, len, Caching::Uncached)?;
+        let base = mapped.as_ptr().wrapping_sub(to_usize(first)).cast();
+        Ok(ConfigSpace::Ecam { base, first_bus, last_bus })
+    }
+}
+
+impl ConfigurationAccess for ConfigSpace {
+    fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
+        match *self {
+            ConfigSpace::Ecam { base, first_bus, last_bus } => {
+                if !(first_bus..=last_bus).contains(&function.bus) {
+                    return u32::MAX;
+                }
+                let offset = Cam::Ecam.cam_offset(function, register);
+                // SAFETY: the bus lies within what is mapped, so the register does. Reading it
+                // has no effect.
+                unsafe { base.byte_add(offset as usize).read_volatile() }
+            }
+            ConfigSpace::Ports => {
+                let mut data = select(function, register);
+                // SAFETY: reading a register has no effect.
+                unsafe { data.read() }
+            }
+        }
+    }
+
+    fn write_word(&mut self, function: DeviceFunction, register: u8, word: u32) {
+        match *self {
+            ConfigSpace::Ecam { base, first_bus, last_bus } => {
+                if (first_bus..=last_bus).contains(&function.bus) {
+                    let offset = Cam::Ecam.cam_offset(function, register);
+                    // SAFETY: as above; the callers keep to what the registers are for.
+                    unsafe { base.byte_add(offset as usize).write_volatile(word) }
+                }
+            }
+            ConfigSpace::Ports => {
+                let mut data = select(function, register);
+                // SAFETY: the callers keep to what the registers are for.
+                unsafe { data.write(word) }
+            }
+        }
+    }
+
+    unsafe fn unsafe_clone(&self) -> Self {
+        *self
+    }
+}
+
+/// The port of a register's data. Interrupt handlers stay away from it.
+fn select(function: DeviceFunction, register: u8) -> Port<u32> {
+    let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
+    // SAFETY: this only chooses the register.
+    unsafe { Port::new(0xcf8).write(address) };
+    Port::new(0xcfc)
+}

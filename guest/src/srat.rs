@@ -1,0 +1,104 @@
+//! ACPI's System Resource Affinity Table: which memory belongs to which NUMA node.
+
+use hotmem::{BootRange, Bytes};
+
+/// A range of memory and its proximity domain (ACPI 6.5, 5.2.16.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryAffinity {
+    /// Where.
+    pub range: BootRange,
+    /// The proximity domain: the node's number.
+    pub domain: u32,
+    /// Memory may come and go here; there may be none now.
+    pub hot_pluggable: bool,
+}
+
+const MEMORY: u8 = 1;
+const MEMORY_BYTES: usize = 40;
+const ENABLED: u32 = 1 << 0;
+const HOT_PLUGGABLE: u32 = 1 << 1;
+const NON_VOLATILE: u32 = 1 << 2;
+
+/// The ranges of RAM in the table's structures, which begin 48 bytes into it. A structure that
+/// does not fit ends the table.
+pub fn memory_affinities(structures: &[u8]) -> impl Iterator<Item = MemoryAffinity> {
+    let mut rest = structures;
+    let each = core::iter::from_fn(move || {
+        let length = usize::from(*rest.get(1)?);
+        let structure = rest.get(..length).filter(|structure| structure.len() >= 2)?;
+        rest = &rest[length..];
+        Some(structure)
+    });
+    each.filter_map(memory_affinity)
+}
+
+fn memory_affinity(structure: &[u8]) -> Option<MemoryAffinity> {
+    if structure[0] != MEMORY || structure.len() < MEMORY_BYTES {
+        return None;
+    }
+    let u32_at = |at: usize| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&structure[at..at + 4]);
+        u32::from_le_bytes(bytes)
+    };
+    let u64_at = |at| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    let flags = u32_at(28);
+    let is_ram = flags & ENABLED != 0 && flags & NON_VOLATILE == 0;
+    is_ram.then(|| MemoryAffinity {
+        range: BootRange { start: u64_at(8), len: Bytes(u64_at(16)) },
+        domain: u32_at(2),
+        hot_pluggable: flags & HOT_PLUGGABLE != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(domain: u32, start: u64, len: u64, flags: u32) -> Vec<u8> {
+        let mut raw = vec![MEMORY, 40];
+        raw.extend(domain.to_le_bytes());
+        raw.extend([0; 2]);
+        raw.extend(start.to_le_bytes());
+        raw.extend(len.to_le_bytes());
+        raw.extend([0; 4]);
+        raw.extend(flags.to_le_bytes());
+        raw.extend([0; 8]);
+        raw
+    }
+
+    #[test]
+    fn ram_is_told_from_all_else() {
+        let cpu = [0, 16].into_iter().chain([7; 14]).collect();
+        let table: Vec<Vec<u8>> = vec![
+            memory(1, 0x10_0000, 0x3f0_0000, ENABLED),
+            cpu,
+            memory(2, 0, 0x1000, 0),
+            memory(3, 0, 0x1000, ENABLED | NON_VOLATILE),
+            memory(0x0102_0304, 1 << 40, 1 << 41, ENABLED | HOT_PLUGGABLE),
+        ];
+        let found: Vec<_> = memory_affinities(&table.concat()).collect();
+        let ram = |domain, start, len, hot_pluggable| MemoryAffinity {
+            range: BootRange { start, len: Bytes(len) },
+            domain,
+            hot_pluggable,
+        };
+        assert_eq!(
+            found,
+            [ram(1, 0x10_0000, 0x3f0_0000, false), ram(0x0102_0304, 1 << 40, 1 << 41, true)]
+        );
+    }
+
+    #[test]
+    fn a_torn_table_ends_where_it_is_torn() {
+        let good = memory(1, 0, 0x1000, ENABLED);
+        for torn in [vec![], vec![MEMORY], vec![MEMORY, 0], vec![MEMORY, 1], vec![9, 200, 0]] {
+            let table = [good.clone(), torn, good.clone()].concat();
+            // What follows is not looked at, or read as what it is not: no more than one can be.
+            assert_eq!(memory_affinities(&table).next().map(|found| found.domain), Some(1));
+        }
+        let short = [&[MEMORY, 39][..], &good[2..39]].concat();
+        assert_eq!(memory_affinities(&short).count(), 0);
+        assert_eq!(memory_affinities(&good[..39]).count(), 0);
+    }
+}

@@ -1,0 +1,58 @@
+//! Several devices, on several nodes.
+
+use crate::support::{config, start};
+use hotmem::Bytes;
+use hotmem_lab::qemu::Config;
+
+#[test]
+fn two_devices_on_nodes_without_cpus_or_boot_memory() {
+    let (half, size) = (Bytes::mib(64), Bytes::gib(16));
+    // Node 1 has memory and no CPU, node 2 has neither.
+    let config = Config {
+        nodes: vec![half, half, Bytes::ZERO],
+        device_node: Some(1),
+        more_devices: vec![(size, 2)],
+        ..config(size).touching(Bytes::mib(32)).with("exit", "size:4G")
+    };
+    let mut vm = start(&config);
+    let steps = [
+        (0, Bytes::gib(3), half),
+        (1, Bytes::gib(16), Bytes::ZERO),
+        (0, Bytes::gib(16), half),
+        (1, Bytes::ZERO, Bytes::ZERO),
+        (0, Bytes::gib(2), half),
+        (1, Bytes::gib(1), Bytes::ZERO),
+    ];
+    let mut online = Bytes::ZERO;
+    for (device, target, at_boot) in steps {
+        let resize = vm.resize_of(device, target).unwrap();
+        assert_eq!(vm.device_size_of(device).unwrap(), target);
+        assert_eq!(usize::from(resize.node), device + 1);
+        assert_eq!(resize.node_online, at_boot + target, "device {device} at {target}");
+        online = resize.online;
+    }
+    let at_boot = online - Bytes::gib(3);
+    assert!(at_boot <= Bytes::mib(128) && at_boot > Bytes::mib(127), "{at_boot}");
+    vm.finish(Bytes::gib(3));
+}
+
+#[test]
+fn three_devices_resize_at_the_same_time() {
+    let size = Bytes::gib(64);
+    let config = Config {
+        nodes: vec![Bytes::mib(128), Bytes::ZERO],
+        device_node: Some(0),
+        more_devices: vec![(size, 1), (size, 0)],
+        ..config(size).touching(Bytes::mib(64)).with("exit", "size:3G")
+    };
+    let mut vm = start(&config);
+    for target in [size, Bytes::gib(2), Bytes::gib(33), Bytes::ZERO] {
+        vm.request_of(0, target).unwrap();
+        vm.request_of(2, target).unwrap();
+        let resize = vm.resize_of(1, target).unwrap();
+        assert_eq!(resize.node_online, target);
+    }
+    vm.resize_of(1, Bytes::gib(2)).unwrap();
+    vm.resize_of(2, Bytes::gib(1)).unwrap();
+    vm.finish(Bytes::ZERO);
+}

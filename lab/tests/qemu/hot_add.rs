@@ -1,0 +1,115 @@
+//! Devices that come and go while the machine runs.
+
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Error, Event, Vm};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Two empty root ports, and room for as much memory as the report has on which Linux's zones
+/// were last measured (linux-mm, March 2026).
+fn with_ports() -> Config {
+    Config {
+        boot_memory: Bytes::gib(2),
+        max_memory: Some(Bytes::mib(2_052_472)),
+        empty_ports: 2,
+        ..config(Bytes::ZERO)
+    }
+}
+
+fn boot(config: &Config) -> Vm {
+    let mut vm = Vm::start(config).unwrap();
+    let boot = |event: &Event| matches!(event, Event::Boot { .. }).then_some(());
+    vm.wait("boot", boot).unwrap();
+    vm
+}
+
+/// Adds `vmem{n}`, and returns the number and the size that the guest sees.
+fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
+    let backend = format!("memory-backend-ram,id=hotmem{n},size={size},share=on,reserve=off");
+    vm.monitor_line(&format!("object_add {backend}")).unwrap();
+    let device = format!("virtio-mem-pci,id=vmem{n},memdev=hotmem{n},bus=spare{n}");
+    vm.monitor_line(&format!("device_add {device}")).unwrap();
+    let added = |event: &Event| match *event {
+        Event::Device { device, region_size, .. } => Some((device, Bytes(region_size))),
+        _ => None,
+    };
+    vm.wait("device", added).unwrap().0
+}
+
+/// Repeats a line until QEMU refuses it for this reason.
+fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let answer = vm.monitor_line(line);
+        if matches!(&answer, Err(error) if error.to_string().contains(reason)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{answer:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn devices_that_are_added_while_the_machine_runs() {
+    let _turn = turn();
+    let config = with_ports().touching(Bytes::mib(32)).with("exit", "size:1G");
+    let mut vm = boot(&config);
+    let size = Bytes::gib(512);
+    assert_eq!(add(&mut vm, 0, "512G"), (0, size));
+    for target in [size, Bytes::ZERO, Bytes::gib(64)] {
+        vm.resize(target).unwrap();
+        assert_eq!(vm.device_size().unwrap(), target);
+    }
+    assert_eq!(add(&mut vm, 1, "16G"), (1, Bytes::gib(16)));
+    vm.resize_of(1, Bytes::gib(16)).unwrap();
+    vm.resize_of(1, Bytes::ZERO).unwrap();
+    vm.request(Bytes::gib(1)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_device_that_is_taken_away_and_added_again() {
+    let _turn = turn();
+    let mut vm = boot(&with_ports().with("exit", "size:4G"));
+    let size = Bytes::gib(8);
+    for _ in 0..2 {
+        assert_eq!(add(&mut vm, 0, "8G"), (0, size));
+        vm.resize(size).unwrap();
+        vm.resize(Bytes::ZERO).unwrap();
+        match vm.monitor_line("device_del vmem0") {
+            // QEMU before 8.2 lets no virtio-mem device go, and does not ask the guest.
+            Err(Error::Refused { reason, .. }) if reason.contains("cannot be unplugged") => {
+                vm.request(Bytes::gib(4)).unwrap();
+                vm.finish().unwrap();
+                return;
+            }
+            answer => answer.unwrap(),
+        }
+        let removed = |event: &Event| matches!(event, Event::Removed { device: 0, .. });
+        vm.wait("removal", |event| removed(event).then_some(())).unwrap();
+        until_refused(&mut vm, "device_del vmem0", "not found");
+        vm.monitor_line("object_del hotmem0").unwrap();
+    }
+    assert_eq!(add(&mut vm, 0, "8G"), (0, size));
+    vm.request(Bytes::gib(4)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_slot_lets_go_of_what_is_asked_for() {
+    let _turn = turn();
+    let mut vm = boot(&with_ports().with("exit", "size:4G"));
+    for _ in 0..3 {
+        // Of a kind that nobody drives.
+        vm.monitor_line("device_add virtio-balloon-pci,id=other,bus=spare1").unwrap();
+        // Its slot has been powered before it is asked for, or it would go without the guest.
+        thread::sleep(Duration::from_millis(300));
+        until_refused(&mut vm, "device_del other", "not found");
+    }
+    assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
+    vm.monitor_line("qom-set /machine/peripheral/vmem1 requested-size 4294967296").unwrap();
+    vm.finish().unwrap();
+}
