@@ -316,6 +316,12 @@ impl Counter {
         self.0.load(Ordering::Acquire)
     }
 
+    /// The counter, by a read-modify-write: whoever changes it later sees all that the caller did
+    /// before. AcqRel: Release pairs with the Acquire of that change.
+    pub(crate) fn latest(&self) -> u16 {
+        self.0.fetch_or(0, Ordering::AcqRel)
+    }
+
     /// Owner only: the pageblock is live with `free` frames. Release publishes the line.
     pub(crate) fn set_live(&self, free: u16) {
         self.0.store(LIVE | free, Ordering::Release);

@@ -124,15 +124,15 @@ impl<P: Platform> Frames<P> {
 
     /// What was swapped out of a hint is put where it can be found: coalesced if all its frames
     /// are free, in `partial` if some are.
-    fn retire_block(&self, hint: u64, moves: &mut Moves<'_>) {
+    pub(super) fn retire_block(&self, hint: u64, moves: &mut Moves<'_>) {
         let Some(block) = self.hinted_block(hint) else { return };
         let counter = block.counter.load();
-        if counter & LIVE == 0 || counter & ISOLATED != 0 {
+        if counter & (LIVE | ISOLATED) != LIVE || count(counter) == 0 {
             return;
         }
-        if count(counter) == ALL && block.counter.own_from(ALL) == Some(false) {
+        if count(block.counter.latest()) == ALL && block.counter.own_from(ALL) == Some(false) {
             self.show_coalesced(&block, moves);
-        } else if count(counter) > 0 {
+        } else {
             self.show_partial(&block);
         }
     }

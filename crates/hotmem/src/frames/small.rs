@@ -212,21 +212,24 @@ impl<P: Platform> Frames<P> {
         frames: u16,
         moves: &mut Moves<'_>,
     ) -> bool {
-        let given = block.counter.give(frames, |edge| match edge {
-            Edge::Last
-                if self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint() =>
-            {
-                // Stays split while it is this CPU's own hint: a CPU that is alone in its
-                // pageblock would otherwise claim and coalesce on each pair.
-                true
-            }
-            Edge::First | Edge::Last => {
+        let is_own = || self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint();
+        let mut kept = false;
+        let given = block.counter.give(frames, |edge| {
+            // Stays split while it is this CPU's own hint: a CPU that is alone in its pageblock
+            // would otherwise claim and coalesce on each pair.
+            kept = edge == Edge::Last && is_own();
+            if !kept {
                 moves.start();
-                false
             }
+            kept
         });
         match given {
             None => return false,
+            // The hint has moved on meanwhile, and who moved it saw no reason to coalesce.
+            Some(Given::Some) if kept && !is_own() => {
+                moves.start();
+                self.retire_block(block.hint(), moves);
+            }
             Some(Given::Some | Given::Drained) => {}
             Some(Given::First) => self.show_block(block, moves),
             Some(Given::Last) => self.show_coalesced(block, moves),

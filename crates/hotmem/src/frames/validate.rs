@@ -4,8 +4,8 @@ use super::{Block, Counts, Frames};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
-use crate::region::{Class, Zone};
-use crate::section::{ISOLATED, LIVE, count};
+use crate::region::Class;
+use crate::section::{ALL, ISOLATED, LIVE, count};
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -70,6 +70,10 @@ impl<P: Platform> Frames<P> {
                 "the counter does not agree with the isolation",
             ),
             (!online || free || live || isolated, "owned by nobody: lost"),
+            (
+                counter != LIVE | ALL || self.is_hinted(block),
+                "wholly free and nobody's hint, but still split",
+            ),
             (!live || self.line_agrees(block), "the line's free bits are not the count"),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
@@ -100,8 +104,10 @@ impl<P: Platform> Frames<P> {
         let zone = block.zone();
         let in_partial = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
         (in_partial && block.region.tree(Class::partial(zone)).leads_to(block.index))
-            || [Zone::Kernel, Zone::Movable].into_iter().any(|hinted| {
-                hinted == zone && self.hinted_blocks(hinted).any(|b| b.hint() == block.hint())
-            })
+            || self.is_hinted(block)
+    }
+
+    fn is_hinted(&self, block: &Block<'_>) -> bool {
+        self.hinted_blocks(block.zone()).any(|hinted| hinted.hint() == block.hint())
     }
 }

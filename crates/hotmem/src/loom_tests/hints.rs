@@ -116,3 +116,23 @@ fn an_exhausted_section_gets_a_pageblock_back() {
         machine.check_empty();
     });
 }
+
+#[test]
+fn the_last_frame_of_a_hint_comes_back_while_the_hint_moves_on() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b, c, d] = machine.singles();
+        for held in [b, c, d] {
+            machine.free(held);
+        }
+        // Pageblock 0 is CPU 0's hint and is all free but for `a`. CPU 0 goes on to pageblock 1
+        // in an interrupt: what is in the hint must be coalesced by the one or the other.
+        let interrupt = machine.on_cpu(0, |machine| {
+            let rest = machine.alloc(Want::frames(3));
+            machine.free(rest);
+        });
+        machine.free(a);
+        interrupt.join().unwrap();
+        machine.check_empty();
+    });
+}
