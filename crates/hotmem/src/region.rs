@@ -1,7 +1,7 @@
 //! Announced ranges and their dense, type-stable words.
 //!
 //! A region's words are reserved when it is announced, for its maximum: 192 bytes a section
-//! and a byte for the trees, 0.00015 % of the memory. They
+//! and a byte for the trees, 0.00015 % of the memory, and up to 4 KiB a region. They
 //! stay for as long as the [`Frames`](crate::Frames) live (a withdrawn region's slot and words are
 //! used again by the next one that fits), so a lookup needs no grace period and no reference
 //! counts: absent memory is words that say so, and a stale allocator fails its claim before it
@@ -19,8 +19,8 @@ pub const MAX_REGIONS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Sections whose counters are interleaved, so that neighbouring pageblocks of one section never
 /// share a cache line of counters: two CPUs whose hints are neighbours would otherwise slow each
-/// other down more than tenfold.
-const COUNTER_GROUP: usize = 32;
+/// other down more than tenfold. A region's counters fill whole groups of 4 KiB.
+const COUNTER_GROUP: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// What memory may be allocated for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -134,7 +134,7 @@ impl Layout {
     }
 
     const fn counters(self) -> usize {
-        self.sections.next_multiple_of(group_size(self.sections)) * SECTION_PAGEBLOCKS
+        self.sections.next_multiple_of(COUNTER_GROUP) * SECTION_PAGEBLOCKS
     }
 
     #[cfg(not(loom))]
@@ -169,11 +169,6 @@ impl ModelWords {
             trees: all(Class::COUNT * words_needed(layout.sections), || AtomicU64::new(0)),
         }
     }
-}
-
-const fn group_size(sections: usize) -> usize {
-    let all = sections.next_power_of_two();
-    if all < COUNTER_GROUP { all } else { COUNTER_GROUP }
 }
 
 impl Region {
@@ -308,21 +303,21 @@ impl Region {
         Some(unsafe { &*self.sections.load(Ordering::Relaxed).add(index) })
     }
 
-    /// The counter of pageblock `bit` of section `index`.
+    /// The words of section `index` and the counter of pageblock `bit` in it.
     #[inline]
-    pub(crate) fn counter(&self, index: usize, bit: usize) -> Option<&Counter> {
-        let capacity = self.capacity.load(Ordering::Acquire);
-        if index >= capacity || bit >= SECTION_PAGEBLOCKS {
+    pub(crate) fn block(&self, index: usize, bit: usize) -> Option<(&Section, &Counter)> {
+        let section = self.section(index)?;
+        if bit >= SECTION_PAGEBLOCKS {
             return None;
         }
-        let group = group_size(capacity);
-        let (first, within) = (index & !(group - 1), index & (group - 1));
+        let (group, within) = (index / COUNTER_GROUP, index % COUNTER_GROUP);
         // One line of a group holds one pageblock of each of its sections, and the line moves on
         // from section to section, so that pageblocks of like position lie apart as well.
         let line = (bit + within * 7) % SECTION_PAGEBLOCKS;
-        let at = first * SECTION_PAGEBLOCKS + line * group + within;
-        // SAFETY: `at` is below the number of counters, which is rounded up to whole groups.
-        Some(unsafe { &*self.counters.load(Ordering::Relaxed).add(at) })
+        let at = (group * SECTION_PAGEBLOCKS + line) * COUNTER_GROUP + within;
+        // SAFETY: the section exists, so `at` is below the number of counters, which is rounded up
+        // to whole groups.
+        Some((section, unsafe { &*self.counters.load(Ordering::Relaxed).add(at) }))
     }
 
     /// The tree of a class.

@@ -168,6 +168,7 @@ impl Section {
     /// The line of the pageblock at `bit`; `None` before the section has any.
     ///
     /// Acquire pairs with the Release that installed the frame of lines.
+    #[inline]
     pub(crate) fn line(&self, bit: usize) -> Option<&Line> {
         let lines = self.lines.load(Ordering::Acquire);
         // SAFETY: a non-null pointer was installed by `Frames::install_lines` or boot from a frame
@@ -206,6 +207,7 @@ impl LineFrame {
 
 impl Line {
     /// The line's words, lowest frames first.
+    #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64; LINE_WORDS] {
         &self.words
     }
@@ -231,12 +233,10 @@ impl Line {
 
     /// Takes `bits` of one word, if all are free. Acquire: pairs with [`give`](Self::give), so that
     /// the new holder of the frames comes after the old one.
+    #[inline]
     pub(crate) fn take(&self, word: usize, bits: u64) -> bool {
         self.shared();
         let word = &self.words[word];
-        if bits.is_power_of_two() {
-            return word.fetch_and(!bits, Ordering::Acquire) & bits != 0;
-        }
         let mut now = word.load(Ordering::Relaxed);
         while now & bits == bits {
             match word.compare_exchange_weak(now, now & !bits, Ordering::Acquire, Ordering::Relaxed)
@@ -248,14 +248,29 @@ impl Line {
         false
     }
 
+    /// Takes the lowest free frame of one word, if there is one. Acquire: see
+    /// [`take`](Self::take).
+    #[inline]
+    pub(crate) fn take_lowest(&self, word: usize) -> Option<usize> {
+        self.shared();
+        let word = &self.words[word];
+        let mut now = word.load(Ordering::Relaxed);
+        while now != 0 {
+            let rest = now & (now - 1);
+            match word.compare_exchange_weak(now, rest, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(now.trailing_zeros() as usize),
+                Err(seen) => now = seen,
+            }
+        }
+        None
+    }
+
     /// Gives `bits` of one word back, if none of them is free already. Release: pairs with
     /// [`take`](Self::take).
+    #[inline]
     pub(crate) fn give(&self, word: usize, bits: u64) -> bool {
         self.shared();
         let word = &self.words[word];
-        if bits.is_power_of_two() {
-            return word.fetch_or(bits, Ordering::Release) & bits == 0;
-        }
         let mut now = word.load(Ordering::Relaxed);
         while now & bits == 0 {
             match word.compare_exchange_weak(now, now | bits, Ordering::Release, Ordering::Relaxed)
@@ -312,6 +327,7 @@ impl Counter {
     }
 
     /// Acquire pairs with the Release of the last change: a drained counter shows all frees done.
+    #[inline]
     pub(crate) fn load(&self) -> u16 {
         self.0.load(Ordering::Acquire)
     }
@@ -331,6 +347,7 @@ impl Counter {
     ///
     /// Acquire pairs with the Release of [`set_live`](Self::set_live) and of the frees that made
     /// the count.
+    #[inline]
     pub(crate) fn credit(&self, frames: u16) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
         let flags = if mutant!("partial is the truth") { 0 } else { LIVE | ISOLATED };
@@ -339,6 +356,25 @@ impl Counter {
                 now,
                 now - frames,
                 Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// [`give`](Self::give) where it changes nobody's view of the pageblock: it had free frames
+    /// and will have some in use. If not, nothing has changed.
+    #[inline]
+    pub(crate) fn give_within(&self, frames: u16) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & LIVE != 0 && count(now) != 0 && count(now) + frames < ALL {
+            match self.0.compare_exchange_weak(
+                now,
+                now + frames,
+                Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return true,

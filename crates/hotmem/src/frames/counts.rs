@@ -103,7 +103,7 @@ fn count_region(region: &Region, range: PfnRange) -> Counts {
         counts.reported += frames(load(&section.reported));
         counts.isolated += frames(online & load(&section.isolated));
         for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| (online & !free) >> bit & 1 != 0) {
-            let counter = region.counter(index, bit).map_or(0, crate::section::Counter::load);
+            let counter = region.block(index, bit).map_or(0, |(_, counter)| counter.load());
             if counter & (LIVE | ISOLATED) == LIVE {
                 counts.free += u64::from(count(counter));
             }

@@ -4,7 +4,7 @@
 
 use super::{Block, Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::section::{LIVE, Line, count};
 use crate::sync::Ordering;
@@ -22,25 +22,43 @@ impl<P: Platform> Frames<P> {
     /// that races with a new use of the pageblock is detected, not cured: honest callers are safe.
     #[inline]
     pub fn free(&self, range: PfnRange) -> Result<(), FreeError> {
-        let refused = |kind| Err(FreeError { range, kind });
-        if range.is_empty() {
-            return refused(FreeErrorKind::Empty);
-        }
-        let Some((slot, offset)) = self.find(range.start()) else {
-            return refused(FreeErrorKind::Foreign);
-        };
-        let within = offset % PAGEBLOCK_FRAMES;
-        if range.frames() == 1 {
-            let Some(block) = self.block_at(slot, offset) else {
-                return refused(FreeErrorKind::Foreign);
-            };
-            return self.free_in(&block, within..within + 1, range);
-        }
-        self.free_many(slot, range)
+        if range.frames() == 1 { self.free_frame(range) } else { self.free_many(range) }
     }
 
-    fn free_many(&self, slot: usize, range: PfnRange) -> Result<(), FreeError> {
+    /// One frame. Inlined as far as it goes without changing anybody's view of the pageblock.
+    #[inline]
+    fn free_frame(&self, frame: PfnRange) -> Result<(), FreeError> {
+        let refused = |kind| Err(FreeError { range: frame, kind });
+        let Some((slot, offset)) = self.find(frame.start()) else {
+            return refused(FreeErrorKind::Foreign);
+        };
+        let Some(block) = self.block_at(slot, offset) else {
+            return refused(FreeErrorKind::Foreign);
+        };
+        if block.counter.load() & LIVE == 0 {
+            return refused(why_refused(&block));
+        }
+        let at = offset % PAGEBLOCK_FRAMES;
+        let Some(line) = block.line() else { return self.free_in(&block, at..at + 1, frame) };
+        let (word, bit) = (at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
+        if !line.give(word, bit) {
+            return refused(FreeErrorKind::NotAllocated);
+        }
+        if block.counter.give_within(1) || self.count_freed(&block, line, word, bit) {
+            Ok(())
+        } else {
+            refused(FreeErrorKind::NotAllocated)
+        }
+    }
+
+    fn free_many(&self, range: PfnRange) -> Result<(), FreeError> {
         let refused = |range, kind| Err(FreeError { range, kind });
+        if range.is_empty() {
+            return refused(range, FreeErrorKind::Empty);
+        }
+        let Some((slot, _)) = self.find(range.start()) else {
+            return refused(range, FreeErrorKind::Foreign);
+        };
         let region = &self.slots()[slot];
         if !region.range().is_some_and(|all| all.covers(range)) {
             return refused(range, FreeErrorKind::Foreign);
@@ -97,7 +115,6 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Frees some frames of one pageblock.
-    #[inline]
     fn free_in(
         &self,
         block: &Block<'_>,
@@ -120,23 +137,28 @@ impl<P: Platform> Frames<P> {
             if !line.give(word, bits) {
                 return refused(part());
             }
-            #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-            if !self.give_credit(block, bits.count_ones() as u16, &mut moves) {
-                // The pageblock changed hands under a double free: take the bits back.
-                line.take(word, bits);
+            if !self.count_freed(block, line, word, bits) {
                 return refused(part());
             }
         }
         Ok(())
     }
 
-    fn block_at(&self, slot: usize, offset: usize) -> Option<Block<'_>> {
-        let in_section = offset % SECTION_FRAMES;
-        self.block(slot, offset / SECTION_FRAMES, in_section / PAGEBLOCK_FRAMES)
+    /// These bits of the pageblock's line are set: counts them. False if the pageblock has changed
+    /// hands, which it can under a double free.
+    #[inline(never)]
+    fn count_freed(&self, block: &Block<'_>, line: &Line, word: usize, bits: u64) -> bool {
+        #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+        let counted = self.give_credit(block, bits.count_ones() as u16, &mut self.no_moves_yet());
+        if !counted {
+            line.take(word, bits);
+        }
+        counted
     }
 }
 
 /// Why frames that are not allocated cannot be freed.
+#[cold]
 fn why_refused(block: &Block<'_>) -> FreeErrorKind {
     let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
     if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }

@@ -134,14 +134,19 @@ impl<P> Frames<P> {
     #[inline]
     pub(crate) fn block(&self, slot: usize, index: usize, bit: usize) -> Option<Block<'_>> {
         let region = self.regions.get(slot)?;
-        let section = region.section(index)?;
-        let counter = region.counter(index, bit)?;
+        let (section, counter) = region.block(index, bit)?;
         Some(Block { region, section, counter, slot, index, bit })
     }
 
     /// The pageblock that has this frame.
     pub(crate) fn block_of(&self, pfn: Pfn) -> Option<Block<'_>> {
         let (slot, offset) = self.find(pfn)?;
+        self.block_at(slot, offset)
+    }
+
+    /// The pageblock at this distance from the base of region `slot`.
+    #[inline]
+    pub(crate) fn block_at(&self, slot: usize, offset: usize) -> Option<Block<'_>> {
         let (index, bit) = (offset / SECTION_FRAMES, offset % SECTION_FRAMES / PAGEBLOCK_FRAMES);
         self.block(slot, index, bit)
     }
@@ -157,7 +162,18 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
+    #[inline]
     pub fn alloc(&self, want: Want) -> Result<PfnRange, AllocError> {
+        if want.is_any_frame()
+            && let Some(frame) = self.alloc_frame(want.zones()[0])
+        {
+            return PfnRange::with_len(frame, 1).ok_or(AllocError::OutOfMemory);
+        }
+        self.alloc_any(want)
+    }
+
+    #[inline(never)]
+    fn alloc_any(&self, want: Want) -> Result<PfnRange, AllocError> {
         want.check()?;
         if let Some(at) = want.place() {
             self.alloc_at(at, want)
@@ -168,6 +184,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
+    #[inline]
     fn cpu(&self) -> &Cpu {
         &self.cpus[self.platform.cpu() % MAX_CPUS]
     }

@@ -8,7 +8,7 @@ use super::order::Place;
 use super::quiet::{Moves, ROUNDS, Search};
 use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::geometry::{LINE_WORD_BITS, LINE_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{Edge, Given, ISOLATED, LIVE, Line, count};
@@ -18,6 +18,22 @@ use crate::sync::{Ordering, spin_hint};
 const PROBES: usize = 8;
 
 impl<P: Platform> Frames<P> {
+    /// One frame, the fast way: from this CPU's pageblock, by two read-modify-writes.
+    #[inline]
+    pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
+        let block = self.own_block(zone)?;
+        if !block.counter.credit(1) {
+            return None;
+        }
+        match block.line() {
+            Some(line) if block.zone() == zone => block.start().checked_add(take_any(line) as u64),
+            _ => {
+                self.give_credit(&block, 1, &mut self.no_moves_yet());
+                None
+            }
+        }
+    }
+
     /// Allocates `want`, which [`is_small`](Want::is_small).
     #[inline]
     pub(super) fn alloc_small(&self, want: Want) -> Result<PfnRange, AllocError> {
@@ -166,7 +182,6 @@ impl<P: Platform> Frames<P> {
     /// The line is looked at only with a credit in hand: without one nothing keeps it from being
     /// dropped, and its memory from being unmapped. A credit for several frames that finds no run
     /// hides them from others for a moment.
-    #[inline]
     pub(super) fn take(
         &self,
         block: &Block<'_>,
@@ -175,7 +190,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Pfn> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         let frames = want.len() as u16;
-        let any_frame = frames == 1 && want.alignment() == 1 && !want.is_picky();
+        let any_frame = want.is_any_frame();
         if !any_frame {
             if !suits(block, want) || !can_credit(block, frames) {
                 return None;
@@ -263,15 +278,9 @@ fn take_any(line: &Line) -> usize {
     // A credit promises a free bit, but others may take the one that was seen; each time that
     // happens somebody has got on, and the promise holds for what is left.
     loop {
-        for (i, word) in line.words().iter().enumerate() {
-            let mut free = word.load(Ordering::Relaxed);
-            while free != 0 {
-                let bit = free & free.wrapping_neg();
-                if line.take(i, bit) {
-                    return i * LINE_WORD_BITS + bit.trailing_zeros() as usize;
-                }
-                free = word.load(Ordering::Relaxed);
-            }
+        let found = (0..LINE_WORDS).find_map(|i| Some(i * LINE_WORD_BITS + line.take_lowest(i)?));
+        if let Some(at) = found {
+            return at;
         }
         spin_hint();
     }

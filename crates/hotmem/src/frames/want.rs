@@ -174,6 +174,12 @@ impl Want {
         Ok(())
     }
 
+    /// One frame, wherever it lies.
+    #[inline]
+    pub(crate) const fn is_any_frame(&self) -> bool {
+        self.frames == 1 && self.align == 1 && self.at.is_none() && !self.is_picky()
+    }
+
     /// Small enough for a run of bits in one word.
     pub(crate) const fn is_small(&self) -> bool {
         self.frames <= LINE_WORD_BITS as u64
@@ -208,6 +214,7 @@ impl Want {
     }
 
     /// Whether only some pageblocks will do: such a wish does not choose what the CPU tries next.
+    #[inline]
     pub(crate) const fn is_picky(&self) -> bool {
         self.fixed
             || self.node.is_some()
@@ -216,6 +223,7 @@ impl Want {
     }
 
     /// Where to look, in this order.
+    #[inline]
     pub(crate) const fn zones(&self) -> &'static [Zone] {
         if self.movable { &[Zone::Movable, Zone::Kernel] } else { &[Zone::Kernel] }
     }

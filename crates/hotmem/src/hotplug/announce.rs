@@ -73,8 +73,8 @@ pub enum WithdrawError {
 }
 
 impl<P: Platform> Hotplug<'_, P> {
-    /// Announces a range: its words are reserved, at most 193 bytes a section (128 MiB). No memory
-    /// is expected there yet.
+    /// Announces a range: its words are reserved, at most 193 bytes a section (128 MiB) and
+    /// 8 KiB. No memory is expected there yet.
     ///
     /// # Errors
     /// [`AnnounceError`].
