@@ -18,7 +18,7 @@
 //! from a value with `LIVE`.
 
 use crate::geometry::{LINE_WORD_BITS, LINE_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
-use crate::sync::{AtomicPtr, AtomicU16, AtomicU64, Ordering, mutant};
+use crate::sync::{AtomicPtr, AtomicU16, AtomicU64, Ordering, mutant, spin_hint};
 
 /// The words of one section: one cache line.
 #[repr(C, align(64))]
@@ -248,21 +248,31 @@ impl Line {
         false
     }
 
-    /// Takes the lowest free frame of one word, if there is one. Acquire: see
+    /// Takes the first free frame. The caller holds a credit for it. Acquire: see
     /// [`take`](Self::take).
     #[inline]
-    pub(crate) fn take_lowest(&self, word: usize) -> Option<usize> {
+    pub(crate) fn take_any(&self) -> usize {
         self.shared();
-        let word = &self.words[word];
-        let mut now = word.load(Ordering::Relaxed);
-        while now != 0 {
-            let rest = now & (now - 1);
-            match word.compare_exchange_weak(now, rest, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(now.trailing_zeros() as usize),
-                Err(seen) => now = seen,
+        // A credit promises a free bit, but others may take the one that was seen; each time that
+        // happens somebody has got on, and the promise holds for what is left.
+        loop {
+            for (i, word) in self.words.iter().enumerate() {
+                let mut now = word.load(Ordering::Relaxed);
+                while now != 0 {
+                    let rest = now & (now - 1);
+                    match word.compare_exchange_weak(
+                        now,
+                        rest,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    ) {
+                        Ok(_) => return i * LINE_WORD_BITS + now.trailing_zeros() as usize,
+                        Err(seen) => now = seen,
+                    }
+                }
             }
+            spin_hint();
         }
-        None
     }
 
     /// Gives `bits` of one word back, if none of them is free already. Release: pairs with
@@ -393,6 +403,7 @@ impl Counter {
     /// `None` if the pageblock is not live or the count would pass its size: somebody freed what
     /// was not theirs. AcqRel: Release pairs with the credit of the next allocation, Acquire makes
     /// the last free come after all others, so that its publish covers them.
+    #[inline]
     pub(crate) fn give(&self, frames: u16, mut at_edge: impl FnMut(Edge) -> bool) -> Option<Given> {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {

@@ -121,8 +121,9 @@ fn announcing_without_memory_for_the_words() {
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.used);
         assert!(matches!(m.hotplug.announce(wanted), Err(AnnounceError::NoMetadata(_))));
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);
-        let kernel = m.used.iter().position(|used| used.start() < pfn(SECTION)).unwrap();
-        m.frames.free(m.used.swap_remove(kernel)).unwrap();
+        for kernel in m.used.extract_if(.., |used| used.start() < pfn(SECTION)) {
+            m.frames.free(kernel).unwrap();
+        }
         m.hotplug.announce(wanted).unwrap();
     });
 }

@@ -8,7 +8,7 @@ use super::order::Place;
 use super::quiet::{Moves, ROUNDS, Search};
 use super::small::{aligned_starts, runs_of, suits};
 use super::{AllocError, Block, Frames, Want};
-use crate::addr::PfnRange;
+use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
@@ -38,11 +38,20 @@ impl Run {
 }
 
 impl<P: Platform> Frames<P> {
+    /// One whole pageblock, the fast way: from this CPU's section, by one read-modify-write, and
+    /// nothing is ever hidden.
+    pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
+        let (slot, index) = self.own_section(zone)?;
+        let block = self.claim_lowest(slot, index, zone)?;
+        self.hand_out(&block);
+        Some(block.start())
+    }
+
     /// Allocates `want`, which is too long for one word of a line.
-    pub(super) fn alloc_blocks(&self, want: Want) -> Result<PfnRange, AllocError> {
+    pub(super) fn alloc_blocks(&self, want: &Want) -> Result<PfnRange, AllocError> {
         if want.len() == PAGEBLOCK_FRAMES as u64 && !want.is_picky() {
             for &zone in want.zones() {
-                if let Some(range) = self.alloc_from_own_section(zone, &want) {
+                if let Some(range) = self.alloc_from_own_section(zone, want) {
                     return Ok(range);
                 }
                 if !self.looks_barren(zone) {
@@ -54,8 +63,8 @@ impl<P: Platform> Frames<P> {
             let search = Search::start(self);
             let mut moves = self.no_moves_yet();
             moves.start();
-            let mut places = self.places(&want);
-            let found = places.find_map(|place| self.search_blocks(place, &want, &mut moves));
+            let mut places = self.places(want);
+            let found = places.find_map(|place| self.search_blocks(place, want, &mut moves));
             if let Some(range) = found {
                 return Ok(range);
             }
@@ -140,14 +149,9 @@ impl<P: Platform> Frames<P> {
 
     /// The lowest free pageblock of a section, one whose memory is still here first: the host
     /// would have to find memory again for a reported one.
-    fn claim_one_in(
-        &self,
-        slot: usize,
-        index: usize,
-        zone: Zone,
-        want: &Want,
-    ) -> Option<Block<'_>> {
-        let section = self.slots().get(slot)?.section(index)?;
+    #[inline]
+    fn claim_lowest(&self, slot: usize, index: usize, zone: Zone) -> Option<Block<'_>> {
+        let section = self.section(slot, index)?;
         loop {
             let free = section.available(Class::free(zone));
             let held = free & !section.reported.load(Ordering::Relaxed);
@@ -156,19 +160,28 @@ impl<P: Platform> Frames<P> {
                 return None;
             }
             let block = self.block(slot, index, candidates.trailing_zeros() as usize)?;
-            let block = if !want.is_picky() || suits(&block, want) {
-                block
-            } else {
-                // Picky: any free pageblock of the section that will do.
-                (0..SECTION_PAGEBLOCKS)
-                    .filter(|bit| free >> bit & 1 != 0)
-                    .filter_map(|bit| self.block(slot, index, bit))
-                    .find(|block| suits(block, want))?
-            };
             if section.claim_all(block.mask()) {
                 return Some(block);
             }
         }
+    }
+
+    /// A free pageblock of a section that suits.
+    fn claim_one_in(
+        &self,
+        slot: usize,
+        index: usize,
+        zone: Zone,
+        want: &Want,
+    ) -> Option<Block<'_>> {
+        if !want.is_picky() {
+            return self.claim_lowest(slot, index, zone);
+        }
+        let free = self.section(slot, index)?.available(Class::free(zone));
+        (0..SECTION_PAGEBLOCKS)
+            .filter(|bit| free >> bit & 1 != 0)
+            .filter_map(|bit| self.block(slot, index, bit))
+            .find(|block| suits(block, want) && block.section.claim_all(block.mask()))
     }
 
     /// Asks `claim` of each section that may have free pageblocks of `zone`, until it has claimed
@@ -285,7 +298,7 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(at(0)?.start(), want.len())
     }
 
-    fn regions_start(&self, slot: usize, index: usize) -> Option<crate::addr::Pfn> {
+    fn regions_start(&self, slot: usize, index: usize) -> Option<Pfn> {
         self.block(slot, index, 0).map(|block| block.start())
     }
 }
@@ -293,7 +306,7 @@ impl<P: Platform> Frames<P> {
 /// Claims the lowest suitable run of `blocks` pageblocks within a section that starts at `start`,
 /// and says where it begins.
 fn claim_run(
-    start: crate::addr::Pfn,
+    start: Pfn,
     section: &Section,
     zone: Zone,
     want: &Want,

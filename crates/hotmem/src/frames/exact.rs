@@ -13,7 +13,7 @@ use core::ops::Range;
 impl<P: Platform> Frames<P> {
     /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, all
     /// before it are freed again. They lie within one region, as everything that is allocated.
-    pub(super) fn alloc_at(&self, at: Pfn, want: Want) -> Result<PfnRange, AllocError> {
+    pub(super) fn alloc_at(&self, at: Pfn, want: &Want) -> Result<PfnRange, AllocError> {
         let range = PfnRange::with_len(at, want.len()).ok_or(AllocError::OutOfMemory)?;
         if !self.regions().iter().any(|r| r.range().is_some_and(|all| all.covers(range))) {
             return Err(AllocError::NotFree(range));
@@ -21,7 +21,7 @@ impl<P: Platform> Frames<P> {
         let pieces = || range.chunks(PAGEBLOCK_FRAMES as u64);
         // All of it is looked at first, so that a refusal leaves no newly divided pageblock behind.
         let refused = pieces().find(|&piece| {
-            let part = self.part(piece, &want);
+            let part = self.part(piece, want);
             !part.is_some_and(|(block, frames)| self.looks_free(&block, frames))
         });
         if let Some(refused) = refused {
@@ -31,7 +31,7 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         moves.start();
         for piece in pieces() {
-            let part = self.part(piece, &want);
+            let part = self.part(piece, want);
             if !part.is_some_and(|(block, frames)| self.take_part(&block, frames, &mut moves)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {

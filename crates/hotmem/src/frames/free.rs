@@ -56,9 +56,12 @@ impl<P: Platform> Frames<P> {
         if range.is_empty() {
             return refused(range, FreeErrorKind::Empty);
         }
-        let Some((slot, _)) = self.find(range.start()) else {
+        let Some((slot, offset)) = self.find(range.start()) else {
             return refused(range, FreeErrorKind::Foreign);
         };
+        if range.frames() == PAGEBLOCK_FRAMES as u64 && offset.is_multiple_of(PAGEBLOCK_FRAMES) {
+            return self.free_pageblock(slot, offset, range);
+        }
         let region = &self.slots()[slot];
         if !region.range().is_some_and(|all| all.covers(range)) {
             return refused(range, FreeErrorKind::Foreign);
@@ -100,6 +103,22 @@ impl<P: Platform> Frames<P> {
             }
         }
         self.publish_whole(slot, whole, &mut moves);
+        Ok(())
+    }
+
+    /// One whole pageblock: by one read-modify-write, and one to publish it.
+    fn free_pageblock(&self, slot: usize, offset: usize, all: PfnRange) -> Result<(), FreeError> {
+        let refused = |kind| Err(FreeError { range: all, kind });
+        let Some(block) = self.block_at(slot, offset) else {
+            return refused(FreeErrorKind::Foreign);
+        };
+        match block.counter.own_from(0) {
+            None => return refused(why_refused(&block)),
+            Some(true) => {} // drained: its isolation token owns it now
+            Some(false) => {
+                self.show_free(slot, block.index, block.mask(), &mut self.no_moves_yet());
+            }
+        }
         Ok(())
     }
 

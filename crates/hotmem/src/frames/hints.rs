@@ -89,7 +89,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn adopt_block(&self, block: &Block<'_>, zone: Zone, moves: &mut Moves<'_>) {
         moves.start();
         // AcqRel: Release hands over what we know of the block, Acquire takes over the old one.
-        let old = self.seen_cpu().block(zone).swap(block.hint(), Ordering::AcqRel);
+        let old = moves.cpu().block(zone).swap(block.hint(), Ordering::AcqRel);
         if old != block.hint() {
             self.retire_block(old, moves);
         }
@@ -103,7 +103,7 @@ impl<P: Platform> Frames<P> {
     /// swaps it out after us does.
     pub(super) fn show_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         let zone = block.zone();
-        let hint = self.cpu().block(zone).load(Ordering::Relaxed);
+        let hint = moves.cpu().block(zone).load(Ordering::Relaxed);
         let exhausted = || self.hinted_block(hint).is_none_or(|b| count(b.counter.load()) == 0);
         if hint == block.hint() || (self.is_near(block.slot) && exhausted()) {
             self.adopt_block(block, zone, moves);
@@ -168,7 +168,7 @@ impl<P: Platform> Frames<P> {
 
     /// A section that had no free pageblock of this zone has one now.
     fn show_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
-        let hint = self.cpu().section(zone).load(Ordering::Relaxed);
+        let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
         // The same two reasons for the swap as in `show_block`.
         let here = encode(slot, index);
         if hint == here || (self.is_near(slot) && self.free_in_hinted(hint, zone) == 0) {
@@ -197,7 +197,7 @@ impl<P: Platform> Frames<P> {
     fn swap_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
         moves.start();
         let here = encode(slot, index);
-        let old = self.seen_cpu().section(zone).swap(here, Ordering::AcqRel);
+        let old = moves.cpu().section(zone).swap(here, Ordering::AcqRel);
         if old != here {
             self.retire_section(old, zone);
         }

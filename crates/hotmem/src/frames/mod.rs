@@ -43,6 +43,7 @@ use crate::section::{Counter, Line, Section};
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
 use hints::{Cpu, MAX_CPUS};
 use order::NodeOrder;
+use want::Unit;
 
 /// All frames of a machine. One per machine, usually a `static`.
 ///
@@ -164,16 +165,18 @@ impl<P: Platform> Frames<P> {
     /// [`AllocError`]; nothing has changed then.
     #[inline]
     pub fn alloc(&self, want: Want) -> Result<PfnRange, AllocError> {
-        if want.is_any_frame()
-            && let Some(frame) = self.alloc_frame(want.zones()[0])
-        {
-            return PfnRange::with_len(frame, 1).ok_or(AllocError::OutOfMemory);
-        }
-        self.alloc_any(want)
+        // The two most frequent wishes; decided while compiling where the wish is a constant.
+        let near = match want.is_any() {
+            Some(Unit::Frame) => self.alloc_frame(want.zones()[0]),
+            Some(Unit::Pageblock) => self.alloc_pageblock(want.zones()[0]),
+            None => None,
+        };
+        near.and_then(|start| PfnRange::with_len(start, want.len()))
+            .map_or_else(|| self.alloc_anywhere(&want), Ok)
     }
 
     #[inline(never)]
-    fn alloc_any(&self, want: Want) -> Result<PfnRange, AllocError> {
+    fn alloc_anywhere(&self, want: &Want) -> Result<PfnRange, AllocError> {
         want.check()?;
         if let Some(at) = want.place() {
             self.alloc_at(at, want)

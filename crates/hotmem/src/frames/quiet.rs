@@ -27,6 +27,12 @@ impl<'a> Moves<'a> {
         Moves { cpu, started: false }
     }
 
+    /// The CPU that moves.
+    #[inline]
+    pub(super) fn cpu(&self) -> &'a Cpu {
+        self.cpu
+    }
+
     /// To be called *before* the step that hides memory, as often as one likes.
     pub(crate) fn start(&mut self) {
         if !self.started {

@@ -6,13 +6,13 @@
 
 use super::order::Place;
 use super::quiet::{Moves, ROUNDS, Search};
-use super::{AllocError, Block, Frames, Want};
+use super::{AllocError, Block, Frames, Unit, Want};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{LINE_WORD_BITS, LINE_WORDS, PAGEBLOCK_FRAMES, mask};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{Edge, Given, ISOLATED, LIVE, Line, count};
-use crate::sync::{Ordering, spin_hint};
+use crate::sync::Ordering;
 
 /// Pageblocks in `partial` that a search for several frames tries before it splits another one.
 const PROBES: usize = 8;
@@ -26,7 +26,7 @@ impl<P: Platform> Frames<P> {
             return None;
         }
         match block.line() {
-            Some(line) if block.zone() == zone => block.start().checked_add(take_any(line) as u64),
+            Some(line) if block.zone() == zone => block.start().checked_add(line.take_any() as u64),
             _ => {
                 self.give_credit(&block, 1, &mut self.no_moves_yet());
                 None
@@ -36,17 +36,17 @@ impl<P: Platform> Frames<P> {
 
     /// Allocates `want`, which [`is_small`](Want::is_small).
     #[inline]
-    pub(super) fn alloc_small(&self, want: Want) -> Result<PfnRange, AllocError> {
+    pub(super) fn alloc_small(&self, want: &Want) -> Result<PfnRange, AllocError> {
         let mut taken = None;
         for &zone in want.zones() {
             let mut moves = self.no_moves_yet();
             taken =
-                self.own_choice(zone, &want).and_then(|block| self.take(&block, &want, &mut moves));
+                self.own_choice(zone, want).and_then(|block| self.take(&block, want, &mut moves));
             if taken.is_some() || !self.looks_barren(zone) {
                 break;
             }
         }
-        let taken = taken.map_or_else(|| self.alloc_small_slowly(&want), Ok)?;
+        let taken = taken.map_or_else(|| self.alloc_small_slowly(want), Ok)?;
         PfnRange::with_len(taken, want.len()).ok_or(AllocError::OutOfMemory)
     }
 
@@ -190,7 +190,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Pfn> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         let frames = want.len() as u16;
-        let any_frame = want.is_any_frame();
+        let any_frame = want.is_any() == Some(Unit::Frame);
         if !any_frame {
             if !suits(block, want) || !can_credit(block, frames) {
                 return None;
@@ -203,7 +203,7 @@ impl<P: Platform> Frames<P> {
         let taken = if self.wrong_zone(block, want) {
             None
         } else if any_frame {
-            block.line().map(take_any)
+            block.line().map(Line::take_any)
         } else {
             block.line().and_then(|line| take_run(block, line, want))
         };
@@ -221,13 +221,15 @@ impl<P: Platform> Frames<P> {
 
     /// A credit whose frames were not found goes back by the same way as a free: it may be the
     /// last.
+    #[inline]
     pub(super) fn give_credit(
         &self,
         block: &Block<'_>,
         frames: u16,
         moves: &mut Moves<'_>,
     ) -> bool {
-        let is_own = || self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint();
+        let cpu = moves.cpu();
+        let is_own = || cpu.block(block.zone()).load(Ordering::Relaxed) == block.hint();
         let mut kept = false;
         let given = block.counter.give(frames, |edge| {
             // Stays split while it is this CPU's own hint: a CPU that is alone in its pageblock
@@ -270,20 +272,6 @@ pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
         && (want.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(want.alignment()))
         && (!want.wants_fixed() || block.region.is_fixed())
         && want.only_node().is_none_or(|node| block.region.node() == node)
-}
-
-/// Takes the first free frame of a line. The caller holds a credit for it.
-#[inline]
-fn take_any(line: &Line) -> usize {
-    // A credit promises a free bit, but others may take the one that was seen; each time that
-    // happens somebody has got on, and the promise holds for what is left.
-    loop {
-        let found = (0..LINE_WORDS).find_map(|i| Some(i * LINE_WORD_BITS + line.take_lowest(i)?));
-        if let Some(at) = found {
-            return at;
-        }
-        spin_hint();
-    }
 }
 
 /// Takes the lowest run of free frames that suits. The caller holds credits for it.

@@ -26,6 +26,13 @@ pub struct Want {
     only_there: bool,
 }
 
+/// What memory is kept in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    Frame,
+    Pageblock,
+}
+
 /// Why an allocation failed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
@@ -174,10 +181,18 @@ impl Want {
         Ok(())
     }
 
-    /// One frame, wherever it lies.
+    /// Which unit it is a wish for any one of.
     #[inline]
-    pub(crate) const fn is_any_frame(&self) -> bool {
-        self.frames == 1 && self.align == 1 && self.at.is_none() && !self.is_picky()
+    pub(crate) const fn is_any(&self) -> Option<Unit> {
+        const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
+        if self.at.is_some() || self.is_picky() {
+            return None;
+        }
+        match (self.frames, self.align) {
+            (1, 1) => Some(Unit::Frame),
+            (PAGEBLOCK, 1..=PAGEBLOCK) if self.align.is_power_of_two() => Some(Unit::Pageblock),
+            _ => None,
+        }
     }
 
     /// Small enough for a run of bits in one word.

@@ -59,6 +59,7 @@ macro_rules! mutant {
 pub(crate) use mutant;
 
 /// Tells the processor (or loom) that the caller is going round in a loop.
+#[inline]
 pub(crate) fn spin_hint() {
     #[cfg(loom)]
     loom::thread::yield_now();

@@ -6,14 +6,14 @@ use super::value_name;
 use anyhow::{Context, Result, ensure};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::{fmt, hint::black_box, sync::Barrier, thread};
+use std::{fmt, hint::black_box, sync::Barrier, thread, time::Duration};
 
 /// What is done, again and again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Access {
     /// Allocate one and free it
     Pair,
-    /// Allocate many, then free them in the same order
+    /// Allocate many, then free them in the same order; all threads do the one, then the other
     Bulk,
     /// With all memory in use: free any one of those held, allocate one
     Random,
@@ -75,12 +75,11 @@ pub(super) fn measure<A: Allocator>(
         let start = |(cpu, held)| {
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
-                let mut traffic = Traffic { allocator, case, held, random: cpu as u64 + 1 };
-                traffic.warm_up(barrier, operations / 16);
-                barrier.wait();
-                let started = cpu_time();
-                let operations = traffic.run(operations);
-                Ok(nanoseconds(cpu_time() - started) / operations as f64)
+                let mut traffic =
+                    Traffic { allocator, case, barrier, held, random: cpu as u64 + 1 };
+                traffic.warm_up(operations / 16);
+                let (time, operations) = traffic.run(operations);
+                Ok(nanoseconds(time) / operations as f64)
             })
         };
         let threads: Vec<_> = cpus.into_iter().zip(held).map(start).collect();
@@ -127,13 +126,14 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
 struct Traffic<'a, A> {
     allocator: &'a A,
     case: &'a Case,
+    barrier: &'a Barrier,
     held: Vec<u64>,
     random: u64,
 }
 
 impl<A: Allocator> Traffic<'_, A> {
     /// Until everything is as it stays.
-    fn warm_up(&mut self, barrier: &Barrier, operations: u64) {
+    fn warm_up(&mut self, operations: u64) {
         match self.case.access {
             Access::Random => {
                 let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
@@ -146,49 +146,54 @@ impl<A: Allocator> Traffic<'_, A> {
             }
             _ => {}
         }
-        barrier.wait();
         self.run(operations);
     }
 
-    /// Does it, for about so many operations; says how many.
-    fn run(&mut self, operations: u64) -> u64 {
+    /// Does it, for about so many operations; says how many, and how long they took.
+    fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.access {
             Access::Pair | Access::PairNeighbours => {
-                for _ in 0..operations {
-                    let frame = self.take_one();
-                    self.allocator.free(black_box(frame), self.case.order);
-                }
-                operations
+                let pairs = |traffic: &mut Self| {
+                    for _ in 0..operations {
+                        let frame = traffic.take_one();
+                        traffic.allocator.free(black_box(frame), traffic.case.order);
+                    }
+                };
+                (self.together(pairs), operations)
             }
             Access::Random => {
-                for _ in 0..operations {
-                    let any = self.any_held();
-                    self.allocator.free(self.held[any], self.case.order);
-                    self.held[any] = self.take_one();
-                }
-                operations
+                let swaps = |traffic: &mut Self| {
+                    for _ in 0..operations {
+                        let any = traffic.any_held();
+                        traffic.allocator.free(traffic.held[any], traffic.case.order);
+                        traffic.held[any] = traffic.take_one();
+                    }
+                };
+                (self.together(swaps), operations)
             }
             Access::Bulk => {
                 let fair = (self.case.size.0 / FRAME_SIZE) >> self.case.order;
                 let count = BULK.min(fair / 2 / u64::from(self.case.threads));
                 let rounds = operations.div_ceil(count);
-                for _ in 0..rounds {
-                    self.take(count);
-                    self.give_all();
-                }
-                rounds * count
+                let round = |_| self.together(|t| t.take(count)) + self.together(Traffic::give_all);
+                ((0..rounds).map(round).sum(), rounds * count)
             }
             Access::BulkNeighbours => {
                 let count = self.held.len() as u64;
                 let rounds = operations.div_ceil(count);
-                for _ in 0..rounds {
-                    self.give_all();
-                    self.take(count);
-                }
-                rounds * count
+                let round = |_| self.together(Traffic::give_all) + self.together(|t| t.take(count));
+                ((0..rounds).map(round).sum(), rounds * count)
             }
-            Access::Init | Access::Hotplug => 1,
+            Access::Init | Access::Hotplug => (Duration::ZERO, 1),
         }
+    }
+
+    /// CPU time of a part that all threads start at the same time.
+    fn together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
+        self.barrier.wait();
+        let started = cpu_time();
+        part(self);
+        cpu_time() - started
     }
 
     fn take_one(&self) -> u64 {

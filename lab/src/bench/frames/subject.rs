@@ -64,7 +64,11 @@ pub(super) trait Allocator: Sync {
 impl Allocator for Frames<Threads> {
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
-        let range = Frames::alloc(self, Want::order(order).movable()).ok()?;
+        let want = match order {
+            0 => Want::frames(1),
+            _ => Want::order(order),
+        };
+        let range = Frames::alloc(self, want.movable()).ok()?;
         Some(range.start().number())
     }
 
