@@ -70,8 +70,8 @@ pub enum BootError {
 impl<'f, P: Platform> Hotplug<'f, P> {
     /// Starts a machine with its boot memory: present, online for anything, never removed.
     ///
-    /// Cost: O(sections × ranges of the map); the words (193 bytes for each 128 MiB, and 8 KiB a region) are
-    /// zeroed.
+    /// Cost: O(sections × ranges of the map); the words (193 bytes for each 128 MiB, and 8 KiB a
+    /// region) are zeroed.
     ///
     /// # Errors
     /// [`BootError`].
