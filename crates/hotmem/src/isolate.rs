@@ -8,18 +8,19 @@
 //! somebody's hands for a moment.
 //!
 //! # Metadata
-//! A section's frame of lines (see `frames/split.rs`) is never free, reported or migrated. When a
-//! token holds everything of a section that is online and nothing but this frame is left in use,
-//! nobody can reach the lines any more and the frame is dropped. So it does not hinder the removal
-//! of its section; only a smaller part of a section that happens to hold it stays until the rest of
-//! the section is free as well. Other metadata lies in boot memory, or in what was there when boot
+//! A section's frame of lines (see `frames/split.rs`) is never free, reported or migrated. When
+//! memory goes and a token holds everything of a section that is online, nobody can reach the lines
+//! any more, and they are dropped. So they do not hinder the removal of their section; only a
+//! smaller part of a section that happens to hold them stays until the rest of the section is free
+//! as well. Only the slow side does this: meanwhile no other part of the section may come online
+//! and be divided. Other metadata lies in boot memory, or in what was there when boot
 //! memory was full, and stays ([`InUse::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Block, Frames};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
-use crate::section::{ALL, Capture, Given, ISOLATED, LIVE, Section, count};
+use crate::section::{ALL, Capture, ISOLATED, LIVE, Section, count};
 use crate::sync::{Ordering, spin_hint};
 use core::fmt;
 
@@ -208,13 +209,11 @@ impl<P: Platform> Frames<P> {
             .unwrap_or(PfnRange::EMPTY)
     }
 
-    /// What keeps the isolated pageblocks `held` of a section from being drained, highest
-    /// pageblock first. Drops the section's lines if they are all that is left.
-    ///
-    /// `live` are those of `held` that were not wholly free when they were captured.
-    fn what_holds(&self, slot: usize, index: usize, held: u64, live: u64) -> Option<InUse> {
+    /// What keeps the isolated pageblocks `live` of a section from being drained, highest
+    /// pageblock first, the section's own lines last.
+    fn what_holds(&self, slot: usize, index: usize, live: u64) -> Option<InUse> {
         let lines = self.frame_of_lines(slot, index);
-        let mut host = None;
+        let mut own_lines = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
             let block = self.block(slot, index, bit)?;
             let counter = block.counter.load();
@@ -224,32 +223,38 @@ impl<P: Platform> Frames<P> {
             match self.first_used(&block, lines) {
                 Some(used) => return Some(self.whose(&block, used)),
                 None if count(counter) == ALL - 1 && lines.is_some_and(|l| is_in(&block, l)) => {
-                    host = Some(block);
+                    own_lines = lines.and_then(|frame| PfnRange::with_len(frame, 1));
                 }
                 None => return Some(InUse::InFlight(self.first_block(slot, index, block.mask()))),
             }
         }
-        let frame = PfnRange::with_len(lines?, 1)?;
+        own_lines.map(InUse::Metadata)
+    }
+
+    /// Drops the lines of a section of which `held` is isolated, if that is all that is online of
+    /// it and nothing else of it is in use. The caller keeps the rest from coming online.
+    fn drop_lines(&self, slot: usize, index: usize, held: u64, live: u64) -> Option<()> {
         let section = self.section(slot, index)?;
-        let everything = held == section.online.load(Ordering::Acquire);
-        match host {
-            Some(_) if !everything => Some(InUse::Metadata(frame)),
-            None if !everything => None,
+        let frame = PfnRange::with_len(self.frame_of_lines(slot, index)?, 1)?;
+        if section.online.load(Ordering::Acquire) != held {
+            return None;
+        }
+        match self.what_holds(slot, index, live) {
             None => {
                 section.lines.store(core::ptr::null_mut(), Ordering::Release);
                 // It lies in boot memory and was allocated for this, so this cannot fail.
-                let _ = self.free(frame);
-                None
+                self.free(frame).ok()
             }
-            Some(block) => {
+            Some(InUse::Metadata(own)) if own == frame => {
+                let block = self.block_of(frame.start())?;
                 let at = offset_in(&block, frame.start());
-                let line = block.line()?;
-                line.give(at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
-                let drained = block.counter.give(1, |_| false) == Some(Given::Drained);
+                block.line()?.give(at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
+                // The last frame: this drains the pageblock.
+                block.counter.give(1, |_| false)?;
                 section.lines.store(core::ptr::null_mut(), Ordering::Release);
-                let still = InUse::InFlight(self.first_block(slot, index, block.mask()));
-                if drained { None } else { Some(still) }
+                Some(())
             }
+            Some(_) => None,
         }
     }
 
@@ -329,10 +334,20 @@ impl<'f, P: Platform> Isolation<'f, P> {
     #[must_use]
     pub fn in_use(&self) -> Option<InUse> {
         let mut words = self.words().rev();
-        words.find_map(|(slot, index, held)| {
-            let live = if self.was_free { 0 } else { held };
-            self.frames.what_holds(slot, index, held, live)
-        })
+        words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, self.live(held)))
+    }
+
+    /// Drops the lines that nobody needs if this memory goes. For the slow side, which brings
+    /// nothing else of these sections online meanwhile.
+    pub(crate) fn drop_lines(&self) {
+        for (slot, index, held) in self.words() {
+            self.frames.drop_lines(slot, index, held, self.live(held));
+        }
+    }
+
+    /// Those of `held` that may be in use.
+    fn live(&self, held: u64) -> u64 {
+        if self.was_free { 0 } else { held }
     }
 
     /// Exit: back to the allocator, what is in use as well as what is free.
@@ -361,11 +376,12 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Exit: out of the allocator. The memory is present and offline, its zone remembered, and held
-    /// until [`Frames::let_go`].
+    /// until [`Frames::let_go`]. For the slow side: see [`drop_lines`](Self::drop_lines).
     ///
     /// # Errors
     /// The token and what is in use, if anything is.
     pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+        self.drop_lines();
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
         }

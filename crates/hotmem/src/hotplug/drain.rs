@@ -99,7 +99,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         // Only what is in use needs room, and most windows are free.
-        let room = isolation.in_use().map_or(Ok(()), |_| {
+        let room = self.in_use(&isolation).map_or(Ok(()), |_| {
             let (live, free) = (isolation.frames_in_use(), self.frames.counts().free);
             if live + floor > free { Err(Why::NoRoom { live, free }) } else { Ok(()) }
         });
@@ -114,6 +114,16 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         }
     }
 
+    /// What is in use of memory that is about to go: not the lines that go with it.
+    fn in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<InUse> {
+        let in_use = isolation.in_use()?;
+        if !matches!(in_use, InUse::Metadata(_)) {
+            return Some(in_use);
+        }
+        isolation.drop_lines();
+        isolation.in_use()
+    }
+
     /// Moves what is in use in an isolated window, as far as the budget reaches.
     pub(super) fn drain(
         &mut self,
@@ -122,7 +132,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         budget: &mut Budget,
     ) -> Drained {
         loop {
-            let Some(in_use) = window.isolation.in_use() else { return Drained::Yes };
+            let Some(in_use) = self.in_use(&window.isolation) else { return Drained::Yes };
             let range = in_use.range();
             // The same frames again means that nothing was gained.
             let same = window.last.replace(range) == Some(range);

@@ -114,7 +114,7 @@ pub enum State {
 }
 
 impl<'f, P: Platform> Hotplug<'f, P> {
-    fn without_memory(frames: &'f Frames<P>) -> Hotplug<'f, P> {
+    pub(crate) fn without_memory(frames: &'f Frames<P>) -> Hotplug<'f, P> {
         Hotplug {
             frames,
             zones: Zones::new(),

@@ -104,6 +104,7 @@ impl Zones {
         };
     }
 
+    #[cfg(not(loom))]
     /// Boot found holes and reserved frames in what came online.
     pub(super) fn note_boot(&mut self, node: NodeId, holes: u64, reserved: u64) {
         let kept = self.of(node, Zone::Kernel);

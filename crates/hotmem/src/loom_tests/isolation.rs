@@ -3,6 +3,7 @@
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
 use crate::frames::Want;
+use crate::hotplug::OnlineType;
 use crate::isolate::{IsolateError, Isolation};
 use crate::section::ALL;
 
@@ -319,16 +320,12 @@ fn taking_offline_meets_allocation_and_free() {
             machine.free(a);
             machine.try_alloc(ONE).ok()
         });
-        let offline = match machine.isolate(block) {
-            Ok(token) => token.leave().map_err(|(token, _)| token.release()).is_ok(),
-            Err(_) => false,
-        };
+        let offline = machine.take_offline(block);
         let held = other.join().unwrap();
         if offline {
             assert!(held.iter().all(|held| !block.overlaps(held.range())));
             machine.overwrite(block);
-            machine.let_go(block);
-            machine.put_online(block);
+            machine.online(block, OnlineType::Kernel);
         }
         machine.check();
         held.into_iter().for_each(|held| machine.free(held));

@@ -3,6 +3,7 @@
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model};
 use crate::frames::Want;
+use crate::hotplug::OnlineType;
 
 const ONE: Want = Want::frames(1);
 const WHOLE: Want = Want::frames(BLOCK);
@@ -42,11 +43,41 @@ fn lines_go_when_nothing_else_is_left() {
         let [a] = machine.singles();
         let token = machine.isolate(range(0, SECTION)).unwrap();
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        let drained = token.in_use().is_none();
+        token.drop_lines();
+        if token.in_use().is_none() {
+            machine.overwrite(token.range());
+        }
         other.join().unwrap();
-        assert!(drained || token.in_use().is_none());
+        token.drop_lines();
+        assert_eq!(token.in_use(), None);
         machine.overwrite(token.range());
         token.release();
+        machine.check();
+    });
+}
+
+#[test]
+fn lines_go_while_the_rest_of_the_section_comes_online() {
+    model(|| {
+        let machine = Machine::without_lines(1);
+        let [first, second] = [range(0, BLOCK), range(BLOCK, BLOCK)];
+        assert!(machine.take_offline(second));
+        let [a] = machine.singles();
+        machine.free(a);
+        // The lines lie in the first pageblock, and nothing else is in use.
+        let other = machine.on_cpu(1, move |machine| {
+            machine.online(second, OnlineType::Kernel);
+            machine.try_alloc(ONE).ok()
+        });
+        if let Ok(token) = machine.isolate(first) {
+            if token.in_use().is_none() {
+                machine.overwrite(first);
+            }
+            token.release();
+        }
+        let held = other.join().unwrap();
+        machine.check();
+        held.into_iter().for_each(|held| machine.free(held));
         machine.check();
     });
 }

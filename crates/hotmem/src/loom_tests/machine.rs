@@ -3,6 +3,8 @@
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, Frames, FreeError, Want};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
+use crate::hooks::NoHooks;
+use crate::hotplug::{Hotplug, OnlineType};
 use crate::platform::{DirectMap, Platform};
 use crate::region::{Layout, ModelWords, NodeId};
 use crate::section::LineFrame;
@@ -93,23 +95,23 @@ impl Machine {
         let threads = settled::AtomicUsize::new(1);
         let machine = Arc::new(Machine { frames, _words: words, memory, held, threads, len });
         for index in 0..sections {
-            machine.online(index, SECTION_MASK);
+            machine.section(0, index).unwrap().present.store(SECTION_MASK, Ordering::Relaxed);
         }
+        machine.online(range(0, len), OnlineType::Kernel);
         machine
     }
 
-    /// Puts pageblocks online.
-    fn online(&self, index: usize, blocks: u64) {
-        let section = self.section(0, index).unwrap();
-        section.present.fetch_or(blocks, Ordering::Relaxed);
-        section.online.fetch_or(blocks, Ordering::Relaxed);
-        self.show_free(0, index, blocks, &mut self.no_moves_yet());
+    /// Puts memory that is present online.
+    pub(super) fn online(&self, range: PfnRange, kind: OnlineType) {
+        let mut hotplug = Hotplug::without_memory(&self.frames);
+        hotplug.online(range, kind, &mut NoHooks).unwrap();
     }
 
-    /// Puts pageblocks of the first section online again.
-    pub(super) fn put_online(&self, blocks: PfnRange) {
-        let (_, index, mask) = self.word_of(blocks).unwrap();
-        self.online(index, mask);
+    /// Takes memory offline that nobody uses, if it can be had now.
+    pub(super) fn take_offline(&self, range: PfnRange) -> bool {
+        let Ok(token) = self.isolate(range) else { return false };
+        let left = token.leave().map_err(|(token, _)| token.release());
+        left.map(|range| self.let_go(range)).is_ok()
     }
 
     /// Runs `work` as another thread, on CPU `cpu`.
