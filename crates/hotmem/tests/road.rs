@@ -1,99 +1,86 @@
 //! The whole road on a machine of ordinary heap memory: boot, announce, add, online, allocate,
 //! isolate, offline, remove.
 
+mod common;
+
+use common::{BLOCK, Memory, SECTION, range};
 use hotmem::*;
-use std::alloc::{Layout, alloc_zeroed};
 
-const SECTION: u64 = geometry::SECTION_FRAMES as u64;
-const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
-
-fn range(start: u64, frames: u64) -> PfnRange {
-    PfnRange::with_len(Pfn::new(start).unwrap(), frames).unwrap()
-}
-
-/// Memory for `sections` sections at physical address 0.
-fn machine(sections: u64) -> DirectMap {
-    let bytes = usize::try_from(sections * SECTION * geometry::FRAME_SIZE).unwrap();
-    let layout = Layout::from_size_align(bytes, 4096).unwrap();
-    // SAFETY: the layout is not empty; the memory is leaked, so it stays.
-    unsafe { DirectMap::at_offset(alloc_zeroed(layout) as usize) }
-}
-
-fn boot(frames: &'static Frames<OneCpu>, sections: u64) -> Hotplug<'static, OneCpu> {
+/// A machine whose first section is there at boot, in memory for `sections` sections.
+fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, OneCpu>)) {
+    let memory = Memory::new(sections * SECTION);
+    let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    Hotplug::bootstrap(frames, machine(sections), &map).unwrap()
-}
-
-fn fresh() -> &'static Frames<OneCpu> {
-    Box::leak(Box::new(Frames::new(OneCpu)))
+    let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    test(&frames, hotplug);
 }
 
 #[test]
 fn memory_comes_is_used_and_goes() {
-    let frames = fresh();
-    let mut hotplug = boot(frames, 8);
-    let booted = frames.validate().unwrap();
-    assert_eq!(booted.online, SECTION);
+    on_a_machine(8, |frames, mut hotplug| {
+        let booted = frames.validate().unwrap();
+        assert_eq!(booted.online, SECTION);
 
-    let region = hotplug.announce(range(2 * SECTION, 4 * SECTION)).unwrap();
-    let plugged = range(2 * SECTION, 3 * SECTION);
-    hotplug.add(plugged, &mut NoHooks).unwrap();
-    hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-    let before = frames.validate().unwrap();
-    assert_eq!(before.online, 4 * SECTION);
-    assert_eq!(before.movable, 3 * SECTION);
+        let region = hotplug.announce(range(2 * SECTION, 4 * SECTION)).unwrap();
+        let plugged = range(2 * SECTION, 3 * SECTION);
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        let before = frames.validate().unwrap();
+        assert_eq!(before.online, 4 * SECTION);
+        assert_eq!(before.movable, 3 * SECTION);
 
-    let one = frames.alloc(Want::frames(1).movable()).unwrap();
-    let some = frames.alloc(Want::frames(3).movable()).unwrap();
-    let huge = frames.alloc(Want::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable()).unwrap();
-    assert!(plugged.covers(one) && plugged.covers(some) && plugged.covers(huge));
-    frames.validate().unwrap();
-    for used in [one, some, huge] {
-        frames.free(used).unwrap();
-        assert_eq!(frames.free(used).unwrap_err().kind, FreeErrorKind::NotAllocated);
-    }
-    frames.validate().unwrap();
+        let one = frames.alloc(Want::frames(1).movable()).unwrap();
+        let some = frames.alloc(Want::frames(3).movable()).unwrap();
+        let huge = frames.alloc(Want::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable()).unwrap();
+        assert!(plugged.covers(one) && plugged.covers(some) && plugged.covers(huge));
+        frames.validate().unwrap();
+        for used in [one, some, huge] {
+            frames.free(used).unwrap();
+            assert_eq!(frames.free(used).unwrap_err().kind, FreeErrorKind::NotAllocated);
+        }
+        frames.validate().unwrap();
 
-    let mut gone = 0;
-    let mut shrink =
-        Shrink::new(hotplug.region_range(region).unwrap(), plugged.frames(), BLOCK, u64::MAX);
-    loop {
-        match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => {
-                gone += removal.range().frames();
-                hotplug.commit_remove(removal, &mut NoHooks);
-            }
-            Shrunk::Working => {}
-            Shrunk::Done { left, blocker } => {
-                assert_eq!((left, blocker), (0, None));
-                break;
+        let mut gone = 0;
+        let mut shrink =
+            Shrink::new(hotplug.region_range(region).unwrap(), plugged.frames(), BLOCK, u64::MAX);
+        loop {
+            match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+                Shrunk::Ready(removal) => {
+                    gone += removal.range().frames();
+                    hotplug.commit_remove(removal, &mut NoHooks);
+                }
+                Shrunk::Working => {}
+                Shrunk::Done { left, blocker } => {
+                    assert_eq!((left, blocker), (0, None));
+                    break;
+                }
             }
         }
-    }
-    assert_eq!(gone, plugged.frames());
-    let after = frames.validate().unwrap();
-    assert_eq!(after.online, booted.online);
-    hotplug.withdraw(region).unwrap();
-    frames.validate().unwrap();
+        assert_eq!(gone, plugged.frames());
+        let after = frames.validate().unwrap();
+        assert_eq!(after.online, booted.online);
+        hotplug.withdraw(region).unwrap();
+        frames.validate().unwrap();
+    });
 }
 
 #[test]
 fn boot_memory_is_all_there() {
-    let frames = fresh();
-    let _hotplug = boot(frames, 1);
-    let counts = frames.validate().unwrap();
-    let mut taken = Vec::new();
-    while let Ok(frame) = frames.alloc(Want::frames(1)) {
-        taken.push(frame);
-    }
-    assert_eq!(taken.len() as u64, counts.free);
-    assert_eq!(frames.alloc(Want::frames(1)), Err(AllocError::OutOfMemory));
-    taken.sort_by_key(|f| f.start());
-    taken.dedup();
-    assert_eq!(taken.len() as u64, counts.free);
-    for frame in taken {
-        frames.free(frame).unwrap();
-    }
-    assert_eq!(frames.validate().unwrap().free, counts.free);
+    on_a_machine(1, |frames, _| {
+        let counts = frames.validate().unwrap();
+        let mut taken = Vec::new();
+        while let Ok(frame) = frames.alloc(Want::frames(1)) {
+            taken.push(frame);
+        }
+        assert_eq!(taken.len() as u64, counts.free);
+        assert_eq!(frames.alloc(Want::frames(1)), Err(AllocError::OutOfMemory));
+        taken.sort_by_key(|f| f.start());
+        taken.dedup();
+        assert_eq!(taken.len() as u64, counts.free);
+        for frame in taken {
+            frames.free(frame).unwrap();
+        }
+        assert_eq!(frames.validate().unwrap().free, counts.free);
+    });
 }

@@ -227,12 +227,20 @@ impl<P: Platform> Hotplug<'_, P> {
         }
     }
 
-    /// The end of the last online pageblock that begins in `within`, which lies in one region.
-    /// Cost: O(levels).
+    /// The end of the last online pageblock that begins in `within`. Cost: O(regions × levels).
     pub(super) fn last_online(&self, within: PfnRange) -> Option<Pfn> {
-        let last = Pfn::new(within.end().number().checked_sub(1)?)?;
-        let (slot, offset) = self.frames.find(last)?;
-        let region = self.frames.slots().get(slot)?;
+        let regions = self.frames.regions().iter();
+        let parts =
+            regions.filter_map(|region| Some((region, region.range()?.intersection(within))));
+        parts.filter_map(|(region, part)| Self::last_online_in(region, part)).max()
+    }
+
+    /// The same, for a part of one region.
+    fn last_online_in(region: &Region, within: PfnRange) -> Option<Pfn> {
+        if within.is_empty() {
+            return None;
+        }
+        let offset = region.offset_of(Pfn::new(within.end().number().checked_sub(1)?)?)?;
         let prev = |index| {
             Zone::ALL.iter().filter_map(|&zone| region.tree(Class::online(zone)).prev(index)).max()
         };

@@ -2,8 +2,8 @@
 
 use crate::ask::Ask;
 use crate::common::{BLOCK, numbers, range};
-use crate::world::{Frame, Machine, SIZE, World};
-use hotmem::{PfnRange, State};
+use crate::world::{Block, Frame, Machine, SIZE, World};
+use hotmem::{NodeId, PfnRange, State, Zone};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -83,6 +83,27 @@ impl Machine<'_> {
             assert_eq!(self.hotplug.state_at(all.start(), all.end()), (all, state));
         }
         assert_eq!(self.world.frames.counts().free, free_frames);
+        self.check_zone(Zone::Kernel);
+        self.check_zone(Zone::Movable);
+    }
+
+    /// What is kept of a zone is what a walk over all pageblocks finds.
+    fn check_zone(&self, zone: Zone) {
+        let world = &self.world;
+        let is_in = |block: &Block| block.online && block.movable == (zone == Zone::Movable);
+        let members = || (0..SIZE / BLOCK).filter(|&number| is_in(&world.blocks[number as usize]));
+        let online = members().count() as u64 * BLOCK;
+        let is_hole = |frame: &u64| world.frame[*frame as usize] == Frame::Hole;
+        let frames = members().flat_map(|number| number * BLOCK..(number + 1) * BLOCK);
+        let holes = frames.filter(is_hole).count() as u64;
+        let kept = self.hotplug.zone(NodeId::ZERO, zone);
+        assert_eq!((kept.online, kept.present), (online, online - holes), "{zone:?}");
+        if let (Some(first), Some(last)) = (members().next(), members().next_back()) {
+            let spanned = range(first * BLOCK, (last + 1 - first) * BLOCK);
+            assert_eq!(kept.spanned, spanned, "{zone:?}");
+            let contiguous = spanned.frames() == online;
+            assert_eq!(kept.is_contiguous(), contiguous, "{zone:?}");
+        }
     }
 
     /// The machine agrees with itself.

@@ -9,7 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// Sections of a machine.
-pub(crate) const SECTIONS: u64 = if cfg!(hotmem_geometry = "small") { 24 } else { 6 };
+pub(crate) const SECTIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
+    (true, _) => 10,
+    (_, true) => 24,
+    (_, false) => 6,
+};
 /// Of these, boot memory lies in the first.
 pub(crate) const BOOT_SECTIONS: u64 = SECTIONS / 5;
 pub(crate) const SIZE: u64 = SECTIONS * SECTION;
@@ -107,13 +111,16 @@ pub(crate) struct Machine<'f> {
 }
 
 impl Machine<'_> {
-    /// Boots a machine, lives on it for so many operations, and leaves it.
-    pub(crate) fn run(seed: u64, operations: u64) {
+    /// Boots a machine, lives on it for so many operations, and leaves it. False if the memory map
+    /// had too little for a machine.
+    pub(crate) fn run(seed: u64, operations: u64) -> bool {
         let mut rng = Rng::with_seed(seed);
         let memory = Memory::new(SIZE);
         let frames = Frames::new(Cpus);
         let trace = env("HOTMEM_TRACE").is_some();
-        let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng) else { return };
+        let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng) else {
+            return false;
+        };
         machine.world.trace = trace;
         let mut progress = Progress { seed, operation: 0, done: false };
         for operation in 0..operations {
@@ -122,10 +129,11 @@ impl Machine<'_> {
         }
         machine.find_everything();
         progress.done = true;
+        true
     }
 
     fn step(&mut self, operation: u64) {
-        let every = if cfg!(hotmem_geometry = "small") { 1 } else { 100 };
+        let every = if cfg!(miri) || cfg!(not(hotmem_geometry = "small")) { 100 } else { 1 };
         let world = &mut self.world;
         if world.rng.u32(..100) < 10 {
             Cpus::run_on(world.rng.usize(..3));

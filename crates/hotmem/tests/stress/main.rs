@@ -42,7 +42,7 @@ pub(crate) struct Round {
 
 fn rounds(seconds: u64) -> impl Iterator<Item = Round> {
     let start = Instant::now();
-    let operations = if cfg!(miri) { 40 } else { u64::MAX };
+    let operations = if cfg!(miri) { 15 } else { u64::MAX };
     let round = move |number: u64| Round {
         number,
         until: Instant::now() + Duration::from_millis(250),

@@ -1,0 +1,136 @@
+//! What a shrink takes: from the top down, unit by unit, all that can go and no more than was
+//! asked for; against a naive walk.
+
+mod common;
+
+use common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
+use fastrand::Rng;
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use hotmem::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Boot memory has room for all that lives elsewhere.
+const BOOT: u64 = 6 * SECTION;
+const HOT: u64 = 6 * SECTION;
+
+/// Knows whether each frame can be moved.
+struct Kernel<'f> {
+    frames: &'f Frames<Cpus>,
+    movable: BTreeMap<u64, bool>,
+}
+
+impl Hooks for Kernel<'_> {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        if numbers(used).any(|frame| !self.movable[&frame]) {
+            return Migration::Pinned("pinned");
+        }
+        for frame in numbers(used) {
+            self.movable.remove(&frame);
+            let new = self.frames.alloc(Want::frames(1).movable()).expect("there is room");
+            self.movable.insert(new.start().number(), true);
+            self.frames.free(range(frame, 1)).expect("the kernel's");
+        }
+        Migration::Moved
+    }
+}
+
+/// The units that a shrink by `frames` takes, highest first, and the first that it could not.
+fn naive(
+    online: &BTreeSet<u64>,
+    pinned: &BTreeSet<u64>,
+    within: PfnRange,
+    frames: u64,
+    unit: u64,
+) -> (Vec<u64>, Option<u64>) {
+    let mut gone = vec![];
+    let mut in_the_way = None;
+    for unit_at in within.align_inward(unit).chunks(unit).rev() {
+        if gone.len() as u64 == frames / unit {
+            break;
+        }
+        if !numbers(unit_at).step_by(PAGEBLOCK_FRAMES).all(|block| online.contains(&block)) {
+            continue;
+        }
+        if pinned.range(numbers(unit_at)).next().is_some() {
+            in_the_way.get_or_insert(unit_at.start().number());
+        } else {
+            gone.push(unit_at.start().number());
+        }
+    }
+    (gone, in_the_way)
+}
+
+#[test]
+fn a_shrink_takes_what_a_naive_walk_takes() {
+    let cases = if cfg!(hotmem_geometry = "small") { 2000 } else { 20 };
+    let first = env("HOTMEM_SEED").unwrap_or(0x5eed);
+    for seed in first..first + cases {
+        let done = std::panic::catch_unwind(|| one_case(&mut Rng::with_seed(seed)));
+        assert!(done.is_ok(), "replay with HOTMEM_SEED={seed}");
+    }
+}
+
+fn one_case(rng: &mut Rng) {
+    let memory = Memory::new(BOOT + HOT);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: Bytes(BOOT * FRAME_SIZE) }];
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
+    // A pageblock of boot memory stays split, so that frame bits come from there.
+    frames.alloc(Want::frames(1)).unwrap();
+    let middle = BOOT + rng.u64(1..HOT / BLOCK) * BLOCK;
+    for region in [range(BOOT, middle - BOOT), range(middle, BOOT + HOT - middle)] {
+        hotplug.announce(region).unwrap();
+    }
+    let absent = rng.u64(0..20);
+    let mut online = BTreeSet::new();
+    for block in (BOOT..BOOT + HOT).step_by(PAGEBLOCK_FRAMES) {
+        if rng.u64(..100) >= absent {
+            hotplug.add(range(block, BLOCK), &mut kernel).unwrap();
+            hotplug.online(range(block, BLOCK), OnlineType::Movable, &mut kernel).unwrap();
+            online.insert(block);
+        }
+    }
+    for _ in 0..rng.u64(..30) {
+        let at = rng.u64(BOOT..BOOT + HOT);
+        let len = rng.u64(1..=2 * BLOCK).min(BOOT + HOT - at);
+        let movable = rng.u8(..3) != 0;
+        if let Ok(got) = frames.alloc(Want::frames(len).at(pfn(at)).movable()) {
+            kernel.movable.extend(numbers(got).map(|frame| (frame, movable)));
+        }
+    }
+    let pinned = kernel.movable.iter().filter(|(_, movable)| !**movable);
+    let pinned: BTreeSet<u64> = pinned.map(|(&frame, _)| frame).collect();
+    let unit = BLOCK << rng.u32(..=(2 * SECTION / BLOCK).ilog2());
+    let largest = if rng.bool() { u64::MAX } else { rng.u64(..HOT) };
+    let within = range(BOOT + rng.u64(..HOT / 2), HOT / 2);
+    let within = if rng.bool() { range(BOOT, HOT) } else { within };
+    let wanted = rng.u64(..HOT + SECTION);
+    // No unit that lies in two regions can go.
+    let whole =
+        |unit_at: &PfnRange| !(unit_at.start() < pfn(middle) && unit_at.end() > pfn(middle));
+    let units = range(BOOT, HOT).chunks(unit).filter(whole);
+    let one_region = units.flat_map(|unit_at| numbers(unit_at).step_by(PAGEBLOCK_FRAMES));
+    let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
+    let (expected, in_the_way) = naive(&candidates, &pinned, within, wanted, unit);
+
+    let mut shrink = Shrink::new(within, wanted, unit, largest);
+    let mut gone = vec![];
+    let (left, blocker) = loop {
+        match shrink.poll(&mut hotplug, &mut kernel, Budget::pageblocks(rng.u64(..20))) {
+            Shrunk::Ready(removal) => {
+                assert!(removal.range().frames() <= (largest / unit * unit).max(unit));
+                gone.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));
+                hotplug.commit_remove(removal, &mut kernel);
+            }
+            Shrunk::Working => {}
+            Shrunk::Done { left, blocker } => break (left, blocker),
+        }
+    };
+    assert_eq!(gone, expected, "{left} left: {blocker:?}, {in_the_way:?}");
+    assert_eq!(left, wanted / unit * unit - gone.len() as u64 * unit);
+    assert_eq!(blocker.map(|b| b.range.start().align_down(unit).number()), in_the_way);
+    assert!(blocker.is_none_or(|blocker| blocker.why == Why::Pinned("pinned")));
+    assert_eq!(frames.validate().unwrap().isolated, 0);
+}
