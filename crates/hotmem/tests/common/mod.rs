@@ -8,7 +8,7 @@ use hotmem::{
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
 pub(crate) const SECTION: u64 = geometry::SECTION_FRAMES as u64;
@@ -61,8 +61,19 @@ impl Memory {
 
     /// The first word of a frame.
     pub(crate) fn word(&self, frame: u64) -> &AtomicU64 {
-        let at = usize::try_from(frame * geometry::FRAME_SIZE).expect("a 64-bit machine");
-        assert!(at < self.bytes);
+        self.word_at(frame * geometry::FRAME_SIZE)
+    }
+
+    /// All words of a frame.
+    pub(crate) fn words(&self, frame: u64) -> impl Iterator<Item = u64> {
+        let addresses =
+            (frame * geometry::FRAME_SIZE..(frame + 1) * geometry::FRAME_SIZE).step_by(8);
+        addresses.map(|address| self.word_at(address).load(Ordering::Relaxed))
+    }
+
+    fn word_at(&self, address: u64) -> &AtomicU64 {
+        let at = usize::try_from(address).expect("a 64-bit machine");
+        assert!(at < self.bytes && at.is_multiple_of(8));
         // SAFETY: within the memory, aligned, and all access is by atomics.
         unsafe { &*self.base.add(at).cast() }
     }

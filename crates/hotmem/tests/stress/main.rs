@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod last;
 mod plug;
 mod shop;
 
@@ -55,7 +56,7 @@ fn rounds(seconds: u64) -> impl Iterator<Item = Round> {
 
 #[test]
 fn frames_are_never_handed_out_twice_nor_lost() {
-    let seconds = if env("HOTMEM_DEEP").is_some() { 300 } else { 15 };
+    let seconds = if env("HOTMEM_DEEP").is_some() { 300 } else { 10 };
     let seconds = env("HOTMEM_STRESS_SECONDS").unwrap_or(seconds);
     let seed = env("HOTMEM_SEED").unwrap_or(0x5eed);
     let memory = Memory::new(SIZE);

@@ -1,6 +1,6 @@
 //! What the threads hold: goods, each a few frames, that any thread may free and the kernel move.
 
-use crate::common::{BLOCK, Cpus, Memory, SECTION, WORD, numbers};
+use crate::common::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn};
 use crate::{BOOT_SECTIONS, SIZE, SMALL, runs};
 use fastrand::Rng;
 use hotmem::{AllocError, Frames, PfnRange, Want};
@@ -114,13 +114,16 @@ impl<'f> Shop<'f> {
         let frames = if roomy { frames.min(ROOMY_LONGEST) } else { frames };
         let want = Want::frames(frames);
         let want = if movable { want.movable() } else { want };
+        let exact = rng.u8(..8) == 0;
+        let want = if exact { want.at(pfn(rng.u64(..SIZE - frames))) } else { want };
         let got = match self.frames.alloc(want) {
             Ok(got) => got,
             Err(AllocError::Busy) => {
                 self.busy.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
-            Err(AllocError::OutOfMemory) => {
+            Err(AllocError::NotFree(_)) if exact => return None,
+            Err(AllocError::OutOfMemory) if !exact => {
                 // Boot memory alone has twice the frames that all goods of a roomy round take.
                 assert!(!roomy || frames > 1, "out of memory in a roomy round");
                 self.exhausted.fetch_add(1, Ordering::Relaxed);

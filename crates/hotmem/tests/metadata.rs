@@ -1,0 +1,160 @@
+//! What describing memory costs: little, reserved when it is announced, and nothing of the memory
+//! itself is touched when it comes.
+
+mod common;
+
+use common::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::*;
+
+/// 64 GiB in the real geometry.
+const PLUGGED: u64 = 512 * SECTION;
+
+/// A machine of which only boot memory is backed: whatever touches the rest is killed.
+fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>, &Memory)) {
+    let memory = Memory::new(8 * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, 8 * SECTION).bytes() }];
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    test(&frames, &mut hotplug, &memory);
+}
+
+/// All 64-bit words of the engine's metadata.
+fn words(frames: &Frames<Cpus>, memory: &Memory) -> Vec<u64> {
+    let metadata = frames.metadata().flat_map(|metadata| numbers(metadata.frames));
+    metadata.flat_map(|frame| memory.words(frame)).collect()
+}
+
+#[test]
+fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
+    with_boot_memory_only(|frames, hotplug, memory| {
+        let plugged = range(1 << 30, PLUGGED);
+        hotplug.announce(plugged).unwrap();
+        let before = words(frames, memory);
+        let sum = frames.counts();
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        assert_eq!(frames.counts().online, sum.online + PLUGGED);
+        let after = words(frames, memory);
+        assert_eq!(before.len(), after.len());
+        let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
+        let written = changed as u64 * 8;
+        // In the small geometry a section is a two-thousandth of the real one.
+        let sections = PLUGGED / SECTION;
+        assert!(written > 0 && written <= sections * 48 + 1024, "{written} bytes");
+        if SECTION == 1 << 15 {
+            let limit = plugged.bytes().0 / 100_000;
+            assert!(written <= limit / 10, "{written} bytes, of {limit} that would be allowed");
+        }
+        hotplug.offline_all(plugged);
+        hotplug.remove(plugged, &mut NoHooks).unwrap();
+        assert_eq!(Counts { announced: sum.announced, ..frames.counts() }, sum);
+    });
+}
+
+trait OfflineAll {
+    fn offline_all(&mut self, range: PfnRange);
+}
+
+impl OfflineAll for Hotplug<'_, Cpus> {
+    fn offline_all(&mut self, range: PfnRange) {
+        let mut request = self.offline(range).unwrap();
+        let done = request.poll(self, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(range));
+    }
+}
+
+#[test]
+fn announcing_reserves_at_most_193_bytes_a_section() {
+    with_boot_memory_only(|frames, hotplug, _| {
+        let reserved = frames.metadata_reserved();
+        for sections in [1, 2, 31, 32, 33, 64, 1000] {
+            let before = (frames.metadata_reserved(), frames.counts().free);
+            let region = hotplug.announce(range(1 << 30, sections * SECTION)).unwrap();
+            let bytes = frames.metadata_reserved().0 - before.0.0;
+            let taken = (before.1 - frames.counts().free) * FRAME_SIZE;
+            // A frame more if a pageblock was divided for it.
+            assert!([0, bytes, bytes + FRAME_SIZE].contains(&taken), "{taken} {bytes}");
+            // Counters come in groups of 32 sections.
+            let groups = sections.next_multiple_of(32);
+            let most = (groups * 193 + 512).next_multiple_of(FRAME_SIZE);
+            assert!(bytes <= most, "{bytes} bytes for {sections} sections");
+            hotplug.withdraw(region).unwrap();
+            assert_eq!(frames.metadata_reserved(), reserved);
+        }
+    });
+}
+
+#[test]
+fn words_are_used_again() {
+    with_boot_memory_only(|frames, hotplug, _| {
+        let region = hotplug.announce(range(1 << 30, 10 * SECTION)).unwrap();
+        hotplug.withdraw(region).unwrap();
+        let free = frames.counts().free;
+        for i in 0..200 {
+            let region = hotplug.announce(range(1 << 30, (i % 10 + 1) * SECTION)).unwrap();
+            hotplug.withdraw(region).unwrap();
+        }
+        assert_eq!(frames.counts().free, free);
+    });
+}
+
+#[test]
+fn memory_comes_to_a_machine_without_a_free_frame() {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let hot = range(SECTION, 3 * SECTION);
+    hotplug.announce(hot).unwrap();
+    while frames.alloc(Want::frames(1)).is_ok() {}
+    assert_eq!(frames.counts().free, 0);
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
+    assert_eq!(frames.counts().free, hot.frames());
+    // Whole pageblocks and sections need no metadata, ...
+    let whole = frames.alloc(Want::frames(2 * SECTION)).unwrap();
+    assert_eq!(frames.counts().free, SECTION);
+    // ... and the frame for frame bits comes out of what is divided first.
+    let one = frames.alloc(Want::frames(1)).unwrap();
+    assert_eq!(frames.counts().free, SECTION - 2);
+    frames.free(range(whole.start().number(), 3)).unwrap();
+    assert_eq!(frames.counts().free, SECTION - 2 + 3 - 1);
+    frames.validate().unwrap();
+    frames.free(one).unwrap();
+    frames.free(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
+    // A section's own frame bits do not keep it from going.
+    hotplug.offline_all(hot);
+    hotplug.remove(hot, &mut NoHooks).unwrap();
+    frames.validate().unwrap();
+    assert_eq!(frames.metadata().filter(|metadata| hot.overlaps(metadata.frames)).count(), 0);
+}
+
+#[test]
+fn frame_bits_keep_only_a_part_of_their_section() {
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let hot = range(SECTION, SECTION);
+    hotplug.announce(hot).unwrap();
+    while frames.alloc(Want::frames(1)).is_ok() {}
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    frames.free(frames.alloc(Want::frames(1).movable()).unwrap()).unwrap();
+    let lines = frames.metadata().map(|metadata| metadata.frames);
+    let lines = { lines }.find(|&lines| hot.covers(lines)).expect("frame bits of the section");
+    let host = range(lines.start().align_down(BLOCK).number(), BLOCK);
+    let mut part = hotplug.offline(host).unwrap();
+    let said = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert_eq!(said, Progress::Pending(Blocker { range: lines, why: Why::Metadata }));
+    part.cancel(&mut hotplug, &mut NoHooks);
+    for block in hot.chunks(BLOCK).filter(|&block| block != host).chain([host]) {
+        hotplug.offline_all(block);
+    }
+    assert_eq!(hotplug.state_at(hot.start(), pfn(2 * SECTION)), (hot, State::Offline));
+    frames.validate().unwrap();
+}

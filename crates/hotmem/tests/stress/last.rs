@@ -1,0 +1,75 @@
+//! A full machine, on which each thread frees something and allocates as much again: what one
+//! thread frees another may take, but for each there is always one left, so nobody may ever hear
+//! that memory is exhausted. "Try again" is an answer.
+
+use crate::common::{BLOCK, Cpus, Memory, SECTION, env, range};
+use fastrand::Rng;
+use hotmem::{AllocError, BootMap, BootRange, Frames, Hotplug, PfnRange, Want};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const THREADS: usize = 3;
+const SECTIONS: u64 = if cfg!(hotmem_geometry = "small") { 3 } else { 1 };
+
+#[test]
+fn the_last_frames_are_found() {
+    swap_on_a_full_machine(Want::frames(1));
+}
+
+#[test]
+fn the_last_pageblocks_are_found() {
+    swap_on_a_full_machine(Want::frames(BLOCK));
+}
+
+fn swap_on_a_full_machine(want: Want) {
+    let memory = Memory::new(SECTIONS * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, SECTIONS * SECTION).bytes() }];
+    let _hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let mut stashes = vec![Vec::new(); THREADS];
+    let taken = std::iter::from_fn(|| frames.alloc(want).ok());
+    taken.enumerate().for_each(|(i, range)| stashes[i % THREADS].push(range));
+    let (swaps, busy) = (AtomicU64::new(0), AtomicU64::new(0));
+    let seconds = if env("HOTMEM_DEEP").is_some() { 60 } else { 2 };
+    let seed = env("HOTMEM_SEED").unwrap_or(0x5eed);
+    std::thread::scope(|scope| {
+        for (number, stash) in stashes.iter_mut().enumerate() {
+            let (frames, swaps, busy) = (&frames, &swaps, &busy);
+            scope.spawn(move || {
+                let mut rng = Rng::with_seed(seed + number as u64);
+                Cpus::run_on(number % 2);
+                let until = Instant::now() + Duration::from_secs(seconds);
+                while Instant::now() < until && !(cfg!(miri) && swaps.load(Ordering::Relaxed) > 50)
+                {
+                    let again = swap(frames, want, stash, &mut rng);
+                    busy.fetch_add(again, Ordering::Relaxed);
+                    swaps.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    println!("{swaps:?} swaps, {busy:?} times busy");
+    frames.validate().unwrap();
+    for range in stashes.concat() {
+        frames.free(range).unwrap();
+    }
+    frames.validate().unwrap();
+}
+
+/// Frees one and allocates one. Says how often that had to be tried again.
+fn swap(frames: &Frames<Cpus>, want: Want, stash: &mut [PfnRange], rng: &mut Rng) -> u64 {
+    let at = rng.usize(..stash.len());
+    frames.free(stash[at]).unwrap();
+    for again in 0.. {
+        match frames.alloc(want) {
+            Ok(range) => {
+                stash[at] = range;
+                return again;
+            }
+            Err(AllocError::Busy) => std::hint::spin_loop(),
+            Err(error) => panic!("one is free for each thread, yet: {error}"),
+        }
+    }
+    unreachable!("it ends by success or failure")
+}
