@@ -55,7 +55,7 @@ pub enum AnnounceError {
     Unaligned(PfnRange),
     /// This region has a part of it.
     Overlaps(PfnRange),
-    /// [`MAX_REGIONS`] are announced.
+    /// [`MAX_REGIONS`] are announced, or were and have left words that are too small.
     TooManyRegions,
     /// There is no memory for its words.
     NoMetadata(Bytes),
@@ -125,8 +125,8 @@ impl<P: Platform> Hotplug<'_, P> {
     fn slot_for(&self, layout: Layout) -> Result<usize, AnnounceError> {
         let slots = self.frames.slots();
         let unused = |slot: &usize| slots[*slot].range().is_none();
-        if let Some(slot) = (0..MAX_REGIONS).filter(unused).find(|&slot| slots[slot].holds(layout))
-        {
+        let fitting = (0..MAX_REGIONS).filter(unused).filter(|&slot| slots[slot].holds(layout));
+        if let Some(slot) = fitting.min_by_key(|&slot| slots[slot].capacity()) {
             return Ok(slot);
         }
         let slot = (0..MAX_REGIONS)

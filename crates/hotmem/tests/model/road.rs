@@ -36,7 +36,8 @@ impl Machine<'_> {
         let sections = wanted.align_outward(SECTION).frames() / SECTION;
         let world = &mut self.world;
         let unused = |slot: &usize| world.regions.iter().all(|region| region.slot != *slot);
-        let fits = (0..world.slots.len()).filter(unused).find(|&s| world.slots[s] >= sections);
+        let fits = (0..world.slots.len()).filter(unused).filter(|&s| world.slots[s] >= sections);
+        let fits = fits.min_by_key(|&slot| world.slots[slot]);
         match answer {
             Ok(id) => {
                 assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
