@@ -20,6 +20,8 @@ pub(crate) struct UnknownSpeed;
 
 /// Shortest time to measure over: the error is then about one count of the 8254 in 1193.
 const MIN_COUNTS: u32 = pit::HZ / 1000;
+/// Even a port that answers in a nanosecond takes longer than that to count to `MIN_COUNTS`.
+const MAX_READS: u32 = 10_000_000;
 
 impl Stopwatch {
     /// Starts counting, beside a timer of known speed.
@@ -29,11 +31,13 @@ impl Stopwatch {
     }
 
     /// Finds out how fast the counter counts: what the CPU says, or else what the 8254 counted
-    /// meanwhile, so that boot does not wait.
-    pub(crate) fn calibrate(self) -> Result<Clock, UnknownSpeed> {
+    /// meanwhile, so that boot does not wait; or what it counts from now on, while it ticks
+    /// `ticks` times a second.
+    pub(crate) fn calibrate(self, ticks: u32) -> Result<Clock, UnknownSpeed> {
         let hz = match speed_by_cpuid() {
             Some(hz) => hz,
-            None => measure(self.started)?,
+            None if pit::has_countdown() => measure(self.started)?,
+            None => measure_by_ticks(pit::counts_per_tick(ticks))?,
         };
         Ok(Clock { started: self.started, hz })
     }
@@ -48,15 +52,11 @@ impl Clock {
 
 /// `started` is when the 8254 was started, or too long ago.
 fn measure(mut started: u64) -> Result<u64, UnknownSpeed> {
-    // Even a port that answers in a nanosecond takes longer than that to count to `MIN_COUNTS`.
-    const MAX_READS: u32 = 10_000_000;
     for _ in 0..MAX_READS {
         let (counts, now) = (pit::counted(), tsc());
         match counts {
             Some(counts) if counts >= MIN_COUNTS => {
-                let hz = u128::from(now.wrapping_sub(started)) * u128::from(pit::HZ);
-                let hz = u64::try_from(hz / u128::from(counts)).map_err(|_| UnknownSpeed)?;
-                return if hz == 0 { Err(UnknownSpeed) } else { Ok(hz) };
+                return speed(now.wrapping_sub(started), counts);
             }
             Some(_) => {}
             None => {
@@ -66,6 +66,28 @@ fn measure(mut started: u64) -> Result<u64, UnknownSpeed> {
         }
     }
     Err(UnknownSpeed)
+}
+
+/// While channel 0 of the 8254 counts from `period` down, again and again.
+fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
+    let (mut last, started) = (pit::left(), tsc());
+    let mut counts = 0;
+    for _ in 0..MAX_READS {
+        let (left, now) = (pit::left(), tsc());
+        let next = if left > last { last + period } else { last };
+        counts += next.saturating_sub(left);
+        last = left;
+        if counts >= MIN_COUNTS {
+            return speed(now.wrapping_sub(started), counts);
+        }
+    }
+    Err(UnknownSpeed)
+}
+
+/// Hertz of what counted to `counted` while the 8254 counted to `counts`.
+fn speed(counted: u64, counts: u32) -> Result<u64, UnknownSpeed> {
+    let hz = u128::from(counted) * u128::from(pit::HZ) / u128::from(counts);
+    u64::try_from(hz).ok().filter(|&hz| hz != 0).ok_or(UnknownSpeed)
 }
 
 /// Leaf 0x15 (crystal and ratio) or the hypervisors' leaf 0x4000_0010 (kHz).

@@ -68,7 +68,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let firmware = must("ACPI", acpi::Firmware::read(info.rsdp_addr(), &mut space));
     let hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
     must("local APIC", lapic::pass_on_pic_interrupts(&mut space));
-    let clock = must("clock", stopwatch.calibrate());
+    let clock = must("clock", stopwatch.calibrate(TICKS));
     report.event(&Event::Boot {
         ms: clock.now_us() / 1000,
         boot_memory: map.ram_bytes(),

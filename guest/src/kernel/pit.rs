@@ -15,10 +15,26 @@ const GATE: u16 = 0x61;
 
 /// Lets channel 0 interrupt that often; at least 19 times a second, which is as slow as it gets.
 pub(crate) fn tick_at(per_second: u32) {
-    let [low, high] = u16::try_from(HZ / per_second).unwrap_or(0).to_le_bytes();
+    let [low, high] = u16::try_from(counts_per_tick(per_second)).unwrap_or(0).to_le_bytes();
     write(COMMAND, 0x34);
     write(CHANNEL_0, low);
     write(CHANNEL_0, high);
+}
+
+/// What channel 0 counts from one tick to the next.
+pub(crate) fn counts_per_tick(per_second: u32) -> u32 {
+    HZ / per_second
+}
+
+/// What channel 0 has to count until its next tick.
+pub(crate) fn left() -> u32 {
+    write(COMMAND, 0);
+    u16::from_le_bytes([read(CHANNEL_0), read(CHANNEL_0)]).into()
+}
+
+/// Whether there is a channel 2: its gate is not wired on every machine.
+pub(crate) fn has_countdown() -> bool {
+    read(GATE) != u8::MAX
 }
 
 /// Lets channel 2 count down from [`u16::MAX`], once.

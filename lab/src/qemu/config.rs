@@ -21,9 +21,11 @@ pub enum Accel {
     Kvm,
 }
 
-/// A machine: q35 with virtio-mem devices, each behind a root port, and a kernel booted by PVH.
+/// A machine: virtio-mem devices, each behind a root port, and a kernel booted by PVH.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// QEMU's machine type, with its options.
+    pub machine: &'static str,
     /// The kernel's image.
     pub kernel: PathBuf,
     /// The kernel's initial file system, for one that has one.
@@ -66,6 +68,7 @@ impl Config {
     #[must_use]
     pub fn new(kernel: PathBuf, device_memory: Bytes) -> Config {
         Config {
+            machine: "q35",
             kernel,
             initrd: None,
             append: Vec::new(),
@@ -133,7 +136,7 @@ impl Config {
         let mut pair = |option: &str, value: String| {
             command.arg(option).arg(value);
         };
-        pair("-machine", "q35".into());
+        pair("-machine", self.machine.into());
         pair("-accel", accel.into());
         pair("-cpu", cpu.into());
         if self.icount {

@@ -21,6 +21,23 @@ fn boots_with_64_mib_and_without_a_device() {
 }
 
 #[test]
+fn boots_without_pci_and_acpi() {
+    let _turn = turn();
+    let machine = "microvm,acpi=off";
+    let config = Config { machine, ..config(Bytes::ZERO).with("exit", "boot") };
+    let mut vm = Vm::start(&config).unwrap();
+    let boot = |event: &Event| match *event {
+        Event::Boot { ms, boot_memory, .. } => Some((ms, boot_memory)),
+        _ => None,
+    };
+    let ((ms, boot_memory), since_start) = vm.wait("boot", boot).unwrap();
+    assert!(boot_memory > Bytes::mib(126).0, "{boot_memory}");
+    // A clock that runs wrong by so much is none.
+    assert!(u128::from(ms) <= since_start.as_millis(), "{ms} ms");
+    vm.finish().unwrap();
+}
+
+#[test]
 fn the_first_line_comes_soon() {
     let _turn = turn();
     let config = config(Bytes::gib(64));
