@@ -21,6 +21,8 @@ pub struct Options {
     /// Whether touched frames are freed when a shrink needs them (`hotmem.release`); otherwise
     /// they are left to migration.
     pub release: bool,
+    /// Whether other CPUs take and free memory all the time (`hotmem.churn`).
+    pub churn: bool,
     /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
     pub watchdog_seconds: u32,
 }
@@ -79,6 +81,7 @@ impl Default for Options {
             exit: ExitWhen::Never,
             seed: 0,
             release: true,
+            churn: false,
             watchdog_seconds: 60,
         }
     }
@@ -131,19 +134,22 @@ impl Options {
                 };
             }
             "seed" => self.seed = value.parse().ok()?,
-            "release" => {
-                self.release = match value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return None,
-                };
-            }
+            "release" => self.release = parse_switch(value)?,
+            "churn" => self.churn = parse_switch(value)?,
             "watchdog" => {
                 self.watchdog_seconds = value.parse().ok().filter(|&seconds| seconds > 0)?;
             }
             _ => return Some(false),
         }
         Some(true)
+    }
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
     }
 }
 
@@ -192,7 +198,7 @@ mod tests {
     fn every_key() {
         let options = parse(
             "hotmem.touch=1G hotmem.online=online_kernel hotmem.exit=resizes:3 \
-             hotmem.seed=42 hotmem.release=off hotmem.watchdog=5",
+             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.watchdog=5",
         );
         let expected = Options {
             touch: Touch::UpTo(Bytes::gib(1)),
@@ -200,6 +206,7 @@ mod tests {
             exit: ExitWhen::Resizes(3),
             seed: 42,
             release: false,
+            churn: true,
             watchdog_seconds: 5,
         };
         assert_eq!(options, Ok(expected));
@@ -233,6 +240,7 @@ mod tests {
             "hotmem.exit=size:",
             "hotmem.seed=-1",
             "hotmem.release=yes",
+            "hotmem.churn=",
             "hotmem.watchdog=0",
         ] {
             assert_eq!(parse(bad), Err(CmdlineError::BadValue(bad)));

@@ -15,14 +15,25 @@ use hotmem_guest::srat::memory_affinities;
 
 /// What the firmware's tables say.
 pub(crate) struct Firmware {
-    /// Enabled processors; 1 if nobody says.
-    pub(crate) cpus: u32,
+    /// Enabled processors.
+    pub(crate) cpus: Cpus,
     /// Memory-mapped configuration space of PCI segment 0, if there is any.
     pub(crate) ecam: Option<EcamArea>,
     /// Which boot memory belongs to which node; all to node 0 if nobody says.
     pub(crate) nodes: MemoryNodes,
     /// The sizes of all ranges in which memory may come and go, added up.
     pub(crate) hot_pluggable: Bytes,
+}
+
+/// Most processors that can be started.
+pub(crate) const MAX_CPUS: usize = 64;
+
+/// Enabled processors.
+pub(crate) struct Cpus {
+    /// How many; 1 if nobody says.
+    pub(crate) count: u32,
+    room: [u8; MAX_CPUS],
+    used: usize,
 }
 
 /// The nodes of boot memory.
@@ -70,13 +81,14 @@ impl Firmware {
             // A VMM need not have any.
             Err(AcpiError::NoValidRsdp) => {
                 let nodes = MemoryNodes::none();
-                return Ok(Firmware { cpus: 1, ecam: None, nodes, hot_pluggable: Bytes::ZERO });
+                let cpus = Cpus::one();
+                return Ok(Firmware { cpus, ecam: None, nodes, hot_pluggable: Bytes::ZERO });
             }
             Err(error) => return Err(Refused::Acpi(error)),
         };
         let cpus = match optional(tables.find_table::<Madt>())? {
-            Some(madt) => u32::try_from(enabled_cpus(&madt)).unwrap_or(u32::MAX),
-            None => 1,
+            Some(madt) => Cpus::enabled(&madt),
+            None => Cpus::one(),
         };
         let ecam = optional(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
         let mut firmware =
@@ -135,14 +147,36 @@ unsafe impl AcpiTable for Srat {
     }
 }
 
-fn enabled_cpus(madt: &PhysicalMapping<Handler<'_, '_>, Madt>) -> usize {
-    const ENABLED: u32 = 1;
-    let is_cpu = |entry: &MadtEntry<'_>| match entry {
-        MadtEntry::LocalApic(cpu) => cpu.flags & ENABLED != 0,
-        MadtEntry::LocalX2Apic(cpu) => cpu.flags & ENABLED != 0,
-        _ => false,
-    };
-    madt.get().entries().filter(is_cpu).count()
+impl Cpus {
+    fn one() -> Self {
+        Cpus { count: 1, room: [0; MAX_CPUS], used: 0 }
+    }
+
+    fn enabled(madt: &PhysicalMapping<Handler<'_, '_>, Madt>) -> Self {
+        const ENABLED: u32 = 1;
+        let mut cpus = Cpus { count: 0, ..Cpus::one() };
+        for entry in madt.get().entries() {
+            let (flags, apic_id) = match entry {
+                MadtEntry::LocalApic(cpu) => (cpu.flags, Some(cpu.apic_id)),
+                MadtEntry::LocalX2Apic(cpu) => (cpu.flags, None),
+                _ => continue,
+            };
+            if flags & ENABLED == 0 {
+                continue;
+            }
+            cpus.count = cpus.count.saturating_add(1);
+            if let (Some(id), Some(entry)) = (apic_id, cpus.room.get_mut(cpus.used)) {
+                *entry = id;
+                cpus.used += 1;
+            }
+        }
+        cpus
+    }
+
+    /// The numbers of their local APICs, as far as there is room.
+    pub(crate) fn apic_ids(&self) -> &[u8] {
+        &self.room[..self.used]
+    }
 }
 
 fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {

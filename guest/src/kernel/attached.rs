@@ -3,14 +3,15 @@
 use super::BUDGET;
 use super::device::PciDevice;
 use super::memory::FRAMES;
-use hotmem::{Bytes, OneCpu, OnlineType, PfnRange};
+use super::smp::ThisCpu;
+use hotmem::{Bytes, OnlineType, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Status};
 
 /// A device.
 pub(crate) struct Attached {
     pub(crate) device: PciDevice,
-    pub(crate) memory: HotplugMemory<'static, OneCpu>,
+    pub(crate) memory: HotplugMemory<'static, ThisCpu>,
     pub(crate) target: Target,
     /// The port in whose slot it is.
     pub(crate) port: Option<usize>,

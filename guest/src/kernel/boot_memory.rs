@@ -2,10 +2,9 @@
 
 use super::entry;
 use super::memory::{AddressSpace, DIRECT_MAP_OFFSET, FRAMES, ReachError, frames, virt};
+use super::smp::ThisCpu;
 use core::fmt;
-use hotmem::{
-    BootError, BootMap, BootRange, Bytes, DirectMap, Hotplug, NodeId, OneCpu, Pfn, PfnRange,
-};
+use hotmem::{BootError, BootMap, BootRange, Bytes, DirectMap, Hotplug, NodeId, Pfn, PfnRange};
 use hotmem_guest::direct_map::Caching;
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 
@@ -92,7 +91,7 @@ impl LoaderMap<'_> {
         &self,
         early: PfnRange,
         nodes: &[(BootRange, NodeId)],
-    ) -> Result<Hotplug<'static, OneCpu>, StartError> {
+    ) -> Result<Hotplug<'static, ThisCpu>, StartError> {
         let mut ram = [EMPTY; MAX_ENTRIES];
         let mut reserved = [EMPTY; MAX_MODULES + 3];
         for (range, entry) in ram.iter_mut().zip(self.ram()) {

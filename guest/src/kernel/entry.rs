@@ -20,6 +20,8 @@ const PAGE: u64 = 0xe3;
 unsafe extern "C" {
     /// The page tables' root.
     pub(crate) static mut boot_root: [u64; 512];
+    /// What its first entry led to until the kernel ran high.
+    static boot_kernel_pointers_low: u8;
     /// The image's first byte.
     static kernel_start: u8;
     /// One past the image's last byte, `.bss` included.
@@ -32,6 +34,11 @@ unsafe extern "C" {
 pub(crate) fn stack_is_overrun() -> bool {
     // SAFETY: the word belongs to nobody else.
     unsafe { (&raw const boot_stack).read_volatile() != STACK_MARK }
+}
+
+/// The entry of the page tables' root that maps the kernel where it was loaded.
+pub(crate) fn identity_entry() -> u64 {
+    (&raw const boot_kernel_pointers_low).expose_provenance() as u64 - KERNEL_BASE + TABLE
 }
 
 /// Physical addresses of the image, page-aligned.
@@ -95,6 +102,7 @@ boot_gdt:
 boot_gdt_low:
     .word boot_gdt_low - boot_gdt - 1
     .long boot_gdt - {base}
+    .globl boot_gdt_high
 boot_gdt_high:
     .word boot_gdt_low - boot_gdt - 1
     .quad boot_gdt
@@ -108,6 +116,7 @@ boot_root:
     .quad boot_direct_pointers - {base} + {table}
     .fill 254, 8, 0
     .quad boot_kernel_pointers - {base} + {table}
+    .globl boot_kernel_pointers_low
 boot_kernel_pointers_low:
     .quad boot_kernel_directory - {base} + {table}
     .fill 511, 8, 0

@@ -1,10 +1,11 @@
 //! What the engine asks of this kernel: the direct map, and moving the workload's frames.
 
+use super::churn;
 use super::memory::AddressSpace;
+use super::smp;
 use super::workload::Workload;
 use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare};
 use hotmem_guest::direct_map::Caching;
-use x86_64::instructions::tlb;
 
 /// The kernel's part in adding and removing memory.
 pub(crate) struct KernelHooks {
@@ -32,7 +33,7 @@ impl Hooks for KernelHooks {
 
     fn unmap(&mut self, range: PfnRange) {
         self.space.tables_mut().unmap(range);
-        tlb::flush_all();
+        smp::flush_all();
     }
 
     fn remap(&mut self, range: PfnRange) {
@@ -41,10 +42,16 @@ impl Hooks for KernelHooks {
     }
 
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.space.tables_mut().release_tables(range, tlb::flush_all, free);
+        self.space.tables_mut().release_tables(range, smp::flush_all, free);
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        self.workload.migrate(used)
+        match self.workload.migrate(used) {
+            Migration::Pinned(_) if smp::others() > 0 => {
+                churn::release_all();
+                Migration::Gone
+            }
+            answer => answer,
+        }
     }
 }

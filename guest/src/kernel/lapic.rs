@@ -1,8 +1,9 @@
-//! The CPU's own interrupt controller: it has to pass the 8259s' interrupts on. Minimal firmware
-//! leaves it shut.
+//! The CPU's own interrupt controller: it has to pass the 8259s' interrupts on, where minimal
+//! firmware leaves it shut, and starts other CPUs.
 
 use super::memory::{AddressSpace, ReachError};
 use super::pic;
+use core::ptr::NonNull;
 use hotmem_guest::direct_map::Caching;
 use x86_64::registers::model_specific::Msr;
 
@@ -10,8 +11,12 @@ const APIC_BASE: u32 = 0x1b;
 const ENABLED: u64 = 1 << 11;
 const X2APIC: u64 = 1 << 10;
 
+const ID: usize = 0x20;
 /// Spurious-interrupt vector register: bit 8 switches the APIC on.
 const SPURIOUS: usize = 0xf0;
+const COMMAND: usize = 0x300;
+/// Of a command that is not in MSRs: to whom.
+const DESTINATION: usize = 0x310;
 /// What the 8259s are wired to.
 const LINT0: usize = 0x350;
 
@@ -19,28 +24,107 @@ const LINT0: usize = 0x350;
 const SPURIOUS_ON: u32 = 1 << 8 | (pic::FIRST_VECTOR + 15) as u32;
 /// Not masked; the vector is the 8259s' to give.
 const EXTERNAL: u32 = 0x700;
+/// A command that is on its way.
+const PENDING: u32 = 1 << 12;
 
-/// Sets up "virtual wire mode" (Intel SDM volume 3, 11.5.1; MultiProcessor Specification 3.6.2.2).
-pub(crate) fn pass_on_pic_interrupts(space: &mut AddressSpace) -> Result<(), ReachError> {
-    // SAFETY: every CPU with a 64-bit mode has this register.
-    let base = unsafe { Msr::new(APIC_BASE).read() };
-    if base & ENABLED == 0 {
-        // Then the 8259s are wired to the CPU itself.
-        return Ok(());
-    }
-    let registers = [(SPURIOUS, SPURIOUS_ON), (LINT0, EXTERNAL)];
-    if base & X2APIC != 0 {
-        for (offset, value) in registers {
-            let msr = 0x800 + u32::try_from(offset >> 4).unwrap_or(0);
-            // SAFETY: in this mode the registers are here; all vectors of the 8259s have handlers.
-            unsafe { Msr::new(msr).write(value.into()) }
+/// The calling CPU's local APIC.
+pub(crate) enum LocalApic {
+    /// Its registers are memory, and mapped.
+    Page(NonNull<u8>),
+    /// They are MSRs.
+    X2Apic,
+}
+
+/// What is sent to another CPU.
+#[derive(Clone, Copy)]
+pub(crate) enum Ipi {
+    /// It waits, reset.
+    Init,
+    /// It starts at this page.
+    Startup {
+        /// Of the first MiB.
+        page: u64,
+    },
+}
+
+impl LocalApic {
+    /// Finds it; `None` if it is switched off: then the 8259s are wired to the CPU itself.
+    pub(crate) fn open(space: &mut AddressSpace) -> Result<Option<Self>, ReachError> {
+        // SAFETY: every CPU with a 64-bit mode has this register.
+        let base = unsafe { Msr::new(APIC_BASE).read() };
+        if base & ENABLED == 0 {
+            return Ok(None);
         }
-    } else {
+        if base & X2APIC != 0 {
+            return Ok(Some(LocalApic::X2Apic));
+        }
         let page = space.reach(base & 0x000f_ffff_ffff_f000, 0x1000, Caching::Uncached)?;
-        for (offset, value) in registers {
-            // SAFETY: the page holds the APIC's registers, and is mapped; as above.
-            unsafe { page.byte_add(offset).cast::<u32>().write_volatile(value) }
+        Ok(Some(LocalApic::Page(page)))
+    }
+
+    /// Sets up "virtual wire mode" (Intel SDM volume 3, 11.5.1; MultiProcessor Specification
+    /// 3.6.2.2).
+    pub(crate) fn pass_on_pic_interrupts(&self) {
+        self.write(SPURIOUS, SPURIOUS_ON);
+        self.write(LINT0, EXTERNAL);
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        match self {
+            LocalApic::Page(_) => self.read(ID) >> 24,
+            LocalApic::X2Apic => self.read(ID),
         }
     }
-    Ok(())
+
+    /// Sends it to the CPU with this APIC (Intel SDM volume 3, 11.6.1).
+    pub(crate) fn send(&self, apic_id: u8, ipi: Ipi) {
+        let command = match ipi {
+            Ipi::Init => 0x4500,
+            Ipi::Startup { page } => 0x4600 | u32::try_from(page & 0xff).unwrap_or(0),
+        };
+        match self {
+            LocalApic::Page(_) => {
+                self.write(DESTINATION, u32::from(apic_id) << 24);
+                self.write(COMMAND, command);
+                while self.read(COMMAND) & PENDING != 0 {
+                    core::hint::spin_loop();
+                }
+            }
+            LocalApic::X2Apic => {
+                let command = u64::from(apic_id) << 32 | u64::from(command);
+                // SAFETY: the CPU it goes to runs nothing of the kernel's yet.
+                unsafe { msr(COMMAND).write(command) }
+            }
+        }
+    }
+
+    fn read(&self, offset: usize) -> u32 {
+        match self {
+            // SAFETY: the page holds the APIC's registers, and is mapped.
+            LocalApic::Page(page) => unsafe { page.byte_add(offset).cast::<u32>().read_volatile() },
+            LocalApic::X2Apic => {
+                // SAFETY: in this mode the registers are here.
+                let value = unsafe { msr(offset).read() };
+                u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0)
+            }
+        }
+    }
+
+    fn write(&self, offset: usize, value: u32) {
+        match self {
+            // SAFETY: as above; all vectors of the 8259s have handlers, and a CPU that is sent
+            // anything runs nothing of the kernel's yet.
+            LocalApic::Page(page) => unsafe {
+                page.byte_add(offset).cast::<u32>().write_volatile(value);
+            },
+            // SAFETY: as above.
+            LocalApic::X2Apic => unsafe { msr(offset).write(value.into()) },
+        }
+    }
+}
+
+/// Where a register is in x2APIC mode.
+fn msr(offset: usize) -> Msr {
+    Msr::new(0x800 + u32::try_from(offset >> 4).unwrap_or(0))
 }

@@ -1,17 +1,18 @@
 //! The kernel's memory: its frames, and where it sees them.
 
 use super::entry;
+use super::smp::ThisCpu;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{Bytes, Frames, OneCpu, Pfn, PfnRange, Want};
+use hotmem::{Bytes, Frames, Pfn, PfnRange, Want};
 use hotmem_guest::direct_map::{Caching, DIRECT_MAP_BASE, MapError, PageTables};
 use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::to_usize;
 use x86_64::instructions::tlb;
 
 /// All frames of the machine.
-pub(crate) static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+pub(crate) static FRAMES: Frames<ThisCpu> = Frames::new(ThisCpu);
 
 /// Virtual less physical address, in the direct map.
 pub(crate) const DIRECT_MAP_OFFSET: usize = to_usize(DIRECT_MAP_BASE);
@@ -80,6 +81,15 @@ impl AddressSpace {
         // whole.
         unsafe { (&raw mut entry::boot_root).cast::<u64>().write_volatile(0) };
         tlb::flush_all();
+    }
+
+    /// Gives them back, for CPUs that start there.
+    pub(crate) fn restore_identity_map(&mut self) {
+        // SAFETY: the entry is empty; what it leads to was made by the boot code and has not been
+        // changed since.
+        unsafe {
+            (&raw mut entry::boot_root).cast::<u64>().write_volatile(entry::identity_entry());
+        }
     }
 
     /// The page tables of the direct map.

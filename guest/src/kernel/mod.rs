@@ -3,6 +3,7 @@
 mod acpi;
 mod attached;
 mod boot_memory;
+mod churn;
 mod clock;
 mod config_space;
 mod device;
@@ -17,6 +18,7 @@ mod pic;
 mod pit;
 mod serial;
 mod session;
+mod smp;
 mod trap;
 mod workload;
 
@@ -29,6 +31,7 @@ use hotmem_guest::event::Event;
 use hotmem_guest::pvh::{MemoryMapEntry, StartInfo};
 use hotmem_guest::report::{Report, bail_out};
 use hotmem_guest::watchdog::Watchdog;
+use lapic::LocalApic;
 use serial::Serial;
 use session::{Engine, Session};
 use workload::Workload;
@@ -48,6 +51,7 @@ const BUDGET: Budget = Budget::pageblocks(4096);
 extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut report = Report::begin(Serial::open());
     let stopwatch = clock::Stopwatch::start();
+    smp::set_number(0);
     trap::load();
     pic::remap();
     pic::unmask(pit::IRQ);
@@ -67,12 +71,15 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let (mut space, early) = must("memory", map.map());
     let firmware = must("ACPI", acpi::Firmware::read(info.rsdp_addr(), &mut space));
     let hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
-    must("local APIC", lapic::pass_on_pic_interrupts(&mut space));
+    let apic = must("local APIC", LocalApic::open(&mut space));
+    if let Some(apic) = &apic {
+        apic.pass_on_pic_interrupts();
+    }
     let clock = must("clock", stopwatch.calibrate(TICKS));
     report.event(&Event::Boot {
         ms: clock.now_us() / 1000,
         boot_memory: map.ram_bytes(),
-        cpus: firmware.cpus,
+        cpus: firmware.cpus.count,
         hot_pluggable: firmware.hot_pluggable,
     });
     report.ok("boot");
@@ -81,7 +88,12 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
 
     let hooks = KernelHooks { space, workload: Workload::new(&options), written: Bytes::ZERO };
-    let engine = Engine { hotplug, hooks };
+    let mut engine = Engine { hotplug, hooks };
+    if options.churn {
+        let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
+        let space = &mut engine.hooks.space;
+        must("CPUs", smp::start_others(&apic, firmware.cpus.apic_ids(), &clock, space));
+    }
     exit::exit(Session::open(report, &clock, &options, firmware.ecam, engine).run())
 }
 

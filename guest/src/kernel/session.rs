@@ -2,17 +2,19 @@
 
 use super::acpi::EcamArea;
 use super::attached::Attached;
+use super::churn;
 use super::clock::Clock;
 use super::device::{self, is_virtio_mem};
 use super::hooks::KernelHooks;
 use super::memory::FRAMES;
 use super::pci::{Buses, MAX_PORTS};
 use super::serial::Serial;
+use super::smp::{self, ThisCpu};
 use super::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking, trap};
 use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
-use hotmem::{Bytes, Hotplug, NodeId, OneCpu, Zone};
+use hotmem::{Bytes, Hotplug, NodeId, Zone};
 use hotmem_guest::cmdline::{ExitWhen, Options, Touch};
 use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
@@ -42,7 +44,7 @@ pub(crate) struct Session<'a> {
 
 /// The engine, with what this kernel brings to it.
 pub(crate) struct Engine {
-    pub(crate) hotplug: Hotplug<'static, OneCpu>,
+    pub(crate) hotplug: Hotplug<'static, ThisCpu>,
     pub(crate) hooks: KernelHooks,
 }
 
@@ -288,6 +290,12 @@ impl<'a> Session<'a> {
 
     fn finish(mut self) -> Verdict {
         WATCHDOG.enter(Step::Verify);
+        if smp::others() > 0 {
+            let (taken, cpus) = (churn::stop(), smp::others());
+            self.report.ok(format_args!(
+                "frames taken {taken} times by {cpus} more CPUs, all found as written"
+            ));
+        }
         self.engine.hooks.workload.verify_and_free_all();
         self.report_written_and_verified();
         if self.touched != Bytes::ZERO {
@@ -315,7 +323,7 @@ impl<'a> Session<'a> {
 }
 
 /// What is online of a node's memory.
-fn node_online(hotplug: &Hotplug<'static, OneCpu>, node: u16) -> Bytes {
+fn node_online(hotplug: &Hotplug<'static, ThisCpu>, node: u16) -> Bytes {
     let frames = |node| Zone::ALL.iter().map(|&zone| hotplug.zone(node, zone).online).sum::<u64>();
     Bytes(NodeId::new(node.into()).map_or(0, frames) * FRAME_SIZE)
 }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod boot;
+mod churn;
 mod command;
 mod devices;
 mod hot_add;

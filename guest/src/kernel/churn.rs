@@ -1,0 +1,91 @@
+//! What the other CPUs do: take movable frames, fill them, check them and free them, without end.
+//!
+//! The patterns are different on each CPU, so that a frame that two hold shows.
+
+use super::give_up;
+use super::memory::{FRAME_WORDS, FRAMES};
+use super::smp::{self, Signal};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use hotmem::{Pfn, PfnRange, Want};
+use hotmem_guest::pattern;
+use hotmem_guest::to_usize;
+
+/// Pieces that a CPU holds at most, and their sizes in frames.
+const HELD: u64 = 16;
+const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
+
+/// All frames are to be given back.
+static RELEASE: Signal = Signal::new();
+/// No more are to be taken: written before `RELEASE` asks and read after it is answered.
+static RESTING: AtomicBool = AtomicBool::new(false);
+/// A statistic: nothing is ordered by it.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Works, until the machine ends.
+pub(crate) fn run(cpu: usize) -> ! {
+    let seed = pattern::mix(cpu as u64);
+    let mut random = seed;
+    let mut held = [PfnRange::EMPTY; to_usize(HELD)];
+    loop {
+        smp::answer_flush(cpu);
+        RELEASE.answer(cpu, || {
+            held.iter_mut()
+                .for_each(|frames| release(core::mem::replace(frames, PfnRange::EMPTY), seed));
+        });
+        if RESTING.load(Acquire) {
+            core::hint::spin_loop();
+            continue;
+        }
+        random = pattern::mix(random);
+        let frames = &mut held[to_usize(random % HELD)];
+        if frames.is_empty() {
+            *frames = take(SIZES[to_usize(random >> 32 & 7)], seed);
+        } else {
+            release(core::mem::replace(frames, PfnRange::EMPTY), seed);
+        }
+    }
+}
+
+/// Has all other CPUs give back what they hold. Until then they may be anywhere in memory.
+pub(crate) fn release_all() {
+    RELEASE.ask();
+}
+
+/// Has them give everything back and take nothing any more. Returns how often they took frames.
+pub(crate) fn stop() -> u64 {
+    // Release, to the acquire in `run`.
+    RESTING.store(true, Release);
+    RELEASE.ask();
+    TAKEN.load(Relaxed)
+}
+
+/// Frames with patterns in them; none if there are none to be had.
+fn take(frames: u64, seed: u64) -> PfnRange {
+    let Ok(taken) = FRAMES.alloc(Want::frames(frames).movable()) else { return PfnRange::EMPTY };
+    TAKEN.fetch_add(1, Relaxed);
+    for frame in each(taken) {
+        // SAFETY: the frame was allocated just now, so it is mapped and nobody else's.
+        unsafe { pattern::write(FRAME_WORDS, frame, seed) }
+    }
+    taken
+}
+
+fn release(frames: PfnRange, seed: u64) {
+    for frame in each(frames) {
+        // SAFETY: the frame was allocated by `take`, so it is mapped.
+        let found = unsafe { pattern::check(FRAME_WORDS, frame, seed) };
+        found.unwrap_or_else(|mismatch| give_up(mismatch));
+    }
+    if !frames.is_empty()
+        && let Err(error) = FRAMES.free(frames)
+    {
+        give_up(format_args!("the engine refused to take frames back: {error}"));
+    }
+}
+
+fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
+    (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
+}

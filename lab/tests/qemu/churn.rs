@@ -1,0 +1,22 @@
+//! All CPUs allocate and free while memory comes and goes.
+
+use crate::support::{config, start};
+use hotmem::Bytes;
+use hotmem_lab::qemu::Config;
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+#[test]
+fn four_cpus_lose_and_share_no_frame() {
+    let (block, blocks) = (Bytes::mib(2), 1024);
+    let config = Config { cpus: 4, ..config(Bytes(block.0 * blocks)) };
+    let config = config.touching(Bytes::mib(32)).with("churn", "on").with("exit", "size:2M");
+    let mut vm = start(&config);
+    let mut random = SmallRng::seed_from_u64(0x4370_7573);
+    let resizes = if std::env::var_os("HOTMEM_DEEP").is_some() { 1000 } else { 60 };
+    for _ in 0..resizes {
+        vm.resize_checked(Bytes(block.0 * random.random_range(2..=blocks)));
+    }
+    // What is lost cannot leave.
+    vm.resize_checked(Bytes::ZERO);
+    vm.finish(block);
+}
