@@ -162,11 +162,20 @@ impl<P: Platform> Frames<P> {
     }
 
     /// The parts of `range` by section, as words. What is not announced is left out.
-    fn words_of(
+    pub(crate) fn words_of(
         &self,
         range: PfnRange,
     ) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> + use<'_, P> {
-        range.sections().filter_map(|piece| self.word_of(piece))
+        // Nearly always within one region, which then need not be looked for again and again.
+        let within = self.find(range.start()).map(|(slot, _)| (slot, &self.slots()[slot]));
+        let within = within.filter(|(_, region)| region.range().is_some_and(|r| r.covers(range)));
+        range.sections().filter_map(move |piece| match within {
+            Some((slot, region)) => {
+                let (index, blocks) = word_at(region.offset_of(piece.start())?, piece);
+                Some((slot, index, blocks))
+            }
+            None => self.word_of(piece),
+        })
     }
 
     /// Holds `range`, which is not online and not held, for an addition or a removal.
@@ -188,14 +197,14 @@ impl<P: Platform> Frames<P> {
     }
 
     /// The part of a section as a word: region slot, section, pageblocks.
+    #[inline]
     pub(crate) fn word_of(&self, piece: PfnRange) -> Option<(usize, usize, u64)> {
         let (slot, offset) = self.find(piece.start())?;
-        let region = self.slots().get(slot)?;
-        if !region.range()?.covers(piece) {
+        if !self.slots().get(slot)?.range()?.covers(piece) {
             return None;
         }
-        let index = offset / SECTION_FRAMES;
-        Some((slot, index, region.mask_of(index, piece)))
+        let (index, blocks) = word_at(offset, piece);
+        Some((slot, index, blocks))
     }
 
     pub(crate) fn section(&self, slot: usize, index: usize) -> Option<&Section> {
@@ -290,6 +299,16 @@ impl<P: Platform> Frames<P> {
             Some(frames) => InUse::Frames(used.split_at(frames.start()).0),
         }
     }
+}
+
+/// The part of a section that lies `offset` frames above its region's base: section, pageblocks.
+#[inline]
+fn word_at(offset: usize, piece: PfnRange) -> (usize, u64) {
+    let first = offset % SECTION_FRAMES;
+    // At most a section.
+    let end = first + usize::try_from(piece.frames()).unwrap_or(SECTION_FRAMES);
+    let blocks = mask(end.div_ceil(PAGEBLOCK_FRAMES)) & !mask(first / PAGEBLOCK_FRAMES);
+    (offset / SECTION_FRAMES, blocks)
 }
 
 fn is_in(block: &Block<'_>, frame: Pfn) -> bool {

@@ -135,8 +135,17 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         mut memory: PfnRange,
     ) -> PfnRange {
         for piece in region.sections() {
-            let Some((_, index, _)) = self.frames.word_of(piece) else { continue };
+            let Some((_, index, blocks)) = self.frames.word_of(piece) else { continue };
             let Some(section) = self.frames.section(slot, index) else { continue };
+            let mut moves = self.frames.no_moves_yet();
+            // Nearly every section is free RAM throughout.
+            if map.free_in(piece) == Some(piece) {
+                // Relaxed: published by what follows.
+                section.present.fetch_or(blocks, Ordering::Relaxed);
+                section.online.fetch_or(blocks, Ordering::Relaxed);
+                self.frames.show_free(slot, index, blocks, &mut moves);
+                continue;
+            }
             if map.needs_lines(piece) {
                 let (lines, rest) = split_bytes(memory, 1);
                 self.frames.set_lines(slot, index, lines.start());
@@ -150,7 +159,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 if !piece.covers(all) || map.ram_in(all).is_none() {
                     continue;
                 }
-                // Relaxed: published by what follows.
+                // Relaxed: see above.
                 section.present.fetch_or(block.mask(), Ordering::Relaxed);
                 section.online.fetch_or(block.mask(), Ordering::Relaxed);
                 if map.free_in(all) == Some(all) {
@@ -159,10 +168,10 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                     self.frames.set_taken(&block);
                 }
             }
-            let mut moves = self.frames.no_moves_yet();
             if free != 0 {
                 self.frames.show_free(slot, index, free, &mut moves);
             }
+            moves.end();
             self.free_partial(piece, free, slot, index, map);
         }
         memory

@@ -191,8 +191,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         range: PfnRange,
     ) -> impl DoubleEndedIterator<Item = (usize, usize, u64, &'f Section)> + use<'f, P> {
         let frames = self.frames;
-        range.sections().filter_map(move |piece| {
-            let (slot, index, blocks) = frames.word_of(piece)?;
+        frames.words_of(range).filter_map(move |(slot, index, blocks)| {
             Some((slot, index, blocks, frames.section(slot, index)?))
         })
     }

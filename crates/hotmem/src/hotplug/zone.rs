@@ -306,10 +306,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// The sections of `range`: region and number.
     fn region_words(&self, range: PfnRange) -> impl Iterator<Item = (&Region, usize)> {
         let frames = self.frames;
-        range.sections().filter_map(move |piece| {
-            let (slot, index, _) = frames.word_of(piece)?;
-            Some((frames.slots().get(slot)?, index))
-        })
+        frames.words_of(range).map(move |(slot, index, _)| (&frames.slots()[slot], index))
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) enum Access {
     BulkNeighbours,
     /// Nothing yet: make a machine with all of the memory
     Init,
+    /// Nothing yet: announce all of the memory on a small machine, so that its words are ready
+    Announce,
     /// Nothing yet: announce, add and online all of the memory on a small machine
     #[value(name = "announce-add-online")]
     Hotplug,
@@ -36,19 +38,20 @@ const HELD_FRAMES: u64 = 1 << 20;
 const HELD_HUGE: u64 = 1 << 11;
 
 impl Access {
-    pub(super) const ALL: [Access; 7] = [
+    pub(super) const ALL: [Access; 8] = [
         Access::Pair,
         Access::Bulk,
         Access::Random,
         Access::PairNeighbours,
         Access::BulkNeighbours,
         Access::Init,
+        Access::Announce,
         Access::Hotplug,
     ];
 
     /// Whether making the memory ready is what is measured.
     pub(super) const fn is_start(self) -> bool {
-        matches!(self, Access::Init | Access::Hotplug)
+        matches!(self, Access::Init | Access::Announce | Access::Hotplug)
     }
 }
 
@@ -105,7 +108,9 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         places.for_each(|place| allocator.free(first + place * pageblock, HUGE));
     };
     let neighbours = match case.access {
-        Access::Pair | Access::Bulk | Access::Init | Access::Hotplug => return Ok(held),
+        Access::Pair | Access::Bulk | Access::Init | Access::Announce | Access::Hotplug => {
+            return Ok(held);
+        }
         Access::Random => {
             let count = if case.order == HUGE { HELD_HUGE } else { HELD_FRAMES / pageblock };
             ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
@@ -189,7 +194,7 @@ impl<A: Allocator> Traffic<'_, A> {
                 let round = |_| self.together(Traffic::give_all) + self.together(|t| t.take(count));
                 ((0..rounds).map(round).sum(), rounds * count)
             }
-            Access::Init | Access::Hotplug => (Duration::ZERO, 1),
+            Access::Init | Access::Announce | Access::Hotplug => (Duration::ZERO, 1),
         }
     }
 

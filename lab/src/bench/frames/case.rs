@@ -56,7 +56,7 @@ impl Case {
                 Access::PairNeighbours | Access::BulkNeighbours => {
                     self.threads > 1 && self.order == 0
                 }
-                Access::Hotplug => self.subject == Subject::Hotmem,
+                Access::Announce | Access::Hotplug => self.subject == Subject::Hotmem,
                 _ => true,
             }
     }
@@ -124,19 +124,18 @@ impl Case {
         let builder = if unbacked { unsafe { builder.unbacked() } } else { builder };
         let machine = builder.build()?;
         let mut hotplug = machine.boot()?;
-        if self.access != Access::Hotplug {
-            hotplug.announce(machine.room())?;
-            split_boot_memory(&machine)?;
-        }
         let started = cpu_time();
-        if self.access == Access::Hotplug {
-            hotplug.announce(machine.room())?;
+        hotplug.announce(machine.room())?;
+        if self.access == Access::Announce {
+            return Ok(nanoseconds(cpu_time() - started));
+        }
+        if !self.access.is_start() {
+            split_boot_memory(&machine)?;
         }
         hotplug.add(machine.room(), &mut NoHooks)?;
         hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks)?;
-        let hotplugged = cpu_time() - started;
         if self.access == Access::Hotplug {
-            return Ok(nanoseconds(hotplugged));
+            return Ok(nanoseconds(cpu_time() - started));
         }
         access::measure(machine.frames(), machine.room().start().number(), self, operations)
     }
