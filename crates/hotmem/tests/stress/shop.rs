@@ -109,7 +109,7 @@ impl<'f> Shop<'f> {
             9..13 => rng.u64(1..=WORD),
             13 => BLOCK,
             14 => rng.u64(1..=3 * BLOCK),
-            _ => rng.u64(BLOCK..=SECTION),
+            _ => rng.u64(BLOCK..=2 * SECTION),
         };
         let frames = if roomy { frames.min(ROOMY_LONGEST) } else { frames };
         let want = Want::frames(frames);
