@@ -67,6 +67,8 @@ mod isolate;
 #[cfg(all(loom, test))]
 mod loom_tests;
 pub mod notify;
+#[cfg(not(loom))]
+mod owners;
 mod platform;
 mod region;
 mod section;
@@ -80,5 +82,7 @@ pub use frames::{
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;
 pub use isolate::{InUse, IsolateError, Isolation};
+#[cfg(not(loom))]
+pub use owners::{Owner, Owners};
 pub use platform::{DirectMap, OneCpu, Platform};
 pub use region::{MAX_NODES, MAX_REGIONS, NodeId, Zone};

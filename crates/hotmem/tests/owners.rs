@@ -1,0 +1,130 @@
+//! A kernel whose only reverse map are the owners of its frames lets movable memory go.
+
+mod common;
+
+use common::{Memory, SECTION, numbers, range};
+use fastrand::Rng;
+use hotmem::*;
+use std::collections::BTreeMap;
+
+const BOOT: u64 = 2 * SECTION;
+const HOT: u64 = 2 * SECTION;
+
+fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> {
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    hotplug.announce(range(BOOT, HOT)).unwrap();
+    hotplug.add(range(BOOT, HOT), &mut NoHooks).unwrap();
+    hotplug.online(range(BOOT, HOT), OnlineType::Movable, &mut NoHooks).unwrap();
+    hotplug
+}
+
+fn owner(number: usize) -> Owner {
+    Owner::new(number as u64).unwrap()
+}
+
+/// It has pages, and from a frame only the owner's number leads back to the page.
+struct Kernel<'a> {
+    frames: &'a Frames<OneCpu>,
+    owners: &'a Owners<'a, OneCpu>,
+    pages: Vec<PfnRange>,
+}
+
+impl Hooks for Kernel<'_> {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        for (part, owner) in self.owners.runs(used) {
+            let Some(owner) = owner else { return Migration::Pinned("nobody's") };
+            let page = &mut self.pages[usize::try_from(owner.number()).unwrap() - 1];
+            assert!(page.covers(part));
+            let old = *page;
+            let Ok(new) = self.frames.alloc(Want::frames(old.frames()).movable()) else {
+                return Migration::Retry;
+            };
+            *page = new;
+            self.owners.set(new, owner).unwrap();
+            self.owners.clear(old);
+            self.frames.free(old).unwrap();
+        }
+        Migration::Moved
+    }
+}
+
+#[test]
+fn the_owners_are_reverse_map_enough_to_migrate() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let mut hotplug = boot(&frames, &memory);
+    let owners = Owners::new(&frames);
+    let mut kernel = Kernel { frames: &frames, owners: &owners, pages: vec![] };
+    let mut rng = Rng::with_seed(1);
+    for page in 0..usize::try_from(HOT / 16).unwrap().min(200) {
+        let got = frames.alloc(Want::frames(rng.u64(1..8)).movable()).unwrap();
+        owners.set(got, owner(page + 1)).unwrap();
+        kernel.pages.push(got);
+    }
+    let hot = range(BOOT, HOT);
+    assert!(kernel.pages.iter().any(|page| hot.covers(*page)));
+    let mut offline = hotplug.offline(hot).unwrap();
+    let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(hot));
+    for (page, &frames) in kernel.pages.iter().enumerate() {
+        assert!(!hot.overlaps(frames));
+        assert!(owners.runs(frames).eq([(frames, Some(owner(page + 1)))]));
+    }
+    assert_eq!(owners.runs(hot).next(), Some((hot, None)));
+}
+
+#[test]
+fn owners_agree_with_a_map_and_give_all_their_memory_back() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let _hotplug = boot(&frames, &memory);
+    let free = frames.counts().free;
+    let mut owners = Owners::new(&frames);
+    let mut model = BTreeMap::new();
+    let mut rng = Rng::with_seed(2);
+    let size = 5000;
+    for _ in 0..300 {
+        let at = rng.u64(..size);
+        let part = range(at, rng.u64(1..=size - at));
+        match rng.u8(..4) {
+            0 => {
+                owners.clear(part);
+                model.retain(|frame, _| !numbers(part).contains(frame));
+            }
+            1 => {
+                owners.forget(part);
+                model.retain(|frame, _| !numbers(part).contains(frame));
+            }
+            _ => {
+                let owner = owner(rng.usize(1..10));
+                owners.set(part, owner).unwrap();
+                model.extend(numbers(part).map(|frame| (frame, owner)));
+            }
+        }
+        let runs = owners.runs(range(0, size));
+        let found: BTreeMap<_, _> = runs
+            .filter_map(|(run, owner)| Some((run, owner?)))
+            .flat_map(|(run, owner)| numbers(run).map(move |frame| (frame, owner)))
+            .collect();
+        assert_eq!(found, model);
+    }
+    drop(owners);
+    assert_eq!(frames.validate().unwrap().free, free);
+}
+
+#[test]
+fn without_memory_for_the_words_nothing_is_owned() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let _hotplug = boot(&frames, &memory);
+    let owners = Owners::new(&frames);
+    let first = range(0, 512);
+    owners.set(first, owner(1)).unwrap();
+    while frames.alloc(Want::frames(1)).is_ok() {}
+    assert_eq!(owners.set(range(511, 2), owner(2)), Err(AllocError::OutOfMemory));
+    assert_eq!(owners.of(range(510, 1).start()), Some(owner(1)));
+    assert_eq!(owners.of(range(511, 1).start()), None);
+    assert_eq!(owners.of(range(512, 1).start()), None);
+    let beyond = PfnRange::new(Pfn::LIMIT, Pfn::LIMIT).unwrap();
+    assert_eq!(owners.of(beyond.start()), None);
+    assert_eq!(owners.set(beyond, owner(3)), Ok(()));
+}
