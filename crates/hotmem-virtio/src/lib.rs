@@ -1,4 +1,4 @@
-//! virtio-mem as a state machine without I/O, and what it takes to run it.
+//! virtio-mem and virtio-balloon as state machines without I/O, and what it takes to run them.
 //!
 //! [`mem::Driver`] decides; the kernel carries. It gets the time, a snapshot of the device's
 //! configuration and, when there is one, the device's answer, and says what to put on the queue
@@ -11,6 +11,9 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+#[forbid(unsafe_code)]
+mod backoff;
+pub mod balloon;
 pub mod dma;
 pub mod mem;
 pub mod queue;

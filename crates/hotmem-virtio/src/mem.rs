@@ -6,8 +6,6 @@
 //! numbers in this module's comments are those of the virtio 1.3 specification.
 
 #[forbid(unsafe_code)]
-mod backoff;
-#[forbid(unsafe_code)]
 mod config;
 #[cfg(feature = "virtio-drivers")]
 mod device;

@@ -1,12 +1,12 @@
 //! The state machine: from the device's wishes and answers to the next request.
 
-use super::backoff::Backoff;
 use super::config::{Config, ConfigError, RawConfig};
 use super::features::Features;
 use super::memory::{Memory, Obstacle};
 use super::request::{Request, RequestKind};
 use super::status::{Failure, Pending, Statistics, Status};
 use super::sync::{Segment, Sync};
+use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
 use hotmem::{Bytes, Pfn, PfnRange};

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 /// Exponential back-off on a clock that may jump.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     failures: u32,
     since: Option<Duration>,
 }
@@ -16,32 +16,40 @@ const DOUBLINGS: u32 = 12;
 
 impl Backoff {
     /// Failures in a row that pass without a word: about 60 ms of waiting.
-    pub(super) const PATIENCE: u32 = 6;
+    pub(crate) const PATIENCE: u32 = 6;
 
     /// One more failure: wait, twice as long as the last time.
-    pub(super) fn failed(&mut self, now: Duration) {
+    pub(crate) fn failed(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         self.since = Some(now);
     }
 
     /// Something succeeded, or something else is wanted: no wait.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Backoff::default();
     }
 
     /// Whether failures have become worth mentioning.
-    pub(super) fn is_out_of_patience(&self) -> bool {
+    pub(crate) fn is_out_of_patience(&self) -> bool {
         self.failures > Self::PATIENCE
     }
 
     /// Until when to wait, if there is to be a wait at all.
-    pub(super) fn waiting(&mut self, now: Duration) -> Option<Duration> {
+    pub(crate) fn waiting(&mut self, now: Duration) -> Option<Duration> {
         let since = self.since?;
         // A clock that went backwards must not make the wait longer than it was meant to be.
         let since = since.min(now);
         let until = since.saturating_add(FIRST * (1 << (self.failures - 1).min(DOUBLINGS)));
         self.since = (now < until).then_some(since);
         self.since.map(|_| until)
+    }
+}
+
+/// The earlier of two times, each of which may be never.
+pub(crate) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

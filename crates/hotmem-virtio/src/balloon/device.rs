@@ -1,0 +1,360 @@
+//! The driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
+
+use super::config::RawConfig;
+use super::driver::{Driver, Step};
+use super::features::{Features, Poison};
+use super::memory::Memory;
+use super::message::{Message, Ranges};
+use super::queues::{Queue, QueueMissing, Queues};
+use super::statistics::MemoryStatistics;
+use super::status::Failure;
+use crate::dma::DmaMemory;
+use crate::queue::{Buffer, QueueError, SplitQueue, Used};
+use core::fmt;
+use core::time::Duration;
+use hotmem::PfnRange;
+use virtio_drivers::Error as TransportError;
+use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
+
+/// A virtio-balloon device and its driver.
+///
+/// To be polled: when it rings, when memory was freed that may be reported, and when the time
+/// comes that the last poll returned.
+#[derive(Debug)]
+pub struct Device<T: Transport> {
+    // First, so that the transport resets the device before the memory of its queues is given up.
+    transport: T,
+    numbers: Queues,
+    /// Inflate, deflate, statistics, hints: one piece at a time.
+    short: [ShortQueue; 4],
+    reports: ReportQueue,
+    messages: DmaMemory,
+    config: RawConfig,
+    driver: Driver,
+    queue_error: Option<QueueError>,
+}
+
+/// What to do after a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The budget is used up: poll again, when it suits.
+    Again,
+    /// Nothing to do until this time, or until the device rings or memory is freed.
+    WaitUntil(Duration),
+    /// Nothing to do until the device rings or memory is freed.
+    Idle,
+    /// The device is left alone from now on. What it had stays out of use until it is reset.
+    Failed(Failure),
+}
+
+/// What the kernel wants of the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// What to negotiate, if it is offered.
+    pub features: Features,
+    /// What the kernel does with free memory.
+    pub poison: Poison,
+}
+
+/// Why there is no driver for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitError {
+    /// It is no virtio-balloon device.
+    DeviceType(DeviceType),
+    /// It does not end its reset.
+    Reset,
+    /// It does not offer `VERSION_1`.
+    Legacy,
+    /// It does not accept these features, all of which it offers.
+    Features(Features),
+    /// It lacks a queue.
+    Queue(QueueMissing),
+    /// This queue has only so many descriptors.
+    QueueSize(Queue, u32),
+    /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
+    Memory,
+    /// The transport cannot access its configuration.
+    Transport(TransportError),
+}
+
+/// One chain of one piece is all that is ever outstanding on a queue.
+const SHORT_SIZE: u32 = 2;
+type ShortQueue = SplitQueue<{ SHORT_SIZE as usize }>;
+/// Except here, where a chain has a piece for each range.
+const REPORT_SIZE: u32 = 32;
+type ReportQueue = SplitQueue<{ REPORT_SIZE as usize }>;
+const _: () = assert!(REPORT_SIZE as usize == Ranges::MOST);
+/// Offsets in `messages`. The balloon inflates or deflates, never both.
+const FRAME_NUMBERS: usize = 0;
+const STATISTICS: usize = FRAME_NUMBERS + Message::MOST_BYTES;
+const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
+const MESSAGES: usize = (COMMAND + 4).next_multiple_of(16);
+/// Reads of a device's status after which its reset does not end.
+const RESET_READS: u32 = 1_000_000;
+
+impl<T: Transport> Device<T> {
+    /// Shared memory that the device needs, in bytes.
+    pub const MEMORY_SIZE: usize = 4 * ShortQueue::BYTES + ReportQueue::BYTES + MESSAGES;
+
+    /// Starts the device: resets it, negotiates its features, sets up its queues. The balloon is
+    /// empty then. What an earlier driver left with the device is free to be
+    /// [taken back](Memory::device_reset).
+    ///
+    /// # Errors
+    /// Why there is no driver for this device. It is told so, and the transport is dropped.
+    pub fn new(
+        mut transport: T,
+        memory: DmaMemory,
+        wanted: Wanted,
+    ) -> Result<Device<T>, InitError> {
+        let (queues, messages) = lay_out(memory).ok_or(InitError::Memory)?;
+        let (short, reports) = queues;
+        let started = negotiate(&mut transport, wanted)
+            .inspect_err(|_| transport.set_status(DeviceStatus::FAILED))?;
+        let (numbers, config, driver) = started;
+        for (queue, place) in Queue::ALL.into_iter().zip(&short) {
+            if let Some(number) = in_use(&numbers, &driver, queue) {
+                let (at, driver_area) = (place.descriptors(), place.driver_area());
+                transport.queue_set(number, SHORT_SIZE, at, driver_area, place.device_area());
+            }
+        }
+        if let Some(number) = in_use(&numbers, &driver, Queue::Reports) {
+            let (at, driver_area) = (reports.descriptors(), reports.driver_area());
+            transport.queue_set(number, REPORT_SIZE, at, driver_area, reports.device_area());
+        }
+        transport.finish_init();
+        let queue_error = None;
+        Ok(Device { transport, numbers, short, reports, messages, config, driver, queue_error })
+    }
+
+    /// Does what there is to do: takes the device's answers, reads its configuration, sends the
+    /// next requests, in at most `budget` steps of the driver.
+    ///
+    /// A step costs a call or two of [`Memory`]'s and a look at each queue; the configuration is
+    /// read once a poll.
+    pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
+        // What cannot be read is as it was.
+        self.config = read_config(&self.transport, &self.driver).unwrap_or(self.config);
+        for _ in 0..budget {
+            let used = self.take_used();
+            match self.driver.step(now, &self.config, used, memory) {
+                Step::Send(message) => self.send(&message),
+                Step::SetActual(frames) => {
+                    // A device that does not listen learns it with the next.
+                    let _ = self.transport.write_config_space(RawConfig::ACTUAL, frames);
+                }
+                Step::Again => {}
+                Step::Failed(failure) => return Progress::Failed(failure),
+                // There may be another.
+                _ if used.is_some() => {}
+                Step::WaitUntil(until) => return Progress::WaitUntil(until),
+                Step::Idle => return Progress::Idle,
+            }
+        }
+        Progress::Again
+    }
+
+    /// Acknowledges the device's interrupt, so that it stops ringing, and returns whether it was
+    /// this device that rang. If so, poll it.
+    pub fn ack_interrupt(&mut self) -> bool {
+        !self.transport.ack_interrupt().is_empty()
+    }
+
+    /// Resets the device and takes back all that it had.
+    pub fn stop<M: Memory>(self, memory: &mut M) {
+        drop(self);
+        memory.device_reset();
+    }
+
+    /// The state machine, for what it knows and counts.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Which queue has which number.
+    #[must_use]
+    pub fn queues(&self) -> Queues {
+        self.numbers
+    }
+
+    /// What the device did to a queue that it must not, if that is why it failed.
+    #[must_use]
+    pub fn queue_error(&self) -> Option<QueueError> {
+        self.queue_error
+    }
+
+    /// A queue on which the device has used what it was given.
+    fn take_used(&mut self) -> Option<Queue> {
+        for queue in Queue::ALL {
+            let popped = match self.short.get_mut(queue as usize) {
+                Some(short) => short.pop(),
+                None => self.reports.pop(),
+            };
+            match popped {
+                Ok(Some(Used { .. })) => return Some(queue),
+                Ok(None) => {}
+                Err(error) => {
+                    self.queue_error.get_or_insert(error);
+                    self.driver.fail(Failure::Queue(queue));
+                }
+            }
+        }
+        None
+    }
+
+    fn send(&mut self, message: &Message) {
+        let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let to_read = |messages: &DmaMemory, offset: usize, len| Buffer {
+            device_addr: messages.device_addr() + offset as u64,
+            len,
+            device_writes: false,
+        };
+        let mut buffers = [EMPTY; Ranges::MOST];
+        let mut pieces = 1;
+        match message {
+            Message::Inflate(range) | Message::Deflate(range) => {
+                let mut len = 0;
+                for number in Message::frame_numbers(*range).take(Message::MOST_BYTES / 4) {
+                    self.messages.write(FRAME_NUMBERS + len, number.to_le_bytes());
+                    len += 4;
+                }
+                buffers[0] = to_read(&self.messages, FRAME_NUMBERS, bytes(len));
+            }
+            Message::Statistics(statistics) => {
+                let (entries, len) = statistics.to_bytes();
+                self.messages.write(STATISTICS, entries);
+                buffers[0] = to_read(&self.messages, STATISTICS, bytes(len));
+            }
+            Message::HintCommand(command) => {
+                self.messages.write(COMMAND, command.to_le_bytes());
+                buffers[0] = to_read(&self.messages, COMMAND, 4);
+            }
+            Message::Hint(range) => buffers[0] = frames(*range),
+            Message::Report(ranges) => {
+                pieces = ranges.as_slice().len();
+                let places = buffers.iter_mut().zip(ranges.as_slice());
+                places.for_each(|(buffer, &range)| *buffer = frames(range));
+            }
+        }
+        let chain = buffers.get(..pieces).unwrap_or(&buffers);
+        let queue = message.queue();
+        #[allow(unsafe_code)]
+        let (pushed, wants) = match self.short.get_mut(queue as usize) {
+            Some(short) => {
+                // SAFETY: what the device reads lies in `messages`, at a place that is written
+                // here only, and not while a request is outstanding on the queue. What it writes
+                // are frames that the memory manager has taken out of use until the device has
+                // used them.
+                (unsafe { short.push(chain) }, short.wants_notification())
+            }
+            None => {
+                // SAFETY: as above.
+                (unsafe { self.reports.push(chain) }, self.reports.wants_notification())
+            }
+        };
+        match (pushed, self.numbers.number(queue)) {
+            (Ok(_), Some(number)) if wants => self.transport.notify(number),
+            (Ok(_), _) => {}
+            (Err(error), _) => {
+                self.queue_error = Some(error);
+                self.driver.fail(Failure::Queue(queue));
+            }
+        }
+    }
+}
+
+const EMPTY: Buffer = Buffer { device_addr: 0, len: 0, device_writes: true };
+
+/// Frames as a buffer for the device to write.
+fn frames(range: PfnRange) -> Buffer {
+    // What does not fit is refused by the queue; no report or hint is as large.
+    let len = u32::try_from(range.bytes().0).unwrap_or(0);
+    Buffer { device_addr: range.start().phys_addr(), len, device_writes: true }
+}
+
+type AllQueues = ([ShortQueue; 4], ReportQueue);
+
+/// The queues and the rest of the memory.
+fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
+    let (reports, memory) = ReportQueue::new(memory)?;
+    let (inflate, memory) = ShortQueue::new(memory)?;
+    let (deflate, memory) = ShortQueue::new(memory)?;
+    let (statistics, memory) = ShortQueue::new(memory)?;
+    let (hints, memory) = ShortQueue::new(memory)?;
+    let queues = ([inflate, deflate, statistics, hints], reports);
+    (memory.len() >= MESSAGES).then_some((queues, memory))
+}
+
+/// The number of a queue whose feature is accepted.
+fn in_use(numbers: &Queues, driver: &Driver, queue: Queue) -> Option<u16> {
+    numbers.number(queue).filter(|_| driver.features().contains(queue.feature()))
+}
+
+/// From the reset to the features (3.1.1), and what the configuration says.
+fn negotiate<T: Transport>(
+    transport: &mut T,
+    wanted: Wanted,
+) -> Result<(Queues, RawConfig, Driver), InitError> {
+    if transport.device_type() != DeviceType::MemoryBalloon {
+        return Err(InitError::DeviceType(transport.device_type()));
+    }
+    // 4.1.4.3.2: the reset has happened when the status reads zero.
+    transport.set_status(DeviceStatus::empty());
+    if !(0..RESET_READS).any(|_| transport.get_status().is_empty()) {
+        return Err(InitError::Reset);
+    }
+    let offered = Features::from_bits_truncate(transport.read_device_features());
+    let accepted = Features::accepted(offered, wanted.features, wanted.poison);
+    let features = transport.begin_init(accepted);
+    if !features.contains(Features::VERSION_1) {
+        return Err(InitError::Legacy);
+    }
+    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        return Err(InitError::Features(features));
+    }
+    let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
+        .map_err(InitError::Queue)?;
+    let config = {
+        let read = |offset| transport.read_config_space::<u32>(offset);
+        RawConfig::read(features, read).map_err(InitError::Transport)?
+    };
+    let driver = Driver::new(features, &config);
+    for queue in Queue::ALL {
+        let needed = if queue == Queue::Reports { REPORT_SIZE } else { SHORT_SIZE };
+        if let Some(number) = in_use(&numbers, &driver, queue)
+            && let size = transport.max_queue_size(number)
+            && size < needed
+        {
+            return Err(InitError::QueueSize(queue, size));
+        }
+    }
+    if features.contains(Features::PAGE_POISON) {
+        let written = transport.write_config_space(RawConfig::POISON_VAL, wanted.poison.value());
+        written.map_err(InitError::Transport)?;
+    }
+    Ok((numbers, config, driver))
+}
+
+fn read_config<T: Transport>(transport: &T, driver: &Driver) -> Result<RawConfig, TransportError> {
+    RawConfig::read(driver.features(), |offset| transport.read_config_space::<u32>(offset))
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InitError::DeviceType(kind) => write!(f, "device type {kind:?} is no balloon"),
+            InitError::Reset => write!(f, "the device does not end its reset"),
+            InitError::Legacy => write!(f, "the device does not offer VERSION_1"),
+            InitError::Features(features) => write!(f, "the device refuses {features:?}"),
+            InitError::Queue(error) => error.fmt(f),
+            InitError::QueueSize(queue, size) => {
+                write!(f, "a queue of {size} descriptors is too small: {queue:?}")
+            }
+            InitError::Memory => write!(f, "the shared memory is too small or not aligned"),
+            InitError::Transport(error) => write!(f, "transport: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for InitError {}

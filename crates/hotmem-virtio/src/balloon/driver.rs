@@ -1,0 +1,247 @@
+//! The state machine: the conversations in turn.
+
+use super::config::RawConfig;
+use super::features::Features;
+use super::hints::Hints;
+use super::inflation::Inflation;
+use super::memory::Memory;
+use super::message::Message;
+use super::queues::Queue;
+use super::reports::Reports;
+use super::statistics::Telling;
+use super::status::{Counters, Failure, Pending, Status};
+use crate::backoff::earlier;
+use core::time::Duration;
+
+/// The driver of one device. It does no I/O: [`step`](Driver::step) says what to do.
+///
+/// ```
+/// use core::time::Duration;
+/// use hotmem_virtio::balloon::{Driver, Memory, Message, Queue, RawConfig, Step};
+///
+/// trait Device {
+///     fn config(&self) -> RawConfig;
+///     fn set_actual(&mut self, frames: u32);
+///     /// Puts the request on its queue.
+///     fn send(&mut self, message: Message);
+///     /// Takes an answer off a queue: which queue.
+///     fn used(&mut self) -> Option<Queue>;
+/// }
+///
+/// /// To call when the device rings, when memory was freed, and when the time comes that the last
+/// /// call returned.
+/// fn poll(driver: &mut Driver, device: &mut impl Device, memory: &mut impl Memory,
+///         now: Duration) -> Step {
+///     loop {
+///         let used = device.used();
+///         match driver.step(now, &device.config(), used, memory) {
+///             Step::Send(message) => device.send(message),
+///             Step::SetActual(frames) => device.set_actual(frames),
+///             Step::Again => {}
+///             rest if used.is_none() => return rest,
+///             _ => {}
+///         }
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Driver {
+    features: Features,
+    inflation: Inflation,
+    reports: Reports,
+    hints: Hints,
+    telling: Telling,
+    failure: Option<Failure>,
+    counters: Counters,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Put this request on its queue, then step again. Its buffers belong to the device until it
+    /// has used them, however long that takes.
+    Send(Message),
+    /// Write this to the configuration's `actual`, then step again.
+    SetActual(u32),
+    /// There is more to do without the device: step again, when it suits.
+    Again,
+    /// Nothing to do until this time, or until the device rings or memory is freed.
+    WaitUntil(Duration),
+    /// Nothing to do until the device rings or memory is freed.
+    Idle,
+    /// The device is left alone from now on. What it had stays out of use until it is reset.
+    Failed(Failure),
+}
+
+/// What a conversation has to say when it is its turn.
+pub(super) enum Turn {
+    Send(Message),
+    Actual(u32),
+    Again,
+    /// Nothing before this time, or before something happens.
+    Wait(Option<Duration>),
+    Fail(Failure),
+}
+
+/// A request that is with the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<T> {
+    pub(super) what: T,
+    since: Duration,
+    overdue: bool,
+}
+
+/// A device that takes longer is not working properly; still it may answer.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+impl<T> Sent<T> {
+    pub(super) fn new(what: T, now: Duration) -> Sent<T> {
+        Sent { what, since: now, overdue: false }
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.overdue
+    }
+
+    /// What to do while the device owes the answer.
+    pub(super) fn awaited(&mut self, now: Duration, counters: &mut Counters) -> Turn {
+        // A clock that went backwards must not put the moment off for ever.
+        self.since = self.since.min(now);
+        let deadline = self.since.saturating_add(ANSWER_TIME);
+        if self.overdue {
+            return Turn::Wait(None);
+        }
+        if now < deadline {
+            return Turn::Wait(Some(deadline));
+        }
+        self.overdue = true;
+        counters.overdue = counters.overdue.wrapping_add(1);
+        Turn::Wait(None)
+    }
+}
+
+impl Driver {
+    /// For a device with these features, which were negotiated, that was reset just now.
+    #[must_use]
+    pub fn new(features: Features, config: &RawConfig) -> Driver {
+        Driver {
+            features,
+            inflation: Inflation::new(features, config.num_pages),
+            reports: Reports::default(),
+            hints: Hints::default(),
+            telling: Telling::default(),
+            failure: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Decides what to do next. `used` is a queue on which the device has used the buffer that it
+    /// was given. Cost: a call or two of [`Memory`]'s.
+    pub fn step<M: Memory>(
+        &mut self,
+        now: Duration,
+        config: &RawConfig,
+        used: Option<Queue>,
+        memory: &mut M,
+    ) -> Step {
+        if let Some(queue) = used
+            && !self.settle(queue, memory)
+        {
+            self.fail(Failure::Stray(queue));
+        }
+        if let Some(failure) = self.failure {
+            return Step::Failed(failure);
+        }
+        self.inflation.observe(now, config.num_pages);
+        self.hints.observe(config.free_page_hint_cmd_id);
+
+        let (mut until, mut again) = (None, false);
+        let has = |feature| self.features.contains(feature);
+        let (reports, hints, statistics) =
+            (has(Features::PAGE_REPORTING), has(Features::FREE_PAGE_HINT), has(Features::STATS_VQ));
+        for conversation in 0..4 {
+            let counters = &mut self.counters;
+            let turn = match conversation {
+                0 if reports => self.reports.next(now, memory, counters),
+                1 => self.inflation.next(now, memory, counters),
+                2 if hints => self.hints.next(now, memory, counters),
+                3 if statistics => self.telling.next(now, memory, counters),
+                _ => Turn::Wait(None),
+            };
+            match turn {
+                Turn::Send(message) => return Step::Send(message),
+                Turn::Actual(frames) => return Step::SetActual(frames),
+                Turn::Again => again = true,
+                Turn::Wait(time) => until = earlier(until, time),
+                Turn::Fail(failure) => {
+                    self.fail(failure);
+                    return Step::Failed(failure);
+                }
+            }
+        }
+        match until {
+            _ if again => Step::Again,
+            Some(until) if until <= now => Step::Again,
+            Some(until) => Step::WaitUntil(until),
+            None => Step::Idle,
+        }
+    }
+
+    /// What an answer means. Whether it was due.
+    fn settle<M: Memory>(&mut self, queue: Queue, memory: &mut M) -> bool {
+        let counters = &mut self.counters;
+        match queue {
+            Queue::Inflate => self.inflation.used(true, memory, counters),
+            Queue::Deflate => self.inflation.used(false, memory, counters),
+            Queue::Statistics => self.telling.used(),
+            Queue::Hints => self.hints.used(counters),
+            Queue::Reports => self.reports.used(memory, counters),
+        }
+    }
+
+    /// The device did something that makes it useless: from now on it is left alone.
+    pub fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    /// What was negotiated.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Frames in the balloon.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.inflation.held()
+    }
+
+    /// Frames that the host wants in the balloon.
+    #[must_use]
+    pub fn target(&self) -> u64 {
+        self.inflation.target()
+    }
+
+    /// How the device and its balloon stand.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let overdue = [
+            (Queue::Inflate, self.inflation.is_overdue()),
+            (Queue::Reports, self.reports.is_overdue()),
+            (Queue::Hints, self.hints.is_overdue()),
+        ];
+        match overdue.into_iter().find(|&(_, overdue)| overdue) {
+            _ if self.failure.is_some() => {
+                self.failure.map_or(self.inflation.status(), Status::Failed)
+            }
+            Some((queue, _)) => Status::Pending(Pending::NoAnswer(queue)),
+            None => self.inflation.status(),
+        }
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,249 @@
+//! The balloon: towards the size that the host asks for, 256 frames a request.
+
+use super::driver::{Sent, Turn};
+use super::features::Features;
+use super::memory::{Memory, Obstacle, WantedBack};
+use super::message::Message;
+use super::status::{Counters, Failure, Pending, Status};
+use crate::backoff::Backoff;
+use core::time::Duration;
+use hotmem::PfnRange;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+
+/// The balloon and what is on its way into it or out of it.
+#[derive(Debug)]
+pub(super) struct Inflation {
+    held: u64,
+    target: u64,
+    passage: Option<Passage>,
+    sent: Option<Sent<PfnRange>>,
+    may_deflate_on_oom: bool,
+    /// Answers since the device was told what it holds.
+    untold: u32,
+    backoff: Backoff,
+    /// The memory manager said never: nothing to do until the host wants something else.
+    blocked: bool,
+    /// Changes of what the host wants since the balloon last had its size.
+    unrest: u8,
+    status: Status,
+}
+
+/// A piece of memory on its way, request by request.
+#[derive(Clone, Copy, Debug)]
+struct Passage {
+    outwards: bool,
+    all: PfnRange,
+    /// What is yet to be sent.
+    rest: PfnRange,
+}
+
+/// Frames taken from the memory manager at a time: it has most memory in pieces of this size.
+const AT_ONCE: u64 = PAGEBLOCK_FRAMES as u64;
+/// So many changes of the target are followed at once.
+const MAX_UNREST: u8 = 8;
+/// A host that watches a long way is told so often: every 32 MiB.
+const TELL_EVERY: u32 = 32;
+
+impl Inflation {
+    /// An empty balloon; the device believes that it holds something if it was used before.
+    pub(super) fn new(features: Features, target: u32) -> Inflation {
+        Inflation {
+            held: 0,
+            target: target.into(),
+            passage: None,
+            sent: None,
+            may_deflate_on_oom: features.contains(Features::DEFLATE_ON_OOM),
+            untold: 1,
+            backoff: Backoff::default(),
+            blocked: false,
+            unrest: 0,
+            status: if target == 0 { Status::Settled } else { Status::Resizing },
+        }
+    }
+
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    pub(super) fn target(&self) -> u64 {
+        self.target
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.status
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.sent.is_some_and(|sent| sent.is_overdue())
+    }
+
+    /// Takes notice of what the host wants now.
+    pub(super) fn observe(&mut self, now: Duration, target: u32) {
+        if self.target == u64::from(target) {
+            return;
+        }
+        self.target = target.into();
+        self.blocked = false;
+        if self.unrest < MAX_UNREST {
+            self.unrest += 1;
+            self.backoff.reset();
+            self.status = Status::Resizing;
+        } else if self.backoff.waiting(now).is_none() {
+            self.backoff.failed(now);
+            self.status = Status::Pending(Pending::TargetUnsteady);
+        }
+    }
+
+    /// The device answered on the inflate (`outwards`) or the deflate queue. Whether that was due.
+    pub(super) fn used<M: Memory>(
+        &mut self,
+        outwards: bool,
+        memory: &mut M,
+        counters: &mut Counters,
+    ) -> bool {
+        let Some(passage) = self.passage.filter(|p| p.outwards == outwards) else { return false };
+        let Some(piece) = self.sent.take() else { return false };
+        let frames = piece.what.frames();
+        if outwards {
+            self.held += frames;
+            counters.inflated = counters.inflated.wrapping_add(frames);
+        } else {
+            self.held -= frames;
+            counters.deflated = counters.deflated.wrapping_add(frames);
+        }
+        self.untold += 1;
+        if passage.rest.is_empty() {
+            self.passage = None;
+            if !outwards {
+                memory.deflated(passage.all);
+            }
+        }
+        true
+    }
+
+    pub(super) fn next<M: Memory>(
+        &mut self,
+        now: Duration,
+        memory: &mut M,
+        counters: &mut Counters,
+    ) -> Turn {
+        if let Some(sent) = &mut self.sent {
+            return sent.awaited(now, counters);
+        }
+        if self.untold > TELL_EVERY {
+            return self.tell();
+        }
+        if self.passage.is_none() {
+            match self.set_out(now, memory) {
+                Turn::Again => {}
+                // A good moment: nothing else is to be done.
+                Turn::Wait(_) if self.untold > 0 => return self.tell(),
+                rest => return rest,
+            }
+        }
+        self.go_on(now)
+    }
+
+    /// Sends the next part of what is on its way.
+    fn go_on(&mut self, now: Duration) -> Turn {
+        let Some(passage) = &mut self.passage else { return Turn::Again };
+        let end = passage.rest.start().checked_add(Message::MOST_FRAMES);
+        let (piece, rest) = passage.rest.split_at(end.unwrap_or(passage.rest.end()));
+        passage.rest = rest;
+        self.sent = Some(Sent::new(piece, now));
+        Turn::Send(if passage.outwards { Message::Inflate(piece) } else { Message::Deflate(piece) })
+    }
+
+    /// Decides what goes next, if anything.
+    fn set_out<M: Memory>(&mut self, now: Duration, memory: &mut M) -> Turn {
+        let WantedBack { needed, in_the_way } = memory.wanted_back();
+        if needed > 0 && self.may_deflate_on_oom && self.held > 0 {
+            // What was taken back must not go again at once.
+            self.backoff.failed(now);
+            self.status = Status::Pending(Pending::Needed);
+            return self.deflate(needed.min(self.held), memory);
+        }
+        if self.held > self.target {
+            return self.deflate(self.held - self.target, memory);
+        }
+        // 5.5.6.1: a balloon that is not too large stays as large as it is, so what stands in the
+        // way leaves it only when something else is in.
+        let in_the_way = in_the_way.min(self.held).min(AT_ONCE);
+        let goal = self.target + in_the_way;
+        if self.held == goal {
+            return self.settle();
+        }
+        if let Some(until) = self.backoff.waiting(now) {
+            return Turn::Wait(Some(until));
+        }
+        if self.blocked {
+            return Turn::Wait(None);
+        }
+        self.inflate(now, goal - self.held, memory)
+    }
+
+    fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> Turn {
+        let most = frames.min(AT_ONCE);
+        let why = match memory.inflate(most) {
+            Ok(all) if all.is_empty() || all.frames() > most => {
+                memory.inflate_refused(all);
+                return Turn::Fail(Failure::Memory(all));
+            }
+            Ok(all) if all.end().number() > Message::FRAME_LIMIT => {
+                memory.inflate_refused(all);
+                Obstacle::Never("only memory above 16 TiB is left")
+            }
+            Ok(all) => {
+                if !matches!(self.status, Status::Pending(Pending::Needed)) {
+                    self.status = Status::Resizing;
+                }
+                self.passage = Some(Passage { outwards: true, all, rest: all });
+                return Turn::Again;
+            }
+            Err(obstacle) => obstacle,
+        };
+        match why {
+            Obstacle::Working => return Turn::Wait(Some(now)),
+            Obstacle::Later(why) => {
+                self.backoff.failed(now);
+                self.status = Status::Pending(Pending::Memory(why));
+            }
+            Obstacle::Never(why) => {
+                self.blocked = true;
+                self.status = Status::Pending(Pending::Memory(why));
+            }
+        }
+        Turn::Wait(self.backoff.waiting(now))
+    }
+
+    fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Turn {
+        let most = frames.min(AT_ONCE);
+        match memory.deflate(most) {
+            Some(all) if all.is_empty() || all.frames() > most => Turn::Fail(Failure::Memory(all)),
+            Some(all) => {
+                if self.held > self.target && self.status == Status::Settled {
+                    self.status = Status::Resizing;
+                }
+                self.passage = Some(Passage { outwards: false, all, rest: all });
+                Turn::Again
+            }
+            None => {
+                self.status = Status::Pending(Pending::Memory("nothing of the balloon is known"));
+                Turn::Wait(None)
+            }
+        }
+    }
+
+    fn settle(&mut self) -> Turn {
+        self.status = Status::Settled;
+        self.unrest = 0;
+        self.backoff.reset();
+        Turn::Wait(None)
+    }
+
+    fn tell(&mut self) -> Turn {
+        self.untold = 0;
+        // More only while something in the way is being exchanged.
+        Turn::Actual(u32::try_from(self.held).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,105 @@
+//! What the driver asks of the kernel's memory manager.
+
+use super::message::Ranges;
+use super::statistics::MemoryStatistics;
+use core::time::Duration;
+use hotmem::PfnRange;
+
+pub use crate::mem::Obstacle;
+
+/// The kernel's side of giving memory to the host and getting it back.
+///
+/// A kernel implements what it negotiates: reports alone take two methods.
+///
+/// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
+pub trait Memory {
+    /// Takes up to `most` frames in one piece out of use, for the balloon. They lie below 16 TiB,
+    /// because the protocol has 32 bits for a frame's number (5.5.6).
+    ///
+    /// This is where a kernel keeps what it needs for itself: the host may want everything.
+    ///
+    /// # Errors
+    /// Nothing is taken.
+    fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
+        let _ = most;
+        Err(Obstacle::Never("this kernel has no balloon"))
+    }
+
+    /// The range, which [`inflate`](Memory::inflate) returned, was not given to the host: it may
+    /// be used again. The driver refuses what lies too high, or is not what it asked for.
+    fn inflate_refused(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// Chooses up to `most` frames of the balloon, in one piece, that the host is to give back.
+    /// They stay in the balloon until [`deflated`](Memory::deflated). What is
+    /// [wanted back](Memory::wanted_back) comes first.
+    fn deflate(&mut self, most: u64) -> Option<PfnRange> {
+        let _ = most;
+        None
+    }
+
+    /// The host has given the range back: it may be used again. Its contents are undefined; where
+    /// `PAGE_POISON` is negotiated, the kernel fills it before anybody else sees it (5.5.6.6).
+    fn deflated(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// Frames of the balloon that the kernel wants back. Asked in every step.
+    fn wanted_back(&self) -> WantedBack {
+        WantedBack::default()
+    }
+
+    /// Free memory for the host to take, if there is any to report now. It is nobody's until
+    /// [`reported`](Memory::reported), and never asked for again before that.
+    fn next_report(&mut self, now: Duration) -> NextReport {
+        let _ = now;
+        NextReport::Idle
+    }
+
+    /// The host has taken the last report.
+    fn reported(&mut self) {}
+
+    /// Takes some free memory out of use that a migration need not carry; `None` if there is no
+    /// more. It should stay out of use until [`release_hints`](Memory::release_hints), lest it be
+    /// written to and carried after all; a kernel that needs it sooner takes it back and writes to
+    /// it before it reads.
+    fn next_hint(&mut self) -> Option<PfnRange> {
+        None
+    }
+
+    /// The migration is over: all that was hinted may be used again.
+    fn release_hints(&mut self) {}
+
+    /// How the kernel's memory stands. The first answer decides which statistics there are.
+    fn statistics(&mut self) -> MemoryStatistics {
+        MemoryStatistics::default()
+    }
+
+    /// The device was reset, and touches nothing any more: the balloon, what was reported and not
+    /// answered, and all hints are the kernel's again. Called by whoever reset it.
+    fn device_reset(&mut self) {}
+}
+
+/// How much of the balloon the kernel wants back. All counts are frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WantedBack {
+    /// Because it runs out of memory. Heeded where `DEFLATE_ON_OOM` is negotiated.
+    pub needed: u64,
+    /// Because these very frames stand in the way of something, such as unplugging: others can go
+    /// into the balloon instead.
+    pub in_the_way: u64,
+}
+
+/// What there is to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextReport {
+    /// This.
+    Report(Ranges),
+    /// There is more to look at: ask again, when it suits.
+    Again,
+    /// Nothing before this time.
+    WaitUntil(Duration),
+    /// Nothing until the kernel frees memory, and steps the driver because of it.
+    Idle,
+}

@@ -1,0 +1,151 @@
+//! What the guest tells of its memory (5.5.6.3), and how often at most.
+
+use super::driver::Turn;
+use super::memory::Memory;
+use super::message::Message;
+use super::status::Counters;
+use core::time::Duration;
+
+/// A statistic that the specification knows (5.5.6.4). Amounts are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Statistic {
+    /// Read from swap.
+    SwapIn = 0,
+    /// Written to swap.
+    SwapOut = 1,
+    /// Major page faults.
+    MajorFaults = 2,
+    /// Minor page faults.
+    MinorFaults = 3,
+    /// Used for nothing.
+    Free = 4,
+    /// All memory.
+    Total = 5,
+    /// To be had by programs without swapping.
+    Available = 6,
+    /// To be had without any I/O.
+    Caches = 7,
+    /// Huge pages allocated.
+    HugePagesAllocated = 8,
+    /// Huge pages that could not be allocated.
+    HugePagesFailed = 9,
+}
+
+/// Statistics, each at most once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStatistics {
+    values: [Option<u64>; Self::MOST],
+}
+
+impl MemoryStatistics {
+    const MOST: usize = 10;
+    /// Bytes of an entry on the wire.
+    const ENTRY: usize = 10;
+    /// Bytes that they take at most on the wire.
+    pub const SIZE: usize = Self::MOST * Self::ENTRY;
+
+    /// With one more value.
+    #[must_use]
+    pub fn with(mut self, statistic: Statistic, value: u64) -> MemoryStatistics {
+        if let Some(slot) = self.values.get_mut(statistic as usize) {
+            *slot = Some(value);
+        }
+        self
+    }
+
+    /// A value.
+    #[must_use]
+    pub fn get(&self, statistic: Statistic) -> Option<u64> {
+        self.values.get(statistic as usize).copied().flatten()
+    }
+
+    /// As they travel, and how many bytes of it.
+    #[must_use]
+    pub fn to_bytes(&self) -> ([u8; Self::SIZE], usize) {
+        let mut bytes = [0; Self::SIZE];
+        let values = (0u16..).zip(self.values).filter_map(|(tag, value)| Some((tag, value?)));
+        let mut len = 0;
+        for (entry, (tag, value)) in bytes.chunks_exact_mut(Self::ENTRY).zip(values) {
+            entry[..2].copy_from_slice(&tag.to_le_bytes());
+            entry[2..].copy_from_slice(&value.to_le_bytes());
+            len += Self::ENTRY;
+        }
+        (bytes, len)
+    }
+
+    /// Only what `first` has as well, which is all of it: a driver supplies the same statistics
+    /// each time.
+    fn like(&self, first: &MemoryStatistics) -> MemoryStatistics {
+        let mut values = first.values;
+        for (slot, value) in values.iter_mut().zip(self.values) {
+            *slot = slot.map(|_| value.unwrap_or(0));
+        }
+        MemoryStatistics { values }
+    }
+}
+
+/// The conversation: one buffer is always with the device, which gives it back to ask for news.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    with_device: bool,
+    first: Option<MemoryStatistics>,
+    told: Option<Duration>,
+}
+
+/// A device that asks more often is answered so often.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
+impl Telling {
+    pub(super) fn used(&mut self) -> bool {
+        core::mem::take(&mut self.with_device)
+    }
+
+    pub(super) fn next<M: Memory>(
+        &mut self,
+        now: Duration,
+        memory: &mut M,
+        counters: &mut Counters,
+    ) -> Turn {
+        if self.with_device {
+            return Turn::Wait(None);
+        }
+        // A clock that went backwards must not put the next answer off for longer.
+        self.told = self.told.map(|told| told.min(now));
+        let until = self.told.map(|told| told.saturating_add(LEAST_PAUSE));
+        if let Some(until) = until.filter(|&until| now < until) {
+            return Turn::Wait(Some(until));
+        }
+        let statistics = memory.statistics();
+        let first = *self.first.get_or_insert(statistics);
+        if first == MemoryStatistics::default() {
+            return Turn::Wait(None);
+        }
+        self.told = Some(now);
+        self.with_device = true;
+        counters.statistics = counters.statistics.wrapping_add(1);
+        Turn::Send(Message::Statistics(statistics.like(&first)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_packed() {
+        let statistics =
+            MemoryStatistics::default().with(Statistic::Total, 0x0102).with(Statistic::Free, 7);
+        let (bytes, len) = statistics.to_bytes();
+        assert_eq!(&bytes[..len], [4, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(statistics.get(Statistic::Total), Some(0x0102));
+        assert_eq!(statistics.get(Statistic::Caches), None);
+    }
+
+    #[test]
+    fn the_same_statistics_each_time() {
+        let first = MemoryStatistics::default().with(Statistic::Free, 1);
+        let later = MemoryStatistics::default().with(Statistic::Total, 5);
+        assert_eq!(later.like(&first), MemoryStatistics::default().with(Statistic::Free, 0));
+    }
+}

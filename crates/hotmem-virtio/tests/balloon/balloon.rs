@@ -1,0 +1,223 @@
+//! Inflating and deflating.
+
+use crate::memory::{Frame, TestMemory};
+use crate::world::{MS, World};
+use core::time::Duration;
+use hotmem::{Pfn, PfnRange};
+use hotmem_virtio::balloon::{
+    Driver, Failure, Features, Message, Obstacle, Pending, Status, Step, WantedBack,
+};
+
+const NONE: Features = Features::empty();
+
+#[test]
+fn every_size_is_reached_in_requests_of_256() {
+    let mut world = World::new(NONE, 0, TestMemory::new(0x1000, 4096));
+    world.poll();
+    world.assert_settled(0);
+    for target in [1, 0, 256, 257, 4096, 512, 3000, 0] {
+        world.device.config.num_pages = target;
+        world.poll();
+        world.assert_settled(target);
+    }
+    let most = world.device.sent.iter().map(|message| match message {
+        Message::Inflate(range) | Message::Deflate(range) => range.frames(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(most.max(), Some(256));
+    assert_eq!(world.memory.count(Frame::Free), 4096);
+}
+
+#[test]
+fn a_device_used_before_is_told_that_the_balloon_is_empty() {
+    let mut world = World::new(NONE, 0, TestMemory::new(0, 16));
+    assert_eq!(world.device.actual, 99);
+    assert_eq!(world.step(), Step::SetActual(0));
+    assert_eq!(world.step(), Step::Idle);
+}
+
+#[test]
+fn small_pieces_do_as_well() {
+    let mut memory = TestMemory::new(7, 1000);
+    memory.piece = 3;
+    let mut world = World::new(NONE, 999, memory);
+    world.poll();
+    world.assert_settled(999);
+}
+
+#[test]
+fn nothing_is_used_before_the_device_has_answered() {
+    for (from, to) in [(0, 512), (512, 0)] {
+        let mut world = World::new(NONE, from, TestMemory::new(0, 1024));
+        world.poll();
+        world.device.config.num_pages = to;
+        let before = world.memory.count(Frame::Free);
+        while world.device.waiting.is_empty() {
+            world.step();
+        }
+        for _ in 0..5 {
+            world.step();
+            assert_eq!(world.device.waiting.len(), 1, "one request at a time");
+            assert!(world.memory.count(Frame::Free) <= before);
+            assert_eq!(world.driver.held(), u64::from(from), "not there until it is answered");
+        }
+        world.poll();
+        world.assert_settled(to);
+    }
+}
+
+#[test]
+fn the_kernel_keeps_its_floor_whatever_the_host_wants() {
+    let mut memory = TestMemory::new(0, 4096);
+    memory.floor = 1000;
+    let mut world = World::new(NONE, u32::MAX, memory);
+    let Step::WaitUntil(until) = world.poll() else { panic!("{:?}", world.driver) };
+    assert_eq!(until, world.now + MS, "to be tried again");
+    assert_eq!(world.memory.count(Frame::Free), 1000);
+    assert_eq!(world.device.actual, 3096);
+    let pending = Pending::Memory("the kernel keeps the rest");
+    assert_eq!(world.driver.status(), Status::Pending(pending));
+    // It asks less and less often.
+    let before = world.device.sent.len();
+    world.run(Duration::from_secs(60));
+    assert_eq!(world.device.sent.len(), before);
+    world.device.config.num_pages = 5;
+    world.poll();
+    world.assert_settled(5);
+}
+
+#[test]
+fn memory_above_16_tib_is_refused_and_not_truncated() {
+    let limit = Message::FRAME_LIMIT;
+    let mut world = World::new(NONE, 512, TestMemory::new(limit - 256, 1024));
+    world.memory.piece = 256;
+    world.poll();
+    assert_eq!(world.driver.held(), 256, "what lies below goes");
+    assert_eq!(world.memory.count(Frame::Free), 768, "the rest comes back");
+    assert_eq!(world.device.balloon.last(), Some(&u32::MAX));
+    let pending = Pending::Memory("only memory above 16 TiB is left");
+    assert_eq!(world.driver.status(), Status::Pending(pending));
+    world.run(Duration::from_secs(60));
+    assert_eq!(world.device.sent.len(), 1);
+}
+
+#[test]
+fn a_piece_across_16_tib_is_refused_as_a_whole() {
+    let mut world = World::new(NONE, 512, TestMemory::new(Message::FRAME_LIMIT - 256, 1024));
+    world.poll();
+    assert_eq!(world.driver.held(), 0);
+    assert_eq!(world.memory.count(Frame::Free), 1024);
+}
+
+#[test]
+fn obstacles_are_waited_out() {
+    let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
+    world.memory.hurdles.extend([
+        Obstacle::Working,
+        Obstacle::Later("busy"),
+        Obstacle::Later("busy"),
+        Obstacle::Working,
+    ]);
+    assert_eq!(world.poll(), Step::WaitUntil(world.now + MS));
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("busy")));
+    world.run(Duration::from_secs(1));
+    world.assert_settled(512);
+}
+
+#[test]
+fn an_obstacle_for_good_lasts_until_the_host_wants_something_else() {
+    let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
+    world.memory.hurdles.push_back(Obstacle::Never("no"));
+    assert_eq!(world.poll(), Step::Idle);
+    assert_eq!(world.poll(), Step::Idle);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("no")));
+    world.device.config.num_pages = 511;
+    world.poll();
+    world.assert_settled(511);
+}
+
+#[test]
+fn a_target_that_changes_all_the_time_is_followed_only_so_often() {
+    let mut world = World::new(NONE, 0, TestMemory::new(0, 4096));
+    for n in 0..20 {
+        world.device.config.num_pages = 4000 + n;
+        world.step();
+    }
+    assert_eq!(world.driver.status(), Status::Pending(Pending::TargetUnsteady));
+    world.device.config.num_pages = 100;
+    world.run(Duration::from_secs(10));
+    world.assert_settled(100);
+}
+
+#[test]
+fn a_guest_that_runs_out_takes_memory_back_where_that_is_agreed() {
+    for (features, left) in [(Features::DEFLATE_ON_OOM, 2048 - 600), (NONE, 2048)] {
+        let mut world = World::new(features, 2048, TestMemory::new(0, 4096));
+        world.poll();
+        world.memory.floor = 4096;
+        world.memory.wanted.needed = 600;
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.driver.held(), left);
+        assert_eq!(world.device.balloon.len() as u64, left);
+        // And gives it again later.
+        world.memory.floor = 0;
+        world.memory.wanted = WantedBack::default();
+        world.run(Duration::from_secs(20));
+        world.assert_settled(2048);
+    }
+}
+
+#[test]
+fn what_stands_in_the_way_is_exchanged_and_the_balloon_is_never_too_small() {
+    let mut world = World::new(NONE, 2048, TestMemory::new(0, 4096));
+    world.poll();
+    world.memory.wanted.in_the_way = 1500;
+    for _ in 0..10_000 {
+        if world.used.is_none() {
+            world.used = world.device.answer();
+        }
+        world.step();
+        assert!(world.driver.held() >= 2048);
+        assert!(world.driver.held() <= 2048 + 512);
+    }
+    assert_eq!(world.memory.wanted.in_the_way, 0);
+    world.poll();
+    world.assert_settled(2048);
+}
+
+#[test]
+fn memory_that_was_not_asked_for_fails_the_driver_and_comes_back() {
+    let range = |start, len| PfnRange::with_len(Pfn::new(start).unwrap(), len).unwrap();
+    for odd in [range(0, 513), PfnRange::EMPTY] {
+        let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
+        world.memory.odd = Some(odd);
+        assert_eq!(world.poll(), Step::Failed(Failure::Memory(odd)));
+        assert_eq!(world.device.sent, []);
+        assert_eq!(world.driver.status(), Status::Failed(Failure::Memory(odd)));
+    }
+}
+
+#[test]
+fn a_host_that_watches_sees_the_balloon_grow() {
+    let mut world = World::new(NONE, 32768, TestMemory::new(0, 33_000));
+    let mut seen = std::collections::BTreeSet::new();
+    while world.driver.held() < 32768 {
+        world.used = world.device.answer();
+        world.step();
+        seen.insert(world.device.actual);
+    }
+    assert!(seen.len() >= 4, "{seen:?}");
+    assert!(seen.len() <= 6, "{seen:?}");
+}
+
+#[test]
+fn a_driver_on_a_reset_device_starts_from_nothing() {
+    let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
+    world.poll();
+    hotmem_virtio::balloon::Memory::device_reset(&mut world.memory);
+    assert_eq!(world.memory.count(Frame::Free), 1024);
+    world.device = crate::device::Device::new(300);
+    world.driver = Driver::new(NONE, &world.device.config);
+    world.poll();
+    world.assert_settled(300);
+}

@@ -1,0 +1,102 @@
+//! Free page hints.
+
+use crate::memory::{Frame, TestMemory};
+use crate::world::World;
+use hotmem_virtio::balloon::{Features, Message, Queue, Step};
+
+fn world() -> World {
+    World::new(Features::FREE_PAGE_HINT, 0, TestMemory::new(0, 2048))
+}
+
+fn commands(world: &World) -> Vec<u32> {
+    let command = |message: &Message| match message {
+        Message::HintCommand(command) => Some(*command),
+        _ => None,
+    };
+    world.device.sent.iter().filter_map(command).collect()
+}
+
+#[test]
+fn nothing_is_hinted_unasked() {
+    let mut world = world();
+    assert_eq!(world.poll(), Step::Idle);
+    assert_eq!(world.device.sent, []);
+}
+
+#[test]
+fn a_migration_from_its_first_command_to_its_end() {
+    let mut world = world();
+    world.device.config.free_page_hint_cmd_id = 0x8000_0000;
+    world.poll();
+    assert_eq!(commands(&world), [0x8000_0000, 0]);
+    assert_eq!(world.memory.count(Frame::Hinted), 2048);
+    assert_eq!(world.device.hinted.iter().map(|range| range.frames()).sum::<u64>(), 2048);
+
+    // The next round: what was hinted stays so, what was freed since is new.
+    world.device.config.free_page_hint_cmd_id = 0;
+    world.poll();
+    assert_eq!(world.memory.count(Frame::Hinted), 2048, "held");
+    world.device.config.free_page_hint_cmd_id = 0x8000_0001;
+    world.poll();
+    assert_eq!(commands(&world), [0x8000_0000, 0, 0x8000_0001, 0]);
+
+    world.device.config.free_page_hint_cmd_id = 1;
+    assert_eq!(world.poll(), Step::Idle);
+    assert_eq!(world.memory.count(Frame::Free), 2048, "released");
+}
+
+#[test]
+fn a_command_withdrawn_half_way_is_ended_before_the_next_begins() {
+    for next in [0, 1, 9] {
+        let mut world = world();
+        world.device.config.free_page_hint_cmd_id = 8;
+        while world.device.hinted.len() < 2 {
+            world.used = world.device.answer();
+            world.step();
+        }
+        let hinted = world.device.hinted.len();
+        world.device.config.free_page_hint_cmd_id = next;
+        world.poll();
+        let (expected, held): (&[u32], _) = match next {
+            0 => (&[8, 0], true),
+            1 => (&[8, 0], false),
+            _ => (&[8, 0, 9, 0], true),
+        };
+        assert_eq!(commands(&world), expected);
+        assert_eq!(world.memory.count(Frame::Hinted) > 0, held);
+        if next < 2 {
+            // One may have been on its way.
+            assert!(world.device.hinted.len() <= hinted + 1);
+        }
+    }
+}
+
+#[test]
+fn hints_are_not_released_while_one_is_with_the_device() {
+    let mut world = world();
+    world.device.config.free_page_hint_cmd_id = 8;
+    while world.device.hinted.is_empty() {
+        world.used = world.device.answer();
+        world.step();
+    }
+    world.poll_until_hint();
+    world.device.asleep = vec![Queue::Hints];
+    world.device.config.free_page_hint_cmd_id = 1;
+    let held = world.memory.count(Frame::Hinted);
+    world.poll();
+    assert_eq!(world.memory.count(Frame::Hinted), held);
+    world.device.asleep.clear();
+    world.used = world.device.answer();
+    world.poll();
+    assert_eq!(world.memory.count(Frame::Hinted), 0);
+}
+
+impl World {
+    /// Steps until a hint is with the device.
+    fn poll_until_hint(&mut self) {
+        while !matches!(self.device.waiting.front(), Some(Message::Hint(_))) {
+            self.used = self.device.answer();
+            self.step();
+        }
+    }
+}

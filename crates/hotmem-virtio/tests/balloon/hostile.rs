@@ -1,0 +1,155 @@
+//! A device that says anything at any time. Also what the fuzz target runs.
+
+use crate::memory::{Frame, TestMemory};
+use core::time::Duration;
+use hotmem::PfnRange;
+use hotmem_virtio::balloon::{
+    Driver, Features, Memory, Message, Obstacle, Queue, RawConfig, Step, WantedBack,
+};
+use std::collections::BTreeSet;
+
+const FRAMES: usize = 3 * 512;
+
+/// Plays a device, a memory manager and a clock by these bytes, and checks everything that the
+/// driver promises whatever they do.
+pub(crate) fn play(script: &[u8]) {
+    let mut script = Script(script);
+    let features = Features::from_bits_truncate(script.number());
+    let mut config = RawConfig { num_pages: script.target(), free_page_hint_cmd_id: 0 };
+    let mut driver = Driver::new(features, &config);
+    // Across the limit, sometimes.
+    let base = if script.byte() == 0 { Message::FRAME_LIMIT - 700 } else { 512 };
+    let mut memory = TestMemory::new(base, FRAMES);
+    let mut now = Duration::ZERO;
+    let mut with_device: Vec<Message> = Vec::new();
+    let mut in_balloon = BTreeSet::new();
+    let mut failed = None;
+    let mut idle_steps = 0;
+    while !script.is_over() {
+        match script.byte() % 16 {
+            0 => config.num_pages = script.number() as u32,
+            1 | 2 => config.num_pages = script.target(),
+            3 => config.free_page_hint_cmd_id = u32::from(script.byte() % 4),
+            4 => now = Duration::from_millis(script.number() >> 20),
+            5 => memory.hurdles.push_back(script.obstacle()),
+            6 => memory.floor = script.number() as usize % FRAMES,
+            7 => {
+                let (needed, in_the_way) = (script.byte().into(), script.byte().into());
+                memory.wanted = WantedBack { needed, in_the_way };
+            }
+            8 => memory.report_from = Duration::from_millis(script.byte().into()),
+            9 => memory.piece = 1 + script.number() % 600,
+            10 => memory.batch = 1 + usize::from(script.byte() % 32),
+            11 => {
+                let state = if script.byte() < 128 { Frame::Free } else { Frame::Used };
+                let at = script.number() as usize;
+                (0..usize::from(script.byte())).for_each(|n| memory.change(at % FRAMES + n, state));
+            }
+            12 if script.byte() < 32 => memory.odd = Some(PfnRange::EMPTY),
+            _ => {}
+        }
+        now += Duration::from_millis(script.byte().into());
+        let used = match script.byte() {
+            0 => Some(Queue::ALL[usize::from(script.byte() % 5)]),
+            1..100 if !with_device.is_empty() => {
+                Some(with_device[usize::from(script.byte()) % with_device.len()].queue())
+            }
+            _ => None,
+        };
+        with_device.retain(|message| {
+            let done = used == Some(message.queue());
+            if let (true, Message::Deflate(range)) = (done, *message) {
+                Message::frame_numbers(range).for_each(|n| assert!(in_balloon.remove(&n)));
+            }
+            !done
+        });
+        let step = driver.step(now, &config, used, &mut memory);
+        idle_steps = if step == Step::Again { idle_steps + 1 } else { 0 };
+        assert!(idle_steps <= 100, "spins: {driver:?}");
+        match step {
+            Step::Send(message) => {
+                assert_eq!(failed, None, "a request to a failed device");
+                let queue = message.queue();
+                assert!(driver.features().contains(queue.feature()));
+                assert!(with_device.iter().all(|other| other.queue() != queue), "a second");
+                match message {
+                    Message::Inflate(range) => {
+                        assert!(range.end().number() <= Message::FRAME_LIMIT);
+                        assert!(memory.all(range, Frame::Balloon) && range.frames() <= 256);
+                        Message::frame_numbers(range).for_each(|n| assert!(in_balloon.insert(n)));
+                    }
+                    Message::Deflate(range) => {
+                        assert!(memory.all(range, Frame::Balloon) && range.frames() <= 256);
+                    }
+                    Message::Hint(range) => assert!(memory.all(range, Frame::Hinted)),
+                    Message::Report(ranges) => {
+                        let all = ranges.as_slice();
+                        assert!(!all.is_empty() && all.len() <= 32);
+                        assert!(all.iter().all(|&range| memory.all(range, Frame::Out)));
+                    }
+                    Message::Statistics(_) | Message::HintCommand(_) => {}
+                }
+                with_device.push(message);
+            }
+            Step::SetActual(frames) => assert_eq!(u64::from(frames), driver.held()),
+            Step::WaitUntil(until) => assert!(until > now),
+            Step::Failed(failure) => {
+                assert!(failed.is_none_or(|first| first == failure));
+                failed = Some(failure);
+            }
+            Step::Again | Step::Idle => {}
+        }
+        assert!(driver.held() <= memory.count(Frame::Balloon) as u64);
+    }
+    memory.device_reset();
+    let gone = |state: &Frame| !matches!(state, Frame::Used | Frame::Free | Frame::Reported);
+    assert!(!memory.frames.iter().any(gone), "a reset brings everything back");
+}
+
+/// Decisions, read from bytes; zeros when they run out.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
+    }
+
+    /// A size that makes sense.
+    fn target(&mut self) -> u32 {
+        u32::from(self.byte()) * 7
+    }
+
+    fn obstacle(&mut self) -> Obstacle {
+        match self.byte() % 3 {
+            0 => Obstacle::Working,
+            1 => Obstacle::Later("later"),
+            _ => Obstacle::Never("never"),
+        }
+    }
+}
+
+#[cfg(not(fuzzing))]
+mod tests {
+    use super::play;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(crate::world::cases(500))]
+
+        #[test]
+        fn whatever_a_device_says_every_promise_is_kept(script in vec(any::<u8>(), 0..2048)) {
+            play(&script);
+        }
+    }
+}

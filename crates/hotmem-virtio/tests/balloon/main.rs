@@ -1,0 +1,16 @@
+//! The virtio-balloon state machine against devices that follow the specification, devices that do
+//! not, and memory managers with troubles of their own.
+
+// Tests run where a usize has 64 bits.
+#![allow(clippy::cast_possible_truncation)]
+
+mod balloon;
+mod bear;
+mod device;
+mod hints;
+mod hostile;
+mod memory;
+mod random;
+mod reports;
+mod statistics;
+mod world;

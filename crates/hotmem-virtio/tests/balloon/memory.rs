@@ -1,0 +1,204 @@
+//! A memory manager that checks how it is called, and raises obstacles when told to.
+
+use core::time::Duration;
+use hotmem::{Pfn, PfnRange};
+use hotmem_virtio::balloon::{
+    Memory, MemoryStatistics, NextReport, Obstacle, Ranges, Statistic, WantedBack,
+};
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// In use by the kernel.
+    Used,
+    Free,
+    /// In the balloon, or on its way into it or out of it.
+    Balloon,
+    /// With the device, to be reported.
+    Out,
+    /// Free, and the host has it.
+    Reported,
+    Hinted,
+}
+
+pub(crate) struct TestMemory {
+    base: Pfn,
+    pub(crate) frames: Vec<Frame>,
+    /// Frames that stay with the kernel.
+    pub(crate) floor: usize,
+    /// Taken by the next inflations in turn.
+    pub(crate) hurdles: VecDeque<Obstacle>,
+    /// Instead of a range that makes sense: the next answer to an inflation or deflation.
+    pub(crate) odd: Option<PfnRange>,
+    pub(crate) wanted: WantedBack,
+    /// Frames in a range at most.
+    pub(crate) piece: u64,
+    /// Ranges in a report at most.
+    pub(crate) batch: usize,
+    /// Not before this time.
+    pub(crate) report_from: Duration,
+    pub(crate) statistics: MemoryStatistics,
+    pub(crate) out: Vec<PfnRange>,
+    deflating: Option<PfnRange>,
+}
+
+impl TestMemory {
+    /// So many frames from `base` on, all free.
+    pub(crate) fn new(base: u64, frames: usize) -> TestMemory {
+        TestMemory {
+            base: Pfn::new(base).unwrap(),
+            frames: vec![Frame::Free; frames],
+            floor: 0,
+            hurdles: VecDeque::new(),
+            odd: None,
+            wanted: WantedBack::default(),
+            piece: u64::MAX,
+            batch: Ranges::MOST,
+            report_from: Duration::MAX,
+            statistics: MemoryStatistics::default().with(Statistic::Free, 1),
+            out: Vec::new(),
+            deflating: None,
+        }
+    }
+
+    pub(crate) fn count(&self, state: Frame) -> usize {
+        self.frames.iter().filter(|&&frame| frame == state).count()
+    }
+
+    /// Whether all of this memory is in that state; not if it is no memory of this machine's.
+    pub(crate) fn all(&self, range: PfnRange, state: Frame) -> bool {
+        self.indices(range).is_some_and(|i| self.frames[i].iter().all(|&frame| frame == state))
+    }
+
+    /// Kernel business: memory is used, or freed.
+    pub(crate) fn change(&mut self, index: usize, to: Frame) {
+        let len = self.frames.len();
+        let frame = &mut self.frames[index % len];
+        if matches!(frame, Frame::Used | Frame::Free | Frame::Reported) {
+            *frame = to;
+        }
+    }
+
+    fn indices(&self, range: PfnRange) -> Option<std::ops::Range<usize>> {
+        let base = self.base.number();
+        let start = range.start().number().checked_sub(base)? as usize;
+        let end = range.end().number().checked_sub(base)? as usize;
+        (end <= self.frames.len()).then_some(start..end)
+    }
+
+    fn turn(&mut self, range: PfnRange, from: &[Frame], to: Frame) {
+        let indices = self.indices(range).expect("memory that is not there");
+        for frame in &mut self.frames[indices] {
+            assert!(from.contains(frame), "{range} is {frame:?}, to become {to:?}");
+            *frame = to;
+        }
+    }
+
+    /// The first run of frames in this state, at most so many of them.
+    fn find(&self, state: Frame, most: u64) -> Option<PfnRange> {
+        let first = self.frames.iter().position(|&frame| frame == state)?;
+        let most = most.min(self.piece) as usize;
+        let run = self.frames[first..].iter().take(most).take_while(|&&f| f == state).count();
+        PfnRange::with_len(self.base.checked_add(first as u64)?, run as u64)
+    }
+
+    fn available(&self) -> usize {
+        (self.count(Frame::Free) + self.count(Frame::Reported)).saturating_sub(self.floor)
+    }
+}
+
+impl Memory for TestMemory {
+    fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
+        assert!((1..=512).contains(&most));
+        if let Some(odd) = self.odd.take() {
+            return Ok(odd);
+        }
+        if let Some(obstacle) = self.hurdles.pop_front() {
+            return Err(obstacle);
+        }
+        let most = most.min(self.available() as u64);
+        if most == 0 {
+            return Err(Obstacle::Later("the kernel keeps the rest"));
+        }
+        let found = self.find(Frame::Free, most).or_else(|| self.find(Frame::Reported, most));
+        let range = found.expect("there is free memory");
+        self.turn(range, &[Frame::Free, Frame::Reported], Frame::Balloon);
+        Ok(range)
+    }
+
+    fn inflate_refused(&mut self, range: PfnRange) {
+        if self.all(range, Frame::Balloon) {
+            self.turn(range, &[Frame::Balloon], Frame::Free);
+        }
+    }
+
+    fn deflate(&mut self, most: u64) -> Option<PfnRange> {
+        assert!((1..=512).contains(&most));
+        assert_eq!(self.deflating, None, "two deflations at a time");
+        if let Some(odd) = self.odd.take() {
+            return Some(odd);
+        }
+        self.deflating = self.find(Frame::Balloon, most);
+        self.deflating
+    }
+
+    fn deflated(&mut self, range: PfnRange) {
+        assert_eq!(self.deflating.take(), Some(range));
+        self.turn(range, &[Frame::Balloon], Frame::Free);
+        let less = |wanted: u64| wanted.saturating_sub(range.frames());
+        self.wanted.needed = less(self.wanted.needed);
+        self.wanted.in_the_way = less(self.wanted.in_the_way);
+    }
+
+    fn wanted_back(&self) -> WantedBack {
+        self.wanted
+    }
+
+    fn next_report(&mut self, now: Duration) -> NextReport {
+        assert!(self.out.is_empty(), "a second report");
+        if self.count(Frame::Free) == 0 || self.report_from == Duration::MAX {
+            return NextReport::Idle;
+        }
+        if now < self.report_from {
+            return NextReport::WaitUntil(self.report_from);
+        }
+        while self.out.len() < self.batch {
+            let Some(range) = self.find(Frame::Free, 512) else { break };
+            self.turn(range, &[Frame::Free], Frame::Out);
+            self.out.push(range);
+        }
+        NextReport::Report(Ranges::new(&self.out))
+    }
+
+    fn reported(&mut self) {
+        for range in std::mem::take(&mut self.out) {
+            self.turn(range, &[Frame::Out], Frame::Reported);
+        }
+    }
+
+    fn next_hint(&mut self) -> Option<PfnRange> {
+        let range = self.find(Frame::Free, 512)?;
+        self.turn(range, &[Frame::Free], Frame::Hinted);
+        Some(range)
+    }
+
+    fn release_hints(&mut self) {
+        while let Some(range) = self.find(Frame::Hinted, u64::MAX) {
+            self.turn(range, &[Frame::Hinted], Frame::Free);
+        }
+    }
+
+    fn statistics(&mut self) -> MemoryStatistics {
+        self.statistics
+    }
+
+    fn device_reset(&mut self) {
+        for frame in &mut self.frames {
+            if matches!(frame, Frame::Balloon | Frame::Out | Frame::Hinted) {
+                *frame = Frame::Free;
+            }
+        }
+        self.out.clear();
+        self.deflating = None;
+    }
+}

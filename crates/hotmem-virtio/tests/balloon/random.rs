@@ -1,0 +1,106 @@
+//! Random histories, for every mix of features, that must end well.
+
+use crate::memory::{Frame, TestMemory};
+use crate::world::World;
+use core::time::Duration;
+use hotmem_virtio::balloon::{Features, Obstacle, Queue, WantedBack};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const FRAMES: usize = 1500;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Target(u32),
+    Hints(u32),
+    AskStatistics,
+    Use(usize, usize),
+    Free(usize, usize),
+    Obstacle(bool),
+    Needed(u64),
+    InTheWay(u64),
+    Asleep(usize),
+    Awake,
+    Steps(u32),
+    Wait(Duration),
+    Jump(Duration),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let place = || (0..FRAMES, 1..900usize);
+    prop_oneof![
+        (0..FRAMES as u32).prop_map(Event::Target),
+        (0..5u32).prop_map(Event::Hints),
+        Just(Event::AskStatistics),
+        place().prop_map(|(at, len)| Event::Use(at, len)),
+        place().prop_map(|(at, len)| Event::Free(at, len)),
+        any::<bool>().prop_map(Event::Obstacle),
+        (0..600u64).prop_map(Event::Needed),
+        (0..600u64).prop_map(Event::InTheWay),
+        (0..5usize).prop_map(Event::Asleep),
+        Just(Event::Awake),
+        (0..30u32).prop_map(Event::Steps),
+        (0..3000u64).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
+        (0..100u64).prop_map(|s| Event::Jump(Duration::from_secs(s))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(crate::world::cases(200))]
+
+    #[test]
+    fn every_history_ends_as_the_host_wants(
+        bits in 0..64u64,
+        target in 0..FRAMES as u32,
+        history in vec(event(), 0..60),
+    ) {
+        let features = Features::from_bits_truncate(bits);
+        let mut world = World::new(features, target, TestMemory::new(512, FRAMES));
+        world.memory.report_from = Duration::ZERO;
+        for event in history {
+            match event {
+                Event::Target(frames) => world.device.config.num_pages = frames,
+                Event::Hints(command) => world.device.config.free_page_hint_cmd_id = command,
+                Event::AskStatistics if world.used.is_none() => {
+                    world.used = world.device.ask_statistics();
+                }
+                Event::AskStatistics => {}
+                Event::Use(at, len) => change(&mut world, at, len, Frame::Used),
+                Event::Free(at, len) => change(&mut world, at, len, Frame::Free),
+                Event::Obstacle(lasts) => world.memory.hurdles.push_back(match lasts {
+                    true => Obstacle::Never("never"),
+                    false => Obstacle::Later("later"),
+                }),
+                Event::Needed(needed) => world.memory.wanted.needed = needed,
+                Event::InTheWay(frames) => world.memory.wanted.in_the_way = frames,
+                Event::Asleep(queue) => world.device.asleep.push(Queue::ALL[queue]),
+                Event::Awake => world.device.asleep.clear(),
+                Event::Steps(n) => (0..n).for_each(|_| {
+                    world.step();
+                }),
+                Event::Wait(time) => { world.run(time); }
+                Event::Jump(to) => world.now = to,
+            }
+        }
+        world.device.asleep.clear();
+        world.memory.hurdles.clear();
+        world.memory.wanted = WantedBack::default();
+        world.device.config.free_page_hint_cmd_id = 1;
+        change(&mut world, 0, FRAMES, Frame::Free);
+        // Obstacles "for good" last until the host wants something else.
+        world.device.config.num_pages = 7;
+        world.used = world.used.or_else(|| world.device.answer());
+        world.poll();
+        for target in [0, 1000, FRAMES as u32, 100] {
+            world.device.config.num_pages = target;
+            world.run(Duration::from_secs(20));
+            world.assert_settled(target);
+        }
+        prop_assert_eq!(world.memory.count(Frame::Hinted), 0);
+        prop_assert_eq!(world.memory.count(Frame::Out), 0);
+    }
+}
+
+fn change(world: &mut World, at: usize, len: usize, to: Frame) {
+    (at..at + len).for_each(|index| world.memory.change(index, to));
+}

@@ -1,0 +1,53 @@
+//! Statistics.
+
+use crate::memory::TestMemory;
+use crate::world::{MS, World};
+use core::time::Duration;
+use hotmem_virtio::balloon::{Features, MemoryStatistics, Message, Statistic, Step};
+
+fn world() -> World {
+    World::new(Features::STATS_VQ, 0, TestMemory::new(0, 64))
+}
+
+#[test]
+fn the_first_buffer_comes_unasked_and_each_other_for_the_asking() {
+    let mut world = world();
+    assert_eq!(world.poll(), Step::Idle);
+    assert_eq!(world.device.sent.len(), 1);
+    assert_eq!(world.poll(), Step::Idle);
+    for n in 2..10 {
+        world.now += Duration::from_secs(1);
+        world.memory.statistics = MemoryStatistics::default().with(Statistic::Free, n);
+        world.used = world.device.ask_statistics();
+        assert_eq!(world.poll(), Step::Idle);
+        let Some(Message::Statistics(last)) = world.device.sent.last() else { panic!() };
+        assert_eq!(last.get(Statistic::Free), Some(n));
+        assert_eq!(world.device.sent.len() as u64, n);
+    }
+}
+
+#[test]
+fn a_device_that_asks_all_the_time_is_answered_ten_times_a_second() {
+    let mut world = world();
+    world.poll();
+    let end = world.now + Duration::from_secs(1);
+    while world.now < end {
+        if world.device.kept.is_some() {
+            world.used = world.device.ask_statistics();
+        }
+        let step = world.poll();
+        if let Step::WaitUntil(until) = step {
+            assert!(until <= world.now + 100 * MS);
+        }
+        world.now += MS;
+    }
+    assert!((9..=11).contains(&world.device.sent.len()), "{}", world.device.sent.len());
+}
+
+#[test]
+fn a_kernel_that_has_none_sends_none() {
+    let mut world = world();
+    world.memory.statistics = MemoryStatistics::default();
+    assert_eq!(world.poll(), Step::Idle);
+    assert_eq!(world.device.sent, []);
+}

@@ -1,0 +1,118 @@
+//! A driver between a device and a memory manager, with everything checked after every step.
+
+use crate::device::Device;
+use crate::memory::{Frame, TestMemory};
+use core::time::Duration;
+use hotmem_virtio::balloon::{Driver, Features, Message, Queue, Status, Step};
+use proptest::prelude::ProptestConfig;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+pub(crate) struct World {
+    pub(crate) device: Device,
+    pub(crate) driver: Driver,
+    pub(crate) memory: TestMemory,
+    pub(crate) now: Duration,
+    pub(crate) used: Option<Queue>,
+}
+
+/// So many cases, or `PROPTEST_CASES`, or many more where time does not matter. Failures print
+/// themselves; no files.
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let is_set = |name| std::env::var_os(name).is_some();
+    let cases = match () {
+        () if is_set("PROPTEST_CASES") => config.cases,
+        () if is_set("HOTMEM_DEEP") => 20 * cases,
+        () => cases,
+    };
+    ProptestConfig { cases, ..config }
+}
+
+/// More steps than any test needs between two waits.
+const STEPS: u32 = 100_000;
+
+impl World {
+    pub(crate) fn new(features: Features, target: u32, memory: TestMemory) -> World {
+        let device = Device::new(target);
+        let driver = Driver::new(features, &device.config);
+        World { device, driver, memory, now: Duration::from_secs(1), used: None }
+    }
+
+    /// One step, and what comes of it.
+    pub(crate) fn step(&mut self) -> Step {
+        let config = self.device.config;
+        let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
+        match step {
+            Step::Send(message) => {
+                self.check(&message);
+                self.device.send(message);
+            }
+            Step::SetActual(frames) => self.device.actual = frames,
+            _ => {}
+        }
+        step
+    }
+
+    /// What a device is told is so.
+    fn check(&self, message: &Message) {
+        let features = self.driver.features();
+        assert!(features.contains(message.queue().feature()), "{message:?} was not negotiated");
+        match message {
+            Message::Inflate(range) | Message::Deflate(range) => {
+                assert!(self.memory.all(*range, Frame::Balloon));
+            }
+            Message::Hint(range) => assert!(self.memory.all(*range, Frame::Hinted)),
+            Message::Report(ranges) => {
+                let ranges = ranges.as_slice();
+                assert!(ranges.iter().all(|&range| self.memory.all(range, Frame::Out)));
+            }
+            Message::Statistics(_) | Message::HintCommand(_) => {}
+        }
+    }
+
+    /// Steps, with the device answering at once, until there is something to wait for.
+    pub(crate) fn poll(&mut self) -> Step {
+        for _ in 0..STEPS {
+            let step = self.step();
+            if matches!(step, Step::Send(_) | Step::SetActual(_) | Step::Again) {
+                if self.used.is_none() {
+                    self.used = self.device.answer();
+                }
+                continue;
+            }
+            self.used = self.device.answer();
+            if self.used.is_none() {
+                return step;
+            }
+        }
+        panic!("the driver spins: {:?}", self.driver);
+    }
+
+    /// Polls whenever the driver asks for it, for so long.
+    pub(crate) fn run(&mut self, time: Duration) -> Step {
+        let end = self.now + time;
+        loop {
+            let step = self.poll();
+            match step {
+                Step::WaitUntil(until) if until <= end => {
+                    assert!(until > self.now, "a wait for the past");
+                    self.now = until;
+                }
+                rest => {
+                    self.now = end;
+                    return rest;
+                }
+            }
+        }
+    }
+
+    /// The balloon has its size, and everybody agrees about it.
+    pub(crate) fn assert_settled(&self, frames: u32) {
+        assert_eq!(self.driver.status(), Status::Settled, "{:?}", self.driver);
+        assert_eq!(self.driver.held(), frames.into());
+        assert_eq!(self.device.actual, frames);
+        assert_eq!(self.device.balloon.len(), frames as usize);
+        assert_eq!(self.memory.count(Frame::Balloon), frames as usize);
+    }
+}

@@ -1,0 +1,236 @@
+//! The balloon's driver on a transport, down to the bytes in the queues.
+
+// Tests run where a usize has 64 bits.
+#![allow(clippy::cast_possible_truncation)]
+
+#[allow(dead_code)]
+#[path = "../balloon/device.rs"]
+mod device;
+#[allow(dead_code)]
+#[path = "../balloon/memory.rs"]
+mod memory;
+#[allow(dead_code)]
+#[path = "../queue/shared.rs"]
+mod shared;
+mod transport;
+
+use core::time::Duration;
+use hotmem_virtio::balloon::{
+    Device, Failure, Features, InitError, MemoryStatistics, Numbering, Poison, Progress, Queue,
+    QueueMissing, Statistic, Status, Wanted,
+};
+use hotmem_virtio::queue::QueueError;
+use memory::{Frame, TestMemory};
+use shared::Page;
+use transport::{Host, Misdeed, MockTransport};
+use virtio_drivers::transport::{DeviceStatus, DeviceType};
+
+const NOW: Duration = Duration::from_secs(1);
+const BUDGET: u32 = 10_000;
+const FRAMES: usize = 4096;
+
+const EVERYTHING: Wanted = Wanted { features: Features::all(), poison: Poison::None };
+
+fn start(host: &Host, wanted: Wanted) -> Result<(Device<MockTransport>, TestMemory), InitError> {
+    let device = Device::new(host.transport(), host.page().dma(0), wanted)?;
+    let mut memory = TestMemory::new(0x1000, FRAMES);
+    memory.report_from = Duration::ZERO;
+    Ok((device, memory))
+}
+
+fn mixes() -> impl Iterator<Item = Features> {
+    (0..64).map(|bits| Features::from_bits_truncate(bits) | Features::VERSION_1)
+}
+
+#[test]
+fn every_mix_of_features_under_either_numbering() {
+    for offered in mixes() {
+        for numbering in [Numbering::Dense, Numbering::Listed] {
+            for poison in [Poison::None, Poison::Filled(0), Poison::Filled(0xaaaa_aaaa)] {
+                check_mix(offered, numbering, poison);
+            }
+        }
+    }
+}
+
+/// All that this mix allows works, and nothing else is done.
+fn check_mix(offered: Features, numbering: Numbering, poison: Poison) {
+    let host = Host::new(offered, numbering);
+    host.borrow_mut().device.config.num_pages = 700;
+    let wanted = Wanted { features: Features::all(), poison };
+    let (mut device, mut memory) = start(&host, wanted).unwrap();
+    let features = device.driver().features();
+    assert!(offered.contains(features));
+    assert_eq!(host.borrow().negotiated, features);
+    let told = features.contains(Features::PAGE_POISON).then_some(poison.value());
+    assert_eq!(host.borrow().poison_val, told, "before DRIVER_OK or never");
+
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle, "{offered:?}");
+    assert_eq!(device.driver().status(), Status::Settled);
+    assert_eq!(host.borrow().device.balloon.len(), 700);
+    assert_eq!(host.borrow().device.actual, 700);
+    let reports = features.contains(Features::PAGE_REPORTING);
+    let free = if reports { Frame::Reported } else { Frame::Free };
+    assert_eq!(memory.count(free), FRAMES - 700);
+
+    host.borrow_mut().device.config.num_pages = 0;
+    host.borrow_mut().device.config.free_page_hint_cmd_id = 5;
+    memory.report_from = Duration::MAX;
+    device.poll(NOW, BUDGET, &mut memory);
+    let hints = features.contains(Features::FREE_PAGE_HINT);
+    assert_eq!(memory.count(Frame::Hinted) > 0, hints);
+    host.borrow_mut().device.config.free_page_hint_cmd_id = 1;
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(memory.count(Frame::Hinted), 0);
+    assert_eq!(host.borrow().device.actual, 0);
+    assert_eq!(device.driver().counters().statistics > 0, features.contains(Features::STATS_VQ));
+}
+
+#[test]
+fn only_what_is_wanted_is_negotiated() {
+    let host = Host::new(Features::all(), Numbering::Dense);
+    let wanted = Wanted { features: Features::PAGE_REPORTING, poison: Poison::None };
+    let (mut device, mut memory) = start(&host, wanted).unwrap();
+    let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ACCESS_PLATFORM;
+    assert_eq!(host.borrow().negotiated, always | Features::PAGE_REPORTING);
+    // What is offered has its number although it is not wanted.
+    assert_eq!(device.queues().number(Queue::Reports), Some(4));
+    device.poll(NOW, BUDGET, &mut memory);
+    assert_eq!(memory.count(Frame::Reported), FRAMES);
+}
+
+#[test]
+fn a_device_with_queues_that_it_does_not_offer_lists_them() {
+    let host = Host::new(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+    host.borrow_mut().queue_sizes = vec![128; 5];
+    let (device, _) = start(&host, EVERYTHING).unwrap();
+    assert_eq!(device.queues().numbering(), Numbering::Listed);
+}
+
+#[test]
+fn devices_that_cannot_be_started_are_refused() {
+    let check = |spoil: &dyn Fn(&mut transport::HostState), expected: InitError| {
+        let host = Host::new(Features::all(), Numbering::Dense);
+        spoil(&mut host.borrow_mut());
+        let wanted = Wanted { features: Features::all(), poison: Poison::Filled(7) };
+        assert_eq!(start(&host, wanted).err().expect("it was started"), expected);
+        assert!(host.borrow().dropped, "the transport is dropped");
+        assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
+    };
+    let kind = DeviceType::Memory;
+    check(&|h| h.device_type = kind, InitError::DeviceType(kind));
+    check(&|h| h.stuck_in_reset = true, InitError::Reset);
+    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Legacy);
+    let refused = Features::VERSION_1 | Features::STATS_VQ;
+    check(&|h| (h.offered, h.refuses_features) = (refused, true), InitError::Features(refused));
+    let missing = InitError::Queue(QueueMissing(Queue::Reports));
+    check(&|h| h.queue_sizes.truncate(4), missing);
+    check(&|h| h.queue_sizes[4] = 16, InitError::QueueSize(Queue::Reports, 16));
+    check(&|h| h.queue_sizes[0] = 1, InitError::QueueSize(Queue::Inflate, 1));
+    let too_small = InitError::Transport(virtio_drivers::Error::ConfigSpaceTooSmall);
+    check(&|h| h.config_len = 8, too_small);
+    check(&|h| h.config_len = 12, too_small);
+    let host = Host::new(Features::all(), Numbering::Dense);
+    let short = Page::new().dma(Page::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
+    let refused = Device::new(host.transport(), short, EVERYTHING).err();
+    assert_eq!(refused, Some(InitError::Memory));
+}
+
+#[test]
+fn a_device_of_eight_bytes_of_configuration_will_do() {
+    let offered = Features::VERSION_1 | Features::STATS_VQ | Features::PAGE_REPORTING;
+    let host = Host::new(offered, Numbering::Dense);
+    host.borrow_mut().config_len = 8;
+    host.borrow_mut().device.config.num_pages = 10;
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    device.poll(NOW, BUDGET, &mut memory);
+    assert_eq!(host.borrow().device.balloon.len(), 10);
+}
+
+#[test]
+fn statistics_travel_as_they_are() {
+    let host = Host::new(Features::VERSION_1 | Features::STATS_VQ, Numbering::Dense);
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    memory.statistics =
+        MemoryStatistics::default().with(Statistic::Free, 5).with(Statistic::Available, u64::MAX);
+    device.poll(NOW, BUDGET, &mut memory);
+    let state = host.borrow();
+    assert_eq!(state.statistics, [(4, 5), (6, u64::MAX)]);
+}
+
+#[test]
+fn an_answer_may_be_late_and_its_memory_stays_the_device_s() {
+    let host = Host::new(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    host.borrow_mut().asleep = true;
+    device.poll(NOW, BUDGET, &mut memory);
+    assert_eq!(memory.count(Frame::Out), FRAMES);
+    let later = NOW + Duration::from_secs(2);
+    assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(memory.count(Frame::Out), FRAMES);
+    host.borrow_mut().asleep = false;
+    host.serve();
+    assert!(device.ack_interrupt());
+    assert!(!device.ack_interrupt());
+    device.poll(later, BUDGET, &mut memory);
+    assert_eq!(memory.count(Frame::Reported), FRAMES);
+}
+
+#[test]
+fn a_reset_brings_everything_back() {
+    let host = Host::new(Features::all(), Numbering::Dense);
+    host.borrow_mut().device.config.num_pages = 512;
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    device.poll(NOW, BUDGET, &mut memory);
+    host.borrow_mut().asleep = true;
+    memory.change(4000, Frame::Free);
+    device.poll(NOW, BUDGET, &mut memory);
+    assert!(memory.count(Frame::Out) > 0);
+    device.stop(&mut memory);
+    assert!(host.borrow().dropped);
+    assert_eq!(memory.count(Frame::Out) + memory.count(Frame::Balloon), 0);
+}
+
+#[test]
+fn a_device_that_breaks_a_queue_fails() {
+    let cases = [
+        (Misdeed::Id(7), QueueError::UsedId(7)),
+        (Misdeed::Length(u32::MAX), QueueError::UsedLength(u32::MAX)),
+        (Misdeed::Index(9), QueueError::UsedIndex(9)),
+    ];
+    for (misdeed, error) in cases {
+        let host = Host::new(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+        let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+        host.borrow_mut().misdeed = Some(misdeed);
+        let failed = Progress::Failed(Failure::Queue(Queue::Reports));
+        for _ in 0..3 {
+            assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
+        }
+        assert_eq!(device.queue_error(), Some(error));
+        assert_eq!(memory.count(Frame::Out), FRAMES, "who knows what it still does to it");
+        assert_eq!(host.borrow().notifications, 1, "it is left alone");
+    }
+}
+
+#[test]
+fn a_device_that_wants_no_notification_gets_none() {
+    let host = Host::new(Features::VERSION_1, Numbering::Dense);
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    host.borrow_mut().device.config.num_pages = 1;
+    host.borrow_mut().queue(0).set_used_flags(1);
+    device.poll(NOW, BUDGET, &mut memory);
+    assert_eq!(host.borrow().notifications, 0);
+    host.serve();
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+    assert_eq!(device.driver().held(), 1);
+}
+
+#[test]
+fn a_small_budget_takes_several_polls() {
+    let host = Host::new(Features::VERSION_1, Numbering::Dense);
+    host.borrow_mut().device.config.num_pages = 700;
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    let polls = (1..100).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);
+    assert!(polls.unwrap() > 3);
+    assert_eq!(device.poll(NOW, 0, &mut memory), Progress::Again);
+}
