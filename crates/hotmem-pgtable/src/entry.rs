@@ -1,0 +1,282 @@
+//! One entry of a page table: Intel SDM volume 3, 4.5; AMD APM volume 2, 5.3.
+
+use hotmem::{Bytes, Pfn};
+
+/// Bits of an address that index one table; fewer under loom, whose machines are small.
+pub(crate) const INDEX_BITS: u32 = if cfg!(loom) { 3 } else { 9 };
+
+/// Entries in a table.
+pub const ENTRIES: usize = 1 << INDEX_BITS;
+
+/// Entries in a cache line.
+pub(crate) const LINE: usize = 8;
+
+const PAGE_SHIFT: u32 = 12;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+bitflags::bitflags! {
+    /// The bits of an entry that are no address.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct Flags: u64 {
+        /// The processor uses the entry; without it all other bits are the kernel's.
+        const PRESENT = 1 << 0;
+        /// Writes are allowed.
+        const WRITABLE = 1 << 1;
+        /// User mode is allowed.
+        const USER = 1 << 2;
+        /// Cached write-through.
+        const WRITE_THROUGH = 1 << 3;
+        /// Not cached.
+        const CACHE_DISABLE = 1 << 4;
+        /// Used since the bit was last cleared; set by the processor.
+        const ACCESSED = 1 << 5;
+        /// Written since the bit was last cleared; set by the processor.
+        const DIRTY = 1 << 6;
+        /// Above the lowest level: a page and no table. On the lowest: part of the memory type.
+        const LARGE = 1 << 7;
+        /// Kept by flushes of one address space.
+        const GLOBAL = 1 << 8;
+        /// The kernel's.
+        const AVAILABLE = 0b111 << 9 | 0x7f << 52;
+        /// Protection key.
+        const KEY = 0xf << 59;
+        /// Not to be executed.
+        const NO_EXECUTE = 1 << 63;
+    }
+}
+
+/// A level of tables, by its number: tables of [`Level::L1`] map pages of 4 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Level {
+    /// Page tables.
+    L1 = 1,
+    /// Page directories: tables, or pages of 2 MiB.
+    L2,
+    /// Page-directory-pointer tables: directories, or pages of 1 GiB.
+    L3,
+    /// The root of four levels.
+    L4,
+    /// The root of five levels.
+    L5,
+}
+
+/// An entry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct Entry(u64);
+
+/// The physical address of an entry. Under Xen, as in entries themselves: the machine's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct EntryAddr(u64);
+
+/// What an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Nothing. It may have Accessed and Dirty left of what it was: Xen cannot clear these.
+    Empty,
+    /// The kernel's note in an entry that the processor does not use: swapped out, being migrated.
+    Software,
+    /// A page.
+    Page,
+    /// A table of the level below.
+    Table(Pfn),
+    /// A page of a level that has none.
+    Malformed,
+}
+
+impl Level {
+    const ALL: [Level; 5] = [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5];
+
+    /// The level of the tables that this level's entries point to.
+    #[must_use]
+    pub fn below(self) -> Option<Level> {
+        Self::ALL.get((self as usize).checked_sub(2)?).copied()
+    }
+
+    /// What one entry spans: 4 KiB, 2 MiB, 1 GiB…
+    #[must_use]
+    pub const fn entry_bytes(self) -> Bytes {
+        Bytes(1 << (PAGE_SHIFT + INDEX_BITS * (self as u32 - 1)))
+    }
+
+    /// What a table of this level spans.
+    #[must_use]
+    pub const fn table_bytes(self) -> Bytes {
+        Bytes(self.entry_bytes().0 << INDEX_BITS)
+    }
+}
+
+impl Entry {
+    /// No entry.
+    pub const EMPTY: Entry = Entry(0);
+
+    /// The entry with these bits.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Entry {
+        Entry(bits)
+    }
+
+    /// An entry for a frame.
+    #[must_use]
+    pub const fn new(frame: Pfn, flags: Flags) -> Entry {
+        Entry(frame.phys_addr() & ADDRESS | flags.bits() & !ADDRESS)
+    }
+
+    /// Its bits.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The bits that are no address.
+    #[must_use]
+    pub const fn flags(self) -> Flags {
+        Flags::from_bits_retain(self.0 & !ADDRESS)
+    }
+
+    /// The first frame that it points to, if it is present. On large pages the lowest address bit
+    /// is part of the memory type.
+    #[must_use]
+    pub fn frame(self, level: Level) -> Option<Pfn> {
+        let size = if self.kind(level) == Kind::Page { level } else { Level::L1 };
+        let address = self.0 & ADDRESS & !(size.entry_bytes().0 - 1);
+        self.is_present().then(|| Pfn::containing(address)).flatten()
+    }
+
+    /// Whether the processor uses it.
+    #[must_use]
+    pub const fn is_present(self) -> bool {
+        self.flags().contains(Flags::PRESENT)
+    }
+
+    /// Whether nothing is left but, perhaps, Accessed and Dirty.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 & !Flags::USED.bits() == 0
+    }
+
+    /// What it is in a table of this level.
+    #[must_use]
+    pub fn kind(self, level: Level) -> Kind {
+        let large = self.flags().contains(Flags::LARGE);
+        match level {
+            _ if self.is_empty() => Kind::Empty,
+            _ if !self.is_present() => Kind::Software,
+            Level::L1 => Kind::Page,
+            Level::L2 | Level::L3 if large => Kind::Page,
+            _ if large => Kind::Malformed,
+            _ => Pfn::containing(self.0 & ADDRESS).map_or(Kind::Malformed, Kind::Table),
+        }
+    }
+
+    /// With these flags more.
+    #[must_use]
+    pub const fn with(self, flags: Flags) -> Entry {
+        Entry(self.0 | flags.bits() & !ADDRESS)
+    }
+
+    /// The entry of a page's part `index`, one level below: as the page, at its own address.
+    /// The memory type's third bit is bit 12 of large pages and bit 7 of small ones.
+    pub(crate) fn part(self, level: Level, index: usize) -> Option<Entry> {
+        const LARGE_PAT: u64 = 1 << 12;
+        let below = level.below()?;
+        let offset = index as u64 * below.entry_bytes().0;
+        let address = self.frame(level)?.phys_addr() + offset;
+        let mut bits = self.flags().bits() & !Flags::LARGE.bits() | address;
+        bits |= match (below, self.0 & LARGE_PAT != 0) {
+            (Level::L1, pat) => u64::from(pat) * Flags::LARGE.bits(),
+            (_, pat) => Flags::LARGE.bits() | (u64::from(pat) * LARGE_PAT),
+        };
+        Some(Entry(bits))
+    }
+}
+
+impl Flags {
+    /// What the processor sets by itself.
+    pub const USED: Flags = Flags::ACCESSED.union(Flags::DIRTY);
+}
+
+impl EntryAddr {
+    /// The address of entry `index` of a table; wraps within it.
+    #[must_use]
+    pub const fn new(table: Pfn, index: usize) -> EntryAddr {
+        EntryAddr(table.phys_addr() | (index as u64 % ENTRIES as u64) << 3)
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(self) -> Pfn {
+        Pfn::containing(self.0).unwrap_or(Pfn::LIMIT)
+    }
+
+    /// Which of the table's entries.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        (self.0 >> 3) as usize % ENTRIES
+    }
+
+    /// The address.
+    #[must_use]
+    pub const fn phys_addr(self) -> u64 {
+        self.0
+    }
+}
+
+impl core::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "entry {:#x}", self.0)
+    }
+}
+
+impl core::fmt::Debug for EntryAddr {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "entry at {:#x}", self.0)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds() {
+        let frame = Pfn::new(0x1234).unwrap();
+        let table = Entry::new(frame, Flags::PRESENT);
+        let large = Entry::new(frame, Flags::PRESENT | Flags::LARGE);
+        assert_eq!(table.kind(Level::L1), Kind::Page);
+        assert_eq!(table.kind(Level::L4), Kind::Table(frame));
+        assert_eq!(large.kind(Level::L1), Kind::Page, "bit 7 is part of the memory type there");
+        assert_eq!(large.kind(Level::L3), Kind::Page);
+        assert_eq!(large.kind(Level::L4), Kind::Malformed);
+        assert_eq!(Entry::from_bits(0x60).kind(Level::L1), Kind::Empty);
+        assert_eq!(Entry::from_bits(0x2).kind(Level::L1), Kind::Software);
+    }
+
+    #[test]
+    fn a_large_pages_frame_is_without_its_memory_type() {
+        let entry = Entry::from_bits(0x4020_0000 | 1 << 12 | 0x81);
+        assert_eq!(entry.frame(Level::L2), Pfn::containing(0x4020_0000));
+        let part = entry.part(Level::L2, 3).unwrap();
+        assert_eq!(part.bits(), 0x4020_3000 | 0x81, "PAT moves to bit 7");
+        let entry = Entry::from_bits(0x4000_0000 | 1 << 12 | 0xe3);
+        assert_eq!(entry.part(Level::L3, 1).unwrap().bits(), 0x4020_0000 | 1 << 12 | 0xe3);
+        let plain = Entry::from_bits(0x4020_0000 | 0xe3);
+        assert_eq!(plain.part(Level::L2, 0).unwrap().bits(), 0x4020_0000 | 0x63);
+    }
+
+    #[test]
+    fn addresses_of_entries() {
+        let at = EntryAddr::new(Pfn::new(7).unwrap(), 511);
+        assert_eq!((at.phys_addr(), at.table().number(), at.index()), (0x7ff8, 7, 511));
+    }
+
+    #[test]
+    fn levels() {
+        assert_eq!(Level::L1.below(), None);
+        assert_eq!(Level::L5.below(), Some(Level::L4));
+        assert_eq!(Level::L2.entry_bytes(), Bytes::mib(2));
+        assert_eq!(Level::L4.table_bytes(), Bytes::tib(256));
+    }
+}

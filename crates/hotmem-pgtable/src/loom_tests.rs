@@ -1,0 +1,177 @@
+//! Every interleaving of an operation with another processor that writes by what is mapped: each
+//! write is seen as dirty by whoever took the entry out, and none comes after the flush.
+
+use crate::{
+    AtomicU64, Batch, Change, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, PageTables,
+    Run, Space, Table, Tables, Unmap, VirtRange,
+};
+use hotmem::{Bytes, Pfn};
+use loom::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A small machine: tables of eight entries in frames 1 to 3, and a page behind them.
+struct Machine {
+    tables: [Table; 3],
+    /// The walk that the other processor is in, if any: what an interrupt would wait for.
+    walk: loom::sync::Mutex<()>,
+}
+
+const WRITABLE: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED);
+
+fn pfn(number: u64) -> Pfn {
+    Pfn::new(number).unwrap()
+}
+
+impl Machine {
+    fn new(entries: [Entry; 3]) -> Machine {
+        let table = |first: Entry| -> Table {
+            std::array::from_fn(|index| AtomicU64::new(if index == 0 { first.bits() } else { 0 }))
+        };
+        Machine { tables: entries.map(table), walk: loom::sync::Mutex::new(()) }
+    }
+
+    /// What a processor does to write to page 0: a walk, and Dirty set by an exchange of the entry
+    /// that it found, or the walk begins again. Whether it wrote.
+    fn write(&self) -> bool {
+        let _walk = self.walk.lock().unwrap();
+        let mut level = Level::L2;
+        let mut table = &self.tables[0];
+        loop {
+            let bits = table[0].load(loom::sync::atomic::Ordering::Acquire);
+            let entry = Entry::from_bits(bits);
+            match entry.kind(level) {
+                Kind::Table(below) => {
+                    table = Tables::table(&self, below).unwrap();
+                    level = level.below().unwrap();
+                }
+                Kind::Page if entry.flags().contains(Flags::WRITABLE) => {
+                    let dirty = entry.with(Flags::DIRTY).bits();
+                    let order = loom::sync::atomic::Ordering::Relaxed;
+                    if table[0].compare_exchange(bits, dirty, order, order).is_ok() {
+                        return true;
+                    }
+                    (level, table) = (Level::L2, &self.tables[0]);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Tables for &Machine {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        let index = usize::try_from(frame.number()).ok()?.checked_sub(1)?;
+        self.tables.get(index)
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    dirty: Vec<bool>,
+    new: Option<Pfn>,
+}
+
+impl Owner for Seen {
+    fn unmapped(&mut self, run: Run) {
+        if run.virt.start() == 0 {
+            self.dirty.push(run.is_dirty());
+        }
+    }
+
+    fn free_table(&mut self, _: Pfn) {}
+
+    fn new_table(&mut self) -> Option<Pfn> {
+        self.new.take()
+    }
+}
+
+/// Runs `operation` while another processor writes; both must agree on whether it wrote.
+fn race(
+    entries: impl Fn() -> [Entry; 3] + Sync + Send + 'static,
+    operation: impl Fn(&mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>, &mut Seen)
+    + Sync
+    + Send
+    + 'static,
+    agree: impl Fn(&Machine, &Seen, bool, bool) + Sync + Send + 'static,
+) {
+    loom::model(move || {
+        let machine = Arc::new(Machine::new(entries()));
+        let other = {
+            let machine = machine.clone();
+            loom::thread::spawn(move || machine.write())
+        };
+        let mut seen = Seen { new: Some(pfn(2)), ..Seen::default() };
+        let mut batch = Batch::new();
+        let space = Space { root: pfn(1), levels: Level::L2 };
+        // The interrupt is answered when the walk is over; what is walked afterwards is new.
+        let mut flush = |_: Flush| drop(machine.walk.lock().unwrap());
+        let flush: &mut dyn FnMut(Flush) = &mut flush;
+        let mut tables = PageTables::new(Native::new(&*machine, flush), space, &mut batch);
+        operation(&mut tables, &mut seen);
+        let after = machine.write();
+        agree(&machine, &seen, other.join().unwrap(), after);
+    });
+}
+
+fn page() -> VirtRange {
+    VirtRange::new(0, Bytes(4096)).unwrap()
+}
+
+fn table() -> VirtRange {
+    VirtRange::new(0, Bytes(4096 * ENTRIES as u64)).unwrap()
+}
+
+fn small() -> [Entry; 3] {
+    let leaf = Entry::new(pfn(9), WRITABLE);
+    [Entry::new(pfn(2), WRITABLE), leaf, Entry::EMPTY]
+}
+
+fn large() -> [Entry; 3] {
+    [Entry::new(pfn(8), WRITABLE | Flags::LARGE), Entry::EMPTY, Entry::EMPTY]
+}
+
+#[test]
+fn a_page_taken_out_tells_every_write() {
+    race(
+        small,
+        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
+        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+    );
+}
+
+#[test]
+fn a_table_unhooked_tells_every_write() {
+    race(
+        small,
+        |tables, seen| tables.unmap_range(table(), Unmap::default(), seen).unwrap(),
+        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+    );
+}
+
+#[test]
+fn a_page_protected_keeps_every_write() {
+    race(
+        small,
+        |tables, seen| {
+            let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
+            tables.protect(page(), change, seen).unwrap();
+        },
+        |machine, _, wrote, after| {
+            let entry = Entry::from_bits(machine.tables[1][0].load(Relaxed));
+            assert_eq!((entry.flags().contains(Flags::DIRTY), after), (wrote, false));
+        },
+    );
+}
+
+#[test]
+fn a_large_page_split_and_taken_out_in_part_tells_every_write() {
+    race(
+        large,
+        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
+        |machine, seen, wrote, after| {
+            assert_eq!((&seen.dirty[..], after), (&[wrote][..], false));
+            let next = Entry::from_bits(machine.tables[1][1].load(Relaxed));
+            assert_eq!(next.frame(Level::L1), Some(pfn(9)));
+        },
+    );
+}

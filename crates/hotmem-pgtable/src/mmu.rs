@@ -1,0 +1,165 @@
+//! The machine behind the page tables, whose unit is a batch.
+
+use crate::batch::Slot;
+use crate::entry::{ENTRIES, Entry, Flags, LINE};
+use crate::range::VirtRange;
+use crate::space::Space;
+use crate::sync::{AtomicU64, Ordering};
+use core::fmt;
+use hotmem::{Bytes, Pfn};
+
+/// A table where the kernel reads it.
+pub type Table = [AtomicU64; ENTRIES];
+
+/// A machine's page tables.
+///
+/// The caller holds what the kernel guards a range's entries with: nobody else adds, changes or
+/// removes them meanwhile. Processors go on using them, and setting Accessed and Dirty.
+///
+/// A slot's `entry` is what was read before; only its Accessed and Dirty may have changed since.
+/// Slots of one call lie in different entries. A call that stops has done the slots before
+/// [`Halted::done`] and no others.
+pub trait Mmu {
+    /// Why it refuses.
+    type Fault: Copy + fmt::Debug;
+
+    /// The table in this frame, `None` if it is none of the kernel's.
+    fn table(&self, frame: Pfn) -> Option<&Table>;
+
+    /// Clears the slots' entries and puts their final Accessed and Dirty bits into the slots. What
+    /// points to a table is cleared too; those below it keep what they hold. Entries that are not
+    /// present go as they are.
+    ///
+    /// # Errors
+    /// [`Halted`]
+    fn get_and_clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Self::Fault>>;
+
+    /// The same where nobody wants to know Accessed and Dirty: memory that is nobody's file.
+    ///
+    /// # Errors
+    /// [`Halted`]
+    fn clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Self::Fault>> {
+        self.get_and_clear(slots)
+    }
+
+    /// The same of an address space that dies: no processor uses the entries any more.
+    ///
+    /// # Errors
+    /// [`Halted`]
+    fn get_and_clear_full(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Self::Fault>> {
+        self.get_and_clear(slots)
+    }
+
+    /// Changes the flags of the slots' pages; no Accessed or Dirty bit is lost.
+    ///
+    /// # Errors
+    /// [`Halted`]
+    fn protect(&mut self, slots: &[Slot], change: Change) -> Result<(), Halted<Self::Fault>>;
+
+    /// Puts a table in a large page's place, which maps the same by smaller pages; no Accessed or
+    /// Dirty bit is lost. What `table` held does not matter.
+    ///
+    /// # Errors
+    /// Its fault; nothing is changed then.
+    fn split(&mut self, slot: &Slot, table: Pfn) -> Result<(), Self::Fault>;
+
+    /// Returns when no processor remembers anything of what was cleared or changed, and none walks
+    /// a table that was unhooked, the kernel's own walkers without locks included.
+    ///
+    /// # Errors
+    /// Its fault; nothing is known then of what processors remember.
+    fn flush(&mut self, flush: Flush) -> Result<(), Self::Fault>;
+
+    /// Makes the tables below these cleared entries ordinary memory. They were flushed.
+    ///
+    /// # Errors
+    /// Its fault; some of the tables are not yet ordinary memory then.
+    fn reclaim(&mut self, slots: &[Slot]) -> Result<(), Self::Fault> {
+        let _ = slots;
+        Ok(())
+    }
+
+    /// Makes the root and all tables of the lower half of an address space that nobody uses any
+    /// more ordinary memory, flushed, but with what they hold.
+    ///
+    /// # Errors
+    /// Its fault; some of the tables are not ordinary memory then.
+    fn retire(&mut self, space: Space) -> Result<(), Self::Fault>;
+
+    /// Whether unhooking tables costs less than clearing their entries, for a range of this size.
+    fn unhooking_pays(&self, range: Bytes) -> bool {
+        let _ = range;
+        true
+    }
+}
+
+/// A batch that stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Halted<F> {
+    /// How many slots, from the first, are done.
+    pub done: usize,
+    /// Why the next one is not.
+    pub fault: F,
+}
+
+/// What processors are to forget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flush {
+    /// These addresses.
+    pub range: VirtRange,
+    /// Tables were unhooked too.
+    pub tables: bool,
+}
+
+/// A change of flags: some set, some cleared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    set: Flags,
+    clear: Flags,
+}
+
+/// Flags that a [`Change`] cannot have: those that say what an entry is, and those that are the
+/// processor's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forbidden(pub Flags);
+
+impl Change {
+    const FORBIDDEN: Flags = Flags::PRESENT.union(Flags::LARGE).union(Flags::USED);
+
+    /// Sets and clears; what is in both is set.
+    ///
+    /// # Errors
+    /// [`Forbidden`]
+    pub fn new(set: Flags, clear: Flags) -> Result<Change, Forbidden> {
+        let forbidden = (set | clear).difference(Flags::all().difference(Self::FORBIDDEN));
+        if forbidden.is_empty() { Ok(Change { set, clear }) } else { Err(Forbidden(forbidden)) }
+    }
+
+    /// The entry after the change.
+    #[must_use]
+    pub fn of(self, entry: Entry) -> Entry {
+        Entry::from_bits(entry.bits() & !self.clear.bits() | self.set.bits())
+    }
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "flags {:#x} are not the caller's to change", self.0.bits())
+    }
+}
+
+impl core::error::Error for Forbidden {}
+
+/// An entry of a table; the index wraps within it.
+///
+/// The processor's walker is no thread of the program: what orders its reads and writes with the
+/// kernel's are the entries' own atomicity and the flush, so all plain reads are `Relaxed`.
+#[must_use]
+pub fn entry_at(table: &Table, index: usize) -> Entry {
+    Entry::from_bits(table[index % ENTRIES].load(Ordering::Relaxed))
+}
+
+/// The entries of a cache line of a table; the number wraps within it.
+pub(crate) fn line_at(table: &Table, line: usize) -> [Entry; LINE] {
+    core::array::from_fn(|index| entry_at(table, line * LINE + index))
+}

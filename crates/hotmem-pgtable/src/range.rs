@@ -1,0 +1,182 @@
+//! Ranges of virtual addresses.
+
+use crate::entry::Level;
+use core::fmt;
+use hotmem::{Bytes, geometry::FRAME_SIZE};
+
+/// Whole pages of 4 KiB, one after another; at least one. It may reach the top of the address
+/// space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VirtRange {
+    start: u64,
+    bytes: u64,
+}
+
+/// Why a range is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangeError {
+    /// The start or the length is no multiple of 4 KiB.
+    Unaligned {
+        /// The first byte.
+        start: u64,
+        /// The length.
+        len: Bytes,
+    },
+    /// There is nothing in it.
+    Empty {
+        /// The first byte there would be.
+        start: u64,
+    },
+    /// It passes the end of the address space.
+    Wraps {
+        /// The first byte.
+        start: u64,
+        /// The length.
+        len: Bytes,
+    },
+}
+
+impl VirtRange {
+    /// The bytes from `start` on.
+    ///
+    /// # Errors
+    /// [`RangeError`]
+    pub const fn new(start: u64, len: Bytes) -> Result<VirtRange, RangeError> {
+        if !start.is_multiple_of(FRAME_SIZE) || !len.0.is_multiple_of(FRAME_SIZE) {
+            return Err(RangeError::Unaligned { start, len });
+        }
+        if len.0 == 0 {
+            return Err(RangeError::Empty { start });
+        }
+        if start.checked_add(len.0 - 1).is_none() {
+            return Err(RangeError::Wraps { start, len });
+        }
+        Ok(VirtRange { start, bytes: len.0 })
+    }
+
+    /// The first byte's address.
+    #[must_use]
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// The last byte's address.
+    #[must_use]
+    pub const fn last(self) -> u64 {
+        self.start + (self.bytes - 1)
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub const fn bytes(self) -> Bytes {
+        Bytes(self.bytes)
+    }
+
+    /// The part below `at` and the part from `at` on.
+    #[must_use]
+    pub fn split_at(self, at: u64) -> (Option<VirtRange>, Option<VirtRange>) {
+        let below = at.saturating_sub(self.start).min(self.bytes);
+        let part = |start, bytes| (bytes != 0).then_some(VirtRange { start, bytes });
+        let above = self.start.wrapping_add(below);
+        (part(self.start, below), part(above, self.bytes - below))
+    }
+}
+
+/// A part of what one root maps, as offsets: the address without the copies of its highest bit,
+/// so that it has an end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Span {
+    /// `None` where the range is not canonical below a root of this level.
+    pub(crate) fn of(range: VirtRange, root: Level) -> Option<Span> {
+        let whole = root.table_bytes().0;
+        let canonical = |address| virt(address & (whole - 1), root) == address;
+        let same_half = (range.start ^ range.last()) < whole / 2;
+        let span = Span { start: range.start & (whole - 1), end: (range.last() & (whole - 1)) + 1 };
+        (canonical(range.start) && canonical(range.last()) && same_half).then_some(span)
+    }
+
+    pub(crate) fn intersection(self, other: Span) -> Span {
+        Span { start: self.start.max(other.start), end: self.end.min(other.end) }
+    }
+
+    pub(crate) fn covers(self, other: Span) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+}
+
+/// The address at an offset into what a root of this level maps.
+pub(crate) const fn virt(offset: u64, root: Level) -> u64 {
+    let whole = root.table_bytes().0;
+    if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
+}
+
+impl fmt::Debug for VirtRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "virt {:#x}..={:#x}", self.start, self.last())
+    }
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            RangeError::Unaligned { start, len } => {
+                write!(f, "{len} at {start:#x} are no whole pages of {FRAME_SIZE} bytes")
+            }
+            RangeError::Empty { start } => write!(f, "nothing at {start:#x}"),
+            RangeError::Wraps { start, len } => {
+                write!(f, "{len} at {start:#x} pass the end of the address space")
+            }
+        }
+    }
+}
+
+impl core::error::Error for RangeError {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, len: u64) -> VirtRange {
+        VirtRange::new(start, Bytes(len)).unwrap()
+    }
+
+    #[test]
+    fn bytes_that_are_no_pages_are_refused() {
+        for (start, len) in [(1, 0x1000), (0x1000, 0xfff)] {
+            let refused = VirtRange::new(start, Bytes(len));
+            assert_eq!(refused, Err(RangeError::Unaligned { start, len: Bytes(len) }));
+        }
+        let start = 0x1000u64.wrapping_neg();
+        assert_eq!(VirtRange::new(start, Bytes::ZERO), Err(RangeError::Empty { start }));
+        let len = Bytes(0x2000);
+        assert_eq!(VirtRange::new(start, len), Err(RangeError::Wraps { start, len }));
+        assert_eq!(range(start, 0x1000).last(), u64::MAX);
+    }
+
+    #[test]
+    fn canonical_is_the_roots_matter() {
+        let top = range(0u64.wrapping_sub(1 << 47), 1 << 47);
+        let span = Span { start: 1 << 47, end: 1 << 48 };
+        assert_eq!(Span::of(top, Level::L4), Some(span));
+        assert_eq!(virt(span.start, Level::L4), top.start());
+        let beyond = range(1 << 47, 0x1000);
+        assert_eq!(Span::of(beyond, Level::L4), None);
+        assert!(Span::of(beyond, Level::L5).is_some());
+        assert_eq!(Span::of(range((1 << 47) - 0x1000, 0x2000), Level::L4), None);
+        let around = range((1 << 47) - 0x1000, 0u64.wrapping_sub(1 << 48) + 0x2000);
+        assert_eq!(Span::of(around, Level::L4), None, "both ends are canonical, the middle is not");
+    }
+
+    #[test]
+    fn splitting() {
+        let r = range(0x3000, 0x2000);
+        assert_eq!(r.split_at(0x4000), (Some(range(0x3000, 0x1000)), Some(range(0x4000, 0x1000))));
+        assert_eq!(r.split_at(0), (None, Some(r)));
+        assert_eq!(r.split_at(u64::MAX), (Some(r), None));
+    }
+}

@@ -1,0 +1,10 @@
+//! Atomic words: the processor's, or loom's when a model is being checked.
+
+#[cfg(not(loom))]
+pub use core::sync::atomic::AtomicU64;
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::Ordering;
+#[cfg(loom)]
+pub use loom::sync::atomic::AtomicU64;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::Ordering;

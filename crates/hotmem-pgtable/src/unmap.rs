@@ -1,0 +1,228 @@
+//! A range of an address space in use is unmapped.
+//!
+//! Entries are gathered into a batch and cleared together. A table that the range covers wholly is
+//! one entry of the batch: it is unhooked, and read when the flush has made it ordinary memory.
+
+use crate::batch::{Batch, Slot};
+use crate::entry::{Kind, Level};
+use crate::error::{Stopped, Why};
+use crate::mmu::{Flush, Mmu};
+use crate::range::{Span, VirtRange};
+use crate::run::Runs;
+use crate::space::{Owner, PageTables, Space, split};
+use crate::walk::{Next, Place, Visit, each_table, walk, walk_table};
+use hotmem::Pfn;
+
+/// How a range is unmapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unmap {
+    /// What becomes of tables that the range covers wholly.
+    pub tables: Covered,
+    /// Nobody wants to know Accessed and Dirty: memory that is nobody's file.
+    pub ignore_used: bool,
+    /// No processor uses the address space any more.
+    pub dying: bool,
+}
+
+/// What becomes of tables that a range covers wholly. Unhooking one takes more than its entries'
+/// lock: nobody may be about to fill it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Covered {
+    /// They go, unhooked at the highest level.
+    #[default]
+    Free,
+    /// They stay, so that mapping again needs none.
+    Keep,
+    /// Whichever costs the machine less.
+    Cheapest,
+}
+
+impl<M: Mmu> PageTables<'_, M> {
+    /// Unmaps `range` and tells the owner what it was, in runs; large pages that the range's ends
+    /// lie in are split. One flush, and one more for each 512 tables unhooked; tables are freed
+    /// after it.
+    ///
+    /// The caller holds the range's lock (see [`Mmu`]). Where tables go, nobody may be about to
+    /// add to them either.
+    ///
+    /// Cost: a batch for each 512 entries and wholly covered tables, and reading what was mapped.
+    ///
+    /// # Errors
+    /// [`Stopped`]
+    pub fn unmap_range(
+        &mut self,
+        range: VirtRange,
+        how: Unmap,
+        owner: &mut impl Owner,
+    ) -> Result<(), Stopped<M::Fault>> {
+        let span = self.span(range)?;
+        let unhook = match how.tables {
+            Covered::Free => true,
+            Covered::Keep => false,
+            Covered::Cheapest => self.mmu.unhooking_pays(range.bytes()),
+        };
+        let (space, batch) = (self.space, &mut *self.batch);
+        let runs = Runs::default();
+        let mut unmapper =
+            Unmapper { space, range, how, unhook, batch, owner, runs, unflushed: false };
+        let walked = walk(&mut self.mmu, &mut unmapper, space, span);
+        // An error of the walk lies above all that is still in the batch.
+        let done = unmapper.commit(&mut self.mmu).and(walked);
+        unmapper.batch.clear();
+        unmapper.runs.finish(unmapper.owner);
+        match unmapper.flush(&mut self.mmu, false) {
+            Ok(()) => done,
+            Err(fault) => {
+                let after = Stopped::before(range.last().wrapping_add(1), Why::Mmu(fault));
+                Err(Stopped { flushed: false, ..done.err().unwrap_or(after) })
+            }
+        }
+    }
+}
+
+struct Unmapper<'a, O> {
+    space: Space,
+    range: VirtRange,
+    how: Unmap,
+    unhook: bool,
+    batch: &'a mut Batch,
+    owner: &'a mut O,
+    runs: Runs,
+    unflushed: bool,
+}
+
+impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
+    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
+        let refused = |why| Err(Stopped::before(slot.virt, why));
+        match slot.kind() {
+            Kind::Empty => return Ok(Next::On),
+            Kind::Malformed => return refused(Why::Malformed(slot.entry)),
+            Kind::Software if !covered => return refused(Why::WithinNote(slot.entry)),
+            Kind::Page if !covered => {
+                let table = split(mmu, &slot, self.owner)?;
+                self.unflushed = true;
+                return Ok(Next::Into(table));
+            }
+            // What is wrong below it is found, and told, on the way down.
+            Kind::Table(table) if !(covered && self.unhook && is_sound(mmu, table, slot.level)) => {
+                return Ok(Next::Into(table));
+            }
+            Kind::Software | Kind::Page | Kind::Table(_) => self.batch.push(slot),
+        }
+        if self.batch.is_full() {
+            self.commit(mmu)?;
+        }
+        Ok(Next::On)
+    }
+}
+
+impl<O: Owner> Unmapper<'_, O> {
+    /// Clears the batch and tells what it held; does nothing if it is empty.
+    fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
+        let slots = self.batch.slots_mut();
+        let cleared = match self.how {
+            _ if slots.is_empty() => return Ok(()),
+            Unmap { dying: true, .. } => mmu.get_and_clear_full(slots),
+            Unmap { ignore_used: true, .. } => mmu.clear(slots),
+            _ => mmu.get_and_clear(slots),
+        };
+        let done = cleared.map_or_else(|halted| halted.done, |()| slots.len());
+        self.unflushed |= done > 0;
+        let stopped = cleared.err().map(|halted| {
+            let at = slots.get(done).map_or(self.range.start(), |slot| slot.virt);
+            Stopped::before(at, Why::Mmu(halted.fault))
+        });
+        let told = self.tell(mmu, done);
+        self.batch.clear();
+        // What could not be told is the graver matter, and lies below.
+        told.and(stopped.map_or(Ok(()), Err))
+    }
+
+    /// Tells the owner of the batch's first `done` slots.
+    fn tell<M: Mmu>(&mut self, mmu: &mut M, done: usize) -> Result<(), Stopped<M::Fault>> {
+        let is_table = |slot: &Slot| matches!(slot.kind(), Kind::Table(_));
+        let done = |batch: &Batch| batch.slots().len().min(done);
+        let (mut fault, mut flushed) = (None, true);
+        if self.batch.slots()[..done(self.batch)].iter().any(is_table) {
+            let flush = self.flush(mmu, true);
+            flushed = flush.is_ok();
+            let reclaim = flush.and_then(|()| mmu.reclaim(&self.batch.slots()[..done(self.batch)]));
+            fault = reclaim.err();
+        }
+        let (space, mut result) = (self.space, Ok(()));
+        for slot in &self.batch.slots()[..done(self.batch)] {
+            match (slot.kind(), slot.level.below()) {
+                (Kind::Table(table), Some(level)) => {
+                    let start = slot.virt & (space.levels.table_bytes().0 - 1);
+                    let whole = Span { start, end: start + slot.level.entry_bytes().0 };
+                    let place = Place { table, level, whole, space };
+                    let free = fault.is_none();
+                    let runs = core::mem::take(&mut self.runs);
+                    let mut harvest = Harvest { owner: self.owner, runs, free };
+                    result = result.and(harvest.table(mmu, place));
+                    self.runs = harvest.runs;
+                }
+                _ => self.runs.add(slot, self.owner),
+            }
+        }
+        let after = self.batch.slots()[..done(self.batch)].last();
+        match (fault, after) {
+            (Some(fault), Some(last)) => {
+                let at = last.virt.wrapping_add(last.level.entry_bytes().0);
+                result.and(Err(Stopped { at, why: Why::Mmu(fault), flushed }))
+            }
+            _ => result,
+        }
+    }
+
+    fn flush<M: Mmu>(&mut self, mmu: &mut M, tables: bool) -> Result<(), M::Fault> {
+        if core::mem::take(&mut self.unflushed) {
+            mmu.flush(Flush { range: self.range, tables })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the entry in a table of this level, and all below it, point to tables: what is unhooked
+/// must not turn out unreadable.
+fn is_sound<M: Mmu>(mmu: &mut M, table: Pfn, level: Level) -> bool {
+    let Some(level) = level.below() else { return false };
+    let each = &mut |mmu: &mut M, table, _| mmu.table(table).map(|_| ()).ok_or(());
+    each_table(mmu, table, level, each).is_ok()
+}
+
+/// Reads tables that have become ordinary memory, and frees them.
+pub(crate) struct Harvest<'a, O> {
+    pub(crate) owner: &'a mut O,
+    pub(crate) runs: Runs,
+    pub(crate) free: bool,
+}
+
+impl<O: Owner> Harvest<'_, O> {
+    pub(crate) fn table<M: Mmu>(
+        &mut self,
+        mmu: &mut M,
+        place: Place,
+    ) -> Result<(), Stopped<M::Fault>> {
+        walk_table(mmu, self, place, place.whole)?;
+        Visit::<M>::leave(self, place.table);
+        Ok(())
+    }
+}
+
+impl<M: Mmu, O: Owner> Visit<M> for Harvest<'_, O> {
+    fn visit(&mut self, _: &mut M, slot: Slot, _: bool) -> Result<Next, Stopped<M::Fault>> {
+        match slot.kind() {
+            Kind::Table(table) => return Ok(Next::Into(table)),
+            Kind::Malformed => {
+                return Err(Stopped::before(slot.virt, Why::Malformed(slot.entry)));
+            }
+            _ => self.runs.add(&slot, self.owner),
+        }
+        Ok(Next::On)
+    }
+
+    fn leave(&mut self, table: Pfn) {
+        if self.free { self.owner.free_table(table) } else { self.owner.stuck_table(table) }
+    }
+}

@@ -1,0 +1,129 @@
+//! The walk over what is mapped: tables from the top down, in the order of addresses, empty cache
+//! lines skipped whole.
+
+use crate::batch::Slot;
+use crate::entry::{ENTRIES, EntryAddr, Kind, LINE, Level};
+use crate::error::{Stopped, Why};
+use crate::mmu::{Mmu, line_at};
+use crate::range::{Span, virt};
+use crate::space::Space;
+use hotmem::Pfn;
+
+/// What a walk does at each entry that is not empty.
+pub(crate) trait Visit<M: Mmu> {
+    /// `covered`: all that the entry spans lies in the walk's span.
+    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>>;
+
+    /// All of the table is visited.
+    fn leave(&mut self, table: Pfn) {
+        let _ = table;
+    }
+}
+
+/// Where a walk goes from an entry.
+pub(crate) enum Next {
+    /// To the next entry.
+    On,
+    /// Into this table, which is below the entry.
+    Into(Pfn),
+}
+
+/// Walks what `space` maps in `span`.
+pub(crate) fn walk<M: Mmu>(
+    mmu: &mut M,
+    visitor: &mut impl Visit<M>,
+    space: Space,
+    span: Span,
+) -> Result<(), Stopped<M::Fault>> {
+    let whole = Span { start: 0, end: space.levels.table_bytes().0 };
+    walk_table(mmu, visitor, Place { table: space.root, level: space.levels, whole, space }, span)
+}
+
+/// A table and what it spans.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) table: Pfn,
+    pub(crate) level: Level,
+    pub(crate) whole: Span,
+    pub(crate) space: Space,
+}
+
+impl Place {
+    /// What the table below entry `index` is to span.
+    fn span_of(self, index: usize) -> Span {
+        let bytes = self.level.entry_bytes().0;
+        let start = self.whole.start + index as u64 * bytes;
+        Span { start, end: start + bytes }
+    }
+
+    /// The entries that hold a part of the span, as numbers of the first and the last.
+    fn indices(self, span: Span) -> (usize, usize) {
+        let bytes = self.level.entry_bytes().0;
+        let index = |offset| {
+            usize::try_from((offset - self.whole.start) / bytes).map_or(ENTRIES - 1, |i: usize| i)
+        };
+        (index(span.start), index(span.end - 1))
+    }
+}
+
+/// Walks one table and those below it; `span` lies within what the table spans.
+pub(crate) fn walk_table<M: Mmu>(
+    mmu: &mut M,
+    visitor: &mut impl Visit<M>,
+    place: Place,
+    span: Span,
+) -> Result<(), Stopped<M::Fault>> {
+    let Place { table, level, space, .. } = place;
+    let not_there = Why::NotATable { frame: table, level };
+    let missing = Stopped::before(virt(span.start, space.levels), not_there);
+    let (first, last) = place.indices(span);
+    for line in first / LINE..=last / LINE {
+        let entries = line_at(mmu.table(table).ok_or(missing)?, line);
+        if entries.iter().all(|entry| entry.is_empty()) {
+            continue;
+        }
+        for (index, entry) in entries.into_iter().enumerate() {
+            let index = line * LINE + index;
+            if entry.is_empty() || index < first || index > last {
+                continue;
+            }
+            let whole = place.span_of(index);
+            let slot = Slot {
+                virt: virt(whole.start.max(span.start), space.levels),
+                at: EntryAddr::new(table, index),
+                entry,
+                level,
+            };
+            let Next::Into(table) = visitor.visit(mmu, slot, span.covers(whole))? else { continue };
+            let Some(level) = level.below() else { continue };
+            let below = Place { table, level, whole, space };
+            walk_table(mmu, visitor, below, span.intersection(whole))?;
+            visitor.leave(table);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `each` for a table and all tables below it, each after those below it; for machines that
+/// have something to do for every table.
+///
+/// # Errors
+/// The first of `each`. Frames that are no tables of the kernel's are passed over.
+pub fn each_table<M: Mmu, E>(
+    mmu: &mut M,
+    table: Pfn,
+    level: Level,
+    each: &mut impl FnMut(&mut M, Pfn, Level) -> Result<(), E>,
+) -> Result<(), E> {
+    if let Some(below) = level.below() {
+        for line in 0..ENTRIES / LINE {
+            let Some(words) = mmu.table(table) else { return Ok(()) };
+            for entry in line_at(words, line) {
+                if let Kind::Table(table) = entry.kind(level) {
+                    each_table(mmu, table, below, each)?;
+                }
+            }
+        }
+    }
+    each(mmu, table, level)
+}

@@ -1,0 +1,264 @@
+//! Frames that play page tables, an owner that takes notes, and a map without any tables.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    AtomicU64, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, Run, Space, Table, Tables,
+    entry_at,
+};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a freed table is filled with: whoever reads it goes astray and is seen.
+const FREED: u64 = 0xdead_dead_dead_d001;
+
+/// Frames 1 up, all of which can be tables.
+pub(crate) struct Arena {
+    frames: Vec<Table>,
+    owned: RefCell<BTreeSet<usize>>,
+    pub(crate) flushes: RefCell<Vec<Flush>>,
+}
+
+impl Arena {
+    pub(crate) fn new(frames: usize) -> Arena {
+        let table = || std::array::from_fn(|_| AtomicU64::new(FREED));
+        Arena {
+            frames: (0..=frames).map(|_| table()).collect(),
+            owned: RefCell::default(),
+            flushes: RefCell::default(),
+        }
+    }
+
+    /// An empty table.
+    pub(crate) fn table(&self) -> Option<Pfn> {
+        let pfn = self.dirty_table()?;
+        self.words(pfn).iter().for_each(|word| word.store(0, Relaxed));
+        Some(pfn)
+    }
+
+    /// A table full of what was there before.
+    fn dirty_table(&self) -> Option<Pfn> {
+        let mut owned = self.owned.borrow_mut();
+        let frame = (1..self.frames.len()).find(|frame| !owned.contains(frame))?;
+        owned.insert(frame);
+        Some(Pfn::new(frame as u64).unwrap())
+    }
+
+    pub(crate) fn free(&self, table: Pfn) {
+        assert!(self.owned.borrow_mut().remove(&number(table)), "freed twice");
+        self.words(table).iter().for_each(|word| word.store(FREED, Relaxed));
+    }
+
+    pub(crate) fn owned(&self) -> usize {
+        self.owned.borrow().len()
+    }
+
+    pub(crate) fn words(&self, table: Pfn) -> &Table {
+        &self.frames[number(table)]
+    }
+
+    pub(crate) fn native(&self) -> Native<&Arena, impl FnMut(Flush)> {
+        Native::new(self, |flush| self.flushes.borrow_mut().push(flush))
+    }
+
+    /// Puts an entry at an address, with the tables that it takes; tells whether there was room.
+    pub(crate) fn put(&self, space: Space, virt: u64, level: Level, entry: Entry) -> bool {
+        let (mut table, mut at) = (space.root, space.levels);
+        loop {
+            let index = usize::try_from(virt / at.entry_bytes().0).expect("64 bits") % ENTRIES;
+            let word = &self.words(table)[index];
+            let there = entry_at(self.words(table), index);
+            match (at == level, there.kind(at)) {
+                (true, Kind::Empty) => {
+                    word.store(entry.bits(), Relaxed);
+                    return true;
+                }
+                (false, Kind::Table(below)) => table = below,
+                (false, Kind::Empty) => {
+                    let below = self.table().expect("enough frames");
+                    word.store(link(below).bits(), Relaxed);
+                    table = below;
+                }
+                _ => return false,
+            }
+            at = at.below().expect("the level is one of the space's");
+        }
+    }
+
+    /// All that is mapped, in pieces.
+    pub(crate) fn pieces(&self, space: Space) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        self.pieces_of(space, space.root, space.levels, 0, &mut pieces);
+        pieces
+    }
+
+    fn pieces_of(&self, space: Space, table: Pfn, level: Level, base: u64, out: &mut Vec<Piece>) {
+        for index in 0..ENTRIES {
+            let offset = base + index as u64 * level.entry_bytes().0;
+            let entry = entry_at(self.words(table), index);
+            match entry.kind(level) {
+                Kind::Empty => {}
+                Kind::Table(table) => {
+                    self.pieces_of(space, table, level.below().unwrap(), offset, out);
+                }
+                _ => out.push(Piece::new(canonical(offset, space), level, entry)),
+            }
+        }
+    }
+}
+
+impl Tables for &Arena {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        let frame = usize::try_from(frame.number()).ok()?;
+        self.owned.borrow().contains(&frame).then(|| &self.frames[frame])
+    }
+}
+
+fn number(table: Pfn) -> usize {
+    usize::try_from(table.number()).expect("64 bits")
+}
+
+pub(crate) fn link(table: Pfn) -> Entry {
+    Entry::new(table, Flags::PRESENT | Flags::WRITABLE | Flags::USER)
+}
+
+pub(crate) fn canonical(offset: u64, space: Space) -> u64 {
+    let whole = space.levels.table_bytes().0;
+    if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
+}
+
+/// A part of a map, however it is mapped: as if by pages of 4 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    pub(crate) virt: u64,
+    pub(crate) bytes: u64,
+    /// The entry of the first page of 4 KiB, or what the kernel noted.
+    pub(crate) bits: u64,
+}
+
+impl Piece {
+    pub(crate) fn new(virt: u64, level: Level, entry: Entry) -> Piece {
+        let bytes = level.entry_bytes().0;
+        let is_large = entry.is_present() && level != Level::L1;
+        let large = if is_large { Flags::LARGE } else { Flags::empty() };
+        Piece { virt, bytes, bits: entry.bits() & !large.bits() }
+    }
+
+    fn is_present(self) -> bool {
+        self.bits & 1 != 0
+    }
+
+    fn part(self, from: u64, bytes: u64) -> Piece {
+        Piece { virt: self.virt + from, bytes, bits: self.bits + from }
+    }
+}
+
+/// Pieces that go on in each other become one.
+pub(crate) fn normal(pieces: &[Piece]) -> Vec<Piece> {
+    let mut normal: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match normal.last_mut() {
+            Some(last)
+                if last.is_present()
+                    && last.virt + last.bytes == piece.virt
+                    && last.bits + last.bytes == piece.bits =>
+            {
+                last.bytes += piece.bytes;
+            }
+            _ => normal.push(*piece),
+        }
+    }
+    normal
+}
+
+/// A map as pieces in the order of addresses, as naive as can be.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Naive(pub(crate) Vec<Piece>);
+
+impl Naive {
+    pub(crate) fn put(&mut self, piece: Piece) {
+        let at = self.0.partition_point(|other| other.virt < piece.virt);
+        self.0.insert(at, piece);
+    }
+
+    /// Whether the range ends within a note.
+    fn cuts_note(&self, start: u64, last: u64) -> bool {
+        let cut = |p: &Piece, at: u64| !p.is_present() && p.virt < at && at - p.virt < p.bytes;
+        self.0.iter().any(|piece| cut(piece, start) || cut(piece, last.wrapping_add(1)))
+    }
+
+    /// Cut at both ends, but for notes; what starts between them.
+    fn cut(&mut self, start: u64, last: u64) -> std::ops::Range<usize> {
+        for at in [start, last.wrapping_add(1)] {
+            let inside = |p: &Piece| p.is_present() && p.virt < at && at - p.virt < p.bytes;
+            if let Some(index) = self.0.iter().position(inside) {
+                let piece = self.0[index];
+                let below = at - piece.virt;
+                self.0[index] = piece.part(0, below);
+                self.0.insert(index + 1, piece.part(below, piece.bytes - below));
+            }
+        }
+        let first = self.0.partition_point(|piece| piece.virt < start);
+        let end = self.0.partition_point(|piece| piece.virt <= last);
+        first..end
+    }
+
+    pub(crate) fn unmap(&mut self, start: u64, last: u64) -> Option<Vec<Piece>> {
+        let cuts_note = self.cuts_note(start, last);
+        let range = self.cut(start, last);
+        (!cuts_note).then(|| self.0.drain(range).collect())
+    }
+
+    pub(crate) fn protect(&mut self, start: u64, last: u64, set: Flags, clear: Flags) {
+        let range = self.cut(start, last);
+        for piece in self.0[range].iter_mut().filter(|piece| piece.is_present()) {
+            piece.bits = piece.bits & !clear.bits() | set.bits();
+        }
+    }
+}
+
+/// Takes notes.
+pub(crate) struct Notes<'a> {
+    pub(crate) arena: &'a Arena,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) freed: usize,
+    pub(crate) stuck: Vec<Pfn>,
+}
+
+impl Notes<'_> {
+    pub(crate) fn new(arena: &Arena) -> Notes<'_> {
+        Notes { arena, runs: Vec::new(), freed: 0, stuck: Vec::new() }
+    }
+
+    pub(crate) fn pieces(&self) -> Vec<Piece> {
+        let of = |run: &Run| Piece {
+            bytes: run.virt.bytes().0,
+            ..Piece::new(run.virt.start(), run.level, run.entry)
+        };
+        self.runs.iter().map(of).collect()
+    }
+
+    pub(crate) fn told(&self) -> Bytes {
+        Bytes(self.runs.iter().map(|run| run.virt.bytes().0).sum())
+    }
+}
+
+impl Owner for Notes<'_> {
+    fn unmapped(&mut self, run: Run) {
+        self.runs.push(run);
+    }
+
+    fn free_table(&mut self, table: Pfn) {
+        self.freed += 1;
+        self.arena.free(table);
+    }
+
+    fn stuck_table(&mut self, table: Pfn) {
+        self.stuck.push(table);
+    }
+
+    fn new_table(&mut self) -> Option<Pfn> {
+        self.arena.dirty_table()
+    }
+}

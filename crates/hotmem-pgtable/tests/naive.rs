@@ -1,0 +1,160 @@
+//! Random maps, unmapped and protected at random, against a map that has no tables.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Arena, Naive, Notes, Piece, normal};
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    Batch, Change, Covered, Entry, Flags, Level, PageTables, Space, Unmap, VirtRange,
+};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Map { virt: u64, level: Level, entry: Entry },
+    Unmap { start: u64, bytes: u64, how: Unmap },
+    Protect { start: u64, bytes: u64, set: Flags, clear: Flags },
+}
+
+/// Addresses where things meet: within a table, at the edges of each level, at both ends.
+fn virt(levels: Level) -> impl Strategy<Value = u64> {
+    let top = 0u64.wrapping_sub(2 << 30);
+    let bases = vec![0, (2 << 20) - 0x8000, (1 << 30) - (4 << 20), (512 << 30) - (2 << 30), top];
+    let extra = (levels == Level::L5).then_some((256 << 40) - (1 << 30));
+    let bases: Vec<u64> = bases.into_iter().chain(extra).collect();
+    let offset = prop_oneof![
+        3 => (0u64..24).prop_map(|page| page << 12),
+        2 => (0u64..1024).prop_map(|page| page << 12),
+        1 => (0u64..12).prop_map(|large| large << 21),
+        1 => (0u64..2).prop_map(|huge| huge << 30),
+    ];
+    (prop::sample::select(bases), offset).prop_map(|(base, offset)| base + offset)
+}
+
+fn flags() -> impl Strategy<Value = Flags> {
+    let settable = [
+        Flags::WRITABLE,
+        Flags::USER,
+        Flags::ACCESSED,
+        Flags::DIRTY,
+        Flags::GLOBAL,
+        Flags::NO_EXECUTE,
+    ];
+    prop::sample::subsequence(settable.to_vec(), 0..=6)
+        .prop_map(|flags| flags.into_iter().collect())
+}
+
+fn map(levels: Level) -> impl Strategy<Value = Step> {
+    let level = prop_oneof![6 => Just(Level::L1), 2 => Just(Level::L2), 1 => Just(Level::L3)];
+    (virt(levels), level, 0u64..64, flags(), 0..8).prop_map(|(virt, level, frame, flags, note)| {
+        let bytes = level.entry_bytes().0;
+        let virt = virt & !(bytes - 1);
+        let frame = Pfn::containing(((virt & 0xff_ffff_f000) + frame * bytes) & !(bytes - 1));
+        let large = if level == Level::L1 { Flags::empty() } else { Flags::LARGE };
+        let entry = match note {
+            // What a kernel may write into an entry that the processor ignores.
+            0 => Entry::from_bits(0xabc_d000 | 0x62),
+            _ => Entry::new(frame.unwrap(), Flags::PRESENT | flags | large),
+        };
+        Step::Map { virt, level, entry }
+    })
+}
+
+fn step(levels: Level) -> impl Strategy<Value = Step> {
+    let bytes = || {
+        prop_oneof![
+            (1u64..40).prop_map(|pages| pages << 12),
+            (1u64..2048).prop_map(|pages| pages << 12),
+            (1u64..6).prop_map(|large| large << 21),
+            Just(1 << 30),
+            Just(600 << 30),
+        ]
+    };
+    let range = || {
+        (virt(levels), bytes()).prop_map(move |(start, bytes)| {
+            let half = levels.table_bytes().0 / 2;
+            let left = if start < 1 << 63 { half - start } else { 0u64.wrapping_sub(start) };
+            (start, bytes.min(left))
+        })
+    };
+    let tables = prop::sample::select(vec![Covered::Free, Covered::Keep, Covered::Cheapest]);
+    let how = (tables, any::<bool>(), any::<bool>())
+        .prop_map(|(tables, ignore_used, dying)| Unmap { tables, ignore_used, dying });
+    let change =
+        (flags(), flags()).prop_map(|(set, clear)| (set - Flags::USED, clear - Flags::USED));
+    prop_oneof![
+        8 => map(levels),
+        2 => (range(), how).prop_map(|((start, bytes), how)| Step::Unmap { start, bytes, how }),
+        1 => (range(), change).prop_map(|((start, bytes), (set, clear))| {
+            Step::Protect { start, bytes, set, clear }
+        }),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = (Level, Vec<Step>)> {
+    prop_oneof![Just(Level::L4), Just(Level::L5)]
+        .prop_flat_map(|levels| (Just(levels), prop::collection::vec(step(levels), 1..80)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("HOTMEM_DEEP").is_some() {
+        5000
+    } else {
+        200
+    }))]
+    #[test]
+    fn as_a_map_without_tables((levels, steps) in steps()) {
+        let arena = Arena::new(400);
+        let space = Space { root: arena.table().unwrap(), levels };
+        let mut naive = Naive::default();
+        let mut batch = Box::new(Batch::new());
+        for step in steps {
+            arena.flushes.borrow_mut().clear();
+            let mut notes = Notes::new(&arena);
+            let mut tables = PageTables::new(arena.native(), space, &mut batch);
+            match step {
+                Step::Map { virt, level, entry } => {
+                    if arena.put(space, virt, level, entry) {
+                        naive.put(Piece::new(virt, level, entry));
+                    }
+                }
+                Step::Unmap { start, bytes, how } => {
+                    let range = VirtRange::new(start, Bytes(bytes)).unwrap();
+                    let mut after = naive.clone();
+                    let owned = arena.owned();
+                    let unmapped = tables.unmap_range(range, how, &mut notes);
+                    let flushes = arena.flushes.borrow().len();
+                    prop_assert!(flushes <= 2, "{flushes} flushes");
+                    if let Some(told) = after.unmap(start, range.last()) {
+                        prop_assert_eq!(unmapped, Ok(()));
+                        prop_assert_eq!(normal(&notes.pieces()), normal(&told));
+                        prop_assert_eq!(flushes == 0, told.is_empty() && arena.owned() == owned);
+                        naive = after;
+                    } else {
+                        // It ends within a note: done up to there, or not at all.
+                        let stopped = unmapped.unwrap_err();
+                        let below = range.split_at(stopped.at).0;
+                        let told = below.map(|below| naive.unmap(below.start(), below.last()));
+                        let told = told.flatten().unwrap_or_default();
+                        prop_assert_eq!(normal(&notes.pieces()), normal(&told));
+                    }
+                }
+                Step::Protect { start, bytes, set, clear } => {
+                    let range = VirtRange::new(start, Bytes(bytes)).unwrap();
+                    let change = Change::new(set, clear).unwrap();
+                    tables.protect(range, change, &mut notes).unwrap();
+                    naive.protect(start, range.last(), set, clear);
+                    prop_assert!(arena.flushes.borrow().len() <= 1);
+                }
+            }
+            prop_assert_eq!(normal(&arena.pieces(space)), normal(&naive.0));
+        }
+        let lower = naive.unmap(0, (1 << 56) - 1);
+        let mut notes = Notes::new(&arena);
+        arena.flushes.borrow_mut().clear();
+        PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes).unwrap();
+        prop_assert_eq!(arena.flushes.borrow().len(), 1);
+        prop_assert_eq!(normal(&notes.pieces()), normal(&lower.unwrap()));
+    }
+}

@@ -1,0 +1,281 @@
+//! What cannot be done is refused precisely: what is done is told, what is not is untouched, and
+//! no table is lost or freed early.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Arena, Notes, link, normal};
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    Batch, Change, Covered, Entry, Flags, Flush, Halted, Level, Mmu, PageTables, Slot, Space,
+    Stopped, Table, Unmap, VirtRange, Why,
+};
+
+const PAGE: u64 = 4096;
+const LARGE: u64 = 2 << 20;
+
+fn pfn(number: u64) -> Pfn {
+    Pfn::new(number).unwrap()
+}
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(start, Bytes(bytes)).unwrap()
+}
+
+fn page(number: u64) -> Entry {
+    Entry::new(pfn(0x1000 + number), Flags::PRESENT | Flags::WRITABLE | Flags::DIRTY)
+}
+
+/// Pages 0 to `pages`.
+fn mapped(arena: &Arena, pages: u64) -> Space {
+    let space = Space { root: arena.table().unwrap(), levels: Level::L4 };
+    for number in 0..pages {
+        assert!(arena.put(space, number * PAGE, Level::L1, page(number)));
+    }
+    space
+}
+
+const KEEP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
+
+#[test]
+fn a_range_that_is_not_canonical() {
+    let arena = Arena::new(8);
+    let space = mapped(&arena, 1);
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    for around in [range(1 << 47, PAGE), range((1 << 47) - PAGE, 2 * PAGE), range(0, 1 << 63)] {
+        let why = Why::NotCanonical(around);
+        let refused = Err(Stopped { at: around.start(), why, flushed: true });
+        assert_eq!(tables.unmap_range(around, Unmap::default(), &mut notes), refused);
+        let change = Change::new(Flags::GLOBAL, Flags::empty()).unwrap();
+        assert_eq!(tables.protect(around, change, &mut notes), refused);
+    }
+    assert!(notes.runs.is_empty() && arena.flushes.borrow().is_empty());
+}
+
+#[test]
+fn flags_that_are_not_the_callers() {
+    for flag in [Flags::PRESENT, Flags::LARGE, Flags::DIRTY, Flags::ACCESSED] {
+        let refused = Change::new(Flags::WRITABLE | flag, Flags::empty()).unwrap_err();
+        assert_eq!(refused.0, flag);
+        assert_eq!(Change::new(Flags::empty(), flag).unwrap_err().0, flag);
+    }
+    assert!(Change::new(Flags::from_bits_retain(1 << 20), Flags::empty()).is_err(), "an address");
+}
+
+#[test]
+fn a_table_that_is_none_stops_before_anything_above_it_is_touched() {
+    for (how, level) in [(KEEP, Level::L1), (Unmap::default(), Level::L1), (KEEP, Level::L3)] {
+        let arena = Arena::new(8);
+        let space = mapped(&arena, 512);
+        let table = pfn(0x777_7777);
+        let at = level.table_bytes().0;
+        arena.put(space, at, [Level::L2, Level::L4][usize::from(level != Level::L1)], link(table));
+        arena.put(space, at + (1 << 40), Level::L1, page(7));
+        let mut batch = Batch::new();
+        let mut notes = Notes::new(&arena);
+        let mut tables = PageTables::new(arena.native(), space, &mut batch);
+        let refused = tables.unmap_range(range(0, 1 << 46), how, &mut notes);
+        let why = Why::NotATable { frame: table, level };
+        assert_eq!(refused, Err(Stopped { at, why, flushed: true }));
+        assert_eq!(notes.told(), Bytes(512 * PAGE));
+        assert_eq!(notes.freed, usize::from(how != KEEP));
+        assert_eq!(arena.flushes.borrow().len(), 1);
+        let link = arena.put(space, at + (1 << 40), Level::L1, page(7));
+        assert!(!link, "what lies above is still there");
+    }
+}
+
+#[test]
+fn a_page_of_a_level_that_has_none() {
+    let arena = Arena::new(8);
+    let space = mapped(&arena, 1);
+    let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
+    arena.put(space, 512 << 30, Level::L4, entry);
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    let stopped = tables.unmap_range(range(0, 1 << 46), KEEP, &mut notes).unwrap_err();
+    assert_eq!((stopped.at, stopped.why), (512 << 30, Why::Malformed(entry)));
+    assert_eq!(notes.told(), Bytes(PAGE));
+}
+
+#[test]
+fn no_frame_to_split_with() {
+    let arena = Arena::new(4);
+    let space = mapped(&arena, 1);
+    let large = Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE);
+    assert!(arena.put(space, LARGE, Level::L2, large));
+    let before = arena.pieces(space);
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    let stopped = tables.unmap_range(range(0, LARGE + PAGE), KEEP, &mut notes).unwrap_err();
+    assert_eq!((stopped.at, stopped.why), (LARGE, Why::NoTableFrame(large)));
+    assert_eq!(arena.pieces(space), before[1..]);
+    let change = Change::new(Flags::WRITABLE, Flags::empty()).unwrap();
+    let stopped = tables.protect(range(0, LARGE + PAGE), change, &mut notes).unwrap_err();
+    assert_eq!((stopped.at, stopped.why), (LARGE, Why::NoTableFrame(large)));
+    assert_eq!(arena.pieces(space), before[1..]);
+}
+
+/// A machine that refuses after some slots, and to flush or reclaim.
+struct Failing<M> {
+    mmu: M,
+    slots: usize,
+    flush: bool,
+    reclaim: bool,
+}
+
+impl<M> Failing<M> {
+    fn some<'s>(
+        &mut self,
+        slots: &'s mut [Slot],
+    ) -> (&'s mut [Slot], Result<(), Halted<&'static str>>) {
+        let done = slots.len().min(self.slots);
+        let halted = Halted { done, fault: "refused" };
+        let result = if done < slots.len() { Err(halted) } else { Ok(()) };
+        self.slots -= done;
+        (&mut slots[..done], result)
+    }
+}
+
+impl<M: Mmu> Mmu for Failing<M> {
+    type Fault = &'static str;
+
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        self.mmu.table(frame)
+    }
+
+    fn get_and_clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<&'static str>> {
+        let (slots, result) = self.some(slots);
+        self.mmu.get_and_clear(slots).map_err(|_| Halted { done: 0, fault: "native" })?;
+        result
+    }
+
+    fn protect(&mut self, slots: &[Slot], change: Change) -> Result<(), Halted<&'static str>> {
+        let mut slots = slots.to_vec();
+        let (slots, result) = self.some(&mut slots);
+        self.mmu.protect(slots, change).map_err(|_| Halted { done: 0, fault: "native" })?;
+        result
+    }
+
+    fn split(&mut self, _: &Slot, _: Pfn) -> Result<(), &'static str> {
+        Err("no large pages")
+    }
+
+    fn flush(&mut self, flush: Flush) -> Result<(), &'static str> {
+        if self.flush {
+            return Err("not flushed");
+        }
+        self.mmu.flush(flush).map_err(|_| "native")
+    }
+
+    fn reclaim(&mut self, _: &[Slot]) -> Result<(), &'static str> {
+        if self.reclaim { Err("not reclaimed") } else { Ok(()) }
+    }
+
+    fn retire(&mut self, _: Space) -> Result<(), &'static str> {
+        Err("not retired")
+    }
+}
+
+#[test]
+fn a_batch_that_stops_in_the_middle() {
+    // Two pages of the first table, and two whole tables behind it.
+    for (tables, slots) in [(Covered::Free, 0..5), (Covered::Keep, 0..1027)] {
+        for refused_after in slots.step_by(if tables == Covered::Free { 1 } else { 114 }) {
+            let arena = Arena::new(16);
+            let space = mapped(&arena, 4 * 512);
+            let all = arena.pieces(space);
+            let mut batch = Batch::new();
+            let mut notes = Notes::new(&arena);
+            let mmu =
+                Failing { mmu: arena.native(), slots: refused_after, flush: false, reclaim: false };
+            let range = range(510 * PAGE, (2 + 2 * 512 + 1) * PAGE);
+            let how = Unmap { tables, ..Unmap::default() };
+            let stopped = PageTables::new(mmu, space, &mut batch)
+                .unmap_range(range, how, &mut notes)
+                .unwrap_err();
+            assert_eq!((stopped.why, stopped.flushed), (Why::Mmu("refused"), true));
+            let pages = match tables {
+                Covered::Keep => refused_after as u64,
+                _ => [0, 1, 2, 2 + 512, 2 + 1024][refused_after],
+            };
+            assert_eq!(stopped.at, (510 + pages) * PAGE);
+            let from = 510..510 + usize::try_from(pages).unwrap();
+            assert_eq!(normal(&notes.pieces()), normal(&all[from.clone()]));
+            let left = [&all[..from.start], &all[from.end..]].concat();
+            assert_eq!(arena.pieces(space), left);
+            let whole = if tables == Covered::Keep { 0 } else { refused_after.saturating_sub(2) };
+            assert_eq!(notes.freed, whole);
+            assert_eq!(arena.flushes.borrow().is_empty(), pages == 0);
+        }
+    }
+}
+
+#[test]
+fn tables_that_do_not_become_memory_are_told_and_not_freed() {
+    for (flush, reclaim) in [(true, false), (false, true)] {
+        let arena = Arena::new(16);
+        let space = mapped(&arena, 3 * 512);
+        let mut batch = Batch::new();
+        let mut notes = Notes::new(&arena);
+        let mmu = Failing { mmu: arena.native(), slots: 99, flush, reclaim };
+        let stopped = PageTables::new(mmu, space, &mut batch)
+            .unmap_range(range(0, 2 * 512 * PAGE), Unmap::default(), &mut notes)
+            .unwrap_err();
+        let why = Why::Mmu(if flush { "not flushed" } else { "not reclaimed" });
+        assert_eq!(stopped, Stopped { at: 2 * 512 * PAGE, why, flushed: !flush });
+        assert_eq!((notes.freed, notes.stuck.len()), (0, 2));
+        assert_eq!(notes.told(), Bytes(2 * 512 * PAGE), "nothing is lost");
+    }
+}
+
+#[test]
+fn a_teardown_that_is_refused_has_done_nothing() {
+    let arena = Arena::new(16);
+    let space = mapped(&arena, 600);
+    let before = arena.pieces(space);
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mmu = Failing { mmu: arena.native(), slots: 0, flush: false, reclaim: false };
+    let stopped = PageTables::new(mmu, space, &mut batch).teardown(&mut notes).unwrap_err();
+    assert_eq!(stopped, Stopped { at: 0, why: Why::Mmu("not retired"), flushed: false });
+    assert!(notes.runs.is_empty() && notes.freed == 0);
+    assert_eq!(arena.pieces(space), before);
+}
+
+#[test]
+fn a_split_that_is_refused_gives_its_frame_back() {
+    let arena = Arena::new(16);
+    let space = mapped(&arena, 1);
+    arena.put(space, LARGE, Level::L2, Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE));
+    let owned = arena.owned();
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mmu = Failing { mmu: arena.native(), slots: 9, flush: false, reclaim: false };
+    let stopped = PageTables::new(mmu, space, &mut batch)
+        .unmap_range(range(0, LARGE + PAGE), KEEP, &mut notes)
+        .unwrap_err();
+    assert_eq!((stopped.at, stopped.why), (LARGE, Why::Mmu("no large pages")));
+    assert_eq!((arena.owned(), notes.told()), (owned, Bytes(PAGE)));
+}
+
+#[test]
+fn a_protect_that_stops_in_the_middle() {
+    let arena = Arena::new(16);
+    let space = mapped(&arena, 1024);
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mmu = Failing { mmu: arena.native(), slots: 700, flush: false, reclaim: false };
+    let change = Change::new(Flags::empty(), Flags::WRITABLE).unwrap();
+    let stopped = PageTables::new(mmu, space, &mut batch)
+        .protect(range(0, 1024 * PAGE), change, &mut notes)
+        .unwrap_err();
+    assert_eq!(stopped, Stopped { at: 700 * PAGE, why: Why::Mmu("refused"), flushed: true });
+    let writable = |piece: &common::Piece| piece.bits & 2 != 0;
+    assert_eq!(arena.pieces(space).iter().filter(|piece| writable(piece)).count(), 1024 - 700);
+    assert_eq!(arena.flushes.borrow().len(), 1);
+}
