@@ -44,7 +44,7 @@ fn bare_metal(steps: &mut Steps) {
         steps.missing(setup::TARGET_WANTED);
         return;
     }
-    let engine = "build -p hotmem -p hotmem-virtio --target x86_64-unknown-none";
+    let engine = "build -p hotmem -p hotmem-pgtable -p hotmem-virtio --target x86_64-unknown-none";
     steps.run(&Step::cargo("engine and drivers without an operating system", engine));
     let guest = "build --release -p hotmem-guest --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest));
@@ -67,7 +67,8 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
 
 /// Every interleaving of the primitive's operations.
 fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
-    let tests = "test -p hotmem --release --no-fail-fast --lib --target-dir target/loom loom_tests";
+    let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
+                 --target-dir target/loom loom_tests";
     steps.run(&more(Step::cargo(name, tests).env("RUSTFLAGS", LOOM)));
 }
 
