@@ -23,6 +23,8 @@ pub struct Options {
     pub release: bool,
     /// Whether other CPUs take and free memory all the time (`hotmem.churn`).
     pub churn: bool,
+    /// How devices may interrupt (`hotmem.interrupts`).
+    pub interrupts: Interrupts,
     /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
     pub watchdog_seconds: u32,
 }
@@ -47,6 +49,17 @@ pub enum Online {
     Kernel,
     /// For movable allocations only.
     Movable,
+}
+
+/// How devices may interrupt: the first of these that they and the machine are able to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Interrupts {
+    /// Not at all: the timer has them looked at.
+    Poll,
+    /// By lines.
+    Intx,
+    /// By messages, each device by its own; or else by lines.
+    Msix,
 }
 
 /// When the run is over.
@@ -82,6 +95,7 @@ impl Default for Options {
             seed: 0,
             release: true,
             churn: false,
+            interrupts: Interrupts::Msix,
             watchdog_seconds: 60,
         }
     }
@@ -136,6 +150,14 @@ impl Options {
             "seed" => self.seed = value.parse().ok()?,
             "release" => self.release = parse_switch(value)?,
             "churn" => self.churn = parse_switch(value)?,
+            "interrupts" => {
+                self.interrupts = match value {
+                    "poll" => Interrupts::Poll,
+                    "intx" => Interrupts::Intx,
+                    "msix" => Interrupts::Msix,
+                    _ => return None,
+                };
+            }
             "watchdog" => {
                 self.watchdog_seconds = value.parse().ok().filter(|&seconds| seconds > 0)?;
             }
@@ -154,7 +176,7 @@ fn parse_switch(text: &str) -> Option<bool> {
 }
 
 /// Digits with an optional suffix K, M, G or T: powers of 1024.
-fn parse_size(text: &str) -> Option<Bytes> {
+pub(crate) fn parse_size(text: &str) -> Option<Bytes> {
     let shift = match text.as_bytes().last()? {
         b'K' => 10,
         b'M' => 20,
@@ -198,7 +220,8 @@ mod tests {
     fn every_key() {
         let options = parse(
             "hotmem.touch=1G hotmem.online=online_kernel hotmem.exit=resizes:3 \
-             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.watchdog=5",
+             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.interrupts=intx \
+             hotmem.watchdog=5",
         );
         let expected = Options {
             touch: Touch::UpTo(Bytes::gib(1)),
@@ -207,6 +230,7 @@ mod tests {
             seed: 42,
             release: false,
             churn: true,
+            interrupts: Interrupts::Intx,
             watchdog_seconds: 5,
         };
         assert_eq!(options, Ok(expected));
@@ -241,6 +265,7 @@ mod tests {
             "hotmem.seed=-1",
             "hotmem.release=yes",
             "hotmem.churn=",
+            "hotmem.interrupts=msi",
             "hotmem.watchdog=0",
         ] {
             assert_eq!(parse(bad), Err(CmdlineError::BadValue(bad)));

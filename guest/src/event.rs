@@ -33,6 +33,10 @@ pub enum Event<'a> {
         requested: Bytes,
         /// The size that is plugged.
         plugged: Bytes,
+        /// What it is behind.
+        transport: &'static str,
+        /// How it rings.
+        interrupts: &'static str,
     },
     /// A target of the device is reached, and the memory online or gone.
     Resized {
@@ -54,6 +58,8 @@ pub enum Event<'a> {
         requests: u64,
         /// Microseconds since the guest saw the target.
         us: u64,
+        /// Whether the device rang for it.
+        rang: bool,
     },
     /// A target of the device cannot be reached for now.
     Pending {
@@ -74,6 +80,19 @@ pub enum Event<'a> {
         device: usize,
         /// The node on which its memory was.
         node: u16,
+    },
+    /// An entropy source has answered.
+    Entropy {
+        /// What it is behind.
+        transport: &'static str,
+        /// How it rings.
+        interrupts: &'static str,
+        /// Whether it has.
+        rang: bool,
+        /// How much it answered.
+        bytes: Bytes,
+        /// How long it took, in microseconds.
+        us: u64,
     },
     /// Frames were filled with their patterns.
     Touched {
@@ -102,13 +121,21 @@ impl fmt::Display for Event<'_> {
                 r#"{{"event":"boot","ms":{ms},"boot_memory":{},"cpus":{cpus},"hot_pluggable":{}}}"#,
                 boot_memory.0, hot_pluggable.0
             ),
-            Event::Device { device, node, block_size, addr, region_size, requested, plugged } => {
-                write!(
-                    f,
-                    r#"{{"event":"device","kind":"virtio-mem","block_size":{},"addr":{addr},"region_size":{},"requested":{},"plugged":{},"device":{device},"node":{node}}}"#,
-                    block_size.0, region_size.0, requested.0, plugged.0
-                )
-            }
+            Event::Device {
+                device,
+                node,
+                block_size,
+                addr,
+                region_size,
+                requested,
+                plugged,
+                transport,
+                interrupts,
+            } => write!(
+                f,
+                r#"{{"event":"device","kind":"virtio-mem","block_size":{},"addr":{addr},"region_size":{},"requested":{},"plugged":{},"device":{device},"node":{node},"transport":"{transport}","interrupts":"{interrupts}"}}"#,
+                block_size.0, region_size.0, requested.0, plugged.0
+            ),
             Event::Resized {
                 device,
                 node,
@@ -119,9 +146,10 @@ impl fmt::Display for Event<'_> {
                 free,
                 requests,
                 us,
+                rang,
             } => write!(
                 f,
-                r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us},"device":{device},"node":{node},"node_online":{}}}"#,
+                r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us},"device":{device},"node":{node},"node_online":{},"rang":{rang}}}"#,
                 target.0, plugged.0, online.0, free.0, node_online.0
             ),
             Event::Pending { device, node, target, plugged, why } => write!(
@@ -134,6 +162,11 @@ impl fmt::Display for Event<'_> {
             Event::Removed { device, node } => {
                 write!(f, r#"{{"event":"removed","device":{device},"node":{node}}}"#)
             }
+            Event::Entropy { transport, interrupts, rang, bytes, us } => write!(
+                f,
+                r#"{{"event":"entropy","transport":"{transport}","interrupts":"{interrupts}","rang":{rang},"bytes":{},"us":{us}}}"#,
+                bytes.0
+            ),
             Event::Touched { bytes, us } => {
                 write!(f, r#"{{"event":"touched","bytes":{},"us":{us}}}"#, bytes.0)
             }

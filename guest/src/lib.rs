@@ -13,6 +13,7 @@ pub mod pvh;
 pub mod report;
 pub mod slot;
 pub mod srat;
+pub mod virtio_mmio;
 pub mod watchdog;
 
 /// A 64-bit machine's addresses and sizes as `usize`.

@@ -1,22 +1,33 @@
 //! A virtio-mem device that the kernel drives, and what it has under way.
 
 use super::BUDGET;
-use super::device::PciDevice;
+use super::device::MemDevice;
 use super::memory::FRAMES;
 use super::smp::ThisCpu;
+use super::transport::Wiring;
 use hotmem::{Bytes, OnlineType, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Status};
 
 /// A device.
 pub(crate) struct Attached {
-    pub(crate) device: PciDevice,
+    pub(crate) device: MemDevice,
     pub(crate) memory: HotplugMemory<'static, ThisCpu>,
     pub(crate) target: Target,
     /// The port in whose slot it is.
     pub(crate) port: Option<usize>,
+    pub(crate) bell: Bell,
     /// The frames of its queue.
     queue: PfnRange,
+}
+
+/// How a device rings, and whether it does.
+pub(crate) struct Bell {
+    /// What kind of transport it is behind.
+    pub(crate) transport: &'static str,
+    pub(crate) wiring: Wiring,
+    /// It has rung since it was last looked at.
+    pub(crate) rings: bool,
 }
 
 /// The size that the device wants, and how far that has come.
@@ -28,6 +39,8 @@ pub(crate) struct Target {
     pub(crate) since_us: u64,
     /// Requests that had been sent by then.
     pub(crate) requests: u64,
+    /// Whether the device rang for it.
+    pub(crate) rang: bool,
     pub(crate) reached: bool,
     /// The reason that was reported last.
     pub(crate) pending: Option<Pending>,
@@ -36,7 +49,8 @@ pub(crate) struct Target {
 impl Attached {
     /// A device that was started just now, with the frames of its queue.
     pub(crate) fn new(
-        (device, queue): (PciDevice, PfnRange),
+        (device, queue): (MemDevice, PfnRange),
+        bell: Bell,
         port: Option<usize>,
         online: OnlineType,
         now_us: u64,
@@ -48,10 +62,11 @@ impl Attached {
             plugged: Bytes::ZERO,
             since_us: now_us,
             requests: 0,
+            rang: false,
             reached: nothing,
             pending: None,
         };
-        Attached { device, memory: HotplugMemory::new(online, BUDGET), target, port, queue }
+        Attached { device, memory: HotplugMemory::new(online, BUDGET), target, port, bell, queue }
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -79,9 +94,18 @@ impl Attached {
     pub(crate) fn aim(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
         let size = self.driver().config().requested();
         if size != self.target.size {
+            let rang = self.bell.rings;
             self.target =
-                Target { size, plugged, since_us, requests, reached: false, pending: None };
+                Target { size, plugged, since_us, requests, rang, reached: false, pending: None };
         }
+        self.bell.rings = false;
+    }
+
+    /// Notes that it has rung, if it says so when it is asked: lines may be shared.
+    pub(crate) fn ack_interrupt(&mut self) -> bool {
+        let rings = self.bell.wiring.is_line() && self.device.ack_interrupt();
+        self.bell.rings |= rings;
+        rings
     }
 
     /// What its configuration says.
@@ -95,6 +119,8 @@ impl Attached {
             region_size: config.region().bytes(),
             requested: config.requested(),
             plugged: config.plugged(),
+            transport: self.bell.transport,
+            interrupts: self.bell.wiring.name(),
         }
     }
 

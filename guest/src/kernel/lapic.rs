@@ -5,6 +5,7 @@ use super::memory::{AddressSpace, ReachError};
 use super::pic;
 use core::ptr::NonNull;
 use hotmem_guest::direct_map::Caching;
+use spin::Once;
 use x86_64::registers::model_specific::Msr;
 
 const APIC_BASE: u32 = 0x1b;
@@ -12,6 +13,7 @@ const ENABLED: u64 = 1 << 11;
 const X2APIC: u64 = 1 << 10;
 
 const ID: usize = 0x20;
+const END_OF_INTERRUPT: usize = 0xb0;
 /// Spurious-interrupt vector register: bit 8 switches the APIC on.
 const SPURIOUS: usize = 0xf0;
 const COMMAND: usize = 0x300;
@@ -27,13 +29,25 @@ const EXTERNAL: u32 = 0x700;
 /// A command that is on its way.
 const PENDING: u32 = 1 << 12;
 
-/// The calling CPU's local APIC.
+/// The calling CPU's, once it has been opened.
+static LOCAL: Once<LocalApic> = Once::new();
+
+/// The number by which messages and commands name a CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ApicId(u8);
+
+/// The calling CPU's local APIC: each CPU finds its own in the same place.
 pub(crate) enum LocalApic {
     /// Its registers are memory, and mapped.
     Page(NonNull<u8>),
     /// They are MSRs.
     X2Apic,
 }
+
+// SAFETY: nobody reads or writes the registers but through this type's methods, each by one access.
+unsafe impl Send for LocalApic {}
+// SAFETY: the same.
+unsafe impl Sync for LocalApic {}
 
 /// What is sent to another CPU.
 #[derive(Clone, Copy)]
@@ -49,17 +63,17 @@ pub(crate) enum Ipi {
 
 impl LocalApic {
     /// Finds it; `None` if it is switched off: then the 8259s are wired to the CPU itself.
-    pub(crate) fn open(space: &mut AddressSpace) -> Result<Option<Self>, ReachError> {
+    pub(crate) fn open(space: &mut AddressSpace) -> Result<Option<&'static Self>, ReachError> {
         // SAFETY: every CPU with a 64-bit mode has this register.
         let base = unsafe { Msr::new(APIC_BASE).read() };
         if base & ENABLED == 0 {
             return Ok(None);
         }
         if base & X2APIC != 0 {
-            return Ok(Some(LocalApic::X2Apic));
+            return Ok(Some(LOCAL.call_once(|| LocalApic::X2Apic)));
         }
         let page = space.reach(base & 0x000f_ffff_ffff_f000, 0x1000, Caching::Uncached)?;
-        Ok(Some(LocalApic::Page(page)))
+        Ok(Some(LOCAL.call_once(|| LocalApic::Page(page))))
     }
 
     /// Sets up "virtual wire mode" (Intel SDM volume 3, 11.5.1; MultiProcessor Specification
@@ -67,6 +81,11 @@ impl LocalApic {
     pub(crate) fn pass_on_pic_interrupts(&self) {
         self.write(SPURIOUS, SPURIOUS_ON);
         self.write(LINT0, EXTERNAL);
+    }
+
+    /// Its number, if messages can name it.
+    pub(crate) fn message_id(&self) -> Option<ApicId> {
+        u8::try_from(self.id()).ok().map(ApicId)
     }
 
     /// Its number.
@@ -121,6 +140,20 @@ impl LocalApic {
             // SAFETY: as above.
             LocalApic::X2Apic => unsafe { msr(offset).write(value.into()) },
         }
+    }
+}
+
+/// Tells the calling CPU's local APIC that the handler of a message is done.
+pub(crate) fn end_of_interrupt() {
+    if let Some(apic) = LOCAL.get() {
+        apic.write(END_OF_INTERRUPT, 0);
+    }
+}
+
+impl ApicId {
+    /// Where messages to this CPU are written (Intel SDM volume 3, 11.11.1).
+    pub(crate) fn message_address(self) -> u32 {
+        0xfee0_0000 | u32::from(self.0) << 12
     }
 }
 

@@ -7,18 +7,21 @@ mod churn;
 mod clock;
 mod config_space;
 mod device;
+mod entropy;
 mod entry;
 mod exit;
 mod hal;
 mod hooks;
 mod lapic;
 mod memory;
+mod msix;
 mod pci;
 mod pic;
 mod pit;
 mod serial;
 mod session;
 mod smp;
+mod transport;
 mod trap;
 mod workload;
 
@@ -33,7 +36,7 @@ use hotmem_guest::report::{Report, bail_out};
 use hotmem_guest::watchdog::Watchdog;
 use lapic::LocalApic;
 use serial::Serial;
-use session::{Engine, Session};
+use session::{Engine, Places, Session};
 use workload::Workload;
 
 static WATCHDOG: Watchdog = Watchdog::new();
@@ -72,7 +75,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let firmware = must("ACPI", acpi::Firmware::read(info.rsdp_addr(), &mut space));
     let hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
     let apic = must("local APIC", LocalApic::open(&mut space));
-    if let Some(apic) = &apic {
+    if let Some(apic) = apic {
         apic.pass_on_pic_interrupts();
     }
     let clock = must("clock", stopwatch.calibrate(TICKS));
@@ -92,9 +95,10 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     if options.churn {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = &mut engine.hooks.space;
-        must("CPUs", smp::start_others(&apic, firmware.cpus.apic_ids(), &clock, space));
+        must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));
     }
-    exit::exit(Session::open(report, &clock, &options, firmware.ecam, engine).run())
+    let places = Places { ecam: firmware.ecam, cmdline, cpu: apic.and_then(LocalApic::message_id) };
+    exit::exit(Session::open(report, &clock, &options, places, engine).run())
 }
 
 /// Has the timer tick, and the watchdog count its ticks.

@@ -6,16 +6,19 @@
 
 use super::acpi::EcamArea;
 use super::config_space::ConfigSpace;
-use super::memory::{AddressSpace, ReachError};
+use super::memory::{AddressSpace, ReachError, virt};
 use super::session::MAX_DEVICES;
 use core::fmt;
+use core::ptr::NonNull;
 use hotmem_guest::direct_map::Caching;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
 use hotmem_guest::slot::{Slot, Wanted};
+use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::{
     BarInfo, CapabilityInfo, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo,
     HeaderType, MemoryBarType, PciError, PciRoot,
 };
+use virtio_drivers::transport::pci::virtio_device_type;
 
 /// Addresses below the I/O APIC that belong to no RAM or firmware on any PC, for BARs that have
 /// none.
@@ -44,7 +47,7 @@ const INTERRUPT: u8 = 0x3c;
 pub(crate) struct Buses {
     /// For the crate's own functions.
     pub(crate) root: PciRoot<ConfigSpace>,
-    config: ConfigSpace,
+    pub(super) config: ConfigSpace,
     spare: MmioWindow,
     last_bus: u8,
     ports: [Option<HotPlugPort>; MAX_PORTS],
@@ -170,10 +173,33 @@ impl Buses {
         self.ports[0].is_some()
     }
 
+    /// What a virtio device is.
+    pub(crate) fn device_type(&self, function: DeviceFunction) -> Option<DeviceType> {
+        let mut on_bus = self.root.enumerate_bus(function.bus);
+        on_bus.find(|&(found, _)| found == function).and_then(|(_, info)| virtio_device_type(&info))
+    }
+
     /// The interrupt line of the 8259s that firmware has routed the function to.
     pub(crate) fn irq(&self, function: DeviceFunction) -> Option<u8> {
         let [line, pin, ..] = self.config.read_word(function, INTERRUPT).to_le_bytes();
         (pin != 0 && (1..16).contains(&line)).then_some(line)
+    }
+
+    /// Registers in a BAR, which is mapped; `None` if they are not all inside.
+    pub(super) fn registers(
+        &mut self,
+        function: DeviceFunction,
+        bar: u8,
+        offset: u32,
+        len: u64,
+    ) -> Option<NonNull<u8>> {
+        let bars = self.root.bars(function).ok()?;
+        let (address, size) = bars.get(usize::from(bar))?.as_ref()?.memory_address_size()?;
+        let end = u64::from(offset).checked_add(len)?;
+        if address == 0 || end > size {
+            return None;
+        }
+        NonNull::new(virt(address).wrapping_add(offset as usize))
     }
 
     fn find_on(

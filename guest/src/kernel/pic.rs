@@ -28,7 +28,7 @@ pub(crate) fn remap() {
 }
 
 /// IRQs that a PC has not given away: neither timers nor keyboard, cascade or coprocessor.
-pub(crate) const USABLE_BY_PCI: u16 = !(1 << 0 | 1 << 1 | 1 << CASCADE | 1 << 8 | 1 << 13);
+pub(crate) const FREE_LINES: u16 = !(1 << 0 | 1 << 1 | 1 << CASCADE | 1 << 8 | 1 << 13);
 
 /// The IRQs that are level-triggered, a bit each: PCI's are.
 pub(crate) fn level_triggered() -> u16 {

@@ -1,15 +1,19 @@
 //! The run: follow the devices' targets, as the command line says, and report.
 
 use super::acpi::EcamArea;
-use super::attached::Attached;
+use super::attached::{Attached, Bell};
 use super::churn;
 use super::clock::Clock;
-use super::device::{self, is_virtio_mem};
+use super::device::{self, is_driven, is_virtio_mem};
+use super::entropy::Entropy;
 use super::hooks::KernelHooks;
+use super::lapic::ApicId;
 use super::memory::FRAMES;
 use super::pci::{Buses, MAX_PORTS};
 use super::serial::Serial;
 use super::smp::{self, ThisCpu};
+use super::transport::Connected;
+use super::trap::{Message, take_messages};
 use super::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking, trap};
 use core::fmt::Display;
 use core::time::Duration;
@@ -20,12 +24,17 @@ use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
 use hotmem_guest::report::{Report, Verdict};
 use hotmem_guest::slot::Wanted;
+use hotmem_guest::virtio_mmio::{self, MmioDevice};
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::mem::{Pending, Progress, Status};
 use virtio_drivers::transport::pci::bus::DeviceFunction;
+use virtio_drivers::transport::{DeviceType, Transport};
 
-/// Most devices at a time.
+/// Most devices at a time. Each rings by the message of its number.
 pub(crate) const MAX_DEVICES: usize = 16;
+/// The message by which the device rings that is no virtio-mem device.
+const ENTROPY: Message = 16;
+const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && ENTROPY < trap::MESSAGES);
 
 /// A run with devices.
 pub(crate) struct Session<'a> {
@@ -34,12 +43,25 @@ pub(crate) struct Session<'a> {
     options: &'a Options,
     buses: Buses,
     devices: [Option<Attached>; MAX_DEVICES],
+    entropy: Option<Entropy>,
+    /// To whom messages go; `None` if nobody can take them.
+    cpu: Option<ApicId>,
     engine: Engine,
     touching: Option<Touching>,
     touched: Bytes,
     resizes: u32,
     /// Memory that held the engine's words when it was last reported.
     reserved: Bytes,
+}
+
+/// Where devices are.
+pub(crate) struct Places<'a> {
+    /// On PCI, reached in this way.
+    pub(crate) ecam: Option<EcamArea>,
+    /// Those that it names.
+    pub(crate) cmdline: &'a [u8],
+    /// To whom they can send messages.
+    pub(crate) cpu: Option<ApicId>,
 }
 
 /// The engine, with what this kernel brings to it.
@@ -61,18 +83,20 @@ impl<'a> Session<'a> {
         report: Report<Serial>,
         clock: &'a Clock,
         options: &'a Options,
-        ecam: Option<EcamArea>,
+        places: Places<'_>,
         mut engine: Engine,
     ) -> Self {
         WATCHDOG.enter(Step::Discovery);
-        let mut buses = must("PCI", Buses::open(ecam, &mut engine.hooks.space));
-        let found = must("PCI", buses.find(&mut engine.hooks.space, is_virtio_mem));
+        let mut buses = must("PCI", Buses::open(places.ecam, &mut engine.hooks.space));
+        let found = must("PCI", buses.find(&mut engine.hooks.space, is_driven));
         let mut session = Session {
             report,
             clock,
             options,
             buses,
             devices: [const { None }; MAX_DEVICES],
+            entropy: None,
+            cpu: places.cpu,
             engine,
             touching: None,
             touched: Bytes::ZERO,
@@ -80,9 +104,13 @@ impl<'a> Session<'a> {
             reserved: FRAMES.metadata_reserved(),
         };
         for (function, port) in found.iter() {
-            session.attach(function, port);
+            session.attach_pci(function, port);
         }
-        if session.devices[0].is_none() && !session.buses.has_ports() {
+        for device in virtio_mmio::devices(places.cmdline) {
+            session.attach_mmio(must("command line", device));
+        }
+        let nothing = session.devices[0].is_none() && session.entropy.is_none();
+        if nothing && !session.buses.has_ports() {
             give_up("there is no virtio-mem device");
         }
         session
@@ -101,6 +129,7 @@ impl<'a> Session<'a> {
             if again || self.touch_some() {
                 continue;
             }
+            self.take_entropy();
             if self.is_over() {
                 return self.finish();
             }
@@ -116,31 +145,96 @@ impl<'a> Session<'a> {
     }
 
     fn answer_bells(&mut self) {
+        let messages = take_messages();
+        for (number, own) in self.devices.iter_mut().enumerate() {
+            if let Some(own) = own {
+                own.bell.rings |= messages >> number & 1 != 0;
+            }
+        }
+        if let Some(entropy) = &mut self.entropy
+            && messages >> ENTROPY & 1 != 0
+        {
+            entropy.message_came();
+        }
         // All of them are asked: lines are shared.
-        trap::answer_bell(|| {
-            self.devices().fold(false, |ours, own| own.device.ack_interrupt() | ours)
+        trap::answer_lines(|| {
+            let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
+            self.devices().fold(entropy, |ours, own| own.ack_interrupt() | ours)
         });
     }
 
     /// Starts a device whose registers are mapped.
-    fn attach(&mut self, function: DeviceFunction, port: Option<usize>) {
+    fn attach_pci(&mut self, function: DeviceFunction, port: Option<usize>) {
         WATCHDOG.enter(Step::Device);
-        let Some(number) = self.devices.iter().position(Option::is_none) else {
-            give_up(format_args!("virtio-mem: more than {MAX_DEVICES} devices"));
+        let message = match self.buses.device_type(function) {
+            Some(DeviceType::Memory) => Message::try_from(self.vacant()).unwrap_or(ENTROPY),
+            _ => ENTROPY,
         };
-        let device = must("virtio-mem", device::start(&mut self.buses, function));
+        let message = self.cpu.map(|cpu| (message, cpu));
+        let interrupts = self.options.interrupts;
+        let connected = Connected::on_pci(&mut self.buses, function, interrupts, message);
+        self.attach(must("virtio", connected), port);
+    }
+
+    fn attach_mmio(&mut self, place: MmioDevice) {
+        WATCHDOG.enter(Step::Device);
+        let space = &mut self.engine.hooks.space;
+        let connected = Connected::on_mmio(place, self.options.interrupts, space);
+        if let Some(connected) = must("virtio-mmio", connected) {
+            self.attach(connected, None);
+        }
+    }
+
+    /// Starts a device of any kind, if the kernel drives it.
+    fn attach(&mut self, connected: Connected, port: Option<usize>) {
+        let wiring = connected.wiring;
+        match connected.transport.device_type() {
+            DeviceType::Memory => self.attach_memory(connected, port),
+            Entropy::DEVICE_TYPE if self.entropy.is_none() => {
+                let asked = Entropy::ask(connected, self.clock.now_us());
+                self.entropy = Some(must("virtio-rng", asked));
+            }
+            _ => return,
+        }
+        if !wiring.enable() {
+            start_ticking(TICKS_WITHOUT_IRQ, self.options);
+        }
+    }
+
+    fn attach_memory(&mut self, connected: Connected, port: Option<usize>) {
+        let number = self.vacant();
+        let Connected { transport, wiring } = connected;
+        let bell = Bell { transport: transport.kind(), wiring, rings: false };
+        let device = must("virtio-mem", device::start(transport));
         let online = online_type(self.options.online);
-        let attached = Attached::new(device, port, online, self.clock.now_us());
+        let attached = Attached::new(device, bell, port, online, self.clock.now_us());
         self.report.event(&attached.event(number));
         let region = attached.region();
         if region.end().phys_addr() > DIRECT_MAP_BYTES {
             give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
         }
         self.engine.hooks.workload.watch(number, region);
-        if !trap::enable_bells(self.buses.irq(function)) {
-            start_ticking(TICKS_WITHOUT_IRQ, self.options);
-        }
         self.devices[number] = Some(attached);
+    }
+
+    /// The number of the next virtio-mem device.
+    fn vacant(&self) -> usize {
+        let number = self.devices.iter().position(Option::is_none);
+        number
+            .unwrap_or_else(|| give_up(format_args!("virtio-mem: more than {MAX_DEVICES} devices")))
+    }
+
+    /// Reports what the entropy source has answered, and lets it go.
+    fn take_entropy(&mut self) {
+        let Some(mut entropy) = self.entropy.take() else { return };
+        match must("virtio-rng", entropy.answer(self.clock.now_us())) {
+            None => self.entropy = Some(entropy),
+            Some(event) => {
+                entropy.stop();
+                self.report.event(&event);
+                self.report.ok("entropy");
+            }
+        }
     }
 
     /// Sees to what comes and goes in a slot.
@@ -151,7 +245,7 @@ impl<'a> Session<'a> {
                 let space = &mut self.engine.hooks.space;
                 let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
                 if let Some(function) = found {
-                    self.attach(function, Some(port));
+                    self.attach_pci(function, Some(port));
                 }
             }
             Wanted::Release => {
@@ -241,6 +335,7 @@ impl<'a> Session<'a> {
             free: Bytes(counts.free * FRAME_SIZE),
             requests: own.driver().statistics().requests.wrapping_sub(own.target.requests),
             us: self.clock.now_us().saturating_sub(own.target.since_us),
+            rang: own.target.rang,
         });
         self.resizes += 1;
         self.report_written_and_verified();
@@ -275,7 +370,7 @@ impl<'a> Session<'a> {
     }
 
     fn is_over(&mut self) -> bool {
-        let (mut reached, mut total) = (true, Bytes::ZERO);
+        let (mut reached, mut total) = (self.entropy.is_none(), Bytes::ZERO);
         for own in self.devices() {
             reached &= own.target.reached;
             total = total + own.target.size;

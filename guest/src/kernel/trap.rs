@@ -1,8 +1,8 @@
 //! Exceptions, which end the run, and interrupts, which only ring a bell.
 
-use super::{WATCHDOG, entry, give_up, pic, pit};
+use super::{WATCHDOG, entry, give_up, lapic, pic, pit};
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem_guest::to_usize;
 use spin::Once;
 use x86_64::VirtAddr;
@@ -10,13 +10,22 @@ use x86_64::instructions::{interrupts, tables};
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
 
-const VECTORS: usize = (pic::FIRST_VECTOR + pic::LINES) as usize;
+/// A message by which a device rings: a number below [`MESSAGES`].
+pub(crate) type Message = u8;
+/// How many there are.
+pub(crate) const MESSAGES: u8 = 32;
+
+/// Vector of message 0; the others follow.
+const FIRST_MESSAGE: u8 = pic::FIRST_VECTOR + pic::LINES;
+const VECTORS: usize = (FIRST_MESSAGE + MESSAGES) as usize;
 
 /// The IRQs by which devices may ring, a bit each.
 static BELLS: AtomicU16 = AtomicU16::new(0);
-/// Those that rang: set by the handler and cleared by [`answer_bell`], on the same CPU, so that
+/// Those that rang: set by the handler and cleared by [`answer_lines`], on the same CPU, so that
 /// nothing needs to be ordered.
 static RANG: AtomicU16 = AtomicU16::new(0);
+/// The same of messages, cleared by [`take_messages`].
+static CAME: AtomicU32 = AtomicU32::new(0);
 /// How often they rang for somebody else, one time after the other.
 static STRAY: AtomicU16 = AtomicU16::new(0);
 
@@ -55,20 +64,43 @@ pub(crate) fn load() {
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
-/// Lets a device end [`wait`] by its IRQ, or by any that firmware has set up for PCI: not all
-/// firmware says the right one. Returns whether there is one.
-pub(crate) fn enable_bells(irq: Option<u8>) -> bool {
-    let own = irq.and_then(|irq| 1u16.checked_shl(irq.into())).unwrap_or(0);
-    let lines = (own | pic::level_triggered()) & pic::USABLE_BY_PCI;
+/// The vector that stands for a message.
+pub(crate) fn message_vector(message: Message) -> u8 {
+    FIRST_MESSAGE + message % MESSAGES
+}
+
+/// Lets a device on PCI end [`wait`] by its IRQ, or by any that firmware has set up for PCI: not
+/// all firmware says the right one. Returns whether there is one.
+pub(crate) fn enable_shared_line(irq: Option<u8>) -> bool {
+    enable(irq.map_or(0, bit) | pic::level_triggered())
+}
+
+/// Lets a device end [`wait`] by this IRQ, which it has for itself. Returns whether there is such
+/// a one.
+pub(crate) fn enable_own_line(irq: u8) -> bool {
+    enable(bit(irq))
+}
+
+fn enable(lines: u16) -> bool {
+    let lines = lines & pic::FREE_LINES;
     BELLS.fetch_or(lines, Relaxed);
     pic::unmask_all(lines);
     lines != 0
 }
 
-/// If a bell rang, asks the devices whether it was one of theirs, and lets it ring again.
+fn bit(irq: u8) -> u16 {
+    1u16.checked_shl(irq.into()).unwrap_or(0)
+}
+
+/// Messages that came since the last call, a bit each.
+pub(crate) fn take_messages() -> u32 {
+    CAME.swap(0, Relaxed)
+}
+
+/// If a line rang, asks the devices whether it was one of theirs, and lets it ring again.
 ///
 /// The IRQ is masked meanwhile, since a device keeps asserting it until it is asked.
-pub(crate) fn answer_bell(is_ours: impl FnOnce() -> bool) {
+pub(crate) fn answer_lines(is_ours: impl FnOnce() -> bool) {
     let rang = RANG.swap(0, Relaxed);
     if rang == 0 {
         return;
@@ -80,10 +112,10 @@ pub(crate) fn answer_bell(is_ours: impl FnOnce() -> bool) {
     }
 }
 
-/// Halts until the bell rings or the timer ticks; not if it has rung and was not answered.
+/// Halts until a device rings or the timer ticks; not if one has rung and was not answered.
 pub(crate) fn wait() {
     interrupts::disable();
-    if RANG.load(Relaxed) != 0 {
+    if RANG.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
         interrupts::enable();
     } else {
         // Nothing can ring between the two: `sti` takes effect after the instruction after it.
@@ -107,10 +139,12 @@ impl Gate {
 }
 
 extern "C" fn handle_trap(frame: &TrapFrame) {
-    let irq = frame.vector.checked_sub(pic::FIRST_VECTOR.into());
-    let Some(irq) = irq.and_then(|irq| u8::try_from(irq).ok()) else {
-        return exception(frame);
-    };
+    let vector = u8::try_from(frame.vector).unwrap_or(0);
+    if let Some(message) = vector.checked_sub(FIRST_MESSAGE) {
+        CAME.fetch_or(1 << (message % MESSAGES), Relaxed);
+        return lapic::end_of_interrupt();
+    }
+    let Some(irq) = vector.checked_sub(pic::FIRST_VECTOR) else { return exception(frame) };
     if irq == pit::IRQ {
         pic::end_of_interrupt(irq);
         if entry::stack_is_overrun() {

@@ -21,7 +21,18 @@ pub enum Accel {
     Kvm,
 }
 
-/// A machine: virtio-mem devices, each behind a root port, and a kernel booted by PVH.
+/// What virtio-mem devices are behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transport {
+    /// PCI Express, each behind a root port of its own.
+    #[default]
+    Pci,
+    /// Registers that are plain memory, as the machine `microvm` has them. QEMU lets the devices
+    /// plug and unplug there, but maps none of their memory: the guest must not use it.
+    Mmio,
+}
+
+/// A machine: virtio-mem devices, and a kernel booted by PVH.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// QEMU's machine type, with its options.
@@ -42,6 +53,10 @@ pub struct Config {
     pub device_node: Option<u16>,
     /// Further devices like it: the most that each can plug, and its node.
     pub more_devices: Vec<(Bytes, u16)>,
+    /// What these devices are behind.
+    pub transport: Transport,
+    /// Devices of other kinds, as QEMU's option `-device` has them.
+    pub other_devices: Vec<&'static str>,
     /// Root ports `spare0` and so on, for devices that come while the machine runs. They are
     /// driven as PCI Express says, where QEMU's default is ACPI, which takes an AML interpreter.
     pub empty_ports: usize,
@@ -77,6 +92,8 @@ impl Config {
             device_memory,
             device_node: None,
             more_devices: Vec::new(),
+            transport: Transport::Pci,
+            other_devices: Vec::new(),
             empty_ports: 0,
             max_memory: None,
             requested: Bytes::ZERO,
@@ -172,17 +189,31 @@ impl Config {
         let more = self.more_devices.iter().map(|&(memory, node)| (memory, Some(node)));
         let mut slots = 1..;
         for (n, (memory, node)) in first.into_iter().chain(more).enumerate() {
-            pair("-device", root_port(&format!("port{n}"), slots.next()));
             let size = memory.0;
             pair("-object", format!("memory-backend-ram,id=plug{n},size={size}B,reserve=off"));
+            let kind = match self.transport {
+                Transport::Pci => {
+                    pair("-device", root_port(&format!("port{n}"), slots.next()));
+                    format!("virtio-mem-pci,bus=port{n}")
+                }
+                // Nobody gives it an address: far from all RAM, and from each other.
+                Transport::Mmio => format!("virtio-mem,memaddr={}", (n + 1) << 40),
+            };
             let node = node.map(|node| format!(",node={node}")).unwrap_or_default();
             pair(
                 "-device",
                 format!(
-                    "virtio-mem-pci,id=vmem{n},bus=port{n},memdev=plug{n},block-size={}B,requested-size={}B{node}",
+                    "{kind},id=vmem{n},memdev=plug{n},block-size={}B,requested-size={}B{node}",
                     self.block_size.0, self.requested.0
                 ),
             );
+        }
+        if self.transport == Transport::Mmio {
+            // The default is the language of before virtio 1.0.
+            pair("-global", "virtio-mmio.force-legacy=false".into());
+        }
+        for &device in &self.other_devices {
+            pair("-device", device.into());
         }
         if self.empty_ports > 0 {
             pair("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off".into());

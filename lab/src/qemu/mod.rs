@@ -13,7 +13,7 @@ mod monitor;
 mod report;
 mod vm;
 
-pub use config::{Accel, Config};
+pub use config::{Accel, Config, Transport};
 pub use error::Error;
 pub use report::{Event, Report};
 pub use vm::{Resize, Vm};

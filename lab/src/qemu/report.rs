@@ -46,6 +46,10 @@ pub enum Event {
         device: usize,
         #[serde(default)]
         node: u16,
+        #[serde(default)]
+        transport: String,
+        #[serde(default)]
+        interrupts: String,
     },
     /// The device's target is reached, and the guest uses the memory or has given it up.
     #[allow(missing_docs)]
@@ -62,6 +66,8 @@ pub enum Event {
         node: u16,
         #[serde(default)]
         node_online: u64,
+        #[serde(default)]
+        rang: bool,
     },
     /// The target cannot be reached for now.
     #[allow(missing_docs)]
@@ -77,6 +83,9 @@ pub enum Event {
     /// A device was let go.
     #[allow(missing_docs)]
     Removed { device: usize, node: u16 },
+    /// A source of random bytes was asked for some, and answered.
+    #[allow(missing_docs)]
+    Entropy { transport: String, interrupts: String, rang: bool, bytes: u64, us: u64 },
     /// Memory was written to, a pattern of its own in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },
@@ -149,6 +158,7 @@ mod tests {
                     device: 0,
                     node: 0,
                     node_online: 0,
+                    rang: false,
                 }),
             ),
         ];

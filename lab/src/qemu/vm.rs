@@ -59,6 +59,8 @@ pub struct Resize {
     pub node: u16,
     /// What of that node's memory is online in the guest now.
     pub node_online: Bytes,
+    /// Whether the device's interrupt told the guest of the request; else it looked by itself.
+    pub rang: bool,
 }
 
 impl Vm {
@@ -250,6 +252,7 @@ impl Vm {
                     device,
                     node,
                     node_online,
+                    rang,
                     ..
                 }),
             )) = self.poll(wait.min(left))?
@@ -264,6 +267,7 @@ impl Vm {
                     online: Bytes(online),
                     node,
                     node_online: Bytes(node_online),
+                    rang,
                 });
             }
         }

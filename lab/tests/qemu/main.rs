@@ -6,5 +6,7 @@ mod churn;
 mod command;
 mod devices;
 mod hot_add;
+mod interrupts;
+mod mmio;
 mod resize;
 mod support;

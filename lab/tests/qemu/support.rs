@@ -37,10 +37,20 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 
 /// Starts the machine and waits until the guest drives its device.
 pub(crate) fn start(config: &Config) -> Machine {
+    start_and_see(config).0
+}
+
+/// The same, with what the guest says of the device: how it rings.
+pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     let turn = turn();
     let mut vm = Vm::start(config).unwrap();
-    vm.wait("device", |event| matches!(event, Event::Device { .. }).then_some(())).unwrap();
-    Machine { vm, _turn: turn, boot_memory: config.boot_memory, online_at_boot: None }
+    let device = |event: &Event| match event {
+        Event::Device { interrupts, .. } => Some(interrupts.clone()),
+        _ => None,
+    };
+    let (interrupts, _) = vm.wait("device", device).unwrap();
+    let boot_memory = config.boot_memory;
+    (Machine { vm, _turn: turn, boot_memory, online_at_boot: None }, interrupts)
 }
 
 impl Machine {

@@ -1,0 +1,119 @@
+//! virtio-rng, asked once for some bytes: the plainest device there is.
+//!
+//! It shows that the kernel's transports and interrupts work where QEMU's virtio-mem has none of
+//! them: over MMIO, and by messages.
+
+use super::device::{DeviceError, queue_memory};
+use super::memory::FRAMES;
+use super::transport::{Connected, Wired, Wiring};
+use hotmem::{Bytes, PfnRange};
+use hotmem_guest::event::Event;
+use hotmem_guest::to_usize;
+use hotmem_virtio::dma::DmaMemory;
+use hotmem_virtio::queue::{Buffer, SplitQueue};
+use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
+
+const QUEUE: u16 = 0;
+const QUEUE_SIZE: u32 = 2;
+type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
+/// What is asked for.
+const ANSWER: Bytes = Bytes(64);
+const VERSION_1: u64 = 1 << 32;
+/// The queue is looked at when the device rings, or else after so long.
+const PATIENCE_US: u64 = 500_000;
+
+/// A device that has been asked.
+pub(crate) struct Entropy {
+    transport: Wired,
+    wiring: Wiring,
+    queue: Queue,
+    /// What it writes to.
+    _answer: DmaMemory,
+    frames: PfnRange,
+    since_us: u64,
+    /// Whether it has rung.
+    rang: bool,
+}
+
+impl Entropy {
+    /// What a virtio transport calls it.
+    pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::EntropySource;
+
+    /// Starts the device and asks it.
+    pub(crate) fn ask(connected: Connected, now_us: u64) -> Result<Self, DeviceError> {
+        let Connected { mut transport, wiring } = connected;
+        let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER.0))?;
+        let (mut queue, answer) = Queue::new(memory).ok_or(DeviceError::Entropy("no queue"))?;
+        negotiate(&mut transport)?;
+        let (descriptors, driver) = (queue.descriptors(), queue.driver_area());
+        transport.queue_set(QUEUE, QUEUE_SIZE, descriptors, driver, queue.device_area());
+        transport.finish_init();
+        let buffer = Buffer {
+            device_addr: answer.device_addr(),
+            len: u32::try_from(ANSWER.0).unwrap_or(0),
+            device_writes: true,
+        };
+        // SAFETY: the buffer is memory that is shared with this device alone, and is freed after
+        // the device has been reset.
+        let asked = unsafe { queue.push(&[buffer]) };
+        asked.map_err(|_| DeviceError::Entropy("its queue takes nothing"))?;
+        transport.notify(QUEUE);
+        let since_us = now_us;
+        Ok(Entropy { transport, wiring, queue, _answer: answer, frames, since_us, rang: false })
+    }
+
+    /// Notes that it has rung, if it says so when it is asked: lines may be shared.
+    pub(crate) fn ack_interrupt(&mut self) -> bool {
+        let rings = self.wiring.is_line() && !self.transport.ack_interrupt().is_empty();
+        self.rang |= rings;
+        rings
+    }
+
+    /// Notes that its own message has come.
+    pub(crate) fn message_came(&mut self) {
+        self.rang = true;
+    }
+
+    /// What to report, once it has answered.
+    pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
+        let us = now_us.saturating_sub(self.since_us);
+        if !self.rang && us < PATIENCE_US {
+            return Ok(None);
+        }
+        let used = self.queue.pop();
+        let used = used.map_err(|_| DeviceError::Entropy("its used ring cannot be right"))?;
+        Ok(used.map(|used| Event::Entropy {
+            transport: self.transport.kind(),
+            interrupts: self.wiring.name(),
+            rang: self.rang,
+            bytes: Bytes(used.written.into()),
+            us,
+        }))
+    }
+
+    /// Resets the device, and gives back what it used.
+    pub(crate) fn stop(self) {
+        drop(self.transport);
+        // Allocated when it was started, and the device is reset, so this cannot fail.
+        let _ = FRAMES.free(self.frames);
+    }
+}
+
+/// From the reset to the features (virtio 1.3, 3.1.1).
+fn negotiate(transport: &mut Wired) -> Result<(), DeviceError> {
+    transport.set_status(DeviceStatus::empty());
+    transport.set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER);
+    if transport.read_device_features() & VERSION_1 == 0 {
+        return Err(DeviceError::Entropy("it does not offer VERSION_1"));
+    }
+    transport.write_driver_features(VERSION_1);
+    transport
+        .set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER | DeviceStatus::FEATURES_OK);
+    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        return Err(DeviceError::Entropy("it refuses VERSION_1"));
+    }
+    if transport.max_queue_size(QUEUE) < QUEUE_SIZE {
+        return Err(DeviceError::Entropy("its queue is too small"));
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! How virtio devices are reached, and how they ring.
+
+use super::hal::KernelHal;
+use super::lapic::ApicId;
+use super::memory::{AddressSpace, ReachError};
+use super::msix;
+use super::pci::Buses;
+use super::trap::{self, Message};
+use core::fmt;
+use core::ptr::NonNull;
+use hotmem_guest::cmdline::Interrupts;
+use hotmem_guest::direct_map::Caching;
+use hotmem_guest::to_usize;
+use hotmem_guest::virtio_mmio::MmioDevice;
+use virtio_drivers::Result;
+use virtio_drivers::transport::mmio::{MmioError, MmioTransport, MmioVersion};
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR};
+use virtio_drivers::transport::pci::{PciTransport, VIRTIO_PCI_CAP_COMMON_CFG, VirtioPciError};
+use virtio_drivers::transport::{
+    DeviceStatus, DeviceType, InterruptStatus, SomeTransport, Transport,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A device's registers, with its vector of MSI-X in them.
+pub(crate) struct Wired {
+    transport: SomeTransport<'static>,
+    vectors: Option<Vectors>,
+}
+
+/// How a device rings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wiring {
+    /// By a message of its own.
+    Message,
+    /// By an interrupt line that others may share, or so says the firmware.
+    Line(Option<u8>),
+    /// By the line of the 8259s that it has for itself.
+    OwnLine(u8),
+    /// Not at all.
+    Silent,
+}
+
+/// A device that can be started.
+pub(crate) struct Connected {
+    pub(crate) transport: Wired,
+    pub(crate) wiring: Wiring,
+}
+
+/// Why it cannot be reached.
+pub(crate) enum ConnectError {
+    /// It is no valid virtio device.
+    Pci(VirtioPciError),
+    /// The same, of one without PCI.
+    Mmio(MmioError),
+    /// It speaks the language of before virtio 1.0.
+    Legacy,
+    /// Its registers cannot be mapped.
+    Memory(ReachError),
+}
+
+impl Connected {
+    /// A device on PCI whose registers are mapped. It is to ring by this message, if it can and
+    /// may.
+    pub(crate) fn on_pci(
+        buses: &mut Buses,
+        function: DeviceFunction,
+        interrupts: Interrupts,
+        message: Option<(Message, ApicId)>,
+    ) -> core::result::Result<Self, ConnectError> {
+        let transport = PciTransport::new::<KernelHal, _>(&mut buses.root, function);
+        let transport = transport.map_err(ConnectError::Pci)?.into();
+        let vectors = message
+            .filter(|_| interrupts >= Interrupts::Msix)
+            .and_then(|message| Vectors::route(buses, function, message));
+        let wiring = match vectors {
+            Some(_) => Wiring::Message,
+            None if interrupts >= Interrupts::Intx => Wiring::Line(buses.irq(function)),
+            None => Wiring::Silent,
+        };
+        Ok(Connected { transport: Wired { transport, vectors }, wiring })
+    }
+
+    /// A device whose registers are memory; `None` if there is none in this place.
+    pub(crate) fn on_mmio(
+        place: MmioDevice,
+        interrupts: Interrupts,
+        space: &mut AddressSpace,
+    ) -> core::result::Result<Option<Self>, ConnectError> {
+        let MmioDevice { phys_addr, size, irq } = place;
+        let registers = space.reach(phys_addr, size, Caching::Uncached);
+        let registers = registers.map_err(ConnectError::Memory)?.cast();
+        // SAFETY: the registers are mapped and stay so, and nobody else uses them: whoever started
+        // the machine says that they are there, and the crate checks the number they begin with.
+        let transport = match unsafe { MmioTransport::new(registers, to_usize(size)) } {
+            Ok(transport) => transport,
+            // Number 0 is nobody; others are of no use to the kernel.
+            Err(MmioError::InvalidDeviceID(_)) => return Ok(None),
+            Err(error) => return Err(ConnectError::Mmio(error)),
+        };
+        if transport.version() == MmioVersion::Legacy {
+            return Err(ConnectError::Legacy);
+        }
+        let may = interrupts >= Interrupts::Intx;
+        let wiring = if may { Wiring::OwnLine(irq) } else { Wiring::Silent };
+        let transport = Wired { transport: transport.into(), vectors: None };
+        Ok(Some(Connected { transport, wiring }))
+    }
+}
+
+impl Wired {
+    /// What kind of transport it is.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.transport {
+            SomeTransport::Mmio(_) => "mmio",
+            _ => "pci",
+        }
+    }
+}
+
+impl Wiring {
+    /// Whether the device has to be asked if it is the one that rings.
+    pub(crate) fn is_line(self) -> bool {
+        matches!(self, Wiring::Line(_) | Wiring::OwnLine(_))
+    }
+
+    /// Lets the device end [`trap::wait`]. Returns whether it can.
+    pub(crate) fn enable(self) -> bool {
+        match self {
+            Wiring::Message => true,
+            Wiring::Line(irq) => trap::enable_shared_line(irq),
+            Wiring::OwnLine(irq) => trap::enable_own_line(irq),
+            Wiring::Silent => false,
+        }
+    }
+
+    /// What it is called on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Wiring::Message => "msix",
+            Wiring::Line(_) | Wiring::OwnLine(_) => "intx",
+            Wiring::Silent => "poll",
+        }
+    }
+}
+
+/// The registers of `virtio_pci_common_cfg` (virtio 1.3, 4.1.4.3) that choose vectors of MSI-X,
+/// which virtio-drivers leaves alone.
+struct Vectors(NonNull<u16>);
+
+impl Vectors {
+    /// Indices of the registers.
+    const CONFIG: usize = 16 / 2;
+    const QUEUE_SELECT: usize = 22 / 2;
+    const QUEUE: usize = 26 / 2;
+    const BYTES: u64 = 28;
+
+    /// Routes the device's vector 0 to a CPU. `None` if it has no MSI-X.
+    fn route(
+        buses: &mut Buses,
+        function: DeviceFunction,
+        (message, to): (Message, ApicId),
+    ) -> Option<Self> {
+        let registers = Self::find(buses, function)?;
+        msix::enable(buses, function, message, to).then_some(registers)
+    }
+
+    /// By the capability of 4.1.4.
+    fn find(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
+        const BAR: u8 = 4;
+        const OFFSET: u8 = 8;
+        let capability = buses.root.capabilities(function).find(|capability| {
+            let [_, kind] = capability.private_header.to_le_bytes();
+            capability.id == PCI_CAP_ID_VNDR && kind == VIRTIO_PCI_CAP_COMMON_CFG
+        })?;
+        let word =
+            |at: u8| Some(buses.config.read_word(function, capability.offset.checked_add(at)?));
+        let ([bar, ..], offset) = (word(BAR)?.to_le_bytes(), word(OFFSET)?);
+        Some(Vectors(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
+    }
+
+    /// Has changes of the configuration, and this queue, ring by vector 0. (4.1.5.1.2)
+    fn use_for(&mut self, queue: u16) {
+        self.write(Self::CONFIG, 0);
+        self.write(Self::QUEUE_SELECT, queue);
+        self.write(Self::QUEUE, 0);
+    }
+
+    fn write(&mut self, register: usize, value: u16) {
+        // SAFETY: `find` found that many registers in a BAR, which is mapped.
+        unsafe { self.0.add(register).write_volatile(value) }
+    }
+}
+
+impl Transport for Wired {
+    fn queue_set(&mut self, queue: u16, size: u32, descriptors: u64, driver: u64, device: u64) {
+        if let Some(vectors) = &mut self.vectors {
+            vectors.use_for(queue);
+        }
+        self.transport.queue_set(queue, size, descriptors, driver, device);
+    }
+
+    fn device_type(&self) -> DeviceType {
+        self.transport.device_type()
+    }
+
+    fn read_device_features(&mut self) -> u64 {
+        self.transport.read_device_features()
+    }
+
+    fn write_driver_features(&mut self, features: u64) {
+        self.transport.write_driver_features(features);
+    }
+
+    fn max_queue_size(&mut self, queue: u16) -> u32 {
+        self.transport.max_queue_size(queue)
+    }
+
+    fn notify(&mut self, queue: u16) {
+        self.transport.notify(queue);
+    }
+
+    fn get_status(&self) -> DeviceStatus {
+        self.transport.get_status()
+    }
+
+    fn set_status(&mut self, status: DeviceStatus) {
+        self.transport.set_status(status);
+    }
+
+    fn set_guest_page_size(&mut self, size: u32) {
+        self.transport.set_guest_page_size(size);
+    }
+
+    fn requires_legacy_layout(&self) -> bool {
+        self.transport.requires_legacy_layout()
+    }
+
+    fn queue_unset(&mut self, queue: u16) {
+        self.transport.queue_unset(queue);
+    }
+
+    fn queue_used(&mut self, queue: u16) -> bool {
+        self.transport.queue_used(queue)
+    }
+
+    fn ack_interrupt(&mut self) -> InterruptStatus {
+        self.transport.ack_interrupt()
+    }
+
+    fn read_config_generation(&self) -> u32 {
+        self.transport.read_config_generation()
+    }
+
+    fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
+        self.transport.read_config_space(offset)
+    }
+
+    fn write_config_space<T: IntoBytes + Immutable>(
+        &mut self,
+        offset: usize,
+        value: T,
+    ) -> Result<()> {
+        self.transport.write_config_space(offset, value)
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Pci(error) => error.fmt(f),
+            ConnectError::Mmio(error) => error.fmt(f),
+            ConnectError::Legacy => f.write_str("the device offers no virtio 1.0"),
+            ConnectError::Memory(error) => error.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Virtio devices whose registers are memory, as a VMM without ACPI names them on the command
+//! line: `virtio_mmio.device=<size>@<address>:<irq>[:<id>]`, as often as there are devices.
+//! (The form is Linux's; see its `virtio_mmio.c` and kernel parameters.)
+
+use crate::cmdline::parse_size;
+use core::fmt;
+
+/// Where a device's registers are, and how it interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MmioDevice {
+    /// Of the first register.
+    pub phys_addr: u64,
+    /// In bytes.
+    pub size: u64,
+    /// Its interrupt line.
+    pub irq: u8,
+}
+
+/// A word that names no device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadMmioDevice<'a>(pub &'a str);
+
+const KEY: &str = "virtio_mmio.device=";
+
+/// The devices on a command line, in its order.
+pub fn devices(cmdline: &[u8]) -> impl Iterator<Item = Result<MmioDevice, BadMmioDevice<'_>>> {
+    let text = core::str::from_utf8(cmdline).unwrap_or("");
+    text.split_ascii_whitespace()
+        .filter_map(|word| word.strip_prefix(KEY).map(|device| (word, device)))
+        .map(|(word, device)| MmioDevice::parse(device).ok_or(BadMmioDevice(word)))
+}
+
+impl MmioDevice {
+    fn parse(text: &str) -> Option<Self> {
+        let (size, place) = text.split_once('@')?;
+        let mut place = place.split(':');
+        let phys_addr = parse_number(place.next()?)?;
+        let irq = place.next()?.parse().ok()?;
+        // The identifier is for people.
+        let (_id, end) = (place.next(), place.next());
+        let size = parse_size(size).map(|bytes| bytes.0).or_else(|| parse_number(size))?;
+        let fits = size > 0 && phys_addr.checked_add(size).is_some() && end.is_none();
+        fits.then_some(MmioDevice { phys_addr, size, irq })
+    }
+}
+
+/// Decimal digits, or hexadecimal ones after `0x`.
+fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        // `from_str_radix` would take a sign.
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            u64::from_str_radix(digits, 16).ok()
+        }
+        Some(_) => None,
+        None => parse_size(text).map(|bytes| bytes.0),
+    }
+}
+
+impl fmt::Display for BadMmioDevice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no device in '{}'", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<Result<MmioDevice, BadMmioDevice<'_>>> {
+        devices(text.as_bytes()).collect()
+    }
+
+    #[test]
+    fn the_devices_of_a_command_line_in_order() {
+        let text = "quiet virtio_mmio.device=512@0xfeb00e00:12 hotmem.exit=boot \
+                    virtio_mmio.device=4K@0xd0000000:5:7 virtio_mmio.device=0x200@4096:6";
+        let device = |phys_addr, size, irq| Ok(MmioDevice { phys_addr, size, irq });
+        assert_eq!(
+            parse(text),
+            [device(0xfeb0_0e00, 512, 12), device(0xd000_0000, 4096, 5), device(4096, 512, 6)]
+        );
+        assert_eq!(parse("virtio_mmio.devices=1@2:3 xvirtio_mmio.device=1@2:3"), []);
+        assert_eq!(devices(b"\xff virtio_mmio.device=512@0x1000:5").count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_device_is_named() {
+        for bad in [
+            "virtio_mmio.device=",
+            "virtio_mmio.device=512",
+            "virtio_mmio.device=512@0x1000",
+            "virtio_mmio.device=512@0x1000:",
+            "virtio_mmio.device=512@0x1000:-1",
+            "virtio_mmio.device=512@0x1000:256",
+            "virtio_mmio.device=512@0x1000:5:0:1",
+            "virtio_mmio.device=512@0x+1000:5",
+            "virtio_mmio.device=0@0x1000:5",
+            "virtio_mmio.device=512@0xffffffffffffff00:5",
+            "virtio_mmio.device=512@0x10000000000000000:5",
+        ] {
+            assert_eq!(parse(bad), [Err(BadMmioDevice(bad))]);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Virtio without PCI, on QEMU's `microvm`.
+
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Event, Transport, Vm};
+
+fn microvm(device_memory: Bytes) -> Config {
+    let machine = "microvm,acpi=off";
+    Config { machine, transport: Transport::Mmio, ..config(device_memory) }
+}
+
+#[test]
+fn virtio_mem_plugs_and_unplugs_over_mmio() {
+    let _turn = turn();
+    // QEMU maps none of the memory here, so that nobody may touch it.
+    let mut vm = Vm::start(&microvm(Bytes::gib(64)).with("exit", "resizes:6")).unwrap();
+    let device = |event: &Event| match event {
+        Event::Device { transport, interrupts, .. } => {
+            Some((transport.clone(), interrupts.clone()))
+        }
+        _ => None,
+    };
+    let ((transport, interrupts), _) = vm.wait("device", device).unwrap();
+    assert_eq!((transport.as_str(), interrupts.as_str()), ("mmio", "intx"));
+    let mut rang = false;
+    let mut online = None;
+    for gib in [64, 0, 3, 64, 1] {
+        let target = Bytes::gib(gib);
+        let resize = vm.resize(target).unwrap();
+        assert_eq!(vm.device_size().unwrap(), target);
+        let beside = resize.online - target;
+        assert_eq!(*online.get_or_insert(beside), beside, "{target}");
+        rang |= resize.rang;
+    }
+    assert!(rang);
+    vm.request(Bytes::ZERO).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn several_devices_ring_by_lines_of_their_own() {
+    let _turn = turn();
+    let config = Config {
+        other_devices: vec!["virtio-rng-device", "virtio-balloon-device"],
+        more_devices: vec![(Bytes::gib(4), 0)],
+        ..microvm(Bytes::gib(4)).with("exit", "size:3G")
+    };
+    let mut vm = Vm::start(&config).unwrap();
+    let answer = |event: &Event| match event {
+        Event::Entropy { transport, rang, bytes, .. } => Some((transport.clone(), *rang, *bytes)),
+        _ => None,
+    };
+    let (answer, _) = vm.wait("answer", answer).unwrap();
+    assert_eq!(answer, ("mmio".to_owned(), true, 64));
+    vm.resize_of(1, Bytes::gib(4)).unwrap();
+    vm.resize_of(0, Bytes::gib(4)).unwrap();
+    vm.resize_of(1, Bytes::gib(1)).unwrap();
+    vm.request_of(0, Bytes::gib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_device_that_is_older_than_virtio_1_is_refused() {
+    let _turn = turn();
+    let config = Config {
+        transport: Transport::Pci,
+        other_devices: vec!["virtio-rng-device"],
+        ..microvm(Bytes::ZERO)
+    };
+    let mut vm = Vm::start(&config).unwrap();
+    let refusal = vm.wait("refusal", |_| None::<()>).unwrap_err().to_string();
+    assert!(refusal.contains("virtio-mmio"), "{refusal}");
+}
