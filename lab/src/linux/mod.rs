@@ -156,6 +156,7 @@ mod tests {
             device: 0,
             node: 0,
             node_online: 0,
+            rang: false,
         };
         let expected = [
             Report::BailOut("7".into()),
