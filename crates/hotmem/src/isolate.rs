@@ -50,6 +50,8 @@ pub enum IsolateError {
     NotOnline(PfnRange),
     /// Another token holds this pageblock.
     HeldByAnother(PfnRange),
+    /// This pageblock is out for reporting: try again when the host is done with it.
+    Reporting(PfnRange),
     /// This pageblock is in the middle of an allocation or a free: try again.
     Busy(PfnRange),
 }
@@ -132,6 +134,7 @@ impl<P: Platform> Frames<P> {
                     let range = self.first_block(slot, index, block.mask());
                     return Err(match failed {
                         Capture::HeldByAnother => IsolateError::HeldByAnother(range),
+                        Capture::Reporting => IsolateError::Reporting(range),
                         _ => IsolateError::Busy(range),
                     });
                 }
@@ -465,6 +468,7 @@ impl fmt::Display for IsolateError {
             IsolateError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             IsolateError::NotOnline(range) => write!(f, "{range} is not online"),
             IsolateError::HeldByAnother(range) => write!(f, "{range} is isolated already"),
+            IsolateError::Reporting(range) => write!(f, "{range} is out for reporting"),
             IsolateError::Busy(range) => write!(f, "{range} is changing hands, try again"),
         }
     }

@@ -73,6 +73,7 @@ pub mod notify;
 mod owners;
 mod platform;
 mod region;
+pub mod report;
 mod section;
 mod sync;
 mod tree;

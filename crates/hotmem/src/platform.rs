@@ -14,6 +14,12 @@ pub trait Platform {
     fn node(&self) -> NodeId {
         NodeId::ZERO
     }
+
+    /// Memory waits to be reported to the host, and the reporter has said that it is idle: see to
+    /// it that [`Reporter::step`](crate::report::Reporter::step) is called soon. Comes once each
+    /// time it was idle, from within a free or whatever else made memory free, in its context: only
+    /// ring a bell here.
+    fn wake_reporter(&self) {}
 }
 
 /// A machine with one CPU.

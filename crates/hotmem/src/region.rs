@@ -61,7 +61,8 @@ impl NodeId {
     }
 }
 
-/// What a tree leads to: pageblocks of a zone that are wholly free, partly free, or online.
+/// What a tree leads to: pageblocks of a zone that are wholly free, partly free, online, or free
+/// and not reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Class {
     pub(crate) zone: Zone,
@@ -74,10 +75,13 @@ enum Word {
     Free = 0,
     Partial = 1,
     Online = 2,
+    /// `free` and not `reported`. Over two words "it was zero before" says nothing, so whoever
+    /// publishes such a pageblock always sets the tree; while there is a reporter, that is.
+    Unreported = 3,
 }
 
 impl Class {
-    pub(crate) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 8;
 
     pub(crate) const fn free(zone: Zone) -> Class {
         Class { zone, word: Word::Free }
@@ -89,6 +93,10 @@ impl Class {
 
     pub(crate) const fn online(zone: Zone) -> Class {
         Class { zone, word: Word::Online }
+    }
+
+    pub(crate) const fn unreported(zone: Zone) -> Class {
+        Class { zone, word: Word::Unreported }
     }
 
     pub(crate) const fn index(self) -> usize {
@@ -362,13 +370,15 @@ impl Section {
     /// The pageblocks of this class, as far as the words know.
     #[inline]
     pub(crate) fn available(&self, class: Class) -> u64 {
-        let word = match class.word {
-            Word::Free => &self.free,
-            Word::Partial => &self.partial,
-            Word::Online => &self.online,
+        let (word, reported) = match class.word {
+            Word::Free => (&self.free, 0),
+            Word::Partial => (&self.partial, 0),
+            Word::Online => (&self.online, 0),
+            // Before `free`, so that what is reported in between is not missed.
+            Word::Unreported => (&self.free, self.reported.load(Ordering::Acquire)),
         };
         // Acquire: what is found was published with Release.
-        word.load(Ordering::Acquire) & self.zone_mask(class.zone)
+        word.load(Ordering::Acquire) & !reported & self.zone_mask(class.zone)
     }
 
     /// The pageblocks of a zone (meaningful where online).

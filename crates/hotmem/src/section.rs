@@ -9,13 +9,15 @@
 //! | value | meaning |
 //! |---|---|
 //! | `0` | owned: its `free` bit is set, or a token or an operation in flight holds it, or it is absent |
+//! | `SEEN` | the same, and the reporter has seen it free; whoever uses it next forgets that |
+//! | `OUT` | the reporter holds it while the host works on it |
 //! | `LIVE\|n` | split, or handed out whole (n = 0); n frames are claimable |
 //! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
 //!
 //! The invariant that carries everything: *count + credits of allocations in flight + bits of frees
 //! in flight = free bits in the line*. So a count of all frames proves that nobody is inside.
-//! Only the owner changes a counter of 0, by a plain store; everybody else uses compare-exchange
-//! from a value with `LIVE`.
+//! Only the owner changes a counter without `LIVE`, by a plain store (the reporter's mark aside,
+//! which any such store may lose); everybody else uses compare-exchange from a value with `LIVE`.
 
 use crate::geometry::{LINE_WORD_BITS, LINE_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::sync::{AtomicPtr, AtomicU16, AtomicU64, Ordering, mutant, spin_hint};
@@ -69,13 +71,17 @@ const _: () = assert!(size_of::<LineFrame>() as u64 <= crate::geometry::FRAME_SI
 pub(crate) const LIVE: u16 = 1 << 15;
 /// Flagged by an isolation token.
 pub(crate) const ISOLATED: u16 = 1 << 14;
+/// Of a counter without [`LIVE`]: the reporter has seen the pageblock free.
+const SEEN: u16 = 1 << 12;
+/// Of a counter without [`LIVE`]: the reporter has the pageblock, and the host may be working on it.
+pub(crate) const OUT: u16 = 1 << 11;
 /// Every frame of a live pageblock is free.
 #[allow(clippy::cast_possible_truncation, reason = "512 at the most")]
 pub(crate) const ALL: u16 = PAGEBLOCK_FRAMES as u16;
 
 /// The count in a counter, without its flags.
 pub(crate) const fn count(counter: u16) -> u16 {
-    counter & (ISOLATED - 1)
+    counter & (OUT - 1)
 }
 
 impl Section {
@@ -140,7 +146,8 @@ impl Section {
     }
 
     /// Gives up ownership of `blocks`: from here on anybody may claim them. Returns the word
-    /// before; `about_to` sees what that is going to be. Release: pairs with the claim.
+    /// before; `about_to` sees what that is going to be. Release: pairs with the claim. `SeqCst`
+    /// beyond that: whoever publishes then asks whether there is a reporter (see `report/bell.rs`).
     pub(crate) fn publish(&self, blocks: u64, mut about_to: impl FnMut(u64)) -> u64 {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
@@ -148,7 +155,7 @@ impl Section {
             match self.free.compare_exchange_weak(
                 free,
                 free | blocks,
-                Ordering::Release,
+                Ordering::SeqCst,
                 Ordering::Relaxed,
             ) {
                 Ok(before) => return before,
@@ -451,6 +458,7 @@ impl Counter {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
             let next = match now {
+                _ if now & (LIVE | OUT) == OUT => return Capture::Reporting,
                 _ if now & LIVE == 0 && !mutant!("isolation of any counter") => {
                     return Capture::InFlight;
                 }
@@ -473,6 +481,32 @@ impl Counter {
     pub(crate) fn release(&self) -> u16 {
         self.0.fetch_and(!ISOLATED, Ordering::AcqRel)
     }
+
+    /// Marks a free pageblock as seen; says whether it was marked already, and so has been free
+    /// since. Relaxed: a guess at what is worth reporting, nothing depends on it.
+    pub(crate) fn see(&self) -> bool {
+        match self.0.compare_exchange(0, SEEN, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => false,
+            Err(now) => now == SEEN,
+        }
+    }
+
+    /// Whether it is free and [`see`](Self::see) has marked it.
+    pub(crate) fn was_seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == SEEN
+    }
+
+    /// Owner only: the host is going to work on the pageblock. Release: a reset comes after the
+    /// claim.
+    pub(crate) fn send_out(&self) {
+        self.0.store(OUT, Ordering::Release);
+    }
+
+    /// The host is done with the pageblock. False if it was not out. AcqRel: as `send_out`, and
+    /// whoever isolates it later comes after the host.
+    pub(crate) fn take_back(&self) -> bool {
+        self.0.compare_exchange(OUT, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
 /// How an isolation token came by a pageblock.
@@ -484,6 +518,8 @@ pub(crate) enum Capture {
     Flagged,
     /// Another token has it.
     HeldByAnother,
+    /// The reporter has it, and the host is working on it.
+    Reporting,
     /// Somebody is in the middle of taking or giving it: look again.
     InFlight,
 }

@@ -226,6 +226,7 @@ fn reason(why: Why) -> &'static str {
         Why::Metadata => "metadata of memory that is still online",
         Why::Busy => "changing hands",
         Why::HeldByAnother => "isolated by somebody else",
+        Why::Reporting => "out for reporting",
         Why::NoRoom { .. } => "no room elsewhere for what lives here",
         Why::NotOnline => "not online",
     }

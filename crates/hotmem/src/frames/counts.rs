@@ -4,8 +4,9 @@
 use super::Frames;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
-use crate::region::Region;
-use crate::section::{ISOLATED, LIVE, count};
+use crate::platform::Platform;
+use crate::region::{Class, NodeId, Region, Zone};
+use crate::section::{ISOLATED, LIVE, OUT, count};
 use crate::sync::Ordering;
 
 /// How much memory is in which state, in frames. A snapshot: exact only while nothing is in
@@ -28,6 +29,8 @@ pub struct Counts {
     pub reported: u64,
     /// Held or flagged by isolation tokens.
     pub isolated: u64,
+    /// Of these, out for reporting.
+    pub reporting: u64,
 }
 
 impl Counts {
@@ -48,6 +51,35 @@ impl core::ops::AddAssign for Counts {
         self.free_whole += other.free_whole;
         self.reported += other.reported;
         self.isolated += other.isolated;
+        self.reporting += other.reporting;
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Free whole pageblocks on a node, counted as far as `enough`.
+    pub(crate) fn free_blocks_on(&self, node: NodeId, enough: u64) -> u64 {
+        let mut blocks = 0;
+        let regions = self.regions().iter().enumerate();
+        for (slot, region) in regions.filter(|(_, region)| region.node() == node) {
+            for class in Zone::ALL.map(Class::free) {
+                let tree = region.tree(class);
+                let free = |index| {
+                    region.section(index).map_or(0, |s| u64::from(s.available(class).count_ones()))
+                };
+                let mut from = 0;
+                while blocks < enough
+                    && let Some(index) = tree.next(from)
+                {
+                    from = index + 1;
+                    blocks += free(index);
+                }
+                // The tree does not lead to sections that are a CPU's hint.
+                let hinted = self.hinted_sections(class.zone);
+                let hidden = hinted.filter(|&(s, index)| s == slot && !tree.leads_to(index));
+                blocks += hidden.map(|(_, index)| free(index)).sum::<u64>();
+            }
+        }
+        blocks
     }
 }
 
@@ -106,6 +138,8 @@ fn count_region(region: &Region, range: PfnRange) -> Counts {
             let counter = region.block(index, bit).map_or(0, |(_, counter)| counter.load());
             if counter & (LIVE | ISOLATED) == LIVE {
                 counts.free += u64::from(count(counter));
+            } else if counter & (LIVE | OUT) == OUT {
+                counts.reporting += PAGEBLOCK_FRAMES as u64;
             }
         }
     }

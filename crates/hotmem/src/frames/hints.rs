@@ -164,6 +164,9 @@ impl<P: Platform> Frames<P> {
                 self.show_section(slot, index, zone, moves);
             }
         }
+        if self.bell.is_on() {
+            self.note_unreported(region, index, blocks);
+        }
     }
 
     /// A section that had no free pageblock of this zone has one now.
@@ -210,6 +213,24 @@ impl<P: Platform> Frames<P> {
         {
             self.regions[slot].tree(Class::free(zone)).set(index);
         }
+    }
+
+    /// Publishes everything that is wholly free but stays split as a hint; says whether there was
+    /// anything.
+    pub(crate) fn coalesce_all_hinted(&self) -> bool {
+        let mut moves = self.no_moves_yet();
+        let mut any = false;
+        for zone in Zone::ALL {
+            for block in self.hinted_blocks(zone) {
+                moves.start();
+                if count(block.counter.load()) == ALL && block.counter.own_from(ALL) == Some(false)
+                {
+                    self.show_coalesced(&block, &mut moves);
+                    any = true;
+                }
+            }
+        }
+        any
     }
 
     /// Whether a region's memory is what this CPU should come to use without looking.

@@ -39,6 +39,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::{DirectMap, Platform};
 use crate::region::{MAX_REGIONS, Region, Zone};
+use crate::report::Bell;
 use crate::section::{Counter, Line, Section};
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
 use hints::{Cpu, MAX_CPUS};
@@ -59,6 +60,7 @@ pub struct Frames<P> {
     /// CPUs below this number have hints or have moved something.
     cpus_seen: AtomicUsize,
     nodes: NodeOrder,
+    bell: Bell,
 }
 
 /// A pageblock that was looked up: its words, its counter, its place.
@@ -87,6 +89,7 @@ impl<P> Frames<P> {
                 cpus: array_of![Cpu::new(); MAX_CPUS],
                 cpus_seen: AtomicUsize::new(0),
                 nodes: NodeOrder::new(),
+                bell: Bell::new(),
             }
         }
     }
@@ -94,6 +97,11 @@ impl<P> Frames<P> {
     /// The CPUs that may have hints or be moving something.
     fn seen_cpus(&self) -> &[Cpu] {
         &self.cpus[..self.cpus_seen.load(Ordering::Acquire).min(MAX_CPUS)]
+    }
+
+    /// Whether there is a reporter, and whether it sleeps.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     pub(crate) fn direct_map(&self) -> DirectMap {
@@ -154,6 +162,10 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
+    pub(crate) fn platform(&self) -> &P {
+        &self.platform
+    }
+
     /// Allocates what is wanted.
     ///
     /// Context: any. Calls nothing back, holds no locks, never waits. Cost: up to 64 frames from

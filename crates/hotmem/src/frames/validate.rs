@@ -5,7 +5,7 @@ use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::Class;
-use crate::section::{ALL, ISOLATED, LIVE, count};
+use crate::section::{ALL, ISOLATED, LIVE, OUT, count};
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -63,10 +63,10 @@ impl<P: Platform> Frames<P> {
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
-            (!free || counter == 0, "free, but its counter is in use"),
+            (!free || counter & (LIVE | OUT) == 0, "free, but its counter is in use"),
             (!free || !isolated, "free and isolated"),
             (
-                isolated == (counter & ISOLATED != 0) || (isolated && counter == 0),
+                isolated == (counter & ISOLATED != 0) || (isolated && !live),
                 "the counter does not agree with the isolation",
             ),
             (!online || free || live || isolated, "owned by nobody: lost"),
@@ -77,6 +77,10 @@ impl<P: Platform> Frames<P> {
             (!live || self.line_agrees(block), "the line's free bits are not the count"),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
+            (
+                !free || is(&section.reported) || self.leads_to_unreported(block),
+                "free and not reported, but the reporter does not find it",
+            ),
         ];
         match checks.into_iter().find(|(holds, _)| !holds) {
             None => Ok(()),
@@ -98,6 +102,11 @@ impl<P: Platform> Frames<P> {
         let zone = block.zone();
         block.region.tree(Class::free(zone)).leads_to(block.index)
             || self.hinted_sections(zone).any(|hint| hint == (block.slot, block.index))
+    }
+
+    fn leads_to_unreported(&self, block: &Block<'_>) -> bool {
+        let tree = block.region.tree(Class::unreported(block.zone()));
+        !self.bell().is_on() || tree.leads_to(block.index)
     }
 
     fn leads_to_partial(&self, block: &Block<'_>) -> bool {

@@ -33,6 +33,8 @@ pub enum Why {
     Busy,
     /// Another isolation token holds it.
     HeldByAnother,
+    /// It is out for reporting, until the host is done with it.
+    Reporting,
     /// The kernel refused, and why.
     Veto(&'static str),
     /// There is no room elsewhere for what lives here.
@@ -51,6 +53,7 @@ impl Blocker {
         let (range, why) = match error {
             IsolateError::Busy(range) => (range, Why::Busy),
             IsolateError::HeldByAnother(range) => (range, Why::HeldByAnother),
+            IsolateError::Reporting(range) => (range, Why::Reporting),
             IsolateError::NotOnline(range) | IsolateError::Unaligned(range) => {
                 (range, Why::NotOnline)
             }
@@ -61,7 +64,10 @@ impl Blocker {
     /// Whether it may go away by itself.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
-        matches!(self.why, Why::Retry | Why::Busy | Why::HeldByAnother | Why::NoRoom { .. })
+        matches!(
+            self.why,
+            Why::Retry | Why::Busy | Why::HeldByAnother | Why::Reporting | Why::NoRoom { .. }
+        )
     }
 }
 
@@ -209,6 +215,7 @@ impl fmt::Display for Blocker {
             Why::Metadata => f.write_str("metadata of memory that is still online"),
             Why::Busy => f.write_str("changing hands"),
             Why::HeldByAnother => f.write_str("isolated by somebody else"),
+            Why::Reporting => f.write_str("out for reporting"),
             Why::Veto(why) => write!(f, "refused by the kernel ({why})"),
             Why::NoRoom { live, free } => {
                 write!(f, "{live} frames live here and {free} are free elsewhere")

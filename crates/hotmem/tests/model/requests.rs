@@ -192,7 +192,7 @@ impl World<'_> {
             Why::Veto(_) => self.last_veto == Some(named),
             Why::NoRoom { live, free } => live > free,
             Why::NotOnline => self.all(named, |block| !block.online),
-            Why::Busy => false,
+            Why::Busy | Why::Reporting => false,
         };
         assert!(true_enough, "{blocker:?}");
     }

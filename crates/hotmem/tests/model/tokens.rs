@@ -47,7 +47,9 @@ impl<'f> Machine<'f> {
                 assert!(wanted.covers(range) && range.frames() == BLOCK);
                 assert!(world.all(range, |block| block.online && block.is_held()));
             }
-            Err(IsolateError::Busy(_)) => panic!("nobody else is there"),
+            Err(IsolateError::Busy(_) | IsolateError::Reporting(_)) => {
+                panic!("nobody else is there")
+            }
         }
     }
 

@@ -1,0 +1,70 @@
+//! Ranges on their way to the host.
+
+use crate::addr::{Bytes, PfnRange};
+use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use core::fmt;
+
+/// Most ranges in a batch.
+pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// Memory that is wholly free, isolated and out for reporting: the host may take it until the batch
+/// comes back by [`reported`](super::Reporter::reported) or [`failed`](super::Reporter::failed).
+///
+/// One that is dropped or forgotten leaves its memory isolated and counted, never reused, because
+/// the host may still be working on it; [`reset`](super::Reporter::reset) brings it back.
+#[must_use = "its memory stays isolated until it comes back"]
+pub struct Batch {
+    ranges: [PfnRange; MAX_BATCH],
+    len: usize,
+    /// Where it comes from: address of the machine's frames, and the generation.
+    pub(super) origin: (usize, u32),
+}
+
+impl Batch {
+    pub(super) fn new(origin: (usize, u32)) -> Batch {
+        Batch { ranges: [PfnRange::EMPTY; MAX_BATCH], len: 0, origin }
+    }
+
+    pub(super) fn push(&mut self, range: PfnRange) {
+        if let Some(place) = self.ranges.get_mut(self.len) {
+            *place = range;
+            self.len += 1;
+        }
+    }
+
+    /// The ranges: whole pageblocks, each within one section, none overlapping, highest first
+    /// within a region.
+    #[must_use]
+    pub fn ranges(&self) -> &[PfnRange] {
+        &self.ranges[..self.len]
+    }
+
+    /// The ranges with neighbours made one, for hosts that take any length.
+    pub fn merged(&self) -> impl Iterator<Item = PfnRange> {
+        let mut ranges = self.ranges().iter().copied().peekable();
+        core::iter::from_fn(move || {
+            let mut all = ranges.next()?;
+            while let Some(below) = ranges.next_if(|below| below.end() == all.start()) {
+                all = PfnRange::new(below.start(), all.end()).unwrap_or(all);
+            }
+            Some(all)
+        })
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        let frames: u64 = self.ranges().iter().map(|range| range.frames()).sum();
+        frames / PAGEBLOCK_FRAMES as u64
+    }
+
+    /// How much it is.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.ranges().iter().map(|range| range.frames()).sum::<u64>() * FRAME_SIZE)
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Batch").field(&self.ranges()).finish()
+    }
+}

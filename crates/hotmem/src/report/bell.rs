@@ -1,0 +1,129 @@
+//! How what becomes free finds the reporter, and how the reporter sleeps without a timer.
+//!
+//! Whoever publishes free pageblocks asks whether there is a reporter: one load. If so, the tree of
+//! unreported pageblocks leads to them, and the first to publish while the reporter sleeps wakes it.
+//! Nothing is lost, because each side does its own step first and then looks at the other's:
+//!
+//! | publisher | reporter |
+//! |---|---|
+//! | sets `free`, then loads the state: is there a reporter? | is switched on, then walks all that is free |
+//! | sets the tree, then loads the state: does it sleep? | falls asleep, then looks at the tree again |
+//!
+//! In the first row all four are `SeqCst` accesses, so that the publisher pays for no fence; in the
+//! second the fences in `tree.rs` stand between the steps.
+
+use crate::frames::Frames;
+use crate::platform::Platform;
+use crate::region::{Class, Region, Zone};
+use crate::sync::{AtomicU32, Ordering, const_unless_loom, fence};
+
+/// There is no reporter, or it is switched off.
+const OFF: u32 = 0;
+/// It waits for something to become free.
+const ASLEEP: u32 = 1;
+/// It is at work or will look again by itself.
+const AWAKE: u32 = 2;
+
+/// The reporter as the allocator sees it. On a cache line of its own, hardly ever written.
+#[repr(align(64))]
+pub(crate) struct Bell {
+    state: AtomicU32,
+    /// 1: somebody is the reporter.
+    taken: AtomicU32,
+    /// Batches of earlier generations are void.
+    generation: AtomicU32,
+}
+
+impl Bell {
+    const_unless_loom! {
+        pub(crate) fn new() -> Bell {
+            Bell {
+                state: AtomicU32::new(OFF),
+                taken: AtomicU32::new(0),
+                generation: AtomicU32::new(0),
+            }
+        }
+    }
+
+    /// Whether there is a reporter that must learn of what becomes free. `SeqCst`: see above.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        // loom takes SeqCst accesses for AcqRel ones.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        self.state.load(Ordering::SeqCst) != OFF
+    }
+
+    /// Whether the reporter sleeps.
+    pub(super) fn is_asleep(&self) -> bool {
+        // Acquire pairs with `wake`.
+        self.state.load(Ordering::Acquire) == ASLEEP
+    }
+
+    pub(super) fn switch_on(&self) {
+        self.state.swap(AWAKE, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn switch_off(&self) {
+        self.state.swap(OFF, Ordering::SeqCst);
+    }
+
+    /// The reporter falls asleep; it must look once more after this.
+    pub(super) fn sleep(&self) {
+        self.state.swap(ASLEEP, Ordering::SeqCst);
+        fence(Ordering::SeqCst); // pairs with those in `tree.rs`: see above
+    }
+
+    /// Wakes the reporter if it sleeps; true for exactly one of those who try at the same time.
+    pub(super) fn wake(&self) -> bool {
+        // The load first, so that frees do not fight for the cache line.
+        self.state.load(Ordering::Relaxed) == ASLEEP
+            && self
+                .state
+                .compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// The caller is the reporter from now on, unless somebody is.
+    pub(super) fn take(&self) -> bool {
+        // Acquire pairs with `leave`.
+        self.taken.swap(1, Ordering::Acquire) == 0
+    }
+
+    /// The place is free again.
+    pub(super) fn leave(&self) {
+        self.taken.store(0, Ordering::Release);
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Voids all batches that were handed out so far.
+    pub(super) fn next_generation(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// `blocks` of this section have been published, while there is a reporter.
+    #[cold]
+    pub(crate) fn note_unreported(&self, region: &Region, index: usize, blocks: u64) {
+        let Some(section) = region.section(index) else { return };
+        // Relaxed: what the publisher has set, or what others have made of it since; they note
+        // their own.
+        let unreported = blocks & !section.reported.load(Ordering::Relaxed);
+        if unreported == 0 {
+            return;
+        }
+        for zone in Zone::ALL {
+            if unreported & section.zone_mask(zone) != 0 {
+                region.tree(Class::unreported(zone)).set(index);
+            }
+        }
+        if self.bell().wake() {
+            self.platform().wake_reporter();
+        }
+    }
+}

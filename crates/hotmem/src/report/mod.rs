@@ -1,0 +1,346 @@
+//! Free page reporting: memory that is free goes back to the host by itself, and stays free.
+//!
+//! The work list is a question asked of words that the allocator keeps anyway: `free` and not
+//! `reported`, found by the tree. A reporter claims such pageblocks, as any allocation does, hands
+//! them to a *back end* (a balloon device's queue, `madvise`) in batches, and publishes them again,
+//! marked `reported`; the mark goes when somebody claims them. So memory that was added a moment
+//! ago, holes and any number of nodes are nothing special, and what is removed needs no notice.
+//!
+//! The reporter has no thread, no timer and no I/O: the kernel calls [`Reporter::step`] and does
+//! what it says. While nothing becomes free it is [`Step::Idle`], which costs nothing; the first
+//! free after that rings the kernel ([`Platform::wake_reporter`]).
+//!
+//! ```
+//! use hotmem::report::{Contents, Reporter, Settings, Step};
+//! # use hotmem::{BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, OneCpu};
+//! # use std::time::Duration;
+//! # static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+//! # let layout = std::alloc::Layout::from_size_align(64 << 20, 4096)?;
+//! # let offset = unsafe { std::alloc::alloc_zeroed(layout) } as usize;
+//! # let ram = [BootRange { start: 0, len: Bytes::mib(64) }];
+//! # let direct_map = unsafe { DirectMap::at_offset(offset) };
+//! # let mut hotplug = Hotplug::bootstrap(&FRAMES, direct_map, &BootMap::of_ram(&ram))?;
+//! let mut reporter = Reporter::new(&FRAMES, Settings::eager(), Contents::Filled(0))?;
+//! let now = Duration::ZERO;
+//! while let Step::Send(batch) = reporter.step(now) {
+//!     for range in batch.ranges() {
+//!         // The host discards it, and says so, now or later.
+//!     }
+//!     reporter.reported(batch);
+//! }
+//! assert_eq!(FRAMES.counts().reported, FRAMES.counts().free_whole);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `bell.rs` | how what becomes free finds the reporter |
+//! | `round.rs` | what to do next: wait, look round, sleep |
+//! | `take.rs` | claims what is worth reporting, and gives it back |
+//! | `batch.rs`, `settings.rs` | what goes to the host, and how eagerly |
+
+mod batch;
+mod bell;
+mod round;
+mod settings;
+mod take;
+
+pub use batch::{Batch, MAX_BATCH};
+pub(crate) use bell::Bell;
+pub use settings::{Contents, Settings};
+
+use crate::addr::PfnRange;
+use crate::frames::Frames;
+use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::platform::Platform;
+use core::fmt;
+use core::time::Duration;
+use round::Phase;
+
+/// Most ranges that can be pinned at one time.
+pub const MAX_PINS: usize = if cfg!(loom) { 1 } else { 32 };
+
+/// The one reporter of a machine. The kernel chooses its own lock around it; the allocator goes on
+/// at full speed beside it.
+pub struct Reporter<'f, P: Platform> {
+    frames: &'f Frames<P>,
+    settings: Settings,
+    after: Contents,
+    phase: Phase,
+    /// Not before this, so as to keep the rate.
+    not_before: Duration,
+    /// Pageblocks that are out.
+    out: u64,
+    /// The host's refusals in a row.
+    refusals: u32,
+    /// CPUs' hints were looked at since it was last idle.
+    hints_seen: bool,
+    /// Never reported.
+    pins: [PfnRange; MAX_PINS],
+    done: Statistics,
+}
+
+/// What the kernel is to do next.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "without a heap there is nowhere else to put it")]
+pub enum Step {
+    /// Hand this to the host. The next step may come before it is back.
+    Send(Batch),
+    /// There is more to look at: step again soon.
+    Again,
+    /// Step again at this time.
+    WaitUntil(Duration),
+    /// As much is out as may be: step again when a batch has come back.
+    OutOfRoom,
+    /// Nothing waits, and no timer is needed: step again when
+    /// [`Platform::wake_reporter`] rings.
+    Idle,
+    /// It is switched off, or was by too many refusals of the host.
+    Off,
+}
+
+/// What a reporter has done, in pageblocks (2 MiB) where nothing else is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Batches handed out.
+    pub batches: u64,
+    /// Taken by the host, each time counted.
+    pub reported: u64,
+    /// Of these, taken into use again since.
+    pub refaulted: u64,
+    /// Batches that the host refused.
+    pub refused: u64,
+}
+
+/// Why there is no reporter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReporterError {
+    /// The machine has one already.
+    AlreadyThere,
+    /// The kernel relies on what free memory holds, and the host would leave something else there.
+    WouldSpoil {
+        /// What the kernel relies on.
+        relied_on: Contents,
+        /// What the host leaves.
+        after: Contents,
+    },
+}
+
+/// Why a range could not be pinned. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PinError {
+    /// This part of it is out for reporting: try again when it is back.
+    Out(PfnRange),
+    /// [`MAX_PINS`] ranges are pinned.
+    TooMany,
+}
+
+impl<'f, P: Platform> Reporter<'f, P> {
+    /// Makes the caller the reporter of this machine, switched on. `after` is what memory holds
+    /// that the host has taken.
+    ///
+    /// A virtio-balloon device leaves zeroes or what was there; if `PAGE_POISON` was negotiated, it
+    /// leaves only `poison_val` or what was there (virtio 1.3, 5.5.6.7). So a kernel that fills
+    /// free memory negotiates `PAGE_POISON` with its value, which is then `after`.
+    ///
+    /// Cost: O(sections) of online memory, once.
+    ///
+    /// # Errors
+    /// [`ReporterError`].
+    pub fn new(
+        frames: &'f Frames<P>,
+        settings: Settings,
+        after: Contents,
+    ) -> Result<Reporter<'f, P>, ReporterError> {
+        check_contents(settings.contents, after)?;
+        if !frames.bell().take() {
+            return Err(ReporterError::AlreadyThere);
+        }
+        let mut reporter = Reporter {
+            frames,
+            settings,
+            after,
+            phase: Phase::Resting,
+            not_before: Duration::ZERO,
+            out: 0,
+            refusals: 0,
+            hints_seen: false,
+            pins: [PfnRange::EMPTY; MAX_PINS],
+            done: Statistics::default(),
+        };
+        reporter.set_on(true);
+        Ok(reporter)
+    }
+
+    /// Does a bounded amount of work and says what comes next. `now` is time since anything.
+    ///
+    /// Context: any that may take a few microseconds. Cost: O(sections) looked at, up to 64.
+    #[must_use = "a batch stays isolated until it comes back"]
+    pub fn step(&mut self, now: Duration) -> Step {
+        if !self.is_on() {
+            return Step::Off;
+        }
+        self.go_on(now)
+    }
+
+    /// The host has taken the memory of this batch: it is free again, and used last.
+    pub fn reported(&mut self, batch: Batch) {
+        self.refusals = 0;
+        self.done.reported += self.come_back(&batch, true);
+    }
+
+    /// The host has refused this batch: it is free again, and tried again after a pause, until
+    /// there are too many refusals in a row.
+    pub fn failed(&mut self, batch: Batch, now: Duration) {
+        self.refusals = self.refusals.saturating_add(1);
+        self.done.refused += 1;
+        self.come_back(&batch, false);
+        if self.refusals >= self.settings.tries {
+            self.frames.bell().switch_off();
+        } else {
+            let pause = self.settings.pause_after(self.refusals);
+            self.phase = Phase::Waiting(now.saturating_add(pause));
+        }
+    }
+
+    /// The host was reset and touches nothing any more that it was given. Everything that is out
+    /// comes back, unreported, lost batches and those of an earlier reporter included; batches that
+    /// are still about are void. Returns how many pageblocks came back.
+    ///
+    /// Cost: O(sections).
+    pub fn reset(&mut self) -> u64 {
+        self.frames.bell().next_generation();
+        self.out = 0;
+        self.refusals = 0;
+        self.reclaim()
+    }
+
+    /// Switches it on or off. What is out when it is switched off comes back as always.
+    pub fn set_on(&mut self, on: bool) {
+        if !on {
+            self.frames.bell().switch_off();
+        } else if !self.is_on() {
+            self.refusals = 0;
+            self.phase = Phase::Resting;
+            self.frames.bell().switch_on();
+            self.find_all();
+        }
+    }
+
+    /// Whether it is switched on.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.frames.bell().is_on()
+    }
+
+    /// How it reports.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// From now on it reports like this.
+    ///
+    /// # Errors
+    /// [`WouldSpoil`](ReporterError::WouldSpoil); nothing has changed then.
+    pub fn set_settings(&mut self, settings: Settings) -> Result<(), ReporterError> {
+        check_contents(settings.contents, self.after)?;
+        self.settings = settings;
+        self.look_again();
+        Ok(())
+    }
+
+    /// Never reports `range` from now on, rounded outwards to pageblocks: a device that was
+    /// assigned to this machine may reach it at any time, and the host must keep it.
+    ///
+    /// # Errors
+    /// [`PinError`].
+    pub fn pin(&mut self, range: PfnRange) -> Result<(), PinError> {
+        let range = range.align_outward(PAGEBLOCK_FRAMES as u64);
+        if let Some(out) = self.out_in(range) {
+            return Err(PinError::Out(out));
+        }
+        let place = self.pins.iter_mut().find(|pin| pin.is_empty()).ok_or(PinError::TooMany)?;
+        *place = range;
+        Ok(())
+    }
+
+    /// Undoes one [`pin`](Self::pin) of exactly this range; says whether there was one.
+    pub fn unpin(&mut self, range: PfnRange) -> bool {
+        let range = range.align_outward(PAGEBLOCK_FRAMES as u64);
+        let pinned = self.pins.iter_mut().find(|pin| **pin == range && !range.is_empty());
+        let found = pinned.map(|pin| *pin = PfnRange::EMPTY).is_some();
+        if found {
+            self.look_again();
+        }
+        found
+    }
+
+    /// What it has done so far. Cost: O(sections).
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let still = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
+        Statistics { refaulted: self.done.reported.saturating_sub(still), ..self.done }
+    }
+}
+
+impl<P: Platform> Drop for Reporter<'_, P> {
+    /// What is out stays isolated: see [`Reporter::reset`].
+    fn drop(&mut self) {
+        self.frames.bell().switch_off();
+        self.frames.bell().leave();
+    }
+}
+
+/// Whether memory may hold `after` where the kernel relies on `relied_on`.
+fn check_contents(relied_on: Contents, after: Contents) -> Result<(), ReporterError> {
+    if relied_on == Contents::Undefined || relied_on == after {
+        Ok(())
+    } else {
+        Err(ReporterError::WouldSpoil { relied_on, after })
+    }
+}
+
+impl<P: Platform> fmt::Debug for Reporter<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reporter")
+            .field("phase", &self.phase)
+            .field("out", &self.out)
+            .field("refusals", &self.refusals)
+            .field("done", &self.done)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for ReporterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReporterError::AlreadyThere => f.write_str("there is a reporter already"),
+            ReporterError::WouldSpoil { relied_on, after } => {
+                write!(f, "free memory must hold {relied_on}, and the host leaves {after}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ReporterError {}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contents::Undefined => f.write_str("anything"),
+            Contents::Filled(word) => write!(f, "{word:#010x}"),
+        }
+    }
+}
+
+impl fmt::Display for PinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PinError::Out(range) => write!(f, "{range} is out for reporting"),
+            PinError::TooMany => write!(f, "{MAX_PINS} ranges are pinned already"),
+        }
+    }
+}
+
+impl core::error::Error for PinError {}
