@@ -107,9 +107,8 @@ impl<P: Platform> Frames<P> {
                 Some(Run { slot: block.slot, index: block.index, bit: block.bit, blocks })
             }
             _ if blocks <= SECTION_PAGEBLOCKS => {
-                self.find_section(place, want, moves, |slot, index, section| {
-                    claim_run(self.regions_start(slot, index)?, section, place.zone, want, blocks)
-                        .map(|bit| Run { slot, index, bit, blocks })
+                self.find_section(place, want, moves, |slot, index, _| {
+                    self.claim_run(slot, index, place.zone, want, blocks)
                 })
             }
             _ => self.claim_sections(place, want, blocks, moves),
@@ -143,6 +142,7 @@ impl<P: Platform> Frames<P> {
                     && block.region.node() == place.node
                     && suits(block, want)
                     && block.counter.own_from(ALL) == Some(false)
+                    && self.is_for(block, block.mask(), place.zone)
             })
         })
     }
@@ -160,10 +160,32 @@ impl<P: Platform> Frames<P> {
                 return None;
             }
             let block = self.block(slot, index, candidates.trailing_zeros() as usize)?;
-            if section.claim_all(block.mask()) {
+            if self.claim_for(&block, block.mask(), zone) {
                 return Some(block);
             }
         }
+    }
+
+    /// Claims exactly `blocks`, of the section that `at` lies in, or nothing.
+    #[inline]
+    fn claim_for(&self, at: &Block<'_>, blocks: u64, zone: Zone) -> bool {
+        at.section.claim_all(blocks) && self.is_for(at, blocks, zone)
+    }
+
+    /// Whether `blocks`, of the section that `at` lies in, which the caller owns since a moment ago,
+    /// are still of this zone. Since their words were read they may have gone offline and come back
+    /// for something else; then it is as if they were allocated and freed again. What somebody owns
+    /// stays in its zone.
+    #[inline]
+    pub(super) fn is_for(&self, at: &Block<'_>, blocks: u64, zone: Zone) -> bool {
+        let right = at.section.zone_mask(zone) & blocks == blocks;
+        right || self.refuse(at, blocks)
+    }
+
+    #[cold]
+    fn refuse(&self, at: &Block<'_>, blocks: u64) -> bool {
+        self.show_free(at.slot, at.index, blocks, &mut self.no_moves_yet());
+        false
     }
 
     /// A free pageblock of a section that suits.
@@ -181,7 +203,7 @@ impl<P: Platform> Frames<P> {
         (0..SECTION_PAGEBLOCKS)
             .filter(|bit| free >> bit & 1 != 0)
             .filter_map(|bit| self.block(slot, index, bit))
-            .find(|block| suits(block, want) && block.section.claim_all(block.mask()))
+            .find(|block| suits(block, want) && self.claim_for(block, block.mask(), zone))
     }
 
     /// Asks `claim` of each section that may have free pageblocks of `zone`, until it has claimed
@@ -254,7 +276,7 @@ impl<P: Platform> Frames<P> {
                 match obstacle {
                     Some((i, _)) => index = i + 1,
                     None if !start.is_aligned(want.alignment()) => index += 1,
-                    None if self.claim_words(run, moves) => return Some(run),
+                    None if self.claim_words(run, place.zone, moves) => return Some(run),
                     None => index += 1,
                 }
             }
@@ -263,11 +285,11 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Claims all of `run` or nothing.
-    fn claim_words(&self, run: Run, moves: &mut Moves<'_>) -> bool {
+    fn claim_words(&self, run: Run, zone: Zone, moves: &mut Moves<'_>) -> bool {
         moves.start();
-        let region = &self.slots()[run.slot];
         for (i, wanted) in run.words() {
-            if !region.section(i).is_some_and(|section| section.claim_all(wanted)) {
+            let at = self.block(run.slot, i, 0);
+            if !at.is_some_and(|at| self.claim_for(&at, wanted, zone)) {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     self.show_free(run.slot, claimed, blocks, moves);
                 }
@@ -301,36 +323,38 @@ impl<P: Platform> Frames<P> {
     fn regions_start(&self, slot: usize, index: usize) -> Option<Pfn> {
         self.block(slot, index, 0).map(|block| block.start())
     }
-}
 
-/// Claims the lowest suitable run of `blocks` pageblocks within a section that starts at `start`,
-/// and says where it begins.
-fn claim_run(
-    start: Pfn,
-    section: &Section,
-    zone: Zone,
-    want: &Want,
-    blocks: usize,
-) -> Option<usize> {
-    let align = usize::try_from(want.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
-    let aligned = if align < SECTION_PAGEBLOCKS {
-        aligned_starts(0, align)
-    } else {
-        u64::from(start.is_aligned(want.alignment()))
-    };
-    loop {
-        let free = section.available(Class::free(zone)) & SECTION_MASK;
-        let starts = runs_of(free, blocks) & aligned;
-        if starts == 0 {
-            return None;
-        }
-        let bit = starts.trailing_zeros() as usize;
-        let end = start.checked_add((bit * PAGEBLOCK_FRAMES) as u64 + want.len())?;
-        if end > want.bound() {
-            return None;
-        }
-        if section.claim_all(mask(blocks) << bit) {
-            return Some(bit);
+    /// Claims the lowest suitable run of `blocks` pageblocks within a section.
+    fn claim_run(
+        &self,
+        slot: usize,
+        index: usize,
+        zone: Zone,
+        want: &Want,
+        blocks: usize,
+    ) -> Option<Run> {
+        let first = self.block(slot, index, 0)?;
+        let start = first.start();
+        let align = usize::try_from(want.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
+        let aligned = if align < SECTION_PAGEBLOCKS {
+            aligned_starts(0, align)
+        } else {
+            u64::from(start.is_aligned(want.alignment()))
+        };
+        loop {
+            let free = first.section.available(Class::free(zone)) & SECTION_MASK;
+            let starts = runs_of(free, blocks) & aligned;
+            if starts == 0 {
+                return None;
+            }
+            let bit = starts.trailing_zeros() as usize;
+            let end = start.checked_add((bit * PAGEBLOCK_FRAMES) as u64 + want.len())?;
+            if end > want.bound() {
+                return None;
+            }
+            if self.claim_for(&first, mask(blocks) << bit, zone) {
+                return Some(Run { slot, index, bit, blocks });
+            }
         }
     }
 }

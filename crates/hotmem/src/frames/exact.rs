@@ -6,9 +6,18 @@ use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
-use crate::section::{ALL, ISOLATED, LIVE, count};
+use crate::region::Zone;
+use crate::section::{ALL, ISOLATED, LIVE, Line, count};
 use crate::sync::Ordering;
 use core::ops::Range;
+
+/// A part of one pageblock.
+struct Part<'a> {
+    block: Block<'a>,
+    frames: Range<usize>,
+    /// What it was for when it was looked at.
+    zone: Zone,
+}
 
 impl<P: Platform> Frames<P> {
     /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, all
@@ -22,7 +31,7 @@ impl<P: Platform> Frames<P> {
         // All of it is looked at first, so that a refusal leaves no newly divided pageblock behind.
         let refused = pieces().find(|&piece| {
             let part = self.part(piece, want);
-            !part.is_some_and(|(block, frames)| self.looks_free(&block, frames))
+            !part.is_some_and(|part| self.looks_free(&part.block, part.frames))
         });
         if let Some(refused) = refused {
             return Err(AllocError::NotFree(refused));
@@ -31,8 +40,7 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         moves.start();
         for piece in pieces() {
-            let part = self.part(piece, want);
-            if !part.is_some_and(|(block, frames)| self.take_part(&block, frames, &mut moves)) {
+            if !self.part(piece, want).is_some_and(|part| self.take_part(&part, &mut moves)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
                     // Ours since a moment ago, so this cannot fail.
@@ -45,11 +53,12 @@ impl<P: Platform> Frames<P> {
     }
 
     /// A part of one pageblock, if the wish may have it.
-    fn part(&self, piece: PfnRange, want: &Want) -> Option<(Block<'_>, Range<usize>)> {
+    fn part(&self, piece: PfnRange, want: &Want) -> Option<Part<'_>> {
         let block = self.block_of(piece.start())?;
         let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
         let frames = first..first + usize::try_from(piece.frames()).ok()?;
-        want.zones().contains(&block.zone()).then_some((block, frames))
+        let zone = block.zone();
+        want.zones().contains(&zone).then_some(Part { block, frames, zone })
     }
 
     /// Whether these frames are free now.
@@ -76,37 +85,51 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Takes a part of one pageblock, in a move that has started.
-    fn take_part(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) -> bool {
+    fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
+        let Part { block, frames, zone } = part;
         let owned = block.section.claim_all(block.mask())
             || block.counter.own_from(ALL).is_some_and(|isolated| !isolated);
-        if owned && frames.len() == PAGEBLOCK_FRAMES {
-            self.hand_out(block);
-            return true;
+        if !owned {
+            let taken = self.take_exactly(part, moves);
+            self.show_partial_if_any(block);
+            return taken;
         }
-        if owned {
-            self.divide(block, frames, moves);
-        } else if !self.take_exactly(block, frames, moves) {
+        if !self.is_for(block, block.mask(), *zone) {
             return false;
         }
-        self.show_partial_if_any(block);
+        if frames.len() == PAGEBLOCK_FRAMES {
+            self.hand_out(block);
+        } else {
+            self.divide(block, frames.clone(), moves);
+            self.show_partial_if_any(block);
+        }
         true
     }
 
     /// Takes these frames of a live pageblock, all or none.
-    fn take_exactly(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) -> bool {
+    fn take_exactly(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
+        let Part { block, frames, zone } = part;
         #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
         let credit = frames.len() as u16;
         if !block.counter.credit(credit) {
             return false;
         }
-        let Some(line) = block.line() else { return false };
-        let lost = words_of(frames.clone()).find(|&(word, bits)| !line.take(word, bits));
-        if let Some((lost, _)) = lost {
-            for (word, bits) in words_of(frames).take_while(|&(word, _)| word < lost) {
-                line.give(word, bits);
-            }
+        let taken = block.zone() == *zone
+            && block.line().is_some_and(|line| take_all(line, words_of(frames.clone())));
+        if !taken {
             self.give_credit(block, credit, moves);
         }
-        lost.is_none()
+        taken
     }
+}
+
+/// Takes these bits of a line, all or none.
+fn take_all(line: &Line, words: impl Iterator<Item = (usize, u64)> + Clone) -> bool {
+    let lost = words.clone().find(|&(word, bits)| !line.take(word, bits));
+    if let Some((lost, _)) = lost {
+        for (word, bits) in words.take_while(|&(word, _)| word < lost) {
+            line.give(word, bits);
+        }
+    }
+    lost.is_none()
 }

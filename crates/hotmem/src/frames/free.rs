@@ -199,7 +199,7 @@ fn is_allocated(block: &Block<'_>, frames: Range<usize>) -> bool {
 
 /// A run of frames of a pageblock as words of its line.
 #[inline]
-pub(super) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+pub(super) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
     let words = frames.start / LINE_WORD_BITS..frames.end.div_ceil(LINE_WORD_BITS);
     let words = if frames.is_empty() { 0..0 } else { words };
     words.map(move |word| {

@@ -123,8 +123,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    #[cfg(not(loom))]
     /// Boot only, single-threaded: a pageblock none of whose frames is free.
+    #[cfg(not(loom))]
     pub(crate) fn set_taken(&self, block: &Block<'_>) {
         if let Some(line) = block.line() {
             line.write(0..PAGEBLOCK_FRAMES, None);

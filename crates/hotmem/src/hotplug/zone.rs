@@ -104,8 +104,8 @@ impl Zones {
         };
     }
 
-    #[cfg(not(loom))]
     /// Boot found holes and reserved frames in what came online.
+    #[cfg(not(loom))]
     pub(super) fn note_boot(&mut self, node: NodeId, holes: u64, reserved: u64) {
         let kept = self.of(node, Zone::Kernel);
         kept.holes += holes;

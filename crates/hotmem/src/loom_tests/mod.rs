@@ -14,6 +14,7 @@ mod motion;
 mod mutants;
 mod small;
 mod tree;
+mod zones;
 
 use crate::sync::{THREADS, begin_thread};
 use machine::Machine;
