@@ -1,0 +1,45 @@
+//! Write-once copies and fills that bypass the caches.
+//!
+//! Memory that is written once and read much later need not pass through the caches: a
+//! *non-temporal* store neither reads the line that it replaces nor drives another one out. But
+//! such stores are not ordered like others, so they must be *drained* before anybody may look.
+//! Here that cannot be forgotten: [`stream`] opens a stream for a closure, destinations are
+//! borrowed for longer than the closure runs, and the drain lies between the two.
+//!
+//! ```
+//! use core::mem::MaybeUninit;
+//! use hotmem_stream::{Stores, stream};
+//!
+//! let mut records = [MaybeUninit::<[u64; 8]>::uninit(); 1000];
+//! let mut header = [0_u8; 64];
+//! let (first, step) = ([7, 0x1000, 0, 0, 0, 0, 0, 1], [0, 64, 0, 0, 0, 0, 0, 0]);
+//! let (header_out, records_out) = (&mut header, &mut records);
+//! stream(Stores::best(), move |stream| {
+//!     stream.copy(header_out, &[1; 64]);
+//!     // The same record a thousand times, its second word further by 64 each time.
+//!     stream.fill(records_out, &first, &step);
+//! });
+//! assert_eq!(header, [1; 64]);
+//! // SAFETY: all of them have been written.
+//! assert_eq!(unsafe { records[10].assume_init() }, [7, 0x1000 + 640, 0, 0, 0, 0, 0, 1]);
+//! ```
+//!
+//! What is written is the same with whatever [`Stores`]; only the time differs. `no_std`, no heap,
+//! one branch on an enum for each call.
+#![no_std]
+
+#[cfg_attr(
+    all(target_arch = "x86_64", not(any(miri, feature = "ordinary"))),
+    path = "x86_64/mod.rs"
+)]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", not(any(miri, feature = "ordinary")))),
+    path = "portable.rs"
+)]
+mod arch;
+mod ordinary;
+mod stores;
+mod stream;
+
+pub use stores::Stores;
+pub use stream::{Stream, stream};

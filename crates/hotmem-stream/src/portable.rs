@@ -1,0 +1,28 @@
+//! Where there is nothing better: ordinary stores, whatever is asked for.
+
+use crate::{ordinary, stores::Kind};
+use core::mem::MaybeUninit;
+
+pub(crate) const GENERAL: Kind = Kind::Ordinary;
+
+pub(crate) const fn widest() -> Kind {
+    GENERAL
+}
+
+#[inline(always)]
+pub(crate) fn copy(_: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
+    ordinary::copy(dst, src);
+}
+
+#[inline(always)]
+pub(crate) fn fill<const WORDS: usize>(
+    _: Kind,
+    dst: &mut [MaybeUninit<[u64; WORDS]>],
+    first: &[u64; WORDS],
+    step: &[u64; WORDS],
+) {
+    ordinary::fill(dst, first, step);
+}
+
+#[inline(always)]
+pub(crate) fn drain(_: Kind) {}

@@ -1,0 +1,79 @@
+//! Half a line at a time. Upper halves are cleared at the end: left dirty, they would slow down
+//! older vector instructions.
+
+use super::{LINE, LINE_WORDS};
+use core::arch::asm;
+
+/// Copies `lines` lines.
+///
+/// # Safety
+/// The processor has AVX2 and the caller may use it; `lines` lines, at least one, may be read at
+/// `from` and written at `to`, which is aligned to a line; nobody touches them before the drain.
+#[inline(always)]
+pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!(
+            "2:",
+            "vmovdqu ymm0, [{from}]",
+            "vmovdqu ymm1, [{from} + 32]",
+            "vmovntdq [{to}], ymm0",
+            "vmovntdq [{to} + 32], ymm1",
+            "add {from}, {LINE}",
+            "add {to}, {LINE}",
+            "dec {lines}",
+            "jnz 2b",
+            "vzeroupper",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            lines = inout(reg) lines => _,
+            LINE = const LINE,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nostack),
+        );
+    }
+}
+
+/// Writes `count` lines, each further than the one before by `step`.
+///
+/// # Safety
+/// As for [`copy`], of `count` lines at `to`.
+#[inline(always)]
+pub(super) unsafe fn fill(
+    to: *mut u64,
+    count: usize,
+    first: &[u64; LINE_WORDS],
+    step: &[u64; LINE_WORDS],
+) {
+    // SAFETY: the caller's; `first` and `step` are a line each.
+    unsafe {
+        asm!(
+            "vmovdqu ymm0, [{first}]",
+            "vmovdqu ymm1, [{first} + 32]",
+            "vmovdqu ymm2, [{step}]",
+            "vmovdqu ymm3, [{step} + 32]",
+            "2:",
+            "vmovntdq [{to}], ymm0",
+            "vmovntdq [{to} + 32], ymm1",
+            "vpaddq ymm0, ymm0, ymm2",
+            "vpaddq ymm1, ymm1, ymm3",
+            "add {to}, {LINE}",
+            "dec {count}",
+            "jnz 2b",
+            "vzeroupper",
+            first = in(reg) first,
+            step = in(reg) step,
+            to = inout(reg) to => _,
+            count = inout(reg) count => _,
+            LINE = const LINE,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nostack),
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! A whole line at a time. Registers 16 and up, which leave no dirty upper halves behind that
+//! would slow down older vector instructions.
+
+use super::{LINE, LINE_WORDS};
+use core::arch::asm;
+
+/// Copies `lines` lines.
+///
+/// # Safety
+/// The processor has AVX-512F and the caller may use it; `lines` lines, at least one, may be read
+/// at `from` and written at `to`, which is aligned to a line; nobody touches them before the
+/// drain.
+#[inline(always)]
+pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!(
+            "2:",
+            "vmovdqu64 zmm16, [{from}]",
+            "vmovntdq [{to}], zmm16",
+            "add {from}, {LINE}",
+            "add {to}, {LINE}",
+            "dec {lines}",
+            "jnz 2b",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            lines = inout(reg) lines => _,
+            LINE = const LINE,
+            out("zmm16") _,
+            options(nostack),
+        );
+    }
+}
+
+/// Writes `count` lines, each further than the one before by `step`.
+///
+/// # Safety
+/// As for [`copy`], of `count` lines at `to`.
+#[inline(always)]
+pub(super) unsafe fn fill(
+    to: *mut u64,
+    count: usize,
+    first: &[u64; LINE_WORDS],
+    step: &[u64; LINE_WORDS],
+) {
+    // SAFETY: the caller's; `first` and `step` are a line each.
+    unsafe {
+        asm!(
+            "vmovdqu64 zmm16, [{first}]",
+            "vmovdqu64 zmm17, [{step}]",
+            "2:",
+            "vmovntdq [{to}], zmm16",
+            "vpaddq zmm16, zmm16, zmm17",
+            "add {to}, {LINE}",
+            "dec {count}",
+            "jnz 2b",
+            first = in(reg) first,
+            step = in(reg) step,
+            to = inout(reg) to => _,
+            count = inout(reg) count => _,
+            LINE = const LINE,
+            out("zmm16") _,
+            out("zmm17") _,
+            options(nostack),
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! What the processor has and the system has enabled.
+
+use crate::stores::Kind;
+use core::arch::{
+    asm,
+    x86_64::{__cpuid, __cpuid_count},
+};
+
+/// The widest stores there are. (Intel SDM volume 1, 14.3 and 15.3: the processor's bit, and the
+/// registers' state enabled in XCR0, which may be read if OSXSAVE is set.)
+pub(crate) fn widest() -> Kind {
+    const OSXSAVE: u32 = 1 << 27;
+    const AVX2: u32 = 1 << 5;
+    const AVX512F: u32 = 1 << 16;
+    const XMM_YMM: u32 = 0b0000_0110;
+    const ZMM: u32 = 0b1110_0000;
+    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+        return Kind::Movnti;
+    }
+    let (features, enabled) = (__cpuid_count(7, 0).ebx, xcr0());
+    let has = |feature: u32, state: u32| features & feature != 0 && enabled & state == state;
+    if has(AVX512F, XMM_YMM | ZMM) {
+        Kind::Avx512
+    } else if has(AVX2, XMM_YMM) {
+        Kind::Avx2
+    } else {
+        Kind::Movnti
+    }
+}
+
+/// The low half of XCR0. Only with OSXSAVE.
+fn xcr0() -> u32 {
+    let low: u32;
+    // SAFETY: the caller has seen OSXSAVE; it reads a register.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _,
+             options(nomem, nostack, preserves_flags));
+    }
+    low
+}

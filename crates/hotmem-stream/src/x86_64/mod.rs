@@ -1,0 +1,112 @@
+//! x86-64: `movnti`, and vector stores where they may be used.
+//!
+//! For the language, a non-temporal store hands its bytes to somebody who writes them later, and
+//! the fence in [`drain`] waits for that somebody: between the two nobody may touch the bytes,
+//! which [`stream`](crate::stream) sees to by borrowing them. (Intel SDM volume 1, 10.4.6.2:
+//! such stores are weakly ordered, SFENCE orders them.)
+
+mod avx2;
+mod avx512;
+mod cpu;
+mod movnti;
+
+use crate::{ordinary, stores::Kind};
+use core::{arch::asm, mem::MaybeUninit, slice};
+pub(crate) use cpu::widest;
+
+pub(crate) const GENERAL: Kind = Kind::Movnti;
+
+/// Bytes in a cache line, the unit that reaches memory in one piece.
+const LINE: usize = 64;
+/// Words in a cache line.
+const LINE_WORDS: usize = LINE / 8;
+
+#[inline(always)]
+pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
+    let (to, from, len) = (dst.as_mut_ptr().cast::<u64>(), src.as_ptr().cast::<u64>(), src.len());
+    if kind == Kind::Ordinary || !to.is_aligned() || !len.is_multiple_of(8) {
+        return ordinary::copy(dst, src);
+    }
+    let lines = if to.addr().is_multiple_of(LINE) { len / LINE } else { 0 };
+    // SAFETY: `len` bytes may be read and written, the destination is aligned to words and, for
+    // the lines, to lines; the kinds are ones that the processor has and the caller may use.
+    unsafe {
+        match kind {
+            Kind::Avx512 if lines > 0 => avx512::copy(to, from, lines),
+            Kind::Avx2 if lines > 0 => avx2::copy(to, from, lines),
+            _ => return movnti::copy(to, from, len / 8),
+        }
+        let done = lines * LINE_WORDS;
+        movnti::copy(to.add(done), from.add(done), len / 8 - done);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn fill<const WORDS: usize>(
+    kind: Kind,
+    dst: &mut [MaybeUninit<[u64; WORDS]>],
+    first: &[u64; WORDS],
+    step: &[u64; WORDS],
+) {
+    if kind == Kind::Ordinary || WORDS == 0 || dst.is_empty() {
+        return ordinary::fill(dst, first, step);
+    }
+    if !LINE_WORDS.is_multiple_of(WORDS) {
+        return fill_records(kind, dst, first, step);
+    }
+    // Whole lines of one or several records, and what does not fill a line at either end.
+    let per_line = LINE_WORDS / WORDS;
+    let to_line = dst.as_ptr().cast::<u8>().align_offset(LINE) / (WORDS * 8);
+    let aligned = dst[0].as_ptr().addr().is_multiple_of(WORDS * 8);
+    let (before, rest) = dst.split_at_mut(if aligned { to_line.min(dst.len()) } else { 0 });
+    let (lines, after) = rest.split_at_mut(rest.len() / per_line * per_line);
+    fill_records(kind, before, first, step);
+    let first = &ordinary::next(first, step, before.len() as u64);
+    let line: [u64; LINE_WORDS] = core::array::from_fn(|i| {
+        first[i % WORDS].wrapping_add(step[i % WORDS].wrapping_mul((i / WORDS) as u64))
+    });
+    let line_step = core::array::from_fn(|i| step[i % WORDS].wrapping_mul(per_line as u64));
+    let to = lines.as_mut_ptr().cast::<u64>();
+    let count = lines.len() / per_line;
+    if count > 0 {
+        // SAFETY: `count` lines may be written, and begin at a word, for vectors at a line; the
+        // kinds are ones that the processor has and the caller may use.
+        unsafe {
+            match kind {
+                Kind::Avx512 if aligned => avx512::fill(to, count, &line, &line_step),
+                Kind::Avx2 if aligned => avx2::fill(to, count, &line, &line_step),
+                _ => movnti::fill(to, count, &line, &line_step),
+            }
+        }
+    }
+    fill_records(kind, after, &ordinary::next(first, step, lines.len() as u64), step);
+}
+
+/// One record after the other, each as a copy.
+#[inline(always)]
+fn fill_records<const WORDS: usize>(
+    kind: Kind,
+    dst: &mut [MaybeUninit<[u64; WORDS]>],
+    first: &[u64; WORDS],
+    step: &[u64; WORDS],
+) {
+    let mut record = *first;
+    for slot in dst {
+        // SAFETY: the bytes of the slot and those of the words, which have no padding.
+        let (to, from) = unsafe {
+            let to = slice::from_raw_parts_mut(slot.as_mut_ptr().cast(), WORDS * 8);
+            (to, slice::from_raw_parts(record.as_ptr().cast(), WORDS * 8))
+        };
+        copy(kind, to, from);
+        record = ordinary::next(&record, step, 1);
+    }
+}
+
+/// Waits for all non-temporal stores of this CPU.
+#[inline(always)]
+pub(crate) fn drain(kind: Kind) {
+    if kind != Kind::Ordinary {
+        // SAFETY: it only waits. It is no `nomem`: what was stored counts as stored from here on.
+        unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+    }
+}

@@ -1,0 +1,88 @@
+//! Eight bytes at a time from general registers.
+
+use super::LINE_WORDS;
+use core::arch::asm;
+
+/// Copies `words` words. With their number known to the compiler: loads and `movnti` in a row.
+///
+/// # Safety
+/// `words` words may be read at `from` and written at `to`, which is aligned to 8; nobody touches
+/// them before the drain.
+#[inline(always)]
+pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
+    let whole = words / LINE_WORDS * LINE_WORDS;
+    let mut done = 0;
+    while done < whole {
+        // SAFETY: this line lies within the words.
+        unsafe { line(to.add(done), &from.add(done).cast::<[u64; LINE_WORDS]>().read_unaligned()) };
+        done += LINE_WORDS;
+    }
+    while done < words {
+        // SAFETY: this word lies within the words.
+        unsafe { word(to.add(done), from.add(done).read_unaligned()) };
+        done += 1;
+    }
+}
+
+/// Writes `count` lines, each further than the one before by `step`.
+///
+/// # Safety
+/// `count` lines may be written at `to`, which is aligned to 8; nobody touches them before the
+/// drain.
+#[inline(always)]
+pub(super) unsafe fn fill(
+    to: *mut u64,
+    count: usize,
+    first: &[u64; LINE_WORDS],
+    step: &[u64; LINE_WORDS],
+) {
+    let mut words = *first;
+    if *step == [0; LINE_WORDS] {
+        for i in 0..count {
+            // SAFETY: the line at `i` is one of the `count`.
+            unsafe { line(to.add(i * LINE_WORDS), &words) };
+        }
+    } else {
+        for i in 0..count {
+            // SAFETY: the same.
+            unsafe { line(to.add(i * LINE_WORDS), &words) };
+            words = crate::ordinary::next(&words, step, 1);
+        }
+    }
+}
+
+/// One word.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+unsafe fn word(to: *mut u64, value: u64) {
+    // SAFETY: the caller's.
+    unsafe { asm!("movnti [{}], {}", in(reg) to, in(reg) value, options(nostack, preserves_flags)) }
+}
+
+/// One line's eight words, first to last.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+unsafe fn line(to: *mut u64, words: &[u64; LINE_WORDS]) {
+    let &[a, b, c, d, e, f, g, h] = words;
+    // SAFETY: the caller's.
+    unsafe {
+        asm!(
+            "movnti [{to}], {a}",
+            "movnti [{to} + 8], {b}",
+            "movnti [{to} + 16], {c}",
+            "movnti [{to} + 24], {d}",
+            "movnti [{to} + 32], {e}",
+            "movnti [{to} + 40], {f}",
+            "movnti [{to} + 48], {g}",
+            "movnti [{to} + 56], {h}",
+            to = in(reg) to,
+            a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d,
+            e = in(reg) e, f = in(reg) f, g = in(reg) g, h = in(reg) h,
+            options(nostack, preserves_flags),
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Whatever the instructions: the same bytes, and none beside them.
+
+use hotmem_stream::{Stores, stream};
+use proptest::prelude::*;
+use std::mem::MaybeUninit;
+
+const GUARD: usize = 128;
+const ROOM: usize = 4096;
+
+fn all() -> impl Iterator<Item = Stores> + Clone {
+    // SAFETY: in user space vector registers may be changed.
+    unsafe { Stores::all() }
+}
+
+/// Room that begins at a line, with a pattern in it.
+#[repr(align(64))]
+#[derive(Clone, PartialEq, Debug)]
+struct Room([u8; ROOM]);
+
+impl Room {
+    fn new() -> Box<Room> {
+        Box::new(Room(std::array::from_fn(|i| (i * 7) as u8 ^ 0xa5)))
+    }
+}
+
+/// What a stream's copy leaves, with what lies around it.
+fn copied(stores: Stores, at: usize, src: &[u8]) -> Box<Room> {
+    let mut room = Room::new();
+    let dst = &mut room.0[at..at + src.len()];
+    stream(stores, move |stream| stream.copy(dst, src));
+    room
+}
+
+#[test]
+fn copies_of_every_short_length_to_every_alignment() {
+    let lengths = if cfg!(miri) { 0..70 } else { 0..300 };
+    let source: Vec<u8> = (0..400).map(|i| (i * 13 + 1) as u8).collect();
+    for len in lengths {
+        for at in GUARD..GUARD + 64 {
+            // Sources at all places within a word.
+            let src = &source[at % 9..][..len];
+            let mut expected = Room::new();
+            expected.0[at..at + len].copy_from_slice(src);
+            for stores in all() {
+                assert!(copied(stores, at, src) == expected, "{stores:?}: {len} bytes at {at}");
+            }
+        }
+    }
+}
+
+/// What a stream's fill leaves in a room, `at` words into it.
+fn filled<const WORDS: usize>(
+    stores: Stores,
+    at: usize,
+    count: usize,
+    first: &[u64; WORDS],
+    step: &[u64; WORDS],
+) -> Box<Room> {
+    let mut room = Room::new();
+    let start = room.0[at * 8..].as_mut_ptr();
+    assert!(at * 8 + count * WORDS * 8 <= ROOM && start.cast::<u64>().is_aligned());
+    // SAFETY: so many records of words lie within the room, from a word on.
+    let dst =
+        unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<[u64; WORDS]>>(), count) };
+    stream(stores, move |stream| stream.fill(dst, first, step));
+    room
+}
+
+fn fills_agree<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]) {
+    let first: [u64; WORDS] = std::array::from_fn(|i| words[i].0);
+    let step: [u64; WORDS] = std::array::from_fn(|i| words[i].1);
+    let count = if WORDS == 0 { count } else { count.min((ROOM / 8 - at) / WORDS) };
+    let mut expected = Room::new();
+    for record in 0..count {
+        for word in 0..WORDS {
+            let value = first[word].wrapping_add(step[word].wrapping_mul(record as u64));
+            let start = (at + record * WORDS + word) * 8;
+            expected.0[start..start + 8].copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+    for stores in all() {
+        let seen = filled(stores, at, count, &first, &step);
+        assert!(seen == expected, "{stores:?}: {count} records of {WORDS} words at word {at}");
+    }
+}
+
+fn config() -> ProptestConfig {
+    let cases = if cfg!(miri) { 4 } else { 256 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn copies_of_any_length_to_any_alignment(
+        at in 0..2 * GUARD,
+        src in prop::collection::vec(any::<u8>(), 0..ROOM - 2 * GUARD),
+    ) {
+        let mut expected = Room::new();
+        expected.0[at..at + src.len()].copy_from_slice(&src);
+        for stores in all() {
+            prop_assert!(copied(stores, at, &src) == expected, "{:?}", stores);
+        }
+    }
+
+    #[test]
+    fn fills_of_any_size_and_place(
+        at in 0..40_usize,
+        count in 0..60_usize,
+        words in prop::collection::vec((any::<u64>(), prop_oneof![Just(0), any::<u64>()]), 24),
+    ) {
+        fills_agree::<0>(at, count, &words);
+        fills_agree::<1>(at, count, &words);
+        fills_agree::<2>(at, count, &words);
+        fills_agree::<3>(at, count, &words);
+        fills_agree::<4>(at, count, &words);
+        fills_agree::<7>(at, count, &words);
+        fills_agree::<8>(at, count, &words);
+        fills_agree::<9>(at, count, &words);
+        fills_agree::<16>(at, count, &words);
+        fills_agree::<24>(at, count, &words);
+    }
+}
+
+#[test]
+fn templates_that_only_repeat() {
+    let words: Vec<_> = (0..24).map(|i| (i * 0x0101, 0)).collect();
+    for at in 0..16 {
+        fills_agree::<4>(at, 33, &words);
+        fills_agree::<8>(at, 33, &words);
+        fills_agree::<16>(at, 17, &words);
+    }
+}
+
+#[test]
+fn what_is_written_can_be_seen_by_others() {
+    let mut line = [0_u8; 64];
+    for stores in all() {
+        let dst = &mut line;
+        stream(stores, move |stream| stream.copy(dst, &[stores.name().len() as u8; 64]));
+        let seen = std::thread::scope(|scope| scope.spawn(|| line).join().unwrap());
+        assert_eq!(seen, [stores.name().len() as u8; 64]);
+    }
+}
+
+#[test]
+fn a_body_that_panics_is_drained_too() {
+    for stores in all() {
+        let mut bytes = [0_u8; 64];
+        let dst = &mut bytes;
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            stream(stores, move |stream| {
+                stream.copy(dst, &[9; 64]);
+                std::panic::resume_unwind(Box::new(()));
+            });
+        }));
+        assert!(unwound.is_err());
+        assert_eq!(bytes, [9; 64]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "differ in length")]
+fn lengths_that_differ_are_refused() {
+    let dst = &mut [0; 8];
+    stream(Stores::best(), move |stream| stream.copy(dst, &[0; 16]));
+}
+
+#[test]
+fn the_choice_goes_from_plain_to_wide() {
+    let names: Vec<_> = all().map(Stores::name).collect();
+    assert!(["ordinary", "movnti", "avx2", "avx512"].starts_with(&names), "{names:?}");
+    assert_eq!(all().last(), Some(Stores::best()));
+    assert!(all().any(|stores| stores == Stores::GENERAL));
+}
