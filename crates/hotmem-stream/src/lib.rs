@@ -25,15 +25,16 @@
 //! ```
 //!
 //! What is written is the same with whatever [`Stores`]; only the time differs. `no_std`, no heap,
-//! one branch on an enum for each call.
+//! one branch on an enum for each call. Built with `--cfg hotmem_stores="ordinary"` all stores are
+//! ordinary ones, for tools that watch them.
 #![no_std]
 
 #[cfg_attr(
-    all(target_arch = "x86_64", not(any(miri, feature = "ordinary"))),
+    all(target_arch = "x86_64", not(any(miri, hotmem_stores = "ordinary"))),
     path = "x86_64/mod.rs"
 )]
 #[cfg_attr(
-    not(all(target_arch = "x86_64", not(any(miri, feature = "ordinary")))),
+    not(all(target_arch = "x86_64", not(any(miri, hotmem_stores = "ordinary")))),
     path = "portable.rs"
 )]
 mod arch;

@@ -1,4 +1,5 @@
 //! Whatever the instructions: the same bytes, and none beside them.
+#![allow(clippy::cast_possible_truncation, reason = "patterns of bytes")]
 
 use hotmem_stream::{Stores, stream};
 use proptest::prelude::*;
@@ -69,7 +70,7 @@ fn filled<const WORDS: usize>(
 fn fills_agree<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]) {
     let first: [u64; WORDS] = std::array::from_fn(|i| words[i].0);
     let step: [u64; WORDS] = std::array::from_fn(|i| words[i].1);
-    let count = if WORDS == 0 { count } else { count.min((ROOM / 8 - at) / WORDS) };
+    let count = (ROOM / 8 - at).checked_div(WORDS).map_or(count, |room| count.min(room));
     let mut expected = Room::new();
     for record in 0..count {
         for word in 0..WORDS {

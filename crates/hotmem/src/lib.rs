@@ -68,6 +68,8 @@ mod hotplug;
 mod isolate;
 #[cfg(all(loom, test))]
 mod loom_tests;
+#[cfg(feature = "memmap")]
+pub mod memmap;
 pub mod notify;
 #[cfg(not(loom))]
 mod owners;
