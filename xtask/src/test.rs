@@ -44,7 +44,8 @@ fn bare_metal(steps: &mut Steps) {
         steps.missing(setup::TARGET_WANTED);
         return;
     }
-    let engine = "build -p hotmem -p hotmem-pgtable -p hotmem-virtio --target x86_64-unknown-none";
+    let engine = "build -p hotmem -p hotmem-pgtable -p hotmem-virtio --features hotmem/memmap \
+                  --target x86_64-unknown-none";
     steps.run(&Step::cargo("engine and drivers without an operating system", engine));
     let guest = "build --release -p hotmem-guest --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest));
@@ -75,7 +76,8 @@ fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> S
 /// The engine's tests under an interpreter that sees undefined behaviour.
 fn miri(steps: &mut Steps) {
     if runs("cargo", &["+nightly", "miri", "--version"]) {
-        let tests = "+nightly miri test -p hotmem --lib --target-dir target/miri";
+        let tests = "+nightly miri test -p hotmem -p hotmem-stream --features hotmem/memmap \
+                     --lib --test identity --target-dir target/miri";
         steps.run(&Step::cargo("Miri", tests));
     } else {
         steps.skip("Miri (rustup +nightly component add miri rust-src)");

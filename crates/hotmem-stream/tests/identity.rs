@@ -20,7 +20,16 @@ struct Room([u8; ROOM]);
 
 impl Room {
     fn new() -> Box<Room> {
-        Box::new(Room(std::array::from_fn(|i| (i * 7) as u8 ^ 0xa5)))
+        const PATTERN: Room = {
+            let (mut bytes, mut i) = ([0; ROOM], 0);
+            while i < ROOM {
+                bytes[i] = (i * 7) as u8 ^ 0xa5;
+                i += 1;
+            }
+            Room(bytes)
+        };
+        static ROOM_WITH_PATTERN: Room = PATTERN;
+        Box::new(ROOM_WITH_PATTERN.clone())
     }
 }
 
@@ -34,10 +43,10 @@ fn copied(stores: Stores, at: usize, src: &[u8]) -> Box<Room> {
 
 #[test]
 fn copies_of_every_short_length_to_every_alignment() {
-    let lengths = if cfg!(miri) { 0..70 } else { 0..300 };
+    let (lengths, places) = if cfg!(miri) { (63..66, 9) } else { (0..200, 64) };
     let source: Vec<u8> = (0..400).map(|i| (i * 13 + 1) as u8).collect();
     for len in lengths {
-        for at in GUARD..GUARD + 64 {
+        for at in GUARD..GUARD + places {
             // Sources at all places within a word.
             let src = &source[at % 9..][..len];
             let mut expected = Room::new();
@@ -86,7 +95,7 @@ fn fills_agree<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]
 }
 
 fn config() -> ProptestConfig {
-    let cases = if cfg!(miri) { 4 } else { 256 };
+    let cases = if cfg!(miri) { 1 } else { 256 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 

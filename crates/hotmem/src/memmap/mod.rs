@@ -64,6 +64,8 @@ mod describe;
 mod kind;
 mod layout;
 mod slots;
+#[cfg(all(test, not(any(loom, hotmem_geometry = "small"))))]
+mod tests;
 mod words;
 mod write;
 
