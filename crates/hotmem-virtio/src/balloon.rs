@@ -15,6 +15,8 @@ mod device;
 #[forbid(unsafe_code)]
 mod driver;
 #[forbid(unsafe_code)]
+mod engine;
+#[forbid(unsafe_code)]
 mod features;
 #[forbid(unsafe_code)]
 mod hints;
@@ -24,6 +26,8 @@ mod inflation;
 mod memory;
 #[forbid(unsafe_code)]
 mod message;
+#[forbid(unsafe_code)]
+mod pieces;
 #[forbid(unsafe_code)]
 mod queues;
 #[forbid(unsafe_code)]
@@ -37,6 +41,7 @@ pub use config::RawConfig;
 #[cfg(feature = "virtio-drivers")]
 pub use device::{Device, InitError, Progress, Wanted};
 pub use driver::{Driver, Step};
+pub use engine::EngineMemory;
 pub use features::{Features, Poison};
 pub use memory::{Memory, NextReport, Obstacle, WantedBack};
 pub use message::{Message, Ranges};

@@ -7,6 +7,7 @@
 mod balloon;
 mod bear;
 mod device;
+mod engine;
 mod hints;
 mod hostile;
 mod memory;

@@ -1,0 +1,288 @@
+//! The engine as the driver's memory manager.
+//!
+//! Reports are batches of the engine's reporter. What is in the balloon, and what was hinted, is
+//! allocated: movable, because other frames would do as well.
+
+use super::features::{Features, Poison};
+use super::memory::{Memory, NextReport, Obstacle, WantedBack};
+use super::message::{Message, Ranges};
+use super::pieces::Pieces;
+use super::statistics::{MemoryStatistics, Statistic};
+use core::fmt;
+use core::time::Duration;
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
+use hotmem::{Frames, Migration, Pfn, PfnRange, Platform, Want};
+
+/// What one balloon device has of the engine's memory. `PIECES` is into how many pieces that may
+/// fall, in the balloon and again among the hints; each takes 16 bytes.
+///
+/// It lives as long as the device's driver, and outlives a reset of the device.
+pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
+    frames: &'f Frames<P>,
+    reporter: Option<Reporter<'f, P>>,
+    out: Option<Batch>,
+    balloon: Pieces<PIECES>,
+    hints: Pieces<PIECES>,
+    /// The device may not be done with it.
+    last_hint: PfnRange,
+    /// Frames that stay free, however much the host wants.
+    floor: u64,
+    /// Frames that may go before they are counted again.
+    credit: u64,
+    needed: u64,
+    in_the_way: PfnRange,
+    fill: Option<fn(PfnRange)>,
+}
+
+/// Of what is free above the floor, this part may go before it is counted again: counting looks
+/// at every section.
+const CREDIT_PART: u64 = 8;
+
+impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
+    /// Without reports. The guest keeps `floor` frames for itself; more, if it needs more.
+    #[must_use]
+    pub fn new(frames: &'f Frames<P>, floor: u64) -> Self {
+        const { assert!(PIECES > 1) };
+        EngineMemory {
+            frames,
+            reporter: None,
+            out: None,
+            balloon: Pieces::new(),
+            hints: Pieces::new(),
+            last_hint: PfnRange::EMPTY,
+            floor,
+            credit: 0,
+            needed: 0,
+            in_the_way: PfnRange::EMPTY,
+            fill: None,
+        }
+    }
+
+    /// Becomes the machine's reporter, with these settings, if the features that were negotiated
+    /// have reports. What an earlier one left with the device, which was reset, comes back.
+    ///
+    /// # Errors
+    /// There is another reporter, or the host would spoil what free memory has to hold.
+    pub fn report(
+        &mut self,
+        features: Features,
+        poison: Poison,
+        settings: Settings,
+    ) -> Result<(), ReporterError> {
+        if !features.contains(Features::PAGE_REPORTING) {
+            return Ok(());
+        }
+        let after = match poison {
+            Poison::Filled(value) if features.contains(Features::PAGE_POISON) => {
+                Contents::Filled(value)
+            }
+            _ => Contents::Undefined,
+        };
+        let batch = settings.batch.min(Ranges::MOST);
+        let mut reporter = Reporter::new(self.frames, Settings { batch, ..settings }, after)?;
+        reporter.reset();
+        self.reporter = Some(reporter);
+        Ok(())
+    }
+
+    /// What fills memory that comes out of the balloon, or was hinted, before anybody gets it: for
+    /// kernels with [`Poison::Filled`].
+    #[must_use]
+    pub fn filled_by(self, fill: fn(PfnRange)) -> Self {
+        EngineMemory { fill: Some(fill), ..self }
+    }
+
+    /// The reporter, to be asked and switched.
+    pub fn reporter(&mut self) -> Option<&mut Reporter<'f, P>> {
+        self.reporter.as_mut()
+    }
+
+    /// The kernel runs out of memory: so many frames are to come out of the balloon, if the host
+    /// allows it. Hints are released at once. Step the driver, then try again; 0: it has enough.
+    pub fn need(&mut self, frames: u64) {
+        if frames > 0 {
+            self.release_hints();
+        }
+        self.needed = frames;
+    }
+
+    /// What to answer when the engine wants `used` to be migrated; `None` if it is not here. What
+    /// is in the balloon is exchanged for something else, which takes a few steps of the driver.
+    pub fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
+        if let Some(hint) = self.hints.last_in(used, u64::MAX) {
+            if hint.overlaps(self.last_hint) || self.hints.take(hint).is_err() {
+                return Some(Migration::Retry);
+            }
+            self.give_back(hint);
+            return Some(Migration::Gone);
+        }
+        self.balloon.last_in(used, 1)?;
+        // The whole pageblock, since nothing of it can stay.
+        self.in_the_way = used.align_outward(PAGEBLOCK_FRAMES as u64);
+        Some(Migration::Retry)
+    }
+
+    /// Frames in the balloon.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.balloon.frames()
+    }
+
+    fn give_back(&mut self, range: PfnRange) {
+        if let Some(fill) = self.fill {
+            fill(range);
+        }
+        // It was allocated, so this cannot fail.
+        let _ = self.frames.free(range);
+    }
+
+    /// Whether so many frames may go.
+    fn may_spare(&mut self, frames: u64) -> bool {
+        if self.credit < frames {
+            let above = self.frames.counts().free.saturating_sub(self.floor);
+            // One piece may go in any case in which that leaves the floor.
+            self.credit = (above / CREDIT_PART).max(above.min(frames));
+        }
+        self.credit >= frames
+    }
+
+    /// The largest piece of at most `most` frames that is free, halving until there is one.
+    fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
+        let mut frames = most;
+        while frames >= least && frames > 0 {
+            let want = Want::frames(frames).movable();
+            let want = Pfn::new(Message::FRAME_LIMIT).map_or(want, |limit| want.below(limit));
+            if let Ok(range) = self.frames.alloc(want) {
+                return Some(range);
+            }
+            frames /= 2;
+        }
+        None
+    }
+}
+
+impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
+    fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
+        if self.needed > 0 {
+            return Err(Obstacle::Later("the guest needs the memory"));
+        }
+        if !self.may_spare(most) {
+            return Err(Obstacle::Later("the guest keeps what is left"));
+        }
+        let range = self.take_out(most, 1).ok_or(Obstacle::Later("no free memory"))?;
+        let here = range.overlaps(self.in_the_way);
+        if here || self.balloon.insert(range).is_err() {
+            // It was allocated a moment ago, so this cannot fail.
+            let _ = self.frames.free(range);
+            let why = if here { "only what is to go is free" } else { "free memory is in pieces" };
+            return Err(Obstacle::Later(why));
+        }
+        self.credit -= range.frames();
+        Ok(range)
+    }
+
+    fn inflate_refused(&mut self, range: PfnRange) {
+        if self.balloon.take(range).is_ok() {
+            let _ = self.frames.free(range);
+        }
+    }
+
+    fn deflate(&mut self, most: u64) -> Option<PfnRange> {
+        let everywhere = PfnRange::new(Pfn::ZERO, Pfn::LIMIT)?;
+        let first = self.balloon.last_in(self.in_the_way, most);
+        first.or_else(|| self.balloon.last_in(everywhere, most))
+    }
+
+    fn deflated(&mut self, range: PfnRange) {
+        self.needed = self.needed.saturating_sub(range.frames());
+        if self.balloon.take(range).is_ok() {
+            self.give_back(range);
+        }
+        if self.balloon.last_in(self.in_the_way, 1).is_none() {
+            self.in_the_way = PfnRange::EMPTY;
+        }
+    }
+
+    fn wanted_back(&self) -> WantedBack {
+        let here = |piece: PfnRange| piece.intersection(self.in_the_way).frames();
+        let in_the_way =
+            if self.in_the_way.is_empty() { 0 } else { self.balloon.iter().map(here).sum() };
+        WantedBack { needed: self.needed, in_the_way }
+    }
+
+    fn next_report(&mut self, now: Duration) -> NextReport {
+        let Some(reporter) = &mut self.reporter else { return NextReport::Idle };
+        match reporter.step(now) {
+            Step::Send(batch) => {
+                let ranges = Ranges::new(batch.ranges());
+                self.out = Some(batch);
+                NextReport::Report(ranges)
+            }
+            Step::Again => NextReport::Again,
+            Step::WaitUntil(until) => NextReport::WaitUntil(until),
+            Step::OutOfRoom | Step::Idle | Step::Off => NextReport::Idle,
+        }
+    }
+
+    fn reported(&mut self) {
+        if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.out.take()) {
+            reporter.reported(batch);
+        }
+    }
+
+    fn next_hint(&mut self) -> Option<PfnRange> {
+        self.last_hint = PfnRange::EMPTY;
+        // Sections at most, pageblocks at least: less is not worth a message.
+        let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
+        let most = sizes.into_iter().find(|&frames| self.needed == 0 && self.may_spare(frames))?;
+        let range = self.take_out(most, PAGEBLOCK_FRAMES as u64)?;
+        if self.hints.insert(range).is_err() {
+            // As in `inflate`.
+            let _ = self.frames.free(range);
+            return None;
+        }
+        self.credit -= range.frames();
+        self.last_hint = range;
+        Some(range)
+    }
+
+    fn release_hints(&mut self) {
+        self.last_hint = PfnRange::EMPTY;
+        while let Some(range) = self.hints.pop() {
+            self.give_back(range);
+        }
+    }
+
+    fn statistics(&mut self) -> MemoryStatistics {
+        let counts = self.frames.counts();
+        MemoryStatistics::default()
+            .with(Statistic::Free, counts.free * FRAME_SIZE)
+            .with(Statistic::Total, counts.online * FRAME_SIZE)
+            .with(Statistic::Available, (counts.free + self.hints.frames()) * FRAME_SIZE)
+    }
+
+    fn device_reset(&mut self) {
+        self.out = None;
+        if let Some(reporter) = &mut self.reporter {
+            reporter.reset();
+        }
+        self.release_hints();
+        while let Some(range) = self.balloon.pop() {
+            self.give_back(range);
+        }
+        (self.needed, self.in_the_way, self.credit) = (0, PfnRange::EMPTY, 0);
+    }
+}
+
+impl<P: Platform, const PIECES: usize> fmt::Debug for EngineMemory<'_, P, PIECES> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineMemory")
+            .field("reporter", &self.reporter)
+            .field("out", &self.out)
+            .field("held", &self.balloon.frames())
+            .field("hinted", &self.hints.frames())
+            .field("needed", &self.needed)
+            .finish_non_exhaustive()
+    }
+}
