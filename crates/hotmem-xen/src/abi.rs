@@ -1,0 +1,178 @@
+//! What Xen's public headers say: `xen.h`, `errno.h`, `features.h`.
+
+use core::fmt;
+use hotmem_pgtable::{Entry, EntryAddr};
+
+/// Numbers of hypercalls, `__HYPERVISOR_*`.
+pub(crate) mod number {
+    pub(crate) const MMU_UPDATE: u64 = 1;
+    pub(crate) const MULTICALL: u64 = 13;
+    pub(crate) const MMUEXT_OP: u64 = 26;
+    pub(crate) const MEMORY_OP: u64 = 12;
+    pub(crate) const DOMCTL: u64 = 36;
+}
+
+/// Bits of the first feature word, `XENFEAT_*`.
+pub mod features {
+    /// `MMU_PT_UPDATE_PRESERVE_AD` is there.
+    pub const MMU_PT_UPDATE_PRESERVE_AD: u32 = 1 << 5;
+}
+
+/// A domain, as `domid_t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct DomId(pub u16);
+
+/// An error of Xen's, as its positive number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub u16);
+
+/// What an update does, the low bits of [`MmuUpdate`]'s address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Command {
+    /// `MMU_NORMAL_PT_UPDATE`: the entry becomes the value.
+    Normal = 0,
+    /// `MMU_PT_UPDATE_PRESERVE_AD`: the same, but Accessed and Dirty stay, atomically.
+    PreserveAd = 2,
+}
+
+/// `struct mmu_update`: a change of one entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct MmuUpdate {
+    ptr: u64,
+    val: u64,
+}
+
+/// `struct mmuext_op`: something done to a table as a whole, or to the TLBs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct MmuExtOp {
+    cmd: u32,
+    arg1: u64,
+    arg2: u64,
+}
+
+/// `struct multicall_entry`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Multicall {
+    pub(crate) op: u64,
+    pub(crate) result: i64,
+    pub(crate) args: [u64; 6],
+}
+
+impl DomId {
+    /// `DOMID_SELF`: the caller.
+    pub const SELF: DomId = DomId(0x7ff0);
+}
+
+impl MmuUpdate {
+    /// No update.
+    pub const NONE: MmuUpdate = MmuUpdate { ptr: 0, val: 0 };
+
+    /// A change of an entry, whose address is the machine's.
+    #[must_use]
+    pub const fn new(at: EntryAddr, command: Command, value: Entry) -> MmuUpdate {
+        MmuUpdate { ptr: at.phys_addr() | command as u64, val: value.bits() }
+    }
+
+    /// The entry's address and the command's number.
+    #[must_use]
+    pub const fn target(&self) -> (u64, u64) {
+        (self.ptr & !3, self.ptr & 3)
+    }
+
+    /// What the entry is to be.
+    #[must_use]
+    pub const fn value(&self) -> Entry {
+        Entry::from_bits(self.val)
+    }
+}
+
+impl MmuExtOp {
+    /// No operation.
+    pub const NONE: MmuExtOp = MmuExtOp { cmd: 0, arg1: 0, arg2: 0 };
+
+    /// `MMUEXT_PIN_L1_TABLE` and so on up to 4: the frame stays a table.
+    #[must_use]
+    pub const fn pin(level: hotmem_pgtable::Level, table: hotmem::Pfn) -> MmuExtOp {
+        MmuExtOp { cmd: level as u32 - 1, arg1: table.number(), arg2: 0 }
+    }
+
+    /// `MMUEXT_UNPIN_TABLE`: it need not be one any more.
+    #[must_use]
+    pub const fn unpin(table: hotmem::Pfn) -> MmuExtOp {
+        MmuExtOp { cmd: 4, arg1: table.number(), arg2: 0 }
+    }
+
+    /// `MMUEXT_NEW_BASEPTR`: this CPU's root.
+    #[must_use]
+    pub const fn new_root(root: hotmem::Pfn) -> MmuExtOp {
+        MmuExtOp { cmd: 5, arg1: root.number(), arg2: 0 }
+    }
+
+    /// `MMUEXT_TLB_FLUSH_ALL`: all CPUs of the caller's domain forget all.
+    #[must_use]
+    pub const fn flush_all() -> MmuExtOp {
+        MmuExtOp { cmd: 10, arg1: 0, arg2: 0 }
+    }
+
+    /// `MMUEXT_INVLPG_ALL`: all CPUs of the caller's domain forget this address.
+    #[must_use]
+    pub const fn flush_page(virt: u64) -> MmuExtOp {
+        MmuExtOp { cmd: 11, arg1: virt, arg2: 0 }
+    }
+
+    /// The command's number and its argument.
+    #[must_use]
+    pub const fn parts(&self) -> (u32, u64) {
+        (self.cmd, self.arg1)
+    }
+}
+
+impl Errno {
+    /// Not permitted: the frame is somebody else's.
+    pub const EPERM: Errno = Errno(1);
+    /// Not as Xen wants it.
+    pub const EINVAL: Errno = Errno(22);
+
+    /// What a hypercall returned.
+    ///
+    /// # Errors
+    /// If that is an error.
+    pub fn of(result: i64) -> Result<u64, Errno> {
+        match u64::try_from(result) {
+            Ok(value) => Ok(value),
+            Err(_) => Err(Errno(u16::try_from(result.unsigned_abs()).unwrap_or(u16::MAX))),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            1 => "EPERM",
+            3 => "ESRCH",
+            12 => "ENOMEM",
+            13 => "EACCES",
+            14 => "EFAULT",
+            16 => "EBUSY",
+            22 => "EINVAL",
+            38 => "ENOSYS",
+            number => return write!(f, "error {number}"),
+        };
+        f.write_str(name)
+    }
+}
+
+const _: () = assert!(size_of::<MmuUpdate>() == 16);
+const _: () = assert!(size_of::<MmuExtOp>() == 24);
+const _: () = assert!(size_of::<Multicall>() == 64);

@@ -1,0 +1,122 @@
+//! Hypercalls as a 64-bit PV kernel makes them: `arch-x86/xen-x86_64.h`.
+
+use crate::abi::{DomId, Errno, MmuExtOp, MmuUpdate, Multicall, number};
+use crate::hypervisor::{Hypervisor, Partly};
+use core::arch::asm;
+
+/// The Xen that this kernel runs under.
+#[derive(Debug)]
+pub struct Syscall {
+    calls: u64,
+}
+
+impl Syscall {
+    /// Hypercalls by the `syscall` instruction.
+    ///
+    /// # Safety
+    /// The caller runs as the kernel of a 64-bit Xen PV guest, and whatever it has Xen change in
+    /// page tables is its own to change: Xen guards itself, not the kernel's own memory.
+    #[must_use]
+    pub const unsafe fn new() -> Syscall {
+        Syscall { calls: 0 }
+    }
+
+    /// How many hypercalls were made.
+    #[must_use]
+    pub const fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Any hypercall, by its number.
+    ///
+    /// # Errors
+    /// Xen's.
+    ///
+    /// # Safety
+    /// As the hypercall says of its arguments.
+    pub unsafe fn call(&mut self, number: u64, args: [u64; 5]) -> Result<u64, Errno> {
+        self.calls += 1;
+        let result: i64;
+        // SAFETY: `new`'s caller runs under Xen, which takes arguments in these registers, returns
+        // in rax, and changes rcx and r11 as the instruction does; of memory, what the caller says.
+        unsafe {
+            asm!(
+                "syscall",
+                inlateout("rax") number => result,
+                inlateout("rdi") args[0] => _,
+                inlateout("rsi") args[1] => _,
+                inlateout("rdx") args[2] => _,
+                inlateout("r10") args[3] => _,
+                inlateout("r8") args[4] => _,
+                out("rcx") _,
+                out("r11") _,
+            );
+        }
+        Errno::of(result)
+    }
+}
+
+/// A slice as a hypercall takes it. A full batch has 512 entries, so none is cut.
+fn handle<T>(slice: &[T]) -> (u64, u32) {
+    let count = u32::try_from(slice.len()).unwrap_or(u32::MAX);
+    (slice.as_ptr().expose_provenance() as u64, count)
+}
+
+fn out(done: &mut u32) -> u64 {
+    core::ptr::from_mut(done).expose_provenance() as u64
+}
+
+fn partly(result: Result<u64, Errno>, done: u32) -> Result<(), Partly> {
+    result.map(|_| ()).map_err(|errno| Partly { done: done as usize, errno })
+}
+
+fn update_args(updates: &[MmuUpdate], done: &mut u32, owner: DomId) -> [u64; 5] {
+    let (pointer, count) = handle(updates);
+    [pointer, u64::from(count), out(done), u64::from(owner.0), 0]
+}
+
+fn ext_args(ops: &[MmuExtOp], done: &mut u32) -> [u64; 5] {
+    let (pointer, count) = handle(ops);
+    [pointer, u64::from(count), out(done), u64::from(DomId::SELF.0), 0]
+}
+
+impl Hypervisor for Syscall {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+        let mut done = 0;
+        let args = update_args(updates, &mut done, owner);
+        // SAFETY: reads `updates`, writes `done`; what it changes is the kernel's, see `new`.
+        let result = unsafe { self.call(number::MMU_UPDATE, args) };
+        partly(result, done)
+    }
+
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+        let mut done = 0;
+        let args = ext_args(ops, &mut done);
+        // SAFETY: as above.
+        let result = unsafe { self.call(number::MMUEXT_OP, args) };
+        partly(result, done)
+    }
+
+    fn mmuext_op_then_update(
+        &mut self,
+        ops: &[MmuExtOp],
+        updates: &[MmuUpdate],
+    ) -> (Result<(), Partly>, Result<(), Partly>) {
+        let (mut done_ops, mut done_updates) = (0, 0);
+        let entry =
+            |op, [a, b, c, d, e]: [u64; 5]| Multicall { op, result: 0, args: [a, b, c, d, e, 0] };
+        let mut calls = [
+            entry(number::MMUEXT_OP, ext_args(ops, &mut done_ops)),
+            entry(number::MMU_UPDATE, update_args(updates, &mut done_updates, DomId::SELF)),
+        ];
+        let pointer = calls.as_mut_ptr().expose_provenance() as u64;
+        // SAFETY: as above, and writes the results into `calls`.
+        let called = unsafe { self.call(number::MULTICALL, [pointer, 2, 0, 0, 0]) };
+        if let Err(errno) = called {
+            let nothing = Err(Partly { done: 0, errno });
+            return (nothing, nothing);
+        }
+        let [ext, update] = calls.map(|call| Errno::of(call.result));
+        (partly(ext, done_ops), partly(update, done_updates))
+    }
+}

@@ -1,0 +1,42 @@
+//! The model agrees with the cases that the guest runs under the real Xen.
+
+mod common;
+
+use common::Xen;
+use hotmem_pgtable::{Entry, EntryAddr, Flags, Level};
+use hotmem_xen::vectors::{Frames, VECTORS};
+use hotmem_xen::{Command, MmuExtOp, MmuUpdate, Partly};
+
+#[test]
+fn the_model_does_what_xen_does() {
+    let xen = Xen::new(64);
+    let [same, other] = [xen.frame(), xen.frame()];
+    let table = xen.new_table();
+    for frame in [same, other] {
+        xen.set_window(frame, false);
+    }
+    let frames = Frames { same, other, table };
+    use hotmem_xen::Hypervisor;
+    (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table)]).unwrap();
+    let at = EntryAddr::new(table, 7);
+    for vector in VECTORS {
+        xen.updates(&[MmuUpdate::new(at, Command::Normal, Entry::EMPTY)]).unwrap();
+        xen.updates(&[MmuUpdate::new(at, Command::Normal, vector.before(frames))]).unwrap();
+        let done = xen.updates(&[vector.update(at, frames)]);
+        let refused = vector.after.err().map(|errno| Partly { done: 0, errno });
+        assert_eq!(done.err(), refused, "{vector:?}");
+        assert_eq!(xen.entry(at), vector.after(frames), "{vector:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "L1 terminal fault")]
+fn a_frame_number_left_behind_is_taken_for_an_attack() {
+    let xen = Xen::new(64);
+    let frame = xen.frame();
+    let space = xen.new_space();
+    xen.put(space, 0, Entry::new(frame, Flags::PRESENT), false);
+    let at = xen.find(space, 0).unwrap();
+    let _ =
+        xen.updates(&[MmuUpdate::new(at, Command::PreserveAd, Entry::new(frame, Flags::empty()))]);
+}
