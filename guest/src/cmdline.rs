@@ -23,6 +23,10 @@ pub struct Options {
     pub release: bool,
     /// Whether other CPUs take and free memory all the time (`hotmem.churn`).
     pub churn: bool,
+    /// How much of what the kernel itself keeps to have on its heap (`hotmem.heap`).
+    pub heap: Bytes,
+    /// Whether some of that is pinned until it stands in the way (`hotmem.pin`).
+    pub pin: bool,
     /// How devices may interrupt (`hotmem.interrupts`).
     pub interrupts: Interrupts,
     /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
@@ -95,6 +99,8 @@ impl Default for Options {
             seed: 0,
             release: true,
             churn: false,
+            heap: Bytes::ZERO,
+            pin: false,
             interrupts: Interrupts::Msix,
             watchdog_seconds: 60,
         }
@@ -150,6 +156,8 @@ impl Options {
             "seed" => self.seed = value.parse().ok()?,
             "release" => self.release = parse_switch(value)?,
             "churn" => self.churn = parse_switch(value)?,
+            "heap" => self.heap = parse_size(value)?,
+            "pin" => self.pin = parse_switch(value)?,
             "interrupts" => {
                 self.interrupts = match value {
                     "poll" => Interrupts::Poll,
@@ -220,8 +228,8 @@ mod tests {
     fn every_key() {
         let options = parse(
             "hotmem.touch=1G hotmem.online=online_kernel hotmem.exit=resizes:3 \
-             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.interrupts=intx \
-             hotmem.watchdog=5",
+             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.heap=32M \
+             hotmem.pin=on hotmem.interrupts=intx hotmem.watchdog=5",
         );
         let expected = Options {
             touch: Touch::UpTo(Bytes::gib(1)),
@@ -230,6 +238,8 @@ mod tests {
             seed: 42,
             release: false,
             churn: true,
+            heap: Bytes::mib(32),
+            pin: true,
             interrupts: Interrupts::Intx,
             watchdog_seconds: 5,
         };
@@ -265,6 +275,8 @@ mod tests {
             "hotmem.seed=-1",
             "hotmem.release=yes",
             "hotmem.churn=",
+            "hotmem.heap=much",
+            "hotmem.pin=1",
             "hotmem.interrupts=msi",
             "hotmem.watchdog=0",
         ] {

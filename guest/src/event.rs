@@ -106,6 +106,15 @@ pub enum Event<'a> {
         /// How much.
         bytes: Bytes,
     },
+    /// What is on the kernel's heap, all of it as it was made.
+    Heap {
+        /// How many objects.
+        objects: u64,
+        /// Memory behind the heap.
+        mapped: Bytes,
+        /// Memory that was copied elsewhere under it, since boot.
+        moved: Bytes,
+    },
     /// Bytes that were written to describe new memory.
     Metadata {
         /// How much, since the last such event.
@@ -173,6 +182,11 @@ impl fmt::Display for Event<'_> {
             Event::Verified { bytes } => {
                 write!(f, r#"{{"event":"verified","bytes":{}}}"#, bytes.0)
             }
+            Event::Heap { objects, mapped, moved } => write!(
+                f,
+                r#"{{"event":"heap","objects":{objects},"mapped":{},"moved":{}}}"#,
+                mapped.0, moved.0
+            ),
             Event::Metadata { written } => {
                 write!(f, r#"{{"event":"metadata","written":{}}}"#, written.0)
             }

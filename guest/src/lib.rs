@@ -15,6 +15,7 @@ pub mod slot;
 pub mod srat;
 pub mod virtio_mmio;
 pub mod watchdog;
+pub mod window;
 
 /// A 64-bit machine's addresses and sizes as `usize`.
 #[must_use]

@@ -6,6 +6,9 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
+extern crate alloc;
+
+#[cfg(target_os = "none")]
 mod kernel;
 
 #[cfg(not(target_os = "none"))]

@@ -22,10 +22,12 @@ pub enum Step {
     Touch,
     /// Checking the patterns.
     Verify,
+    /// Making, checking or freeing objects on the heap.
+    Heap,
 }
 
 impl Step {
-    const ALL: [Step; 7] = [
+    const ALL: [Step; 8] = [
         Step::Idle,
         Step::Boot,
         Step::Discovery,
@@ -33,6 +35,7 @@ impl Step {
         Step::Resize,
         Step::Touch,
         Step::Verify,
+        Step::Heap,
     ];
 }
 
@@ -102,6 +105,7 @@ impl fmt::Display for Step {
             Step::Resize => "resize",
             Step::Touch => "touch",
             Step::Verify => "verify",
+            Step::Heap => "heap",
         })
     }
 }

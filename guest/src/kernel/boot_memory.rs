@@ -58,6 +58,12 @@ impl LoaderMap<'_> {
         self.ram().fold(Bytes::ZERO, |sum, entry| sum + Bytes(entry.size))
     }
 
+    /// Where the highest RAM ends.
+    pub(crate) fn ram_end(&self) -> Pfn {
+        let end = self.ram().map(|entry| entry.addr.saturating_add(entry.size)).max().unwrap_or(0);
+        Pfn::containing(end).unwrap_or(Pfn::LIMIT)
+    }
+
     /// Maps all RAM. Returns the frames that were put aside for that as well.
     pub(crate) fn map(&self) -> Result<(AddressSpace, PfnRange), StartError> {
         let room = self.largest_free_behind_kernel();

@@ -1,6 +1,7 @@
 //! What the engine asks of this kernel: the direct map, and moving the workload's frames.
 
 use super::churn;
+use super::heap;
 use super::memory::AddressSpace;
 use super::smp;
 use super::workload::Workload;
@@ -46,12 +47,13 @@ impl Hooks for KernelHooks {
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        match self.workload.migrate(used) {
-            Migration::Pinned(_) if smp::others() > 0 => {
-                churn::release_all();
-                Migration::Gone
-            }
-            answer => answer,
+        if let Some(answer) = self.workload.migrate(used).or_else(|| heap::migrate(used)) {
+            return answer;
         }
+        if smp::others() > 0 {
+            churn::release_all();
+            return Migration::Gone;
+        }
+        Migration::Pinned("in use by the kernel")
     }
 }

@@ -92,6 +92,13 @@ impl AddressSpace {
         }
     }
 
+    /// Has what this entry of the root maps appear at an address where nothing was.
+    pub(crate) fn show(&mut self, address: u64, root_entry: u64) {
+        let index = to_usize(address >> 39 & 0x1ff);
+        // SAFETY: the entry is within the root, and the direct map's are others.
+        unsafe { (&raw mut entry::boot_root).cast::<u64>().add(index).write_volatile(root_entry) };
+    }
+
     /// The page tables of the direct map.
     pub(crate) fn tables(&self) -> &PageTables {
         &self.tables

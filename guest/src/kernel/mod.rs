@@ -11,10 +11,12 @@ mod entropy;
 mod entry;
 mod exit;
 mod hal;
+mod heap;
 mod hooks;
 mod lapic;
 mod memory;
 mod msix;
+mod objects;
 mod pci;
 mod pic;
 mod pit;
@@ -90,6 +92,9 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         exit::exit(report.finish())
     }
 
+    if options.heap != Bytes::ZERO {
+        must("heap", heap::open(&mut space, map.ram_end()));
+    }
     let hooks = KernelHooks { space, workload: Workload::new(&options), written: Bytes::ZERO };
     let mut engine = Engine { hotplug, hooks };
     if options.churn {

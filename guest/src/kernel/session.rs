@@ -6,9 +6,11 @@ use super::churn;
 use super::clock::Clock;
 use super::device::{self, is_driven, is_virtio_mem};
 use super::entropy::Entropy;
+use super::heap::{self, HeapUse};
 use super::hooks::KernelHooks;
 use super::lapic::ApicId;
 use super::memory::FRAMES;
+use super::objects::Objects;
 use super::pci::{Buses, MAX_PORTS};
 use super::serial::Serial;
 use super::smp::{self, ThisCpu};
@@ -47,6 +49,7 @@ pub(crate) struct Session<'a> {
     /// To whom messages go; `None` if nobody can take them.
     cpu: Option<ApicId>,
     engine: Engine,
+    objects: Objects,
     touching: Option<Touching>,
     touched: Bytes,
     resizes: u32,
@@ -98,6 +101,7 @@ impl<'a> Session<'a> {
             entropy: None,
             cpu: places.cpu,
             engine,
+            objects: Objects::new(options),
             touching: None,
             touched: Bytes::ZERO,
             resizes: 0,
@@ -137,6 +141,7 @@ impl<'a> Session<'a> {
             trap::wait();
             WATCHDOG.enter(Step::Discovery);
             (0..MAX_PORTS).for_each(|port| self.watch_port(port));
+            self.relieve();
         }
     }
 
@@ -348,6 +353,31 @@ impl<'a> Session<'a> {
             self.engine.hooks.workload.memory_came();
             self.touching = Some(Touching::default());
         }
+        if self.objects.are_wanted() {
+            WATCHDOG.enter(Step::Heap);
+            if plugged > before {
+                self.objects.make();
+            }
+            self.report_heap();
+        }
+    }
+
+    /// If memory cannot leave, gives the kernel's own objects up, a part of them at a time.
+    fn relieve(&mut self) {
+        let is_stuck = |own: &mut Attached| {
+            matches!(own.driver().status(), Status::Pending(Pending::Memory(_)))
+        };
+        if self.objects.are_wanted() && self.options.release && self.devices().any(is_stuck) {
+            WATCHDOG.enter(Step::Heap);
+            self.objects.relieve();
+            self.report_heap();
+        }
+    }
+
+    fn report_heap(&mut self) {
+        self.objects.verify();
+        let HeapUse { mapped, moved } = heap::usage();
+        self.report.event(&Event::Heap { objects: self.objects.len(), mapped, moved });
     }
 
     /// Whether there is more to touch.
@@ -390,6 +420,10 @@ impl<'a> Session<'a> {
             self.report.ok(format_args!(
                 "frames taken {taken} times by {cpus} more CPUs, all found as written"
             ));
+        }
+        if self.objects.are_wanted() {
+            self.report_heap();
+            self.report.ok(format_args!("{} objects on the heap, all as made", self.objects.len()));
         }
         self.engine.hooks.workload.verify_and_free_all();
         self.report_written_and_verified();

@@ -106,19 +106,18 @@ impl Workload {
         }
     }
 
-    /// The engine wants these frames, a run within one pageblock, to be free.
-    pub(crate) fn migrate(&mut self, used: PfnRange) -> Migration {
-        let Some(mine) = self.owned.first_run(used) else {
-            return Migration::Pinned("in use by the kernel");
-        };
+    /// The engine wants these frames, a run within one pageblock, to be free; `None` if they are
+    /// somebody else's.
+    pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
+        let mine = self.owned.first_run(used)?;
         self.verify(mine);
         if self.release {
             self.owned.remove(mine);
             give_back(mine);
-            return Migration::Gone;
+            return Some(Migration::Gone);
         }
         let moved = each(mine).take_while(|&frame| self.move_frame(frame)).count();
-        if moved == 0 { Migration::Retry } else { Migration::Moved }
+        Some(if moved == 0 { Migration::Retry } else { Migration::Moved })
     }
 
     /// Whether there was a place for what the frame holds.

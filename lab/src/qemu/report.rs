@@ -86,6 +86,10 @@ pub enum Event {
     /// A source of random bytes was asked for some, and answered.
     #[allow(missing_docs)]
     Entropy { transport: String, interrupts: String, rang: bool, bytes: u64, us: u64 },
+    /// What is on the guest's own heap: bytes behind it, and bytes that were copied elsewhere
+    /// under it since boot.
+    #[allow(missing_docs)]
+    Heap { objects: u64, mapped: u64, moved: u64 },
     /// Memory was written to, a pattern of its own in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },

@@ -5,6 +5,7 @@ mod boot;
 mod churn;
 mod command;
 mod devices;
+mod heap;
 mod hot_add;
 mod interrupts;
 mod mmio;

@@ -1,0 +1,92 @@
+//! What a kernel keeps on its heap: objects of all sizes, each of which knows what it has to hold.
+
+use super::heap;
+use super::{WATCHDOG, give_up};
+use alloc::vec::Vec;
+use hotmem_guest::cmdline::Options;
+use hotmem_guest::pattern::mix;
+use hotmem_guest::to_usize;
+
+/// The objects, oldest first.
+pub(crate) struct Objects {
+    all: Vec<Vec<u64>>,
+    /// How many there are to be.
+    wanted: usize,
+    seed: u64,
+    pin: bool,
+}
+
+/// The largest object; they are half as large on average.
+const MAX_WORDS: u64 = 1024;
+const MEAN_BYTES: u64 = MAX_WORDS / 2 * 8;
+
+impl Objects {
+    /// None yet.
+    pub(crate) fn new(options: &Options) -> Self {
+        let wanted = to_usize(options.heap.0 / MEAN_BYTES);
+        Objects { all: Vec::new(), wanted, seed: options.seed, pin: options.pin }
+    }
+
+    /// Whether there are to be any.
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.wanted > 0
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.all.len() as u64
+    }
+
+    /// Makes those that are missing, as far as there is memory, and pins the last.
+    pub(crate) fn make(&mut self) {
+        // At once, for it to lie below all of them.
+        if self.all.try_reserve_exact(self.wanted - self.all.len()).is_err() {
+            return;
+        }
+        while self.all.len() < self.wanted {
+            let number = self.all.len() as u64;
+            let mut object = Vec::new();
+            if object.try_reserve_exact(to_usize(self.words(number))).is_err() {
+                break;
+            }
+            object.extend((0..self.words(number)).map(|index| self.word(number, index)));
+            self.all.push(object);
+            WATCHDOG.progress();
+        }
+        self.pin_last(self.pin);
+    }
+
+    /// Finds every object as it was made.
+    pub(crate) fn verify(&self) {
+        for (number, object) in (0..).zip(&self.all) {
+            let expected = (0..self.words(number)).map(|index| self.word(number, index));
+            if !object.iter().copied().eq(expected) {
+                give_up(format_args!("object {number} on the heap is not as it was made"));
+            }
+            WATCHDOG.progress();
+        }
+    }
+
+    /// Makes it easier for memory to leave: lets go what is pinned, or else frees the younger half
+    /// of the objects.
+    pub(crate) fn relieve(&mut self) {
+        if core::mem::take(&mut self.pin) {
+            self.pin_last(false);
+        } else {
+            self.all.truncate(self.all.len() / 2);
+        }
+    }
+
+    fn pin_last(&self, pinned: bool) {
+        if let Some(last) = self.all.last() {
+            heap::pin(last.as_ptr().cast(), pinned);
+        }
+    }
+
+    fn words(&self, number: u64) -> u64 {
+        1 + mix(number ^ self.seed) % MAX_WORDS
+    }
+
+    fn word(&self, number: u64, index: u64) -> u64 {
+        mix(number << 32 ^ index ^ self.seed)
+    }
+}

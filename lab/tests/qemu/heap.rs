@@ -1,0 +1,90 @@
+//! The guest's own heap on memory that goes again. The guest finds every object as it was made, or
+//! gives up.
+
+use crate::support::{Machine, config, start};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Event};
+
+/// What the guest has on its heap.
+#[derive(Clone, Copy, Debug)]
+struct Heap {
+    objects: u64,
+    mapped: Bytes,
+    moved: Bytes,
+}
+
+fn heap(vm: &mut Machine) -> Heap {
+    let heap = |event: &Event| match *event {
+        Event::Heap { objects, mapped, moved } => {
+            Some(Heap { objects, mapped: Bytes(mapped), moved: Bytes(moved) })
+        }
+        _ => None,
+    };
+    vm.wait("word of the heap", heap).unwrap().0
+}
+
+fn pending(vm: &mut Machine) -> String {
+    let pending = |event: &Event| match event {
+        Event::Pending { why, .. } => Some(why.clone()),
+        _ => None,
+    };
+    vm.wait("reason", pending).unwrap().0
+}
+
+#[test]
+fn live_objects_do_not_keep_memory_from_leaving() {
+    let size = Bytes::gib(4);
+    let mut vm = start(&config(size).with("heap", "32M").with("exit", "resizes:5"));
+    let mut moved = Bytes::ZERO;
+    for _ in 0..2 {
+        vm.resize_checked(size);
+        let grown = heap(&mut vm);
+        assert!(grown.objects == 8192 && grown.mapped >= Bytes::mib(32), "{grown:?}");
+        vm.resize_checked(Bytes::ZERO);
+        let shrunk = heap(&mut vm);
+        assert_eq!((shrunk.objects, shrunk.mapped), (grown.objects, grown.mapped));
+        // The first time all of it was in memory that has left. What is at home stays there.
+        let first = moved == Bytes::ZERO;
+        assert!(!first || shrunk.moved > Bytes::mib(31), "{shrunk:?}");
+        moved = shrunk.moved;
+    }
+    vm.finish(size);
+}
+
+#[test]
+fn objects_for_which_there_is_no_room_are_named_and_freed() {
+    let config = Config { boot_memory: Bytes::mib(64), ..config(Bytes::gib(1)) };
+    let mut vm = start(&config.with("heap", "96M").with("exit", "resizes:3"));
+    vm.resize(Bytes::gib(1)).unwrap();
+    let grown = heap(&mut vm);
+    assert!(grown.mapped >= Bytes::mib(95), "{grown:?}");
+    vm.request(Bytes::ZERO).unwrap();
+    let why = pending(&mut vm);
+    assert!(why.contains("free elsewhere"), "{why}");
+    // Half of the objects at a time.
+    let freed = heap(&mut vm);
+    assert_eq!(freed.objects, grown.objects / 2);
+    assert!(freed.mapped.0 < grown.mapped.0 * 6 / 10, "{freed:?} of {grown:?}");
+    vm.wait("end of the shrink", |event| matches!(event, Event::Resized { .. }).then_some(()))
+        .unwrap();
+    assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
+    vm.finish(Bytes::gib(1));
+}
+
+#[test]
+fn an_object_that_cannot_be_moved_is_named() {
+    let size = Bytes::gib(1);
+    let mut vm = start(&config(size).with("heap", "16M").with("pin", "on").with("exit", "size:2M"));
+    vm.resize_checked(size);
+    let grown = heap(&mut vm);
+    vm.request(Bytes::ZERO).unwrap();
+    let why = pending(&mut vm);
+    assert!(why.contains("pinned page of the kernel's heap"), "{why}");
+    // It was let go then, and no object was freed.
+    assert_eq!(heap(&mut vm).objects, grown.objects);
+    vm.wait("end of the shrink", |event| matches!(event, Event::Resized { .. }).then_some(()))
+        .unwrap();
+    assert_eq!(heap(&mut vm).objects, grown.objects);
+    assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
+    vm.finish(Bytes::mib(2));
+}
