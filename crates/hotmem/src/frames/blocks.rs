@@ -256,32 +256,42 @@ impl<P: Platform> Frames<P> {
         blocks: usize,
         moves: &mut Moves<'_>,
     ) -> Option<Run> {
-        // Sections in hints are passed over by the tree, so each region is walked by sections; the
-        // tree says where something starts.
+        let class = Class::free(place.zone);
         for slot in self.slots_of(place, want) {
             let region = &self.slots()[slot];
-            let mut index = 0;
-            while index + blocks.div_ceil(SECTION_PAGEBLOCKS) <= region.section_count() {
+            let free = |index| region.section(index).map_or(0, |s| s.available(class));
+            let mut from = 0;
+            while let Some(index) = self.next_section(slot, place.zone, from) {
+                from = index + 1;
                 let run = Run { slot, index, bit: 0, blocks };
                 let start = self.regions_start(slot, index)?;
-                if start.checked_add(want.len()).is_none_or(|end| end > want.bound()) {
+                if index + blocks.div_ceil(SECTION_PAGEBLOCKS) > region.section_count()
+                    || start.checked_add(want.len()).is_none_or(|end| end > want.bound())
+                {
                     break;
                 }
+                if free(index) == 0 {
+                    region.tree(class).clear_leaf(index, || free(index) == 0);
+                }
                 // The first word that stands in the way, if any: no run can start at or below it.
-                let obstacle = run.words().find(|&(i, wanted)| {
-                    let free =
-                        region.section(i).map_or(0, |s| s.available(Class::free(place.zone)));
-                    free & wanted != wanted
-                });
+                let obstacle = run.words().find(|&(i, wanted)| free(i) & wanted != wanted);
                 match obstacle {
-                    Some((i, _)) => index = i + 1,
-                    None if !start.is_aligned(want.alignment()) => index += 1,
+                    Some((i, _)) => from = i + 1,
+                    None if !start.is_aligned(want.alignment()) => {}
                     None if self.claim_words(run, place.zone, moves) => return Some(run),
-                    None => index += 1,
+                    None => {}
                 }
             }
         }
         None
+    }
+
+    /// The first section at or above `from` that may have free pageblocks: the tree leads there, or
+    /// it is some CPU's own and the tree passes it over.
+    fn next_section(&self, slot: usize, zone: Zone, from: usize) -> Option<usize> {
+        let in_tree = self.slots()[slot].tree(Class::free(zone)).next(from);
+        let hinted = self.hinted_sections(zone).filter(|&(s, index)| s == slot && index >= from);
+        hinted.map(|(_, index)| index).chain(in_tree).min()
     }
 
     /// Claims all of `run` or nothing.

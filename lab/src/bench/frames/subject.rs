@@ -4,18 +4,15 @@ use super::value_name;
 use crate::hosted::Threads;
 use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
 use buddy_system_allocator::FrameAllocator;
-use hotmem::{
-    Bytes, Frames, Pfn, PfnRange, Want,
-    geometry::{FRAME_SIZE, SECTION_FRAMES},
-};
+use hotmem::{Bytes, Frames, Pfn, PfnRange, Want, geometry::FRAME_SIZE};
 use spin::Mutex;
 use std::fmt;
 
 /// Order of a huge page: a pageblock of 2 MiB.
 pub(super) const HUGE: u32 = 9;
 
-/// Order of a section, the most that one word can hand out.
-const SECTION: u32 = SECTION_FRAMES.ilog2();
+/// Order of the largest huge page, 1 GiB: 8 sections.
+const LARGE: u32 = 18;
 
 /// Largest order that buddy_system_allocator is built for here: 2^32 frames are 16 TiB.
 const BUDDY_ORDERS: usize = 33;
@@ -79,7 +76,7 @@ impl Allocator for Frames<Threads> {
     }
 
     fn fill(&self) {
-        for order in [SECTION, HUGE] {
+        for order in [LARGE, HUGE] {
             while Allocator::alloc(self, order).is_some() {}
         }
     }
