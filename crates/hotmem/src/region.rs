@@ -20,7 +20,7 @@ pub const MAX_REGIONS: usize = if cfg!(loom) { 1 } else { 64 };
 /// Sections whose counters are interleaved, so that neighbouring pageblocks of one section never
 /// share a cache line of counters: two CPUs whose hints are neighbours would otherwise slow each
 /// other down more than tenfold. A region's counters fill whole groups of 4 KiB.
-const COUNTER_GROUP: usize = if cfg!(loom) { 1 } else { 32 };
+pub(crate) const COUNTER_GROUP: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// What memory may be allocated for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -114,6 +114,11 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// All sections at or above `from` that may have something, found one after the other.
+    pub(crate) fn all_from(self, from: usize) -> impl Iterator<Item = usize> + use<'a> {
+        core::iter::successors(self.next(from), move |&last| self.next(last + 1))
+    }
+
     /// The last section at or below `from` that may have something; the mirror of
     /// [`next`](Self::next).
     pub(crate) fn prev(self, from: usize) -> Option<usize> {

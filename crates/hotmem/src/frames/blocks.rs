@@ -5,13 +5,13 @@
 //! of the last pageblock is given back for small allocations.
 
 use super::order::Place;
-use super::quiet::{Moves, ROUNDS, Search};
+use super::quiet::Moves;
 use super::small::{aligned_starts, runs_of, suits};
 use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
-use crate::region::{Class, Zone};
+use crate::region::{COUNTER_GROUP, Class, Zone};
 use crate::section::{ALL, Section};
 use crate::sync::Ordering;
 
@@ -59,21 +59,10 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        for _ in 0..ROUNDS {
-            let search = Search::start(self);
-            let mut moves = self.no_moves_yet();
+        self.search_all(|moves| {
             moves.start();
-            let mut places = self.places(want);
-            let found = places.find_map(|place| self.search_blocks(place, want, &mut moves));
-            if let Some(range) = found {
-                return Ok(range);
-            }
-            let own = moves.end();
-            if search.was_quiet(self, own) {
-                return Err(AllocError::OutOfMemory);
-            }
-        }
-        Err(AllocError::Busy)
+            self.places(want).find_map(|place| self.search_blocks(place, want, moves))
+        })
     }
 
     /// The fast way to one whole pageblock: one read-modify-write, and nothing is ever hidden.
@@ -229,9 +218,9 @@ impl<P: Platform> Frames<P> {
         for slot in self.slots_of(place, want) {
             let region = &self.slots()[slot];
             let tree = region.tree(class);
-            let mut from = 0;
-            while let Some(index) = tree.next(from) {
-                from = index + 1;
+            let start = if want.is_picky() { 0 } else { self.uncrowded(slot, zone) };
+            let below = tree.all_from(0).take_while(|&index| index < start);
+            for index in tree.all_from(start).chain(below) {
                 let Some(section) = region.section(index) else { break };
                 if section.available(class) == 0 {
                     tree.clear_leaf(index, || section.available(class) == 0);
@@ -246,6 +235,27 @@ impl<P: Platform> Frames<P> {
             }
         }
         self.hinted_sections(zone).filter(is_there).find_map(try_hinted)
+    }
+
+    /// Where this CPU looks for a section first: beside its own one, else at the lowest whose
+    /// counters share no cache lines with those of another CPU's section, if there is one.
+    fn uncrowded(&self, slot: usize, zone: Zone) -> usize {
+        let tree = self.slots()[slot].tree(Class::free(zone));
+        let group = |index| index / COUNTER_GROUP;
+        let next_in = |g: usize| tree.next(g * COUNTER_GROUP).filter(|&index| group(index) == g);
+        let own = self.own_section(zone).filter(|&(s, _)| s == slot);
+        if let Some(beside) = own.and_then(|(_, index)| next_in(group(index))) {
+            return beside;
+        }
+        let mut from = 0;
+        while let Some(index) = tree.next(from) {
+            let mut others = self.hinted_sections(zone).filter(|&hinted| Some(hinted) != own);
+            if !others.any(|(s, other)| s == slot && group(other) == group(index)) {
+                return index;
+            }
+            from = (group(index) + 1) * COUNTER_GROUP;
+        }
+        0
     }
 
     /// More than a section: whole words, then the rest.

@@ -6,13 +6,13 @@
 //! starts and as it ends them, and a search that found nothing is believed only if no such
 //! operation overlapped with it.
 
-use super::Frames;
 use super::hints::Cpu;
+use super::{AllocError, Frames};
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
 
-/// Searches before a caller is told to come again.
-pub(super) const ROUNDS: usize = if cfg!(loom) { 2 } else { 4 };
+/// Watched searches before a caller is told to come again.
+const ROUNDS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// The caller's part in moving memory about: from the first [`start`](Moves::start) until it is
 /// dropped or [`end`](Moves::end)ed, other CPUs may miss what it has in hand.
@@ -38,7 +38,7 @@ impl<'a> Moves<'a> {
         if !self.started {
             self.started = true;
             self.cpu.moves_started.fetch_add(1, Ordering::Relaxed);
-            // Pairs with the fence in `Search::was_quiet`: whoever sees that memory is missing
+            // Pairs with the fence in `Watch::was_quiet`: whoever sees that memory is missing
             // sees that this was started.
             fence(Ordering::Release);
         }
@@ -50,7 +50,7 @@ impl<'a> Moves<'a> {
             return 0;
         }
         self.started = false;
-        // Release pairs with the Acquire in `Search::start`: a search that sees the end sees the
+        // Release pairs with the Acquire in `Watch::start`: a search that sees the end sees the
         // memory where it was put.
         self.cpu.moves_ended.fetch_add(1, Ordering::Release);
         1
@@ -63,23 +63,49 @@ impl Drop for Moves<'_> {
     }
 }
 
-/// A search that wants to know whether it could have missed something.
-pub(super) struct Search {
+impl<P: Platform> Frames<P> {
+    /// Searches for something to allocate until it is found, or until it is certain that there is
+    /// none. The first search watches nobody: most find something, and what other CPUs count lies on
+    /// cache lines of theirs.
+    pub(super) fn search_all<T>(
+        &self,
+        mut search: impl FnMut(&mut Moves<'_>) -> Option<T>,
+    ) -> Result<T, AllocError> {
+        if let Some(found) = search(&mut self.no_moves_yet()) {
+            return Ok(found);
+        }
+        for _ in 0..ROUNDS {
+            let watch = Watch::start(self);
+            let mut moves = self.no_moves_yet();
+            if let Some(found) = search(&mut moves) {
+                return Ok(found);
+            }
+            let own = moves.end();
+            if watch.was_quiet(self, own) {
+                return Err(AllocError::OutOfMemory);
+            }
+        }
+        Err(AllocError::Busy)
+    }
+}
+
+/// Whether a search could have missed something.
+struct Watch {
     ended_before: u32,
 }
 
-impl Search {
+impl Watch {
     /// Starts before the caller's own moves.
-    pub(super) fn start<P: Platform>(frames: &Frames<P>) -> Search {
+    fn start<P: Platform>(frames: &Frames<P>) -> Watch {
         let ended = frames.seen_cpus().iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
-        Search { ended_before: ended.fold(0, u32::wrapping_add) }
+        Watch { ended_before: ended.fold(0, u32::wrapping_add) }
     }
 
     /// Whether nobody else moved anything since the start. `own` moves were the caller's.
     ///
     /// The counts only grow, and started ≥ ended for each CPU; so the sums are equal only if each
     /// CPU had ended before the search began what it had started when the search was over.
-    pub(super) fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
+    fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the one in `Moves::start`
         let started =
             frames.seen_cpus().iter().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));

@@ -5,7 +5,7 @@
 //! more, the run is looked for before the credit is taken, and given back if it was lost.
 
 use super::order::Place;
-use super::quiet::{Moves, ROUNDS, Search};
+use super::quiet::Moves;
 use super::{AllocError, Block, Frames, Unit, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
@@ -71,18 +71,7 @@ impl<P: Platform> Frames<P> {
 
     #[cold]
     fn alloc_small_slowly(&self, want: &Want) -> Result<Pfn, AllocError> {
-        for _ in 0..ROUNDS {
-            let search = Search::start(self);
-            let mut moves = self.no_moves_yet();
-            if let Some(taken) = self.search_small(want, &mut moves) {
-                return Ok(taken);
-            }
-            let own = moves.end();
-            if search.was_quiet(self, own) {
-                return Err(AllocError::OutOfMemory);
-            }
-        }
-        Err(AllocError::Busy)
+        self.search_all(|moves| self.search_small(want, moves))
     }
 
     /// Everywhere, in the order that keeps the number of split pageblocks small.
