@@ -63,7 +63,7 @@ pub enum InitError {
     DeviceType(DeviceType),
     /// It does not end its reset.
     Reset,
-    /// It does not offer `VERSION_1`.
+    /// It does not offer `VERSION_1`, or its transport is of before that.
     Legacy,
     /// It does not accept these features, all of which it offers.
     Features(Features),
@@ -298,6 +298,9 @@ fn negotiate<T: Transport>(
 ) -> Result<(Queues, RawConfig, Driver), InitError> {
     if transport.device_type() != DeviceType::MemoryBalloon {
         return Err(InitError::DeviceType(transport.device_type()));
+    }
+    if transport.requires_legacy_layout() {
+        return Err(InitError::Legacy);
     }
     // 4.1.4.3.2: the reset has happened when the status reads zero.
     transport.set_status(DeviceStatus::empty());

@@ -47,7 +47,7 @@ pub enum InitError {
     DeviceType(DeviceType),
     /// It does not end its reset.
     Reset,
-    /// It does not offer `VERSION_1`.
+    /// It does not offer `VERSION_1`, or its transport is of before that.
     Legacy,
     /// It does not accept these features, all of which it offers.
     Features(Features),
@@ -215,6 +215,9 @@ impl<T: Transport> Device<T> {
 fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
     if transport.device_type() != DeviceType::Memory {
         return Err(InitError::DeviceType(transport.device_type()));
+    }
+    if transport.requires_legacy_layout() {
+        return Err(InitError::Legacy);
     }
     // 4.1.4.3.2: the reset has happened when the status reads zero.
     transport.set_status(DeviceStatus::empty());

@@ -9,6 +9,7 @@ mod device;
 #[allow(dead_code)]
 #[path = "../mem/memory.rs"]
 mod memory;
+mod mmio;
 #[allow(dead_code)]
 #[path = "../queue/shared.rs"]
 mod shared;

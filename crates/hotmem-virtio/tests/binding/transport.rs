@@ -160,20 +160,25 @@ impl HostState {
             }
         }
         self.torn = self.torn.filter(|(_, reads)| *reads > 0);
-        let mut bytes = [0; RawConfig::SIZE];
-        bytes[0..8].copy_from_slice(&config.block_size.to_le_bytes());
-        bytes[8..10].copy_from_slice(&config.node_id.to_le_bytes());
-        for (at, value) in [
-            (16, config.addr),
-            (24, config.region_size),
-            (32, config.usable_region_size),
-            (40, config.plugged_size),
-            (48, config.requested_size),
-        ] {
-            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        }
-        bytes
+        bytes_of(&config)
     }
+}
+
+/// The configuration as a device shows it (5.15.4).
+pub(crate) fn bytes_of(config: &RawConfig) -> [u8; RawConfig::SIZE] {
+    let mut bytes = [0; RawConfig::SIZE];
+    bytes[0..8].copy_from_slice(&config.block_size.to_le_bytes());
+    bytes[8..10].copy_from_slice(&config.node_id.to_le_bytes());
+    for (at, value) in [
+        (16, config.addr),
+        (24, config.region_size),
+        (32, config.usable_region_size),
+        (40, config.plugged_size),
+        (48, config.requested_size),
+    ] {
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    bytes
 }
 
 impl Transport for MockTransport {

@@ -10,7 +10,7 @@ const DEVICE_BASE: u64 = 0x8_0000_0000;
 /// A page, never freed. Accessed only through its pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
-    start: NonNull<u8>,
+    pub(crate) start: NonNull<u8>,
 }
 
 impl Page {

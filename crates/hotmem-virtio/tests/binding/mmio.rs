@@ -1,0 +1,159 @@
+//! The driver over registers that are memory (4.2.2), by the transport that kernels use.
+//!
+//! Nothing here waits for its device, so the device need not be asked at each access: it is enough
+//! that it looks at what was written from time to time.
+
+use crate::device::Device as MockDevice;
+use crate::memory::TestMemory;
+use crate::shared::{DeviceSide, Page};
+use crate::transport::bytes_of;
+use crate::{BUDGET, GIB, MIB, NOW};
+use hotmem_virtio::mem::{Device, InitError, Progress, Request, Status};
+use virtio_drivers::transport::mmio::MmioTransport;
+
+const MAGIC: (u64, u32) = (0x00, 0x7472_6976);
+const VERSION: u64 = 0x04;
+const DEVICE_ID: (u64, u32) = (0x08, 24);
+/// The same word whichever is selected: `ACPI_PXM` in the low one, `VERSION_1` in the high one.
+const DEVICE_FEATURES: (u64, u32) = (0x10, 1);
+const QUEUE_NUM_MAX: (u64, u32) = (0x34, 128);
+const QUEUE_NUM: u64 = 0x38;
+const QUEUE_READY: u64 = 0x44;
+const QUEUE_NOTIFY: u64 = 0x50;
+const INTERRUPT_STATUS: u64 = 0x60;
+const INTERRUPT_ACK: u64 = 0x64;
+const STATUS: u64 = 0x70;
+const QUEUE_DESC: u64 = 0x80;
+const QUEUE_DRIVER: u64 = 0x90;
+const QUEUE_DEVICE: u64 = 0xa0;
+const CONFIG_GENERATION: u64 = 0xfc;
+const CONFIG: u64 = 0x100;
+
+/// In `QUEUE_NOTIFY` while nobody notifies.
+const NOBODY: u32 = u32::MAX;
+const USED_BUFFER: u32 = 1;
+const DRIVER_OK: u32 = 4;
+
+/// A device that wants 64 MiB.
+struct Host {
+    device: MockDevice,
+    registers: Page,
+    memory: Page,
+    queue: Option<DeviceSide>,
+}
+
+impl Host {
+    fn new(version: u32) -> Host {
+        let device = MockDevice::new(2 * MIB, 4 * GIB, 64 * GIB);
+        let mut host = Host { device, registers: Page::new(), memory: Page::new(), queue: None };
+        for (register, value) in [
+            MAGIC,
+            (VERSION, version),
+            DEVICE_ID,
+            DEVICE_FEATURES,
+            QUEUE_NUM_MAX,
+            (QUEUE_NOTIFY, NOBODY),
+        ] {
+            host.set(register, value);
+        }
+        host.resize(64 * MIB);
+        host
+    }
+
+    fn start(&self) -> Result<Device<MmioTransport<'static>>, InitError> {
+        // SAFETY: the page is never freed, and the host's side accesses it while the driver does
+        // not: tests have one thread.
+        let transport = unsafe { MmioTransport::new(self.registers.start.cast(), Page::SIZE) };
+        Device::new(transport.unwrap(), self.memory.dma(0))
+    }
+
+    fn resize(&mut self, size: u64) {
+        self.device.resize(size);
+        self.show_config();
+    }
+
+    fn show_config(&mut self) {
+        let bytes = bytes_of(&self.device.read_config());
+        self.registers.write(self.registers.dma(0).device_addr() + CONFIG, &bytes);
+        self.set(CONFIG_GENERATION, self.get(CONFIG_GENERATION) + 1);
+    }
+
+    /// Does what was written to the registers.
+    fn serve(&mut self) {
+        let left = self.get(INTERRUPT_STATUS) & !self.get(INTERRUPT_ACK);
+        self.set(INTERRUPT_STATUS, left);
+        self.set(INTERRUPT_ACK, 0);
+        if self.get(QUEUE_NOTIFY) == NOBODY {
+            return;
+        }
+        assert_eq!(self.get(QUEUE_NOTIFY), 0, "there is one queue");
+        assert_ne!(self.get(STATUS) & DRIVER_OK, 0, "not started yet");
+        assert_eq!(self.get(QUEUE_READY), 1);
+        self.set(QUEUE_NOTIFY, NOBODY);
+        let mut queue = self.queue.unwrap_or(DeviceSide {
+            page: self.memory,
+            size: u16::try_from(self.get(QUEUE_NUM)).unwrap(),
+            descriptors: self.get_wide(QUEUE_DESC),
+            driver_area: self.get_wide(QUEUE_DRIVER),
+            device_area: self.get_wide(QUEUE_DEVICE),
+            seen: 0,
+            used: 0,
+        });
+        while let Some((head, pieces)) = queue.take() {
+            let [(request, 24, false), (response, 10, true)] = pieces[..] else {
+                panic!("not a request: {pieces:x?}");
+            };
+            let bytes: [u8; Request::SIZE] = self.memory.read(request, 24).try_into().unwrap();
+            let (answer, _) = self.device.handle(&bytes);
+            self.memory.write(response, &answer);
+            queue.give_back(head.into(), answer.len() as u32);
+        }
+        self.queue = Some(queue);
+        self.show_config();
+        self.set(INTERRUPT_STATUS, left | USED_BUFFER);
+    }
+
+    fn get(&self, register: u64) -> u32 {
+        let bytes = self.registers.read(self.registers.dma(0).device_addr() + register, 4);
+        u32::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    fn get_wide(&self, register: u64) -> u64 {
+        u64::from(self.get(register)) | u64::from(self.get(register + 4)) << 32
+    }
+
+    fn set(&mut self, register: u64, value: u32) {
+        let register = self.registers.dma(0).device_addr() + register;
+        self.registers.write(register, &value.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_device_is_followed_by_its_registers() {
+    let mut host = Host::new(2);
+    let mut device = host.start().unwrap();
+    let config = device.driver().config();
+    let mut memory = TestMemory::new(config.managed(), config.unit_frames());
+    for size in [64 * MIB, 64 * GIB, 0, 2 * GIB] {
+        host.resize(size);
+        let mut rang = 0;
+        while device.poll(NOW, BUDGET, &mut memory) != Progress::Idle {
+            host.serve();
+            rang += u32::from(device.ack_interrupt());
+            host.serve();
+            assert!(!device.ack_interrupt(), "it was acknowledged");
+        }
+        assert!(rang > 0);
+        assert_eq!(device.driver().status(), Status::Reached);
+        assert_eq!(device.driver().plugged().0, size);
+        assert_eq!(host.device.config.plugged_size, size);
+        assert_eq!(memory.plugged_units() * 2 * MIB, size);
+    }
+    drop(device);
+    assert_eq!(host.get(STATUS), 0, "it is reset");
+}
+
+#[test]
+fn registers_of_before_virtio_1_are_refused() {
+    assert_eq!(Host::new(1).start().err(), Some(InitError::Legacy));
+}
