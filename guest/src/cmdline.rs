@@ -12,6 +12,13 @@ use hotmem::Bytes;
 pub struct Options {
     /// How much of the plugged memory to fill with patterns (`hotmem.touch`).
     pub touch: Touch,
+    /// How much memory of any kind to fill with patterns at the start (`hotmem.work`).
+    pub work: Bytes,
+    /// Whether touched memory stays in use (`hotmem.hold`); otherwise it is checked and freed when
+    /// all of it has been touched.
+    pub hold: bool,
+    /// Whether free memory is reported to a balloon (`hotmem.reports`).
+    pub reports: bool,
     /// How plugged memory is brought online (`hotmem.online`).
     pub online: Online,
     /// When the run is over (`hotmem.exit`).
@@ -94,6 +101,9 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             touch: Touch::UpTo(Bytes::ZERO),
+            work: Bytes::ZERO,
+            hold: true,
+            reports: true,
             online: Online::Movable,
             exit: ExitWhen::Never,
             seed: 0,
@@ -135,6 +145,9 @@ impl Options {
                 self.touch =
                     if value == "all" { Touch::All } else { Touch::UpTo(parse_size(value)?) };
             }
+            "work" => self.work = parse_size(value)?,
+            "hold" => self.hold = parse_switch(value)?,
+            "reports" => self.reports = parse_switch(value)?,
             "online" => {
                 self.online = match value {
                     "offline" => Online::Offline,
@@ -227,12 +240,16 @@ mod tests {
     #[test]
     fn every_key() {
         let options = parse(
-            "hotmem.touch=1G hotmem.online=online_kernel hotmem.exit=resizes:3 \
-             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.heap=32M \
-             hotmem.pin=on hotmem.interrupts=intx hotmem.watchdog=5",
+            "hotmem.touch=1G hotmem.work=2G hotmem.hold=off hotmem.reports=off \
+             hotmem.online=online_kernel hotmem.exit=resizes:3 hotmem.seed=42 \
+             hotmem.release=off hotmem.churn=on hotmem.heap=32M hotmem.pin=on \
+             hotmem.interrupts=intx hotmem.watchdog=5",
         );
         let expected = Options {
             touch: Touch::UpTo(Bytes::gib(1)),
+            work: Bytes::gib(2),
+            hold: false,
+            reports: false,
             online: Online::Kernel,
             exit: ExitWhen::Resizes(3),
             seed: 42,

@@ -94,8 +94,51 @@ pub enum Event<'a> {
         /// How long it took, in microseconds.
         us: u64,
     },
+    /// A balloon was found.
+    Balloon {
+        /// What it is behind.
+        transport: &'static str,
+        /// How it rings.
+        interrupts: &'static str,
+        /// The feature bits that were negotiated.
+        features: u64,
+        /// The number of the queue for reports, if it offers one.
+        reports_queue: Option<u16>,
+    },
+    /// The balloon has the size that the host wants.
+    Inflated {
+        /// What the host wants.
+        target: Bytes,
+        /// What is in it.
+        held: Bytes,
+    },
+    /// It cannot have it for now.
+    InflationPending {
+        /// What the host wants.
+        target: Bytes,
+        /// What is in it.
+        held: Bytes,
+        /// What is in the way.
+        why: &'a dyn fmt::Display,
+    },
+    /// All free memory is the host's now, as far as it is to be.
+    Reported {
+        /// What was reported since the last such event.
+        bytes: Bytes,
+        /// In how many requests.
+        requests: u64,
+        /// What was hinted.
+        hinted: Bytes,
+    },
     /// Frames were filled with their patterns.
     Touched {
+        /// How much.
+        bytes: Bytes,
+        /// How long it took, in microseconds.
+        us: u64,
+    },
+    /// Touched frames, which held their patterns, were freed.
+    Freed {
         /// How much.
         bytes: Bytes,
         /// How long it took, in microseconds.
@@ -176,6 +219,34 @@ impl fmt::Display for Event<'_> {
                 r#"{{"event":"entropy","transport":"{transport}","interrupts":"{interrupts}","rang":{rang},"bytes":{},"us":{us}}}"#,
                 bytes.0
             ),
+            Event::Balloon { transport, interrupts, features, reports_queue } => {
+                write!(
+                    f,
+                    r#"{{"event":"balloon","transport":"{transport}","interrupts":"{interrupts}","features":{features},"reports_queue":"#
+                )?;
+                match reports_queue {
+                    Some(number) => write!(f, "{number}}}"),
+                    None => f.write_str("null}"),
+                }
+            }
+            Event::Inflated { target, held } => {
+                write!(f, r#"{{"event":"inflated","target":{},"held":{}}}"#, target.0, held.0)
+            }
+            Event::InflationPending { target, held, why } => write!(
+                f,
+                r#"{{"event":"inflation_pending","target":{},"held":{},"why":"{}"}}"#,
+                target.0,
+                held.0,
+                JsonText(why)
+            ),
+            Event::Reported { bytes, requests, hinted } => write!(
+                f,
+                r#"{{"event":"reported","bytes":{},"requests":{requests},"hinted":{}}}"#,
+                bytes.0, hinted.0
+            ),
+            Event::Freed { bytes, us } => {
+                write!(f, r#"{{"event":"freed","bytes":{},"us":{us}}}"#, bytes.0)
+            }
             Event::Touched { bytes, us } => {
                 write!(f, r#"{{"event":"touched","bytes":{},"us":{us}}}"#, bytes.0)
             }

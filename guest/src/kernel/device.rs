@@ -1,12 +1,15 @@
 //! Devices, found and started.
 
+use super::balloon::Balloon;
 use super::entropy::Entropy;
 use super::memory::{FRAMES, virt};
 use super::transport::Wired;
 use core::fmt;
 use core::ptr::NonNull;
+use hotmem::report::ReporterError;
 use hotmem::{AllocError, Bytes, PfnRange, Want};
 use hotmem_guest::to_usize;
+use hotmem_virtio::balloon;
 use hotmem_virtio::dma::DmaMemory;
 use hotmem_virtio::mem::{Device, InitError};
 use virtio_drivers::transport::DeviceType;
@@ -24,6 +27,10 @@ pub(crate) enum DeviceError {
     Init(InitError),
     /// A device of another kind does not do as its drivers must be able to expect.
     Entropy(&'static str),
+    /// The same of a balloon.
+    Balloon(balloon::InitError),
+    /// Nobody can report free memory to it.
+    Reporter(ReporterError),
 }
 
 /// Whether the function is a virtio-mem device.
@@ -33,7 +40,8 @@ pub(crate) fn is_virtio_mem(info: &DeviceFunctionInfo) -> bool {
 
 /// Whether it is a device that the kernel drives.
 pub(crate) fn is_driven(info: &DeviceFunctionInfo) -> bool {
-    is_virtio_mem(info) || virtio_device_type(info) == Some(Entropy::DEVICE_TYPE)
+    let others = [Entropy::DEVICE_TYPE, Balloon::DEVICE_TYPE];
+    is_virtio_mem(info) || virtio_device_type(info).is_some_and(|kind| others.contains(&kind))
 }
 
 /// Starts a virtio-mem device. Returns the frames of its queue as well.
@@ -59,6 +67,8 @@ impl fmt::Display for DeviceError {
             DeviceError::Queue(error) => error.fmt(f),
             DeviceError::Init(error) => error.fmt(f),
             DeviceError::Entropy(why) => f.write_str(why),
+            DeviceError::Balloon(error) => error.fmt(f),
+            DeviceError::Reporter(error) => error.fmt(f),
         }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 pub(crate) const MAPPED_BYTES: u64 = BOOT_PAGES << 21;
 
 const BOOT_PAGES: u64 = 8;
-const STACK_BYTES: u64 = 128 << 10;
+const STACK_BYTES: u64 = 256 << 10;
 /// In the stack's last word, until it is overrun.
 const STACK_MARK: u64 = 0x5afe_57ac_4bed_f00d;
 /// Present, writable, accessed, dirty.

@@ -1,5 +1,6 @@
 //! What the engine asks of this kernel: the direct map, and moving the workload's frames.
 
+use super::balloon::BalloonMemory;
 use super::churn;
 use super::heap;
 use super::memory::AddressSpace;
@@ -12,6 +13,8 @@ use hotmem_guest::direct_map::Caching;
 pub(crate) struct KernelHooks {
     pub(crate) space: AddressSpace,
     pub(crate) workload: Workload,
+    /// What a balloon device has, if there is one.
+    pub(crate) balloon: Option<BalloonMemory>,
     /// Bytes that were written to describe memory that came.
     pub(crate) written: Bytes,
 }
@@ -47,7 +50,9 @@ impl Hooks for KernelHooks {
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        if let Some(answer) = self.workload.migrate(used).or_else(|| heap::migrate(used)) {
+        let balloon = self.balloon.as_mut().and_then(|balloon| balloon.migrate(used));
+        let answer = balloon.or_else(|| self.workload.migrate(used));
+        if let Some(answer) = answer.or_else(|| heap::migrate(used)) {
             return answer;
         }
         if smp::others() > 0 {

@@ -2,6 +2,7 @@
 
 mod acpi;
 mod attached;
+mod balloon;
 mod boot_memory;
 mod churn;
 mod clock;
@@ -30,7 +31,7 @@ mod workload;
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use core::fmt;
 use hooks::KernelHooks;
-use hotmem::{Budget, Bytes, OnlineType};
+use hotmem::{Budget, Bytes, OnlineType, Pfn, PfnRange};
 use hotmem_guest::cmdline::{ExitWhen, Online, Options};
 use hotmem_guest::event::Event;
 use hotmem_guest::pvh::{MemoryMapEntry, StartInfo};
@@ -95,14 +96,20 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     if options.heap != Bytes::ZERO {
         must("heap", heap::open(&mut space, map.ram_end()));
     }
-    let hooks = KernelHooks { space, workload: Workload::new(&options), written: Bytes::ZERO };
+    let workload = Workload::new(&options);
+    let hooks = KernelHooks { space, workload, balloon: None, written: Bytes::ZERO };
     let mut engine = Engine { hotplug, hooks };
     if options.churn {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = &mut engine.hooks.space;
         must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));
     }
-    let places = Places { ecam: firmware.ecam, cmdline, cpu: apic.and_then(LocalApic::message_id) };
+    let places = Places {
+        ecam: firmware.ecam,
+        cmdline,
+        cpu: apic.and_then(LocalApic::message_id),
+        boot_memory: PfnRange::new(Pfn::ZERO, map.ram_end()).unwrap_or(PfnRange::EMPTY),
+    };
     exit::exit(Session::open(report, &clock, &options, places, engine).run())
 }
 

@@ -2,6 +2,7 @@
 
 use super::acpi::EcamArea;
 use super::attached::{Attached, Bell};
+use super::balloon::Balloon;
 use super::churn;
 use super::clock::Clock;
 use super::device::{self, is_driven, is_virtio_mem};
@@ -20,7 +21,7 @@ use super::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticki
 use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
-use hotmem::{Bytes, Hotplug, NodeId, Zone};
+use hotmem::{Bytes, Hotplug, NodeId, Pfn, PfnRange, Zone};
 use hotmem_guest::cmdline::{ExitWhen, Options, Touch};
 use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
@@ -28,15 +29,17 @@ use hotmem_guest::report::{Report, Verdict};
 use hotmem_guest::slot::Wanted;
 use hotmem_guest::virtio_mmio::{self, MmioDevice};
 use hotmem_guest::watchdog::Step;
+use hotmem_virtio::balloon;
 use hotmem_virtio::mem::{Pending, Progress, Status};
 use virtio_drivers::transport::pci::bus::DeviceFunction;
 use virtio_drivers::transport::{DeviceType, Transport};
 
 /// Most devices at a time. Each rings by the message of its number.
 pub(crate) const MAX_DEVICES: usize = 16;
-/// The message by which the device rings that is no virtio-mem device.
+/// The messages by which devices ring that are no virtio-mem devices.
 const ENTROPY: Message = 16;
-const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && ENTROPY < trap::MESSAGES);
+const BALLOON: Message = 17;
+const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < trap::MESSAGES);
 
 /// A run with devices.
 pub(crate) struct Session<'a> {
@@ -46,11 +49,14 @@ pub(crate) struct Session<'a> {
     buses: Buses,
     devices: [Option<Attached>; MAX_DEVICES],
     entropy: Option<Entropy>,
+    balloon: Option<Balloon>,
     /// To whom messages go; `None` if nobody can take them.
     cpu: Option<ApicId>,
     engine: Engine,
     objects: Objects,
     touching: Option<Touching>,
+    /// What was touched is being checked, from here up, to be freed then.
+    verifying: Option<Pfn>,
     touched: Bytes,
     resizes: u32,
     /// Memory that held the engine's words when it was last reported.
@@ -65,6 +71,8 @@ pub(crate) struct Places<'a> {
     pub(crate) cmdline: &'a [u8],
     /// To whom they can send messages.
     pub(crate) cpu: Option<ApicId>,
+    /// Where memory is at boot.
+    pub(crate) boot_memory: PfnRange,
 }
 
 /// The engine, with what this kernel brings to it.
@@ -99,10 +107,12 @@ impl<'a> Session<'a> {
             buses,
             devices: [const { None }; MAX_DEVICES],
             entropy: None,
+            balloon: None,
             cpu: places.cpu,
             engine,
             objects: Objects::new(options),
             touching: None,
+            verifying: None,
             touched: Bytes::ZERO,
             resizes: 0,
             reserved: FRAMES.metadata_reserved(),
@@ -113,9 +123,14 @@ impl<'a> Session<'a> {
         for device in virtio_mmio::devices(places.cmdline) {
             session.attach_mmio(must("command line", device));
         }
-        let nothing = session.devices[0].is_none() && session.entropy.is_none();
-        if nothing && !session.buses.has_ports() {
+        let others = session.entropy.is_some() || session.balloon.is_some();
+        if session.devices[0].is_none() && !others && !session.buses.has_ports() {
             give_up("there is no virtio-mem device");
+        }
+        if options.work != Bytes::ZERO {
+            let workload = &mut session.engine.hooks.workload;
+            workload.work(places.boot_memory, options.work);
+            session.touching = Some(Touching::default());
         }
         session
     }
@@ -130,7 +145,8 @@ impl<'a> Session<'a> {
                 again |= self.step_device(number) == Some(Progress::Again);
                 self.note_status(number);
             }
-            if again || self.touch_some() {
+            again |= self.step_balloon();
+            if again || self.touch_some() || self.verify_some() {
                 continue;
             }
             self.take_entropy();
@@ -164,7 +180,8 @@ impl<'a> Session<'a> {
         // All of them are asked: lines are shared.
         trap::answer_lines(|| {
             let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
-            self.devices().fold(entropy, |ours, own| own.ack_interrupt() | ours)
+            let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
+            self.devices().fold(entropy | balloon, |ours, own| own.ack_interrupt() | ours)
         });
     }
 
@@ -173,6 +190,7 @@ impl<'a> Session<'a> {
         WATCHDOG.enter(Step::Device);
         let message = match self.buses.device_type(function) {
             Some(DeviceType::Memory) => Message::try_from(self.vacant()).unwrap_or(ENTROPY),
+            Some(Balloon::DEVICE_TYPE) => BALLOON,
             _ => ENTROPY,
         };
         let message = self.cpu.map(|cpu| (message, cpu));
@@ -199,11 +217,20 @@ impl<'a> Session<'a> {
                 let asked = Entropy::ask(connected, self.clock.now_us());
                 self.entropy = Some(must("virtio-rng", asked));
             }
+            Balloon::DEVICE_TYPE if self.balloon.is_none() => self.attach_balloon(connected),
             _ => return,
         }
         if !wiring.enable() {
             start_ticking(TICKS_WITHOUT_IRQ, self.options);
         }
+    }
+
+    fn attach_balloon(&mut self, connected: Connected) {
+        let started = Balloon::start(connected, self.options.reports);
+        let (balloon, memory) = must("virtio-balloon", started);
+        self.report.event(&balloon.event());
+        self.balloon = Some(balloon);
+        self.engine.hooks.balloon = Some(memory);
     }
 
     fn attach_memory(&mut self, connected: Connected, port: Option<usize>) {
@@ -305,6 +332,20 @@ impl<'a> Session<'a> {
         Some(progress)
     }
 
+    /// Some steps of the balloon's driver, and what there is to say then. Whether there is more.
+    fn step_balloon(&mut self) -> bool {
+        let (Some(balloon), Some(memory)) = (&mut self.balloon, &mut self.engine.hooks.balloon)
+        else {
+            return false;
+        };
+        let now = Duration::from_micros(self.clock.now_us());
+        let progress = must("virtio-balloon", balloon.step(now, memory));
+        if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
+            self.report.event(&event);
+        }
+        progress == balloon::Progress::Again
+    }
+
     /// Reports a target that was reached, or that cannot be reached for now.
     fn note_status(&mut self, number: usize) {
         let Some(own) = &mut self.devices[number] else { return };
@@ -396,11 +437,29 @@ impl<'a> Session<'a> {
         self.report.event(&Event::Touched { bytes, us });
         self.touched = self.touched + bytes;
         self.touching = None;
+        self.verifying = (!self.options.hold).then_some(Pfn::ZERO);
         false
     }
 
+    /// Checks some of what was touched and is not to be held, and frees all of it in the end.
+    /// Whether there is more to do.
+    fn verify_some(&mut self) -> bool {
+        let Some(from) = self.verifying else { return false };
+        WATCHDOG.enter(Step::Verify);
+        self.verifying = self.engine.hooks.workload.verify_some(from);
+        if self.verifying.is_none() {
+            let started = self.clock.now_us();
+            let bytes = self.engine.hooks.workload.free_all();
+            let us = self.clock.now_us().saturating_sub(started);
+            self.report.event(&Event::Freed { bytes, us });
+            self.report_written_and_verified();
+        }
+        true
+    }
+
     fn is_over(&mut self) -> bool {
-        let (mut reached, mut total) = (self.entropy.is_none(), Bytes::ZERO);
+        let settled = self.balloon.as_ref().is_none_or(Balloon::is_settled);
+        let (mut reached, mut total) = (self.entropy.is_none() && settled, Bytes::ZERO);
         for own in self.devices() {
             reached &= own.target.reached;
             total = total + own.target.size;

@@ -82,6 +82,10 @@ impl Platform for ThisCpu {
         }
         number
     }
+
+    fn wake_reporter(&self) {
+        trap::ring_reporter();
+    }
 }
 
 /// Gives the calling CPU its number; before that it must not use [`FRAMES`].

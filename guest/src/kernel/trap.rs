@@ -2,7 +2,7 @@
 
 use super::{WATCHDOG, entry, give_up, lapic, pic, pit};
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem_guest::to_usize;
 use spin::Once;
 use x86_64::VirtAddr;
@@ -26,6 +26,9 @@ static BELLS: AtomicU16 = AtomicU16::new(0);
 static RANG: AtomicU16 = AtomicU16::new(0);
 /// The same of messages, cleared by [`take_messages`].
 static CAME: AtomicU32 = AtomicU32::new(0);
+/// Memory became free that may be reported. Set on any CPU, for the one that waits; nothing but the
+/// reporter's own words has to be seen with it.
+static MEMORY_FREED: AtomicBool = AtomicBool::new(false);
 /// How often they rang for somebody else, one time after the other.
 static STRAY: AtomicU16 = AtomicU16::new(0);
 
@@ -97,6 +100,11 @@ pub(crate) fn take_messages() -> u32 {
     CAME.swap(0, Relaxed)
 }
 
+/// Ends [`wait`], or the next one, on the CPU that boots; on another CPU's word by the next tick.
+pub(crate) fn ring_reporter() {
+    MEMORY_FREED.store(true, Relaxed);
+}
+
 /// If a line rang, asks the devices whether it was one of theirs, and lets it ring again.
 ///
 /// The IRQ is masked meanwhile, since a device keeps asserting it until it is asked.
@@ -115,7 +123,8 @@ pub(crate) fn answer_lines(is_ours: impl FnOnce() -> bool) {
 /// Halts until a device rings or the timer ticks; not if one has rung and was not answered.
 pub(crate) fn wait() {
     interrupts::disable();
-    if RANG.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
+    let freed = MEMORY_FREED.swap(false, Relaxed);
+    if freed || RANG.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
         interrupts::enable();
     } else {
         // Nothing can ring between the two: `sti` takes effect after the instruction after it.

@@ -21,9 +21,11 @@ const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 /// The application.
 pub(crate) struct Workload {
     owned: OwnedFrames,
-    /// What it may touch: the memory of each device.
-    regions: [PfnRange; MAX_DEVICES],
+    /// What it may touch: the memory of each device, and, last, what was there at boot.
+    regions: [PfnRange; MAX_DEVICES + 1],
+    /// What it may own in all, and of what devices bring.
     limit: u64,
+    touch: u64,
     seed: u64,
     release: bool,
     verified: u64,
@@ -44,15 +46,16 @@ enum Taking {
 impl Workload {
     /// One that owns nothing yet.
     pub(crate) fn new(options: &Options) -> Self {
-        let limit = match options.touch {
+        let touch = match options.touch {
             Touch::UpTo(bytes) => bytes.frames(),
             Touch::All => u64::MAX,
         };
         // SAFETY: its tables are frames that `own` allocates: mapped, and never freed.
         let owned = unsafe { OwnedFrames::new(FRAME_WORDS) };
         let Options { seed, release, .. } = *options;
-        let regions = [PfnRange::EMPTY; MAX_DEVICES];
-        Workload { owned, regions, limit, seed, release, verified: 0, taking: None }
+        let regions = [PfnRange::EMPTY; MAX_DEVICES + 1];
+        let limit = touch;
+        Workload { owned, regions, limit, touch, seed, release, verified: 0, taking: None }
     }
 
     /// A device may bring memory here.
@@ -65,8 +68,17 @@ impl Workload {
         self.regions[device] = PfnRange::EMPTY;
     }
 
+    /// Is to take so much of all memory, of which `boot` is what was there at boot.
+    pub(crate) fn work(&mut self, boot: PfnRange, work: Bytes) {
+        self.regions[MAX_DEVICES] = boot;
+        self.limit = work.frames();
+        self.taking = Some(Taking::Anywhere(0));
+    }
+
     /// There may be more memory than before.
     pub(crate) fn memory_came(&mut self) {
+        self.regions[MAX_DEVICES] = PfnRange::EMPTY;
+        self.limit = self.touch;
         self.taking =
             Some(if self.release { Taking::Anywhere(0) } else { Taking::Downwards(Pfn::LIMIT) });
     }
@@ -95,15 +107,33 @@ impl Workload {
 
     /// Checks all that it owns, and frees it.
     pub(crate) fn verify_and_free_all(&mut self) {
+        let mut from = Pfn::ZERO;
+        while let Some(next) = self.verify_some(from) {
+            from = next;
+        }
+        self.free_all();
+    }
+
+    /// Checks the first pageblock's worth of what it owns from here up: where to go on. `None` if
+    /// that was all.
+    pub(crate) fn verify_some(&mut self, from: Pfn) -> Option<Pfn> {
+        let run = self.owned.first_run(PfnRange::new(from, self.end())?)?;
+        let part = run.chunks(PAGEBLOCK_FRAMES as u64).next()?;
+        self.verify(part);
+        Some(part.end())
+    }
+
+    /// Frees all that it owns: how much that was.
+    pub(crate) fn free_all(&mut self) -> Bytes {
+        let before = self.owned.len();
         let mut rest = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
         while let Some(run) = self.owned.first_run(rest) {
-            for part in run.chunks(PAGEBLOCK_FRAMES as u64) {
-                self.verify(part);
-                self.owned.remove(part);
-                give_back(part);
-            }
+            self.owned.remove(run);
+            run.chunks(PAGEBLOCK_FRAMES as u64).for_each(give_back);
             rest = rest.split_at(run.end()).1;
         }
+        WATCHDOG.progress();
+        Bytes((before - self.owned.len()) * FRAME_SIZE)
     }
 
     /// The engine wants these frames, a run within one pageblock, to be free; `None` if they are
@@ -213,7 +243,9 @@ impl Workload {
     /// Whether there was room to remember it.
     fn own(&mut self, frames: PfnRange) -> bool {
         // Not in a device's memory: these tables stay.
-        let lowest = self.regions().map(PfnRange::start).min().unwrap_or(Pfn::LIMIT);
+        let devices = &self.regions[..MAX_DEVICES];
+        let devices = devices.iter().filter(|region| !region.is_empty());
+        let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
         let want = Want::frames(1).below(lowest);
         let table = || Some(FRAMES.alloc(want).ok()?.start());
         self.owned.insert(frames, table).is_ok()

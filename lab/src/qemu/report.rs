@@ -90,6 +90,22 @@ pub enum Event {
     /// under it since boot.
     #[allow(missing_docs)]
     Heap { objects: u64, mapped: u64, moved: u64 },
+    /// A balloon was found, with these feature bits, and its queue for reports.
+    #[allow(missing_docs)]
+    Balloon { transport: String, interrupts: String, features: u64, reports_queue: Option<u16> },
+    /// The balloon has the size that the host wants.
+    #[allow(missing_docs)]
+    Inflated { target: u64, held: u64 },
+    /// It cannot have it for now.
+    #[allow(missing_docs)]
+    #[serde(rename = "inflation_pending")]
+    InflationPending { target: u64, held: u64, why: String },
+    /// All free memory has been reported to the host, since the last such event this much.
+    #[allow(missing_docs)]
+    Reported { bytes: u64, requests: u64, hinted: u64 },
+    /// What was touched has been checked and freed; the freeing took so long.
+    #[allow(missing_docs)]
+    Freed { bytes: u64, us: u64 },
     /// Memory was written to, a pattern of its own in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },

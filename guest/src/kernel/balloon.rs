@@ -1,0 +1,152 @@
+//! The virtio-balloon device: free memory goes back to the host by itself.
+//!
+//! What it has of the kernel's memory is kept by [`KernelHooks`](super::hooks::KernelHooks), which
+//! the engine asks when memory is to be migrated.
+
+use super::device::{DeviceError, queue_memory};
+use super::memory::FRAMES;
+use super::smp::ThisCpu;
+use super::transport::{Connected, Wired, Wiring};
+use core::time::Duration;
+use hotmem::report::Settings;
+use hotmem::{Bytes, PfnRange};
+use hotmem_guest::event::Event;
+use hotmem_virtio::balloon::{
+    Counters, Device, Driver, EngineMemory, Failure, Features, Pending, Poison, Progress, Queue,
+    Status, Wanted,
+};
+use virtio_drivers::transport::DeviceType;
+
+/// What the balloon has of the kernel's memory, in so many pieces at most.
+pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
+
+/// The device, and what was said of it.
+pub(crate) struct Balloon {
+    device: Device<Wired>,
+    /// What kind of transport it is behind.
+    transport: &'static str,
+    wiring: Wiring,
+    target: u64,
+    /// The target was reported as reached.
+    reached: bool,
+    pending: Option<Pending>,
+    counters: Counters,
+    /// The frames of its queues, which stay with the device until the machine ends.
+    _queues: PfnRange,
+}
+
+/// The kernel keeps so much for itself, whatever the host wants.
+const FLOOR: Bytes = Bytes::mib(32);
+/// Steps of the driver before other devices are looked at again.
+const BUDGET: u32 = 64;
+
+impl Balloon {
+    /// What a virtio transport calls it.
+    pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::MemoryBalloon;
+
+    /// Starts the device. `reports`: whether free memory is reported.
+    pub(crate) fn start(
+        connected: Connected,
+        reports: bool,
+    ) -> Result<(Self, BalloonMemory), DeviceError> {
+        let Connected { transport, wiring } = connected;
+        let kind = transport.kind();
+        let (shared, queues) = queue_memory(Device::<Wired>::MEMORY_SIZE)?;
+        let mut features = Features::all();
+        features.set(Features::PAGE_REPORTING, reports);
+        let wanted = Wanted { features, poison: Poison::None };
+        let device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
+        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
+        // A kernel that idles has no use for what it does not use.
+        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
+        memory
+            .report(device.driver().features(), Poison::None, settings)
+            .map_err(DeviceError::Reporter)?;
+        let balloon = Balloon {
+            target: 0,
+            reached: true,
+            pending: None,
+            counters: *device.driver().counters(),
+            device,
+            transport: kind,
+            wiring,
+            _queues: queues,
+        };
+        Ok((balloon, memory))
+    }
+
+    /// What was negotiated.
+    pub(crate) fn event(&self) -> Event<'static> {
+        Event::Balloon {
+            transport: self.transport,
+            interrupts: self.wiring.name(),
+            features: self.driver().features().bits(),
+            reports_queue: self.device.queues().number(Queue::Reports),
+        }
+    }
+
+    /// Stops its line from ringing. Whether it was this device that rang.
+    pub(crate) fn ack_interrupt(&mut self) -> bool {
+        self.wiring.is_line() && self.device.ack_interrupt()
+    }
+
+    /// Some steps of the driver.
+    pub(crate) fn step(
+        &mut self,
+        now: Duration,
+        memory: &mut BalloonMemory,
+    ) -> Result<Progress, Failure> {
+        match self.device.poll(now, BUDGET, memory) {
+            Progress::Failed(failure) => Err(failure),
+            progress => Ok(progress),
+        }
+    }
+
+    /// What there is to report since the last call, now that the driver has nothing more to do.
+    pub(crate) fn news(&mut self, idle: bool) -> Option<Event<'_>> {
+        let (target, held) = (self.driver().target(), self.driver().held());
+        if target != self.target {
+            (self.target, self.reached) = (target, false);
+        }
+        match self.driver().status() {
+            Status::Settled if !self.reached => {
+                (self.reached, self.pending) = (true, None);
+                return Some(Event::Inflated { target: frames(target), held: frames(held) });
+            }
+            Status::Pending(why) if self.pending != Some(why) => {
+                let why = self.pending.insert(why);
+                let (target, held) = (frames(target), frames(held));
+                return Some(Event::InflationPending { target, held, why });
+            }
+            _ => {}
+        }
+        let counters = *self.driver().counters();
+        if !idle || counters == self.counters {
+            return None;
+        }
+        let before = core::mem::replace(&mut self.counters, counters);
+        let (reported, hinted) =
+            (counters.reported - before.reported, counters.hinted - before.hinted);
+        if reported + hinted == 0 {
+            return None;
+        }
+        Some(Event::Reported {
+            bytes: frames(reported),
+            requests: counters.reports - before.reports,
+            hinted: frames(hinted),
+        })
+    }
+
+    /// Whether the balloon has its size.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.reached && self.driver().target() == self.target
+    }
+
+    fn driver(&self) -> &Driver {
+        self.device.driver()
+    }
+}
+
+fn frames(frames: u64) -> Bytes {
+    Bytes(frames * hotmem::geometry::FRAME_SIZE)
+}
