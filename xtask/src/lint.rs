@@ -7,8 +7,9 @@ use crate::{
 use std::{fs, path::Path, process::ExitCode};
 
 /// Crates that must do without a heap.
-const WITHOUT_HEAP: [&str; 4] = [
+const WITHOUT_HEAP: [&str; 5] = [
     "crates/hotmem/src",
+    "crates/hotmem-dlpar/src",
     "crates/hotmem-pgtable/src",
     "crates/hotmem-virtio/src",
     "crates/hotmem-xen/src",

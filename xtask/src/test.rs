@@ -44,8 +44,8 @@ fn bare_metal(steps: &mut Steps) {
         steps.missing(setup::TARGET_WANTED);
         return;
     }
-    let engine = "build -p hotmem -p hotmem-pgtable -p hotmem-virtio -p hotmem-xen \
-                  --features hotmem/memmap \
+    let engine = "build -p hotmem -p hotmem-dlpar -p hotmem-pgtable -p hotmem-virtio -p hotmem-xen \
+                  --features hotmem/memmap,hotmem-dlpar/fdt,hotmem-dlpar/log \
                   --target x86_64-unknown-none";
     steps.run(&Step::cargo("engine and drivers without an operating system", engine));
     let guest = "build --release -p hotmem-guest --target x86_64-unknown-none";

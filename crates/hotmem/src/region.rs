@@ -248,6 +248,14 @@ impl Region {
         self.frames.store(range.end().number() - base.number(), Ordering::Release);
     }
 
+    /// Keeps only a part of the announcement; the words stay, also those of the rest.
+    pub(crate) fn trim(&self, keep: PfnRange) {
+        let base = self.base.load(Ordering::Relaxed);
+        self.skip.store(keep.start().number() - base, Ordering::Relaxed);
+        // Release, as in `announce`; whoever sees one without the other finds absent memory.
+        self.frames.store(keep.end().number() - base, Ordering::Release);
+    }
+
     /// Takes the announcement back; the words stay.
     pub(crate) fn withdraw(&self) {
         self.frames.store(0, Ordering::Release);

@@ -95,17 +95,23 @@ impl<P: Platform> Hotplug<'_, P> {
     /// [`WithdrawError`].
     pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
         let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
-        for (slot, index, _, section) in self.words(range) {
-            let present = section.present.load(Ordering::Acquire);
+        self.check_absent(range)?;
+        self.frames.slots()[region.0].withdraw();
+        Ok(())
+    }
+
+    /// Whether nothing of `range`, a part of a region, is present or being added.
+    fn check_absent(&self, range: PfnRange) -> Result<(), WithdrawError> {
+        for (slot, index, blocks, section) in self.words(range) {
+            let present = blocks & section.present.load(Ordering::Acquire);
             if present != 0 {
                 return Err(WithdrawError::Present(self.frames.first_block(slot, index, present)));
             }
-            let held = section.isolated.load(Ordering::Acquire);
+            let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
                 return Err(WithdrawError::Held(self.frames.first_block(slot, index, held)));
             }
         }
-        self.frames.slots()[region.0].withdraw();
         Ok(())
     }
 
@@ -113,6 +119,31 @@ impl<P: Platform> Hotplug<'_, P> {
     #[must_use]
     pub fn region_range(&self, region: RegionId) -> Option<PfnRange> {
         self.frames.regions().get(region.0)?.range()
+    }
+
+    /// The node that the region's memory belongs to.
+    #[must_use]
+    pub fn region_node(&self, region: RegionId) -> Option<NodeId> {
+        let region = self.frames.regions().get(region.0)?;
+        region.range().map(|_| region.node())
+    }
+
+    /// Gives back a part of what was announced: of the region, only `keep` stays. For platforms
+    /// that learn late where their memory belongs.
+    ///
+    /// # Errors
+    /// [`WithdrawError`], if something of the rest is present or being added.
+    pub fn trim(&mut self, region: RegionId, keep: PfnRange) -> Result<(), WithdrawError> {
+        let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
+        let kept = range.covers(keep) && !keep.is_empty() && keep.is_pageblock_aligned();
+        if !kept || self.frames.slots()[region.0].is_fixed() {
+            return Err(WithdrawError::Unknown);
+        }
+        for rest in [range.split_at(keep.start()).0, range.split_at(keep.end()).1] {
+            self.check_absent(rest)?;
+        }
+        self.frames.slots()[region.0].trim(keep);
+        Ok(())
     }
 
     /// All regions, boot memory first.

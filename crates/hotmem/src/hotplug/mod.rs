@@ -80,6 +80,12 @@ impl Budget {
         Budget { pageblocks: n }
     }
 
+    /// How many pageblocks are left of it.
+    #[must_use]
+    pub const fn left(self) -> u64 {
+        self.pageblocks
+    }
+
     /// Whether there is some left, after taking `pageblocks` off.
     pub(crate) const fn spend(&mut self, pageblocks: u64) -> bool {
         self.pageblocks = self.pageblocks.saturating_sub(pageblocks);

@@ -1,7 +1,8 @@
 //! Memory goes: prepare unmaps it, the device takes it, commit forgets it.
 
 use super::{Hotplug, OnlineType};
-use crate::addr::PfnRange;
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::Hooks;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -121,6 +122,14 @@ impl Removal {
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
+    }
+
+    /// The part below `pfn` (rounded down to a pageblock) and the part from there up, for devices
+    /// that took one and not the other.
+    pub fn split_at(self, pfn: Pfn) -> (Removal, Removal) {
+        let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
+        let part = |range| Removal { range, ..self };
+        (part(below), part(above))
     }
 }
 

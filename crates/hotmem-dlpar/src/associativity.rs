@@ -1,0 +1,180 @@
+//! Which node an LMB belongs to: its row of the lookup arrays, in the column of the primary domain.
+
+use crate::property::{Cells, FLAG_AI_INVALID, Property, PropertyError, check_len};
+use hotmem::{MAX_NODES, NodeId};
+
+/// How associativity lists are to be read, as client and platform have agreed on in
+/// `ibm,architecture-vec-5` (PAPR B.6.2.3, byte 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Affinity {
+    /// The primary domain is the second reference point's.
+    Form0,
+    /// The primary domain is the first reference point's. Form 2 is read in the same way.
+    #[default]
+    Form1,
+}
+
+/// From associativity to nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numa {
+    /// Which entry of a list names the node, from 1; `None`: nodes are not told apart.
+    pub primary_domain: Option<u32>,
+    /// The node of memory that has none.
+    pub default_node: NodeId,
+    /// How many nodes the machine can have; what is numbered from here on is no node.
+    pub nodes: u32,
+}
+
+/// `ibm,associativity-lookup-arrays`: rows of one length, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LookupArrays<'a> {
+    pub(crate) rows: u32,
+    pub(crate) columns: u32,
+    pub(crate) cells: &'a [u8],
+}
+
+/// An associativity index that names no row.
+pub(crate) const NO_ROW: u32 = u32::MAX;
+/// A domain number that means none.
+const NO_DOMAIN: u32 = 0xffff;
+
+impl Numa {
+    /// A machine that does not tell nodes apart.
+    #[allow(clippy::cast_possible_truncation, reason = "a handful")]
+    pub const OFF: Numa =
+        Numa { primary_domain: None, default_node: NodeId::ZERO, nodes: MAX_NODES as u32 };
+
+    /// Reads `ibm,associativity-reference-points`. Too short a property names no primary domain,
+    /// and all memory is the default node's.
+    ///
+    /// # Errors
+    /// [`PropertyError`] if it is not made of whole cells.
+    pub fn parse(reference_points: &[u8], affinity: Affinity) -> Result<Numa, PropertyError> {
+        let len = reference_points.len();
+        check_len(Property::ReferencePoints, (len as u64).next_multiple_of(4), len)?;
+        let (points, _) = reference_points.as_chunks::<4>();
+        let point = match affinity {
+            Affinity::Form0 => points.get(1),
+            Affinity::Form1 => points.first(),
+        };
+        let primary_domain = point.map(|cell| u32::from_be_bytes(*cell)).filter(|&at| at != 0);
+        Ok(Numa { primary_domain, ..Numa::OFF })
+    }
+
+    /// The node of an LMB, given its row.
+    pub(crate) fn node(&self, row: Option<&[u32]>) -> NodeId {
+        let node = self.primary_domain.and_then(|at| {
+            let at = usize::try_from(at.checked_sub(1)?).ok()?;
+            let domain = *row?.get(at)?;
+            let known = domain != NO_DOMAIN && domain < self.nodes;
+            NodeId::new(usize::try_from(domain).ok().filter(|_| known)?)
+        });
+        node.unwrap_or(self.default_node)
+    }
+}
+
+impl<'a> LookupArrays<'a> {
+    /// Reads the value of the property.
+    ///
+    /// # Errors
+    /// [`PropertyError`].
+    pub fn parse(value: &'a [u8]) -> Result<LookupArrays<'a>, PropertyError> {
+        let mut cells = Cells(value);
+        let (rows, columns) = (cells.next(), cells.next());
+        let declared = u128::from(rows) * u128::from(columns) * 4 + 8;
+        let declared = u64::try_from(declared).unwrap_or(u64::MAX);
+        check_len(Property::LookupArrays, declared, value.len())?;
+        Ok(LookupArrays { rows, columns, cells: cells.0 })
+    }
+
+    /// How many lists there are.
+    #[must_use]
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// How many entries each has.
+    #[must_use]
+    pub fn columns(&self) -> u32 {
+        self.columns
+    }
+}
+
+/// The lookup arrays of a machine, which grow when a connector names a list that is new.
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    cells: &'a mut [u32],
+    rows: u32,
+    columns: u32,
+    /// Rows that the device tree has.
+    written: u32,
+}
+
+impl<'a> Rows<'a> {
+    /// A copy of `arrays` in `cells`, which has room for it and perhaps for more.
+    pub(crate) fn new(arrays: LookupArrays<'_>, cells: &'a mut [u32]) -> Rows<'a> {
+        let (values, _) = arrays.cells.as_chunks::<4>();
+        for (cell, value) in cells.iter_mut().zip(values) {
+            *cell = u32::from_be_bytes(*value);
+        }
+        Rows { cells, rows: arrays.rows, columns: arrays.columns, written: arrays.rows }
+    }
+
+    pub(crate) fn size(&self) -> (u32, u32) {
+        (self.rows, self.columns)
+    }
+
+    /// The cells in use, row by row.
+    pub(crate) fn cells(&self) -> &[u32] {
+        let used = u64::from(self.rows) * u64::from(self.columns);
+        usize::try_from(used).ok().and_then(|used| self.cells.get(..used)).unwrap_or(&[])
+    }
+
+    /// The list that an LMB's index and flags name.
+    pub(crate) fn row(&self, aa_index: u32, flags: u32) -> Option<&[u32]> {
+        if flags & FLAG_AI_INVALID != 0 || aa_index >= self.rows {
+            return None;
+        }
+        let columns = usize::try_from(self.columns).ok()?;
+        let start = usize::try_from(aa_index).ok()?.checked_mul(columns)?;
+        self.cells.get(start..start.checked_add(columns)?)
+    }
+
+    /// The row that holds `list`, a new one if none does; `None` if it has another length or there
+    /// is no room.
+    pub(crate) fn find_or_add(&mut self, list: &[u32], hint: u32) -> Option<u32> {
+        let columns =
+            usize::try_from(self.columns).ok().filter(|&columns| columns == list.len())?;
+        // Rows of nothing are beyond counting, and all alike.
+        if columns == 0 {
+            return None;
+        }
+        if self.row(hint, 0) == Some(list) {
+            return Some(hint);
+        }
+        if let Some(row) = (0..self.rows).find(|&row| self.row(row, 0) == Some(list)) {
+            return Some(row);
+        }
+        let start = usize::try_from(self.rows).ok()?.checked_mul(columns)?;
+        let end = start.checked_add(columns)?;
+        self.cells.get_mut(start..end)?.copy_from_slice(list);
+        let row = self.rows;
+        self.rows = row.checked_add(1).filter(|&rows| rows != NO_ROW)?;
+        Some(row)
+    }
+
+    /// Whether there are rows that the device tree does not have.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.rows != self.written
+    }
+
+    /// The device tree has them all now.
+    pub(crate) fn note_written(&mut self) {
+        self.written = self.rows;
+    }
+
+    /// Forgets what the device tree does not have.
+    pub(crate) fn undo(&mut self) {
+        self.rows = self.written;
+    }
+}

@@ -1,0 +1,285 @@
+//! What the hypervisor is asked, and in which order for one connector (PAPR 13.5.3).
+//!
+//! An LMB comes by: is it *unusable* (not ours)? → make it *usable* → *unisolate* it → ask for its
+//! associativity. It goes by: is it *present*? → *isolate* it → make it *unusable*. When a call
+//! fails, those before it are undone.
+
+use crate::property::DrcIndex;
+use crate::write::Written;
+use core::fmt;
+
+/// The hypervisor's side of dynamic memory: RTAS calls, as thin as they are.
+///
+/// A reply is a status as RTAS gives it: 0 is success, [`BUSY`] and 9900 to 9905 ask for another
+/// try, anything else is a failure. Called from within [`Request::poll`](crate::Request::poll).
+pub trait Connectors {
+    /// `get-sensor-state` of dr-entity-sense (9003): status and state.
+    fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32);
+
+    /// `set-indicator` of allocation-state (9003): `usable` gives the memory to the partition.
+    fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32;
+
+    /// `set-indicator` of isolation-state (9001): the partition can use the memory, or cannot.
+    fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32;
+
+    /// `ibm,configure-connector`: the LMB's `ibm,associativity` without its length, and how many
+    /// entries were put into `list`. `None`: the hypervisor has nothing to say beyond the property.
+    fn associativity(
+        &mut self,
+        connector: DrcIndex,
+        list: &mut [u32; LONGEST_LIST],
+    ) -> (i32, Option<usize>) {
+        let _ = (connector, list);
+        (0, None)
+    }
+
+    /// Takes the device tree's new properties: once in a request that succeeds, as its last step.
+    /// A failure undoes the request. `arrays` is there if connectors named lists that the device
+    /// tree does not have.
+    fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32;
+}
+
+/// The longest associativity list that is understood; platforms of today have four entries.
+pub const LONGEST_LIST: usize = 16;
+
+/// Status: not yet, ask again.
+pub const BUSY: i32 = -2;
+
+/// States of dr-entity-sense.
+const PRESENT: i32 = 1;
+const UNUSABLE: i32 = 2;
+/// All that there are: empty, present, unusable, exchange, recovery.
+const SENSES: core::ops::RangeInclusive<i32> = 0..=4;
+
+/// A call for one connector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Its state is asked for.
+    Sense,
+    /// Its memory becomes the partition's.
+    SetUsable,
+    /// Its memory can be used.
+    Unisolate,
+    /// Its associativity is asked for.
+    Configure,
+    /// Its memory can no longer be used.
+    Isolate,
+    /// Its memory is the partition's no longer.
+    SetUnusable,
+}
+
+/// What went wrong with a connector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectorError {
+    /// Which one.
+    pub connector: DrcIndex,
+    /// In which call.
+    pub call: Call,
+    /// What.
+    pub what: Wrong,
+    /// The calls before it could not be undone: the connector is in neither state.
+    pub stuck: bool,
+}
+
+/// What a platform can answer that is no success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// This status.
+    Failed(i32),
+    /// It is in this state, which does not allow the request.
+    State(i32),
+    /// This is no state of a connector.
+    NoState(i32),
+    /// The associativity list is longer than it can be, or no list of the lookup arrays and there
+    /// is no room for it there.
+    List(usize),
+}
+
+/// What is asked for, for one connector: a few calls, of which each may have to be tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Exchange {
+    connector: DrcIndex,
+    call: Call,
+    failed: Option<ConnectorError>,
+}
+
+/// The status of a call.
+enum Status {
+    Success,
+    /// Try again, after so many milliseconds.
+    Busy(u32),
+    Failed(i32),
+}
+
+/// How long a busy status asks for, in milliseconds.
+pub(crate) fn wait(status: i32) -> Option<u32> {
+    match Status::of(status) {
+        Status::Busy(milliseconds) => Some(milliseconds),
+        Status::Success | Status::Failed(_) => None,
+    }
+}
+
+impl Status {
+    fn of(raw: i32) -> Status {
+        match raw {
+            0 => Status::Success,
+            BUSY => Status::Busy(0),
+            9900..=9905 => Status::Busy(10_u32.pow(raw.abs_diff(9900))),
+            other => Status::Failed(other),
+        }
+    }
+}
+
+/// How far an exchange has come.
+pub(crate) enum Exchanged {
+    /// All calls went well; the associativity list, when it was asked for and there is one.
+    Done(Option<usize>),
+    /// Try again, after so many milliseconds.
+    Busy(u32),
+    /// A call failed, and those before it are undone unless it says that they could not be.
+    Failed(ConnectorError),
+}
+
+impl Exchange {
+    /// Acquire or release.
+    pub(crate) fn new(connector: DrcIndex) -> Exchange {
+        Exchange { connector, call: Call::Sense, failed: None }
+    }
+
+    pub(crate) fn connector(&self) -> DrcIndex {
+        self.connector
+    }
+
+    /// The caller does not wait for the call that is busy: it is as if it had failed.
+    pub(crate) fn give_up(&mut self) -> Option<ConnectorError> {
+        self.fail(Wrong::Failed(BUSY))
+    }
+
+    /// Goes on with acquiring.
+    pub(crate) fn acquire(
+        &mut self,
+        connectors: &mut (impl Connectors + ?Sized),
+        list: &mut [u32; LONGEST_LIST],
+    ) -> Exchanged {
+        self.go(connectors, UNUSABLE, list)
+    }
+
+    /// Goes on with releasing.
+    pub(crate) fn release(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Exchanged {
+        self.go(connectors, PRESENT, &mut [0; LONGEST_LIST])
+    }
+
+    fn go(
+        &mut self,
+        connectors: &mut (impl Connectors + ?Sized),
+        wanted: i32,
+        list: &mut [u32; LONGEST_LIST],
+    ) -> Exchanged {
+        let acquiring = wanted == UNUSABLE;
+        loop {
+            let mut told = None;
+            let status = match self.call {
+                Call::Sense => {
+                    let (status, state) = connectors.entity_sense(self.connector);
+                    if status == 0 && state != wanted {
+                        let wrong =
+                            if SENSES.contains(&state) { Wrong::State } else { Wrong::NoState };
+                        return self.fail_with(wrong(state));
+                    }
+                    status
+                }
+                Call::SetUsable => connectors.set_allocation(self.connector, true),
+                Call::SetUnusable => connectors.set_allocation(self.connector, false),
+                Call::Isolate => connectors.set_isolation(self.connector, true),
+                Call::Unisolate => connectors.set_isolation(self.connector, false),
+                Call::Configure => {
+                    let status;
+                    (status, told) = connectors.associativity(self.connector, list);
+                    status
+                }
+            };
+            match Status::of(status) {
+                Status::Busy(milliseconds) => return Exchanged::Busy(milliseconds),
+                Status::Failed(status) => {
+                    if let Some(error) = self.fail(Wrong::Failed(status)) {
+                        return Exchanged::Failed(error);
+                    }
+                    continue;
+                }
+                Status::Success => {}
+            }
+            if let Some(len) = told.filter(|&len| len > list.len()) {
+                if let Some(error) = self.fail(Wrong::List(len)) {
+                    return Exchanged::Failed(error);
+                }
+                continue;
+            }
+            let undone = self.failed.map(Exchanged::Failed);
+            self.call = match (self.call, acquiring) {
+                (Call::Sense, true) => Call::SetUsable,
+                (Call::Sense, false) => Call::Isolate,
+                (Call::SetUsable, _) => Call::Unisolate,
+                // Releasing ends here, or undoes what it began.
+                (Call::Unisolate, false) | (Call::SetUnusable, _) => {
+                    return undone.unwrap_or(Exchanged::Done(None));
+                }
+                (Call::Unisolate, true) => Call::Configure,
+                (Call::Configure, _) => return Exchanged::Done(told),
+                (Call::Isolate, _) => Call::SetUnusable,
+            };
+        }
+    }
+
+    /// The list that was told is of no use: acquiring is undone.
+    pub(crate) fn refuse_list(&mut self, len: usize) {
+        let _ = self.fail(Wrong::List(len));
+    }
+
+    fn fail_with(&mut self, what: Wrong) -> Exchanged {
+        let Exchange { connector, call, .. } = *self;
+        let error = ConnectorError { connector, call, what, stuck: false };
+        Exchanged::Failed(error)
+    }
+
+    /// Notes a failure and turns to undoing; the error, if there is nothing (more) to be undone.
+    fn fail(&mut self, what: Wrong) -> Option<ConnectorError> {
+        let Exchange { connector, call, .. } = *self;
+        if let Some(first) = self.failed {
+            return Some(ConnectorError { stuck: true, ..first });
+        }
+        let error = ConnectorError { connector, call, what, stuck: false };
+        self.call = match call {
+            // Nothing was done yet.
+            Call::Sense | Call::SetUsable | Call::Isolate => return Some(error),
+            Call::Unisolate => Call::SetUnusable,
+            Call::Configure => Call::Isolate,
+            Call::SetUnusable => Call::Unisolate,
+        };
+        self.failed = Some(error);
+        None
+    }
+}
+
+impl fmt::Display for ConnectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = match self.call {
+            Call::Sense => "dr-entity-sense",
+            Call::SetUsable => "set usable",
+            Call::Unisolate => "unisolate",
+            Call::Configure => "configure-connector",
+            Call::Isolate => "isolate",
+            Call::SetUnusable => "set unusable",
+        };
+        write!(f, "connector {}: {call}: ", self.connector)?;
+        match self.what {
+            Wrong::Failed(BUSY) => f.write_str("busy for too long")?,
+            Wrong::Failed(status) => write!(f, "status {status}")?,
+            Wrong::State(state) => write!(f, "in state {state}")?,
+            Wrong::NoState(state) => write!(f, "says {state}, which is no state")?,
+            Wrong::List(len) => write!(f, "no room for an associativity list of {len} entries")?,
+        }
+        if self.stuck { f.write_str("; could not be undone") } else { Ok(()) }
+    }
+}
+
+impl core::error::Error for ConnectorError {}

@@ -1,0 +1,227 @@
+//! A hypervisor in memory: keeps the state of each connector, refuses calls out of order, and fails,
+//! dawdles or answers nonsense wherever it is told to.
+
+use crate::connectors::{Call, Connectors, LONGEST_LIST};
+use crate::property::DrcIndex;
+use crate::table::Table;
+use crate::write::Written;
+use core::fmt;
+
+/// Status: an argument makes no sense.
+pub const PARAMETER_ERROR: i32 = -3;
+/// Status: not in this state.
+pub const INVALID_STATE: i32 = -9000;
+
+/// A connector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connector {
+    /// Its number.
+    pub index: DrcIndex,
+    /// Its memory belongs to the partition.
+    pub usable: bool,
+    /// Its memory cannot be used.
+    pub isolated: bool,
+    /// The node that its memory belongs to.
+    pub node: u32,
+}
+
+/// What the hypervisor is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// A call for a connector.
+    Connector(DrcIndex, Call),
+    /// The device tree's new properties.
+    Update,
+}
+
+/// What it answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// The truth, having done it.
+    True,
+    /// This status, having done nothing.
+    Status(i32),
+    /// Success and this state, where a state is asked for; otherwise the truth.
+    State(i32),
+    /// A list of this length, where a list is asked for; otherwise the truth.
+    List(usize),
+}
+
+/// The hypervisor.
+pub struct Hypervisor<'a, F = fn(Asked) -> Answer> {
+    connectors: &'a mut [Connector],
+    /// Where it looks first.
+    hint: usize,
+    /// Entries of an associativity list, of which the last is the node; 0: it tells none.
+    list_len: usize,
+    answer: F,
+    /// The device tree's property, where it is kept.
+    tree: &'a mut [u8],
+    tree_len: usize,
+    calls: u64,
+    updates: u64,
+}
+
+impl<'a> Hypervisor<'a> {
+    /// Connectors, in the order of their numbers, and room for the property that updates write.
+    /// `list_len` as in `ibm,associativity-lookup-arrays`, 0 if connectors tell no lists.
+    pub fn new(
+        connectors: &'a mut [Connector],
+        list_len: usize,
+        tree: &'a mut [u8],
+    ) -> Hypervisor<'a> {
+        let (hint, tree_len, calls, updates) = (0, 0, 0, 0);
+        let answer: fn(Asked) -> Answer = |_| Answer::True;
+        Hypervisor { connectors, hint, list_len, answer, tree, tree_len, calls, updates }
+    }
+}
+
+impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
+    /// One that asks `answer` what to say.
+    pub fn answering<G: FnMut(Asked) -> Answer>(self, answer: G) -> Hypervisor<'a, G> {
+        let Hypervisor { connectors, hint, list_len, tree, tree_len, calls, updates, .. } = self;
+        Hypervisor { connectors, hint, list_len, answer, tree, tree_len, calls, updates }
+    }
+
+    /// How often it was called.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// How often the device tree was updated.
+    #[must_use]
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// The property that was written last; empty if none was.
+    #[must_use]
+    pub fn property(&self) -> &[u8] {
+        self.tree.get(..self.tree_len).unwrap_or(&[])
+    }
+
+    /// All connectors.
+    #[must_use]
+    pub fn connectors(&self) -> &[Connector] {
+        self.connectors
+    }
+
+    fn find(&mut self, index: DrcIndex) -> Option<&mut Connector> {
+        let is_it = |at: &usize| self.connectors.get(*at).is_some_and(|c| c.index == index);
+        let near = [self.hint, self.hint + 1].into_iter().find(is_it);
+        let at = near.or_else(|| {
+            self.connectors.binary_search_by_key(&index, |connector| connector.index).ok()
+        })?;
+        self.hint = at;
+        self.connectors.get_mut(at)
+    }
+
+    fn ask(&mut self, asked: Asked) -> Answer {
+        self.calls += 1;
+        (self.answer)(asked)
+    }
+}
+
+impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
+    fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
+        match self.ask(Asked::Connector(connector, Call::Sense)) {
+            Answer::Status(status) => return (status, 0),
+            Answer::State(state) => return (0, state),
+            Answer::True | Answer::List(_) => {}
+        }
+        match self.find(connector) {
+            Some(connector) => (0, if connector.usable { 1 } else { 2 }),
+            None => (PARAMETER_ERROR, 0),
+        }
+    }
+
+    fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
+        let call = if usable { Call::SetUsable } else { Call::SetUnusable };
+        if let Answer::Status(status) = self.ask(Asked::Connector(connector, call)) {
+            return status;
+        }
+        match self.find(connector) {
+            None => PARAMETER_ERROR,
+            // Memory that can be used cannot be taken away.
+            Some(connector) if !connector.isolated => INVALID_STATE,
+            Some(connector) => {
+                connector.usable = usable;
+                0
+            }
+        }
+    }
+
+    fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
+        let call = if isolated { Call::Isolate } else { Call::Unisolate };
+        if let Answer::Status(status) = self.ask(Asked::Connector(connector, call)) {
+            return status;
+        }
+        match self.find(connector) {
+            None => PARAMETER_ERROR,
+            Some(connector) if !connector.usable => INVALID_STATE,
+            Some(connector) => {
+                connector.isolated = isolated;
+                0
+            }
+        }
+    }
+
+    fn associativity(
+        &mut self,
+        connector: DrcIndex,
+        list: &mut [u32; LONGEST_LIST],
+    ) -> (i32, Option<usize>) {
+        let mut len = self.list_len;
+        match self.ask(Asked::Connector(connector, Call::Configure)) {
+            Answer::Status(status) => return (status, None),
+            Answer::List(other) => len = other,
+            Answer::True | Answer::State(_) => {}
+        }
+        let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
+        if let Some(last) = len.checked_sub(1) {
+            list.fill(0);
+            if let Some(node) = list.get_mut(last) {
+                *node = connector.node;
+            }
+        }
+        (0, (len > 0).then_some(len))
+    }
+
+    fn update(&mut self, memory: Written<'_>, _: Option<Written<'_>>) -> i32 {
+        if let Answer::Status(status) = self.ask(Asked::Update) {
+            return status;
+        }
+        let len = memory.len();
+        match self.tree.get_mut(..len) {
+            Some(tree) => self.tree_len = memory.copy_to(tree),
+            None => return PARAMETER_ERROR,
+        }
+        self.updates += 1;
+        0
+    }
+}
+
+impl Connector {
+    /// The connectors of a table, in the order of their numbers, as they are if the table is right.
+    pub fn of(table: &Table<'_>) -> impl Iterator<Item = Connector> {
+        table.by_drc_index().filter_map(|lmb| {
+            let assigned = lmb.flags & crate::FLAG_ASSIGNED != 0;
+            Some(Connector {
+                index: lmb.drc_index?,
+                usable: assigned,
+                isolated: !assigned,
+                node: u32::try_from(lmb.node.number()).unwrap_or(0),
+            })
+        })
+    }
+}
+
+impl<F> fmt::Debug for Hypervisor<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hypervisor")
+            .field("connectors", &self.connectors.len())
+            .field("calls", &self.calls)
+            .finish_non_exhaustive()
+    }
+}

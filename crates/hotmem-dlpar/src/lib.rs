@@ -1,0 +1,47 @@
+//! Dynamic memory of PAPR logical partitions: the *pseries* machine of PowerVM and QEMU.
+//!
+//! The platform names all memory that can ever come as logical memory blocks (LMBs, 16 MiB or
+//! 256 MiB each) in one device tree property; an LMB comes and goes through its dynamic
+//! reconfiguration connector. This crate reads the properties ([`DynamicMemory`], [`LookupArrays`],
+//! [`Numa`]), keeps the LMBs ([`Table`]), and carries out what `drmgr` asks for ([`Request`]) on
+//! the engine's ordinary road. It looks for nothing that it has in its hand: the node of an LMB
+//! comes from the LMB, neighbours travel as one range, and nothing is done per LMB beyond what the
+//! platform's calls need.
+//!
+//! `no_std`, no heap: the caller lends the storage. Facts are from PAPR (Power Architecture Platform
+//! Requirements) 2.9, sections 13 and C.6, and from what Linux and QEMU do where PAPR leaves room.
+//!
+//! | file | what |
+//! |---|---|
+//! | `property.rs`, `associativity.rs` | what the device tree says, checked |
+//! | `tree.rs` | the same out of a flattened device tree (feature `fdt`) |
+//! | `table.rs` | all LMBs: by position, address and DRC index |
+//! | `write.rs` | the properties as they are after a request |
+//! | `connectors.rs` | what the hypervisor is asked; the order of calls for one connector |
+//! | `request/` | add and remove, all or nothing, resumable |
+//! | `hypervisor.rs` | a hypervisor in memory, which can fail any call |
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod associativity;
+mod connectors;
+pub mod hypervisor;
+mod note;
+mod property;
+mod request;
+mod table;
+#[cfg(feature = "fdt")]
+mod tree;
+mod write;
+
+pub use associativity::{Affinity, LookupArrays, Numa};
+pub use connectors::{BUSY, Call, ConnectorError, Connectors, LONGEST_LIST, Wrong};
+pub use property::{
+    DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED,
+    LmbSet, LmbSize, Property, PropertyError, Version,
+};
+pub use request::{Change, Error, Failure, Machine, Progress, Request, Summary, Wait, Which};
+pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};
+#[cfg(feature = "fdt")]
+pub use tree::{Tree, TreeError};
+pub use write::Written;

@@ -1,0 +1,67 @@
+//! What the log says: a line for each request at info, a line for each LMB at debug.
+
+#[cfg(feature = "log")]
+mod lines {
+    use crate::property::LmbSize;
+    use crate::request::{Change, Failure, Summary, Which};
+    use crate::table::Table;
+    use hotmem::Bytes;
+
+    fn words(change: Change) -> (&'static str, &'static str) {
+        match change {
+            Change::Add => ("add", "hot-added"),
+            Change::Remove => ("remove", "hot-removed"),
+        }
+    }
+
+    pub(crate) fn request(
+        change: Change,
+        which: Which,
+        size: LmbSize,
+        result: &Result<Summary, Failure>,
+    ) {
+        let (to, done) = words(change);
+        match result {
+            Ok(summary) => {
+                let Summary { lmbs, ranges, skipped, misplaced, .. } = summary;
+                let all = Bytes(u64::from(*lmbs) * size.bytes().0);
+                log::info!(
+                    "{lmbs} LMBs ({all}) were {done} in {ranges} ranges, {skipped} passed over, \
+                     {misplaced} on another node than theirs"
+                );
+            }
+            Err(failure) => log::info!("could not {to} {which:?}: {failure}"),
+        }
+    }
+
+    pub(crate) fn each_lmb(table: &Table<'_>, change: Change) {
+        if !log::log_enabled!(log::Level::Debug) {
+            return;
+        }
+        let (_, done) = words(change);
+        let mut from = 0;
+        while let Some(position) = table.next(from, |group| group.taken) {
+            let lmb = table.lmb(position);
+            let index = lmb.drc_index.map_or(0, |index| index.0);
+            let node = lmb.node.number();
+            log::debug!(
+                "memory at {} (drc index {index:x}, node {node}) was {done}",
+                lmb.range.start()
+            );
+            from = position + 1;
+        }
+    }
+}
+
+#[cfg(not(feature = "log"))]
+mod lines {
+    use crate::property::LmbSize;
+    use crate::request::{Change, Failure, Summary, Which};
+    use crate::table::Table;
+
+    pub(crate) fn request(_: Change, _: Which, _: LmbSize, _: &Result<Summary, Failure>) {}
+
+    pub(crate) fn each_lmb(_: &Table<'_>, _: Change) {}
+}
+
+pub(crate) use lines::{each_lmb, request};

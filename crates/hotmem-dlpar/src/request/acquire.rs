@@ -1,0 +1,140 @@
+//! Connectors are acquired, one by one; each tells where its LMB belongs.
+
+use super::{Change, Error, Flow, Machine, Request, Step, Wait};
+use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
+use crate::property::DrcIndex;
+use crate::table::Table;
+use hotmem::{Hooks, Platform, State};
+
+impl<'f, P: Platform> Request<'f, P> {
+    /// Candidates are acquired until there are enough of them; in undoing, what was released is.
+    pub(super) fn acquire<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+        left: &mut u32,
+    ) -> Flow {
+        let position = match self.undoing {
+            Some(_) => self.next_released(table, machine),
+            None if table.taken == self.wanted => None,
+            None => self.next_candidate(table),
+        };
+        let Some(position) = position else {
+            if self.undoing.is_none() && table.taken < self.wanted {
+                let error = self.not_enough(table);
+                self.fail(error, table, machine);
+            } else {
+                self.go_to(Step::Add);
+            }
+            return Flow::On;
+        };
+        let connector = table.lmb(position).drc_index.unwrap_or(DrcIndex(0));
+        let mut list = [0; LONGEST_LIST];
+        let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
+        match exchange.acquire(machine.connectors, &mut list) {
+            Exchanged::Busy(milliseconds) => {
+                return match self.wait_for(exchange, milliseconds) {
+                    Ok(wait) => Flow::Wait(wait),
+                    Err(error) => self.not_acquired(error, position, table, machine),
+                };
+            }
+            Exchanged::Failed(error) => {
+                return self.not_acquired(error, position, table, machine);
+            }
+            Exchanged::Done(told) => {
+                // What comes back goes where it was.
+                if let Some(len) = told.filter(|_| self.undoing.is_none()) {
+                    let list = &list[..len];
+                    let hint = table.lmb(position.saturating_sub(1)).aa_index;
+                    let Some(row) = table.rows.find_or_add(list, hint) else {
+                        exchange.refuse_list(len);
+                        self.exchange = Some(exchange);
+                        return Flow::On;
+                    };
+                    let (group, bit) = table.group_mut(position);
+                    group.told[bit] = row;
+                }
+            }
+        }
+        *left -= 1;
+        if self.undoing.is_none() {
+            self.tried = position + 1;
+            table.take(position);
+        } else {
+            self.cursor = position + 1;
+        }
+        if *left == 0 { Flow::Working } else { Flow::On }
+    }
+
+    /// An LMB could not be acquired.
+    fn not_acquired<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        error: ConnectorError,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) -> Flow {
+        if self.undoing.is_some() {
+            self.cursor = position + 1;
+            self.lose(position, table);
+            return Flow::On;
+        }
+        self.tried = position + 1;
+        self.summary.unrestored += u32::from(error.stuck);
+        self.skip_or_fail(Error::Connector(error), table, machine);
+        Flow::On
+    }
+
+    /// What a busy connector means: waiting, or, if the caller does not want to, undoing what was
+    /// begun with it.
+    ///
+    /// # Errors
+    /// If there is nothing to be undone, or that is what is not waited for.
+    pub(super) fn wait_for(
+        &mut self,
+        mut exchange: Exchange,
+        milliseconds: u32,
+    ) -> Result<Wait, ConnectorError> {
+        let connector = exchange.connector();
+        if self.is_impatient()
+            && let Some(error) = exchange.give_up()
+        {
+            return Err(error);
+        }
+        self.exchange = Some(exchange);
+        Ok(Wait::Connector { connector, milliseconds })
+    }
+
+    /// The next LMB that the request may take.
+    pub(super) fn next_candidate(&self, table: &Table<'_>) -> Option<u32> {
+        table.next(self.tried, self.candidates()).filter(|&position| position < self.end)
+    }
+
+    pub(super) fn not_enough(&self, table: &Table<'_>) -> Error {
+        Error::NotEnough { wanted: self.wanted, available: table.taken }
+    }
+
+    /// The next LMB in hand whose memory has gone already.
+    fn next_released<H, C: ?Sized>(
+        &mut self,
+        table: &Table<'_>,
+        machine: &Machine<'_, 'f, P, H, C>,
+    ) -> Option<u32> {
+        loop {
+            let position = table.next(self.cursor, |group| group.taken)?;
+            let lmb = table.lmb(position).range;
+            match machine.hotplug.state_at(lmb.start(), lmb.end()).1 {
+                State::Absent | State::Unknown => return Some(position),
+                _ => self.cursor = position + 1,
+            }
+        }
+    }
+
+    /// An LMB that the partition had is gone for good.
+    pub(super) fn lose(&mut self, position: u32, table: &mut Table<'_>) {
+        debug_assert_eq!(self.change, Change::Remove);
+        table.let_go(position);
+        table.assign(position, false);
+        self.summary.lost += 1;
+    }
+}

@@ -1,0 +1,228 @@
+//! Memory leaves the allocator: neighbours as one range, and as much of it as can.
+
+use super::add::{first_of, lmbs_in, part_of};
+use super::{Error, Flow, Machine, Request, Step, Wait, Which, region};
+use crate::connectors::Connectors;
+use crate::property::DrcIndex;
+use crate::table::{Stretch, Table};
+use hotmem::{Blocker, Budget, Hooks, Offline, PfnRange, Platform, Progress, State};
+
+/// LMBs on their way offline.
+#[derive(Debug)]
+pub(super) struct Leaving<'f, P: Platform> {
+    first: u32,
+    lmbs: u32,
+    movable: bool,
+    offline: Offline<'f, P>,
+}
+
+impl<'f, P: Platform> Leaving<'f, P> {
+    /// They stay.
+    pub(super) fn cancel<H: Hooks, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, H, C>) {
+        self.offline.cancel(machine.hotplug, machine.hooks);
+    }
+}
+
+impl<'f, P: Platform> Request<'f, P> {
+    /// Candidates go offline until there are enough; in undoing, what came does.
+    pub(super) fn take_offline<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+        left: &mut u32,
+    ) -> Flow {
+        if let Some(leaving) = self.leaving.take() {
+            return self.go_on_leaving(leaving, table, machine, left);
+        }
+        let undoing = self.undoing.is_some();
+        let first = match undoing {
+            true => table.next(self.cursor, |group| group.taken),
+            false if table.taken == self.wanted => None,
+            false => self.next_candidate(table),
+        };
+        let Some(first) = first else {
+            if !undoing && table.taken < self.wanted {
+                let error = self.not_enough(table);
+                self.fail(error, table, machine);
+            } else {
+                self.go_to(Step::Release);
+            }
+            return Flow::On;
+        };
+        if self.blocked == Some(first) {
+            // Said why when it was found to be so.
+            self.blocked = None;
+            self.pass(first, 1, table);
+            return Flow::On;
+        }
+        let most = match (undoing, self.blocked) {
+            (true, None) => u32::MAX,
+            (true, Some(blocked)) => blocked - first,
+            (false, blocked) => {
+                let end = blocked.unwrap_or(self.end);
+                (self.wanted - table.taken).min(end - first)
+            }
+        };
+        let limit = most.min(*left).min(self.at_most);
+        let stretch = if undoing {
+            table.stretch(first, |group| group.taken, limit)
+        } else {
+            table.stretch(first, self.candidates(), limit)
+        };
+        let Some(stretch) = stretch else { return Flow::On };
+        *left -= 1;
+        match self.start_leaving(&stretch, table, machine) {
+            Ok(None) => {}
+            Ok(Some(leaving)) => self.leaving = Some(leaving),
+            Err(error) => self.stays(error, first, table, machine),
+        }
+        Flow::On
+    }
+
+    /// Begins with as much of a stretch as is in one state and region. `None`: that much of it was
+    /// dealt with, as there is nothing to do.
+    fn start_leaving<H: Hooks, C: ?Sized>(
+        &mut self,
+        stretch: &Stretch,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) -> Result<Option<Leaving<'f, P>>, Error> {
+        let first = stretch.first;
+        let index = table.lmb(first).drc_index.unwrap_or(DrcIndex(0));
+        let region = region::region_at(machine.hotplug, stretch.range.start());
+        let within = region.map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
+        let (run, state) = machine.hotplug.state_at(within.start(), within.end());
+        let lmbs = lmbs_in(table, run);
+        match state {
+            State::Absent | State::Unknown if self.undoing.is_some() => {
+                self.cursor = first + lmbs.max(1);
+                return Ok(None);
+            }
+            State::Absent | State::Unknown => return Err(Error::NotPresent(index)),
+            State::Offline if lmbs == 0 => return Err(Error::Mixed(index)),
+            State::Offline => {
+                self.arrived(first, lmbs, Was::default(), table);
+                return Ok(None);
+            }
+            State::Online | State::OnlineMovable => {}
+        }
+        // An LMB of two zones is online all the same, if it is.
+        let (range, movable) = match lmbs {
+            0 => (first_of(table, stretch), false),
+            _ => (part_of(table, stretch, lmbs), state == State::OnlineMovable),
+        };
+        let offline = machine.hotplug.offline(range).map_err(|error| match lmbs {
+            0 => Error::Mixed(index),
+            _ => Error::Offline(error),
+        })?;
+        Ok(Some(Leaving { first, lmbs: lmbs.max(1), movable, offline }))
+    }
+
+    fn go_on_leaving<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        mut leaving: Leaving<'f, P>,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+        left: &mut u32,
+    ) -> Flow {
+        let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
+        let budget = Budget::pageblocks(pageblocks.saturating_mul(u64::from(*left)));
+        match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
+            Progress::Done(_) => {
+                let Leaving { first, lmbs, movable, .. } = leaving;
+                self.arrived(first, lmbs, Was { online: true, movable }, table);
+                *left = left.saturating_sub(lmbs);
+                if *left == 0 { Flow::Working } else { Flow::On }
+            }
+            Progress::Working => {
+                self.leaving = Some(leaving);
+                Flow::Working
+            }
+            Progress::Pending(blocker) => {
+                let by_count = matches!(self.which, Which::Count(_)) && self.undoing.is_none();
+                let impatient = self.undoing.is_some() && self.is_impatient();
+                if blocker.is_temporary() && !by_count && !impatient {
+                    self.leaving = Some(leaving);
+                    return Flow::Wait(Wait::Memory(blocker));
+                }
+                self.give_way(leaving, blocker, table, machine);
+                Flow::On
+            }
+        }
+    }
+
+    /// Something stays in one of the LMBs: those below it go without it.
+    fn give_way<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        leaving: Leaving<'f, P>,
+        blocker: Blocker,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        let (first, last) = (leaving.first, leaving.first + leaving.lmbs - 1);
+        leaving.cancel(machine);
+        let spread = lmbs_in(table, blocker.range).min(last - first + 1);
+        if spread > 1 && (self.undoing.is_some() || matches!(self.which, Which::Count(_))) {
+            // One of these, and nobody says which.
+            self.at_most = spread / 2;
+            return;
+        }
+        let start = table.lmb(first).range.start();
+        let before = PfnRange::new(start, blocker.range.start());
+        let nth = before.map_or(0, |before| lmbs_in(table, before));
+        let blocked = first.saturating_add(nth).min(last);
+        self.blocked = Some(blocked);
+        self.stays(Error::Blocked(blocker), blocked, table, machine);
+    }
+
+    /// The memory of the LMB at `position` stays.
+    fn stays<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        error: Error,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        self.blocked = Some(position);
+        if self.undoing.is_none() {
+            self.skip_or_fail(error, table, machine);
+        }
+    }
+
+    /// An LMB is passed over; in undoing that means that it is here to stay.
+    fn pass(&mut self, first: u32, lmbs: u32, table: &mut Table<'_>) {
+        if self.undoing.is_none() {
+            self.tried = first + lmbs;
+            return;
+        }
+        self.cursor = first + lmbs;
+        for position in first..first + lmbs {
+            table.assign(position, true);
+            table.let_go(position);
+            self.summary.unrestored += 1;
+        }
+    }
+
+    /// LMBs are offline: in hand, if they are to go.
+    fn arrived(&mut self, first: u32, lmbs: u32, was: Was, table: &mut Table<'_>) {
+        self.at_most = u32::MAX;
+        if self.undoing.is_some() {
+            self.cursor = first + lmbs;
+            return;
+        }
+        self.tried = first + lmbs;
+        for position in first..first + lmbs {
+            table.take(position);
+            let (group, bit) = table.group_mut(position);
+            group.online |= u64::from(was.online) << bit;
+            group.movable |= u64::from(was.movable) << bit;
+        }
+    }
+}
+
+/// What memory was before it went offline.
+#[derive(Clone, Copy, Default)]
+struct Was {
+    online: bool,
+    movable: bool,
+}

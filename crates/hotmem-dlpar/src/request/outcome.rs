@@ -1,0 +1,189 @@
+//! What comes of a request.
+
+use super::Change;
+use crate::connectors::ConnectorError;
+use crate::property::DrcIndex;
+use core::fmt;
+use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, RemoveError};
+
+/// How far a request has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It is over.
+    Done(Result<Summary, Failure>),
+    /// The budget is used up: poll again.
+    Working,
+    /// It cannot go on for now: poll again later, or cancel.
+    Pending(Wait),
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// The hypervisor, for this connector.
+    Connector {
+        /// Which one.
+        connector: DrcIndex,
+        /// It asked for so much time.
+        milliseconds: u32,
+    },
+    /// The device tree's new properties to be taken.
+    Update {
+        /// The platform asked for so much time.
+        milliseconds: u32,
+    },
+    /// Memory that may be able to leave later.
+    Memory(Blocker),
+}
+
+/// A request that was carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// Which way.
+    pub change: Change,
+    /// LMBs that came or went.
+    pub lmbs: u32,
+    /// Ranges in which their memory was handed over.
+    pub ranges: u32,
+    /// LMBs that a request by count passed over because something failed.
+    pub skipped: u32,
+    /// LMBs that had to go to another node than their own, since they lie between memory of it.
+    pub misplaced: u32,
+    /// LMBs that were passed over and are not as they were; see [`Failure::unrestored`].
+    pub unrestored: u32,
+    /// LMBs that were passed over and are gone for good; see [`Failure::lost`].
+    pub lost: u32,
+}
+
+/// A request that was not carried out: the machine is as it was, unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Why.
+    pub error: Error,
+    /// Why the first LMB was passed over, in a request by count.
+    pub because: Option<Error>,
+    /// LMBs that are not as they were: memory that came and is in use by now, that stayed offline,
+    /// or whose connector could not be released.
+    pub unrestored: u32,
+    /// LMBs that the partition had and does not have any more: they went and could not be had back.
+    pub lost: u32,
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// Another request is in progress.
+    InProgress,
+    /// No LMBs are asked for.
+    Zero,
+    /// There are not so many that could be had.
+    NotEnough {
+        /// LMBs asked for.
+        wanted: u32,
+        /// LMBs that could be had.
+        available: u32,
+    },
+    /// No LMB has this connector.
+    Unknown(DrcIndex),
+    /// The table ends before so many.
+    BeyondTable {
+        /// The first one's connector.
+        first: DrcIndex,
+        /// How many were asked for.
+        count: u32,
+        /// How many there are.
+        there: u32,
+    },
+    /// The LMB at this address is not for use, or has no connector.
+    Reserved {
+        /// Its physical address.
+        address: u64,
+    },
+    /// It is there already.
+    Assigned(DrcIndex),
+    /// It is not there.
+    NotAssigned(DrcIndex),
+    /// The hypervisor said no.
+    Connector(ConnectorError),
+    /// The engine cannot announce the memory.
+    Announce(AnnounceError),
+    /// The engine cannot add it.
+    Add(AddError),
+    /// The kernel does not want it online.
+    Online(OnlineError),
+    /// Something stays in the memory.
+    Blocked(Blocker),
+    /// A part of the LMB is not online, and a part is.
+    Mixed(DrcIndex),
+    /// The engine does not know the memory of an LMB that the partition is said to have.
+    NotPresent(DrcIndex),
+    /// The engine cannot take it offline.
+    Offline(OfflineError),
+    /// The engine cannot remove it.
+    Remove(RemoveError),
+    /// The platform did not take the device tree's properties, with this status.
+    Update(i32),
+    /// The caller turned it round.
+    Cancelled,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure { error, because: None, unrestored: 0, lost: 0 }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)?;
+        if let Some(because) = self.because {
+            write!(f, "; the first that was passed over: {because}")?;
+        }
+        if self.unrestored > 0 {
+            write!(f, "; {} LMBs are not as they were", self.unrestored)?;
+        }
+        if self.lost > 0 {
+            write!(f, "; {} LMBs are lost", self.lost)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::InProgress => f.write_str("another request is in progress"),
+            Error::Zero => f.write_str("no LMBs are asked for"),
+            Error::NotEnough { wanted, available } => {
+                write!(f, "{wanted} LMBs are asked for and {available} can be had")
+            }
+            Error::Unknown(index) => write!(f, "no LMB has DRC index {index}"),
+            Error::BeyondTable { first, count, there } => {
+                write!(f, "{count} LMBs from DRC index {first} on, where there are {there}")
+            }
+            Error::Reserved { address } => write!(f, "the LMB at {address:#x} is reserved"),
+            Error::Assigned(index) => write!(f, "the LMB with DRC index {index} is there already"),
+            Error::NotAssigned(index) => write!(f, "the LMB with DRC index {index} is not there"),
+            Error::Connector(error) => error.fmt(f),
+            Error::Announce(error) => error.fmt(f),
+            Error::Add(error) => error.fmt(f),
+            Error::Online(error) => error.fmt(f),
+            Error::Blocked(blocker) => blocker.fmt(f),
+            Error::Mixed(index) => {
+                write!(f, "the LMB with DRC index {index} is in part online and in part not")
+            }
+            Error::NotPresent(index) => {
+                write!(f, "the LMB with DRC index {index} is assigned, but its memory is unknown")
+            }
+            Error::Offline(error) => error.fmt(f),
+            Error::Remove(error) => error.fmt(f),
+            Error::Update(status) => {
+                write!(f, "the device tree's properties were not taken: status {status}")
+            }
+            Error::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+impl core::error::Error for Failure {}
+impl core::error::Error for Error {}

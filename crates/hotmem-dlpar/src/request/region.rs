@@ -1,0 +1,178 @@
+//! Where the engine keeps the words of LMBs: regions, each of one node.
+//!
+//! Regions are few, so one is announced for all the neighbours that belong to its node or whose
+//! node is not known yet; many platforms tell it only when an LMB comes. If a neighbour turns out
+//! to belong elsewhere, the region is trimmed, as far as nothing beyond is present.
+
+use super::add::lmbs_in;
+use crate::table::Table;
+use hotmem::{Announce, AnnounceError, Hotplug, NodeId, Pfn, PfnRange, Platform, RegionId, State};
+
+/// Where memory is to be added.
+pub(super) struct Place {
+    /// As much of what was asked for as lies in one region.
+    pub(super) range: PfnRange,
+    /// The region is of another node.
+    pub(super) misplaced: bool,
+}
+
+impl Table<'_> {
+    /// Announces all memory that can come, as far as the engine has regions for it, so that
+    /// requests need not: the words are reserved, at most 193 bytes for 128 MiB. LMBs whose node
+    /// only their connectors know are announced for the default node and change regions when they
+    /// come.
+    ///
+    /// Cost: O(LMBs), and the words are zeroed.
+    ///
+    /// # Errors
+    /// [`AnnounceError::NoMetadata`].
+    pub fn announce<P: Platform>(&self, hotplug: &mut Hotplug<'_, P>) -> Result<(), AnnounceError> {
+        let mut from = 0;
+        while let Some(first) = self.next(from, |group| group.eligible) {
+            let (range, node) = self.likely_region(first);
+            from = first + lmbs_in(self, range).max(1);
+            let node = node.unwrap_or(self.lmb(first).node);
+            match hotplug.announce(Announce::range(range).on_node(node).in_group(group(self))) {
+                // What is there already, or finds no region, is looked at when it comes.
+                Ok(_) | Err(AnnounceError::Overlaps(_)) => {}
+                Err(AnnounceError::TooManyRegions) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Neighbours from `first` on that can come and go, of one node as far as nodes are known.
+    fn likely_region(&self, first: u32) -> (PfnRange, Option<NodeId>) {
+        let mut range = self.lmb(first).range;
+        let mut node = self.known_node(first);
+        for position in first + 1..self.lmbs {
+            let (group, bit) = self.group_of(position);
+            let lmb = self.lmb(position).range;
+            let own = self.known_node(position);
+            let belongs = node.is_none() || own.is_none() || own == node;
+            if group.eligible >> bit & 1 == 0 || lmb.start() != range.end() || !belongs {
+                break;
+            }
+            node = node.or(own);
+            range = PfnRange::new(range.start(), lmb.end()).unwrap_or(range);
+        }
+        (range, node)
+    }
+
+    /// The node of an LMB, if more is known of it than that it has none of its own.
+    fn known_node(&self, position: u32) -> Option<NodeId> {
+        let (group, bit) = self.group_of(position);
+        let known = self.rows.row(group.aa_index[bit], group.flags[bit]).is_some()
+            || group.taken >> bit & 1 != 0;
+        known.then(|| self.lmb(position).node)
+    }
+}
+
+/// Makes sure of a region for LMBs of one node that begin at position `first`.
+pub(super) fn place<P: Platform>(
+    hotplug: &mut Hotplug<'_, P>,
+    table: &Table<'_>,
+    first: u32,
+    range: PfnRange,
+) -> Result<Place, AnnounceError> {
+    let node = table.lmb(first).node;
+    if let Some((region, all)) = region_at(hotplug, range.start()) {
+        let within = range.intersection(all);
+        if hotplug.region_node(region) == Some(node) {
+            return Ok(Place { range: within, misplaced: false });
+        }
+        if !trim(hotplug, region, all, within) {
+            return Ok(Place { range: within, misplaced: true });
+        }
+    }
+    // What begins further up belongs to another region.
+    let starts = hotplug.regions().map(|(_, other)| other.start());
+    let above = starts.filter(|&start| start > range.start()).min();
+    let range = range.split_at(above.unwrap_or(Pfn::LIMIT)).0;
+    let announce = |hotplug: &mut Hotplug<'_, P>, all| {
+        hotplug.announce(Announce::range(all).on_node(node).in_group(group(table)))
+    };
+    match announce(hotplug, neighbourhood(hotplug, table, first, range)) {
+        Err(AnnounceError::NoMetadata(_)) => announce(hotplug, range)?,
+        other => other?,
+    };
+    Ok(Place { range, misplaced: false })
+}
+
+fn group(table: &Table<'_>) -> hotmem::Group {
+    hotmem::Group::Dynamic { unit: table.lmb_size.frames() }
+}
+
+/// The region that has this frame.
+pub(super) fn region_at<P: Platform>(
+    hotplug: &Hotplug<'_, P>,
+    pfn: Pfn,
+) -> Option<(RegionId, PfnRange)> {
+    hotplug.regions().find(|(_, range)| range.contains(pfn))
+}
+
+/// Takes `wanted` out of a region, together with everything beyond it that is not there either.
+fn trim<P: Platform>(
+    hotplug: &mut Hotplug<'_, P>,
+    region: RegionId,
+    all: PfnRange,
+    wanted: PfnRange,
+) -> bool {
+    let is_absent = |range: PfnRange| {
+        range.is_empty() || hotplug.state_at(range.start(), range.end()) == (range, State::Absent)
+    };
+    let (below, from) = all.split_at(wanted.start());
+    let (to, above) = all.split_at(wanted.end());
+    match (is_absent(from), is_absent(to)) {
+        // Of two halves that could stay, the one that has something.
+        (true, true) => hotplug.withdraw(region).is_ok(),
+        (true, false) => hotplug.trim(region, below).is_ok(),
+        (false, true) => hotplug.trim(region, above).is_ok(),
+        (false, false) => false,
+    }
+}
+
+/// `range`, and the neighbours that may share its region: in none yet, not there, and of the same
+/// node or of a node that nobody knows.
+fn neighbourhood<P: Platform>(
+    hotplug: &Hotplug<'_, P>,
+    table: &Table<'_>,
+    first: u32,
+    range: PfnRange,
+) -> PfnRange {
+    let node = table.lmb(first).node;
+    let bounds = hotplug.regions().map(|(_, other)| other);
+    let (mut low, mut high) = (Pfn::ZERO, Pfn::LIMIT);
+    for other in bounds {
+        if other.end() <= range.start() {
+            low = low.max(other.end());
+        } else if other.start() >= range.end() {
+            high = high.min(other.start());
+        }
+    }
+    let may_share = |position: u32| {
+        let (group, bit) = table.group_of(position);
+        group.eligible >> bit & 1 != 0
+            && table.known_node(position).is_none_or(|known| known == node)
+    };
+    let mut start = range.start();
+    let mut position = first;
+    while let Some(below) = position.checked_sub(1) {
+        let lmb = table.lmb(below).range;
+        if lmb.end() != start || lmb.start() < low || !may_share(below) {
+            break;
+        }
+        (position, start) = (below, lmb.start());
+    }
+    let mut end = range.end();
+    let mut position = first.saturating_add(lmbs_in(table, range));
+    while position < table.lmbs {
+        let lmb = table.lmb(position).range;
+        if lmb.start() != end || lmb.end() > high || !may_share(position) {
+            break;
+        }
+        (position, end) = (position + 1, lmb.end());
+    }
+    PfnRange::new(start, end).unwrap_or(range)
+}

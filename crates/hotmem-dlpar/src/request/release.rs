@@ -1,0 +1,204 @@
+//! Memory that is offline goes for good: each connector is released, and with it a part of the
+//! range that the engine holds ready.
+
+use super::add::{lmbs_in, part_of};
+use super::{Change, Error, Flow, Machine, Request, Step, region};
+use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged};
+use crate::property::DrcIndex;
+use crate::table::Table;
+use hotmem::{Hooks, OnlineType, PfnRange, Platform, State};
+
+impl<'f, P: Platform> Request<'f, P> {
+    /// What is in hand is released.
+    pub(super) fn release<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+        left: &mut u32,
+    ) -> Flow {
+        if self.exchange.is_none() && self.removal.is_none() {
+            let next = match self.evicting {
+                Some((position, _)) => Some(position),
+                None => table.next(self.cursor, |group| group.taken),
+            };
+            let Some(position) = next else {
+                self.released_all(table, machine);
+                return Flow::On;
+            };
+            self.cursor = position;
+            match self.prepare(position, *left, table, machine) {
+                Ok(true) => {}
+                Ok(false) => return Flow::On,
+                Err(error) => {
+                    self.not_released(error, position, table, machine);
+                    return Flow::On;
+                }
+            }
+        }
+        let position = self.cursor;
+        let connector = table.lmb(position).drc_index.unwrap_or(DrcIndex(0));
+        let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
+        match exchange.release(machine.connectors) {
+            Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
+                Ok(wait) => return Flow::Wait(wait),
+                Err(error) => self.refused(error, position, table, machine),
+            },
+            Exchanged::Failed(error) => self.refused(error, position, table, machine),
+            Exchanged::Done(_) => {
+                self.cursor = position + 1;
+                self.settle_at_end(position, table, machine);
+                self.evicted(position, table);
+            }
+        }
+        *left -= 1;
+        if *left == 0 { Flow::Working } else { Flow::On }
+    }
+
+    /// Holds the memory of neighbours ready to go. `false`: there is nothing to be released here.
+    fn prepare<H: Hooks, C: ?Sized>(
+        &mut self,
+        position: u32,
+        limit: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) -> Result<bool, Error> {
+        let limit = if self.evicting.is_some() { 1 } else { limit };
+        let Some(stretch) = table.stretch(position, |group| group.taken, limit) else {
+            return Ok(false);
+        };
+        let within = region::region_at(machine.hotplug, stretch.range.start())
+            .map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
+        let (run, state) = machine.hotplug.state_at(within.start(), within.end());
+        match state {
+            State::Absent | State::Unknown => {
+                let acquired = self.change == Change::Add;
+                if !acquired {
+                    // Released in an earlier round.
+                    self.cursor = position + lmbs_in(table, run).max(1);
+                }
+                Ok(acquired)
+            }
+            State::Offline | State::Online | State::OnlineMovable => {
+                let range = part_of(table, &stretch, lmbs_in(table, run).max(1));
+                let removal = machine.hotplug.prepare_remove(range, machine.hooks);
+                self.removal = Some(removal.map_err(Error::Remove)?);
+                if self.change == Change::Remove && self.undoing.is_none() {
+                    self.summary.ranges += 1;
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// The removal in hand is carried out as far as the cursor has come; the rest stays, offline.
+    pub(super) fn settle<H: Hooks, C: ?Sized>(
+        &mut self,
+        table: &Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        let Some(removal) = self.removal.take() else { return };
+        let end = match self.cursor.checked_sub(1) {
+            Some(last) => table.lmb(last).range.end(),
+            None => removal.range().start(),
+        };
+        let (gone, rest) = removal.split_at(end);
+        if !gone.range().is_empty() {
+            machine.hotplug.commit_remove(gone, machine.hooks);
+        }
+        if !rest.range().is_empty() {
+            machine.hotplug.abandon_remove(rest, machine.hooks);
+        }
+    }
+
+    /// A connector is not released.
+    fn refused<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        error: ConnectorError,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        let stays = self.change == Change::Remove && !error.stuck;
+        if stays {
+            self.settle(table, machine);
+            self.not_released(Error::Connector(error), position, table, machine);
+            return;
+        }
+        // Nobody can use it: it came and cannot be given back, or is isolated for good.
+        self.cursor = position + 1;
+        self.settle_at_end(position, table, machine);
+        if self.change == Change::Add {
+            self.summary.unrestored += 1;
+            self.evicted(position, table);
+        } else {
+            self.lose(position, table);
+            self.skip_or_fail(Error::Connector(error), table, machine);
+        }
+    }
+
+    /// The removal in hand is carried out if this is its last LMB.
+    fn settle_at_end<H: Hooks, C: ?Sized>(
+        &mut self,
+        position: u32,
+        table: &Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        let end = table.lmb(position).range.end();
+        if self.removal.as_ref().is_some_and(|removal| removal.range().end() == end) {
+            self.settle(table, machine);
+        }
+    }
+
+    /// The LMB's memory is offline and stays with the partition.
+    fn not_released<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        error: Error,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        self.cursor = position + 1;
+        if self.change == Change::Add {
+            // Memory that the engine does not let go of stays.
+            table.assign(position, true);
+            self.summary.unrestored += 1;
+            match self.evicting {
+                Some(_) => self.evicted(position, table),
+                None => table.let_go(position),
+            }
+            return;
+        }
+        self.skip_or_fail(error, table, machine);
+        if self.undoing.is_none() {
+            let (group, bit) = table.group_of(position);
+            let range = table.lmb(position).range;
+            if group.online >> bit & 1 != 0
+                && machine.hotplug.online(range, OnlineType::AsBefore, machine.hooks).is_err()
+            {
+                self.summary.unrestored += 1;
+            }
+            table.let_go(position);
+        }
+    }
+
+    /// An LMB that was to be evicted is out: on with the others.
+    fn evicted(&mut self, position: u32, table: &mut Table<'_>) {
+        if let Some((_, step)) = self.evicting.take() {
+            table.let_go(position);
+            (self.step, self.cursor) = (step, position + 1);
+        }
+    }
+
+    fn released_all<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        self.settle(table, machine);
+        if self.undoing.is_some() {
+            self.step = Step::Done;
+        } else {
+            self.go_on_with(table, Step::Update, Step::Offline);
+        }
+    }
+}

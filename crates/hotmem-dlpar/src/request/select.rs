@@ -1,0 +1,80 @@
+//! Which LMBs a request may take.
+
+use super::{Change, Error, Request, Step, Which};
+use crate::property::{DrcIndex, FLAG_ASSIGNED, FLAG_RESERVED};
+use crate::table::{Group, Table};
+use hotmem::Platform;
+
+impl<P: Platform> Request<'_, P> {
+    /// Checks what can be checked before anything is done.
+    pub(super) fn select(&mut self, table: &mut Table<'_>) -> Result<(), Error> {
+        if table.busy {
+            return Err(Error::InProgress);
+        }
+        let candidates = self.candidates();
+        match self.which {
+            Which::Count(0) | Which::Range { count: 0, .. } => return Err(Error::Zero),
+            Which::Count(wanted) => {
+                let available = table.count(candidates);
+                if available < wanted {
+                    return Err(Error::NotEnough { wanted, available });
+                }
+                (self.tried, self.end, self.wanted) = (0, table.lmbs, wanted);
+            }
+            Which::Index(index) => {
+                let position = table.position_of(index).ok_or(Error::Unknown(index))?;
+                self.check_one(table, position, index)?;
+                (self.tried, self.end, self.wanted) = (position, position + 1, 1);
+            }
+            Which::Range { first: index, count } => {
+                let first = table.position_of(index).ok_or(Error::Unknown(index))?;
+                let there = table.lmbs - first;
+                if count > there {
+                    return Err(Error::BeyondTable { first: index, count, there });
+                }
+                let end = first + count;
+                let reserved = table.next(first, |group| !group.eligible).filter(|&at| at < end);
+                if let Some(position) = reserved {
+                    return Err(reserved_at(table, position));
+                }
+                let mut wanted = 0;
+                let mut at = first;
+                while let Some(found) = table.next(at, candidates).filter(|&found| found < end) {
+                    wanted += 1;
+                    at = found + 1;
+                }
+                (self.tried, self.end, self.wanted) = (first, end, wanted);
+            }
+        }
+        table.busy = true;
+        self.go_to(match self.change {
+            Change::Add => Step::Acquire,
+            Change::Remove => Step::Offline,
+        });
+        Ok(())
+    }
+
+    /// LMBs that can still be taken, as a word of a group.
+    pub(super) fn candidates(&self) -> fn(&Group) -> u64 {
+        match self.change {
+            Change::Add => Group::addable,
+            Change::Remove => Group::removable,
+        }
+    }
+
+    fn check_one(&self, table: &Table<'_>, position: u32, index: DrcIndex) -> Result<(), Error> {
+        let flags = table.lmb(position).flags;
+        if flags & FLAG_RESERVED != 0 {
+            return Err(reserved_at(table, position));
+        }
+        match (self.change, flags & FLAG_ASSIGNED != 0) {
+            (Change::Add, true) => Err(Error::Assigned(index)),
+            (Change::Remove, false) => Err(Error::NotAssigned(index)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn reserved_at(table: &Table<'_>, position: u32) -> Error {
+    Error::Reserved { address: table.lmb(position).range.start().phys_addr() }
+}

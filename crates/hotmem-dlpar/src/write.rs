@@ -1,0 +1,169 @@
+//! The properties as they are after a request.
+
+use crate::associativity::NO_ROW;
+use crate::property::{FLAG_ASSIGNED, LmbSet, Property, Version};
+use crate::table::Table;
+
+/// A property's new value, as long as [`len`](Self::len) says. LMBs are written in the order of
+/// their addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'t> {
+    table: &'t Table<'t>,
+    arrays: bool,
+    assigning: bool,
+}
+
+impl Table<'_> {
+    /// `ibm,dynamic-memory` or `ibm,dynamic-memory-v2`, whichever the table was made of.
+    #[must_use]
+    pub fn dynamic_memory(&self) -> Written<'_> {
+        Written { table: self, arrays: false, assigning: true }
+    }
+
+    /// As if the request in progress were done: what it holds comes (`assigning`) or goes.
+    pub(crate) fn dynamic_memory_after(&self, assigning: bool) -> Written<'_> {
+        Written { table: self, arrays: false, assigning }
+    }
+
+    /// `ibm,associativity-lookup-arrays`.
+    #[must_use]
+    pub fn lookup_arrays(&self) -> Written<'_> {
+        Written { table: self, arrays: true, assigning: true }
+    }
+
+    /// The sets of like neighbours, as they are once what is taken has come or gone.
+    fn for_each_set(&self, assigning: bool, mut f: impl FnMut(LmbSet)) {
+        let mut set: Option<LmbSet> = None;
+        for run in self.runs {
+            let mut position = run.first;
+            while position < run.end() {
+                let (group, bit) = self.group_of(position);
+                let assigned = match assigning {
+                    true => group.assigned | group.taken,
+                    false => group.assigned & !group.taken,
+                };
+                let at = |bit: usize| {
+                    let told = group.taken >> bit & 1 != 0 && group.told[bit] != NO_ROW;
+                    let row = if told { group.told[bit] } else { group.aa_index[bit] };
+                    let mark = if assigned >> bit & 1 != 0 { FLAG_ASSIGNED } else { 0 };
+                    (row, group.flags[bit] | mark)
+                };
+                let (aa_index, flags) = at(bit);
+                // A whole group that is alike costs a few vector instructions.
+                let whole = bit == 0
+                    && run.end() - position >= u64::BITS
+                    && (assigned == 0 || assigned == u64::MAX)
+                    && group.taken == 0
+                    && group.flags.iter().all(|&flags| flags == group.flags[0])
+                    && group.aa_index.iter().all(|&row| row == group.aa_index[0]);
+                let nth = position - run.first;
+                let step = if run.set.has_connectors() { nth } else { 0 };
+                let next = LmbSet {
+                    lmbs: if whole { u64::BITS } else { 1 },
+                    address: run.set.address + u64::from(nth) * self.lmb_size.bytes().0,
+                    drc_index: run.set.drc_index + step,
+                    reserved: run.set.reserved,
+                    aa_index,
+                    flags,
+                };
+                position += next.lmbs;
+                match &mut set {
+                    Some(set) if set.goes_on_in(&next, self.lmb_size) => set.lmbs += next.lmbs,
+                    _ => {
+                        if let Some(done) = set.replace(next) {
+                            f(done);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(done) = set {
+            f(done);
+        }
+    }
+}
+
+impl Written<'_> {
+    /// Which property it is.
+    #[must_use]
+    pub fn property(&self) -> Property {
+        if self.arrays { Property::LookupArrays } else { self.table.version.property() }
+    }
+
+    /// Bytes of it.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a property is never empty")]
+    pub fn len(&self) -> usize {
+        let table = self.table;
+        if self.arrays {
+            return 8 + table.rows.cells().len() * 4;
+        }
+        let mut entries = 0;
+        match table.version {
+            Version::V1 => entries = table.lmbs as usize,
+            Version::V2 => table.for_each_set(self.assigning, |_| entries += 1),
+        }
+        4 + entries * 24
+    }
+
+    /// Writes it to `out`; what does not fit is left out. Returns the bytes that were written.
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let table = self.table;
+        let mut cells = Writer { out, at: 0 };
+        if self.arrays {
+            let (rows, columns) = table.rows.size();
+            cells.put(&[rows, columns]);
+            cells.put(table.rows.cells());
+            return cells.at;
+        }
+        match table.version {
+            Version::V1 => {
+                cells.put(&[table.lmbs]);
+                table.for_each_set(self.assigning, |set| {
+                    for nth in 0..set.lmbs {
+                        let step = if set.has_connectors() { nth } else { 0 };
+                        let address = set.address + u64::from(nth) * table.lmb_size.bytes().0;
+                        let [high, low] = pair(address);
+                        let index = set.drc_index + step;
+                        cells.put(&[high, low, index, set.reserved, set.aa_index, set.flags]);
+                    }
+                });
+            }
+            Version::V2 => {
+                // The number of entries is known at the end.
+                let mut entries = 0;
+                cells.put(&[0]);
+                table.for_each_set(self.assigning, |set| {
+                    let [high, low] = pair(set.address);
+                    cells.put(&[set.lmbs, high, low, set.drc_index, set.aa_index, set.flags]);
+                    entries += 1;
+                });
+                Writer { out: cells.out, at: 0 }.put(&[entries]);
+            }
+        }
+        cells.at
+    }
+}
+
+/// High and low cell.
+#[allow(clippy::cast_possible_truncation, reason = "cut in two")]
+const fn pair(value: u64) -> [u32; 2] {
+    [(value >> 32) as u32, value as u32]
+}
+
+struct Writer<'o> {
+    out: &'o mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, cells: &[u32]) {
+        for cell in cells {
+            if let Some(place) = self.out.get_mut(self.at..).and_then(|o| o.first_chunk_mut::<4>())
+            {
+                *place = cell.to_be_bytes();
+                self.at += 4;
+            }
+        }
+    }
+}

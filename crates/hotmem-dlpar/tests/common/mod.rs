@@ -1,0 +1,107 @@
+//! Properties as a device tree has them, written in the plainest way.
+#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
+
+use hotmem::Bytes;
+use hotmem_dlpar::*;
+
+/// An LMB as version 1 lists it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) address: u64,
+    pub(crate) index: u32,
+    pub(crate) reserved: u32,
+    pub(crate) aa_index: u32,
+    pub(crate) flags: u32,
+}
+
+impl Entry {
+    fn v1(&self) -> Vec<u8> {
+        let [high, low] = [(self.address >> 32) as u32, self.address as u32];
+        cells(&[high, low, self.index, self.reserved, self.aa_index, self.flags])
+    }
+}
+
+pub(crate) fn cells(cells: &[u32]) -> Vec<u8> {
+    cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
+}
+
+/// `ibm,dynamic-memory`.
+pub(crate) fn v1(entries: &[Entry]) -> Vec<u8> {
+    let mut property = cells(&[entries.len() as u32]);
+    property.extend(entries.iter().flat_map(Entry::v1));
+    property
+}
+
+/// `ibm,dynamic-memory-v2`, with the longest sets.
+pub(crate) fn v2(entries: &[Entry], size: u64) -> Vec<u8> {
+    let mut sets: Vec<(u32, Entry)> = Vec::new();
+    for entry in entries {
+        if let Some((lmbs, first)) = sets.last_mut() {
+            let step = if first.flags & FLAG_DRC_INVALID == 0 { *lmbs } else { 0 };
+            let next = Entry {
+                address: first.address + u64::from(*lmbs) * size,
+                index: first.index.wrapping_add(step),
+                ..*first
+            };
+            if next == *entry {
+                *lmbs += 1;
+                continue;
+            }
+        }
+        sets.push((1, *entry));
+    }
+    let mut property = cells(&[sets.len() as u32]);
+    for (lmbs, first) in sets {
+        let [high, low] = [(first.address >> 32) as u32, first.address as u32];
+        property.extend(cells(&[lmbs, high, low, first.index, first.aa_index, first.flags]));
+    }
+    property
+}
+
+/// Lists of four entries, the last of which is the node.
+pub(crate) fn arrays(nodes: &[u32]) -> Vec<u8> {
+    let mut property = vec![nodes.len() as u32, 4];
+    property.extend(nodes.iter().flat_map(|&node| [0, 0, 0, node]));
+    cells(&property)
+}
+
+pub(crate) fn size(bytes: u64) -> LmbSize {
+    LmbSize::new(Bytes(bytes)).expect("a size that LMBs can have")
+}
+
+/// What a table is kept in.
+pub(crate) struct Kept {
+    groups: Vec<Group>,
+    runs: Vec<Run>,
+    by_index: Vec<u32>,
+    arrays: Vec<u32>,
+}
+
+impl Kept {
+    pub(crate) fn of(memory: &DynamicMemory<'_>, arrays: &LookupArrays<'_>) -> Kept {
+        let needs = Needs::of(memory, arrays);
+        Kept {
+            groups: vec![Group::EMPTY; needs.groups],
+            runs: vec![Run::EMPTY; needs.runs],
+            by_index: vec![0; needs.runs],
+            arrays: vec![0; needs.arrays + 64],
+        }
+    }
+
+    pub(crate) fn storage(&mut self) -> Storage<'_> {
+        Storage {
+            groups: &mut self.groups,
+            runs: &mut self.runs,
+            by_index: &mut self.by_index,
+            arrays: &mut self.arrays,
+        }
+    }
+}
+
+/// A property written back.
+pub(crate) fn bytes(written: Written<'_>) -> Vec<u8> {
+    let mut out = vec![0xaa; written.len()];
+    assert_eq!(written.copy_to(&mut out), out.len());
+    out
+}

@@ -1,0 +1,253 @@
+//! Every call of the hypervisor fails once, in every way, in the middle of each request.
+
+use crate::plain::{ADD, REMOVE};
+use crate::world::{FIRST, LMB, lmbs, new, with};
+use hotmem::{Budget, Want};
+use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::*;
+
+const INDEX: DrcIndex = DrcIndex(FIRST + 6);
+const THERE: DrcIndex = DrcIndex(FIRST + 17);
+
+/// Requests of each kind.
+const REQUESTS: [(Change, Which); 8] = [
+    (ADD, Which::Count(7)),
+    (ADD, Which::Count(16)),
+    (ADD, Which::Index(INDEX)),
+    (ADD, Which::Range { first: INDEX, count: 8 }),
+    (REMOVE, Which::Count(4)),
+    (REMOVE, Which::Count(6)),
+    (REMOVE, Which::Index(THERE)),
+    (REMOVE, Which::Range { first: INDEX, count: 8 }),
+];
+
+const ANSWERS: [Answer; 5] = [
+    Answer::Status(-1),
+    Answer::Status(i32::MAX),
+    Answer::State(0),
+    Answer::State(77),
+    Answer::List(1000),
+];
+
+#[test]
+fn each_call_fails_once() {
+    for (change, which) in REQUESTS {
+        let calls = with(|world| {
+            world.truth();
+            world.request(change, which).expect("nothing is wrong yet");
+            world.truth()
+        });
+        for answer in ANSWERS {
+            for at in 0..calls {
+                with(|world| {
+                    world.script(move |call, _| if call == at { answer } else { Answer::True });
+                    let before = world.snapshot();
+                    let updates = world.hypervisor.updates();
+                    let result = world.request(change, which);
+                    let what = format!("{change:?} {which:?} {answer:?} at {at}: {result:?}");
+                    match result {
+                        Ok(summary) => {
+                            // Passed over, or of no consequence for this call.
+                            let by_count = matches!(which, Which::Count(_));
+                            assert!(summary.skipped <= u32::from(by_count), "{what}");
+                            assert_eq!((summary.unrestored, summary.lost), (0, 0), "{what}");
+                            assert_eq!(world.hypervisor.updates(), updates + 1, "{what}");
+                            let property = world.snapshot().property;
+                            assert_eq!(world.hypervisor.property(), property, "{what}");
+                        }
+                        Err(failure) => {
+                            assert_eq!((failure.unrestored, failure.lost), (0, 0), "{what}");
+                            assert_eq!(world.snapshot(), before, "{what}");
+                            assert_eq!(world.hypervisor.updates(), updates, "{what}");
+                            assert!(world.request(change, which).is_ok(), "{what}");
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// From some call on nothing works any more: the request says how many LMBs are not as they were.
+#[test]
+fn everything_fails_from_one_call_on() {
+    for (change, which) in REQUESTS {
+        let calls = with(|world| {
+            world.truth();
+            world.request(change, which).expect("nothing is wrong yet");
+            world.truth()
+        });
+        for at in 0..calls {
+            with(|world| {
+                world.script(
+                    move |call, _| {
+                        if call >= at { Answer::Status(-1) } else { Answer::True }
+                    },
+                );
+                let had = world.assigned();
+                // Checks that what differs was named.
+                let failure = world.request(change, which).expect_err("nothing works");
+                let has = world.assigned();
+                let lost = had.difference(&has).count();
+                assert_eq!(failure.lost as usize, lost, "{change:?} {which:?} at {at}");
+                assert!(has.is_subset(&had));
+            });
+        }
+    }
+}
+
+/// A busy hypervisor is not waited for: cancelled at each call, the machine is as it was.
+#[test]
+fn each_call_is_busy_until_it_is_cancelled() {
+    for (change, which) in REQUESTS {
+        let calls = with(|world| {
+            world.truth();
+            world.request(change, which).expect("nothing is wrong yet");
+            world.truth()
+        });
+        for at in 0..calls {
+            with(|world| {
+                let turned = std::rc::Rc::new(std::cell::Cell::new(false));
+                let seen = turned.clone();
+                world.script(move |call, _| match call >= at && !seen.get() {
+                    true => Answer::Status(BUSY),
+                    false => Answer::True,
+                });
+                let before = world.snapshot();
+                let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| {
+                    turned.set(true);
+                    true
+                });
+                let failure = result.expect_err("cancelled");
+                assert_eq!(failure.error, Error::Cancelled, "{change:?} {which:?} at {at}");
+                assert_eq!((failure.unrestored, failure.lost), (0, 0));
+                assert_eq!(world.snapshot(), before, "{change:?} {which:?} at {at}");
+                assert!(world.request(change, which).is_ok());
+            });
+        }
+    }
+}
+
+/// Busy for ever, also while the request is undone: cancelling again ends it.
+#[test]
+fn busy_for_ever_has_an_end() {
+    for (change, which) in REQUESTS {
+        let calls = with(|world| {
+            world.truth();
+            world.request(change, which).expect("nothing is wrong yet");
+            world.truth()
+        });
+        for at in 0..calls {
+            with(|world| {
+                world.script(
+                    move |call, _| {
+                        if call >= at { Answer::Status(9905) } else { Answer::True }
+                    },
+                );
+                let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| true);
+                let failure = result.expect_err("cancelled");
+                assert_eq!(failure.error, Error::Cancelled);
+            });
+        }
+    }
+}
+
+#[test]
+fn cancelled_after_each_poll() {
+    for (change, which) in REQUESTS {
+        for polls in 0.. {
+            let done = with(|world| {
+                let before = world.snapshot();
+                let mut request = new(change, which);
+                for _ in 0..polls {
+                    let progress = world.poll(&mut request, Budget::pageblocks(1));
+                    if let Progress::Done(result) = progress {
+                        world.finished(&result);
+                        return true;
+                    }
+                }
+                request.cancel();
+                let result = world.run(&mut request, Budget::pageblocks(1), |_| false);
+                if polls == 0 {
+                    // Nothing was begun that could be turned round.
+                    assert_eq!(result.map(|_| ()), Err(Error::Cancelled.into()));
+                } else {
+                    let failure = result.expect_err("cancelled");
+                    assert_eq!(failure, Error::Cancelled.into(), "after {polls}");
+                }
+                assert_eq!(world.snapshot(), before, "{change:?} {which:?} after {polls}");
+                false
+            });
+            if done {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_in_use_is_passed_over_or_refuses() {
+    with(|world| {
+        let pinned = lmbs()[17].1;
+        let used = world.hotplug.frames().alloc(Want::frames(3).movable().at(pinned.start()));
+        used.expect("free");
+        let before = world.snapshot();
+        let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
+        let failure = world.request(REMOVE, range).expect_err("in use");
+        assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
+        assert_eq!(world.snapshot(), before);
+        let failure = world.request(REMOVE, Which::Count(6)).expect_err("one is in use");
+        assert_eq!(failure.error, Error::NotEnough { wanted: 6, available: 5 });
+        assert!(matches!(failure.because, Some(Error::Blocked(_))), "{failure}");
+        assert_eq!(world.snapshot(), before);
+        let done = world.request(REMOVE, Which::Count(5)).expect("the others");
+        assert_eq!((done.lmbs, done.skipped), (5, 1));
+        assert_eq!(world.assigned(), [17].into());
+    });
+}
+
+#[test]
+fn vetoes_are_passed_over_or_refuse() {
+    with(|world| {
+        world.kernel.veto_online.insert(lmbs()[1].1.start().number());
+        world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
+        let before = world.snapshot();
+        let failure = world.request(ADD, Which::Index(DrcIndex(FIRST + 1))).expect_err("vetoed");
+        assert!(matches!(failure.error, Error::Online(_)), "{failure}");
+        assert_eq!(world.snapshot(), before);
+        let range = Which::Range { first: DrcIndex(FIRST), count: 3 };
+        let failure = world.request(ADD, range).expect_err("vetoed");
+        assert!(matches!(failure.error, Error::Online(_)), "{failure}");
+        assert_eq!(world.snapshot(), before);
+        let done = world.request(ADD, Which::Count(4)).expect("others");
+        assert_eq!((done.lmbs, done.skipped), (4, 1));
+        assert_eq!(world.assigned(), [0, 2, 4, 5, 7, 8, 16, 17, 18, 19].into());
+        let done = world.request(REMOVE, Which::Count(9)).expect("others");
+        assert_eq!((done.lmbs, done.skipped), (9, 1));
+        assert_eq!(world.assigned(), [18].into());
+    });
+}
+
+/// Memory that came and is in use when the request has to be undone stays, and is named.
+#[test]
+fn memory_taken_into_use_meanwhile_is_named() {
+    with(|world| {
+        world.script(|_, asked| match asked {
+            Asked::Update => Answer::Status(BUSY),
+            Asked::Connector(..) => Answer::True,
+        });
+        let mut request = new(ADD, Which::Index(DrcIndex(FIRST)));
+        let waiting = world.poll(&mut request, Budget::UNLIMITED);
+        assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
+        let start = lmbs()[0].1.start();
+        world.hotplug.frames().alloc(Want::frames(1).movable().at(start)).expect("online");
+        request.cancel();
+        let failure = world.run(&mut request, Budget::UNLIMITED, |_| false).expect_err("cancelled");
+        assert_eq!((failure.unrestored, failure.lost), (1, 0));
+        // Nothing is wrong with it: it is here.
+        world.excused = 0;
+        assert!(world.assigned().contains(&0));
+        world.finished(&Err(Failure { unrestored: 0, ..failure }));
+        assert_eq!(LMB, 16 << 20);
+    });
+}

@@ -1,0 +1,10 @@
+//! Requests on whole machines: what they do, what they refuse, and that what fails leaves the
+//! machine as it was.
+#![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod plain;
+mod random;
+mod world;

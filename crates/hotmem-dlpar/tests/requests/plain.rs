@@ -1,0 +1,291 @@
+//! Requests that nothing stands in the way of, and those that make no sense.
+
+use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with};
+use hotmem::{AddError, Budget, Bytes, NodeId, OnlineType, PfnRange, State, Want, Zone};
+use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::*;
+
+pub(crate) const ADD: Change = Change::Add;
+pub(crate) const REMOVE: Change = Change::Remove;
+
+fn index(nth: u32) -> DrcIndex {
+    DrcIndex(FIRST + nth)
+}
+
+fn nth(nth: usize) -> PfnRange {
+    lmbs()[nth].1
+}
+
+fn set(all: impl IntoIterator<Item = u64>) -> std::collections::BTreeSet<u64> {
+    all.into_iter().collect()
+}
+
+#[test]
+fn by_count_from_the_lowest() {
+    with(|world| {
+        let done = world.request(ADD, Which::Count(6)).expect("enough");
+        // 3 is reserved, 7 and 8 are there; the nodes are 0 and 1.
+        assert_eq!(world.assigned(), set([0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 18, 19]));
+        assert_eq!((done.lmbs, done.ranges, done.skipped, done.misplaced), (6, 3, 0, 0));
+        assert_eq!(world.hypervisor.updates(), 1);
+        let done = world.request(REMOVE, Which::Count(8)).expect("enough");
+        assert_eq!(world.assigned(), set(16..20));
+        assert_eq!((done.lmbs, done.skipped), (8, 0));
+        assert_eq!(world.hypervisor.updates(), 2);
+    });
+}
+
+#[test]
+fn all_of_it_comes_and_goes_and_comes() {
+    with(|world| {
+        for _ in 0..3 {
+            let free = ALL as u32 - 2 - 6;
+            world.request(ADD, Which::Count(free)).expect("all that there is");
+            assert_eq!(world.assigned().len() as u64, ALL - 2);
+            world.request(REMOVE, Which::Count(ALL as u32 - 2)).expect("all that there is");
+            assert_eq!(world.assigned().len(), 0);
+            world.request(ADD, Which::Range { first: index(16), count: 4 }).expect("as before");
+            world.request(ADD, Which::Range { first: index(7), count: 2 }).expect("as before");
+        }
+    });
+}
+
+#[test]
+fn one_by_its_index() {
+    with(|world| {
+        world.request(ADD, Which::Index(index(20))).expect("there is one");
+        assert!(world.assigned().contains(&20));
+        let again = world.request(ADD, Which::Index(index(20))).expect_err("it is there");
+        assert_eq!(again.error, Error::Assigned(index(20)));
+        world.request(REMOVE, Which::Index(index(20))).expect("it is there");
+        let again = world.request(REMOVE, Which::Index(index(20))).expect_err("it is gone");
+        assert_eq!(again.error, Error::NotAssigned(index(20)));
+    });
+}
+
+#[test]
+fn ranges_pass_over_what_is_done_already() {
+    with(|world| {
+        let done = world.request(ADD, Which::Range { first: index(4), count: 10 }).expect("free");
+        assert_eq!(done.lmbs, 8);
+        assert_eq!(world.assigned(), set((4..14).chain(16..20)));
+        let done = world.request(ADD, Which::Range { first: index(4), count: 10 }).expect("done");
+        assert_eq!((done.lmbs, world.hypervisor.updates()), (0, 1));
+        let range = Which::Range { first: index(15), count: 4 };
+        assert_eq!(world.request(REMOVE, range).expect("there").lmbs, 3);
+        assert_eq!(world.assigned(), set((4..14).chain(19..20)));
+    });
+}
+
+#[test]
+fn the_node_is_the_lmbs_own() {
+    with(|world| {
+        world.request(ADD, Which::Count(ALL as u32 - 8)).expect("all that there is");
+        let node = |nth: usize| {
+            let range = lmbs()[nth].1;
+            let blocks = world.hotplug.memory_blocks(1);
+            let mut own = blocks.filter(|block| block.range.overlaps(range));
+            let by_engine = own.next().map(|block| block.node.number());
+            let by_table = world.table.node_at(range.start().phys_addr()).map(NodeId::number);
+            (by_engine, by_table)
+        };
+        // 13 belongs to a node that the lookup arrays did not know of; 5 says that its index means
+        // nothing, so it belongs to the default node.
+        for (nth_lmb, expected) in [(0, 0), (2, 0), (5, 0), (6, 1), (12, 1), (15, 2), (23, 2)] {
+            assert_eq!(node(nth_lmb).1, Some(expected), "{nth_lmb}");
+        }
+        assert_eq!(node(13).1, Some(3));
+        let online = |node| {
+            let node = NodeId::new(node).expect("few");
+            Zone::ALL.map(|zone| world.hotplug.zone(node, zone).online).iter().sum::<u64>()
+        };
+        let lmbs_of = |node| online(node) * 4096 / LMB;
+        assert_eq!([lmbs_of(0), lmbs_of(1), lmbs_of(2), lmbs_of(3)], [4 + 5, 7, 9, 1]);
+        let grown = crate::common::arrays(&[0, 1, 2, 3]);
+        assert_eq!(crate::common::bytes(world.table.lookup_arrays()), grown);
+    });
+}
+
+#[test]
+fn neighbours_of_a_node_are_one_range() {
+    with(|world| {
+        world.table.announce(&mut world.hotplug).expect("room");
+        let done = world.request(ADD, Which::Range { first: index(20), count: 4 }).expect("free");
+        assert_eq!((done.lmbs, done.ranges), (4, 1));
+        // One entry, together with those that were there.
+        let start = nth(16).start();
+        let (run, state) = world.hotplug.state_at(start, nth(23).end());
+        assert_eq!((run.frames(), state), (8 * LMB / 4096, State::OnlineMovable));
+    });
+}
+
+#[test]
+fn requests_that_make_no_sense_change_nothing() {
+    let refused = [
+        (ADD, Which::Count(0), Error::Zero),
+        (REMOVE, Which::Count(0), Error::Zero),
+        (ADD, Which::Range { first: index(0), count: 0 }, Error::Zero),
+        (ADD, Which::Count(17), Error::NotEnough { wanted: 17, available: 16 }),
+        (ADD, Which::Count(u32::MAX), Error::NotEnough { wanted: u32::MAX, available: 16 }),
+        (REMOVE, Which::Count(7), Error::NotEnough { wanted: 7, available: 6 }),
+        (ADD, Which::Index(DrcIndex(0)), Error::Unknown(DrcIndex(0))),
+        (ADD, Which::Index(index(24)), Error::Unknown(index(24))),
+        (REMOVE, Which::Index(DrcIndex(u32::MAX)), Error::Unknown(DrcIndex(u32::MAX))),
+        (ADD, Which::Index(index(3)), Error::Reserved { address: 7 * LMB }),
+        (REMOVE, Which::Index(index(3)), Error::Reserved { address: 7 * LMB }),
+        (ADD, Which::Index(index(7)), Error::Assigned(index(7))),
+        (REMOVE, Which::Index(index(0)), Error::NotAssigned(index(0))),
+        (ADD, Which::Range { first: index(0), count: 5 }, Error::Reserved { address: 7 * LMB }),
+        (
+            REMOVE,
+            Which::Range { first: index(20), count: 5 },
+            Error::BeyondTable { first: index(20), count: 5, there: 4 },
+        ),
+        (
+            ADD,
+            Which::Range { first: index(20), count: u32::MAX },
+            Error::BeyondTable { first: index(20), count: u32::MAX, there: 4 },
+        ),
+    ];
+    with(|world| {
+        for (change, which, error) in refused {
+            let before = world.snapshot();
+            world.truth();
+            let failure = world.request(change, which).expect_err("no sense in it");
+            assert_eq!((failure.error, world.truth()), (error, 0), "{which:?}");
+            assert_eq!(world.snapshot(), before, "{which:?}");
+        }
+    });
+}
+
+#[test]
+fn one_request_at_a_time() {
+    with(|world| {
+        world.script(|call, _| if call == 0 { Answer::Status(BUSY) } else { Answer::True });
+        let mut first = new(ADD, Which::Count(2));
+        assert!(matches!(world.poll(&mut first, Budget::UNLIMITED), Progress::Pending(_)));
+        let mut second = new(REMOVE, Which::Count(2));
+        let refused = world.poll(&mut second, Budget::UNLIMITED);
+        let Progress::Done(Err(failure)) = refused else { panic!("{refused:?}") };
+        assert_eq!(failure.error, Error::InProgress);
+        assert!(world.run(&mut first, Budget::UNLIMITED, |_| false).is_ok());
+        assert!(world.request(REMOVE, Which::Count(2)).is_ok());
+    });
+}
+
+/// Every call is busy a few times, every poll does little; the outcome is the same.
+#[test]
+fn slow_hypervisors_and_small_budgets_change_nothing_but_time() {
+    let outcome = |slow: bool, world: &mut World<'_, '_>| {
+        let mut waits = Vec::new();
+        if slow {
+            world.script(|call, _| match call % 3 {
+                0 => Answer::Status(BUSY),
+                1 => Answer::Status(9902),
+                _ => Answer::True,
+            });
+        }
+        let budget = if slow { Budget::pageblocks(1) } else { Budget::UNLIMITED };
+        for (change, which) in [
+            (ADD, Which::Count(9)),
+            (REMOVE, Which::Count(4)),
+            (ADD, Which::Range { first: index(4), count: 8 }),
+            (REMOVE, Which::Index(index(19))),
+        ] {
+            let done = world.run(&mut new(change, which), budget, |wait| {
+                waits.push(wait);
+                false
+            });
+            assert!(done.is_ok());
+        }
+        assert_eq!(slow, !waits.is_empty());
+        let asked_for = |wait: &Wait| match *wait {
+            Wait::Connector { milliseconds, .. } | Wait::Update { milliseconds } => milliseconds,
+            Wait::Memory(_) => panic!("no memory is waited for"),
+        };
+        assert!(waits.iter().map(asked_for).all(|wait| wait == 0 || wait == 100));
+        (world.snapshot(), world.hypervisor.property().to_vec())
+    };
+    let quick = with(|world| outcome(false, world));
+    let slow = with(|world| outcome(true, world));
+    assert_eq!(quick, slow);
+}
+
+#[test]
+fn the_property_is_written_once_and_says_what_is() {
+    with(|world| {
+        world.request(ADD, Which::Count(3)).expect("enough");
+        assert_eq!(world.hypervisor.property(), world.snapshot().property);
+        let size = world.table.lmb_size();
+        let memory = DynamicMemory::parse(Version::V2, world.hypervisor.property(), size);
+        let assigned = memory.expect("good").sets().filter(|set| set.flags & FLAG_ASSIGNED != 0);
+        assert_eq!(assigned.map(|set| set.lmbs).sum::<u32>(), 6 + 3);
+        world.request(REMOVE, Which::Count(100)).expect_err("too many");
+        assert_eq!(world.hypervisor.updates(), 1);
+    });
+}
+
+/// Page tables of one LMB come out of the LMB before it.
+#[test]
+fn page_tables_may_come_from_memory_of_the_same_request() {
+    with(|world| {
+        world.table.announce(&mut world.hotplug).expect("room");
+        let frames = world.hotplug.frames();
+        let mut last = None;
+        while let Ok(used) = frames.alloc(Want::frames(1024)) {
+            last = Some(used);
+        }
+        while frames.alloc(Want::frames(1)).is_ok() {}
+        frames.free(last.expect("boot memory")).expect("allocated");
+        world.kernel.tables = 800;
+        let mut request = Request::add(Which::Count(10)).online_as(OnlineType::Kernel);
+        let done = world.run(&mut request, Budget::UNLIMITED, |_| false).expect("it works out");
+        assert_eq!(done.lmbs, 10);
+        world.kernel.tables = 1 << 20;
+        let before = world.snapshot();
+        let failure = world.request(ADD, Which::Index(index(21))).expect_err("no such memory");
+        assert!(matches!(failure.error, Error::Add(AddError::NoTables { .. })), "{failure}");
+        assert_eq!(world.snapshot(), before);
+    });
+}
+
+#[test]
+fn memory_that_is_offline_already_goes_and_stays_offline_if_it_does_not() {
+    with(|world| {
+        let lmb = nth(17);
+        let mut offline = world.hotplug.offline(lmb).expect("online");
+        let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        assert_eq!(done, hotmem::Progress::Done(lmb));
+        let before = world.snapshot();
+        world.script(|_, asked| match asked {
+            Asked::Update => Answer::Status(-1),
+            Asked::Connector(..) => Answer::True,
+        });
+        let range = Which::Range { first: index(16), count: 3 };
+        let failure = world.request(REMOVE, range).expect_err("not taken");
+        assert_eq!(failure.error, Error::Update(-1));
+        assert_eq!(world.snapshot(), before);
+        world.truth();
+        world.request(REMOVE, range).expect("nothing in the way");
+        assert_eq!(world.assigned(), set([7, 8, 19]));
+    });
+}
+
+#[test]
+fn an_lmb_half_offline_is_refused() {
+    with(|world| {
+        let half = PfnRange::with_len(nth(17).start(), 1024).expect("small");
+        let mut offline = world.hotplug.offline(half).expect("online");
+        let _ = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        // Not to be checked as a whole by `World::check`.
+        let failure = {
+            let mut request = new(REMOVE, Which::Index(index(17)));
+            world.poll(&mut request, Budget::UNLIMITED)
+        };
+        let Progress::Done(Err(failure)) = failure else { panic!("{failure:?}") };
+        assert_eq!(failure.error, Error::Mixed(index(17)));
+        world.hotplug.online(half, OnlineType::AsBefore, &mut world.kernel).expect("offline");
+        assert_eq!(half.bytes(), Bytes(4 << 20));
+        world.request(REMOVE, Which::Index(index(17))).expect("nothing in the way");
+    });
+}

@@ -1,0 +1,215 @@
+//! Random requests against a naive model: which LMBs come and go, with hypervisors, kernels and
+//! memory in use in the way, and cancelled at any time.
+
+use crate::world::{ALL, FIRST, lmbs, new, with};
+use hotmem::{Budget, PfnRange, Want};
+use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// One request and what is in its way.
+#[derive(Clone, Debug)]
+struct Round {
+    change: Change,
+    which: Which,
+    /// LMBs whose connectors fail for good, and in which call.
+    broken: Vec<(u64, Call)>,
+    veto_online: BTreeSet<u64>,
+    veto_offline: BTreeSet<u64>,
+    /// LMBs that something is allocated in.
+    used: BTreeSet<u64>,
+    /// Each call is busy so often before.
+    busy: u64,
+    budget: u64,
+    update_fails: bool,
+    /// After so many polls.
+    cancel: Option<u32>,
+}
+
+fn rounds() -> impl Strategy<Value = Vec<Round>> {
+    let lmb = 0..ALL;
+    let count = prop_oneof![Just(0), 1..6_u32, 1..20_u32, any::<u32>()];
+    let index = lmb.clone().prop_map(|nth| DrcIndex(FIRST + u32::try_from(nth).expect("few")));
+    let which = prop_oneof![
+        3 => count.clone().prop_map(Which::Count),
+        1 => index.clone().prop_map(Which::Index),
+        2 => (index, count).prop_map(|(first, count)| Which::Range { first, count }),
+    ];
+    let call = prop_oneof![
+        Just(Call::Sense),
+        Just(Call::SetUsable),
+        Just(Call::Unisolate),
+        Just(Call::Configure),
+        Just(Call::Isolate),
+        Just(Call::SetUnusable),
+    ];
+    let some = || prop::collection::btree_set(0..ALL, 0..3);
+    let change = prop_oneof![Just(Change::Add), Just(Change::Remove)];
+    let broken = prop::collection::vec((lmb, call), 0..3);
+    let ways = (broken, some(), some(), some());
+    let pace = (0..3_u64, prop_oneof![Just(u64::MAX), 1..40_u64]);
+    let ends = (prop::bool::weighted(0.1), prop::option::weighted(0.2, 0..30_u32));
+    let round = (change, which, ways, pace, ends).prop_map(|(change, which, ways, pace, ends)| {
+        let (broken, veto_online, veto_offline, used) = ways;
+        Round {
+            change,
+            which,
+            broken,
+            veto_online,
+            veto_offline,
+            used,
+            busy: pace.0,
+            budget: pace.1,
+            update_fails: ends.0,
+            cancel: ends.1,
+        }
+    });
+    prop::collection::vec(round, 1..7)
+}
+
+/// What is to come of a request that is not cancelled: the LMBs that come or go, or `None`.
+fn expected(
+    round: &Round,
+    assigned: &BTreeSet<u64>,
+    used: &BTreeSet<u64>,
+) -> Option<BTreeSet<u64>> {
+    let reserved = [3, 14];
+    let adding = round.change == Change::Add;
+    let is_candidate = |nth: &u64| !reserved.contains(nth) && assigned.contains(nth) != adding;
+    let matters = |call: Call| match call {
+        Call::Sense => true,
+        Call::SetUsable | Call::Unisolate | Call::Configure => adding,
+        Call::Isolate | Call::SetUnusable => !adding,
+    };
+    let works = |nth: &u64| {
+        let broken = round.broken.iter().any(|&(lmb, call)| lmb == *nth && matters(call));
+        let vetoed = if adding { &round.veto_online } else { &round.veto_offline };
+        !broken && !vetoed.contains(nth) && (adding || !used.contains(nth))
+    };
+    let nth_of = |index: DrcIndex| u64::from(index.0 - FIRST);
+    let range = |first: u64, count: u32| {
+        let all = first..first + u64::from(count);
+        let sound = count > 0 && all.end <= ALL && !reserved.iter().any(|r| all.contains(r));
+        sound.then(|| all.filter(is_candidate).collect::<Vec<_>>())
+    };
+    let chosen = match round.which {
+        Which::Count(count) => {
+            let count = usize::try_from(count).expect("64 bits");
+            let enough = (0..ALL).filter(is_candidate).count() >= count && count > 0;
+            let chosen: Vec<_> = (0..ALL).filter(is_candidate).filter(works).take(count).collect();
+            (enough && chosen.len() == count).then_some(chosen)
+        }
+        Which::Index(index) => {
+            let nth = nth_of(index);
+            (is_candidate(&nth) && works(&nth)).then(|| vec![nth])
+        }
+        Which::Range { first, count } => {
+            range(nth_of(first), count).filter(|all| all.iter().all(works))
+        }
+    }?;
+    // Nothing is written where nothing changed.
+    let written = !round.update_fails || chosen.is_empty();
+    written.then(|| chosen.into_iter().collect())
+}
+
+fn play(rounds: &[Round]) {
+    with(|world| {
+        let mut in_use: Vec<(u64, PfnRange)> = Vec::new();
+        for round in rounds {
+            for &nth in &round.used {
+                let start = lmbs()[usize::try_from(nth).expect("few")].1.start();
+                let place = start.checked_add(700).expect("small");
+                let want = Want::frames(5).movable().at(place);
+                if let Ok(frames) = world.hotplug.frames().alloc(want) {
+                    in_use.push((nth, frames));
+                }
+            }
+            let pfns = |all: &BTreeSet<u64>| {
+                let start = |&nth: &u64| lmbs()[usize::try_from(nth).expect("few")].1.start();
+                all.iter().map(|nth| start(nth).number()).collect()
+            };
+            world.kernel.veto_online = pfns(&round.veto_online);
+            world.kernel.veto_offline = pfns(&round.veto_offline);
+            let used: BTreeSet<_> = in_use.iter().map(|&(nth, _)| nth).collect();
+            let (broken, busy, fails) = (round.broken.clone(), round.busy, round.update_fails);
+            world.script(move |call, asked| {
+                let is_broken = match asked {
+                    Asked::Update => fails,
+                    Asked::Connector(index, call) => {
+                        broken.contains(&(u64::from(index.0 - FIRST), call))
+                    }
+                };
+                match call % (busy + 1) {
+                    0..=1 if is_broken => Answer::Status(-1),
+                    _ if is_broken => Answer::Status(-1),
+                    turn if turn < busy => Answer::Status(BUSY),
+                    _ => Answer::True,
+                }
+            });
+            let before = world.snapshot();
+            let assigned = world.assigned();
+            let expected = expected(round, &assigned, &used);
+            let mut request = new(round.change, round.which);
+            let budget = match round.budget {
+                u64::MAX => Budget::UNLIMITED,
+                pageblocks => Budget::pageblocks(pageblocks),
+            };
+            let mut polls = 0;
+            let result = loop {
+                if round.cancel == Some(polls) {
+                    request.cancel();
+                }
+                polls += 1;
+                assert!(polls < 100_000, "without an end: {round:?}");
+                if let Progress::Done(result) = world.poll(&mut request, budget) {
+                    world.finished(&result);
+                    break result;
+                }
+            };
+            let now = world.assigned();
+            let excused = match &result {
+                Ok(summary) => summary.unrestored + summary.lost,
+                Err(failure) => failure.unrestored + failure.lost,
+            };
+            let cancelled = round.cancel.is_some_and(|at| at < polls);
+            match &result {
+                Ok(_) => {
+                    let changed: BTreeSet<_> =
+                        now.symmetric_difference(&assigned).copied().collect();
+                    if excused == 0 {
+                        assert_eq!(Some(changed), expected, "{round:?}");
+                    }
+                }
+                Err(failure) => {
+                    if !cancelled && excused == 0 {
+                        assert_eq!(expected, None, "{round:?}: {failure}");
+                    }
+                    if excused == 0 {
+                        assert_eq!(world.snapshot(), before, "{round:?}: {failure}");
+                    }
+                }
+            }
+            if excused > 0 {
+                // What a hypervisor broke for good is not to be mended by the next request.
+                return;
+            }
+            world.truth();
+            for (_, frames) in in_use.extract_if(.., |(nth, _)| *nth % 2 == 0) {
+                world.hotplug.frames().free(frames).expect("held");
+            }
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(if std::env::var_os("HOTMEM_DEEP").is_some() { 20_000 } else { 400 })
+    })]
+
+    #[test]
+    fn requests_do_what_a_naive_model_says(rounds in rounds()) {
+        play(&rounds);
+    }
+}

@@ -1,0 +1,343 @@
+//! A whole machine: engine, kernel, hypervisor and table, and everything that can be seen of it.
+
+use crate::common::{Entry, Kept, arrays, bytes, size, v2};
+use hotmem::*;
+use hotmem_dlpar::hypervisor::{Answer, Asked, Connector, Hypervisor};
+use hotmem_dlpar::{
+    DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED,
+    Failure, LookupArrays, Machine, Numa, Progress, Request, Summary, Table, Version, Wait, Which,
+};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+pub(crate) const LMB: u64 = 16 << 20;
+const FRAMES: u64 = LMB / 4096;
+/// LMBs of boot memory.
+const BOOT: u64 = 4;
+/// LMBs after boot memory.
+pub(crate) const ALL: u64 = 24;
+pub(crate) const FIRST: u32 = 0x8000_0000;
+
+/// What an LMB is at the start: its node is told by its connector; the property knows it of some.
+pub(crate) fn entries() -> Vec<Entry> {
+    let mut entries: Vec<_> = (0..BOOT)
+        .map(|nth| Entry {
+            address: nth * LMB,
+            index: 0,
+            reserved: 0,
+            aa_index: u32::MAX,
+            flags: FLAG_RESERVED | FLAG_DRC_INVALID,
+        })
+        .collect();
+    for nth in 0..ALL {
+        // A hole before the tenth.
+        let address = (BOOT + nth + u64::from(nth >= 10)) * LMB;
+        let index = FIRST + u32::try_from(nth).expect("a handful");
+        let flags = match nth {
+            3 | 14 => FLAG_RESERVED,
+            5 => FLAG_AI_INVALID,
+            7 | 8 | 16..=19 => FLAG_ASSIGNED,
+            _ => 0,
+        };
+        let aa_index = if nth % 4 == 1 && flags == 0 { u32::MAX } else { node_of(nth) };
+        entries.push(Entry { address, index, reserved: 0, aa_index, flags });
+    }
+    entries
+}
+
+/// What its connector says.
+pub(crate) fn node_of(nth: u64) -> u32 {
+    match nth {
+        0..=5 => 0,
+        6..=12 => 1,
+        13 => 3,
+        _ => 2,
+    }
+}
+
+/// Where the LMBs with connectors lie, in order.
+pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
+    let range = |entry: &Entry| PfnRange::from_bytes(entry.address, Bytes(LMB)).expect("small");
+    let all = entries();
+    let known = all.iter().filter(|entry| entry.flags & FLAG_DRC_INVALID == 0);
+    known.map(|entry| (DrcIndex(entry.index), range(entry))).collect()
+}
+
+/// Memory that plays physical memory, committed when it is touched.
+struct Ram(*mut u8, Layout);
+
+impl Ram {
+    fn new() -> Ram {
+        let bytes = usize::try_from((BOOT + ALL + 1) * LMB).expect("small") + 4096;
+        // Aligned by hand: only then does zeroed memory come without being written.
+        let layout = Layout::from_size_align(bytes, 1).expect("small");
+        // SAFETY: the layout is not empty.
+        let start = unsafe { alloc_zeroed(layout) };
+        assert!(!start.is_null());
+        Ram(start, layout)
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.0.wrapping_add(self.0.addr().next_multiple_of(4096) - self.0.addr())
+    }
+}
+
+impl Drop for Ram {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.0, self.1) };
+    }
+}
+
+/// A kernel that needs page tables, refuses what it is told to and says what it was asked.
+#[derive(Default)]
+pub(crate) struct Kernel {
+    pub(crate) tables: u64,
+    pub(crate) veto_online: BTreeSet<PfnKey>,
+    pub(crate) veto_offline: BTreeSet<PfnKey>,
+    mapped: BTreeSet<u64>,
+    spare: Vec<(Pfn, u64)>,
+}
+
+type PfnKey = u64;
+
+fn any_in(set: &BTreeSet<u64>, range: PfnRange) -> bool {
+    set.range(range.start().number()..range.end().number()).next().is_some()
+}
+
+impl Hooks for Kernel {
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        self.tables * (range.frames() / FRAMES).max(1)
+    }
+
+    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+        for block in range.chunks(512) {
+            assert!(self.mapped.insert(block.start().number()), "mapped twice");
+        }
+        for _ in 0..self.tables {
+            self.spare.push((spare.take().expect("as asked for"), range.start().number()));
+        }
+    }
+
+    fn unmap(&mut self, range: PfnRange) {
+        for block in range.chunks(512) {
+            assert!(self.mapped.remove(&block.start().number()), "not mapped");
+        }
+    }
+
+    fn remap(&mut self, range: PfnRange) {
+        for block in range.chunks(512) {
+            assert!(self.mapped.insert(block.start().number()), "mapped twice");
+        }
+    }
+
+    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        let is_gone = |at: u64| range.contains(Pfn::new(at).expect("small"));
+        for (table, _) in self.spare.extract_if(.., |(_, at)| is_gone(*at)) {
+            free(table);
+        }
+    }
+
+    fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
+        if any_in(&self.veto_online, range) { Err(Veto("not this one")) } else { Ok(()) }
+    }
+
+    fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
+        if any_in(&self.veto_offline, range) { Err(Veto("not this one")) } else { Ok(()) }
+    }
+}
+
+/// What the hypervisor says, call by call.
+pub(crate) type Script = Box<dyn FnMut(u64, Asked) -> Answer>;
+
+/// Everything that can be seen of a machine between two requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) lmbs: Vec<(State, u32)>,
+    nodes: Vec<u64>,
+    /// By anybody but the engine.
+    used: u64,
+    present: u64,
+    mapped: BTreeSet<u64>,
+    pub(crate) property: Vec<u8>,
+    arrays: Vec<u8>,
+    connectors: Vec<Connector>,
+}
+
+/// A machine that lives as long as one call.
+pub(crate) struct World<'w, 'f> {
+    pub(crate) table: Table<'w>,
+    pub(crate) hotplug: Hotplug<'f, OneCpu>,
+    pub(crate) kernel: Kernel,
+    pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(Asked) -> Answer + 'w>>,
+    script: &'w RefCell<(u64, Script)>,
+    /// LMBs that a request said are not as they were.
+    pub(crate) excused: u32,
+}
+
+/// Boots a machine and lends it.
+pub(crate) fn with<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
+    let property = v2(&entries(), LMB);
+    let memory = DynamicMemory::parse(Version::V2, &property, size(LMB)).expect("good");
+    let lists = arrays(&[0, 1, 2]);
+    let lists = LookupArrays::parse(&lists).expect("good");
+    let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
+    let mut kept = Kept::of(&memory, &lists);
+    let table = Table::new(&memory, &lists, numa, kept.storage()).expect("good");
+    let mut connectors: Vec<_> = Connector::of(&table).collect();
+    for (nth, connector) in connectors.iter_mut().enumerate() {
+        connector.node = node_of(nth as u64);
+    }
+    let script: RefCell<(u64, Script)> = RefCell::new((0, Box::new(|_, _| Answer::True)));
+    let mut tree = vec![0; 1 << 12];
+    let answer: Box<dyn FnMut(Asked) -> Answer + '_> = Box::new(|asked| {
+        let (calls, script) = &mut *script.borrow_mut();
+        *calls += 1;
+        script(*calls - 1, asked)
+    });
+    let hypervisor = Hypervisor::new(&mut connectors, 4, &mut tree).answering(answer);
+
+    let ram = Ram::new();
+    let frames = Frames::new(OneCpu);
+    let boot = [BootRange { start: 0, len: Bytes(BOOT * LMB) }];
+    // SAFETY: all memory that the machine can have lies there and is used by it alone.
+    let direct_map = unsafe { DirectMap::at(ram.base()) };
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, direct_map, &BootMap::of_ram(&boot)).expect("boots");
+    let mut kernel = Kernel::default();
+    for (range, node) in table.assigned() {
+        hotplug.announce(Announce::range(range).on_node(node)).expect("room");
+        hotplug.add(range, &mut kernel).expect("there");
+        hotplug.online(range, OnlineType::Movable, &mut kernel).expect("offline");
+    }
+    let mut world = World { table, hotplug, kernel, hypervisor, script: &script, excused: 0 };
+    world.check();
+    f(&mut world)
+}
+
+impl<'f> World<'_, 'f> {
+    /// The hypervisor says this from now on; calls are counted from 0.
+    pub(crate) fn script(&self, script: impl FnMut(u64, Asked) -> Answer + 'static) {
+        *self.script.borrow_mut() = (0, Box::new(script));
+    }
+
+    /// The hypervisor tells the truth; how many calls there were since it was told otherwise.
+    pub(crate) fn truth(&self) -> u64 {
+        let calls = self.script.borrow().0;
+        self.script(|_, _| Answer::True);
+        calls
+    }
+
+    pub(crate) fn request(
+        &mut self,
+        change: hotmem_dlpar::Change,
+        which: Which,
+    ) -> Result<Summary, Failure> {
+        self.run(&mut new(change, which), Budget::UNLIMITED, |_| false)
+    }
+
+    /// Polls to the end; `on_wait` says whether to cancel instead of waiting.
+    pub(crate) fn run(
+        &mut self,
+        request: &mut Request<'f, OneCpu>,
+        budget: Budget,
+        mut on_wait: impl FnMut(Wait) -> bool,
+    ) -> Result<Summary, Failure> {
+        for _ in 0..100_000 {
+            match self.poll(request, budget) {
+                Progress::Done(result) => {
+                    self.finished(&result);
+                    return result;
+                }
+                Progress::Working => {}
+                Progress::Pending(wait) => {
+                    if on_wait(wait) {
+                        request.cancel();
+                    }
+                }
+            }
+        }
+        panic!("a request without an end: {request:?}");
+    }
+
+    pub(crate) fn poll(&mut self, request: &mut Request<'f, OneCpu>, budget: Budget) -> Progress {
+        let World { table, hotplug, kernel, hypervisor, .. } = self;
+        let mut machine = Machine { hotplug, hooks: kernel, connectors: hypervisor };
+        request.poll(table, &mut machine, budget)
+    }
+
+    pub(crate) fn finished(&mut self, result: &Result<Summary, Failure>) {
+        self.excused += match result {
+            Ok(summary) => summary.unrestored + summary.lost,
+            Err(failure) => failure.unrestored + failure.lost,
+        };
+        self.check();
+    }
+
+    /// Table, engine and hypervisor agree about every LMB, but for those that were named.
+    fn check(&mut self) {
+        self.hotplug.frames().validate().expect("the engine agrees with itself");
+        let mut odd = 0;
+        for ((index, range), connector) in lmbs().into_iter().zip(self.hypervisor.connectors()) {
+            let lmb = self.table.by_index(index).expect("known");
+            assert_eq!((lmb.range, connector.index), (range, index));
+            let present = match self.hotplug.state_at(range.start(), range.end()) {
+                (whole, State::Offline | State::Online | State::OnlineMovable) => {
+                    assert_eq!(whole, range);
+                    true
+                }
+                (whole, State::Absent | State::Unknown) => {
+                    assert_eq!(whole, range);
+                    false
+                }
+            };
+            let assigned = lmb.flags & FLAG_ASSIGNED != 0;
+            let usable = connector.usable && !connector.isolated;
+            odd += u32::from(present != assigned || assigned != usable);
+        }
+        assert!(odd <= self.excused, "{odd} LMBs differ, {} were named", self.excused);
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = |(index, range): (DrcIndex, PfnRange)| {
+            let lmb = self.table.by_index(index).expect("known");
+            let state = match self.hotplug.state_at(range.start(), range.end()).1 {
+                // Whether words are reserved for it makes no difference.
+                State::Unknown => State::Absent,
+                state => state,
+            };
+            (state, lmb.flags)
+        };
+        let zone = |node: usize, zone| {
+            let zone = self.hotplug.zone(NodeId::new(node).expect("few"), zone);
+            [zone.online, zone.spanned.start().number(), zone.spanned.end().number()]
+        };
+        let counts = self.hotplug.frames().counts();
+        let metadata = self.hotplug.frames().metadata().map(|metadata| metadata.frames.frames());
+        Snapshot {
+            lmbs: lmbs().into_iter().map(state).collect(),
+            nodes: (0..4)
+                .flat_map(|node| Zone::ALL.into_iter().flat_map(move |z| zone(node, z)))
+                .collect(),
+            used: counts.used() - metadata.sum::<u64>(),
+            present: counts.present,
+            mapped: self.kernel.mapped.clone(),
+            property: bytes(self.table.dynamic_memory()),
+            arrays: bytes(self.table.lookup_arrays()),
+            connectors: self.hypervisor.connectors().to_vec(),
+        }
+    }
+
+    /// LMBs that the partition has, by their place among those with connectors.
+    pub(crate) fn assigned(&self) -> BTreeSet<u64> {
+        let is = |index: DrcIndex| {
+            self.table.by_index(index).is_some_and(|lmb| lmb.flags & FLAG_ASSIGNED != 0)
+        };
+        (0..ALL).filter(|&nth| is(lmbs()[usize::try_from(nth).expect("few")].0)).collect()
+    }
+}
+
+pub(crate) fn new<'f>(change: hotmem_dlpar::Change, which: Which) -> Request<'f, OneCpu> {
+    Request::new(change, which).online_as(OnlineType::Movable)
+}

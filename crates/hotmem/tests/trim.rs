@@ -1,0 +1,89 @@
+//! Regions that give back a part of what was announced, and removals cut in two.
+
+mod common;
+
+use common::{BLOCK, Cpus, Memory, SECTION, pfn, range};
+use hotmem::*;
+
+const BOOT: u64 = 2 * SECTION;
+const ALL: u64 = 12 * SECTION;
+
+fn with(f: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
+    let memory = Memory::new(ALL);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: Bytes(BOOT * geometry::FRAME_SIZE) }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).expect("boots");
+    f(&mut hotplug);
+    frames.validate().expect("a machine that agrees with itself");
+}
+
+#[test]
+fn what_is_trimmed_off_can_be_announced_for_another_node() {
+    with(|hotplug| {
+        let all = range(BOOT, 8 * SECTION);
+        let region = hotplug.announce(all).expect("room");
+        let kept = range(BOOT + 3 * SECTION, 2 * SECTION);
+        hotplug.add(kept, &mut NoHooks).expect("announced");
+        hotplug.online(kept, OnlineType::Movable, &mut NoHooks).expect("there");
+
+        // Nothing that is there is trimmed off, and nothing is added by trimming.
+        let less = range(BOOT + 3 * SECTION, SECTION);
+        let there = range(BOOT + 4 * SECTION, BLOCK);
+        assert_eq!(hotplug.trim(region, less), Err(WithdrawError::Present(there)));
+        assert_eq!(hotplug.trim(region, PfnRange::EMPTY), Err(WithdrawError::Unknown));
+        let more = range(BOOT, 9 * SECTION);
+        assert_eq!(hotplug.trim(region, more), Err(WithdrawError::Unknown));
+        let (boot, memory) = hotplug.regions().next().expect("boot memory");
+        assert_eq!(hotplug.trim(boot, memory.split_at(pfn(BLOCK)).1), Err(WithdrawError::Unknown));
+        assert_eq!(hotplug.region_range(region), Some(all));
+
+        hotplug.trim(region, kept).expect("the rest is absent");
+        assert_eq!(hotplug.region_range(region), Some(kept));
+        assert_eq!(hotplug.region_node(region), Some(NodeId::ZERO));
+        let node = NodeId::new(usize::from(MAX_NODES > 1)).expect("below the limit");
+        for rest in [all.split_at(kept.start()).0, all.split_at(kept.end()).1] {
+            assert_eq!(hotplug.state_at(rest.start(), rest.end()), (rest, State::Unknown));
+            let other = hotplug.announce(Announce::range(rest).on_node(node)).expect("room");
+            assert_eq!(hotplug.region_node(other), Some(node));
+            hotplug.add(rest, &mut NoHooks).expect("announced");
+            hotplug.online(rest, OnlineType::Movable, &mut NoHooks).expect("there");
+        }
+        assert_eq!(hotplug.zone(node, Zone::Movable).online, 6 * SECTION);
+        assert_eq!(hotplug.zone(NodeId::ZERO, Zone::Movable).online, 2 * SECTION);
+        // All of it can be used and goes again.
+        let whole = hotplug.frames().alloc(Want::frames(BLOCK).movable().at(kept.start()));
+        hotplug.frames().free(whole.expect("free")).expect("allocated");
+        let mut shrink = Shrink::new(all, all.frames(), BLOCK, all.frames());
+        loop {
+            match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
+                Shrunk::Ready(removal) => hotplug.commit_remove(removal, &mut NoHooks),
+                Shrunk::Working => {}
+                Shrunk::Done { left, .. } => break assert_eq!(left, 0),
+            }
+        }
+        hotplug.withdraw(region).expect("absent");
+        assert_eq!(hotplug.region_node(region), None);
+    });
+}
+
+#[test]
+fn a_removal_is_cut_in_two() {
+    with(|hotplug| {
+        let all = range(BOOT, 2 * SECTION);
+        hotplug.announce(all).expect("room");
+        hotplug.add(all, &mut NoHooks).expect("announced");
+        let removal = hotplug.prepare_remove(all, &mut NoHooks).expect("offline");
+        let (gone, stays) = removal.split_at(pfn(BOOT + BLOCK + 1));
+        assert_eq!(
+            [gone.range(), stays.range()].map(PfnRange::frames),
+            [BLOCK, 2 * SECTION - BLOCK]
+        );
+        let (gone_range, stays_range) = (gone.range(), stays.range());
+        hotplug.commit_remove(gone, &mut NoHooks);
+        hotplug.abandon_remove(stays, &mut NoHooks);
+        let state = |range: PfnRange| hotplug.state_at(range.start(), range.end());
+        assert_eq!(state(gone_range), (gone_range, State::Absent));
+        assert_eq!(state(stays_range), (stays_range, State::Offline));
+    });
+}
