@@ -1,0 +1,155 @@
+//! A heap on a machine that grows and shrinks, for a kernel that uses frames where they are.
+//!
+//! It takes memory from the engine pageblock by pageblock and gives each back with the last object
+//! in it, so that the memory can be unplugged; as long as objects live there, the shrink names
+//! them. (A heap whose objects are moved out of the way: `guest/src/kernel/heap.rs`.)
+//!
+//! `cargo run -p hotmem-lab --example heap`
+
+use allocator_api2::vec::Vec as VecIn;
+use anyhow::{Result, bail};
+use hotmem::{
+    Blocker, Budget, Bytes, Frames, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Shrink,
+    Shrunk, Want, geometry::PAGEBLOCK_FRAMES,
+};
+use hotmem_lab::hosted::{HostMemory, Hosted, Threads};
+use std::{alloc::Layout, fmt, ptr::NonNull};
+use talc::{
+    TalcCell,
+    base::{CHUNK_UNIT, Talc, binning::Binning},
+    source::Source,
+};
+
+const PAGEBLOCK_BYTES: u64 = Bytes::mib(2).0;
+
+/// Where the heap has its memory from.
+struct Pageblocks<'m> {
+    frames: &'m Frames<Threads>,
+    /// Where frame 0 is.
+    memory: NonNull<u8>,
+}
+
+// SAFETY: it does not use the heap; what is claimed was allocated just now, and is freed when the
+// heap has nothing in it any more.
+unsafe impl Source for Pageblocks<'_> {
+    const TRACK_HEAP_END: bool = true;
+
+    fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
+        // The most that alignment and the heap's own words can cost.
+        let own = talc::min_first_heap_size::<B>() + CHUNK_UNIT;
+        let bytes = layout.size().checked_add(layout.align() + own).ok_or(())?;
+        let want = Want::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
+        let frames = talc.source.frames.alloc(want).map_err(|_| ())?;
+        let offset = usize::try_from(frames.start().phys_addr()).map_err(|_| ())?;
+        let len = usize::try_from(frames.bytes().0).map_err(|_| ())?;
+        // SAFETY: the frames are the heap's, and are at this offset in the machine's memory.
+        let claimed = unsafe { talc.claim(talc.source.memory.as_ptr().add(offset), len) };
+        claimed.map(|_| ()).ok_or(())
+    }
+
+    unsafe fn resize(&mut self, free: *mut u8, end: *mut u8, is_empty: bool) -> *mut u8 {
+        let place = |address: *mut u8| (address.addr() - self.memory.addr().get()) as u64;
+        // The heap's own words are the first of what was claimed.
+        let first = Pfn::containing(place(free) - 1);
+        let range = first.zip(Pfn::containing(place(end)));
+        match range.and_then(|(first, end)| PfnRange::new(first, end)) {
+            Some(frames) if is_empty => {
+                self.frames.free(frames).expect("it was allocated by `acquire`");
+                free
+            }
+            _ => end,
+        }
+    }
+}
+
+impl fmt::Debug for Pageblocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pageblocks").finish_non_exhaustive()
+    }
+}
+
+/// The machine, with a kernel that cannot move what is on its heap.
+struct Kernel<'m>(HostMemory<'m>);
+
+impl Hooks for Kernel<'_> {
+    fn unmap(&mut self, range: PfnRange) {
+        self.0.unmap(range);
+    }
+
+    fn migrate(&mut self, _: PfnRange) -> Migration {
+        Migration::Pinned("live objects on the heap")
+    }
+}
+
+/// Takes away as much of the room as can go, and says what is in the way of the rest.
+fn shrink(
+    hotplug: &mut Hotplug<'_, Threads>,
+    kernel: &mut Kernel<'_>,
+    room: PfnRange,
+) -> Option<Blocker> {
+    let unit = PAGEBLOCK_FRAMES as u64;
+    let mut shrink = Shrink::new(room, room.frames(), unit, room.frames());
+    loop {
+        match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal, kernel),
+            Shrunk::Working => {}
+            Shrunk::Done { blocker, .. } => return blocker,
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    let machine = Hosted::builder().boot_memory(Bytes::mib(64)).room(Bytes::mib(512)).build()?;
+    let (mut hotplug, mut kernel) = (machine.boot()?, Kernel(machine.hooks()));
+    let frames = machine.frames();
+    let memory = machine.address_of(Pfn::ZERO).expect("the machine has a first frame");
+    let heap: TalcCell<_> = TalcCell::new(Pageblocks { frames, memory });
+    // What is claimed first stays for ever: it is to be memory that does.
+    drop(VecIn::<u8, _>::with_capacity_in(1, &heap));
+    let show = |when: &str| {
+        let counts = frames.counts();
+        let [present, free] = [counts.present, counts.free].map(|frames| frames >> 8);
+        println!("{when:20} {present:5} MiB of memory, {free:4} free");
+    };
+    show("booted");
+
+    let room = machine.room();
+    hotplug.announce(room)?;
+    hotplug.add(room, &mut kernel)?;
+    hotplug.online(room, OnlineType::Kernel, &mut kernel)?;
+    show("grown");
+
+    let mut objects = Vec::new();
+    for number in 0..1000u32 {
+        let mut object = VecIn::new_in(&heap);
+        object.resize(32 << 10, number);
+        objects.push(object);
+    }
+    show("with 1000 objects");
+
+    // The older ones, in the memory that stays.
+    drop(objects.drain(..400));
+    let Some(blocker) = shrink(&mut hotplug, &mut kernel, room) else {
+        bail!("memory with live objects in it is gone");
+    };
+    show("shrunk around them");
+    println!("in the way: {blocker}");
+    let intact = |(number, object): (u32, &VecIn<u32, _>)| object.iter().all(|&n| n == number);
+    if !(400..).zip(&objects).all(intact) {
+        bail!("an object has changed");
+    }
+
+    objects.clear();
+    show("without objects");
+    if let Some(blocker) = shrink(&mut hotplug, &mut kernel, room) {
+        bail!("memory without objects stays: {blocker}");
+    }
+    show("shrunk");
+    frames.validate()?;
+    Ok(())
+}
+
+#[test]
+fn memory_leaves_when_the_objects_in_it_have() -> Result<()> {
+    main()
+}
