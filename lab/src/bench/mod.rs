@@ -3,6 +3,7 @@
 mod compare;
 mod contiguity;
 mod frames;
+mod memmap;
 pub mod record;
 mod vm;
 
@@ -15,6 +16,8 @@ pub enum Command {
     Vm(vm::Args),
     /// Asking a zone whether it is contiguous while memory comes and goes
     Contiguity(contiguity::Args),
+    /// Writing the page descriptors of a device, beside what the memory allows
+    Memmap(memmap::Args),
     /// Allocating and freeing frames in this process, beside other allocators
     Frames(frames::Args),
     /// One case of `frames`, in a process of its own
@@ -30,6 +33,7 @@ pub fn run(command: &Command) -> Result<()> {
     match command {
         Command::Vm(args) => vm::run(args),
         Command::Contiguity(args) => contiguity::run(args),
+        Command::Memmap(args) => memmap::run(args),
         Command::Frames(args) => frames::run(args),
         Command::FramesCase(args) => frames::run_case(args),
     }

@@ -1,0 +1,95 @@
+//! The baseline: each frame's descriptor field by field, as document 001's base does it.
+
+use super::page::{
+    Device, HEAD, Page, RESERVED, SECTION, TAIL, TAIL_MAPPING, UNMAPPED, ZONE_AND_NODE, read_back,
+};
+use hotmem::{
+    Pfn, PfnRange,
+    geometry::PAGEBLOCK_FRAMES,
+    memmap::{Compound, Kind},
+};
+use std::mem::MaybeUninit;
+
+/// Describes the frames of `range`, which consists of whole compounds.
+#[inline(never)]
+pub(super) fn describe(
+    slots: &mut [MaybeUninit<Page>],
+    range: PfnRange,
+    kind: Kind,
+    compound: Compound,
+    device: &Device,
+) {
+    if slots.is_empty() {
+        return;
+    }
+    let mut slots = slots.iter_mut();
+    for page in range.chunks(compound.frames()) {
+        let head = page.start();
+        let [mut first_slot, mut second_slot] = [None, None];
+        for (nth, slot) in slots.by_ref().take(index(compound.frames())).enumerate() {
+            let pfn = head.checked_add(nth as u64).unwrap_or(Pfn::LIMIT);
+            let descriptor = one(slot, pfn, kind, device);
+            if nth > 0 {
+                tail(descriptor, device.descriptor(head));
+            }
+            match nth {
+                0 => first_slot = Some(descriptor),
+                1 => second_slot = Some(descriptor),
+                _ => {}
+            }
+        }
+        // Written last, as there: heads find their tails ready.
+        if let (Some(first), Some(second)) = (first_slot, second_slot) {
+            first.flags |= HEAD;
+            second.index = compound.order().into();
+        }
+    }
+}
+
+/// A frame by itself. Stores that Linux keeps apart, since others might look, stay apart.
+#[inline(always)]
+fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, device: &Device) -> &'m mut Page {
+    // SAFETY: a page of zeroes is a page.
+    let page = unsafe {
+        slot.as_mut_ptr().write_bytes(0, 1);
+        slot.assume_init_mut()
+    };
+    page.flags = SECTION.set(ZONE_AND_NODE, pfn);
+    store(&mut page.refcount, 1);
+    store(&mut page.mapcount, UNMAPPED);
+    // An empty list, which gives way to the owner at once.
+    let address = std::ptr::from_mut(page).addr() as u64;
+    store(&mut page.owner, address);
+    page.owner_data = address;
+    page.flags |= RESERVED;
+    page.owner = device.owner;
+    page.owner_data = 0;
+    if pfn.is_aligned(PAGEBLOCK_FRAMES as u64) {
+        read_back(page);
+    }
+    if kind.refcount() == 0 {
+        store(&mut page.refcount, 0);
+    }
+    page
+}
+
+/// Makes a tail of it.
+#[inline(always)]
+fn tail(page: &mut Page, head: u64) {
+    page.mapping = TAIL_MAPPING;
+    store(&mut page.owner, head | TAIL);
+    page.private = 0;
+    store(&mut page.refcount, 0);
+}
+
+/// A store that is neither merged nor left out.
+#[inline(always)]
+fn store<T>(field: &mut T, value: T) {
+    // SAFETY: a reference may be written through.
+    unsafe { std::ptr::from_mut(field).write_volatile(value) };
+}
+
+#[inline(always)]
+fn index(frames: u64) -> usize {
+    usize::try_from(frames).unwrap_or(usize::MAX)
+}

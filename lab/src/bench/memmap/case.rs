@@ -1,0 +1,339 @@
+//! What is measured, and on whom.
+
+use super::{
+    before,
+    fill::Fill,
+    memory::PageSize,
+    page::{Device, Page},
+};
+use anyhow::{Error, Result};
+use hotmem::{
+    Bytes, PfnRange,
+    geometry::PAGEBLOCK_FRAMES,
+    memmap::{Compound, Kind, Memmap, Slots, Stores},
+};
+use std::{
+    mem::MaybeUninit,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The best that this machine has; found out once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fastest {
+    pub(super) fill: Fill,
+    pub(super) stores: Stores,
+}
+
+/// Who describes, or only writes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Subject {
+    /// Field by field.
+    Before,
+    /// A template, with ordinary stores.
+    Template,
+    /// A template, past the caches, with general registers alone.
+    Movnti,
+    /// A template, past the caches, with the widest stores there are.
+    Hotmem,
+    /// The fastest fill of the same bytes.
+    Limit,
+    /// The same with general registers alone.
+    LimitMovnti,
+}
+
+impl Subject {
+    pub(super) const ALL: [Subject; 6] = [
+        Subject::Before,
+        Subject::Template,
+        Subject::Movnti,
+        Subject::Hotmem,
+        Subject::Limit,
+        Subject::LimitMovnti,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Subject::Before => "before",
+            Subject::Template => "template",
+            Subject::Movnti => "movnti",
+            Subject::Hotmem => "hotmem",
+            Subject::Limit => "limit",
+            Subject::LimitMovnti => "limit-movnti",
+        }
+    }
+
+    /// What bounds it.
+    pub(super) const fn limit(self) -> Subject {
+        match self {
+            Subject::Movnti | Subject::LimitMovnti => Subject::LimitMovnti,
+            _ => Subject::Limit,
+        }
+    }
+}
+
+/// Device memory, and how it is divided into pages.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    name: &'static str,
+    kind: Kind,
+    compound: Compound,
+    shares_tails: bool,
+    /// Who can describe it.
+    pub(super) subjects: &'static [Subject],
+    /// Whether its first bind is measured too.
+    has_first: bool,
+}
+
+pub(super) const NAMESPACES: &[Namespace] = &[
+    Namespace {
+        name: "fsdax",
+        kind: Kind::FileSystemDax,
+        compound: Compound::SINGLE,
+        shares_tails: false,
+        subjects: &Subject::ALL,
+        has_first: true,
+    },
+    Namespace {
+        name: "devdax-2M",
+        kind: Kind::DeviceDax,
+        compound: Compound::MIB_2,
+        shares_tails: false,
+        subjects: &Subject::ALL,
+        has_first: true,
+    },
+    Namespace {
+        name: "devdax-1G",
+        kind: Kind::DeviceDax,
+        compound: Compound::GIB_1,
+        shares_tails: false,
+        subjects: &Subject::ALL,
+        has_first: false,
+    },
+    Namespace {
+        name: "devdax-2M-shared",
+        kind: Kind::DeviceDax,
+        compound: Compound::MIB_2,
+        shares_tails: true,
+        subjects: &[Subject::Template, Subject::Movnti, Subject::Hotmem],
+        has_first: false,
+    },
+];
+
+/// A namespace, bound on so many CPUs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    pub(super) space: &'static Namespace,
+    pub(super) step: Step,
+    pub(super) cpus: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// On memory that nobody has touched, which the host finds and clears meanwhile.
+    First(PageSize),
+    /// On memory that holds older descriptors.
+    Rebind,
+}
+
+impl Case {
+    /// All cases on one CPU and, where there are several, on all.
+    pub(super) fn all(cpus: u64) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for cpus in [1].into_iter().chain((cpus > 1).then_some(cpus)) {
+            for space in NAMESPACES {
+                let first = [PageSize::Huge, PageSize::Small].map(Step::First);
+                let steps = first.into_iter().filter(|_| space.has_first).chain([Step::Rebind]);
+                cases.extend(steps.map(|step| Case { space, step, cpus }));
+            }
+        }
+        cases
+    }
+
+    /// From the coarse to the fine: `fsdax/rebind`, `fsdax/first-4K/2cpus`.
+    pub(super) fn name(&self) -> String {
+        let step = match self.step {
+            Step::First(PageSize::Huge) => "first",
+            Step::First(PageSize::Small) => "first-4K",
+            Step::Rebind => "rebind",
+        };
+        let cpus = if self.cpus > 1 { format!("/{}cpus", self.cpus) } else { String::new() };
+        format!("{}/{step}{cpus}", self.space.name)
+    }
+
+    /// Lets `subject` describe `range`; how long it takes.
+    pub(super) fn measure(
+        &self,
+        subject: Subject,
+        fastest: Fastest,
+        range: PfnRange,
+        slots: &mut [MaybeUninit<Page>],
+    ) -> Result<Duration> {
+        let first = slots.as_ptr().addr() as u64;
+        let below = range.start().number() * size_of::<Page>() as u64;
+        let device = Device { map: first.wrapping_sub(below), owner: 0x00de_71ce };
+        let parts = self.parts(range, slots);
+        let barrier = Barrier::new(parts.len());
+        let timed = |(range, slots)| {
+            barrier.wait();
+            let start = Instant::now();
+            self.describe(subject, fastest, range, slots, &device)?;
+            Ok::<_, Error>((start, Instant::now()))
+        };
+        let times = thread::scope(|scope| {
+            let (mut parts, timed) = (parts.into_iter(), &timed);
+            let mine = parts.next();
+            let others: Vec<_> = parts.map(|part| scope.spawn(move || timed(part))).collect();
+            let mut times = vec![mine.map_or_else(|| Ok((Instant::now(), Instant::now())), timed)?];
+            for other in others {
+                times.push(other.join().expect("threads do not panic")?);
+            }
+            Ok::<_, Error>(times)
+        })?;
+        let start = times.iter().map(|&(start, _)| start).min();
+        let end = times.iter().map(|&(_, end)| end).max();
+        Ok(end.zip(start).map_or(Duration::ZERO, |(end, start)| end.duration_since(start)))
+    }
+
+    /// A part for each CPU, of whole pages.
+    fn parts<'m>(
+        &self,
+        range: PfnRange,
+        mut slots: &'m mut [MaybeUninit<Page>],
+    ) -> Vec<(PfnRange, &'m mut [MaybeUninit<Page>])> {
+        let pages = self.space.compound.frames().max(PAGEBLOCK_FRAMES as u64);
+        let each = range.frames().div_ceil(self.cpus).next_multiple_of(pages);
+        let (mut rest, mut parts) = (range, Vec::new());
+        while let Some(middle) = rest.start().checked_add(each).filter(|_| !rest.is_empty()) {
+            let (part, more) = rest.split_at(middle);
+            let count = usize::try_from(part.frames()).unwrap_or(slots.len()).min(slots.len());
+            let (low, high) = slots.split_at_mut(count);
+            parts.push((part, low));
+            (rest, slots) = (more, high);
+        }
+        parts
+    }
+
+    fn describe(
+        &self,
+        subject: Subject,
+        fastest: Fastest,
+        range: PfnRange,
+        slots: &mut [MaybeUninit<Page>],
+        device: &Device,
+    ) -> Result<()> {
+        let stores = match subject {
+            Subject::Before => {
+                before::describe(slots, range, self.space.kind, self.space.compound, device);
+                return Ok(());
+            }
+            Subject::Limit | Subject::LimitMovnti => {
+                let fill = if subject == Subject::Limit { fastest.fill } else { Fill::general() };
+                fill.fill(slots);
+                return Ok(());
+            }
+            Subject::Template => Stores::ORDINARY,
+            Subject::Movnti => Stores::GENERAL,
+            Subject::Hotmem => fastest.stores,
+        };
+        self.memmap(device)?.stores(stores).describe(Slots::of(range, slots)?)?;
+        Ok(())
+    }
+
+    /// How Hotmem does it.
+    fn memmap<'d>(&self, device: &'d Device) -> Result<Memmap<'d, Device>> {
+        let memmap = Memmap::new(self.space.kind, self.space.compound, device);
+        Ok(if self.space.shares_tails { memmap.sharing_tails()? } else { memmap })
+    }
+
+    /// What Hotmem writes to describe `range`.
+    pub(super) fn written(&self, range: PfnRange) -> Result<Bytes> {
+        let device = Device { map: 0, owner: 0 };
+        let frames = self.memmap(&device)?.layout().frames_needed(range);
+        Ok(PfnRange::with_len(hotmem::Pfn::ZERO, frames).unwrap_or_default().bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::memory::Memory, *};
+    use hotmem::Pfn;
+
+    const FRAMES: u64 = Compound::GIB_1.frames();
+
+    fn range() -> PfnRange {
+        PfnRange::with_len(Pfn::new(FRAMES * 3).unwrap(), FRAMES).unwrap()
+    }
+
+    fn bytes(slots: &[MaybeUninit<Page>]) -> &[u8] {
+        // SAFETY: every slot has been written, and a page has no padding.
+        unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), size_of_val(slots)) }
+    }
+
+    #[test]
+    fn all_who_describe_leave_the_same_bytes() {
+        let count = usize::try_from(FRAMES).unwrap();
+        let mut memory = Memory::new(count, PageSize::Small).unwrap();
+        let fastest = Fastest { fill: Fill::Ordinary, stores: Stores::best() };
+        for case in Case::all(2) {
+            if case.step != Step::Rebind {
+                continue;
+            }
+            let mut first: Option<Vec<u8>> = None;
+            for &subject in case.space.subjects {
+                if matches!(subject, Subject::Limit | Subject::LimitMovnti) {
+                    continue;
+                }
+                Fill::Ordinary.fill(memory.slots());
+                case.measure(subject, fastest, range(), memory.slots()).unwrap();
+                let seen = bytes(memory.slots());
+                let expected = first.get_or_insert_with(|| seen.to_vec());
+                assert!(seen == expected, "{}: {subject:?}", case.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_fill_fills() {
+        let mut memory = Memory::new(100, PageSize::Small).unwrap();
+        for fill in Fill::all() {
+            Fill::Ordinary.fill(memory.slots());
+            let whole = memory.slots();
+            for end in [0, 99] {
+                whole[end] = MaybeUninit::zeroed();
+            }
+            fill.fill(&mut whole[1..99]);
+            let seen = bytes(memory.slots());
+            assert!(seen[64..99 * 64].iter().all(|byte| *byte == seen[64]) && seen[64] != 0);
+            assert!(seen[..64].iter().chain(&seen[99 * 64..]).all(|&byte| byte == 0), "{fill:?}");
+        }
+    }
+
+    #[test]
+    fn cases_are_named_as_agreed() {
+        let names: Vec<_> = Case::all(1).iter().map(Case::name).collect();
+        for name in [
+            "fsdax/first",
+            "fsdax/rebind",
+            "devdax-2M/first",
+            "devdax-2M/rebind",
+            "devdax-1G/rebind",
+        ] {
+            assert!(names.iter().any(|n| n == name), "no {name} in {names:?}");
+        }
+        let all: Vec<_> = Case::all(2).iter().map(Case::name).collect();
+        assert!(all.starts_with(&names) && all.len() == 2 * names.len());
+        assert!(all.iter().any(|name| name == "fsdax/rebind/2cpus"));
+    }
+
+    #[test]
+    fn shared_tails_write_an_eighth() {
+        let written = NAMESPACES.iter().map(|space| {
+            let case = Case { space, step: Step::Rebind, cpus: 1 };
+            case.written(range()).unwrap()
+        });
+        let [mib_16, mib_2] = [Bytes::mib(16), Bytes::mib(2)];
+        assert_eq!(written.collect::<Vec<_>>(), [mib_16, mib_16, mib_16, mib_2]);
+    }
+}

@@ -1,0 +1,119 @@
+//! The limit: how fast this memory can be written at all, with the same byte everywhere.
+
+use std::mem::MaybeUninit;
+
+/// A way to fill memory past the caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fill {
+    /// Nothing special: the C library's or the compiler's best.
+    Ordinary,
+    /// Eight bytes at a time.
+    #[cfg(target_arch = "x86_64")]
+    Movnti,
+    /// 32 bytes at a time.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// 64 bytes at a time.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Fill {
+    /// All that this processor can do.
+    pub(super) fn all() -> Vec<Fill> {
+        let mut all = vec![Fill::Ordinary];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.push(Fill::Movnti);
+            if is_x86_feature_detected!("avx2") {
+                all.push(Fill::Avx2);
+            }
+            if is_x86_feature_detected!("avx512f") {
+                all.push(Fill::Avx512);
+            }
+        }
+        all
+    }
+
+    /// The fill with general registers alone.
+    pub(super) const fn general() -> Fill {
+        #[cfg(target_arch = "x86_64")]
+        return Fill::Movnti;
+        #[cfg(not(target_arch = "x86_64"))]
+        Fill::Ordinary
+    }
+
+    /// Fills whole lines.
+    pub(super) fn fill<T>(self, slots: &mut [MaybeUninit<T>]) {
+        let bytes = size_of_val(slots);
+        let to = slots.as_mut_ptr().cast::<u8>();
+        assert!(to.addr().is_multiple_of(LINE) && bytes.is_multiple_of(LINE), "whole lines");
+        // SAFETY: so many bytes may be written, and begin at a line; `all` has asked for the
+        // instructions.
+        unsafe {
+            match self {
+                Fill::Ordinary => to.write_bytes(BYTE, bytes),
+                #[cfg(target_arch = "x86_64")]
+                Fill::Movnti => x86_64::movnti(to, bytes),
+                #[cfg(target_arch = "x86_64")]
+                Fill::Avx2 => x86_64::avx2(to, bytes),
+                #[cfg(target_arch = "x86_64")]
+                Fill::Avx512 => x86_64::avx512(to, bytes),
+            }
+        }
+    }
+}
+
+const LINE: usize = 64;
+const BYTE: u8 = 5;
+
+/// By the compiler's own intrinsics, each fenced before it returns.
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use super::{BYTE, LINE};
+    use std::arch::x86_64::*;
+
+    /// # Safety
+    /// `bytes` bytes of whole lines may be written at `to`.
+    #[inline(never)]
+    #[target_feature(enable = "sse2")]
+    pub(super) unsafe fn movnti(to: *mut u8, bytes: usize) {
+        let word = i64::from_ne_bytes([BYTE; 8]);
+        for line in (0..bytes).step_by(LINE) {
+            for word_at in (line..line + LINE).step_by(8) {
+                // SAFETY: the caller's.
+                unsafe { _mm_stream_si64(to.add(word_at).cast(), word) };
+            }
+        }
+        _mm_sfence();
+    }
+
+    /// # Safety
+    /// As above, and the processor has AVX2.
+    #[inline(never)]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn avx2(to: *mut u8, bytes: usize) {
+        let half = _mm256_set1_epi8(BYTE.cast_signed());
+        for at in (0..bytes).step_by(LINE) {
+            // SAFETY: the caller's.
+            unsafe {
+                _mm256_stream_si256(to.add(at).cast(), half);
+                _mm256_stream_si256(to.add(at + 32).cast(), half);
+            }
+        }
+        _mm_sfence();
+    }
+
+    /// # Safety
+    /// As above, and the processor has AVX-512F.
+    #[inline(never)]
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn avx512(to: *mut u8, bytes: usize) {
+        let line = _mm512_set1_epi32(i32::from_ne_bytes([BYTE; 4]));
+        for at in (0..bytes).step_by(LINE) {
+            // SAFETY: the caller's.
+            unsafe { _mm512_stream_si512(to.add(at).cast(), line) };
+        }
+        _mm_sfence();
+    }
+}

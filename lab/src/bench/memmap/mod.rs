@@ -1,0 +1,208 @@
+//! `hotmem bench memmap`: describing the frames of a device, beside the baseline and the limit.
+//!
+//! Subjects take turns within each run, so that whatever else the host does falls on all of them
+//! alike, and each is compared with the limit of its own turn.
+
+mod before;
+mod case;
+mod fill;
+mod memory;
+mod page;
+
+use super::record::{self, Metric, Record, Sample};
+use crate::{
+    progress,
+    qemu::host,
+    size,
+    table::{figures, table},
+};
+use anyhow::{Context, Result, bail};
+use case::{Case, Fastest, Step, Subject};
+use fill::Fill;
+use hotmem::{
+    Bytes, PfnRange,
+    memmap::{Compound, Stores},
+};
+use memory::{Memory, PageSize};
+use page::Page;
+use std::{
+    collections::BTreeMap,
+    num::NonZero,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Arguments of `hotmem bench memmap`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How much memory the device has, in whole GiB
+    #[arg(long, value_parser = size::parse, default_value = "100G")]
+    size: Bytes,
+    /// Runs for each median on memory that has been touched
+    #[arg(long, value_name = "RUNS", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    rebinds: u32,
+    /// Runs for each median on memory that nobody has touched
+    #[arg(long, value_name = "RUNS", default_value_t = 3)]
+    first_binds: u32,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const TIME: Metric = ("time", "s");
+/// Beside the limit of the same turn.
+const OF_LIMIT: Metric = ("of_limit", "count");
+/// The baseline beside it, in the same turn.
+const SPEEDUP: Metric = ("speedup", "count");
+/// Descriptors written.
+const WRITTEN: Metric = ("written", "MiB");
+
+/// Where the device's memory lies: at 64 GiB.
+const BASE: u64 = 64 << 30;
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let range = PfnRange::from_bytes(BASE, args.size).context("--size")?;
+    if range.is_empty() || !range.is_aligned(Compound::GIB_1.frames()) {
+        bail!("--size must be whole GiB, such as 100G");
+    }
+    let map = Bytes(range.frames() * size_of::<Page>() as u64);
+    host::ensure_available(map + map + Bytes::mib(256))?;
+    let count = usize::try_from(range.frames()).context("--size")?;
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    let cases = Case::all(cpus as u64);
+    let runs = |case: &Case| match case.step {
+        Step::Rebind => args.rebinds,
+        Step::First(_) => args.first_binds,
+    };
+
+    let mut kept = Memory::new(count, PageSize::Huge)?;
+    let fastest = Fastest { fill: fastest_fill(&mut kept), stores: Stores::best() };
+    let mut sample = Sample::new("memmap");
+    let progress = progress::bar(cases.iter().map(|case| u64::from(runs(case))).sum());
+    for case in &cases {
+        progress.set_message(case.name());
+        for turn in 0..runs(case) {
+            take_turns(case, turn, &mut sample, |subject| match case.step {
+                Step::Rebind => case.measure(subject, fastest, range, kept.slots()),
+                Step::First(pages) => {
+                    case.measure(subject, fastest, range, Memory::new(count, pages)?.slots())
+                }
+            })?;
+            progress.inc(1);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        let written = case.written(range)?.0 as f64 / f64::from(1 << 20);
+        sample.add(&case.name(), Subject::Hotmem.name(), WRITTEN, written);
+    }
+    progress.finish_and_clear();
+    let records = sample.records();
+    print(&records, &cases);
+    println!(
+        "Nothing fills this memory faster than {:?} stores: they are the limit.",
+        fastest.fill
+    );
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+/// The fastest of all fills, on memory that they touch first.
+fn fastest_fill(memory: &mut Memory) -> Fill {
+    let mut time = |fill: Fill| {
+        let once = |_| {
+            let start = Instant::now();
+            fill.fill(memory.slots());
+            start.elapsed()
+        };
+        (0..3).map(once).min()
+    };
+    Fill::all().into_iter().min_by_key(|&fill| time(fill)).unwrap_or(Fill::Ordinary)
+}
+
+/// Every subject once, in each turn another one first.
+fn take_turns(
+    case: &Case,
+    turn: u32,
+    sample: &mut Sample,
+    mut measure: impl FnMut(Subject) -> Result<Duration>,
+) -> Result<()> {
+    let subjects = case.space.subjects;
+    let mut times = BTreeMap::new();
+    for i in 0..subjects.len() {
+        let subject = subjects[(i + turn as usize) % subjects.len()];
+        let time = measure(subject).with_context(|| case.name())?;
+        times.insert(subject, time.as_secs_f64());
+    }
+    let name = case.name();
+    for (&subject, &time) in &times {
+        sample.add(&name, subject.name(), TIME, time);
+        if let Some(limit) = times.get(&subject.limit()) {
+            sample.add(&name, subject.name(), OF_LIMIT, time / limit);
+        }
+        if let Some(before) = times.get(&Subject::Before) {
+            sample.add(&name, subject.name(), SPEEDUP, before / time);
+        }
+    }
+    Ok(())
+}
+
+/// A line for each case.
+fn print(records: &[Record], cases: &[Case]) {
+    let names = Subject::ALL.map(Subject::name);
+    let ratios = ["hotmem / limit", "movnti / limit-movnti", "before / hotmem"];
+    let header: Vec<_> = ["case"].into_iter().chain(names).chain(ratios).collect();
+    let mut table = table(&header, 1);
+    for case in cases {
+        let name = case.name();
+        let median = |subject: &str, metric: Metric| {
+            let found =
+                records.iter().find(|r| r.case == name && r.who() == subject && r.is(metric));
+            match found {
+                Some(record) if metric == TIME => record.show(record.median),
+                Some(record) => figures(record.median),
+                None => String::new(),
+            }
+        };
+        let times = names.map(|subject| median(subject, TIME));
+        let ratios = [
+            median(Subject::Hotmem.name(), OF_LIMIT),
+            median(Subject::Movnti.name(), OF_LIMIT),
+            median(Subject::Hotmem.name(), SPEEDUP),
+        ];
+        table.add_row([name.clone()].into_iter().chain(times).chain(ratios));
+    }
+    println!("{table}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_turn_begins_with_another_and_is_its_own_measure() {
+        let case = Case::all(1)[0];
+        let (mut sample, mut order) = (Sample::new("memmap"), Vec::new());
+        for turn in 0..2 {
+            take_turns(&case, turn, &mut sample, |subject| {
+                order.push(subject);
+                // The second turn is twice as slow, for all alike.
+                let slow = if turn == 0 { 1 } else { 2 };
+                Ok(Duration::from_secs(slow * (subject as u64 + 1)))
+            })
+            .unwrap();
+        }
+        assert_eq!(
+            (order[0], order[6], order[11]),
+            (Subject::Before, Subject::Template, Subject::Before)
+        );
+        let records = sample.records();
+        let find = |subject: Subject, metric| {
+            let is_it = |r: &&Record| r.who() == subject.name() && r.is(metric);
+            records.iter().find(is_it).unwrap()
+        };
+        let hotmem = find(Subject::Hotmem, OF_LIMIT);
+        assert_eq!((hotmem.min, hotmem.max, hotmem.runs), (0.8, 0.8, 2));
+        assert_eq!(find(Subject::Movnti, OF_LIMIT).median, 0.5);
+        assert_eq!(find(Subject::Hotmem, SPEEDUP).median, 0.25);
+    }
+}
