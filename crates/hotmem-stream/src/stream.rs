@@ -86,6 +86,13 @@ impl<'env> Stream<'env> {
     ) {
         arch::fill(self.stores.kind(), dst, first, step);
     }
+
+    /// Fetches the line of `slot`, to which ordinary stores are about to go in the midst of the
+    /// stream: without it they would wait for memory, and the stream behind them.
+    #[inline(always)]
+    pub fn expect_stores<T>(&self, slot: *const T) {
+        arch::expect_stores(self.stores.kind(), slot.cast());
+    }
 }
 
 impl fmt::Debug for Stream<'_> {

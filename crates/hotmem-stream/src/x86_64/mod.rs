@@ -110,3 +110,13 @@ pub(crate) fn drain(kind: Kind) {
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
 }
+
+/// Fetches a line for writing.
+#[inline(always)]
+pub(crate) fn expect_stores(kind: Kind, at: *const u8) {
+    if kind != Kind::Ordinary {
+        // SAFETY: it changes nothing that a program can see, and an address that is not mapped or
+        // may not be written is passed over. (Where there is no such instruction, it is none.)
+        unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
+    }
+}

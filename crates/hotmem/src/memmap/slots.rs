@@ -105,6 +105,11 @@ impl<'m, D> Slots<'m, D> {
         unsafe { slice::from_raw_parts_mut(base.as_ptr(), frames) }
     }
 
+    /// Where the slot lies that comes after the next `frames` frames; it may be beyond the last.
+    pub(super) fn ahead(&self, frames: u64) -> *const MaybeUninit<D> {
+        self.base.as_ptr().wrapping_add(index(frames))
+    }
+
     /// Passes over the slots of so many frames, or as many as there are; how many.
     pub(super) fn skip(&mut self, frames: u64) -> usize {
         let to = self.range.start().checked_add(frames).unwrap_or(Pfn::LIMIT);

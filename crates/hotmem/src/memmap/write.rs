@@ -156,6 +156,9 @@ impl<'a, B: Describe> Memmap<'a, B> {
                 let starts = block.start().is_aligned(PAGEBLOCK_FRAMES as u64);
                 let (first, rest) = split(block, u64::from(starts));
                 for slot in slots.take(first.frames()) {
+                    if let Some(stream) = stream {
+                        stream.expect_stores(slots.ahead(PAGEBLOCK_FRAMES as u64 - 1));
+                    }
                     self.one(first.start(), slot, stream.is_none(), role);
                     self.by.pageblock(first.start(), slot);
                 }
