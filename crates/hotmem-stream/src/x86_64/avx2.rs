@@ -37,7 +37,8 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
     }
 }
 
-/// Writes `count` lines, each further than the one before by `step`.
+/// Writes `count` lines, each further than the one before by `step`. Both are read word by word,
+/// as in [`avx512`](super::avx512).
 ///
 /// # Safety
 /// As for [`copy`], of `count` lines at `to`.
@@ -51,10 +52,26 @@ pub(super) unsafe fn fill(
     // SAFETY: the caller's; `first` and `step` are a line each.
     unsafe {
         asm!(
-            "vmovdqu ymm0, [{first}]",
-            "vmovdqu ymm1, [{first} + 32]",
-            "vmovdqu ymm2, [{step}]",
-            "vmovdqu ymm3, [{step} + 32]",
+            "vmovq xmm0, [{first}]",
+            "vmovhps xmm0, xmm0, [{first} + 8]",
+            "vmovq xmm4, [{first} + 16]",
+            "vmovhps xmm4, xmm4, [{first} + 24]",
+            "vinserti128 ymm0, ymm0, xmm4, 1",
+            "vmovq xmm1, [{first} + 32]",
+            "vmovhps xmm1, xmm1, [{first} + 40]",
+            "vmovq xmm4, [{first} + 48]",
+            "vmovhps xmm4, xmm4, [{first} + 56]",
+            "vinserti128 ymm1, ymm1, xmm4, 1",
+            "vmovq xmm2, [{step}]",
+            "vmovhps xmm2, xmm2, [{step} + 8]",
+            "vmovq xmm4, [{step} + 16]",
+            "vmovhps xmm4, xmm4, [{step} + 24]",
+            "vinserti128 ymm2, ymm2, xmm4, 1",
+            "vmovq xmm3, [{step} + 32]",
+            "vmovhps xmm3, xmm3, [{step} + 40]",
+            "vmovq xmm4, [{step} + 48]",
+            "vmovhps xmm4, xmm4, [{step} + 56]",
+            "vinserti128 ymm3, ymm3, xmm4, 1",
             "2:",
             "vmovntdq [{to}], ymm0",
             "vmovntdq [{to} + 32], ymm1",

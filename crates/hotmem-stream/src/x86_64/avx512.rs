@@ -34,6 +34,9 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
 
 /// Writes `count` lines, each further than the one before by `step`.
 ///
+/// `first` and `step` are read word by word: they have just been written as words, and one load of
+/// all would wait until those stores reach the cache, behind all that is under way.
+///
 /// # Safety
 /// As for [`copy`], of `count` lines at `to`.
 #[inline(always)]
@@ -46,8 +49,28 @@ pub(super) unsafe fn fill(
     // SAFETY: the caller's; `first` and `step` are a line each.
     unsafe {
         asm!(
-            "vmovdqu64 zmm16, [{first}]",
-            "vmovdqu64 zmm17, [{step}]",
+            "vmovq xmm16, [{first}]",
+            "vmovhps xmm16, xmm16, [{first} + 8]",
+            "vmovq xmm18, [{first} + 16]",
+            "vmovhps xmm18, xmm18, [{first} + 24]",
+            "vinserti32x4 zmm16, zmm16, xmm18, 1",
+            "vmovq xmm18, [{first} + 32]",
+            "vmovhps xmm18, xmm18, [{first} + 40]",
+            "vinserti32x4 zmm16, zmm16, xmm18, 2",
+            "vmovq xmm18, [{first} + 48]",
+            "vmovhps xmm18, xmm18, [{first} + 56]",
+            "vinserti32x4 zmm16, zmm16, xmm18, 3",
+            "vmovq xmm17, [{step}]",
+            "vmovhps xmm17, xmm17, [{step} + 8]",
+            "vmovq xmm18, [{step} + 16]",
+            "vmovhps xmm18, xmm18, [{step} + 24]",
+            "vinserti32x4 zmm17, zmm17, xmm18, 1",
+            "vmovq xmm18, [{step} + 32]",
+            "vmovhps xmm18, xmm18, [{step} + 40]",
+            "vinserti32x4 zmm17, zmm17, xmm18, 2",
+            "vmovq xmm18, [{step} + 48]",
+            "vmovhps xmm18, xmm18, [{step} + 56]",
+            "vinserti32x4 zmm17, zmm17, xmm18, 3",
             "2:",
             "vmovntdq [{to}], zmm16",
             "vpaddq zmm16, zmm16, zmm17",
@@ -61,6 +84,7 @@ pub(super) unsafe fn fill(
             LINE = const LINE,
             out("zmm16") _,
             out("zmm17") _,
+            out("zmm18") _,
             options(nostack),
         );
     }

@@ -43,8 +43,10 @@ impl<'a, B: Describe> Memmap<'a, B> {
         Memmap { kind, layout, stores: Stores::GENERAL, by }
     }
 
-    /// The same, written with these instructions. [`Stores::ORDINARY`] leaves what is written in
-    /// the caches.
+    /// The same, written with these instructions: [`Stores::best`] or [`Stores::vector`] where
+    /// vector registers may be used. [`Stores::ORDINARY`] is the better choice for a map that has
+    /// just been cleared, page by page: its lines lie in the caches then, and stores that bypass
+    /// them take about twice as long, because those lines must be written first.
     #[must_use]
     pub const fn stores(self, stores: Stores) -> Self {
         Memmap { stores, ..self }

@@ -35,7 +35,8 @@ pub(super) enum Subject {
     Template,
     /// A template, past the caches, with general registers alone.
     Movnti,
-    /// A template, past the caches, with the widest stores there are.
+    /// A template, with the stores that suit the memory: past the caches where older descriptors
+    /// lie, the widest there are; ordinary ones where it has just been cleared.
     Hotmem,
     /// The fastest fill of the same bytes.
     Limit,
@@ -235,6 +236,8 @@ impl Case {
             }
             Subject::Template => Stores::ORDINARY,
             Subject::Movnti => Stores::GENERAL,
+            // What the host has just cleared lies in the caches still.
+            Subject::Hotmem if self.step != Step::Rebind => Stores::ORDINARY,
             Subject::Hotmem => fastest.stores,
         };
         self.memmap(device)?.stores(stores).describe(Slots::of(range, slots)?)?;

@@ -44,7 +44,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     rebinds: u32,
     /// Runs for each median on memory that nobody has touched
-    #[arg(long, value_name = "RUNS", default_value_t = 3)]
+    #[arg(long, value_name = "RUNS", default_value_t = 6)]
     first_binds: u32,
     /// Where to write the figures as JSON
     #[arg(long, value_name = "FILE")]
@@ -91,6 +91,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 }
             })?;
             progress.inc(1);
+        }
+        if runs(case) == 0 {
+            continue;
         }
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let written = case.written(range)?.0 as f64 / f64::from(1 << 20);
@@ -152,8 +155,10 @@ fn print(records: &[Record], cases: &[Case]) {
     let ratios = ["hotmem / limit", "movnti / limit-movnti", "before / hotmem"];
     let header: Vec<_> = ["case"].into_iter().chain(names).chain(ratios).collect();
     let mut table = table(&header, 1);
-    for case in cases {
-        let name = case.name();
+    for name in cases.iter().map(Case::name) {
+        if records.iter().all(|record| record.case != name) {
+            continue;
+        }
         let median = |subject: &str, metric: Metric| {
             let found =
                 records.iter().find(|r| r.case == name && r.who() == subject && r.is(metric));
