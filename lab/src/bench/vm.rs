@@ -11,10 +11,14 @@ use crate::{
     size,
     table::time,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Arguments of `hotmem bench vm`.
 #[derive(clap::Args)]
@@ -35,6 +39,10 @@ pub struct Args {
     /// How much the guest writes to before memory is taken away that is in use; 0: nothing is
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     touch: Bytes,
+    /// How much each guest is given and relieved of before it is measured, so that it has run that
+    /// code before: QEMU's translator is slow the first time
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
+    warm_up: Bytes,
     /// How long Linux may take for a step
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -58,6 +66,9 @@ const LEFT: Metric = ("left", "MiB");
 const REQUESTS: Metric = ("requests", "count");
 /// From QEMU's start to the guest's first line.
 const FIRST_LINE: Metric = ("first_line", "s");
+
+/// After which a guest is done with what its device was done with, in a warm-up.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// Said where instructions are counted.
 const COUNTING: &str = "linux: to 10 million, without the time that it waited. hotmem: to 1000, \
@@ -86,6 +97,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     bench.progress.finish_and_clear();
     let records = bench.sample.records();
     record::print(&records);
+    if args.warm_up != Bytes::ZERO {
+        println!("Each guest had been given and relieved of {} before.", args.warm_up);
+    }
     if args.guests.contains(&Guest::Linux) {
         println!();
         compare::print(&records, args.metric(), LEFT);
@@ -151,7 +165,26 @@ impl Bench<'_> {
             self.sample.add("boot", "hotmem", FIRST_LINE, first_line.as_secs_f64());
         }
         guest.ready(&mut vm)?;
+        if self.args.warm_up != Bytes::ZERO {
+            self.warm_up(&mut vm)?;
+        }
         Ok(vm)
+    }
+
+    /// What the guest says of it is left to be passed over by whoever waits for something else.
+    fn warm_up(&self, vm: &mut Vm) -> Result<()> {
+        for target in [self.args.warm_up, Bytes::ZERO] {
+            let deadline = Instant::now() + Duration::from_secs(self.args.limit.into());
+            vm.request(target)?;
+            while vm.device_size()? != target {
+                if Instant::now() > deadline {
+                    bail!("warm-up: {target} are not reached in time");
+                }
+                thread::sleep(SETTLED / 10);
+            }
+            thread::sleep(SETTLED);
+        }
+        Ok(())
     }
 
     /// Changes the memory and records what that took; whether it was done in time.
