@@ -10,6 +10,7 @@ pub mod qemu;
 pub mod size;
 pub mod table;
 pub mod vm;
+pub mod xen;
 
 /// The README's example, compiled and run.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! The `hotmem` command.
 
 use clap::{Parser, Subcommand};
-use hotmem_lab::{bench, hosted::demo, lsmem, vm};
+use hotmem_lab::{bench, hosted::demo, lsmem, vm, xen};
 use std::process::ExitCode;
 
 /// Memory that grows and shrinks: try it, watch it, measure it.
@@ -20,6 +20,8 @@ enum Command {
     Hosted(demo::Args),
     /// List the memory of a hosted machine as lsmem does
     Lsmem(lsmem::Args),
+    /// Map and unmap another domain's memory under Xen
+    Xen(xen::Args),
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(&args),
         Command::Hosted(args) => demo::run(&args),
         Command::Lsmem(args) => lsmem::run(&args),
+        Command::Xen(args) => xen::run(&args),
         Command::Bench(command) => bench::run(&command),
     };
     match done {

@@ -25,7 +25,7 @@ pub(crate) fn run() -> ExitCode {
             "clippy --quiet --all-targets --all-features -- -D warnings",
         ));
         // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
-        let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu -- -D warnings";
+        let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu --test xen -- -D warnings";
         steps.run(&Step::cargo("clippy, tests under QEMU", qemu_tests));
     } else {
         steps.missing("formatting and clippy: rustup component add rustfmt clippy");
@@ -35,9 +35,11 @@ pub(crate) fn run() -> ExitCode {
             .env("RUSTDOCFLAGS", "-D warnings"),
     );
     if setup::target() {
-        let guest = "clippy --quiet -p hotmem-guest --target x86_64-unknown-none -- -D warnings";
+        let guest = "clippy --quiet -p hotmem-guest -p hotmem-guest-xen \
+                     --target x86_64-unknown-none -- -D warnings";
         steps.run(&Step::cargo("clippy, guest", guest));
-        let guest = "doc --quiet --no-deps -p hotmem-guest --target x86_64-unknown-none";
+        let guest = "doc --quiet --no-deps -p hotmem-guest -p hotmem-guest-xen \
+                     --target x86_64-unknown-none";
         steps.run(&Step::cargo("documentation, guest", guest).env("RUSTDOCFLAGS", "-D warnings"));
     } else {
         steps.missing(setup::TARGET_WANTED);

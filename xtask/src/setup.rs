@@ -3,7 +3,7 @@
 use crate::step::{Steps, root, runs};
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
@@ -25,6 +25,9 @@ pub(crate) fn everything() -> ExitCode {
     }
     if !program("valgrind", "valgrind") {
         steps.skip("valgrind, which counts instructions in benches: apt-get install valgrind");
+    }
+    if !xen() {
+        steps.skip(XEN_WANTED);
     }
     if !linux() {
         steps.skip(LINUX_WANTED);
@@ -83,6 +86,28 @@ fn program(program: &str, package: &str) -> bool {
     there()
 }
 
+/// What to do where [`xen`] fails.
+pub(crate) const XEN_WANTED: &str = "Xen: apt-get install xen-hypervisor-4.17-amd64 (Debian 12 on \
+     amd64)";
+
+/// Makes sure of Xen, unpacked and not installed, as [`linux`] is.
+pub(crate) fn xen() -> bool {
+    let dir = root().join("target/xen");
+    let is_xen = |name: &str| name.starts_with("xen-") && name.ends_with("-amd64");
+    let there = || files(&dir.join("boot")).any(|(_, name)| is_xen(&name));
+    if there() {
+        return true;
+    }
+    unpack(&dir, || dependency_of("xen-system-amd64", "xen-hypervisor-").map(|xen| vec![xen]));
+    // QEMU loads no compressed image.
+    for (path, name) in files(&dir.join("boot")) {
+        if name.strip_suffix(".gz").is_some_and(is_xen) {
+            show("gzip", &["--decompress", "--force", &path.display().to_string()]);
+        }
+    }
+    there()
+}
+
 /// What to do where [`linux`] fails.
 const LINUX_WANTED: &str = "Linux, which benches compare with: \
      apt-get install linux-image-cloud-amd64 busybox-static (Debian on amd64)";
@@ -92,38 +117,48 @@ const LINUX_WANTED: &str = "Linux, which benches compare with: \
 fn linux() -> bool {
     let dir = root().join("target/linux");
     let there = || {
-        let mut boot = dir.join("boot").read_dir().into_iter().flatten().flatten();
-        boot.any(|file| file.file_name().to_string_lossy().starts_with("vmlinuz-"))
+        files(&dir.join("boot")).any(|(_, name)| name.starts_with("vmlinuz-"))
             && dir.join("bin/busybox").exists()
     };
-    if there() {
-        return true;
+    let kernel = || dependency_of("linux-image-cloud-amd64", "linux-image-");
+    there() || {
+        unpack(&dir, || kernel().map(|kernel| vec![kernel, "busybox-static".into()]));
+        there()
     }
-    if cloud_kernel().is_none() {
+}
+
+/// Unpacks Debian packages into a directory.
+fn unpack(dir: &Path, names: impl Fn() -> Option<Vec<String>>) {
+    if names().is_none() {
         apt_as_root(&["update", "-q"]);
     }
-    let Some(kernel) = cloud_kernel() else { return false };
+    let Some(names) = names() else { return };
     let packages = dir.join("packages");
     if fs::create_dir_all(&packages).is_err() {
-        return false;
+        return;
     }
-    show_in(&packages, "apt-get", &["download", "-q", &kernel, "busybox-static"]);
-    for package in packages.read_dir().into_iter().flatten().flatten() {
-        let package = package.path().display().to_string();
-        show_in(&dir, "dpkg-deb", &["--extract", &package, "."]);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    show_in(&packages, "apt-get", &[&["download", "-q"], &names[..]].concat());
+    for (package, _) in files(&packages) {
+        show_in(dir, "dpkg-deb", &["--extract", &package.display().to_string(), "."]);
     }
-    there()
 }
 
-/// The package behind `linux-image-cloud-amd64`, which is nothing but a dependency on it.
-fn cloud_kernel() -> Option<String> {
-    let output = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output();
-    dependency(&String::from_utf8_lossy(&output.ok()?.stdout))
+/// What is in a directory, with its names; nothing if there is none.
+fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+    let files = dir.read_dir().into_iter().flatten().flatten();
+    files.map(|file| (file.path(), file.file_name().to_string_lossy().into_owned()))
 }
 
-fn dependency(depends: &str) -> Option<String> {
+/// The package behind one that is nothing but a dependency on it.
+fn dependency_of(package: &str, prefix: &str) -> Option<String> {
+    let output = Command::new("apt-cache").args(["depends", package]).output();
+    dependency(&String::from_utf8_lossy(&output.ok()?.stdout), prefix)
+}
+
+fn dependency(depends: &str, prefix: &str) -> Option<String> {
     let mut packages = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    packages.find(|package| package.starts_with("linux-image-")).map(str::to_owned)
+    packages.find(|package| package.starts_with(prefix)).map(str::to_owned)
 }
 
 /// Runs apt-get where that is allowed.
@@ -166,7 +201,9 @@ mod tests {
     #[test]
     fn the_kernel_behind_the_name() {
         let depends = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
-        assert_eq!(dependency(depends).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
-        assert_eq!(dependency("linux-image-cloud-amd64\n  Suggests: linux-doc\n"), None);
+        let kernel = dependency(depends, "linux-image-");
+        assert_eq!(kernel.as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        let none = dependency("linux-image-cloud-amd64\n  Suggests: linux-doc\n", "linux-image-");
+        assert_eq!(none, None);
     }
 }

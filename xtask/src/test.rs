@@ -48,11 +48,17 @@ fn bare_metal(steps: &mut Steps) {
                   --features hotmem/memmap,hotmem-dlpar/fdt,hotmem-dlpar/log \
                   --target x86_64-unknown-none";
     steps.run(&Step::cargo("engine and drivers without an operating system", engine));
-    let guest = "build --release -p hotmem-guest --target x86_64-unknown-none";
+    let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest));
     if setup::qemu() {
         steps
             .run(&Step::cargo("guest under QEMU", "test -p hotmem-lab --no-fail-fast --test qemu"));
+        if setup::xen() {
+            let xen = "test -p hotmem-lab --no-fail-fast --test xen -- --test-threads 1";
+            steps.run(&Step::cargo("guest under Xen", xen));
+        } else {
+            steps.skip(setup::XEN_WANTED);
+        }
     } else {
         steps.missing(setup::QEMU_WANTED);
     }

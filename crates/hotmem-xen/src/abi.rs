@@ -125,6 +125,12 @@ impl MmuExtOp {
         MmuExtOp { cmd: 11, arg1: virt, arg2: 0 }
     }
 
+    /// Whether it flushes TLBs.
+    #[must_use]
+    pub const fn is_flush(&self) -> bool {
+        matches!(self.cmd, 6..=11)
+    }
+
     /// The command's number and its argument.
     #[must_use]
     pub const fn parts(&self) -> (u32, u64) {
@@ -135,6 +141,8 @@ impl MmuExtOp {
 impl Errno {
     /// Not permitted: the frame is somebody else's.
     pub const EPERM: Errno = Errno(1);
+    /// The frame is in use as something else: a table is not to be written.
+    pub const EBUSY: Errno = Errno(16);
     /// Not as Xen wants it.
     pub const EINVAL: Errno = Errno(22);
 

@@ -8,6 +8,7 @@ use core::arch::asm;
 #[derive(Debug)]
 pub struct Syscall {
     calls: u64,
+    flushes: u64,
 }
 
 impl Syscall {
@@ -18,13 +19,19 @@ impl Syscall {
     /// page tables is its own to change: Xen guards itself, not the kernel's own memory.
     #[must_use]
     pub const unsafe fn new() -> Syscall {
-        Syscall { calls: 0 }
+        Syscall { calls: 0, flushes: 0 }
     }
 
     /// How many hypercalls were made.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.calls
+    }
+
+    /// How many flushes were asked for.
+    #[must_use]
+    pub const fn flushes(&self) -> u64 {
+        self.flushes
     }
 
     /// Any hypercall, by its number.
@@ -90,6 +97,7 @@ impl Hypervisor for Syscall {
     }
 
     fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+        self.flushes += ops.iter().filter(|op| op.is_flush()).count() as u64;
         let mut done = 0;
         let args = ext_args(ops, &mut done);
         // SAFETY: as above.

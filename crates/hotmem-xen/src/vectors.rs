@@ -71,8 +71,8 @@ pub const VECTORS: [Vector; 20] = [
     case(NONE, Normal, PUW.union(AD), Frame::Other, Ok(PUW.union(AD))),
     // A table may be seen and not written.
     case(NONE, Normal, PU, Frame::Table, Ok(PU)),
-    case(NONE, Normal, PUW, Frame::Table, Err(Errno::EINVAL)),
-    case(PUW.union(AD), PreserveAd, PUW, Frame::Table, Err(Errno::EINVAL)),
+    case(NONE, Normal, PUW, Frame::Table, Err(Errno::EBUSY)),
+    case(PUW.union(AD), PreserveAd, PUW, Frame::Table, Err(Errno::EBUSY)),
 ];
 
 const fn case(

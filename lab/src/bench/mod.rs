@@ -5,6 +5,7 @@ mod contiguity;
 mod frames;
 mod memmap;
 pub mod record;
+mod teardown;
 mod vm;
 
 use anyhow::Result;
@@ -20,6 +21,8 @@ pub enum Command {
     Memmap(memmap::Args),
     /// Allocating and freeing frames in this process, beside other allocators
     Frames(frames::Args),
+    /// Taking page tables down, on this processor and under Xen
+    Teardown(teardown::Args),
     /// One case of `frames`, in a process of its own
     #[command(hide = true)]
     FramesCase(frames::CaseArgs),
@@ -35,6 +38,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Contiguity(args) => contiguity::run(args),
         Command::Memmap(args) => memmap::run(args),
         Command::Frames(args) => frames::run(args),
+        Command::Teardown(args) => teardown::run(args),
         Command::FramesCase(args) => frames::run_case(args),
     }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 const PACKAGE: &str = "hotmem-guest";
+const XEN_PACKAGE: &str = "hotmem-guest-xen";
 const TARGET: &str = "x86_64-unknown-none";
 
 /// The image at `given`, or else this workspace's guest, built if it is absent or out of date.
@@ -15,10 +16,22 @@ const TARGET: &str = "x86_64-unknown-none";
 /// # Errors
 /// [`Error::NoImage`] or [`Error::Build`].
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
+    find_package(PACKAGE, given)
+}
+
+/// The same for the guest that Xen starts.
+///
+/// # Errors
+/// As for [`find`].
+pub fn find_xen(given: Option<&Path>) -> Result<PathBuf, Error> {
+    find_package(XEN_PACKAGE, given)
+}
+
+fn find_package(package: &str, given: Option<&Path>) -> Result<PathBuf, Error> {
     match given {
         Some(path) if path.is_file() => Ok(path.to_owned()),
         Some(path) => Err(Error::NoImage(path.to_owned())),
-        None => build(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))),
+        None => build(package, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))),
     }
 }
 
@@ -38,9 +51,9 @@ struct Target {
 }
 
 /// Cargo decides what is out of date; it is asked each time, and says nothing if all is fresh.
-fn build(workspace: &Path) -> Result<PathBuf, Error> {
+fn build(package: &str, workspace: &Path) -> Result<PathBuf, Error> {
     let output = Command::new("cargo")
-        .args(["build", "--quiet", "--release", "--package", PACKAGE, "--target", TARGET])
+        .args(["build", "--quiet", "--release", "--package", package, "--target", TARGET])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace)
         .stderr(Stdio::inherit())
@@ -52,7 +65,7 @@ fn build(workspace: &Path) -> Result<PathBuf, Error> {
             output.status
         )));
     }
-    let image = executable(&String::from_utf8_lossy(&output.stdout))
+    let image = executable(package, &String::from_utf8_lossy(&output.stdout))
         .ok_or_else(|| Error::Build("cargo names no executable".into()))?;
     if !image.fresh {
         eprintln!("built the guest image {}", image.path.display());
@@ -65,12 +78,12 @@ struct Executable {
     fresh: bool,
 }
 
-fn executable(messages: &str) -> Option<Executable> {
+fn executable(package: &str, messages: &str) -> Option<Executable> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Message>(line).ok())
         .filter(|message| message.reason == "compiler-artifact")
-        .filter(|message| message.target.as_ref().is_some_and(|target| target.name == PACKAGE))
+        .filter(|message| message.target.as_ref().is_some_and(|target| target.name == package))
         .find_map(|message| Some(Executable { path: message.executable?, fresh: message.fresh }))
 }
 
@@ -87,9 +100,9 @@ mod tests {
             "\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
-        let image = executable(messages).unwrap();
+        let image = executable(PACKAGE, messages).unwrap();
         assert_eq!((image.path, image.fresh), (PathBuf::from("/t/guest"), false));
-        assert!(executable(r#"{"reason":"build-finished","success":true}"#).is_none());
+        assert!(executable(PACKAGE, r#"{"reason":"build-finished","success":true}"#).is_none());
     }
 
     #[test]

@@ -16,4 +16,5 @@ mod vm;
 pub use config::{Accel, Config, Transport};
 pub use error::Error;
 pub use report::{Event, Report};
+pub(crate) use vm::die_with_parent;
 pub use vm::{Resize, Vm};

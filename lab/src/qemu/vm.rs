@@ -375,7 +375,7 @@ impl Drop for Qemu {
 
 /// Has the kernel kill the child when the thread that starts it ends, however that comes about:
 /// a release build aborts when it panics, and nobody can act on SIGKILL.
-fn die_with_parent(command: &mut Command) {
+pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let in_child = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

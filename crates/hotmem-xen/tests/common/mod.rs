@@ -204,7 +204,7 @@ impl Xen {
         match page.table {
             Some((of, count)) if of == level => page.table = Some((of, count + 1)),
             Some(_) => return Err(Errno::EINVAL),
-            None if page.writable > 0 => return Err(Errno::EINVAL),
+            None if page.writable > 0 => return Err(Errno::EBUSY),
             None => {
                 self.flush_for(page);
                 for index in 0..ENTRIES {
@@ -239,7 +239,7 @@ impl Xen {
                 let mut page = self.page(frame)?;
                 if entry.flags().contains(Flags::WRITABLE) {
                     if page.table.is_some() {
-                        return Err(Errno::EINVAL);
+                        return Err(Errno::EBUSY);
                     }
                     if page.writable == 0 {
                         self.flush_for(page);

@@ -1,0 +1,39 @@
+//! Xen does what its model in the host's tests does.
+
+use super::console::Console;
+use super::space::Kernel;
+use hotmem_guest::report::Report;
+use hotmem_pgtable::{Entry, Flags};
+use hotmem_xen::vectors::{Frames, VECTORS};
+use hotmem_xen::{Command, DomId, Hypervisor, MmuUpdate, Partly};
+
+/// Xen sets these in entries of its own accord.
+const XENS: Flags = Flags::GLOBAL.union(Flags::USER);
+
+/// Runs the cases on one entry.
+pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
+    let space = kernel.build(false, false, 512, |_, _| Entry::EMPTY);
+    let table = kernel.memory.lowest(space, super::space::BASE);
+    let frames = Frames { same: kernel.page(0), other: kernel.page(1), table };
+    let Some(at) = kernel.entries(space, 7..8).next() else { return };
+    let mut agreed = 0;
+    for (number, vector) in VECTORS.iter().enumerate() {
+        for before in [Entry::EMPTY, vector.before(frames)] {
+            let update = MmuUpdate::new(at, Command::Normal, before);
+            kernel.update([update].into_iter(), DomId::SELF, 1);
+        }
+        let done = kernel.xen.mmu_update(&[vector.update(at, frames)], DomId::SELF);
+        let after = kernel.entry(at);
+        let refused = vector.after.err().map(|errno| Partly { done: 0, errno });
+        let plain = |entry: Entry| entry.bits() & !XENS.bits();
+        if done.err() == refused && plain(after) == plain(vector.after(frames)) {
+            agreed += 1;
+        } else {
+            report.not_ok(format_args!(
+                "case {number} of an update: {done:?}, {after:?}: {vector:?}"
+            ));
+        }
+    }
+    report.ok(format_args!("{agreed} of {} updates are as the model has them", VECTORS.len()));
+    super::case::drop_tables(kernel, space);
+}

@@ -1,0 +1,44 @@
+//! What a case cost, as an event.
+
+use core::fmt;
+
+/// The cost of one case to one subject.
+pub(crate) struct Figure<'a> {
+    pub(crate) case: &'a str,
+    pub(crate) subject: &'a str,
+    pub(crate) batch: usize,
+    pub(crate) entries: usize,
+    pub(crate) cycles: u64,
+    pub(crate) hypercalls: u64,
+    /// Flushes that the kernel asked for; Xen adds its own.
+    pub(crate) flushes: u64,
+}
+
+/// What came of a race with the other CPU.
+pub(crate) struct Race<'a> {
+    pub(crate) subject: &'a str,
+    pub(crate) batch: usize,
+    pub(crate) rounds: u64,
+    pub(crate) writes: u64,
+    pub(crate) lost: u64,
+}
+
+impl fmt::Display for Figure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figure { case, subject, batch, entries, cycles, hypercalls, flushes } = self;
+        write!(
+            f,
+            r#"{{"event":"figure","case":"{case}","subject":"{subject}","batch":{batch},"entries":{entries},"cycles":{cycles},"hypercalls":{hypercalls},"flushes":{flushes}}}"#
+        )
+    }
+}
+
+impl fmt::Display for Race<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Race { subject, batch, rounds, writes, lost } = self;
+        write!(
+            f,
+            r#"{{"event":"race","subject":"{subject}","batch":{batch},"rounds":{rounds},"writes":{writes},"lost":{lost}}}"#
+        )
+    }
+}

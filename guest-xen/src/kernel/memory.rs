@@ -1,0 +1,130 @@
+//! The domain's frames: numbers of the machine's, as page tables have them, and where the kernel
+//! reaches them.
+
+use super::entry::VIRT_BASE;
+use super::hypercall;
+use super::start_info::StartInfo;
+use hotmem::Pfn;
+use hotmem_guest::to_usize;
+use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Kind, Level, Space, Table, Tables, entry_at};
+use hotmem_xen::MachineTables;
+
+/// Frames that the kernel has for its own use.
+pub(crate) const FRAMES: usize = 18 << 10;
+/// `MACH2PHYS_VIRT_START`: Xen's table from the machine's frame numbers to the domain's.
+const MACHINE_TO_DOMAIN: u64 = 0xffff_8000_0000_0000;
+const MEMORY_OP: u64 = 12;
+const MAXIMUM_RAM_PAGE: u64 = 2;
+
+#[repr(C, align(4096))]
+struct Arena([[u64; ENTRIES]; FRAMES]);
+
+static mut ARENA: Arena = Arena([[0; ENTRIES]; FRAMES]);
+
+/// What Xen has told of the domain's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    /// The machine's frame of each of the domain's frames.
+    machine: &'static [u64],
+    /// So many of them are mapped from `VIRT_BASE` on.
+    mapped: u64,
+    /// So many frames the machine has.
+    machine_frames: u64,
+    /// The root that the kernel was started with.
+    pub(crate) root: Pfn,
+}
+
+impl Memory {
+    /// # Safety
+    /// This is what Xen started the kernel with.
+    pub(crate) unsafe fn new(info: &StartInfo) -> Memory {
+        let list = core::ptr::with_exposed_provenance(to_usize(info.mfn_list));
+        // SAFETY: Xen has put the list there, which nobody changes.
+        let machine = unsafe { core::slice::from_raw_parts(list, to_usize(info.nr_pages)) };
+        // SAFETY: takes no argument.
+        let last = unsafe { hypercall(MEMORY_OP, [MAXIMUM_RAM_PAGE, 0, 0, 0, 0]) };
+        let mapped = (info.pt_base - VIRT_BASE) / 4096 + info.nr_pt_frames;
+        let mut memory = Memory {
+            machine,
+            mapped,
+            machine_frames: last.map_or(0, |last| last + 1),
+            root: Pfn::ZERO,
+        };
+        memory.root = memory.machine_frame(info.pt_base);
+        memory
+    }
+
+    /// The machine's frame behind one of the kernel's addresses.
+    pub(crate) fn machine_frame(&self, virt: u64) -> Pfn {
+        let frame = self.machine.get(to_usize((virt - VIRT_BASE) / 4096));
+        frame.and_then(|&frame| Pfn::new(frame)).unwrap_or(Pfn::ZERO)
+    }
+
+    /// The kernel's own frame of this number.
+    pub(crate) fn frame(&self, number: usize) -> Pfn {
+        let arena = (&raw const ARENA).expose_provenance() as u64;
+        self.machine_frame(arena + (number % FRAMES) as u64 * 4096)
+    }
+
+    /// Where the kernel reaches a frame of the machine's, if it does.
+    pub(crate) fn virt(&self, frame: Pfn) -> Option<u64> {
+        if frame.number() >= self.machine_frames {
+            return None;
+        }
+        let entry = MACHINE_TO_DOMAIN + frame.number() * 8;
+        let entry: *const u64 = core::ptr::with_exposed_provenance(to_usize(entry));
+        // SAFETY: Xen maps the table for all frames of the machine.
+        let number = unsafe { entry.read_volatile() };
+        let is_own =
+            number < self.mapped && self.machine.get(to_usize(number)) == Some(&frame.number());
+        is_own.then_some(VIRT_BASE + number * 4096)
+    }
+
+    /// The words of a frame that is ordinary memory, or a table to be read.
+    pub(crate) fn words(&self, frame: Pfn) -> Option<&'static Table> {
+        let table = core::ptr::with_exposed_provenance::<Table>(to_usize(self.virt(frame)?));
+        // SAFETY: the frame is mapped for good, and used as words that may change at any time.
+        Some(unsafe { &*table })
+    }
+}
+
+impl Memory {
+    /// The entry at an address.
+    pub(crate) fn entry(&self, at: EntryAddr) -> Entry {
+        self.words(at.table()).map_or(Entry::EMPTY, |words| entry_at(words, at.index()))
+    }
+
+    /// The lowest table on the way to an address; frame 0 where there is none.
+    pub(crate) fn lowest(&self, space: Space, virt: u64) -> Pfn {
+        let (mut table, mut level) = (space.root, space.levels);
+        while let Some(below) = level.below() {
+            let index = to_usize(virt / level.entry_bytes().0) % ENTRIES;
+            let entry = self.words(table).map_or(Entry::EMPTY, |words| entry_at(words, index));
+            table = entry.frame(Level::L1).unwrap_or(Pfn::ZERO);
+            level = below;
+        }
+        table
+    }
+}
+
+impl Tables for Memory {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        self.words(frame)
+    }
+}
+
+impl MachineTables for Memory {
+    fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
+        let virt = self.virt(frame)?;
+        let (mut table, mut level) = (self.root, Level::L4);
+        loop {
+            let index = to_usize(virt / level.entry_bytes().0) % ENTRIES;
+            let entry = entry_at(self.words(table)?, index);
+            let Some(below) = level.below() else {
+                return Some((EntryAddr::new(table, index), entry));
+            };
+            let Kind::Table(next) = entry.kind(level) else { return None };
+            (table, level) = (next, below);
+        }
+    }
+}

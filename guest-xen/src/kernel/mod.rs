@@ -1,0 +1,103 @@
+//! The kernel: from Xen's jump to the verdict.
+
+mod agree;
+mod case;
+mod console;
+mod entry;
+mod figures;
+mod foreign;
+mod memory;
+mod other;
+mod race;
+mod space;
+mod start_info;
+mod subject;
+mod trap;
+
+use console::Console;
+use core::fmt;
+use core::fmt::Write;
+use hotmem_guest::report::{Report, bail_out};
+use hotmem_guest::to_usize;
+use hotmem_xen::{Errno, Syscall};
+use memory::Memory;
+use space::Kernel;
+use start_info::StartInfo;
+
+const VM_ASSIST: u64 = 21;
+const ENABLE: u64 = 0;
+/// `VMASST_TYPE_writable_pagetables`: plain writes to page tables trap and are emulated, as a
+/// kernel needs that exchanges entries.
+const WRITABLE_PAGETABLES: u64 = 2;
+
+/// Any hypercall.
+///
+/// # Safety
+/// As the hypercall says of its arguments.
+unsafe fn hypercall(number: u64, args: [u64; 5]) -> Result<u64, Errno> {
+    // SAFETY: this kernel is started by Xen and by nothing else.
+    let mut xen = unsafe { Syscall::new() };
+    // SAFETY: as the caller says.
+    unsafe { xen.call(number, args) }
+}
+
+/// Where the first instructions lead to, on a stack of 256 KiB, with all of the image mapped.
+extern "C" fn kernel_main(info: u64) -> ! {
+    let mut report = Report::begin(Console::new());
+    // SAFETY: Xen has put its structure there, and nobody changes it.
+    let info: &StartInfo = unsafe { &*core::ptr::with_exposed_provenance(to_usize(info)) };
+    // SAFETY: the number of a flag.
+    must("vm_assist", unsafe { hypercall(VM_ASSIST, [ENABLE, WRITABLE_PAGETABLES, 0, 0, 0]) });
+    trap::load();
+    // SAFETY: this is what Xen started the kernel with.
+    let memory = unsafe { Memory::new(info) };
+    // SAFETY: the first and only time.
+    let kernel = unsafe { Kernel::new(memory) };
+    must("the other CPU", other::start(memory.root));
+    report.ok("boot, two CPUs");
+    let pages = to_usize(info.number("pages", 4096)).clamp(1, other::PAGES).next_multiple_of(512);
+    let batch = to_usize(info.number("batch", 512)).clamp(1, 512);
+    let runs = info.number("runs", 1);
+    let mode = info.value("mode").unwrap_or("test");
+    match mode {
+        "test" => {
+            agree::run(kernel, &mut report);
+            race::run(kernel, &mut report, info.number("writes", 100_000), pages);
+            case::run(kernel, &mut report, pages, batch, 1);
+            foreign::run(kernel, &mut report, pages, batch, 1);
+        }
+        "race" => race::run(kernel, &mut report, info.number("writes", 1_000_000), pages),
+        "bench" => {
+            case::run(kernel, &mut report, pages, batch, runs);
+            foreign::run(kernel, &mut report, pages, batch, runs);
+        }
+        "foreign" => foreign::run(kernel, &mut report, pages, batch, runs),
+        _ => report.not_ok(format_args!("a mode {mode}")),
+    }
+    report.finish();
+    console::shut_down()
+}
+
+/// The processor's clock.
+fn cycles() -> u64 {
+    // SAFETY: every processor that Xen runs on has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Nothing can go on without what failed here.
+fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
+}
+
+/// Ends the run with the reason.
+fn give_up(reason: impl fmt::Display) -> ! {
+    bail_out(Console::new(), reason);
+    console::shut_down()
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let mut console = Console::new();
+    let _ = writeln!(console);
+    give_up(format_args!("{info}"))
+}

@@ -1,0 +1,158 @@
+//! The other CPU, which writes by what is mapped while the first one takes it away.
+
+use super::entry::{VIRT_BASE, other_cpu};
+use super::hypercall;
+use super::trap::{self, KERNEL_CODE, KERNEL_STACK, TrapInfo};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use hotmem::Pfn;
+use hotmem_guest::to_usize;
+use hotmem_xen::Errno;
+
+const VCPU_OP: u64 = 24;
+const INITIALISE: u64 = 0;
+const UP: u64 = 1;
+const OTHER: u64 = 1;
+/// `VGCF_in_kernel`. Not `VGCF_online`: `VCPUOP_up` would find nothing to do.
+const IN_KERNEL: u64 = 1 << 2;
+
+/// Pages that are written to, at most.
+pub(crate) const PAGES: usize = 16 << 10;
+
+/// `struct vcpu_guest_context`
+#[repr(C, align(16))]
+struct Context {
+    fpu: [u8; 512],
+    flags: u64,
+    /// r15 to rdi, 15 in all.
+    registers: [u64; 15],
+    error_code: u32,
+    vector: u32,
+    rip: u64,
+    code: u64,
+    rflags: u64,
+    rsp: u64,
+    stack: u64,
+    segments: [u64; 4],
+    traps: [TrapInfo; 256],
+    ldt: [u64; 2],
+    gdt: [u64; 17],
+    kernel_stack: u64,
+    kernel_sp: u64,
+    control: [u64; 8],
+    debug: [u64; 8],
+    callbacks: [u64; 3],
+    vm_assist: u64,
+    bases: [u64; 3],
+}
+
+const IDLE: u32 = 0;
+const WRITING: u32 = 1;
+const STOPPING: u32 = 2;
+
+/// What the other CPU does. Set to WRITING by the first CPU and to IDLE by the other, each with
+/// Release for what it has written down, read with Acquire.
+static STATE: AtomicU32 = AtomicU32::new(IDLE);
+static STARTED: AtomicBool = AtomicBool::new(false);
+/// Where the pages begin and how many there are.
+static BASE: AtomicU64 = AtomicU64::new(0);
+static COUNT: AtomicU64 = AtomicU64::new(0);
+/// Which pages it has written to.
+static WROTE: [AtomicU8; PAGES] = [const { AtomicU8::new(0) }; PAGES];
+static WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// Starts it, on this root.
+pub(crate) fn start(root: Pfn) -> Result<(), Errno> {
+    let (rip, rsp) = other_cpu();
+    let mut traps = [TrapInfo::default(); 256];
+    traps[14] = TrapInfo::page_fault();
+    let mut control = [0; 8];
+    // Protected mode with write protection and paging; PAE; the root.
+    (control[0], control[4], control[3]) = (0x8001_0001, 0x20, root.phys_addr());
+    let context = Context {
+        fpu: [0; 512],
+        flags: IN_KERNEL,
+        registers: [0; 15],
+        error_code: 0,
+        vector: 0,
+        rip,
+        code: u64::from(KERNEL_CODE),
+        rflags: 0x2,
+        rsp: rsp - 8,
+        stack: u64::from(KERNEL_STACK),
+        segments: [0; 4],
+        traps,
+        ldt: [0; 2],
+        gdt: [0; 17],
+        kernel_stack: u64::from(KERNEL_STACK),
+        kernel_sp: rsp - 8,
+        control,
+        debug: [0; 8],
+        callbacks: [0; 3],
+        vm_assist: 0,
+        bases: [0; 3],
+    };
+    debug_assert!(rip > VIRT_BASE);
+    let pointer = (&raw const context).expose_provenance() as u64;
+    // SAFETY: Xen reads the context, whose CPU runs `other_main` on a stack of its own.
+    unsafe { hypercall(VCPU_OP, [INITIALISE, OTHER, pointer, 0, 0])? };
+    // SAFETY: no argument.
+    unsafe { hypercall(VCPU_OP, [UP, OTHER, 0, 0, 0])? };
+    while !STARTED.load(Ordering::Acquire) {
+        core::hint::spin_loop();
+    }
+    Ok(())
+}
+
+/// Has it write to `count` pages from `base` on, over and over, until [`stop`].
+pub(crate) fn begin(base: u64, count: usize) {
+    WROTE.iter().for_each(|page| page.store(0, Ordering::Relaxed));
+    BASE.store(base, Ordering::Relaxed);
+    COUNT.store(count.min(PAGES) as u64, Ordering::Relaxed);
+    STATE.store(WRITING, Ordering::Release);
+}
+
+/// How many writes have succeeded, all in all.
+pub(crate) fn writes() -> u64 {
+    WRITES.load(Ordering::Relaxed)
+}
+
+/// Has it stop; then [`wrote`] is final.
+pub(crate) fn stop() {
+    STATE.store(STOPPING, Ordering::Release);
+    while STATE.load(Ordering::Acquire) != IDLE {
+        core::hint::spin_loop();
+    }
+}
+
+/// Whether it has written to this page.
+pub(crate) fn wrote(page: usize) -> bool {
+    WROTE.get(page).is_some_and(|page| page.load(Ordering::Relaxed) != 0)
+}
+
+/// Where the other CPU starts.
+pub(crate) extern "C" fn other_main() -> ! {
+    STARTED.store(true, Ordering::Release);
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    loop {
+        match STATE.load(Ordering::Acquire) {
+            WRITING => {
+                let (base, count) = (BASE.load(Ordering::Relaxed), COUNT.load(Ordering::Relaxed));
+                for _ in 0..64 {
+                    random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    let page = (random >> 33) % count;
+                    // SAFETY: the first CPU maps pages there that nobody keeps anything in.
+                    if unsafe { trap::store(base + page * 4096, random) } {
+                        WRITES.fetch_add(1, Ordering::Relaxed);
+                        if let Some(wrote) = WROTE.get(to_usize(page)) {
+                            wrote.store(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            }
+            STOPPING => STATE.store(IDLE, Ordering::Release),
+            _ => core::hint::spin_loop(),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Context>() == 5168);

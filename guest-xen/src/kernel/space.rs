@@ -1,0 +1,235 @@
+//! Page tables of the kernel's making.
+
+use super::memory::{FRAMES, Memory};
+use super::must;
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+use hotmem::Pfn;
+use hotmem_guest::to_usize;
+use hotmem_pgtable::{
+    Batch, ENTRIES, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, entry_at,
+};
+use hotmem_xen::{
+    Command, Config, DomId, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Room, Syscall, XenPv,
+};
+
+/// Where pages are mapped: at the start of the root's third entry.
+pub(crate) const BASE: u64 = 2 << 39;
+/// Frames that can be tables; the rest are what is mapped.
+const TABLES: usize = FRAMES - super::other::PAGES;
+
+/// The kernel's hands: frames for tables, and room for batches.
+pub(crate) struct Kernel {
+    pub(crate) memory: Memory,
+    pub(crate) xen: Syscall,
+    pub(crate) pool: Pool,
+    batch: Batch,
+    room: Room,
+    updates: [MmuUpdate; ENTRIES],
+}
+
+/// Frames for tables, and what was told of pages.
+pub(crate) struct Pool {
+    free: [Pfn; TABLES],
+    left: usize,
+    pub(crate) told: Told,
+    /// Whether each page was told dirty.
+    pub(crate) dirty: [bool; super::other::PAGES],
+}
+
+/// What was told of unmapped pages.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    pub(crate) pages: u64,
+    pub(crate) dirty: u64,
+}
+
+static mut KERNEL: core::mem::MaybeUninit<Kernel> = core::mem::MaybeUninit::uninit();
+
+impl Kernel {
+    /// # Safety
+    /// Called once.
+    pub(crate) unsafe fn new(memory: Memory) -> &'static mut Kernel {
+        let kernel = (&raw mut KERNEL).cast::<Kernel>();
+        // SAFETY: nobody else uses it: this is called once, says the caller. Written field by
+        // field, for the stack is no place for so much.
+        unsafe {
+            (&raw mut (*kernel).memory).write(memory);
+            (&raw mut (*kernel).xen).write(Syscall::new());
+            (&raw mut (*kernel).pool.free).write([Pfn::ZERO; TABLES]);
+            (&raw mut (*kernel).pool.left).write(0);
+            (&raw mut (*kernel).pool.told).write(Told::default());
+            (&raw mut (*kernel).pool.dirty).write([false; super::other::PAGES]);
+            (&raw mut (*kernel).batch).write(Batch::new());
+            (&raw mut (*kernel).room).write(Room::new());
+            (&raw mut (*kernel).updates).write([MmuUpdate::NONE; ENTRIES]);
+            for number in 0..TABLES {
+                (*kernel).pool.free_table(memory.frame(number));
+            }
+            &mut *kernel
+        }
+    }
+
+    /// A frame whose contents do not matter.
+    pub(crate) fn page(&self, number: usize) -> Pfn {
+        self.memory.frame(TABLES + number % super::other::PAGES)
+    }
+
+    /// An address space on its machine.
+    pub(crate) fn tables(
+        &mut self,
+        space: Space,
+        config: Config,
+    ) -> (PageTables<'_, XenPv<'_, &mut Syscall, Memory>>, &mut Pool) {
+        let machine = XenPv::new(&mut self.xen, self.memory, config, &mut self.room);
+        (PageTables::new(machine, space, &mut self.batch), &mut self.pool)
+    }
+
+    /// Has Xen change entries, `batch` at a time.
+    pub(crate) fn update(
+        &mut self,
+        updates: impl Iterator<Item = MmuUpdate>,
+        owner: DomId,
+        batch: usize,
+    ) {
+        let mut updates = updates.peekable();
+        while updates.peek().is_some() {
+            let mut count = 0;
+            for (room, update) in self.updates.iter_mut().take(batch).zip(&mut updates) {
+                *room = update;
+                count += 1;
+            }
+            let done = self.xen.mmu_update(&self.updates[..count], owner);
+            must("mmu_update", done.map_err(|partly| partly.errno));
+        }
+    }
+
+    pub(crate) fn ext(&mut self, op: MmuExtOp) {
+        must("mmuext_op", self.xen.mmuext_op(&[op]).map_err(|partly| partly.errno));
+    }
+
+    /// An empty frame.
+    fn table(&mut self) -> Pfn {
+        let Some(frame) = self.pool.take() else { super::give_up("no frame for a table") };
+        if let Some(words) = self.memory.words(frame) {
+            words.iter().for_each(|word| word.store(0, Relaxed));
+        }
+        frame
+    }
+
+    /// Makes a frame read-only, as a table must be, or writable.
+    pub(crate) fn set_window(&mut self, frame: Pfn, writable: bool) {
+        let Some((at, entry)) = self.memory.window(frame) else {
+            super::give_up("a frame that is not mapped")
+        };
+        let bits = entry.bits() & !Flags::WRITABLE.bits();
+        let flag = if writable { Flags::WRITABLE } else { Flags::empty() };
+        let update = MmuUpdate::new(at, Command::Normal, Entry::from_bits(bits).with(flag));
+        self.update([update].into_iter(), DomId::SELF, 1);
+    }
+
+    /// Writes an entry of a frame that is no table yet.
+    fn write(&self, table: Pfn, index: usize, entry: Entry) {
+        if let Some(words) = self.memory.words(table) {
+            words[index % ENTRIES].store(entry.bits(), Relaxed);
+        }
+    }
+
+    /// Tables for `pages` pages at [`BASE`], below a root of their own or the one that the kernel
+    /// runs on; `entry` is each page's.
+    pub(crate) fn build(
+        &mut self,
+        own_root: bool,
+        pins_l1: bool,
+        pages: usize,
+        entry: impl Fn(&Kernel, usize) -> Entry,
+    ) -> Space {
+        let link = |table| {
+            Entry::new(table, Flags::PRESENT | Flags::WRITABLE | Flags::USER | Flags::ACCESSED)
+        };
+        let (pointers, directory) = (self.table(), self.table());
+        for first in (0..pages).step_by(ENTRIES) {
+            let table = self.table();
+            for index in 0..ENTRIES.min(pages - first) {
+                self.write(table, index, entry(self, first + index));
+            }
+            self.set_window(table, false);
+            if pins_l1 {
+                self.ext(MmuExtOp::pin(Level::L1, table));
+            }
+            self.write(directory, first / ENTRIES, link(table));
+        }
+        self.write(pointers, 0, link(directory));
+        self.set_window(directory, false);
+        self.set_window(pointers, false);
+        let index = to_usize(BASE >> 39);
+        let root = if own_root { self.table() } else { self.memory.root };
+        if own_root {
+            if let Some(kernels) = self.memory.words(self.memory.root) {
+                self.write(root, ENTRIES - 1, entry_at(kernels, ENTRIES - 1));
+            }
+            self.write(root, index, link(pointers));
+            self.set_window(root, false);
+            self.ext(MmuExtOp::pin(Level::L4, root));
+        } else {
+            let update =
+                MmuUpdate::new(EntryAddr::new(root, index), Command::Normal, link(pointers));
+            self.update([update].into_iter(), DomId::SELF, 1);
+        }
+        Space { root, levels: Level::L4 }
+    }
+
+    /// Where these pages of a space are mapped; tables are looked up once each.
+    pub(crate) fn entries(
+        &self,
+        space: Space,
+        pages: Range<usize>,
+    ) -> impl Iterator<Item = EntryAddr> + use<> {
+        let memory = self.memory;
+        let mut table = None;
+        pages.map(move |page| {
+            let index = page % ENTRIES;
+            if index == 0 || table.is_none() {
+                table = Some(memory.lowest(space, BASE + page as u64 * 4096));
+            }
+            EntryAddr::new(table.unwrap_or(Pfn::ZERO), index)
+        })
+    }
+
+    /// The entry at an address.
+    pub(crate) fn entry(&self, at: EntryAddr) -> Entry {
+        self.memory.entry(at)
+    }
+}
+
+impl Pool {
+    fn take(&mut self) -> Option<Pfn> {
+        self.left = self.left.checked_sub(1)?;
+        self.free.get(self.left).copied()
+    }
+
+    /// Tells of a page that was unmapped without a run.
+    pub(crate) fn tell(&mut self, virt: u64, entry: Entry) {
+        let dirty = entry.flags().contains(Flags::DIRTY);
+        self.told.pages += 1;
+        self.told.dirty += u64::from(dirty);
+        if let Some(page) = self.dirty.get_mut(to_usize(virt.wrapping_sub(BASE) / 4096)) {
+            *page = dirty;
+        }
+    }
+}
+
+impl Owner for Pool {
+    fn unmapped(&mut self, run: Run) {
+        for page in 0..run.virt.bytes().frames() {
+            self.tell(run.virt.start() + page * 4096, run.entry);
+        }
+    }
+
+    fn free_table(&mut self, table: Pfn) {
+        if let Some(free) = self.free.get_mut(self.left) {
+            *free = table;
+            self.left += 1;
+        }
+    }
+}

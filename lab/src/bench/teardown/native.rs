@@ -1,0 +1,226 @@
+//! Page tables as arrays, on this processor.
+
+use super::{CYCLES, FLUSHES, Sample};
+use anyhow::{Context, Result, ensure};
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    AtomicU64, Batch, Covered, ENTRIES, Entry, Flags, Flush, Level, Native, Owner, PageTables, Run,
+    Space, Table, Tables, Unmap, VirtRange, entry_at,
+};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Tables of the lowest level: they map 1 GiB.
+const LOWEST: usize = 512;
+/// What the pages' frames begin at, beyond all tables.
+const FIRST_FRAME: u64 = 1 << 20;
+const PAGES: u64 = (LOWEST * ENTRIES) as u64;
+/// In a sparse range, one page of so many is mapped: one in eight cache lines of its table.
+const SPARSE: usize = 64;
+
+/// A case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Case {
+    Sparse,
+    Dense,
+    Exit,
+}
+
+impl Case {
+    pub(super) const ALL: [Case; 3] = [Case::Sparse, Case::Dense, Case::Exit];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Case::Sparse => "native-munmap-sparse",
+            Case::Dense => "native-munmap-dense",
+            Case::Exit => "native-exit",
+        }
+    }
+
+    fn step(self) -> usize {
+        if self == Case::Sparse { SPARSE } else { 1 }
+    }
+
+    fn mapped(self) -> u64 {
+        PAGES / self.step() as u64
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Subject {
+    Before,
+    Hotmem,
+    /// The same, with tables that stay: each entry is cleared.
+    TablesKept,
+}
+
+/// Measures a case; cycles are for each entry that the range spans.
+pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> {
+    let subjects: &[Subject] = match case {
+        Case::Exit => &[Subject::Before, Subject::Hotmem],
+        _ => &[Subject::Before, Subject::Hotmem, Subject::TablesKept],
+    };
+    let memory = Memory::new();
+    let mut batch = Box::new(Batch::new());
+    // One more to warm up.
+    for run in 0..=runs {
+        for &subject in subjects {
+            let space = memory.map(case);
+            let mut seen = Seen::default();
+            let mut flushes = 0_u32;
+            let start = clock()?;
+            match subject {
+                Subject::Before => {
+                    memory.exchange_each(space, &mut seen);
+                    flushes += 1;
+                }
+                Subject::Hotmem | Subject::TablesKept => {
+                    let native = Native::new(&memory, |_: Flush| flushes += 1);
+                    let mut tables = PageTables::new(native, space, &mut batch);
+                    let range = VirtRange::new(0, Bytes(PAGES << 12))?;
+                    let kept = matches!(subject, Subject::TablesKept);
+                    let covered = if kept { Covered::Keep } else { Covered::Free };
+                    let how = Unmap { tables: covered, ..Unmap::default() };
+                    match case {
+                        Case::Exit => tables.teardown(&mut seen)?,
+                        _ => tables.unmap_range(range, how, &mut seen)?,
+                    }
+                }
+            }
+            let cycles = clock()? - start;
+            ensure!(
+                (seen.pages, seen.dirty) == (case.mapped(), case.mapped() / 2),
+                "not all that was mapped was told: {seen:?}"
+            );
+            if run == 0 {
+                continue;
+            }
+            let name = match subject {
+                Subject::Before => "before",
+                Subject::Hotmem => "hotmem",
+                Subject::TablesKept => "hotmem, tables kept",
+            };
+            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            sample.add(case.name(), name, CYCLES, cycles as f64 / PAGES as f64);
+            sample.add(case.name(), name, FLUSHES, f64::from(flushes));
+        }
+    }
+    Ok(())
+}
+
+/// Counts what is told.
+#[derive(Default, Debug)]
+struct Seen {
+    pages: u64,
+    dirty: u64,
+    tables: u64,
+}
+
+impl Owner for Seen {
+    fn unmapped(&mut self, run: Run) {
+        let pages = run.virt.bytes().frames();
+        self.pages += pages;
+        self.dirty += if run.is_dirty() { pages } else { 0 };
+    }
+
+    fn free_table(&mut self, _: Pfn) {
+        self.tables += 1;
+    }
+}
+
+/// Frame 1 is the root, then come the pointer table, the directory, and the lowest tables.
+struct Memory {
+    tables: Vec<Table>,
+}
+
+impl Tables for &Memory {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        self.tables.get(usize::try_from(frame.number()).ok()?)
+    }
+}
+
+fn pfn(number: usize) -> Pfn {
+    Pfn::new(number as u64).unwrap_or(Pfn::ZERO)
+}
+
+impl Memory {
+    fn new() -> Memory {
+        let table = |_| std::array::from_fn(|_| AtomicU64::new(0));
+        Memory { tables: (0..4 + LOWEST).map(table).collect() }
+    }
+
+    /// Maps pages of ascending frames; runs of 256 are dirty, in turns.
+    fn map(&self, case: Case) -> Space {
+        let link = |frame| Entry::new(pfn(frame), Flags::PRESENT | Flags::WRITABLE).bits();
+        self.tables[1][0].store(link(2), Relaxed);
+        self.tables[2][0].store(link(3), Relaxed);
+        for number in 0..LOWEST {
+            self.tables[3][number].store(link(4 + number), Relaxed);
+            for index in 0..ENTRIES {
+                let page = number * ENTRIES + index;
+                let is_dirty = (page / 256).is_multiple_of(2);
+                let used = if is_dirty { Flags::USED } else { Flags::ACCESSED };
+                let frame = pfn(page + usize::try_from(FIRST_FRAME).unwrap_or(0));
+                let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE | used);
+                let entry = if page.is_multiple_of(case.step()) { entry } else { Entry::EMPTY };
+                self.tables[4 + number][index].store(entry.bits(), Relaxed);
+            }
+        }
+        Space { root: pfn(1), levels: Level::L4 }
+    }
+
+    /// What `before` does: an exchange for each entry of the range, runs for the owner, and the
+    /// tables freed after the flush.
+    fn exchange_each(&self, space: Space, owner: &mut Seen) {
+        let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
+        let below = |table: &Table, index| {
+            let frame = entry_at(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);
+            &self.tables[usize::try_from(frame.number()).unwrap_or(0)]
+        };
+        let directory = below(below(root, 0), 0);
+        let mut run: Option<Run> = None;
+        for number in 0..LOWEST {
+            let table = below(directory, number);
+            for (index, word) in table.iter().enumerate() {
+                let entry = Entry::from_bits(word.swap(0, Relaxed));
+                if entry.is_empty() {
+                    continue;
+                }
+                let virt = ((number * ENTRIES + index) as u64) << 12;
+                run = Some(match run {
+                    Some(run)
+                        if run.virt.last() + 1 == virt
+                            && run.entry.bits() + run.virt.bytes().0 == entry.bits() =>
+                    {
+                        let bytes = run.virt.bytes() + Bytes(4096);
+                        let virt = VirtRange::new(run.virt.start(), bytes).unwrap_or(run.virt);
+                        Run { virt, ..run }
+                    }
+                    before => {
+                        if let Some(before) = before {
+                            owner.unmapped(before);
+                        }
+                        let Ok(virt) = VirtRange::new(virt, Bytes(4096)) else { continue };
+                        Run { virt, entry, level: Level::L1 }
+                    }
+                });
+            }
+        }
+        if let Some(run) = run {
+            owner.unmapped(run);
+        }
+        for word in directory {
+            let link = Entry::from_bits(word.swap(0, Relaxed));
+            owner.free_table(link.frame(Level::L2).unwrap_or(Pfn::ZERO));
+        }
+    }
+}
+
+/// The processor's clock.
+fn clock() -> Result<u64> {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction.
+    let cycles = Some(unsafe { std::arch::x86_64::_rdtsc() });
+    #[cfg(not(target_arch = "x86_64"))]
+    let cycles = None;
+    cycles.context("cycles are counted on x86-64 only")
+}

@@ -1,0 +1,220 @@
+//! Xen under QEMU, with the guest as its dom0: one boot from start to end.
+
+use super::Xpti;
+use crate::qemu::{die_with_parent, host, image};
+use anyhow::{Context, Result, bail, ensure};
+use hotmem::Bytes;
+use serde::Deserialize;
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+const QEMU: &str = "qemu-system-x86_64";
+/// Xen's memory, and dom0's.
+const MEMORY: Bytes = Bytes::gib(1);
+const DOM0_MEMORY: Bytes = Bytes::mib(512);
+/// The longest that the guest is silent for: a race at a batch of one page.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a boot needs.
+pub struct Machine {
+    xen: PathBuf,
+    guest: PathBuf,
+}
+
+/// The cost of one case to one subject.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Figure {
+    /// `xen-munmap` and so on.
+    pub case: String,
+    /// `before`, `read-then-clear` or `hotmem`.
+    pub subject: String,
+    /// Entries in a hypercall, where there are several.
+    pub batch: u64,
+    /// Entries in all.
+    pub entries: u64,
+    /// Cycles of the processor's clock.
+    pub cycles: u64,
+    /// Hypercalls made.
+    pub hypercalls: u64,
+    /// Flushes asked for.
+    pub flushes: u64,
+}
+
+/// Dirty bits, while another CPU sets them.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Race {
+    /// `read-then-clear` or `hotmem`.
+    pub subject: String,
+    /// Entries in a hypercall.
+    pub batch: u64,
+    /// How often all pages were unmapped.
+    pub rounds: u64,
+    /// The other CPU's writes meanwhile.
+    pub writes: u64,
+    /// Pages written to and not told dirty.
+    pub lost: u64,
+}
+
+/// What the guest said, all of it good.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// In the order in which they were measured.
+    pub figures: Vec<Figure>,
+    /// The same.
+    pub races: Vec<Race>,
+    /// What held.
+    pub points: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event {
+    Figure(Figure),
+    Race(Race),
+}
+
+impl Machine {
+    /// Finds Xen, which `cargo xtask setup` unpacks, and the guest.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn find(guest: Option<&Path>) -> Result<Machine> {
+        let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/xen/boot"));
+        let files = dir.read_dir().into_iter().flatten().flatten().map(|file| file.path());
+        let is_xen = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("xen-") && name.ends_with("-amd64")
+        };
+        let xen = files.filter(is_xen).max();
+        let xen = xen.context("no Xen in target/xen: `cargo xtask setup` unpacks Debian's")?;
+        Ok(Machine { xen, guest: image::find_xen(guest)? })
+    }
+
+    /// Boots, with these words for the guest, and waits for its verdict.
+    ///
+    /// # Errors
+    /// A guest that fails, gives up, or is silent for two minutes.
+    pub fn boot(&self, xpti: Xpti, words: &str) -> Result<Outcome> {
+        host::ensure_available(MEMORY)?;
+        let mut command = self.command(xpti, words)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        die_with_parent(&mut command);
+        let qemu = Killed(command.spawn().with_context(|| format!("{QEMU} does not run"))?);
+        let outcome = watch(qemu);
+        outcome.with_context(|| format!("{xpti}, {words}"))
+    }
+
+    fn command(&self, xpti: Xpti, words: &str) -> Result<Command> {
+        let guest = self.guest.display().to_string();
+        ensure!(!guest.contains([' ', ',']), "QEMU splits -initrd at spaces and commas: {guest}");
+        let isolated = if xpti == Xpti::On { "dom0" } else { "no" };
+        let xen = format!(
+            "console=com1 com1=115200 dom0_mem={}M xpti={isolated} loglvl=error guest_loglvl=none",
+            DOM0_MEMORY.0 >> 20
+        );
+        let mut command = Command::new(QEMU);
+        // With `max`, Xen 4.17's dom0 crashes under the translator.
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "Haswell-v4", "-smp", "2"]);
+        command.args(["-m", &format!("{}M", MEMORY.0 >> 20), "-display", "none"]);
+        command.args(["-serial", "stdio", "-no-reboot", "-nodefaults", "-no-user-config"]);
+        command.arg("-kernel").arg(&self.xen).args(["-append", &xen]);
+        command.args(["-initrd", &format!("{guest} {words}")]);
+        Ok(command)
+    }
+}
+
+/// QEMU, killed when dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads what the guest says up to its verdict.
+fn watch(mut qemu: Killed) -> Result<Outcome> {
+    let stdout = qemu.0.stdout.take().context("QEMU's output")?;
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut outcome = Outcome::default();
+    let (mut tail, mut failed) = (Vec::new(), Vec::new());
+    let mut heard = Instant::now();
+    loop {
+        let line = match lines.recv_timeout(PATIENCE.saturating_sub(heard.elapsed())) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => bail!("silent for {PATIENCE:?} after: {tail:?}"),
+            Err(RecvTimeoutError::Disconnected) => bail!("ended without a verdict: {tail:?}"),
+        };
+        heard = Instant::now();
+        let line = line.trim();
+        if let Some(point) = line.strip_prefix("ok ") {
+            outcome.points.push(point.into());
+        } else if line.starts_with("not ok ") || line.starts_with("Bail out! ") {
+            failed.push(line.to_owned());
+        } else if line.starts_with('{') {
+            let event = serde_json::from_str(line);
+            match event.with_context(|| format!("what the guest said: {line}"))? {
+                Event::Figure(figure) => outcome.figures.push(figure),
+                Event::Race(race) => outcome.races.push(race),
+            }
+        } else if line == "hotmem: PASS" && failed.is_empty() {
+            return Ok(outcome);
+        } else if line.starts_with("hotmem: ") || line.contains("Domain 0 crashed") {
+            bail!("the guest failed: {failed:?} {line}");
+        }
+        tail.push(line.to_owned());
+        tail.drain(..tail.len().saturating_sub(5));
+    }
+}
+
+impl Figure {
+    /// Cycles for each entry.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    pub fn cycles_per_entry(&self) -> f64 {
+        self.cycles as f64 / self.entries.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_the_guest() {
+        let figure = r#"{"event":"figure","case":"xen-exit","subject":"hotmem","batch":512,"entries":4,"cycles":10,"hypercalls":3,"flushes":1}"#;
+        let Event::Figure(figure) = serde_json::from_str(figure).unwrap() else { panic!() };
+        assert_eq!((figure.cycles_per_entry(), figure.flushes), (2.5, 1));
+        let race =
+            r#"{"event":"race","subject":"hotmem","batch":1,"rounds":2,"writes":7,"lost":0}"#;
+        assert!(
+            matches!(serde_json::from_str(race).unwrap(), Event::Race(race) if race.writes == 7)
+        );
+    }
+
+    #[test]
+    fn paths_that_qemu_would_split_are_refused() {
+        let machine = Machine { xen: "xen".into(), guest: "my guest".into() };
+        assert!(machine.command(Xpti::On, "mode=test").is_err());
+        let machine = Machine { xen: "xen".into(), guest: "guest".into() };
+        let command = machine.command(Xpti::Off, "mode=test").unwrap();
+        let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+        assert!(line.join(" ").contains("xpti=no"));
+        assert!(line.contains(&"guest mode=test".into()));
+    }
+}

@@ -1,0 +1,86 @@
+//! `hotmem xen`: the reference kernel as dom0 of Xen, which maps and unmaps another domain's
+//! memory (document 004's `xfm_scale`).
+
+mod machine;
+
+pub use machine::{Figure, Machine, Outcome, Race};
+
+use crate::{
+    progress, size,
+    table::{figures, table},
+};
+use anyhow::{Result, bail};
+use hotmem::{Bytes, geometry::FRAME_SIZE};
+use std::{fmt, path::PathBuf};
+
+/// The most that the guest maps.
+pub const MOST: Bytes = Bytes::mib(64);
+
+/// Whether Xen keeps its own page tables from its guests' user mode (against Meltdown), at the
+/// price of a change of page tables with each trap and hypercall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Xpti {
+    /// As on processors that need it
+    On,
+    /// As on processors that do not
+    Off,
+}
+
+/// Arguments of `hotmem xen`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Whether Xen isolates its page tables
+    #[arg(long, value_enum, default_value = "on")]
+    xpti: Xpti,
+    /// Pages that are mapped and unmapped by one hypercall
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=512))]
+    batch: u16,
+    /// How much memory the other domain has: up to 64M
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    size: Bytes,
+    /// How often it is mapped and unmapped
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// The guest's image; built from the workspace if not given
+    #[arg(long, value_name = "PATH")]
+    guest_image: Option<PathBuf>,
+}
+
+/// Boots, has the guest map and unmap, and shows what it cost.
+///
+/// # Errors
+/// No Xen, a guest that fails.
+pub fn run(args: &Args) -> Result<()> {
+    if args.size > MOST || args.size < Bytes::mib(2) {
+        bail!("--size {}: the guest maps 2MiB to {MOST}", args.size);
+    }
+    let machine = Machine::find(args.guest_image.as_deref())?;
+    let progress = progress::spinner();
+    let pages = args.size.0 / FRAME_SIZE;
+    let words = format!("mode=foreign pages={pages} batch={} runs={}", args.batch, args.runs);
+    let outcome = machine.boot(args.xpti, &words)?;
+    progress.finish_and_clear();
+    let mut table =
+        table(&["case", "subject", "pages", "cycles a page", "hypercalls", "flushes"], 2);
+    for figure in &outcome.figures {
+        table.add_row([
+            figure.case.clone(),
+            figure.subject.clone(),
+            figure.entries.to_string(),
+            figures(figure.cycles_per_entry()),
+            figure.hypercalls.to_string(),
+            figure.flushes.to_string(),
+        ]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+impl fmt::Display for Xpti {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Xpti::On => "xpti-on",
+            Xpti::Off => "xpti-off",
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! The reference kernel as dom0 of Xen: the real one does what the model does, loses no dirty bit,
+//! and takes the hypercalls and flushes that are promised.
+
+use hotmem_lab::xen::{Machine, Outcome, Xpti};
+
+const PAGES: u64 = 4096;
+
+fn boot(xpti: Xpti) -> Outcome {
+    let machine = Machine::find(None).unwrap();
+    let outcome = machine.boot(xpti, &format!("mode=test pages={PAGES} writes=50000")).unwrap();
+    assert_eq!(outcome.points.len(), 8, "{:?}", outcome.points);
+    outcome
+}
+
+fn check(outcome: &Outcome) {
+    let hotmem = |case: &str| {
+        let mut figures = outcome.figures.iter().filter(|f| f.subject == "hotmem");
+        figures.find(|figure| figure.case == case).unwrap_or_else(|| panic!("no case {case}"))
+    };
+    for case in ["xen-munmap", "xen-protect", "xen-foreign"] {
+        let figure = hotmem(case);
+        assert_eq!((figure.hypercalls, figure.flushes), (PAGES / 512 + 1, 1), "{case}");
+    }
+    for case in ["xen-exit", "xen-unhook"] {
+        let figure = hotmem(case);
+        assert_eq!((figure.hypercalls, figure.flushes), (3, 1), "{case}");
+    }
+    for race in &outcome.races {
+        assert!(race.subject != "hotmem" || race.lost == 0, "{race:?}");
+    }
+}
+
+#[test]
+fn with_isolated_page_tables() {
+    check(&boot(Xpti::On));
+}
+
+#[test]
+fn without() {
+    check(&boot(Xpti::Off));
+}
