@@ -108,7 +108,7 @@ impl Listing {
 
 impl Row {
     fn of<P: Platform>(hotplug: &Hotplug<'_, P>, block: &MemoryBlock) -> Row {
-        let MemoryBlock { range, node, state, zone } = *block;
+        let MemoryBlock { range, node, state, zone, .. } = *block;
         let removable = hotplug.removable(block).is_ok();
         Row { range, state, removable, node: node.number(), zone }
     }

@@ -20,7 +20,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Block, Frames};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
-use crate::section::{ALL, Capture, ISOLATED, LIVE, Section, count};
+use crate::section::{ALL, Capture, ISOLATED, LIVE, POISON, Section, count};
 use crate::sync::{Ordering, spin_hint};
 use core::fmt;
 
@@ -159,6 +159,7 @@ impl<P: Platform> Frames<P> {
                 self.show_partial(&block);
             }
         }
+        let owned = self.divide_around_poison(slot, index, owned, &mut moves);
         if owned != 0 {
             self.show_free(slot, index, owned, &mut moves);
         }
@@ -232,12 +233,18 @@ impl<P: Platform> Frames<P> {
             if counter & LIVE == 0 {
                 continue;
             }
-            match self.first_used(&block, lines) {
-                Some(used) => return Some(self.whose(&block, used)),
-                None if count(counter) == ALL - 1 && lines.is_some_and(|l| is_in(&block, l)) => {
-                    own_lines = lines.and_then(|frame| PfnRange::with_len(frame, 1));
+            if let Some(used) = self.first_used(&block, lines) {
+                return Some(self.whose(&block, used));
+            }
+            // Lines and poison are all that is left, if the count says that nobody is inside.
+            let drained = self.drained_count(&block, lines);
+            if lines.is_some_and(|frame| block.range().contains(frame)) {
+                if count(counter) != drained {
+                    return Some(InUse::InFlight(block.range()));
                 }
-                None => return Some(InUse::InFlight(self.first_block(slot, index, block.mask()))),
+                own_lines = lines.and_then(|frame| PfnRange::with_len(frame, 1));
+            } else if !block.counter.own_drained(drained) {
+                return Some(InUse::InFlight(block.range()));
             }
         }
         own_lines.map(InUse::Metadata)
@@ -259,15 +266,23 @@ impl<P: Platform> Frames<P> {
             }
             Some(InUse::Metadata(own)) if own == frame => {
                 let block = self.block_of(frame.start())?;
-                let at = offset_in(&block, frame.start());
-                block.line()?.give(at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
-                // The last frame: this drains the pageblock.
-                block.counter.give(1, |_| false)?;
+                let drained = self.drained_count(&block, Some(frame.start()));
+                if !block.counter.own_drained(drained) {
+                    return None;
+                }
                 section.lines.store(core::ptr::null_mut(), Ordering::Release);
                 Some(())
             }
             Some(_) => None,
         }
+    }
+
+    /// The count of a live pageblock when nothing of it is in use but the section's own lines, if
+    /// it has them, and what is poisoned.
+    fn drained_count(&self, block: &Block<'_>, lines: Option<Pfn>) -> u16 {
+        let own = lines.filter(|&frame| block.range().contains(frame));
+        let never_free = self.out_in(block.range()).chain(own).count();
+        u16::try_from(never_free).map_or(0, |never_free| ALL.saturating_sub(never_free))
     }
 
     /// The first run of frames in use in a live pageblock, the section's own lines aside.
@@ -276,14 +291,19 @@ impl<P: Platform> Frames<P> {
         self.first_used(block, self.frame_of_lines(slot, block.index))
     }
 
-    /// The first run of frames in use in a pageblock, the section's own lines aside.
+    /// The first run of frames in use in a pageblock, the section's own lines and what is out for
+    /// poison aside.
     fn first_used(&self, block: &Block<'_>, lines: Option<Pfn>) -> Option<PfnRange> {
-        let own = lines.filter(|&frame| is_in(block, frame)).map(|frame| offset_in(block, frame));
+        let own = lines.filter(|&frame| block.range().contains(frame));
+        let own = own.map(|frame| block.offset_of(frame));
+        let is_marked = block.counter.load() & POISON != 0;
+        let is_out =
+            |at| is_marked && self.out_in(block.range()).any(|frame| block.offset_of(frame) == at);
         // Without lines all of it was handed out.
         let line = block.line();
         let used = |at: usize| {
             let word = line.map_or(0, |l| l.words()[at / LINE_WORD_BITS].load(Ordering::Acquire));
-            word >> (at % LINE_WORD_BITS) & 1 == 0 && own != Some(at)
+            word >> (at % LINE_WORD_BITS) & 1 == 0 && own != Some(at) && !is_out(at)
         };
         let first = (0..PAGEBLOCK_FRAMES).find(|&at| used(at))?;
         let end = (first..PAGEBLOCK_FRAMES).find(|&at| !used(at)).unwrap_or(PAGEBLOCK_FRAMES);
@@ -312,17 +332,6 @@ fn word_at(offset: usize, piece: PfnRange) -> (usize, u64) {
     let end = first + usize::try_from(piece.frames()).unwrap_or(SECTION_FRAMES);
     let blocks = mask(end.div_ceil(PAGEBLOCK_FRAMES)) & !mask(first / PAGEBLOCK_FRAMES);
     (offset / SECTION_FRAMES, blocks)
-}
-
-fn is_in(block: &Block<'_>, frame: Pfn) -> bool {
-    PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
-        .is_some_and(|all| all.contains(frame))
-}
-
-/// The frame's number in the pageblock that has it.
-#[allow(clippy::cast_possible_truncation, reason = "below 512")]
-fn offset_in(block: &Block<'_>, frame: Pfn) -> usize {
-    (frame.number() - block.start().number()) as usize
 }
 
 /// Captures a pageblock that was not free when it was looked at.
@@ -440,15 +449,20 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Frames of it that are still in use.
     pub(crate) fn frames_in_use(&self) -> u64 {
         let used = |slot, index, bit| {
-            let counter = self.frames.block(slot, index, bit).map_or(0, |b| b.counter.load());
-            if counter & LIVE == 0 { 0 } else { u64::from(ALL - count(counter)) }
+            let Some(block) = self.frames.block(slot, index, bit) else { return 0 };
+            match block.counter.load() {
+                counter if counter & LIVE == 0 => 0,
+                counter => {
+                    let drained = self.frames.drained_count(&block, None);
+                    u64::from(drained.saturating_sub(count(counter)))
+                }
+            }
         };
-        self.words()
-            .map(|(slot, index, held)| {
-                let bits = (0..SECTION_PAGEBLOCKS).filter(|bit| held >> bit & 1 != 0);
-                bits.map(|bit| used(slot, index, bit)).sum::<u64>()
-            })
-            .sum()
+        let in_use = self.words().map(|(slot, index, held)| {
+            let bits = (0..SECTION_PAGEBLOCKS).filter(|bit| held >> bit & 1 != 0);
+            bits.map(|bit| used(slot, index, bit)).sum::<u64>()
+        });
+        in_use.sum()
     }
 
     fn words(&self) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> {

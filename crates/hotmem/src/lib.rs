@@ -82,7 +82,8 @@ mod tree;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use frames::{
-    AllocError, BadWant, Counts, Fault, Frames, FreeError, FreeErrorKind, Metadata, Want,
+    AllocError, BadWant, Counts, Fault, Frames, FreeError, FreeErrorKind, MAX_POISONED, Metadata,
+    Poisoned, Want,
 };
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;

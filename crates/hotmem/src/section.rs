@@ -13,6 +13,7 @@
 //! | `OUT` | the reporter holds it while the host works on it |
 //! | `LIVE\|n` | split, or handed out whole (n = 0); n frames are claimable |
 //! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
+//! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
 //!
 //! The invariant that carries everything: *count + credits of allocations in flight + bits of frees
 //! in flight = free bits in the line*. So a count of all frames proves that nobody is inside.
@@ -75,6 +76,8 @@ pub(crate) const ISOLATED: u16 = 1 << 14;
 const SEEN: u16 = 1 << 12;
 /// Of a counter without [`LIVE`]: the reporter has the pageblock, and the host may be working on it.
 pub(crate) const OUT: u16 = 1 << 11;
+/// Some of its frames are poisoned: whoever frees looks which.
+pub(crate) const POISON: u16 = 1 << 13;
 /// Every frame of a live pageblock is free.
 #[allow(clippy::cast_possible_truncation, reason = "512 at the most")]
 pub(crate) const ALL: u16 = PAGEBLOCK_FRAMES as u16;
@@ -326,6 +329,9 @@ pub(crate) enum Given {
     Last,
     /// Every frame is free under an isolation token, which now owns the pageblock.
     Drained,
+    /// Nothing has changed: some frames of the pageblock are poisoned, so it must be looked first
+    /// whether they are among those that are given.
+    Poisoned,
 }
 
 /// A free is about to make its pageblock change hands.
@@ -387,7 +393,7 @@ impl Counter {
     #[inline]
     pub(crate) fn give_within(&self, frames: u16) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
-        while now & LIVE != 0 && count(now) != 0 && count(now) + frames < ALL {
+        while now & (LIVE | POISON) == LIVE && count(now) != 0 && count(now) + frames < ALL {
             match self.0.compare_exchange_weak(
                 now,
                 now + frames,
@@ -402,6 +408,7 @@ impl Counter {
     }
 
     /// Gives back `frames` frames whose bits are set already (or a credit that found no run).
+    /// `honest`: none of them is poisoned, as far as anybody knew when their bits had been set.
     ///
     /// `at_edge` is asked just before the pageblock leaves a state in which it could not be found
     /// ([`Edge::First`]), or would leave the allocator's hands ([`Edge::Last`]; its answer says
@@ -411,13 +418,21 @@ impl Counter {
     /// was not theirs. AcqRel: Release pairs with the credit of the next allocation, Acquire makes
     /// the last free come after all others, so that its publish covers them.
     #[inline]
-    pub(crate) fn give(&self, frames: u16, mut at_edge: impl FnMut(Edge) -> bool) -> Option<Given> {
+    pub(crate) fn give(
+        &self,
+        frames: u16,
+        honest: bool,
+        mut at_edge: impl FnMut(Edge) -> bool,
+    ) -> Option<Given> {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
             if now & LIVE == 0 || frames > ALL - count(now) {
                 return None;
             }
-            let (next, given) = if count(now) + frames == ALL {
+            if now & POISON != 0 && !honest && !mutant!("a free does not look for poison") {
+                return Some(Given::Poisoned);
+            }
+            let (next, given) = if now & POISON == 0 && count(now) + frames == ALL {
                 if now & ISOLATED != 0 && !mutant!("last free does not look at isolation") {
                     (0, Given::Drained)
                 } else if at_edge(Edge::Last) {
@@ -439,18 +454,65 @@ impl Counter {
     }
 
     /// From `LIVE|n` straight to owned: n = all frames when a split pageblock is taken whole,
-    /// n = 0 when one that was handed out whole comes back whole.
+    /// n = 0 when one that was handed out whole comes back whole. Says whether it was isolated.
     ///
     /// AcqRel for the same reasons as [`give`](Self::give).
     pub(crate) fn own_from(&self, n: u16) -> Option<bool> {
         let mut now = self.0.load(Ordering::Relaxed);
-        while now & LIVE != 0 && count(now) == n {
+        while now & (LIVE | POISON) == LIVE && count(now) == n {
             match self.0.compare_exchange_weak(now, 0, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Some(now & ISOLATED != 0),
                 Err(seen) => now = seen,
             }
         }
         None
+    }
+
+    /// From `LIVE|ISOLATED|n`, poisoned or not, straight to owned: the token's holder knows that
+    /// the other frames never come back. AcqRel as in [`give`](Self::give).
+    pub(crate) fn own_drained(&self, n: u16) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & (LIVE | ISOLATED) == LIVE | ISOLATED && count(now) == n {
+            match self.0.compare_exchange_weak(now, 0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Marks a live pageblock as having poisoned frames, so that whoever frees there from now on
+    /// looks which. False if it is not live.
+    ///
+    /// AcqRel: Release shows which, Acquire shows the frees that did not look.
+    pub(crate) fn poison(&self) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & LIVE != 0 {
+            let marked = now | POISON;
+            match self.0.compare_exchange_weak(now, marked, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Takes that mark away.
+    pub(crate) fn heal(&self) {
+        self.0.fetch_and(!POISON, Ordering::AcqRel);
+    }
+
+    /// A credit for one frame, for whoever takes it out for good: under isolation, too. Acquire as
+    /// in [`credit`](Self::credit).
+    pub(crate) fn credit_for_good(&self) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & LIVE != 0 && count(now) > 0 {
+            match self.0.compare_exchange_weak(now, now - 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
     }
 
     /// Puts a live pageblock under isolation: no credit is granted after this.
@@ -464,7 +526,7 @@ impl Counter {
                 }
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
                 // Split but wholly free: taken straight from the counter.
-                _ if count(now) == ALL => 0,
+                _ if now & POISON == 0 && count(now) == ALL => 0,
                 _ => now | ISOLATED,
             };
             // AcqRel: Acquire as in `give`, Release so that a drained state is seen with the flag.

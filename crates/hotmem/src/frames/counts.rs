@@ -31,13 +31,15 @@ pub struct Counts {
     pub isolated: u64,
     /// Of these, out for reporting.
     pub reporting: u64,
+    /// Poisoned, online, not isolated, and out of use.
+    pub poisoned: u64,
 }
 
 impl Counts {
-    /// Online, not free and not isolated: in use.
+    /// Online, not free, not isolated and not out for poison: in use.
     #[must_use]
     pub const fn used(&self) -> u64 {
-        self.online.saturating_sub(self.free + self.isolated)
+        self.online.saturating_sub(self.free + self.isolated + self.poisoned)
     }
 }
 
@@ -52,6 +54,7 @@ impl core::ops::AddAssign for Counts {
         self.reported += other.reported;
         self.isolated += other.isolated;
         self.reporting += other.reporting;
+        self.poisoned += other.poisoned;
     }
 }
 
@@ -91,6 +94,7 @@ impl<P> Frames<P> {
         for region in self.regions() {
             if let Some(range) = region.range() {
                 all += count_region(region, range);
+                all.poisoned += self.count_poisoned(range);
             }
         }
         all
@@ -102,10 +106,22 @@ impl<P> Frames<P> {
         let mut all = Counts::default();
         for region in self.regions() {
             if let Some(announced) = region.range() {
-                all += count_region(region, announced.intersection(range));
+                let part = announced.intersection(range);
+                all += count_region(region, part);
+                all.poisoned += self.count_poisoned(part);
             }
         }
         all
+    }
+
+    fn count_poisoned(&self, range: PfnRange) -> u64 {
+        let out = self.out_in(range.align_outward(PAGEBLOCK_FRAMES as u64));
+        let online = out.filter_map(|frame| self.block_of(frame)).filter(|block| {
+            let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed);
+            let section = block.section;
+            load(&section.online) & !load(&section.isolated) & block.mask() != 0
+        });
+        online.count() as u64
     }
 }
 
@@ -129,7 +145,7 @@ fn count_region(region: &Region, range: PfnRange) -> Counts {
         let free = load(&section.free);
         counts.present += frames(present);
         counts.online += frames(online);
-        counts.movable += frames(load(&section.movable));
+        counts.movable += frames(online & load(&section.movable));
         counts.free += frames(free);
         counts.free_whole += frames(free);
         counts.reported += frames(load(&section.reported));

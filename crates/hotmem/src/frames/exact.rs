@@ -84,6 +84,12 @@ impl<P: Platform> Frames<P> {
         free
     }
 
+    /// Takes one frame of a pageblock, in a move that has started.
+    pub(super) fn take_frame(&self, block: &Block<'_>, at: usize, moves: &mut Moves<'_>) -> bool {
+        let part = Part { block: *block, frames: at..at + 1, zone: block.zone() };
+        self.take_part(&part, moves)
+    }
+
     /// Takes a part of one pageblock, in a move that has started.
     fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone } = part;

@@ -6,7 +6,7 @@ use super::{Block, Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
-use crate::section::{LIVE, Line, count};
+use crate::section::{Given, LIVE, Line, POISON, count};
 use crate::sync::Ordering;
 use core::ops::Range;
 
@@ -35,10 +35,10 @@ impl<P: Platform> Frames<P> {
         let Some(block) = self.block_at(slot, offset) else {
             return refused(FreeErrorKind::Foreign);
         };
-        if block.counter.load() & LIVE == 0 {
-            return refused(why_refused(&block));
-        }
         let at = offset % PAGEBLOCK_FRAMES;
+        if block.counter.load() & (LIVE | POISON) != LIVE {
+            return self.free_in(&block, at..at + 1, frame);
+        }
         let Some(line) = block.line() else { return self.free_in(&block, at..at + 1, frame) };
         let (word, bit) = (at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
         if !line.give(word, bit) {
@@ -77,7 +77,7 @@ impl<P: Platform> Frames<P> {
         };
         // All of it is looked at before anything is written.
         for (block, frames, piece) in pieces() {
-            if !is_allocated(&block, frames) {
+            if !self.is_allocated(&block, frames, piece) {
                 return refused(piece, why_refused(&block));
             }
         }
@@ -98,7 +98,8 @@ impl<P: Platform> Frames<P> {
                 Some(false) => whole.1 |= block.mask(),
                 None => {
                     self.publish_whole(slot, whole, &mut moves);
-                    return refused(piece, FreeErrorKind::NotAllocated);
+                    whole.1 = 0;
+                    self.free_marked(&block, frames, piece)?;
                 }
             }
         }
@@ -113,7 +114,7 @@ impl<P: Platform> Frames<P> {
             return refused(FreeErrorKind::Foreign);
         };
         match block.counter.own_from(0) {
-            None => return refused(why_refused(&block)),
+            None => return self.free_marked(&block, 0..PAGEBLOCK_FRAMES, all),
             Some(true) => {} // drained: its isolation token owns it now
             Some(false) => {
                 self.show_free(slot, block.index, block.mask(), &mut self.no_moves_yet());
@@ -140,10 +141,37 @@ impl<P: Platform> Frames<P> {
         frames: Range<usize>,
         piece: PfnRange,
     ) -> Result<(), FreeError> {
-        let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
-        if block.counter.load() & LIVE == 0 {
-            return Err(FreeError { range: piece, kind: why_refused(block) });
+        match block.counter.load() & (LIVE | POISON) {
+            0 | POISON => Err(FreeError { range: piece, kind: why_refused(block) }),
+            LIVE => self.free_run(block, frames, piece),
+            _ => self.free_marked(block, frames, piece),
         }
+    }
+
+    /// Frees some frames of a pageblock that has poisoned ones, which stay.
+    #[cold]
+    fn free_marked(
+        &self,
+        block: &Block<'_>,
+        frames: Range<usize>,
+        piece: PfnRange,
+    ) -> Result<(), FreeError> {
+        let refused = Err(FreeError { range: piece, kind: why_refused(block) });
+        if block.counter.load() & (LIVE | POISON) != LIVE | POISON {
+            return refused;
+        }
+        let Some(mut runs) = self.without_poison(block, frames) else { return refused };
+        runs.try_for_each(|run| self.free_run(block, run, piece))
+    }
+
+    /// Frees frames of a live pageblock none of which was poisoned a moment ago.
+    fn free_run(
+        &self,
+        block: &Block<'_>,
+        frames: Range<usize>,
+        piece: PfnRange,
+    ) -> Result<(), FreeError> {
+        let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
         let mut moves = self.no_moves_yet();
         // Without lines it was handed out whole and is now divided; the last frame may have to stay.
         let spare = frames.end - 1;
@@ -168,11 +196,35 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn count_freed(&self, block: &Block<'_>, line: &Line, word: usize, bits: u64) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-        let counted = self.give_credit(block, bits.count_ones() as u16, &mut self.no_moves_yet());
-        if !counted {
+        let count = |bits: u64, honest| {
+            self.give(block, bits.count_ones() as u16, honest, &mut self.no_moves_yet())
+        };
+        let counted = match count(bits, false) {
+            Some(Given::Poisoned) => match self.withhold(block, line, word, bits) {
+                0 => return true,
+                left => count(left, true),
+            },
+            counted => counted,
+        };
+        if counted.is_none() {
             line.take(word, bits);
         }
-        counted
+        counted.is_some()
+    }
+
+    /// Whether none of these frames is free, as far as can be told without taking part.
+    fn is_allocated(&self, block: &Block<'_>, frames: Range<usize>, piece: PfnRange) -> bool {
+        let counter = block.counter.load();
+        if counter & LIVE == 0 || (counter & POISON != 0 && self.out_in(piece).next().is_some()) {
+            return false;
+        }
+        if frames.len() == PAGEBLOCK_FRAMES {
+            return count(counter) == 0;
+        }
+        block.line().is_none_or(|line: &Line| {
+            words_of(frames)
+                .all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == 0)
+        })
     }
 }
 
@@ -181,20 +233,6 @@ impl<P: Platform> Frames<P> {
 fn why_refused(block: &Block<'_>) -> FreeErrorKind {
     let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
     if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }
-}
-
-/// Whether none of these frames is free, as far as can be told without taking part.
-fn is_allocated(block: &Block<'_>, frames: Range<usize>) -> bool {
-    let counter = block.counter.load();
-    if counter & LIVE == 0 {
-        return false;
-    }
-    if frames.len() == PAGEBLOCK_FRAMES {
-        return count(counter) == 0;
-    }
-    block.line().is_none_or(|line: &Line| {
-        words_of(frames).all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == 0)
-    })
 }
 
 /// A run of frames of a pageblock as words of its line.

@@ -13,7 +13,7 @@ use super::{Block, Frames};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
-use crate::section::{ALL, ISOLATED, LIVE, count};
+use crate::section::{ALL, ISOLATED, LIVE, POISON, count};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom};
 
 /// CPU numbers are taken modulo this: a hint shared by two CPUs is only slower.
@@ -299,4 +299,4 @@ fn forget(hint: &AtomicU64, named: u64) -> bool {
     hint.compare_exchange(named, NOTHING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-const _: () = assert!(PAGEBLOCK_FRAMES <= (ISOLATED - 1) as usize);
+const _: () = assert!(PAGEBLOCK_FRAMES <= (POISON - 1) as usize);

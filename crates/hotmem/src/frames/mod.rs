@@ -13,6 +13,7 @@
 //! | `split.rs` | a claimed pageblock becomes live: split, or handed out whole |
 //! | `order.rs` | on which node it looks first |
 //! | `hints.rs` | which pageblock and section a CPU tries next |
+//! | `poison.rs` | what the hardware has given up never comes back |
 //! | `quiet.rs` | when "out of memory" may be said |
 //! | `counts.rs`, `validate.rs` | how much there is; whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
@@ -24,6 +25,7 @@ mod free;
 mod hints;
 mod metadata;
 mod order;
+mod poison;
 mod quiet;
 mod small;
 mod split;
@@ -32,6 +34,8 @@ mod want;
 
 pub use counts::Counts;
 pub use metadata::Metadata;
+pub(crate) use poison::Obstacle;
+pub use poison::{MAX_POISONED, Poisoned};
 pub use validate::Fault;
 pub use want::{AllocError, BadWant, FreeError, FreeErrorKind, Want};
 
@@ -61,6 +65,7 @@ pub struct Frames<P> {
     cpus_seen: AtomicUsize,
     nodes: NodeOrder,
     bell: Bell,
+    poison: poison::Table,
 }
 
 /// A pageblock that was looked up: its words, its counter, its place.
@@ -90,6 +95,7 @@ impl<P> Frames<P> {
                 cpus_seen: AtomicUsize::new(0),
                 nodes: NodeOrder::new(),
                 bell: Bell::new(),
+                poison: poison::Table::new(),
             }
         }
     }
@@ -220,6 +226,17 @@ impl Block<'_> {
     #[inline]
     pub(crate) fn start(&self) -> Pfn {
         self.region.pfn_at((self.index * SECTION_PAGEBLOCKS + self.bit) * PAGEBLOCK_FRAMES)
+    }
+
+    /// Its frames.
+    pub(crate) fn range(&self) -> PfnRange {
+        PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64).unwrap_or(PfnRange::EMPTY)
+    }
+
+    /// The number within it of one of its frames.
+    #[allow(clippy::cast_possible_truncation, reason = "below 512")]
+    pub(crate) fn offset_of(&self, frame: Pfn) -> usize {
+        (frame.number() - self.start().number()) as usize
     }
 
     /// Its bit in the section's words.

@@ -211,16 +211,23 @@ impl<P: Platform> Frames<P> {
     /// A credit whose frames were not found goes back by the same way as a free: it may be the
     /// last.
     #[inline]
-    pub(super) fn give_credit(
+    pub(super) fn give_credit(&self, block: &Block<'_>, frames: u16, moves: &mut Moves<'_>) {
+        self.give(block, frames, true, moves);
+    }
+
+    /// [`Counter::give`](crate::section::Counter::give), and what must follow it.
+    #[inline]
+    pub(super) fn give(
         &self,
         block: &Block<'_>,
         frames: u16,
+        honest: bool,
         moves: &mut Moves<'_>,
-    ) -> bool {
+    ) -> Option<Given> {
         let cpu = moves.cpu();
         let is_own = || cpu.block(block.zone()).load(Ordering::Relaxed) == block.hint();
         let mut kept = false;
-        let given = block.counter.give(frames, |edge| {
+        let given = block.counter.give(frames, honest, |edge| {
             // Stays split while it is this CPU's own hint: a CPU that is alone in its pageblock
             // would otherwise claim and coalesce on each pair.
             kept = edge == Edge::Last && is_own();
@@ -230,7 +237,7 @@ impl<P: Platform> Frames<P> {
             kept
         });
         match given {
-            None => return false,
+            None | Some(Given::Poisoned) => {}
             // The hint has moved on meanwhile, and who moved it saw no reason to coalesce.
             Some(Given::Some) if kept && !is_own() => {
                 moves.start();
@@ -240,7 +247,7 @@ impl<P: Platform> Frames<P> {
             Some(Given::First) => self.show_block(block, moves),
             Some(Given::Last) => self.show_coalesced(block, moves),
         }
-        true
+        given
     }
 
     pub(crate) fn no_moves_yet(&self) -> Moves<'_> {

@@ -2,10 +2,10 @@
 
 use super::{Block, Counts, Frames};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{LINE_WORD_BITS, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::Class;
-use crate::section::{ALL, ISOLATED, LIVE, OUT, count};
+use crate::section::{ALL, ISOLATED, LIVE, OUT, POISON, count};
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -54,6 +54,7 @@ impl<P: Platform> Frames<P> {
         let counter = block.counter.load();
         let live = counter & LIVE != 0;
         let claimable = live && counter & ISOLATED == 0 && count(counter) > 0;
+        let poisoned = self.poisoned_in(block.range()).count() > 0;
         let announced = block.region.announced(block.index) & block.mask() != 0;
         let checks = [
             (announced || !present, "present outside the announced range"),
@@ -75,6 +76,12 @@ impl<P: Platform> Frames<P> {
                 "wholly free and nobody's hint, but still split",
             ),
             (!live || self.line_agrees(block), "the line's free bits are not the count"),
+            (!free || !poisoned, "free, but some of it is poisoned"),
+            (
+                !live || poisoned == (counter & POISON != 0),
+                "live, but its mark for poison is wrong",
+            ),
+            (!live || self.poison_is_out(block), "poisoned, out and yet free"),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
             (
@@ -84,10 +91,7 @@ impl<P: Platform> Frames<P> {
         ];
         match checks.into_iter().find(|(holds, _)| !holds) {
             None => Ok(()),
-            Some((_, what)) => {
-                let range = PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64);
-                Err(Fault { range: range.unwrap_or(PfnRange::EMPTY), what })
-            }
+            Some((_, what)) => Err(Fault { range: block.range(), what }),
         }
     }
 
@@ -96,6 +100,15 @@ impl<P: Platform> Frames<P> {
             .line()
             .map_or(0, |line| line.free_frames())
             .eq(&usize::from(count(block.counter.load())))
+    }
+
+    fn poison_is_out(&self, block: &Block<'_>) -> bool {
+        let is_free = |frame| {
+            let at = block.offset_of(frame);
+            let (word, bit) = (at / LINE_WORD_BITS, at % LINE_WORD_BITS);
+            block.line().is_some_and(|l| l.words()[word].load(Ordering::Acquire) >> bit & 1 != 0)
+        };
+        !self.out_in(block.range()).any(is_free)
     }
 
     fn leads_to_free(&self, block: &Block<'_>) -> bool {

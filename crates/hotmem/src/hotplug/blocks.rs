@@ -21,6 +21,8 @@ pub struct MemoryBlock {
     pub state: BlockState,
     /// The zone that it is online in; `None` if it is offline, or online in both.
     pub zone: Option<Zone>,
+    /// Frames of it that are poisoned: if it is offline, it cannot come online.
+    pub poisoned: u64,
 }
 
 /// The state of a memory block.
@@ -68,7 +70,8 @@ impl<P: Platform> Hotplug<'_, P> {
             _ => None,
         };
         let node = self.frames.slots().get(slot)?.node();
-        Some(MemoryBlock { range, node, state, zone })
+        let poisoned = self.frames.poisoned_in(range).count() as u64;
+        Some(MemoryBlock { range, node, state, zone, poisoned })
     }
 
     /// Whether a memory block could go offline as things are: what stands in the way for certain is

@@ -18,6 +18,7 @@
 //! | `drain.rs` | isolate a window and move what lives there |
 //! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
 //! | `remove.rs` | memory goes |
+//! | `poison.rs` | frames that the hardware has given up |
 //! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
 
 mod add;
@@ -28,6 +29,7 @@ mod boot;
 mod drain;
 mod offline;
 mod online;
+mod poison;
 mod policy;
 mod remove;
 mod shrink;
@@ -41,6 +43,7 @@ pub use boot::{BootError, BootMap, BootRange};
 pub use drain::{Blocker, Why};
 pub use offline::{Offline, OfflineError};
 pub use online::{OnlineError, OnlineType};
+pub use poison::PoisonError;
 pub use policy::{Group, Policy};
 pub use remove::{Removal, RemoveError};
 pub use shrink::{Shrink, Shrunk};

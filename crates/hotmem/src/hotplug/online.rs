@@ -37,6 +37,8 @@ pub enum OnlineError {
     AlreadyOnline(PfnRange),
     /// This pageblock of it is being removed.
     Held(PfnRange),
+    /// This frame of it is poisoned.
+    Poisoned(PfnRange),
     /// The kernel does not want this part of it online.
     Vetoed {
         /// Which part.
@@ -134,7 +136,7 @@ impl<P: Platform> Hotplug<'_, P> {
                 return Err(OnlineError::Held(self.frames.first_block(slot, index, held)));
             }
         }
-        Ok(())
+        self.poison_in(range).map_or(Ok(()), |frame| Err(OnlineError::Poisoned(frame)))
     }
 
     /// `range` as runs, each with its zone. The zones do not learn of any of it before all of it is
@@ -173,6 +175,7 @@ impl fmt::Display for OnlineError {
             }
             OnlineError::AlreadyOnline(range) => write!(f, "{range} is online already"),
             OnlineError::Held(range) => write!(f, "{range} is being removed"),
+            OnlineError::Poisoned(range) => write!(f, "{range} is poisoned"),
         }
     }
 }

@@ -72,12 +72,13 @@ impl<P: Platform> Hotplug<'_, P> {
         Removal { range, was_online: true }
     }
 
-    /// The memory is gone. Cannot fail.
+    /// The memory is gone, and what was poisoned of it forgotten. Cannot fail.
     pub fn commit_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
         for (_, _, blocks, section) in self.words(removal.range) {
             section.present.fetch_and(!blocks, Ordering::AcqRel);
             section.movable.fetch_and(!blocks, Ordering::Relaxed);
         }
+        self.frames.forget_poison(removal.range);
         self.frames.let_go(removal.range);
         let frames = self.frames;
         hooks.release_tables(removal.range, &mut |table| {
@@ -88,7 +89,8 @@ impl<P: Platform> Hotplug<'_, P> {
         });
     }
 
-    /// The memory stays: mapped again, and online again if it was before a [`Shrink`] took it.
+    /// The memory stays: mapped again, and online again if it was before a [`Shrink`] took it,
+    /// except for pageblocks with poison.
     ///
     /// [`Shrink`]: super::Shrink
     pub fn abandon_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
@@ -100,10 +102,14 @@ impl<P: Platform> Hotplug<'_, P> {
         }
     }
 
-    /// Memory that was taken offline to be removed, and is held, is online again.
+    /// Memory that was taken offline to be removed, and is held, is online again, as far as it has
+    /// no poison.
     pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
         self.frames.let_go(range);
-        self.bring_online(range, OnlineType::AsBefore, hooks);
+        let mut rest = range;
+        while let Some(part) = self.next_without_poison(&mut rest) {
+            self.bring_online(part, OnlineType::AsBefore, hooks);
+        }
     }
 
     /// Removes memory that is offline and that no device has a say in.

@@ -12,6 +12,7 @@ mod lines;
 mod machine;
 mod motion;
 mod mutants;
+mod poison;
 mod small;
 mod tree;
 mod zones;

@@ -194,11 +194,14 @@ impl<P: Platform> Reporter<'_, P> {
         let mut moves = self.frames.no_moves_yet();
         moves.start();
         section.isolated.fetch_and(!back, Ordering::AcqRel);
+        let whole = self.frames.divide_around_poison(slot, index, back, &mut moves);
         if reported {
             // Before the publish, which makes it visible.
-            section.reported.fetch_or(back, Ordering::Relaxed);
+            section.reported.fetch_or(whole, Ordering::Relaxed);
         }
-        self.frames.show_free(slot, index, back, &mut moves);
+        if whole != 0 {
+            self.frames.show_free(slot, index, whole, &mut moves);
+        }
         u64::from(back.count_ones())
     }
 

@@ -1,0 +1,328 @@
+//! Poison: frames that the hardware has given up never come back.
+//!
+//! A poisoned frame that is free is allocated for good at once; one that is in use goes out when it
+//! is freed. Which frames are poisoned stands in a small table. The counter of a pageblock that has
+//! some says so: as long as it is live it never becomes wholly free, and whoever frees there looks
+//! into the table. So freeing anywhere else costs nothing more.
+//!
+//! Only the slow side poisons and heals. It meets frees that go on meanwhile like this: it writes
+//! the table, marks the counter, then looks at the frame's bit; a free sets the bit, then counts.
+//! If the free counts before the mark, the slow side sees the bit. If it meets the mark, it looks
+//! into the table, with a fence on either side: one of the two sees what the other has done, and
+//! takes the frame out.
+//!
+//! A pageblock that an isolation token owns has no bits to be taken: the token's release looks into
+//! the table instead, and divides it around them.
+
+use super::quiet::Moves;
+use super::{Block, Frames};
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::platform::Platform;
+use crate::section::{ALL, Line, POISON};
+use crate::sync::{
+    AtomicU64, AtomicUsize, Ordering, array_of, const_unless_loom, fence, spin_hint,
+};
+use core::ops::Range;
+
+/// Most frames that can be poisoned at one time.
+pub const MAX_POISONED: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// Times that a frame which is changing hands is looked at before giving up.
+const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
+
+/// What has become of a poisoned frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Poisoned {
+    /// Nobody has it and nobody can get it.
+    Out,
+    /// Somebody has it; it goes out when it is freed.
+    InUse,
+}
+
+/// Which frames are poisoned.
+pub(super) struct Table {
+    entries: [AtomicU64; MAX_POISONED],
+    /// Entries below this have been used.
+    used: AtomicUsize,
+}
+
+/// An entry that names no frame.
+const NONE: u64 = 0;
+/// Set in an entry whose frame is out.
+const OUT: u64 = 1;
+
+/// The entry of a frame that is not out.
+fn entry(frame: Pfn) -> u64 {
+    (frame.number() + 1) << 1
+}
+
+impl Table {
+    const_unless_loom! {
+        pub(super) fn new() -> Table {
+            Table {
+                entries: array_of![AtomicU64::new(NONE); MAX_POISONED],
+                used: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    /// All poisoned frames. Acquire, here and below, pairs with the Release in `insert`.
+    fn frames(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
+        let used = self.used.load(Ordering::Acquire).min(MAX_POISONED);
+        self.entries[..used].iter().filter_map(|entry| {
+            let entry = entry.load(Ordering::Acquire);
+            let frame = Pfn::new((entry >> 1).checked_sub(1)?)?;
+            Some((frame, if entry & OUT == 0 { Poisoned::InUse } else { Poisoned::Out }))
+        })
+    }
+
+    fn state_of(&self, frame: Pfn) -> Option<Poisoned> {
+        self.frames().find(|&(poisoned, _)| poisoned == frame).map(|(_, state)| state)
+    }
+
+    /// The slow side only. False if there is no room.
+    fn insert(&self, frame: Pfn) -> bool {
+        let unused = self.entries.iter().position(|e| e.load(Ordering::Relaxed) == NONE);
+        let Some(at) = unused else { return false };
+        self.entries[at].store(entry(frame), Ordering::Release);
+        self.used.fetch_max(at + 1, Ordering::AcqRel);
+        true
+    }
+
+    /// From [`Poisoned::InUse`] to `next`. False if it was not that.
+    fn change(&self, frame: Pfn, next: u64) -> bool {
+        let entries = &self.entries[..self.used.load(Ordering::Acquire).min(MAX_POISONED)];
+        entries.iter().any(|e| {
+            let in_use = entry(frame);
+            e.compare_exchange(in_use, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    fn take_out(&self, frame: Pfn) -> bool {
+        self.change(frame, entry(frame) | OUT)
+    }
+
+    /// The slow side only.
+    fn remove(&self, range: PfnRange) {
+        for e in &self.entries {
+            let frame = (e.load(Ordering::Acquire) >> 1).checked_sub(1).and_then(Pfn::new);
+            if frame.is_some_and(|frame| range.contains(frame)) {
+                e.store(NONE, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl<P> Frames<P> {
+    /// All poisoned frames.
+    pub(crate) fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
+        self.poison.frames()
+    }
+
+    /// Those of `range`.
+    pub(crate) fn poisoned_in(&self, range: PfnRange) -> impl Iterator<Item = (Pfn, Poisoned)> {
+        self.poisoned().filter(move |&(frame, _)| range.contains(frame))
+    }
+
+    /// Those of `range` that are out.
+    pub(crate) fn out_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> {
+        let out = self.poisoned_in(range).filter(|&(_, state)| state == Poisoned::Out);
+        out.map(|(frame, _)| frame)
+    }
+
+    /// The slow side only: `range` is no longer there, and what comes there is other memory.
+    pub(crate) fn forget_poison(&self, range: PfnRange) {
+        self.poison.remove(range);
+    }
+}
+
+/// Why a frame of the allocator's could not be poisoned.
+pub(crate) enum Obstacle {
+    TableFull,
+    Busy,
+}
+
+impl<P: Platform> Frames<P> {
+    /// The slow side only: poisons a frame of an online pageblock, or of an offline one.
+    pub(crate) fn poison(&self, block: &Block<'_>, frame: Pfn) -> Result<Poisoned, Obstacle> {
+        if let Some(state) = self.poison.state_of(frame) {
+            return Ok(state);
+        }
+        if !self.poison.insert(frame) {
+            return Err(Obstacle::TableFull);
+        }
+        if block.section.online.load(Ordering::Relaxed) & block.mask() == 0 {
+            self.poison.take_out(frame);
+            return Ok(Poisoned::Out);
+        }
+        let mut moves = self.no_moves_yet();
+        moves.start();
+        for _ in 0..LOOKS {
+            if self.withdraw(block, frame, &mut moves) {
+                // Who freed it meanwhile may have done it already.
+                self.poison.take_out(frame);
+                return Ok(Poisoned::Out);
+            }
+            if self.is_in_use(block, frame) {
+                return Ok(self.poison.state_of(frame).unwrap_or(Poisoned::InUse));
+            }
+            spin_hint();
+        }
+        if !self.poison.change(frame, NONE) {
+            return Ok(Poisoned::Out);
+        }
+        self.heal(block, &mut moves);
+        Err(Obstacle::Busy)
+    }
+
+    /// Takes a free frame out of a pageblock, or finds that a token owns it.
+    fn withdraw(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
+        let at = block.offset_of(frame);
+        if self.take_frame(block, at, moves) {
+            block.counter.poison();
+            return true;
+        }
+        if !block.counter.poison() {
+            // Pairs with the one in `divide_around_poison`.
+            fence(Ordering::SeqCst);
+            return block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
+        }
+        // Isolated and not drained. The slow side may look at lines without a credit: nobody else
+        // drops them.
+        let (word, bit) = place(at);
+        let isolated = block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
+        if !isolated || !block.counter.credit_for_good() {
+            return false;
+        }
+        let taken = block.line().is_some_and(|line| line.take(word, bit));
+        if !taken {
+            self.give_credit(block, 1, moves);
+        }
+        taken
+    }
+
+    /// Whether the frame is allocated for certain, in a pageblock that is marked.
+    fn is_in_use(&self, block: &Block<'_>, frame: Pfn) -> bool {
+        if !block.counter.poison() {
+            return false;
+        }
+        fence(Ordering::SeqCst); // pairs with the one in `withhold`
+        let (word, bit) = place(block.offset_of(frame));
+        block.line().is_none_or(|line| line.words()[word].load(Ordering::Acquire) & bit == 0)
+    }
+
+    /// Takes the mark away if nothing is poisoned in this pageblock.
+    fn heal(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
+        if self.poisoned_in(block.range()).next().is_some() {
+            return;
+        }
+        block.counter.heal();
+        // Meanwhile it may have become wholly free, and stayed split for the mark.
+        if block.counter.own_from(ALL) == Some(false) {
+            self.show_coalesced(block, moves);
+        }
+    }
+
+    /// The caller sets these bits of a marked pageblock and has not counted them yet: takes those
+    /// that are poisoned back, and says which are left.
+    pub(super) fn withhold(&self, block: &Block<'_>, line: &Line, word: usize, bits: u64) -> u64 {
+        fence(Ordering::SeqCst); // pairs with the one in `is_in_use`
+        self.poisoned_in(block.range()).fold(bits, |left, (frame, _)| {
+            let (in_word, bit) = place(block.offset_of(frame));
+            // If somebody has allocated it since its bit was set, then it is theirs to free.
+            if in_word == word && left & bit != 0 && line.take(word, bit) {
+                self.poison.take_out(frame);
+                left & !bit
+            } else {
+                left
+            }
+        })
+    }
+
+    /// These frames of a marked pageblock are being freed: takes those that are poisoned out, and
+    /// says what is left, in runs. `None` if one of them was out already.
+    pub(super) fn without_poison(
+        &self,
+        block: &Block<'_>,
+        frames: Range<usize>,
+    ) -> Option<impl Iterator<Item = Range<usize>>> {
+        let poisoned = |at: usize| {
+            let frame = block.start().checked_add(at as u64)?;
+            self.poison.state_of(frame).map(|state| (frame, state))
+        };
+        let (mut from, end) = (frames.start, frames.end);
+        let mut states = frames.filter_map(poisoned).map(|(_, state)| state);
+        if states.any(|state| state == Poisoned::Out) {
+            return None;
+        }
+        let taken_out = move |at: &usize| match poisoned(*at) {
+            Some((frame, _)) => {
+                self.poison.take_out(frame);
+                true
+            }
+            None => false,
+        };
+        Some(core::iter::from_fn(move || {
+            from = (from..end).find(|at| !taken_out(at))?;
+            let run = from..(from..end).find(&taken_out).unwrap_or(end);
+            from = run.end;
+            Some(run)
+        }))
+    }
+
+    /// The caller owns these pageblocks of a section, and has taken them out of `isolated`: divides
+    /// those that have poison around it, and says which are left.
+    pub(crate) fn divide_around_poison(
+        &self,
+        slot: usize,
+        index: usize,
+        owned: u64,
+        moves: &mut Moves<'_>,
+    ) -> u64 {
+        // Pairs with the one in `withdraw`: whoever poisons sees that they are no longer isolated,
+        // or the poison is seen here.
+        fence(Ordering::SeqCst);
+        let mut left = owned;
+        for (frame, _) in self.poisoned() {
+            if let Some(block) = self.block_of(frame)
+                && (block.slot, block.index) == (slot, index)
+                && left & block.mask() != 0
+            {
+                left &= !block.mask();
+                self.divide_around(&block, moves);
+            }
+        }
+        left
+    }
+
+    fn divide_around(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
+        let poisoned = || self.poisoned_in(block.range()).map(|(frame, _)| frame);
+        let out = poisoned().count();
+        for frame in poisoned() {
+            self.poison.take_out(frame);
+        }
+        block.section.reported.fetch_and(!block.mask(), Ordering::Relaxed);
+        let is_poisoned = |at: usize| poisoned().any(|frame| block.offset_of(frame) == at);
+        let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&at| !is_poisoned(at));
+        let line = spare.and_then(|spare| Some((spare, self.line_or_lend(block, spare, moves)?)));
+        let Some((spare, (line, lent))) = line else {
+            block.counter.set_live(POISON);
+            return;
+        };
+        line.write(0..0, lent.then_some(spare));
+        for frame in poisoned() {
+            let (word, bit) = place(block.offset_of(frame));
+            line.take(word, bit);
+        }
+        let free = PAGEBLOCK_FRAMES - out - usize::from(lent);
+        #[allow(clippy::cast_possible_truncation, reason = "at most 512")]
+        block.counter.set_live(free as u16 | POISON);
+        self.show_partial_if_any(block);
+    }
+}
+
+/// Word and bit of a frame in its pageblock's line.
+fn place(at: usize) -> (usize, u64) {
+    (at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS))
+}

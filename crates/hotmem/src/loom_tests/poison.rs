@@ -1,0 +1,169 @@
+//! Poison against everything else: what is poisoned is never handed out afterwards, nothing else is
+//! lost, and who has the frame can go on with it until they free it.
+
+use super::machine::{BLOCK, range};
+use super::{Machine, model};
+use crate::addr::Pfn;
+use crate::frames::{Poisoned, Want};
+use crate::hotplug::{Hotplug, PoisonError};
+
+const ONE: Want = Want::frames(1);
+const WHOLE: Want = Want::frames(BLOCK);
+
+/// Poisons a frame: once more if it was changing hands.
+fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
+    let frame = Pfn::new(frame).unwrap();
+    match Hotplug::without_memory(machine).poison(frame) {
+        Ok(state) => Some(state),
+        Err(error) => {
+            assert_eq!(error, PoisonError::Busy(frame));
+            None
+        }
+    }
+}
+
+/// When nothing is in flight: poisoned for certain, out of use, and all the rest is there.
+fn check_out(machine: &Machine, frame: u64) {
+    assert_eq!(poison(machine, frame), Some(Poisoned::Out));
+    machine.validate();
+    let free = machine.counts().free;
+    let all: std::vec::Vec<_> =
+        std::iter::from_fn(|| machine.try_alloc(ONE.movable()).ok()).collect();
+    assert_eq!(all.len() as u64, free);
+    assert_eq!(free, 2 * BLOCK - 1);
+    assert!(all.iter().all(|held| !held.range().contains(Pfn::new(frame).unwrap())));
+    all.into_iter().for_each(|held| machine.free(held));
+    machine.validate();
+}
+
+#[test]
+fn poison_meets_an_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
+        let [a] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        // The next that is free.
+        let state = poison(&machine, 1);
+        let got = other.join().unwrap();
+        machine.validate();
+        let bad = Pfn::new(1).unwrap();
+        if state == Some(Poisoned::Out) {
+            assert!(got.iter().all(|held| !held.range().contains(bad)));
+        }
+        got.into_iter().chain([a, rest]).for_each(|held| machine.free(held));
+        check_out(&machine, 1);
+    });
+}
+
+#[test]
+fn poison_meets_its_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        poison(&machine, 0);
+        other.join().unwrap();
+        machine.validate();
+        machine.free(b);
+        check_out(&machine, 0);
+    });
+}
+
+#[test]
+fn poison_meets_the_last_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        poison(&machine, 0);
+        other.join().unwrap();
+        check_out(&machine, 0);
+    });
+}
+
+#[test]
+fn poison_meets_a_whole_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let whole = machine.alloc(WHOLE);
+        let start = whole.range().start().number();
+        let other = machine.on_cpu(1, |machine| machine.free(whole));
+        poison(&machine, start + 1);
+        other.join().unwrap();
+        check_out(&machine, start + 1);
+    });
+}
+
+#[test]
+fn a_second_poison_meets_its_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b] = machine.singles();
+        poison(&machine, 0);
+        let other = machine.on_cpu(1, |machine| machine.free(b));
+        poison(&machine, 1);
+        other.join().unwrap();
+        machine.validate();
+        machine.free(a);
+        assert_eq!(poison(&machine, 1), Some(Poisoned::Out));
+        assert_eq!(machine.counts().poisoned, 2);
+        assert_eq!(machine.counts().free, 2 * BLOCK - 2);
+    });
+}
+
+#[test]
+fn poison_meets_a_free_and_an_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
+        let [a, b, c] = machine.singles();
+        let other = machine.on_cpu(1, |machine| {
+            machine.free(a);
+            machine.try_alloc(ONE).ok()
+        });
+        poison(&machine, 0);
+        let got = other.join().unwrap();
+        machine.validate();
+        got.into_iter().chain([b, c, rest]).for_each(|held| machine.free(held));
+        check_out(&machine, 0);
+    });
+}
+
+#[test]
+fn poison_meets_a_release() {
+    model(|| {
+        let machine = Machine::new(1);
+        let other = machine.on_cpu(1, |machine| {
+            if let Ok(token) = machine.isolate(range(0, BLOCK)) {
+                if token.in_use().is_none() {
+                    machine.overwrite(token.range());
+                }
+                token.release();
+            }
+        });
+        poison(&machine, 2);
+        other.join().unwrap();
+        check_out(&machine, 2);
+    });
+}
+
+#[test]
+fn isolation_of_poisoned_memory_meets_the_last_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        poison(&machine, 1);
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        if token.in_use().is_none() {
+            machine.overwrite(token.range());
+        }
+        other.join().unwrap();
+        machine.validate();
+        assert_eq!(token.in_use(), None);
+        machine.overwrite(token.range());
+        token.release();
+        check_out(&machine, 1);
+    });
+}

@@ -1,0 +1,244 @@
+//! Poison: what the hardware has given up never comes back, and stands in nobody's way.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, numbers, pfn, range};
+use hotmem::*;
+
+const BOOT: u64 = 2 * SECTION;
+const HOT: u64 = 2 * SECTION;
+
+fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let hot = range(BOOT, HOT);
+    hotplug.announce(hot).unwrap();
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    // The frames of a section's bits are taken before the test counts any.
+    let first = frames.alloc(Want::frames(1).at(hot.start()).movable()).unwrap();
+    frames.free(first).unwrap();
+    test(&frames, &mut hotplug, hot);
+    frames.validate().unwrap();
+}
+
+fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRange> {
+    let mut offline = hotplug.offline(range).unwrap();
+    let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+    if progress != Progress::Done(range) {
+        offline.cancel(hotplug, &mut NoHooks);
+    }
+    progress
+}
+
+/// Takes every frame there is.
+fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
+    std::iter::from_fn(|| frames.alloc(Want::frames(1).movable()).ok()).collect()
+}
+
+#[test]
+fn a_free_frame_is_out_at_once_and_never_comes_back() {
+    on_a_machine(|frames, hotplug, hot| {
+        let bad = pfn(BOOT + BLOCK + 3);
+        let before = frames.validate().unwrap();
+        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
+        assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
+        assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
+        let counts = frames.validate().unwrap();
+        assert_eq!((counts.poisoned, counts.used()), (1, before.used()));
+        assert_eq!(counts.free, before.free - 1);
+        for want in [Want::frames(1).at(bad), Want::frames(BLOCK).at(pfn(BOOT + BLOCK))] {
+            assert!(matches!(frames.alloc(want.movable()), Err(AllocError::NotFree(_))));
+        }
+        let all = exhaust(frames);
+        assert!(all.iter().all(|got| !got.contains(bad)));
+        assert_eq!(frames.counts().free, 0);
+        all.into_iter().for_each(|got| frames.free(got).unwrap());
+        let twice = frames.free(range(bad.number(), 1)).unwrap_err();
+        assert_eq!(twice.kind, FreeErrorKind::NotAllocated);
+        // The other sections have got frame bits of their own meanwhile.
+        let metadata = (BOOT + HOT) / SECTION - 1;
+        assert!(frames.validate().unwrap().free >= counts.free - metadata);
+        assert_eq!(offline(hotplug, hot), Progress::Done(hot));
+    });
+}
+
+#[test]
+fn a_frame_in_use_is_out_once_it_is_freed() {
+    for part_of in [1, 5, BLOCK, 2 * BLOCK] {
+        on_a_machine(|frames, hotplug, hot| {
+            let used = frames.alloc(Want::frames(part_of).movable()).unwrap();
+            let bad = pfn(used.end().number() - 1);
+            let before = frames.validate().unwrap();
+            assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
+            assert_eq!(frames.validate().unwrap(), before);
+            let blocked = offline(hotplug, hot);
+            assert!(matches!(blocked, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
+            frames.free(used).unwrap();
+            assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
+            let after = frames.validate().unwrap();
+            assert_eq!((after.poisoned, after.used()), (1, before.used() - part_of));
+            assert!(exhaust(frames).iter().all(|got| !got.contains(bad)));
+        });
+    }
+}
+
+#[test]
+fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
+    on_a_machine(|frames, hotplug, _| {
+        let used = frames.alloc(Want::frames(BLOCK).movable()).unwrap();
+        let start = used.start().number();
+        let bad = [0, 1, BLOCK / 2, BLOCK - 1].map(|at| pfn(start + at));
+        for frame in bad {
+            assert_eq!(hotplug.poison(frame), Ok(Poisoned::InUse));
+        }
+        // In parts, then the rest; what is out cannot be freed again.
+        frames.free(range(start, BLOCK / 2 + 1)).unwrap();
+        frames.validate().unwrap();
+        let again = frames.free(used).unwrap_err();
+        assert_eq!((again.range, again.kind), (used, FreeErrorKind::NotAllocated));
+        frames.free(range(start + BLOCK / 2 + 1, BLOCK / 2 - 1)).unwrap();
+        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
+        let counts = frames.validate().unwrap();
+        assert_eq!(counts.poisoned, 4);
+        let got: Vec<u64> = exhaust(frames).into_iter().flat_map(numbers).collect();
+        for frame in numbers(used) {
+            assert_eq!(got.contains(&frame), !bad.contains(&pfn(frame)), "{frame:#x}");
+        }
+    });
+}
+
+#[test]
+fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed() {
+    on_a_machine(|frames, hotplug, hot| {
+        let (low, high) = (range(BOOT, BLOCK), range(BOOT + BLOCK, HOT - BLOCK));
+        let bad = pfn(BOOT + BLOCK - 1);
+        hotplug.poison(bad).unwrap();
+        assert_eq!(offline(hotplug, hot), Progress::Done(hot));
+        assert_eq!(frames.validate().unwrap().poisoned, 0);
+        let refused = Err(OnlineError::Poisoned(range(bad.number(), 1)));
+        assert_eq!(hotplug.online(hot, OnlineType::Movable, &mut NoHooks), refused);
+        assert_eq!(hotplug.online(low, OnlineType::Kernel, &mut NoHooks), refused);
+        hotplug.online(high, OnlineType::Movable, &mut NoHooks).unwrap();
+        // While it is offline, more of it can go bad.
+        assert_eq!(hotplug.poison(low.start()), Ok(Poisoned::Out));
+        assert_eq!(hotplug.memory_blocks(SECTION).map(|block| block.poisoned).sum::<u64>(), 2);
+        frames.validate().unwrap();
+        hotplug.remove(low, &mut NoHooks).unwrap();
+        assert_eq!(hotplug.poisoned().count(), 0);
+        hotplug.add(low, &mut NoHooks).unwrap();
+        hotplug.online(low, OnlineType::Movable, &mut NoHooks).unwrap();
+        assert!(frames.alloc(Want::frames(BLOCK).at(low.start()).movable()).is_ok());
+    });
+}
+
+#[test]
+fn what_a_device_refuses_to_take_comes_back_online_without_the_poison() {
+    on_a_machine(|frames, hotplug, hot| {
+        let bad = pfn(BOOT + HOT - BLOCK);
+        hotplug.poison(bad).unwrap();
+        let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
+            panic!("all of it can go");
+        };
+        assert_eq!(removal.range(), hot);
+        hotplug.abandon_remove(removal, &mut NoHooks);
+        let last = range(bad.number(), BLOCK);
+        assert_eq!(hotplug.state_at(last.start(), last.end()).1, State::Offline);
+        let rest = range(BOOT, HOT - BLOCK);
+        assert_eq!(hotplug.state_at(rest.start(), hot.end()), (rest, State::OnlineMovable));
+        assert_eq!(frames.validate().unwrap().movable, rest.frames());
+    });
+}
+
+#[test]
+fn poison_found_while_a_token_has_the_memory_stays_out_when_it_comes_back() {
+    on_a_machine(|frames, hotplug, hot| {
+        let bad = [pfn(BOOT), pfn(BOOT + BLOCK - 1)];
+        for exit in ["release", "report", "split"] {
+            let token = frames.isolate(hot).unwrap();
+            for frame in bad {
+                assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
+            }
+            assert_eq!(token.in_use(), None);
+            match exit {
+                "release" => token.release(),
+                "report" => token.mark_reported().unwrap(),
+                _ => {
+                    let (low, high) = token.split_at(pfn(BOOT + BLOCK));
+                    low.release();
+                    frames.validate().unwrap();
+                    high.release();
+                }
+            }
+            let counts = frames.validate().unwrap();
+            assert_eq!(counts.poisoned, 2);
+            assert_eq!(counts.reported, if exit == "report" { HOT - BLOCK } else { 0 });
+        }
+        assert!(exhaust(frames).iter().all(|got| bad.iter().all(|&bad| !got.contains(bad))));
+    });
+}
+
+#[test]
+fn poison_of_a_pageblock_in_use_under_a_token() {
+    on_a_machine(|frames, hotplug, _| {
+        let used = frames.alloc(Want::frames(2).movable()).unwrap();
+        let start = used.start().align_down(BLOCK);
+        let token = frames.isolate(range(start.number(), BLOCK)).unwrap();
+        // One of it free, one in use.
+        let other = pfn(start.number() + 5);
+        assert_eq!(hotplug.poison(other), Ok(Poisoned::Out));
+        assert_eq!(hotplug.poison(used.start()), Ok(Poisoned::InUse));
+        assert_eq!(token.in_use(), Some(InUse::Frames(used)));
+        frames.free(used).unwrap();
+        assert_eq!(token.in_use(), None);
+        frames.validate().unwrap();
+        token.release();
+        assert_eq!(frames.validate().unwrap().poisoned, 2);
+    });
+}
+
+#[test]
+fn every_frame_of_a_pageblock_can_be_poisoned() {
+    on_a_machine(|frames, hotplug, hot| {
+        let block = range(BOOT, BLOCK.min(MAX_POISONED as u64));
+        for frame in numbers(block) {
+            assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Out));
+            frames.validate().unwrap();
+        }
+        frames.isolate(range(BOOT, BLOCK)).unwrap().release();
+        assert_eq!(frames.validate().unwrap().poisoned, block.frames());
+        assert_eq!(offline(hotplug, hot), Progress::Done(hot));
+    });
+}
+
+#[test]
+fn what_cannot_be_poisoned_is_refused() {
+    on_a_machine(|frames, hotplug, _| {
+        let before = frames.validate().unwrap();
+        let beyond = pfn(BOOT + HOT);
+        assert_eq!(hotplug.poison(beyond), Err(PoisonError::NotPresent(beyond)));
+        assert_eq!(hotplug.poison(Pfn::LIMIT), Err(PoisonError::NotPresent(Pfn::LIMIT)));
+        let metadata = frames.metadata().next().unwrap().frames;
+        let refused = Err(PoisonError::Metadata(metadata));
+        assert_eq!(hotplug.poison(metadata.start()), refused);
+        let first = (BOOT..BOOT + HOT).step_by(2);
+        let mut poisoned = 0;
+        let refused = first.map(pfn).find_map(|frame| match hotplug.poison(frame) {
+            Ok(Poisoned::Out) => {
+                poisoned += 1;
+                None
+            }
+            other => Some((frame, other)),
+        });
+        if let Some((frame, error)) = refused {
+            assert_eq!(error, Err(PoisonError::TooMany(frame)));
+            assert_eq!(poisoned, MAX_POISONED);
+        }
+        let after = frames.validate().unwrap();
+        assert_eq!(after.poisoned, poisoned as u64);
+        assert_eq!(after.online, before.online);
+    });
+}
