@@ -1,0 +1,303 @@
+//! What goes wrong, or is lost, in Linux's memory hotplug and must not here: one test each.
+//!
+//! The list is `linux-hotplug.md` of the reference, by section. Those of virtio-mem and the balloon
+//! are in hotmem-virtio's tests, that of free page reporting in `tests/report/`, the DLPAR count
+//! that is read as negative in hotmem-dlpar's, lost Accessed and Dirty bits in hotmem-pgtable's, and
+//! descriptors written one by one in `memmap/`.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, Snapshot, pfn, range};
+use hotmem::notify::{Chain, Change, Listener};
+use hotmem::*;
+
+const BOOT: u64 = SECTION;
+const HOT: u64 = 4 * SECTION;
+
+fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> {
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    hotplug.announce(range(BOOT, HOT)).unwrap();
+    hotplug
+}
+
+/// A machine all of whose hot memory is online.
+fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let mut hotplug = boot(&frames, &memory);
+    let hot = range(BOOT, HOT);
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    test(&frames, &mut hotplug, hot);
+    frames.validate().unwrap();
+}
+
+/// Writes down what it is told, and refuses if it is to.
+#[derive(Default)]
+struct Witness {
+    refuses: bool,
+    told: Vec<&'static str>,
+}
+
+impl Listener for Witness {
+    fn going(&mut self, _: Change) -> Result<(), Veto> {
+        self.told.push("going");
+        if self.refuses { Err(Veto("no")) } else { Ok(()) }
+    }
+    fn cancelled(&mut self, _: Change) {
+        self.told.push("cancelled");
+    }
+    fn done(&mut self, _: Change) {
+        self.told.push("done");
+    }
+}
+
+/// A kernel that asks a chain of three, the second of which refuses.
+#[derive(Default)]
+struct ThreeListeners {
+    witnesses: [Witness; 3],
+}
+
+impl ThreeListeners {
+    fn second_refuses() -> ThreeListeners {
+        let mut three = ThreeListeners::default();
+        three.witnesses[1].refuses = true;
+        three
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut Chain<'_, 3>) -> T) -> T {
+        let mut chain = Chain::new();
+        for (witness, priority) in self.witnesses.iter_mut().zip([3, 2, 1]) {
+            chain.add(priority, witness).unwrap();
+        }
+        act(&mut chain)
+    }
+}
+
+impl Hooks for ThreeListeners {
+    fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
+        self.with(|chain| chain.ask(Change::Offline(range)))
+    }
+    fn offline_cancelled(&mut self, range: PfnRange) {
+        self.with(|chain| chain.cancel(Change::Offline(range)));
+    }
+    fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
+        self.with(|chain| chain.ask(Change::Online(range)))
+    }
+    fn online_cancelled(&mut self, range: PfnRange) {
+        self.with(|chain| chain.cancel(Change::Online(range)));
+    }
+}
+
+/// Section 1: "cancel sent to listeners that never saw 'going'", when a check before the chain
+/// fails.
+#[test]
+fn no_cancel_without_a_going() {
+    on_a_machine(|frames, hotplug, hot| {
+        let held = frames.isolate(range(BOOT, BLOCK)).unwrap();
+        let mut hooks = ThreeListeners::default();
+        let mut offline = hotplug.offline(hot).unwrap();
+        let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
+        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::HeldByAnother, .. })));
+        offline.cancel(hotplug, &mut hooks);
+        let online = hotplug.online(hot, OnlineType::Kernel, &mut hooks);
+        assert!(matches!(online, Err(OnlineError::AlreadyOnline(_))));
+        assert!(hooks.witnesses.iter().all(|witness| witness.told.is_empty()));
+        held.release();
+    });
+}
+
+/// Section 1: "cancel sent to listeners after the one that vetoed".
+#[test]
+fn no_cancel_to_or_after_the_one_that_vetoed() {
+    on_a_machine(|_, hotplug, hot| {
+        let mut hooks = ThreeListeners::second_refuses();
+        let mut offline = hotplug.offline(hot).unwrap();
+        let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
+        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Veto("no"), .. })));
+        offline.cancel(hotplug, &mut hooks);
+        let told = hooks.witnesses.map(|witness| witness.told);
+        assert_eq!(told, [vec!["going", "cancelled"], vec!["going"], vec![]]);
+    });
+}
+
+/// A kernel that says it has moved what it has not.
+struct AlwaysMoved(u32);
+
+impl Hooks for AlwaysMoved {
+    fn migrate(&mut self, _: PfnRange) -> Migration {
+        self.0 += 1;
+        Migration::Moved
+    }
+}
+
+/// Section 1: "an unbounded offline loop".
+#[test]
+fn offline_gives_up_on_what_never_moves() {
+    on_a_machine(|frames, hotplug, hot| {
+        let stuck = frames.alloc(Want::frames(1).movable()).unwrap();
+        let mut hooks = AlwaysMoved(0);
+        let mut offline = hotplug.offline(hot).unwrap();
+        let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
+        assert_eq!(progress, Progress::Pending(Blocker { range: stuck, why: Why::Retry }));
+        assert!(hooks.0 < 20, "{} tries", hooks.0);
+        // And it goes on once the frame is free.
+        frames.free(stuck).unwrap();
+        let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
+        assert_eq!(progress, Progress::Done(hot));
+    });
+}
+
+/// Section 1: "a crash instead of an error when an online block is removed".
+#[test]
+fn removing_what_is_online_is_an_error() {
+    on_a_machine(|_, hotplug, hot| {
+        let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
+        let error = hotplug.remove(hot, &mut NoHooks);
+        assert_eq!(error, Err(RemoveError::Online(range(BOOT, BLOCK))));
+        assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
+    });
+}
+
+/// Section 1: "error unwinding that forgets self-hosted metadata": here the frame bits of a section,
+/// which lie in the section itself when boot memory has no room for them.
+#[test]
+fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
+    on_a_machine(|frames, hotplug, hot| {
+        let boot: Vec<_> = std::iter::from_fn(|| frames.alloc(Want::frames(1)).ok()).collect();
+        let used = frames.alloc(Want::frames(1).movable()).unwrap();
+        let hosted = |frames: &Frames<OneCpu>| {
+            frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
+        };
+        assert_eq!(hosted(frames), 1);
+        // Undone while something of it is in use, and after all of it was offline.
+        let mut offline = hotplug.offline(hot).unwrap();
+        let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
+        offline.cancel(hotplug, &mut NoHooks);
+        assert_eq!(hosted(frames), 1);
+        frames.validate().unwrap();
+        frames.free(used).unwrap();
+        let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
+            panic!("all of it can go");
+        };
+        hotplug.abandon_remove(removal, &mut NoHooks);
+        assert_eq!(frames.validate().unwrap().movable, HOT);
+        let again = frames.alloc(Want::frames(1).movable()).unwrap();
+        frames.free(again).unwrap();
+        let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
+            panic!("all of it can go");
+        };
+        hotplug.commit_remove(removal, &mut NoHooks);
+        assert_eq!((hosted(frames), frames.validate().unwrap().present), (0, BOOT));
+        boot.into_iter().for_each(|frame| frames.free(frame).unwrap());
+    });
+}
+
+/// Section 1: "a firmware-map entry deleted before a check that can still fail": the region stays
+/// known, and all of it usable, when its removal or its withdrawal is refused.
+#[test]
+fn a_refused_removal_forgets_nothing() {
+    on_a_machine(|_, hotplug, hot| {
+        let (low, high) = hot.split_at(pfn(BOOT + SECTION));
+        let mut offline = hotplug.offline(low).unwrap();
+        let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(low));
+        let (region, _) = hotplug.regions().last().unwrap();
+        let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
+        // Its first part could go, its second could not.
+        let error = RemoveError::Online(range(high.start().number(), BLOCK));
+        assert_eq!(hotplug.remove(hot, &mut NoHooks), Err(error));
+        let error = WithdrawError::Present(range(BOOT, BLOCK));
+        assert_eq!(hotplug.withdraw(region), Err(error));
+        assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
+        assert_eq!(hotplug.region_range(region), Some(hot));
+    });
+}
+
+/// Section 1: "a block spanning several zones may be online but can never be offlined".
+#[test]
+fn memory_of_several_zones_goes_offline_in_one_request() {
+    on_a_machine(|_, hotplug, hot| {
+        let middle = range(BOOT + SECTION, BLOCK);
+        let mut offline = hotplug.offline(middle).unwrap();
+        offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        hotplug.online(middle, OnlineType::Kernel, &mut NoHooks).unwrap();
+        let mut offline = hotplug.offline(hot).unwrap();
+        let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(hot));
+    });
+}
+
+/// Section 1: "an auto-online failure does not fail the add: the block stays offline".
+#[test]
+fn a_veto_against_auto_online_does_not_undo_the_addition() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let mut hotplug = boot(&frames, &memory);
+    hotplug.set_auto_online(OnlineType::Movable);
+    let hot = range(BOOT, HOT);
+    hotplug.add(hot, &mut ThreeListeners::second_refuses()).unwrap();
+    assert_eq!(hotplug.state_at(hot.start(), hot.end()), (hot, State::Offline));
+}
+
+/// Section 2, document 000: an offline block has descriptors but must not count, or a zone would be
+/// called contiguous over it.
+#[test]
+fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
+    on_a_machine(|_, hotplug, _| {
+        let is_contiguous = |hotplug: &Hotplug<'_, OneCpu>| {
+            hotplug.zone(NodeId::ZERO, Zone::Movable).is_contiguous()
+        };
+        assert!(is_contiguous(hotplug));
+        let middle = range(BOOT + SECTION, SECTION);
+        let mut offline = hotplug.offline(middle).unwrap();
+        offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
+        assert_eq!((zone.spanned, zone.online), (range(BOOT, HOT), HOT - SECTION));
+        assert!(!is_contiguous(hotplug));
+        // Present, and online in another zone, is no better.
+        hotplug.online(middle, OnlineType::Kernel, &mut NoHooks).unwrap();
+        assert!(!is_contiguous(hotplug));
+    });
+}
+
+/// Section 3: memory for "64 B a frame … must be free before it can be added".
+#[test]
+fn memory_comes_though_not_a_frame_is_free() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let mut hotplug = boot(&frames, &memory);
+    while frames.alloc(Want::frames(1)).is_ok() {}
+    assert_eq!(frames.counts().free, 0);
+    let hot = range(BOOT, HOT);
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    assert_eq!(frames.validate().unwrap().free, HOT);
+    assert!(frames.alloc(Want::frames(1).movable()).is_ok());
+}
+
+/// Section 3: "offline scans per PFN": what is wholly free is not asked for, and of what is in use
+/// only that.
+#[test]
+fn only_frames_in_use_are_asked_about() {
+    struct Counting<'f>(&'f Frames<OneCpu>, u64);
+    impl Hooks for Counting<'_> {
+        fn migrate(&mut self, used: PfnRange) -> Migration {
+            self.1 += used.frames();
+            self.0.free(used).unwrap();
+            Migration::Gone
+        }
+    }
+    on_a_machine(|frames, hotplug, hot| {
+        let at = |frame| Want::frames(1).at(pfn(frame)).movable();
+        for frame in [BOOT + 3, BOOT + 2 * SECTION, BOOT + HOT - 1] {
+            frames.alloc(at(frame)).unwrap();
+        }
+        let mut hooks = Counting(frames, 0);
+        let mut offline = hotplug.offline(hot).unwrap();
+        let done = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
+        assert_eq!((done, hooks.1), (Progress::Done(hot), 3));
+    });
+}
