@@ -1,0 +1,165 @@
+//! Devices come, ring and go.
+
+use super::{MAX_DEVICES, Session};
+use crate::kernel::attached::{Attached, Bell};
+use crate::kernel::balloon::Balloon;
+use crate::kernel::device::{self, is_virtio_mem};
+use crate::kernel::entropy::Entropy;
+use crate::kernel::transport::Connected;
+use crate::kernel::trap::{self, Message, take_messages};
+use crate::kernel::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking};
+use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
+use hotmem_guest::event::Event;
+use hotmem_guest::slot::Wanted;
+use hotmem_guest::virtio_mmio::MmioDevice;
+use hotmem_guest::watchdog::Step;
+use virtio_drivers::transport::pci::bus::DeviceFunction;
+use virtio_drivers::transport::{DeviceType, Transport};
+
+/// The messages by which devices ring that are no virtio-mem devices.
+const ENTROPY: Message = 16;
+const BALLOON: Message = 17;
+const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < trap::MESSAGES);
+
+impl Session<'_> {
+    /// Takes note of the devices that ring, and lets them ring again.
+    pub(super) fn answer_bells(&mut self) {
+        let messages = take_messages();
+        for (number, own) in self.devices.iter_mut().enumerate() {
+            if let Some(own) = own {
+                own.bell.rings |= messages >> number & 1 != 0;
+            }
+        }
+        if let Some(entropy) = &mut self.entropy
+            && messages >> ENTROPY & 1 != 0
+        {
+            entropy.message_came();
+        }
+        // All of them are asked: lines are shared.
+        trap::answer_lines(|| {
+            let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
+            let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
+            self.devices().fold(entropy | balloon, |ours, own| own.ack_interrupt() | ours)
+        });
+    }
+
+    /// Starts a device whose registers are mapped.
+    pub(super) fn attach_pci(&mut self, function: DeviceFunction, port: Option<usize>) {
+        WATCHDOG.enter(Step::Device);
+        let message = match self.buses.device_type(function) {
+            Some(DeviceType::Memory) => Message::try_from(self.vacant()).unwrap_or(ENTROPY),
+            Some(Balloon::DEVICE_TYPE) => BALLOON,
+            _ => ENTROPY,
+        };
+        let message = self.cpu.map(|cpu| (message, cpu));
+        let interrupts = self.options.interrupts;
+        let connected = Connected::on_pci(&mut self.buses, function, interrupts, message);
+        self.attach(must("virtio", connected), port);
+    }
+
+    /// Starts a device if there is one in this place.
+    pub(super) fn attach_mmio(&mut self, place: MmioDevice) {
+        WATCHDOG.enter(Step::Device);
+        let space = &mut self.engine.hooks.space;
+        let connected = Connected::on_mmio(place, self.options.interrupts, space);
+        if let Some(connected) = must("virtio-mmio", connected) {
+            self.attach(connected, None);
+        }
+    }
+
+    /// Starts a device of any kind, if the kernel drives it.
+    fn attach(&mut self, connected: Connected, port: Option<usize>) {
+        let wiring = connected.wiring;
+        match connected.transport.device_type() {
+            DeviceType::Memory => self.attach_memory(connected, port),
+            Entropy::DEVICE_TYPE if self.entropy.is_none() => {
+                let asked = Entropy::ask(connected, self.clock.now_us());
+                self.entropy = Some(must("virtio-rng", asked));
+            }
+            Balloon::DEVICE_TYPE if self.balloon.is_none() => self.attach_balloon(connected),
+            _ => return,
+        }
+        if !wiring.enable() {
+            start_ticking(TICKS_WITHOUT_IRQ, self.options);
+        }
+    }
+
+    fn attach_balloon(&mut self, connected: Connected) {
+        let started = Balloon::start(connected, self.options.reports);
+        let (balloon, memory) = must("virtio-balloon", started);
+        self.report.event(&balloon.event());
+        self.balloon = Some(balloon);
+        self.engine.hooks.balloon = Some(memory);
+    }
+
+    fn attach_memory(&mut self, connected: Connected, port: Option<usize>) {
+        let number = self.vacant();
+        let Connected { transport, wiring } = connected;
+        let bell = Bell { transport: transport.kind(), wiring, rings: false };
+        let device = must("virtio-mem", device::start(transport));
+        let online = online_type(self.options.online);
+        let attached = Attached::new(device, bell, port, online, self.clock.now_us());
+        self.report.event(&attached.event(number));
+        let region = attached.region();
+        if region.end().phys_addr() > DIRECT_MAP_BYTES {
+            give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
+        }
+        self.engine.hooks.workload.watch(number, region);
+        self.devices[number] = Some(attached);
+    }
+
+    /// The number of the next virtio-mem device.
+    fn vacant(&self) -> usize {
+        let number = self.devices.iter().position(Option::is_none);
+        number
+            .unwrap_or_else(|| give_up(format_args!("virtio-mem: more than {MAX_DEVICES} devices")))
+    }
+
+    /// Sees to what comes and goes in a slot.
+    pub(super) fn watch_port(&mut self, port: usize) {
+        match self.buses.watch(port) {
+            Wanted::Nothing => {}
+            Wanted::Look => {
+                let space = &mut self.engine.hooks.space;
+                let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
+                if let Some(function) = found {
+                    self.attach_pci(function, Some(port));
+                }
+            }
+            Wanted::Release => {
+                if self.detach(port) {
+                    self.buses.power_off(port);
+                }
+            }
+            // A device that cannot be reached cannot be reset, nor its memory read.
+            Wanted::Forget => {
+                if self.devices().any(|own| own.port == Some(port)) {
+                    give_up(format_args!("virtio-mem: the device in slot {port} was torn out"));
+                }
+            }
+        }
+    }
+
+    /// Stops the device in the slot, if one is driven, and forgets its memory. Returns whether it
+    /// can be let go; not yet, while any memory is plugged.
+    fn detach(&mut self, port: usize) -> bool {
+        let in_slot = |own: &Option<Attached>| own.as_ref().is_some_and(|a| a.port == Some(port));
+        let Some(number) = self.devices.iter().position(in_slot) else { return true };
+        let Some(attached) = self.devices[number].take_if(|own| own.is_done()) else {
+            return false;
+        };
+        let (node, region) = (attached.node(), attached.region());
+        attached.stop();
+        let hotplug = &mut self.engine.hotplug;
+        let announced = hotplug.regions().find(|&(_, range)| range == region);
+        if let Some((id, _)) = announced
+            && let Err(error) = hotplug.withdraw(id)
+        {
+            give_up(format_args!("{region} cannot be withdrawn: {error:?}"));
+        }
+        self.engine.hooks.workload.forget(number);
+        self.report.event(&Event::Removed { device: number, node });
+        self.report.ok(format_args!("device {number} is gone"));
+        true
+    }
+}
