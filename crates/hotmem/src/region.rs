@@ -8,7 +8,9 @@
 //! touches anything.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS};
+use crate::geometry::{
+    PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, TREE_FANOUT,
+};
 use crate::section::{Counter, Section};
 use crate::sync::settled::{self, AtomicPtr, AtomicUsize};
 use crate::sync::{AtomicU64, Ordering};
@@ -20,7 +22,10 @@ pub const MAX_REGIONS: usize = if cfg!(loom) { 1 } else { 64 };
 /// Sections whose counters are interleaved, so that neighbouring pageblocks of one section never
 /// share a cache line of counters: two CPUs whose hints are neighbours would otherwise slow each
 /// other down more than tenfold. A region's counters fill whole groups of 4 KiB.
-pub(crate) const COUNTER_GROUP: usize = if cfg!(loom) { 1 } else { 32 };
+const COUNTER_GROUP: usize = if cfg!(loom) { 1 } else { 32 };
+
+/// Sections whose bits at the bottom of a tree lie in one cache line.
+const LEAVES_IN_LINE: usize = 8 * TREE_FANOUT;
 
 /// What memory may be allocated for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -306,6 +311,12 @@ impl Region {
     pub(crate) fn section_count(&self) -> usize {
         let frames = self.frames.load(Ordering::Acquire);
         usize::try_from(frames.div_ceil(SECTION_FRAMES as u64)).unwrap_or(0)
+    }
+
+    /// Sections that one CPU should have for itself: their counters share no cache lines with those
+    /// of others, and nor do the leaves of their trees where the region is large enough for that.
+    pub(crate) fn neighbourhood(&self) -> usize {
+        (self.section_count() / 16).clamp(COUNTER_GROUP, LEAVES_IN_LINE)
     }
 
     /// The words of a section. Stays good for a withdrawn region.

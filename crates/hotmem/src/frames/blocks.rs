@@ -11,7 +11,7 @@ use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
-use crate::region::{COUNTER_GROUP, Class, Zone};
+use crate::region::{Class, Zone};
 use crate::section::{ALL, Section};
 use crate::sync::Ordering;
 
@@ -237,23 +237,26 @@ impl<P: Platform> Frames<P> {
         self.hinted_sections(zone).filter(is_there).find_map(try_hinted)
     }
 
-    /// Where this CPU looks for a section first: beside its own one, else at the lowest whose
-    /// counters share no cache lines with those of another CPU's section, if there is one.
+    /// Where this CPU looks for a section first: beside its own one, else at the lowest neighbourhood
+    /// in which no other CPU works, if there is one.
     fn uncrowded(&self, slot: usize, zone: Zone) -> usize {
-        let tree = self.slots()[slot].tree(Class::free(zone));
-        let group = |index| index / COUNTER_GROUP;
-        let next_in = |g: usize| tree.next(g * COUNTER_GROUP).filter(|&index| group(index) == g);
+        let region = &self.slots()[slot];
+        let tree = region.tree(Class::free(zone));
+        let size = region.neighbourhood();
         let own = self.own_section(zone).filter(|&(s, _)| s == slot);
-        if let Some(beside) = own.and_then(|(_, index)| next_in(group(index))) {
+        if let Some((_, own)) = own
+            && let Some(beside) = tree.next(own / size * size)
+            && beside / size == own / size
+        {
             return beside;
         }
         let mut from = 0;
         while let Some(index) = tree.next(from) {
             let mut others = self.hinted_sections(zone).filter(|&hinted| Some(hinted) != own);
-            if !others.any(|(s, other)| s == slot && group(other) == group(index)) {
+            if !others.any(|(s, other)| s == slot && other / size == index / size) {
                 return index;
             }
-            from = (group(index) + 1) * COUNTER_GROUP;
+            from = (index / size + 1) * size;
         }
         0
     }

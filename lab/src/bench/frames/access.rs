@@ -6,7 +6,8 @@ use super::value_name;
 use anyhow::{Context, Result, ensure};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::{fmt, hint::black_box, sync::Barrier, thread, time::Duration};
+use spin::Barrier;
+use std::{fmt, hint::black_box, thread, time::Duration};
 
 /// What is done, again and again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -198,7 +199,8 @@ impl<A: Allocator> Traffic<'_, A> {
         }
     }
 
-    /// CPU time of a part that all threads start at the same time.
+    /// CPU time of a part that all threads start at the same time: they spin until then, because waking
+    /// one another would be counted.
     fn together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
         self.barrier.wait();
         let started = cpu_time();
