@@ -363,7 +363,11 @@ impl Counter {
 
     /// Owner only: the pageblock is live with `free` frames. Release publishes the line.
     pub(crate) fn set_live(&self, free: u16) {
+        #[cfg(not(loom))]
         self.0.store(LIVE | free, Ordering::Release);
+        // loom would let the mark of `see`, which came before, be found after a plain store.
+        #[cfg(loom)]
+        self.0.swap(LIVE | free, Ordering::Release);
     }
 
     /// A credit for `frames` frames: the right to take that many bits of the line.

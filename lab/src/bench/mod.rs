@@ -5,6 +5,7 @@ mod contiguity;
 mod frames;
 mod memmap;
 pub mod record;
+mod reporting;
 mod teardown;
 mod vm;
 
@@ -23,6 +24,11 @@ pub enum Command {
     Frames(frames::Args),
     /// Taking page tables down, on this processor and under Xen
     Teardown(teardown::Args),
+    /// Giving free memory back to the host while it is used, and all of it at once
+    Reporting(reporting::Args),
+    /// One case of `reporting`, in a process of its own
+    #[command(hide = true)]
+    ReportingCase(reporting::CaseArgs),
     /// One case of `frames`, in a process of its own
     #[command(hide = true)]
     FramesCase(frames::CaseArgs),
@@ -39,6 +45,8 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Memmap(args) => memmap::run(args),
         Command::Frames(args) => frames::run(args),
         Command::Teardown(args) => teardown::run(args),
+        Command::Reporting(args) => reporting::run(args),
+        Command::ReportingCase(args) => reporting::run_case(args),
         Command::FramesCase(args) => frames::run_case(args),
     }
 }

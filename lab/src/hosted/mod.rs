@@ -34,12 +34,16 @@
 //! ```
 
 pub mod demo;
+mod reporter;
 mod reservation;
 
+pub use reporter::HostReporter;
+
 use hotmem::{
-    BootError, BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, Pfn, PfnRange,
+    BootError, BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, NodeId, Pfn, PfnRange,
     Platform,
 };
+use reporter::Waker;
 use reservation::Reservation;
 use std::{
     cell::Cell,
@@ -117,6 +121,10 @@ impl Hosted {
         self.boot_memory
     }
 
+    fn waker(&self) -> &Waker {
+        &self.frames.platform().waker
+    }
+
     /// Where memory may be plugged: to be announced, all or a part.
     #[must_use]
     pub fn room(&self) -> PfnRange {
@@ -173,13 +181,26 @@ impl Builder {
         let (boot_memory, room) = (range(0, self.boot_memory)?, range(room_at, self.room)?);
         let end = if self.backed { room.end() } else { boot_memory.end() };
         let memory = Reservation::new(Bytes(end.phys_addr()))?;
-        Ok(Hosted { frames: Frames::new(Threads), memory, boot_memory, room })
+        Ok(Hosted { frames: Frames::new(Threads::default()), memory, boot_memory, room })
     }
 }
 
 /// Threads as CPUs: each has a number from its first allocation on.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Threads;
+#[derive(Debug, Default)]
+pub struct Threads {
+    waker: Waker,
+}
+
+thread_local! {
+    static NODE: Cell<NodeId> = const { Cell::new(NodeId::ZERO) };
+}
+
+impl Threads {
+    /// The calling thread is near to `node` from now on; at first it is near to node 0.
+    pub fn run_on(node: NodeId) {
+        NODE.set(node);
+    }
+}
 
 impl Platform for Threads {
     #[inline]
@@ -197,6 +218,15 @@ impl Platform for Threads {
             number.get() - 1
         })
     }
+
+    #[inline]
+    fn node(&self) -> NodeId {
+        NODE.get()
+    }
+
+    fn wake_reporter(&self) {
+        self.waker.wake();
+    }
 }
 
 /// A hosted machine's memory as its host sees it: always mapped, committed when touched, given
@@ -209,7 +239,8 @@ pub struct HostMemory<'m> {
 impl Hooks for HostMemory<'_> {
     fn unmap(&mut self, range: PfnRange) {
         let range = range.intersection(self.machine.room);
-        self.machine.memory.give_back(range.start().phys_addr(), range.bytes());
+        // A host that refuses (locked memory) keeps it committed, which only costs memory.
+        let _ = self.machine.memory.discard(range.start().phys_addr(), range.bytes());
     }
 }
 
@@ -271,9 +302,11 @@ mod tests {
 
     #[test]
     fn each_thread_is_a_cpu() {
+        let threads = Threads::default();
+        let threads = &threads;
         let numbers = std::thread::scope(|scope| {
             let threads: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| [Threads.cpu(), Threads.cpu()])).collect();
+                (0..3).map(|_| scope.spawn(|| [threads.cpu(), threads.cpu()])).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         assert!(numbers.iter().all(|&[first, second]| first == second));

@@ -45,14 +45,14 @@ impl Reservation {
         Some(unsafe { self.start.add(offset) })
     }
 
-    /// Gives these bytes back to the host. They read as zero then.
-    pub(super) fn give_back(&self, offset: u64, len: Bytes) {
-        let Some(start) = self.at(offset) else { return };
+    /// Gives these bytes back to the host. They read as zero then. The caller has taken them from
+    /// whoever used them.
+    pub(super) fn discard(&self, offset: u64, len: Bytes) -> Result<(), Errno> {
+        let Some(start) = self.at(offset) else { return Ok(()) };
         let most = self.address() + self.len - start.addr().get();
         let len = usize::try_from(len.0).map_or(most, |len| len.min(most));
-        // SAFETY: within the reservation; the caller has taken the memory from whoever used it. A
-        // host that refuses (locked memory) keeps it committed, which only costs memory.
-        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
+        // SAFETY: within the reservation, and nobody's memory.
+        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }
     }
 }
 

@@ -168,7 +168,8 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
-    pub(crate) fn platform(&self) -> &P {
+    /// What it runs on.
+    pub fn platform(&self) -> &P {
         &self.platform
     }
 

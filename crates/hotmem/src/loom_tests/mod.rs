@@ -13,6 +13,7 @@ mod machine;
 mod motion;
 mod mutants;
 mod poison;
+mod report;
 mod small;
 mod tree;
 mod zones;

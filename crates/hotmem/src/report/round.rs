@@ -10,6 +10,7 @@
 
 use super::{Batch, Reporter, Step};
 use crate::platform::Platform;
+use crate::sync::mutant;
 use core::time::Duration;
 
 /// Sections that a step looks at.
@@ -32,7 +33,7 @@ pub(super) struct Round {
     pub(super) cursor: Cursor,
     /// Section and pageblocks of it that were to go, but had no room in the last batch.
     pub(super) rest: Option<(usize, usize, u64)>,
-    /// Something was too young.
+    /// Something was too young, or taken by others while it was looked at.
     pub(super) too_young: bool,
 }
 
@@ -140,7 +141,8 @@ impl<P: Platform> Reporter<'_, P> {
         bell.sleep();
         self.phase = Phase::Resting;
         // What became free while it was awake rang no bell.
-        if self.is_new_work_there() && bell.wake() { Step::Again } else { Step::Idle }
+        let is_new_work_there = !mutant!("sleep without a last look") && self.is_new_work_there();
+        if is_new_work_there && bell.wake() { Step::Again } else { Step::Idle }
     }
 
     /// Something has changed that may make more of what is free worth reporting.

@@ -7,7 +7,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
 use crate::section::{OUT, Section};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, mutant};
 
 /// Claims of one section that may fail because others are faster.
 const TRIES: usize = 4;
@@ -128,9 +128,10 @@ impl<P: Platform> Reporter<'_, P> {
                 let range = PfnRange::with_len(start, len * PAGEBLOCK_FRAMES as u64);
                 batch.push(range.unwrap_or(PfnRange::EMPTY));
             } else {
+                // Somebody has taken a part of it, and may give it back as it was.
+                round.too_young |= !mutant!("what others took is not looked for again");
                 tries -= 1;
                 if tries == 0 {
-                    round.too_young = true;
                     return;
                 }
                 ripe &= section.free.load(Ordering::Relaxed);

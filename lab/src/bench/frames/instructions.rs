@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
 
 /// Whether valgrind is there.
-pub(super) fn can_count() -> bool {
+pub(in crate::bench) fn can_count() -> bool {
     let quiet = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     quiet.is_ok_and(|status| status.success())
 }

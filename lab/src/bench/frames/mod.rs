@@ -5,7 +5,7 @@
 
 mod access;
 mod case;
-mod instructions;
+pub(super) mod instructions;
 mod subject;
 
 use super::record::{self, Sample};

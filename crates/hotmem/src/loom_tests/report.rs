@@ -1,0 +1,289 @@
+//! Reporting against everything else.
+
+use super::machine::{BLOCK, Held, Threads, range};
+use super::{Machine, model, model_within};
+use crate::addr::PfnRange;
+use crate::frames::Want;
+use crate::hotplug::OnlineType;
+use crate::isolate::IsolateError;
+use crate::report::{Batch, Contents, Reporter, Settings, Step};
+use core::time::Duration;
+
+const ONE: Want = Want::frames(1);
+const WHOLE: Want = Want::frames(BLOCK);
+const NOW: Duration = Duration::ZERO;
+
+fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
+    Reporter::new(machine, Settings::eager(), Contents::Undefined).unwrap()
+}
+
+/// The host works on a batch: nobody else has the memory.
+fn discard(machine: &Machine, batch: &Batch) {
+    batch.ranges().iter().for_each(|&range| machine.overwrite(range));
+}
+
+/// Steps until the reporter sleeps; says what went.
+fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
+    let mut reported = 0;
+    loop {
+        match reporter.step(NOW) {
+            Step::Send(batch) => {
+                discard(machine, &batch);
+                reported += batch.bytes().frames();
+                reporter.reported(batch);
+            }
+            Step::Again => {}
+            Step::Idle => return reported,
+            step => panic!("{step:?}"),
+        }
+    }
+}
+
+fn send(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
+    loop {
+        match reporter.step(NOW) {
+            Step::Send(batch) => return Some(batch),
+            Step::Again => {}
+            _ => return None,
+        }
+    }
+}
+
+/// Nobody else is at work: whatever is free is reported in the end, without another bell.
+fn check_all_reported(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
+    machine.validate();
+    settle(machine, reporter);
+    let counts = machine.counts();
+    assert_eq!(counts.reported, counts.free_whole, "something free is not reported");
+    assert_eq!(counts.reporting, 0);
+    machine.validate();
+}
+
+/// Everything that is free but pageblock 0.
+fn all_but_the_first(machine: &Machine) -> Held {
+    machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
+}
+
+/// One batch, if there is anything to report.
+fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
+    if let Some(batch) = send(reporter) {
+        discard(machine, &batch);
+        reporter.reported(batch);
+    }
+}
+
+#[test]
+fn a_report_meets_a_split() {
+    model_within(1, || {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let mut reporter = reporter(&machine);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        report_once(&machine, &mut reporter);
+        let got = other.join().unwrap();
+        machine.check();
+        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn a_report_meets_a_whole_allocation() {
+    model_within(1, || {
+        let machine = Machine::new(1);
+        let mut reporter = reporter(&machine);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE).ok());
+        report_once(&machine, &mut reporter);
+        let got = other.join().unwrap();
+        machine.check();
+        got.into_iter().for_each(|held| machine.free(held));
+        check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn falling_asleep_meets_a_whole_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let held = machine.alloc(WHOLE);
+        let mut reporter = reporter(&machine);
+        let other = machine.on_cpu(1, |machine| machine.free(held));
+        settle(&machine, &mut reporter);
+        other.join().unwrap();
+        // Either it was found, or it has rung.
+        check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn falling_asleep_meets_a_last_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a] = machine.as_cpu(1, Machine::singles);
+        let mut reporter = reporter(&machine);
+        // Not its own CPU's hint: this coalesces.
+        let other = machine.on_cpu(0, |machine| machine.free(a));
+        settle(&machine, &mut reporter);
+        other.join().unwrap();
+        check_all_reported(&machine, &mut reporter);
+        machine.free(rest);
+        check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_by_one_of_two() {
+    model(|| {
+        let machine = Machine::new(1);
+        let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
+        let mut reporter = reporter(&machine);
+        settle(&machine, &mut reporter);
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        machine.free(b);
+        other.join().unwrap();
+        assert!(machine.bell().is_on());
+        assert_eq!(settle(&machine, &mut reporter), 2 * BLOCK);
+    });
+}
+
+#[test]
+fn switching_on_meets_a_whole_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let mut reporter = reporter(&machine);
+        other.join().unwrap();
+        check_all_reported(&machine, &mut reporter);
+        machine.free(b);
+        check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn a_refusal_meets_an_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let mut reporter = reporter(&machine);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
+        if let Some(batch) = send(&mut reporter) {
+            discard(&machine, &batch);
+            reporter.failed(batch, NOW);
+        }
+        let got = other.join().unwrap();
+        machine.check();
+        assert_eq!(machine.counts().reported, 0);
+        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_reset_meets_an_allocation_and_a_free() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let mut reporter = reporter(&machine);
+        let lost = send(&mut reporter);
+        let other = machine.on_cpu(1, |machine| {
+            machine.free(a);
+            machine.try_alloc(ONE).ok()
+        });
+        reporter.reset();
+        lost.into_iter().for_each(|batch| reporter.reported(batch));
+        let got = other.join().unwrap();
+        assert_eq!(machine.counts().reporting, 0);
+        machine.check();
+        got.into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_report_meets_an_isolation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let block = range(0, BLOCK);
+        let mut reporter = reporter(&machine);
+        let other = machine.on_cpu(1, move |machine| match machine.isolate(block) {
+            Ok(token) => {
+                assert!(token.in_use().is_none());
+                machine.overwrite(block);
+                token.release();
+            }
+            Err(
+                IsolateError::Busy(range)
+                | IsolateError::Reporting(range)
+                | IsolateError::HeldByAnother(range),
+            ) => assert_eq!(range, block),
+            Err(error) => panic!("{error}"),
+        });
+        settle(&machine, &mut reporter);
+        other.join().unwrap();
+        check_all_reported(&machine, &mut reporter);
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_report_meets_going_offline_and_online() {
+    model_within(1, || {
+        let machine = Machine::new(1);
+        let block: PfnRange = range(0, BLOCK);
+        let rest = all_but_the_first(&machine);
+        let mut reporter = reporter(&machine);
+        let other = machine.on_cpu(1, move |machine| {
+            if machine.take_offline(block) {
+                machine.overwrite(block);
+                machine.online(block, OnlineType::Kernel);
+            }
+        });
+        settle(&machine, &mut reporter);
+        other.join().unwrap();
+        check_all_reported(&machine, &mut reporter);
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn reported_memory_meets_two_takers() {
+    model(|| {
+        let machine = Machine::new(1);
+        let mut reporter = reporter(&machine);
+        settle(&machine, &mut reporter);
+        let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
+        let mine = machine.alloc(ONE);
+        let other = other.join().unwrap();
+        assert_eq!(machine.counts().reported, 0);
+        machine.free(mine);
+        machine.free(other);
+        check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn hints_are_emptied_beside_their_cpu() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        // Pageblock 0 stays split as CPU 1's hint.
+        machine.as_cpu(1, |machine| {
+            let [a] = machine.singles();
+            machine.free(a);
+        });
+        let other = machine.on_cpu(1, |machine| {
+            let held = machine.try_alloc(ONE);
+            held.into_iter().for_each(|held| machine.free(held));
+        });
+        machine.coalesce_all_hinted();
+        other.join().unwrap();
+        machine.check();
+        machine.free(rest);
+        machine.check_empty();
+    });
+}

@@ -1,0 +1,67 @@
+//! How long it takes until the host has everything that is free.
+
+use super::page_fault::touch;
+use crate::hosted::Hosted;
+use anyhow::{Context, Result, ensure};
+use hotmem::{Bytes, Hooks, NoHooks, OnlineType, Want, geometry::FRAME_SIZE, report::Settings};
+use std::{fmt, time::Instant};
+
+/// Who gives it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Subject {
+    /// The reporter.
+    Hotmem,
+    /// One `madvise` over all of it.
+    Limit,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Subject::Hotmem => "hotmem",
+            Subject::Limit => "limit",
+        })
+    }
+}
+
+/// Seconds.
+pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
+    let machine = Hosted::builder().room(size).build()?;
+    let mut hotplug = machine.boot()?;
+    let room = machine.room();
+    hotplug.announce(room)?;
+    hotplug.add(room, &mut NoHooks)?;
+    hotplug.online(room, OnlineType::Movable, &mut NoHooks)?;
+    let reporter = machine.reporter(Settings::eager())?;
+    reporter.set_on(false);
+
+    let mut frames = Vec::with_capacity(usize::try_from(size.frames())?);
+    for _ in 0..size.frames() {
+        let frame = machine.frames().alloc(Want::frames(1).movable())?;
+        touch(&machine, frame);
+        frames.push(frame);
+    }
+    fastrand::Rng::with_seed(1).shuffle(&mut frames);
+    frames.drain(..).try_for_each(|frame| machine.frames().free(frame))?;
+
+    let before = resident()?;
+    let started = Instant::now();
+    match subject {
+        Subject::Hotmem => {
+            reporter.set_on(true);
+            reporter.settle();
+        }
+        Subject::Limit => machine.hooks().unmap(room),
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let given = before.saturating_sub(resident()?);
+    ensure!(given >= size.0 / 100 * 99, "only {} went back to the host", Bytes(given));
+    Ok(seconds)
+}
+
+/// Bytes of this process that the host has in memory.
+fn resident() -> Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
+    let pages = statm.split(' ').nth(1).context("a second number in /proc/self/statm")?;
+    Ok(pages.parse::<u64>()? * FRAME_SIZE)
+}

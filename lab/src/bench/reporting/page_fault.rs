@@ -1,0 +1,138 @@
+//! Frames allocated, touched and freed, as will-it-scale's `page_fault1` does.
+
+use super::Subject;
+use crate::hosted::{HostReporter, Hosted, Threads};
+use anyhow::{Context, Result, ensure};
+use hotmem::{
+    Announce, Bytes, Frames, NoHooks, NodeId, OnlineType, PfnRange, Want,
+    geometry::PAGEBLOCK_FRAMES,
+    report::{Settings, Statistics},
+};
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Memory of each of the two nodes.
+const NODE: Bytes = Bytes::mib(512);
+/// What a thread has in use at the end of each round.
+const WORKING_SET: Bytes = Bytes::mib(128);
+
+/// How much of it is done.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
+    Seconds(u16),
+    /// Of the working set, by each thread.
+    Rounds(u64),
+}
+
+/// What was measured.
+pub(super) struct Done {
+    pub(super) rate: f64,
+    pub(super) statistics: Option<Statistics>,
+}
+
+pub(super) fn name(threads: u16) -> String {
+    format!("page_fault1/{threads}")
+}
+
+/// Frames of a round.
+pub(super) const fn operations_a_round() -> u64 {
+    WORKING_SET.frames()
+}
+
+/// Measures with as many threads; the first is the caller's.
+pub(super) fn measure(subject: Subject, threads: u16, work: Work) -> Result<Done> {
+    let machine = Hosted::builder().room(Bytes(2 * NODE.0)).build()?;
+    let mut hotplug = machine.boot()?;
+    for (number, memory) in machine.room().chunks(NODE.frames()).enumerate() {
+        let node = NodeId::new(number).context("two nodes")?;
+        hotplug.announce(Announce::range(memory).on_node(node))?;
+        hotplug.add(memory, &mut NoHooks)?;
+        hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
+    }
+    // All of it has been used once.
+    let all: Vec<_> = core::iter::from_fn(|| {
+        machine.frames().alloc(Want::frames(PAGEBLOCK_FRAMES as u64).movable()).ok()
+    })
+    .collect();
+    for &range in &all {
+        touch(&machine, range);
+        machine.frames().free(range)?;
+    }
+    if subject == Subject::Before {
+        return Ok(Done { rate: work_with(&machine, threads, work)?, statistics: None });
+    }
+    let reporter = machine.reporter(Settings::default())?;
+    let (rate, statistics) = thread::scope(|scope| {
+        let _stop = Stop(&reporter);
+        reporter.start(scope);
+        reporter.wait_until_idle();
+        let rate = work_with(&machine, threads, work);
+        (rate, reporter.statistics())
+    });
+    ensure!(statistics.reported > 0, "nothing was reported");
+    ensure!(statistics.refaulted > 0, "nothing was used again after it was reported");
+    Ok(Done { rate: rate?, statistics: Some(statistics) })
+}
+
+/// Stops a reporter's thread, however its scope is left.
+struct Stop<'a, 'm>(&'a HostReporter<'m>);
+
+impl Drop for Stop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Operations a second of all threads.
+fn work_with(machine: &Hosted, threads: u16, work: Work) -> Result<f64> {
+    let barrier = Barrier::new(usize::from(threads));
+    let one = |number: u16| -> Result<f64> {
+        Threads::run_on(NodeId::new(usize::from(number)).context("a node for each thread")?);
+        let mut held = Vec::with_capacity(usize::try_from(WORKING_SET.frames())?);
+        barrier.wait();
+        let started = Instant::now();
+        let mut rounds = 0;
+        while match work {
+            Work::Seconds(seconds) => started.elapsed() < Duration::from_secs(seconds.into()),
+            Work::Rounds(wanted) => rounds < wanted,
+        } {
+            round(machine, machine.frames(), &mut held)?;
+            rounds += 1;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "a rate")]
+        let operations = (rounds * operations_a_round()) as f64;
+        Ok(operations / started.elapsed().as_secs_f64())
+    };
+    thread::scope(|scope| {
+        let one = &one;
+        let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || one(number))).collect();
+        let mut rate = one(0)?;
+        for other in others {
+            rate += other.join().expect("a measuring thread panicked")?;
+        }
+        Ok(rate)
+    })
+}
+
+fn round(machine: &Hosted, frames: &Frames<Threads>, held: &mut Vec<PfnRange>) -> Result<()> {
+    for _ in 0..WORKING_SET.frames() {
+        let frame = frames.alloc(Want::frames(1).movable())?;
+        touch(machine, frame);
+        held.push(frame);
+    }
+    held.drain(..).try_for_each(|frame| frames.free(frame))?;
+    Ok(())
+}
+
+/// Writes to each frame that the caller holds.
+pub(super) fn touch(machine: &Hosted, range: PfnRange) {
+    for frame in range.chunks(1) {
+        if let Some(address) = machine.address_of(frame.start()) {
+            // SAFETY: the frame is the caller's.
+            unsafe { address.write_volatile(1) };
+        }
+    }
+}
