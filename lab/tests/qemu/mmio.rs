@@ -71,3 +71,30 @@ fn a_device_that_is_older_than_virtio_1_is_refused() {
     let refusal = vm.wait("refusal", |_| None::<()>).unwrap_err().to_string();
     assert!(refusal.contains("virtio-mmio"), "{refusal}");
 }
+
+#[test]
+fn a_balloon_inflates_and_deflates_over_mmio() {
+    let _turn = turn();
+    let config = microvm(Bytes::gib(1)).with("exit", "size:2M");
+    let balloon = "virtio-balloon-device,id=balloon0";
+    let mut vm = Vm::start(&Config { other_devices: vec![balloon], ..config }).unwrap();
+    let found = |event: &Event| match event {
+        Event::Balloon { transport, interrupts, .. } => {
+            Some((transport.clone(), interrupts.clone()))
+        }
+        _ => None,
+    };
+    let (found, _) = vm.wait("balloon", found).unwrap();
+    assert_eq!(found, ("mmio".to_owned(), "intx".to_owned()));
+    for left in [64, 128, 96] {
+        vm.monitor_line(&format!("balloon {left}")).unwrap();
+        let held = Bytes::mib(128 - left);
+        let inflated = |event: &Event| match *event {
+            Event::Inflated { held, .. } => Some(Bytes(held)),
+            _ => None,
+        };
+        assert_eq!(vm.wait("balloon's size", inflated).unwrap().0, held);
+    }
+    vm.request(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
