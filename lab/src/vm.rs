@@ -2,15 +2,19 @@
 
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
-    progress,
-    qemu::{Config, Event, Resize, Vm},
+    plot, progress,
+    qemu::{Balloon, Config, Event, Resize, Vm},
+    resident::{self, Watch},
     size,
     table::{table, time},
 };
 use anyhow::{Result, bail};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
-use std::time::Duration;
+use std::{path::PathBuf, thread, time::Duration};
+
+/// Between two looks at what the host holds.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Arguments of `hotmem vm`.
 #[derive(clap::Args)]
@@ -33,6 +37,13 @@ pub struct Args {
     /// Take the memory away and plug it a second time
     #[arg(long)]
     replug: bool,
+    /// Give the guest a balloon that takes reports of free memory, have it free what it wrote to,
+    /// and plot what the host holds
+    #[arg(long)]
+    balloon: bool,
+    /// Where to write that plot as SVG
+    #[arg(long, value_name = "FILE", requires = "balloon")]
+    svg: Option<PathBuf>,
     /// The device's block size
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size::parse)]
     block_size: Bytes,
@@ -71,7 +82,10 @@ pub fn run(args: &Args) -> Result<()> {
     let mut vm = Vm::start(&args.config(&guests)?)?;
     let first_line = vm.first_line()?;
     args.guest.ready(&mut vm)?;
+    let watch = args.balloon.then(|| Watch::start(vm.pid(), LOOK));
     let rows = args.change_memory(&mut vm, &progress)?;
+    let started = vm.started();
+    let samples = watch.map(Watch::finish);
     let metadata = match args.guest {
         Guest::Hotmem => Some(args.leave(vm)?),
         Guest::Linux => None,
@@ -81,6 +95,9 @@ pub fn run(args: &Args) -> Result<()> {
     let boot_memory = guests.boot_memory();
     println!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line));
     args.print_rows(&rows);
+    if let Some(samples) = samples {
+        args.plot(&resident::series(&samples, started))?;
+    }
     if let Some(Some(written)) = metadata {
         let plugs = rows.iter().filter(|row| row.step.starts_with("plug"));
         let grown: u64 = plugs.map(|row| row.memory.0).sum();
@@ -104,6 +121,9 @@ impl Args {
         if self.plug == Bytes::ZERO || !self.plug.0.is_multiple_of(self.block_size.0) {
             bail!("--plug {}: plugs whole blocks of {}", self.plug, self.block_size);
         }
+        if self.balloon && (self.guest == Guest::Linux || self.touched().is_none()) {
+            bail!("--balloon: shows what the reference guest gives back of what it --touch'es");
+        }
         if self.touch.is_some_and(|touch| touch > self.plug) {
             bail!("--touch: more than the {} that are plugged", self.plug);
         }
@@ -117,6 +137,9 @@ impl Args {
         }
         if let Some(size) = self.touched() {
             config = config.touching(size);
+        }
+        if self.balloon {
+            config = Config { balloon: Balloon::Reports, ..config.with("hold", "off") };
         }
         Ok(Config { block_size: self.block_size, ..config })
     }
@@ -157,9 +180,37 @@ impl Args {
                     _ => None,
                 })?;
                 rows.push(row);
+                if self.balloon {
+                    progress.set_message("the guest frees it, and the host has it back");
+                    rows.push(self.give_back(vm)?);
+                }
             }
         }
         Ok(rows)
+    }
+
+    /// The guest frees what it wrote to; waits until nothing of it is left to report.
+    fn give_back(&self, vm: &mut Vm) -> Result<Row> {
+        let (memory, freed) = vm.wait("end of the guest's work", |event| match *event {
+            Event::Freed { bytes, .. } => Some(Bytes(bytes)),
+            _ => None,
+        })?;
+        let ((), reported) = vm.wait("end of the reports", |event| {
+            matches!(event, Event::Reported { .. }).then_some(())
+        })?;
+        // The plot's end shows that it is over.
+        thread::sleep(Duration::from_secs(1));
+        let took = Took::InGuest(reported.saturating_sub(freed));
+        Ok(Row { step: "give back", memory, took })
+    }
+
+    /// What the host holds of the machine, for the terminal and as SVG.
+    fn plot(&self, series: &plot::Series) -> Result<()> {
+        println!("resident on the host, GiB");
+        print!("{}", plot::text(series, "GiB"));
+        self.svg
+            .as_deref()
+            .map_or(Ok(()), |path| plot::svg(series, "resident on the host", "GiB", path))
     }
 
     /// Changes the memory once more, after which the guest ends by itself: QEMU is not gone while

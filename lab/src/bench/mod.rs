@@ -4,6 +4,7 @@ mod compare;
 mod contiguity;
 mod frames;
 mod memmap;
+mod packing;
 pub mod record;
 mod reporting;
 mod teardown;
@@ -29,6 +30,8 @@ pub enum Command {
     /// One case of `reporting`, in a process of its own
     #[command(hide = true)]
     ReportingCase(reporting::CaseArgs),
+    /// Guests on one host, each using its memory for a while and giving it back
+    Packing(packing::Args),
     /// One case of `frames`, in a process of its own
     #[command(hide = true)]
     FramesCase(frames::CaseArgs),
@@ -47,6 +50,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Teardown(args) => teardown::run(args),
         Command::Reporting(args) => reporting::run(args),
         Command::ReportingCase(args) => reporting::run_case(args),
+        Command::Packing(args) => packing::run(args),
         Command::FramesCase(args) => frames::run_case(args),
     }
 }

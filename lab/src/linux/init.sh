@@ -16,13 +16,14 @@ fail() {
 mount -t devtmpfs dev /dev && mount -t proc proc /proc && mount -t sysfs sysfs /sys ||
     fail "no /dev, /proc or /sys"
 
-online=online_movable plug=0 touch=0
+online=online_movable plug=0 touch=0 work=0
 read -r cmdline < /proc/cmdline
 for word in $cmdline; do
     case $word in
         hotmem.online=*) online=${word#*=} ;;
         hotmem.plug=*) plug=${word#*=} ;;
         hotmem.touch=*) touch=${word#*=} ;;
+        hotmem.work=*) work=${word#*=} ;;
     esac
 done
 
@@ -81,6 +82,16 @@ exec 3<> /silence
 look
 boot=$total seen=$total settled=$busy holding=
 echo "{\"event\":\"boot\",\"ms\":$((up * 10)),\"boot_memory\":$((boot * 1024)),\"cpus\":$cpus}"
+
+# Work that needs no device: memory is used, and freed; then the guest idles without looking.
+if [ "$work" -gt 0 ]; then
+    touch=$work
+    touch_some
+    release
+    look
+    echo "{\"event\":\"freed\",\"bytes\":$touched,\"us\":$(((up - started) * 10000))}"
+    while :; do sleep 1000; done
+fi
 
 while :; do
     read -r -t 0.02 -u 3 _

@@ -163,6 +163,7 @@ mod tests {
             Report::Event(resized),
             Report::Event(Event::Touched { bytes: 7, us: 7 }),
             Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7, hot_pluggable: 0 }),
+            Report::Event(Event::Freed { bytes: 7, us: 7 }),
         ];
         assert_eq!(said(), expected);
     }

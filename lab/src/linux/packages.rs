@@ -6,14 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Modules that lead to the driver, each after those that it needs.
-const MODULES: [&str; 6] = [
+/// Modules that lead to the drivers, each after those that it needs.
+const MODULES: [&str; 7] = [
     "virtio_ring",
     "virtio",
     "virtio_pci_modern_dev",
     "virtio_pci_legacy_dev",
     "virtio_pci",
     "virtio_mem",
+    "virtio_balloon",
 ];
 
 /// Suffixes of module files; BusyBox unpacks the second.

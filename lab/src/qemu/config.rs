@@ -1,7 +1,7 @@
 //! The machine as QEMU's command line.
 
 use hotmem::Bytes;
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{fs::File, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 /// QEMU's program.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
@@ -32,6 +32,33 @@ pub enum Transport {
     Mmio,
 }
 
+/// What a balloon device can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Balloon {
+    /// There is none.
+    #[default]
+    None,
+    /// Grow and shrink.
+    Plain,
+    /// The same, and take reports of free memory.
+    Reports,
+    /// The same, and take hints; the guest may take memory back when it runs out.
+    Everything,
+}
+
+impl Balloon {
+    fn options(self) -> Option<&'static str> {
+        match self {
+            Balloon::None => None,
+            Balloon::Plain => Some(""),
+            Balloon::Reports => Some(",free-page-reporting=on"),
+            Balloon::Everything => {
+                Some(",free-page-reporting=on,free-page-hint=on,iothread=hints,deflate-on-oom=on")
+            }
+        }
+    }
+}
+
 /// A machine: virtio-mem devices, and a kernel booted by PVH.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -55,6 +82,10 @@ pub struct Config {
     pub more_devices: Vec<(Bytes, u16)>,
     /// What these devices are behind.
     pub transport: Transport,
+    /// Whether there is a balloon, and what it can do.
+    pub balloon: Balloon,
+    /// A control group to start QEMU in: its file `cgroup.procs`, open for writing.
+    pub group: Option<Arc<File>>,
     /// Devices of other kinds, as QEMU's option `-device` has them.
     pub other_devices: Vec<&'static str>,
     /// Root ports `spare0` and so on, for devices that come while the machine runs. They are
@@ -93,6 +124,8 @@ impl Config {
             device_node: None,
             more_devices: Vec::new(),
             transport: Transport::Pci,
+            balloon: Balloon::None,
+            group: None,
             other_devices: Vec::new(),
             empty_ports: 0,
             max_memory: None,
@@ -211,6 +244,12 @@ impl Config {
         if self.transport == Transport::Mmio {
             // The default is the language of before virtio 1.0.
             pair("-global", "virtio-mmio.force-legacy=false".into());
+        }
+        if self.balloon == Balloon::Everything {
+            pair("-object", "iothread,id=hints".into());
+        }
+        if let Some(options) = self.balloon.options() {
+            pair("-device", format!("virtio-balloon-pci,id=balloon0{options}"));
         }
         for &device in &self.other_devices {
             pair("-device", device.into());

@@ -13,7 +13,7 @@ mod monitor;
 mod report;
 mod vm;
 
-pub use config::{Accel, Config, Transport};
+pub use config::{Accel, Balloon, Config, Transport};
 pub use error::Error;
 pub use report::{Event, Report};
 pub(crate) use vm::die_with_parent;

@@ -9,9 +9,11 @@ use super::{
 use hotmem::Bytes;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::{
+    fs::File,
     io,
     os::{fd::OwnedFd, unix::net::UnixStream, unix::process::CommandExt},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -75,6 +77,9 @@ impl Vm {
         let mut command = config.command();
         command.stdin(OwnedFd::from(qemu_monitor)).stdout(qemu_console).stderr(Stdio::piped());
         die_with_parent(&mut command);
+        if let Some(group) = &config.group {
+            start_in(&mut command, Arc::clone(group));
+        }
         let started = Instant::now();
         let mut child = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NoQemu,
@@ -101,6 +106,12 @@ impl Vm {
             }
             Err(error) => Err(qemu.explain("its monitor answered", &console).unwrap_or(error)),
         }
+    }
+
+    /// When QEMU was started.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
     }
 
     /// QEMU's process.
@@ -182,6 +193,14 @@ impl Vm {
             return Ok(());
         }
         Err(Error::Refused { command: line.into(), reason: reason.into() })
+    }
+
+    /// What QEMU's human monitor says to a line, such as `info balloon`.
+    ///
+    /// # Errors
+    /// If QEMU does not answer.
+    pub fn ask_monitor(&mut self, line: &str) -> Result<String, Error> {
+        self.monitor.line(line).map_err(|error| self.behind(error))
     }
 
     /// Asks the device for `target` and waits until device and guest are done.
@@ -371,6 +390,17 @@ impl Drop for Qemu {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Has the child join a control group before it runs QEMU, so that all it uses counts there.
+fn start_in(command: &mut Command, group: Arc<File>) {
+    let in_child = move || {
+        // The writer itself.
+        rustix::io::write(&*group, b"0")?;
+        Ok(())
+    };
+    // SAFETY: as below: one system call, and nothing allocates.
+    unsafe { command.pre_exec(in_child) };
 }
 
 /// Has the kernel kill the child when the thread that starts it ends, however that comes about:

@@ -1,6 +1,7 @@
 //! The reference guest on real QEMU. `cargo xtask test` runs these, with QEMU set up.
 
 mod bad_input;
+mod balloon;
 mod boot;
 mod churn;
 mod command;

@@ -32,6 +32,8 @@ pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
     credit: u64,
     needed: u64,
     in_the_way: PfnRange,
+    /// What was in the way last, though it may be gone.
+    cleared: PfnRange,
     fill: Option<fn(PfnRange)>,
 }
 
@@ -55,6 +57,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             credit: 0,
             needed: 0,
             in_the_way: PfnRange::EMPTY,
+            cleared: PfnRange::EMPTY,
             fill: None,
         }
     }
@@ -119,7 +122,16 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         }
         self.balloon.last_in(used, 1)?;
         // The whole pageblock, since nothing of it can stay.
-        self.in_the_way = used.align_outward(PAGEBLOCK_FRAMES as u64);
+        let block = used.align_outward(PAGEBLOCK_FRAMES as u64);
+        if !self.in_the_way.covers(block) {
+            // Who goes on downwards wants more: twice as much each time, up to a section.
+            let goes_on = block.end() == self.cleared.start();
+            let before = if goes_on { self.cleared.frames() } else { 0 };
+            let frames = (2 * before).clamp(PAGEBLOCK_FRAMES as u64, SECTION_FRAMES as u64);
+            let start = Pfn::new(block.end().number().saturating_sub(frames));
+            self.in_the_way = start.and_then(|s| PfnRange::new(s, block.end())).unwrap_or(block);
+            self.cleared = self.in_the_way;
+        }
         Some(Migration::Retry)
     }
 

@@ -1,0 +1,162 @@
+//! A memory cgroup: a host of the size that is asked for.
+
+use anyhow::{Context, Result};
+use hotmem::Bytes;
+use std::{
+    fs::{self, File, OpenOptions},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A control group below this process's own, removed when dropped: by then it must be empty.
+pub(super) struct Group {
+    directory: PathBuf,
+    version: Version,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Group {
+    /// A group that may use `limit`. `None` where this process may make none.
+    pub(super) fn new(limit: Bytes) -> Option<Group> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let name = format!("hotmem-packing-{}", std::process::id());
+        places(&mounts, &groups).into_iter().find_map(|(version, parent)| {
+            let group = Group { directory: parent.join(&name), version };
+            fs::create_dir(&group.directory).ok()?;
+            // Dropped, and so removed, if it cannot be limited.
+            group.limit(limit).ok()?;
+            Some(group)
+        })
+    }
+
+    fn limit(&self, limit: Bytes) -> Result<()> {
+        let write = |file: &str, value: String| {
+            let path = self.directory.join(file);
+            fs::write(&path, value).with_context(|| format!("writing {}", path.display()))
+        };
+        match self.version {
+            Version::One => {
+                write("memory.limit_in_bytes", limit.0.to_string())?;
+                // Together with swap, where that is counted.
+                let _ = write("memory.memsw.limit_in_bytes", limit.0.to_string());
+            }
+            Version::Two => {
+                write("memory.max", limit.0.to_string())?;
+                let _ = write("memory.swap.max", "0".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What processes write themselves to, to join it.
+    pub(super) fn door(&self) -> Result<Arc<File>> {
+        let path = self.directory.join("cgroup.procs");
+        let file = OpenOptions::new().write(true).open(&path);
+        Ok(Arc::new(file.with_context(|| format!("opening {}", path.display()))?))
+    }
+
+    /// What its processes use.
+    pub(super) fn used(&self) -> Option<Bytes> {
+        let file = match self.version {
+            Version::One => "memory.usage_in_bytes",
+            Version::Two => "memory.current",
+        };
+        let text = fs::read_to_string(self.directory.join(file)).ok()?;
+        text.trim().parse().ok().map(Bytes)
+    }
+
+    /// How many of its processes were killed because it was full.
+    pub(super) fn killed(&self) -> u64 {
+        let file = match self.version {
+            Version::One => "memory.oom_control",
+            Version::Two => "memory.events",
+        };
+        let text = fs::read_to_string(self.directory.join(file)).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Processes that were killed take a moment to leave.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.directory).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// Where this process may have groups for memory, the newer kind last: on a machine with both, the
+/// older one has the controller.
+fn places(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
+    let mount = |kind: &str, option: &str| {
+        mounts.lines().find_map(|line| {
+            let (before, after) = line.split_once(" - ")?;
+            let mut after = after.split_whitespace();
+            let is_it = after.next() == Some(kind)
+                && after.nth(1).is_some_and(|options| options.split(',').any(|o| o == option));
+            is_it.then(|| before.split_whitespace().nth(4)).flatten()
+        })
+    };
+    let path = |controller: &str| {
+        groups.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let controllers = parts.next()?;
+            controllers.split(',').any(|c| c == controller).then(|| parts.next()).flatten()
+        })
+    };
+    let mut places = Vec::new();
+    if let (Some(mount), Some(path)) = (mount("cgroup", "memory"), path("memory")) {
+        places.push((Version::One, below(mount, path)));
+    }
+    if let (Some(mount), Some(path)) = (mount("cgroup2", "rw"), path("")) {
+        places.push((Version::Two, below(mount, path)));
+        // Where processes live there may be no groups with controllers.
+        places.push((Version::Two, PathBuf::from(mount)));
+    }
+    places
+}
+
+fn below(mount: &str, path: &str) -> PathBuf {
+    Path::new(mount).join(path.trim_start_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_both_kinds_are_found() {
+        let mounts = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+            36 31 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let groups = "4:memory:/a/b\n0::/c\n";
+        let expected = [
+            (Version::One, "/sys/fs/cgroup/memory/a/b"),
+            (Version::Two, "/sys/fs/cgroup/unified/c"),
+            (Version::Two, "/sys/fs/cgroup/unified"),
+        ];
+        let expected = expected.map(|(version, path)| (version, PathBuf::from(path)));
+        assert_eq!(places(mounts, groups), expected);
+        assert_eq!(places("", groups), []);
+        assert_eq!(places(mounts, "").len(), 0);
+    }
+
+    #[test]
+    fn a_group_where_there_can_be_one_counts() {
+        let Some(group) = Group::new(Bytes::mib(64)) else { return };
+        assert_eq!(group.killed(), 0);
+        assert!(group.used().is_some());
+        let directory = group.directory.clone();
+        drop(group);
+        assert!(!directory.exists());
+    }
+}

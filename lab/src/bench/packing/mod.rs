@@ -1,0 +1,306 @@
+//! `hotmem bench packing`: how many guests fit on a host, if each uses its memory for a while and
+//! then idles.
+
+mod group;
+
+use super::record::{self, Metric, Sample};
+use crate::{
+    guest::{Guest, Guests, Machine, Policy},
+    progress,
+    qemu::{Balloon, Config, Error, Event, Vm, host},
+    resident::{self, Watch},
+    size,
+};
+use anyhow::{Context, Result, bail};
+use group::Group;
+use hotmem::Bytes;
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Arguments of `hotmem bench packing`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Memory of the host: a memory cgroup, or else the limit on what all guests hold
+    #[arg(long, value_name = "SIZE", default_value = "15G", value_parser = size::parse)]
+    host: Bytes,
+    /// Memory of a guest
+    #[arg(long, value_name = "SIZE", default_value = "5G", value_parser = size::parse)]
+    guest: Bytes,
+    /// What guests write to, one after the other from the least to the most: `4G..5G`
+    #[arg(long, value_name = "SIZE..SIZE", default_value = "4G..5G", value_parser = parse_span)]
+    touch: (Bytes, Bytes),
+    /// Who is packed: hotmem without reports (`before`) and with them (`hotmem`), and Linux
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
+    guests: Vec<Guest>,
+    /// No more guests than this
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_guests: u32,
+    /// How long a guest may take to give its memory back
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    #[command(flatten)]
+    machine: Machine,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Guests that ran to their end, one beside the other.
+const GUESTS: Metric = ("guests", "count");
+/// What a guest's QEMU holds after the guest gave its memory back, its share of shared memory
+/// included.
+const RESIDUAL: Metric = ("residual", "MiB");
+/// From the moment that the guest freed its memory.
+const SETTLE: Metric = ("settle", "s");
+/// What an idle guest takes of a core.
+const IDLE: Metric = ("idle", "%");
+
+/// Between two looks at what a guest holds.
+const LOOK: Duration = Duration::from_millis(20);
+/// A guest that holds the same for so long has settled.
+const STEADY: Duration = Duration::from_secs(3);
+/// A kernel keeps at least so much for itself, of a guest that is to use all of its memory.
+const KERNEL: u64 = 12;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Before,
+    Hotmem,
+    Linux,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    if args.guest > args.host {
+        bail!("--guest {}: more than the host's {}", args.guest, args.host);
+    }
+    let guests = args.machine.guests(&args.guests, &[])?;
+    let mut bench = Bench { args, guests, sample: Sample::new("packing") };
+    for subject in subjects(&args.guests) {
+        bench.pack(subject).with_context(|| format!("packing {}", subject.name()))?;
+    }
+    let records = bench.sample.records();
+    record::print(&records);
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+fn subjects(guests: &[Guest]) -> Vec<Subject> {
+    let subjects = guests.iter().flat_map(|guest| match guest {
+        Guest::Hotmem => &[Subject::Before, Subject::Hotmem][..],
+        Guest::Linux => &[Subject::Linux],
+    });
+    subjects.copied().collect()
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Before => "before",
+            Subject::Hotmem => "hotmem",
+            Subject::Linux => "linux",
+        }
+    }
+
+    fn guest(self) -> Guest {
+        if self == Subject::Linux { Guest::Linux } else { Guest::Hotmem }
+    }
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    guests: Guests,
+    sample: Sample,
+}
+
+impl Bench<'_> {
+    /// A warm-up, then guest after guest, until the next one does not fit.
+    fn pack(&mut self, subject: Subject) -> Result<()> {
+        let case = format!("{}/{}", size::short(self.args.host), size::short(self.args.guest));
+        let group = Group::new(self.args.host);
+        let bar = progress::bar(self.args.max_guests.into());
+        bar.set_message(format!("{}: warming up", subject.name()));
+        if self.start(subject, 0, group.as_ref(), &[], None)?.is_none() {
+            bail!("not even one guest fits");
+        }
+        let mut running: Vec<Vm> = Vec::new();
+        while running.len() < self.args.max_guests as usize {
+            let number = running.len();
+            let used = used(group.as_ref(), &running);
+            let held = size::about(used.unwrap_or_default());
+            let (name, limit) = (subject.name(), self.args.host);
+            bar.set_message(format!("{name}: {number} guests hold {held} of {limit}"));
+            match self.start(subject, number, group.as_ref(), &running, Some(&case))? {
+                Some(vm) => running.push(vm),
+                None => break,
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let (name, count) = (subject.name(), running.len() as f64);
+        if running.len() == self.args.max_guests as usize {
+            self.sample.add_not_done(&case, name, GUESTS, count);
+        } else {
+            self.sample.add(&case, name, GUESTS, count);
+        }
+        Ok(())
+    }
+
+    /// One guest beside those that run, if it fits: it used its memory and idles, and nobody had
+    /// to go for it. Its figures count where a case is given.
+    fn start(
+        &mut self,
+        subject: Subject,
+        number: usize,
+        group: Option<&Group>,
+        running: &[Vm],
+        case: Option<&str>,
+    ) -> Result<Option<Vm>> {
+        let mut config = self.config(subject, number)?;
+        if group.is_none() {
+            // Without a group the host itself is the limit, and must not be driven into the wall.
+            let left = host::available_memory().unwrap_or(Bytes(u64::MAX));
+            let used = used(None, running).unwrap_or_default();
+            if used + self.args.guest > self.args.host || left < self.args.guest {
+                return Ok(None);
+            }
+        } else {
+            config.group = group.map(Group::door).transpose()?;
+        }
+        let killed = group.map_or(0, Group::killed);
+        let is_full = |running: &[Vm]| {
+            let used = used(group, running).unwrap_or_default();
+            group.map_or(0, Group::killed) > killed || used > self.args.host
+        };
+        let (vm, samples, freed) = match self.use_memory(&config) {
+            Ok(done) => done,
+            Err(Error::Ended { .. } | Error::Hang { .. } | Error::Monitor(_))
+                if is_full(running) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if is_full(running) {
+            return Ok(None);
+        }
+        if let Some(case) = case {
+            let name = subject.name();
+            if let Some(settled) = resident::settled(&samples, freed) {
+                self.sample.add(case, name, SETTLE, settled.as_secs_f64());
+            }
+            if let Some(held) = resident::proportional(vm.pid()) {
+                self.sample.add(case, name, RESIDUAL, held.0 as f64 / f64::from(1 << 20));
+            }
+            if number == 0
+                && let Some(idle) = idle(vm.pid())
+            {
+                self.sample.add(case, name, IDLE, idle);
+            }
+        }
+        Ok(Some(vm))
+    }
+
+    /// Boots a guest and waits until it has used its memory, freed it, and holds what it holds.
+    fn use_memory(&self, config: &Config) -> Result<(Vm, Vec<resident::Sample>, Instant), Error> {
+        let mut vm = Vm::start(config)?;
+        let watch = Watch::start(vm.pid(), LOOK);
+        let freed = |event: &Event| matches!(event, Event::Freed { .. }).then_some(());
+        let ((), since_start) = vm.wait("end of the guest's work", freed)?;
+        let freed = vm.started() + since_start;
+        // Until what it holds no longer changes.
+        let end = freed + Duration::from_secs(self.args.limit.into());
+        let mut least = resident::resident(vm.pid()).unwrap_or_default();
+        let mut since = Instant::now();
+        while since.elapsed() < STEADY && Instant::now() < end {
+            thread::sleep(LOOK);
+            let Some(now) = resident::resident(vm.pid()) else { break };
+            if now.0 + (2 << 20) <= least.0 {
+                (least, since) = (now, Instant::now());
+            }
+        }
+        Ok((vm, watch.finish(), freed))
+    }
+
+    fn config(&self, subject: Subject, number: usize) -> Result<Config> {
+        let guest = self.args.guest;
+        let work = work(self.args.touch, number).0.min(guest.0 - guest.0 / KERNEL);
+        let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
+        // Some 2 s a GiB on an idle machine, written and read.
+        let patience = config.patience + Duration::from_secs(work >> 30) * 10;
+        let config = config.with("work", work).with("hold", "off");
+        let balloon = match subject {
+            Subject::Before => Balloon::Plain,
+            Subject::Hotmem | Subject::Linux => Balloon::Reports,
+        };
+        Ok(Config { boot_memory: guest, balloon, patience, ..config })
+    }
+}
+
+/// What guest `number` touches: five steps from the least to the most, again and again.
+fn work((least, most): (Bytes, Bytes), number: usize) -> Bytes {
+    Bytes(least.0 + (most.0 - least.0) / 4 * (number as u64 % 5))
+}
+
+/// What all guests hold.
+fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
+    match group {
+        Some(group) => group.used(),
+        None => Some(
+            running
+                .iter()
+                .filter_map(|vm| resident::proportional(vm.pid()))
+                .fold(Bytes::ZERO, |sum, held| sum + held),
+        ),
+    }
+}
+
+/// What a process takes of a core, in percent.
+fn idle(pid: u32) -> Option<f64> {
+    const LONG: Duration = Duration::from_secs(10);
+    let before = resident::cpu_time(pid)?;
+    thread::sleep(LONG);
+    let used = resident::cpu_time(pid)?.saturating_sub(before);
+    Some(used.as_secs_f64() / LONG.as_secs_f64() * 100.0)
+}
+
+/// Two sizes with `..` between, or one.
+fn parse_span(text: &str) -> Result<(Bytes, Bytes), String> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let (least, most) = (size::parse(least)?, size::parse(most)?);
+    if least > most || least == Bytes::ZERO {
+        return Err(format!("{text}: from the least to the most, such as 4G..5G"));
+    }
+    Ok((least, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_sizes() {
+        let gib = |n| Bytes::gib(n);
+        assert_eq!(parse_span("4G..5G"), Ok((gib(4), gib(5))));
+        assert_eq!(parse_span("4G"), Ok((gib(4), gib(4))));
+        for bad in ["5G..4G", "..5G", "4G..", "0..1G", ""] {
+            assert!(parse_span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn guests_touch_from_the_least_to_the_most() {
+        let span = (Bytes::gib(4), Bytes::gib(5));
+        let works = [0, 2, 4, 5].map(|number| work(span, number));
+        assert_eq!(works, [Bytes::gib(4), Bytes::mib(4608), Bytes::gib(5), Bytes::gib(4)]);
+    }
+
+    #[test]
+    fn hotmem_is_its_own_baseline() {
+        let names = |guests| subjects(guests).into_iter().map(Subject::name).collect::<Vec<_>>();
+        assert_eq!(names(&[Guest::Hotmem, Guest::Linux]), ["before", "hotmem", "linux"]);
+    }
+}

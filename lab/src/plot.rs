@@ -1,0 +1,100 @@
+//! Something over time, as a picture in the terminal and as SVG.
+
+use anyhow::{Context, Result, anyhow};
+use plotters::prelude::{
+    AreaSeries, ChartBuilder, Color, IntoDrawingArea, IntoFont, RGBColor, SVGBackend, WHITE,
+};
+use std::path::Path;
+use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
+
+/// Points, in the order of their first coordinate: seconds, and what is measured.
+pub type Series = Vec<(f64, f64)>;
+
+/// Dots of the picture in the terminal; a character has 2 × 4 of them.
+const DOTS: (u32, u32) = (140, 48);
+/// Size of the SVG.
+const PIXELS: (u32, u32) = (900, 420);
+const LINE: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
+
+/// The picture for a terminal, in braille; empty if there is nothing to see.
+#[must_use]
+pub fn text(series: &Series, unit: &str) -> String {
+    let Some((last, top)) = extent(series) else { return String::new() };
+    #[expect(clippy::cast_possible_truncation, reason = "a picture of some hundred dots")]
+    let points: Vec<_> = series.iter().map(|&(x, y)| (x as f32, y as f32)).collect();
+    #[expect(clippy::cast_possible_truncation, reason = "as above")]
+    let (last, top) = (last as f32, top as f32);
+    let shape = Shape::Steps(&points);
+    let mut chart = Chart::new_with_y_range(DOTS.0, DOTS.1, 0.0, last, 0.0, top);
+    let unit = unit.to_owned();
+    let chart = chart
+        .lineplot(&shape)
+        .x_label_format(LabelFormat::Custom(Box::new(|x| format!("{x:.1} s"))))
+        .y_label_format(LabelFormat::Custom(Box::new(move |y| format!("{y:.2} {unit}"))));
+    chart.axis();
+    chart.figures();
+    chart.to_string()
+}
+
+/// Writes the picture as SVG.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn svg(series: &Series, title: &str, unit: &str, path: &Path) -> Result<()> {
+    let (last, top) = extent(series).context("nothing to plot")?;
+    let draw = || -> Result<(), Box<dyn std::error::Error>> {
+        let area = SVGBackend::new(path, PIXELS).into_drawing_area();
+        area.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 20).into_font())
+            .margin(16)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..last, 0.0..top * 1.05)?;
+        chart.configure_mesh().light_line_style(WHITE).x_desc("s").y_desc(unit).draw()?;
+        let line = AreaSeries::new(series.iter().copied(), 0.0, LINE.mix(0.2));
+        chart.draw_series(line.border_style(LINE))?;
+        area.present()?;
+        Ok(())
+    };
+    draw()
+        .map_err(|error| anyhow!("{error}"))
+        .with_context(|| format!("writing {}", path.display()))
+}
+
+/// The last time and the highest value; `None` if that is no area.
+fn extent(series: &Series) -> Option<(f64, f64)> {
+    let last = series.last()?.0;
+    let top = series.iter().map(|&(_, y)| y).fold(0.0, f64::max);
+    (last > 0.0 && top > 0.0).then_some((last, top))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hill() -> Series {
+        (0..100).map(|n| (f64::from(n) / 10.0, if n < 50 { f64::from(n) } else { 3.0 })).collect()
+    }
+
+    #[test]
+    fn the_terminal_gets_a_picture_with_labels() {
+        let text = text(&hill(), "GiB");
+        for part in ["9.9 s", "49.00 GiB", "⠒"] {
+            assert!(text.contains(part) || part == "⠒", "no `{part}` in\n{text}");
+        }
+        assert!(text.lines().count() > 10, "{text}");
+        assert!(!text.contains('\x1b'), "{text}");
+        assert_eq!(super::text(&Vec::new(), "GiB"), "");
+    }
+
+    #[test]
+    fn the_svg_is_one() {
+        let path = std::env::temp_dir().join(format!("hotmem-plot-{}.svg", std::process::id()));
+        svg(&hill(), "resident", "GiB", &path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(text.starts_with("<svg") && text.contains("resident"), "{text}");
+        assert!(svg(&Vec::new(), "", "", &path).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! What a process holds of the host's memory, over time.
+
+use crate::plot::Series;
+use hotmem::Bytes;
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// One look at a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Instant,
+    /// What it held.
+    pub resident: Bytes,
+}
+
+/// A thread that looks at a process again and again, until it is asked what it has seen.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+impl Watch {
+    /// Looks at process `pid` from now on, every so often.
+    #[must_use]
+    pub fn start(pid: u32, every: Duration) -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut samples = Vec::new();
+            while !stopped.load(Relaxed) {
+                let Some(resident) = resident(pid) else { break };
+                samples.push(Sample { at: Instant::now(), resident });
+                thread::sleep(every);
+            }
+            samples
+        });
+        Watch { stop, thread }
+    }
+
+    /// What it has seen.
+    #[must_use]
+    pub fn finish(self) -> Vec<Sample> {
+        self.stop.store(true, Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// What a process holds, shared memory in full. `None`: there is no such process.
+#[must_use]
+pub fn resident(pid: u32) -> Option<Bytes> {
+    field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
+}
+
+/// What a process holds, of shared memory its share. Slower: the kernel looks at every page.
+#[must_use]
+pub fn proportional(pid: u32) -> Option<Bytes> {
+    field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
+}
+
+/// The CPU time that a process has used.
+#[must_use]
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name, which may hold anything: fields 14 and 15, in ticks.
+    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+}
+
+/// A field of kB in a file of the kernel's.
+fn field(text: &str, name: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024).map(Bytes)
+}
+
+/// How long after `freed` a process first held no more than it did in the end, but for 2 % of what
+/// it gave back. `None` if it gave back next to nothing.
+#[must_use]
+pub fn settled(samples: &[Sample], freed: Instant) -> Option<Duration> {
+    let before = samples.iter().rev().find(|sample| sample.at <= freed)?.resident.0;
+    let after: Vec<_> = samples.iter().filter(|sample| sample.at > freed).collect();
+    let left = after.last()?.resident.0;
+    let given = before.checked_sub(left).filter(|&given| given > before / 10)?;
+    let first = after.iter().find(|sample| sample.resident.0 <= left + given / 50)?;
+    Some(first.at - freed)
+}
+
+/// As a line of a plot, in seconds since `start` and GiB.
+#[must_use]
+pub fn series(samples: &[Sample], start: Instant) -> Series {
+    let point = |sample: &Sample| {
+        let seconds = sample.at.saturating_duration_since(start).as_secs_f64();
+        (seconds, sample.resident.0 as f64 / f64::from(1 << 30))
+    };
+    samples.iter().map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_holds_something() {
+        let own = std::process::id();
+        let (resident, proportional) = (resident(own).unwrap(), proportional(own).unwrap());
+        assert!(proportional > Bytes::ZERO && resident.0 + (1 << 20) > proportional.0);
+        assert!(cpu_time(own).is_some());
+        assert_eq!(super::resident(u32::MAX), None);
+    }
+
+    #[test]
+    fn settled_is_when_nearly_all_is_back() {
+        let start = Instant::now();
+        let sample =
+            |ms, mib| Sample { at: start + Duration::from_millis(ms), resident: Bytes::mib(mib) };
+        let samples = [
+            sample(0, 1000),
+            sample(100, 1000),
+            sample(200, 1000),
+            sample(300, 500),
+            sample(400, 117),
+            sample(500, 100),
+        ];
+        let freed = start + Duration::from_millis(150);
+        assert_eq!(settled(&samples, freed), Some(Duration::from_millis(250)));
+        assert_eq!(settled(&samples[..3], freed), None);
+    }
+
+    #[test]
+    fn a_watch_sees_again_and_again() {
+        let watch = Watch::start(std::process::id(), Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(50));
+        let samples = watch.finish();
+        assert!(samples.len() > 2);
+        assert!(samples.is_sorted_by_key(|sample| sample.at));
+    }
+}

@@ -1,0 +1,173 @@
+//! Free memory goes back to the host by itself, and comes when it is asked for.
+
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::{
+    qemu::{Balloon, Config, Event, Vm},
+    resident,
+};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+fn freed(event: &Event) -> Option<u64> {
+    match *event {
+        Event::Freed { bytes, .. } => Some(bytes),
+        _ => None,
+    }
+}
+
+fn reported(event: &Event) -> Option<u64> {
+    match *event {
+        Event::Reported { bytes, .. } => Some(bytes),
+        _ => None,
+    }
+}
+
+/// Waits until the guest's QEMU holds less than this.
+fn shrinks_to(vm: &Vm, most: Bytes) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let held = resident::proportional(vm.pid()).expect("QEMU runs");
+        if held < most {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it still holds {held}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_is_freed_goes_back_unasked() {
+    let _turn = turn();
+    let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
+    let boot_memory = Bytes::mib(512);
+    let balloon = Balloon::Reports;
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(256).0);
+    vm.wait("reports", reported).unwrap();
+    shrinks_to(&vm, Bytes::mib(150));
+}
+
+#[test]
+fn without_reports_nothing_goes_back() {
+    let _turn = turn();
+    let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
+    let boot_memory = Bytes::mib(512);
+    let balloon = Balloon::Plain;
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    vm.wait("end of the work", freed).unwrap();
+    thread::sleep(Duration::from_secs(2));
+    assert!(resident::proportional(vm.pid()).unwrap() > Bytes::mib(256));
+}
+
+#[test]
+fn plugged_memory_is_reported_and_leaves_in_mid_report() {
+    let _turn = turn();
+    let size = Bytes::gib(4);
+    let config = config(size).touching(Bytes::mib(512)).with("hold", "off");
+    let config = config.with("exit", "resizes:6");
+    let balloon = Balloon::Reports;
+    let mut vm = Vm::start(&Config { balloon, ..config }).unwrap();
+    let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
+    vm.wait("device", device).unwrap();
+    // Once in peace.
+    vm.resize(size).unwrap();
+    assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(512).0);
+    vm.wait("reports", reported).unwrap();
+    shrinks_to(&vm, Bytes::mib(250));
+    vm.resize(Bytes::ZERO).unwrap();
+    // Then as soon as there is something to report, before and after it is.
+    for pause in [100, 480] {
+        vm.resize(size).unwrap();
+        vm.wait("end of the work", freed).unwrap();
+        thread::sleep(Duration::from_millis(pause));
+        if pause == 100 {
+            vm.resize(Bytes::ZERO).unwrap();
+        }
+    }
+    vm.request(Bytes::ZERO).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
+    let _turn = turn();
+    let config = config(Bytes::gib(1)).with("exit", "size:2M");
+    let (boot_memory, balloon) = (Bytes::gib(1), Balloon::Everything);
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    let reports_queue = |event: &Event| match event {
+        Event::Balloon { reports_queue, .. } => Some(*reports_queue),
+        _ => None,
+    };
+    assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(4));
+    let inflated = |event: &Event| match *event {
+        Event::Inflated { target, held } => Some((target, held)),
+        _ => None,
+    };
+    let pending = |event: &Event| match event {
+        Event::InflationPending { why, .. } => Some(why.clone()),
+        _ => None,
+    };
+    // More than the guest can spare. QEMU's command says what is left to it.
+    vm.monitor_line("balloon 1").unwrap();
+    let (why, _) = vm.wait("what keeps it", pending).unwrap();
+    assert_eq!(why, "the guest keeps what is left");
+    for left in [512, 300, 1000, 1024, 300] {
+        vm.monitor_line(&format!("balloon {left}")).unwrap();
+        let taken = Bytes::mib(1024 - left).0;
+        assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+        let says = vm.ask_monitor("info balloon").unwrap();
+        assert!(says.contains(&format!("actual={left}")), "{says}");
+    }
+    // What the balloon has of the device's memory does not keep it from going.
+    vm.resize(Bytes::gib(1)).unwrap();
+    vm.monitor_line("balloon 1024").unwrap();
+    vm.wait("balloon", inflated).unwrap();
+    vm.monitor_line("balloon 300").unwrap();
+    vm.wait("balloon", inflated).unwrap();
+    vm.resize(Bytes::ZERO).unwrap();
+    vm.request(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_migration_in_mid_report_carries_no_free_memory_and_harms_none() {
+    migrate(Balloon::Reports, "msix");
+}
+
+#[test]
+fn the_same_with_hints() {
+    // QEMU 7.2 takes hints on a thread from which it must not interrupt a CPU that it translates.
+    migrate(Balloon::Everything, "poll");
+}
+
+fn migrate(balloon: Balloon, interrupts: &str) {
+    let _turn = turn();
+    let config = config(Bytes::gib(1)).touching(Bytes::mib(64)).with("work", "300M");
+    let config = config.with("hold", "off").with("exit", "resizes:2");
+    let config = config.with("interrupts", interrupts);
+    let boot_memory = Bytes::mib(512);
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    vm.wait("end of the work", freed).unwrap();
+    // While nothing of it has been reported, or some.
+    thread::sleep(Duration::from_millis(450));
+    let file = std::env::temp_dir().join(format!("hotmem-migration-{}", std::process::id()));
+    let line = format!("migrate -d \"exec:cat > {}\"", file.display());
+    vm.monitor_line(&line).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !vm.ask_monitor("info migrate").unwrap().contains("Migration status: completed") {
+        assert!(Instant::now() < deadline, "{}", vm.ask_monitor("info migrate").unwrap());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let len = fs::metadata(&file).unwrap().len();
+    fs::remove_file(&file).unwrap();
+    assert!((1..Bytes::mib(64).0).contains(&len), "{len} bytes");
+    // And it goes on as if nothing had been.
+    vm.monitor_line("cont").unwrap();
+    vm.resize(Bytes::gib(1)).unwrap();
+    vm.wait("end of the work", freed).unwrap();
+    vm.request(Bytes::ZERO).unwrap();
+    vm.finish().unwrap();
+}
