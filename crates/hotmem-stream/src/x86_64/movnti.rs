@@ -37,7 +37,7 @@ pub(super) unsafe fn fill(
     step: &[u64; LINE_WORDS],
 ) {
     let mut words = *first;
-    if *step == [0; LINE_WORDS] {
+    if step.iter().fold(0, |any, word| any | word) == 0 {
         for i in 0..count {
             // SAFETY: the line at `i` is one of the `count`.
             unsafe { line(to.add(i * LINE_WORDS), &words) };

@@ -21,7 +21,7 @@ use hotmem_stream::Stream;
 /// let slots = Slots::of(PfnRange::EMPTY, &mut []).unwrap();
 /// Memmap::new(Kind::Generic, Compound::SINGLE, &Device).describe(slots);
 /// ```
-pub trait Words: Copy + PartialEq + Arithmetic {}
+pub trait Words: Copy + Arithmetic {}
 
 impl<const N: usize> Words for [u64; N] {}
 
@@ -38,6 +38,9 @@ pub trait Arithmetic: Sized {
 
     /// `self` after so many steps.
     fn after(&self, steps: u64, step: &Self) -> Self;
+
+    /// Whether both are the same. In registers, where `==` would call out to compare memory.
+    fn is(&self, other: &Self) -> bool;
 }
 
 /// Refuses descriptors that are not made of words, when the program is compiled.
@@ -72,6 +75,11 @@ impl<const N: usize> Arithmetic for [u64; N] {
     #[inline(always)]
     fn after(&self, steps: u64, step: &Self) -> Self {
         array::from_fn(|i| self[i].wrapping_add(step[i].wrapping_mul(steps)))
+    }
+
+    #[inline(always)]
+    fn is(&self, other: &Self) -> bool {
+        self.iter().zip(other).fold(0, |differs, (a, b)| differs | a ^ b) == 0
     }
 }
 

@@ -186,7 +186,7 @@ impl<'a, B: Describe> Memmap<'a, B> {
         if let Some(stream) = stream {
             let first = nth(0);
             let step = first.step_to(&nth(last.min(1)));
-            if last < 2 || first.after(last, &step) == nth(last) {
+            if last < 2 || first.after(last, &step).is(&nth(last)) {
                 return first.fill(&step, stream, slots);
             }
         }

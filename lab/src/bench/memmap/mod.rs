@@ -40,8 +40,7 @@ pub struct Args {
     #[arg(long, value_parser = size::parse, default_value = "100G")]
     size: Bytes,
     /// Runs for each median on memory that has been touched
-    #[arg(long, value_name = "RUNS", default_value_t = 30,
-          value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "RUNS", default_value_t = 30)]
     rebinds: u32,
     /// Runs for each median on memory that nobody has touched
     #[arg(long, value_name = "RUNS", default_value_t = 6)]

@@ -1,0 +1,151 @@
+//! A descriptor map whose page tables are owned: tails that really share a frame.
+#![cfg(target_os = "linux")]
+
+use hotmem::{
+    Bytes, PfnRange,
+    geometry::FRAME_SIZE,
+    memmap::{Backing, Compound, Describe, Frame, Kind, Memmap, Role, SectionField, Slots, Stores},
+};
+use rustix::{
+    fs::{MemfdFlags, fstat, ftruncate, memfd_create},
+    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
+};
+use std::{
+    os::fd::OwnedFd,
+    ptr::{NonNull, null_mut},
+    slice,
+};
+
+#[repr(C, align(64))]
+struct Page {
+    flags: u64,
+    order: u64,
+    refcount: u64,
+    unused: [u64; 5],
+}
+
+const SECTION: SectionField = SectionField::at(38);
+const HEAD: u64 = 1;
+const TAIL: u64 = 2;
+
+struct Device;
+
+impl Describe for Device {
+    type Descriptor = Page;
+    type Words = [u64; 8];
+    const METADATA_TAILS: u64 = 1;
+
+    fn words(&self, frame: &Frame) -> [u64; 8] {
+        let (flags, order) = match frame.role {
+            Role::Single(pfn) => (SECTION.set(0, pfn), 0),
+            Role::Head { pfn, .. } => (SECTION.set(HEAD, pfn), 0),
+            Role::Tail { pfn, compound, .. } => (SECTION.set(TAIL, pfn), compound.order()),
+            Role::SharedTail { .. } => (TAIL, 0),
+        };
+        [flags, order.into(), frame.refcount.into(), 0, 0, 0, 0, 0]
+    }
+}
+
+/// Address space for a map, in which pages of a file stand for frames.
+struct Map {
+    reserved: *mut core::ffi::c_void,
+    bytes: usize,
+    frames: OwnedFd,
+}
+
+impl Map {
+    fn new(bytes: usize, frames: u64) -> Map {
+        let fd = memfd_create("frames", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, frames * FRAME_SIZE).unwrap();
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let reserved = unsafe {
+            mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), MapFlags::PRIVATE).unwrap()
+        };
+        Map { reserved, bytes, frames: fd }
+    }
+
+    /// Maps one frame at an address within the reservation, as a page table would.
+    fn set(&self, address: usize, frame: u64, access: ProtFlags) {
+        let offset = address - self.reserved.addr();
+        assert!(offset + 4096 <= self.bytes);
+        let at = self.reserved.wrapping_byte_add(offset);
+        let kind = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: a page of the reservation that nobody uses yet.
+        let set = unsafe { mmap(at, 4096, access, kind, &self.frames, frame * FRAME_SIZE) };
+        assert_eq!(set, Ok(at));
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: all of the reservation; whoever used it has gone before.
+        unsafe { munmap(self.reserved, self.bytes).unwrap() };
+    }
+}
+
+#[test]
+fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
+    let compound = Compound::MIB_2;
+    let range = PfnRange::from_bytes(64 << 30, Bytes::mib(64)).unwrap();
+    let memmap = Memmap::new(Kind::DeviceDax, compound, &Device).stores(Stores::best());
+    let memmap = memmap.sharing_tails().unwrap();
+    let layout = memmap.layout();
+
+    // Frame 0 of the file is the shared one. The map lies so that frame numbers and addresses
+    // agree in their alignment.
+    let needed = layout.frames_needed(range);
+    assert_eq!(needed, 32);
+    let align = usize::try_from(layout.base_alignment().0).unwrap();
+    let bytes = size_of::<Page>() * usize::try_from(range.frames()).unwrap();
+    let map = Map::new(bytes + align, needed + 1);
+    let start = map.reserved.addr().next_multiple_of(align);
+    let base =
+        start.wrapping_sub(size_of::<Page>() * usize::try_from(range.start().number()).unwrap());
+    assert_eq!(base % align, 0);
+    let (mut own, mut shared_at) = (1..=needed, None);
+    for page in layout.pages(range) {
+        let address = base.wrapping_add(usize::try_from(page.offset.0).unwrap());
+        match page.backing {
+            Backing::Own => {
+                map.set(address, own.next().unwrap(), ProtFlags::READ | ProtFlags::WRITE);
+            }
+            Backing::SharedTails => {
+                // Writable once, for whoever describes it.
+                if shared_at.is_none() {
+                    map.set(address, 0, ProtFlags::READ | ProtFlags::WRITE);
+                    let tails = map.reserved.with_addr(address).cast();
+                    // SAFETY: the page just mapped, and nobody else uses it.
+                    memmap.describe_shared_tails(unsafe { slice::from_raw_parts_mut(tails, 64) });
+                    shared_at = Some(address);
+                }
+                map.set(address, 0, ProtFlags::READ);
+            }
+        }
+    }
+    assert_eq!(own.next(), None);
+
+    let slots = NonNull::new(map.reserved.with_addr(start).cast::<Page>()).unwrap();
+    // SAFETY: the pages that are not shared are mapped, writable, and nobody else uses them.
+    let written = memmap.describe(unsafe { Slots::mapped(range, slots) }.unwrap()).unwrap();
+    assert_eq!(written, Bytes(needed * FRAME_SIZE));
+
+    let count = usize::try_from(range.frames()).unwrap();
+    // SAFETY: all of it is mapped and has been written, and any words make a `Page`.
+    let pages: &[Page] = unsafe { slice::from_raw_parts(slots.as_ptr(), count) };
+    for (nth, page) in pages.iter().enumerate() {
+        let pfn = range.start().checked_add(nth as u64).unwrap();
+        let head = layout.head_address(std::ptr::from_ref(page).addr());
+        let head = &pages[(head - start) / size_of::<Page>()];
+        let is_head = nth % 512 == 0;
+        assert_eq!(page.flags & (HEAD | TAIL), if is_head { HEAD } else { TAIL });
+        assert_eq!(page.refcount, u64::from(is_head));
+        assert_eq!(page.order, if nth % 512 == 1 { 9 } else { 0 });
+        assert_eq!(page.unused, [0; 5]);
+        assert_eq!(head.flags & HEAD, HEAD);
+        let section = SECTION.get(head.flags);
+        assert_eq!(section, Some(pfn.align_down(1 << 15)), "{pfn:?} finds another's head");
+    }
+    // Frames that nobody wrote to would not be there: one for each compound, and the shared one.
+    let there = u64::try_from(fstat(&map.frames).unwrap().st_blocks).unwrap() * 512;
+    assert_eq!(there, (needed + 1) * FRAME_SIZE);
+}
