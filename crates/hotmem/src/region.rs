@@ -316,7 +316,7 @@ impl Region {
     /// Sections that one CPU should have for itself: their counters share no cache lines with those
     /// of others, and nor do the leaves of their trees where the region is large enough for that.
     pub(crate) fn neighbourhood(&self) -> usize {
-        (self.section_count() / 16).min(LEAVES_IN_LINE).max(COUNTER_GROUP)
+        (self.section_count() / 16).clamp(COUNTER_GROUP, LEAVES_IN_LINE.max(COUNTER_GROUP))
     }
 
     /// The words of a section. Stays good for a withdrawn region.

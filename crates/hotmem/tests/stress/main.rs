@@ -9,12 +9,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod host;
 mod last;
 mod plug;
 mod shop;
 
 use common::{BLOCK, Cpus, Memory, SECTION, env, range};
 use fastrand::Rng;
+use host::Host;
 use hotmem::{BootMap, BootRange, Bytes, Frames, Hotplug, PfnRange, Want, geometry::FRAME_SIZE};
 use plug::Plug;
 use shop::Shop;
@@ -66,6 +68,7 @@ fn frames_are_never_handed_out_twice_nor_lost() {
     let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
     let shop = Shop::new(&frames, &memory);
     let mut plug = Plug::new(hotplug, &shop, Rng::with_seed(seed));
+    let mut host = Host::new(&shop, Rng::with_seed(!seed));
     let mut workers: Vec<Rng> = (1..=WORKERS as u64).map(|i| Rng::with_seed(seed + i)).collect();
     let mut count = 0;
     for round in rounds(seconds) {
@@ -77,15 +80,20 @@ fn frames_are_never_handed_out_twice_nor_lost() {
                 let shop = &shop;
                 scope.spawn(move || work(shop, round, number, rng));
             }
+            scope.spawn(|| serve(round, &mut host));
             manage(round, &mut plug);
         });
+        host.rest();
         check(&shop);
         count += 1;
     }
     let done = shop.done();
-    println!("{count} rounds, {done:?}, {plug:?}");
-    let enough = done.allocations > 1000 && done.exhausted > 0 && plug.has_done_everything();
-    assert!(cfg!(miri) || enough, "{done:?}, {plug:?}");
+    println!("{count} rounds, {done:?}, {plug:?}, {host:?}");
+    let enough = done.allocations > 1000
+        && done.exhausted > 0
+        && plug.has_done_everything()
+        && host.has_done_everything();
+    assert!(cfg!(miri) || enough, "{done:?}, {plug:?}, {host:?}");
 }
 
 /// Allocates and frees.
@@ -99,6 +107,16 @@ fn work(shop: &Shop<'_>, round: Round, number: usize, rng: &mut Rng) {
         for _ in 0..16 {
             shop.trade(rng, round.roomy);
         }
+    }
+}
+
+/// Takes what is free.
+fn serve(round: Round, host: &mut Host<'_, '_>) {
+    for _ in 0..round.operations {
+        if Instant::now() > round.until {
+            break;
+        }
+        host.step();
     }
 }
 

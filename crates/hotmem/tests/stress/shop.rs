@@ -16,6 +16,8 @@ const SHELVES: usize = if SMALL { 256 } else { 2048 };
 
 /// Nobody's.
 const FREE: u64 = 0;
+/// What the host leaves in memory that it has taken.
+const SPOILT: u64 = u64::MAX - 1;
 /// There is no memory here.
 const ABSENT: u64 = u64::MAX;
 
@@ -169,6 +171,11 @@ impl<'f> Shop<'f> {
         let written = self.memory.word(frame).load(Ordering::Relaxed);
         let owner = self.owners[frame as usize].swap(FREE, Ordering::AcqRel);
         assert_eq!((owner, written), (tag, tag), "frame {frame:#x} changed hands");
+    }
+
+    /// The host has taken the frame's memory.
+    pub(crate) fn spoil(&self, frame: u64) {
+        self.memory.word(frame).store(SPOILT, Ordering::Relaxed);
     }
 
     /// Moves one frame of somebody's goods elsewhere.

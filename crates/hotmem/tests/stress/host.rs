@@ -1,0 +1,140 @@
+//! The host that free memory is reported to: it overwrites whatever it is given, refuses and loses
+//! some of it, and is reset now and then.
+
+use crate::common::{BLOCK, Cpus, SECTION, numbers};
+use crate::shop::Shop;
+use crate::{BOOT_SECTIONS, WORKERS};
+use fastrand::Rng;
+use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
+use hotmem::{Bytes, geometry::FRAME_SIZE};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Host<'f, 's> {
+    shop: &'s Shop<'f>,
+    reporter: Reporter<'f, Cpus>,
+    /// What the host has not finished yet.
+    out: Vec<Batch>,
+    rng: Rng,
+    started: Instant,
+    done: Done,
+}
+
+/// How often something was brought to its end.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(dead_code, reason = "told")]
+struct Done {
+    reported: u64,
+    refused: u64,
+    lost: u64,
+    resets: u64,
+    switched: u64,
+}
+
+/// So much may be out that roomy rounds stay roomy.
+fn settings() -> Settings {
+    Settings {
+        most_out: Bytes(BOOT_SECTIONS * SECTION / 4 * FRAME_SIZE),
+        retry: Duration::ZERO,
+        tries: u32::MAX,
+        ..Settings::eager()
+    }
+}
+
+impl<'f, 's> Host<'f, 's> {
+    pub(crate) fn new(shop: &'s Shop<'f>, rng: Rng) -> Self {
+        let reporter = Reporter::new(shop.frames, settings(), Contents::Undefined).unwrap();
+        let (out, started, done) = (Vec::new(), Instant::now(), Done::default());
+        Host { shop, reporter, out, rng, started, done }
+    }
+
+    pub(crate) fn step(&mut self) {
+        Cpus::run_on(WORKERS + 1);
+        match self.rng.u32(..300) {
+            0 => self.reset(),
+            1 => {
+                self.reporter.set_on(self.rng.u8(..4) != 0);
+                self.done.switched += 1;
+            }
+            2 => {
+                let dwell = Duration::from_millis(self.rng.u64(..3));
+                let longest = Bytes(self.rng.u64(1..=SECTION / BLOCK) * BLOCK * FRAME_SIZE);
+                let batch = self.rng.usize(1..=8);
+                let settings = Settings { dwell, longest, batch, ..settings() };
+                self.reporter.set_settings(settings).unwrap();
+            }
+            3..150 => match self.reporter.step(self.started.elapsed()) {
+                Step::Send(batch) => self.out.push(batch),
+                _ => std::thread::yield_now(),
+            },
+            _ => self.finish_one(),
+        }
+    }
+
+    fn finish_one(&mut self) {
+        if self.out.is_empty() {
+            return;
+        }
+        let batch = self.out.swap_remove(self.rng.usize(..self.out.len()));
+        self.discard(&batch);
+        match self.rng.u8(..16) {
+            0 => {
+                self.done.lost += 1;
+                drop(batch);
+            }
+            1..4 => {
+                self.done.refused += 1;
+                self.reporter.failed(batch, self.started.elapsed());
+            }
+            _ => {
+                self.done.reported += 1;
+                self.reporter.reported(batch);
+            }
+        }
+    }
+
+    fn discard(&self, batch: &Batch) {
+        for &range in batch.ranges() {
+            self.shop.assert_unowned(range);
+            numbers(range).for_each(|frame| self.shop.spoil(frame));
+        }
+    }
+
+    fn reset(&mut self) {
+        // From here on it touches nothing that it was given.
+        self.out.clear();
+        self.reporter.reset();
+        self.done.resets += 1;
+    }
+
+    /// Nobody else is at work: everything comes back, and then everything that is free goes.
+    pub(crate) fn rest(&mut self) {
+        self.reset();
+        self.reporter.set_on(true);
+        self.reporter.set_settings(settings()).unwrap();
+        loop {
+            match self.reporter.step(self.started.elapsed()) {
+                Step::Send(batch) => {
+                    self.discard(&batch);
+                    self.reporter.reported(batch);
+                }
+                Step::Idle => break,
+                Step::Again | Step::WaitUntil(_) => {}
+                step => panic!("{step:?} with nothing out"),
+            }
+        }
+        let counts = self.shop.frames.validate().unwrap_or_else(|fault| panic!("{fault}"));
+        assert_eq!((counts.reported, counts.reporting), (counts.free_whole, 0));
+    }
+
+    pub(crate) fn has_done_everything(&self) -> bool {
+        let Done { reported, refused, resets, .. } = self.done;
+        [reported, refused, resets].iter().all(|&count| count > 0)
+    }
+}
+
+impl fmt::Debug for Host<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.done)
+    }
+}
