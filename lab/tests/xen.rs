@@ -30,6 +30,17 @@ fn check(outcome: &Outcome) {
     }
 }
 
+/// And table by table it takes one for each.
+#[test]
+fn an_address_space_takes_three_flushes_however_many_its_tables() {
+    for flushes in Machine::find(None).unwrap().flushes(Xpti::On).unwrap() {
+        match flushes.subject {
+            "hotmem" => assert!(flushes.count <= 3, "{flushes:?}"),
+            _ => assert!(flushes.count >= flushes.tables, "{flushes:?}"),
+        }
+    }
+}
+
 #[test]
 fn with_isolated_page_tables() {
     check(&boot(Xpti::On));

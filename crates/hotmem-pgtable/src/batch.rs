@@ -36,6 +36,12 @@ impl Slot {
     }
 }
 
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot::NONE
+    }
+}
+
 impl Batch {
     /// An empty batch.
     #[must_use]

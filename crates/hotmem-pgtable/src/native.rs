@@ -62,9 +62,19 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         slots: &mut [Slot],
         change: impl Fn(&AtomicU64) -> Entry,
     ) -> Result<(), Halted<NativeFault>> {
+        // Slots of one table follow each other.
+        let mut found = None;
         for (done, slot) in slots.iter_mut().enumerate() {
-            let word = self.word(slot).map_err(|fault| Halted { done, fault })?;
-            slot.entry = change(word);
+            let frame = slot.at.table();
+            let table = match found {
+                Some((of, table)) if of == frame => table,
+                _ => {
+                    let fault = NativeFault::NotATable(frame);
+                    self.tables.table(frame).ok_or(Halted { done, fault })?
+                }
+            };
+            found = Some((frame, table));
+            slot.entry = change(&table[slot.at.index()]);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::batch::Slot;
 use crate::entry::{Entry, Flags, Level};
 use crate::range::VirtRange;
 use crate::space::Owner;
-use hotmem::PfnRange;
+use hotmem::{Bytes, PfnRange};
 
 /// Pages that were unmapped: one after another in addresses and frames, and alike in flags,
 /// Accessed and Dirty included. What the kernel had noted in entries that are not present comes
@@ -37,47 +37,36 @@ impl Run {
     pub fn is_accessed(&self) -> bool {
         self.entry.is_present() && self.entry.flags().contains(Flags::ACCESSED)
     }
-
-    fn of(slot: &Slot) -> Option<Run> {
-        let virt = VirtRange::new(slot.virt, slot.level.entry_bytes()).ok()?;
-        Some(Run { virt, entry: slot.entry, level: slot.level })
-    }
-
-    /// Both as one, if `next` goes on where this ends.
-    fn joined(&self, next: &Run) -> Option<Run> {
-        let follows = self.level == next.level
-            && self.entry.is_present()
-            && self.virt.last().wrapping_add(1) == next.virt.start()
-            && self.entry.bits().checked_add(self.virt.bytes().0) == Some(next.entry.bits());
-        let bytes = self.virt.bytes() + next.virt.bytes();
-        let virt = VirtRange::new(self.virt.start(), bytes).ok().filter(|_| follows)?;
-        Some(Run { virt, ..*self })
-    }
 }
 
 /// Makes runs of slots that come in the order of addresses.
 #[derive(Default)]
 pub(crate) struct Runs {
-    last: Option<Run>,
+    /// The slot that the run begins with, and its bytes so far; none if there is no run.
+    first: Slot,
+    bytes: u64,
 }
 
 impl Runs {
+    #[inline]
     pub(crate) fn add(&mut self, slot: &Slot, owner: &mut impl Owner) {
-        let Some(next) = Run::of(slot) else { return };
-        match self.last.map(|last| last.joined(&next).ok_or(last)) {
-            Some(Ok(joined)) => self.last = Some(joined),
-            other => {
-                if let Some(Err(last)) = other {
-                    owner.unmapped(last);
-                }
-                self.last = Some(next);
-            }
+        let Runs { first, bytes } = *self;
+        let follows = first.virt.wrapping_add(bytes) == slot.virt
+            && first.entry.bits().wrapping_add(bytes) == slot.entry.bits()
+            && first.level == slot.level
+            && first.entry.is_present();
+        if !follows || bytes == 0 {
+            self.finish(owner);
+            self.first = *slot;
         }
+        self.bytes += slot.level.entry_bytes().0;
     }
 
     pub(crate) fn finish(&mut self, owner: &mut impl Owner) {
-        if let Some(last) = self.last.take() {
-            owner.unmapped(last);
+        let Slot { virt, entry, level, .. } = self.first;
+        let bytes = Bytes(core::mem::take(&mut self.bytes));
+        if let Ok(virt) = VirtRange::new(virt, bytes) {
+            owner.unmapped(Run { virt, entry, level });
         }
     }
 }

@@ -63,8 +63,17 @@ impl<M: Mmu> PageTables<'_, M> {
         };
         let (space, batch) = (self.space, &mut *self.batch);
         let runs = Runs::default();
-        let mut unmapper =
-            Unmapper { space, range, how, unhook, batch, owner, runs, unflushed: false };
+        let mut unmapper = Unmapper {
+            space,
+            range,
+            how,
+            unhook,
+            batch,
+            owner,
+            runs,
+            unflushed: false,
+            unhooking: false,
+        };
         let walked = walk(&mut self.mmu, &mut unmapper, space, span);
         // An error of the walk lies above all that is still in the batch.
         let done = unmapper.commit(&mut self.mmu).and(walked);
@@ -89,6 +98,8 @@ struct Unmapper<'a, O> {
     owner: &'a mut O,
     runs: Runs,
     unflushed: bool,
+    /// The batch has entries of tables.
+    unhooking: bool,
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
@@ -107,8 +118,10 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
             Kind::Table(table) if !(covered && self.unhook && is_sound(mmu, table, slot.level)) => {
                 return Ok(Next::Into(table));
             }
-            Kind::Software | Kind::Page | Kind::Table(_) => self.batch.push(slot),
+            Kind::Table(_) => self.unhooking = true,
+            Kind::Software | Kind::Page => {}
         }
+        self.batch.push(slot);
         if self.batch.is_full() {
             self.commit(mmu)?;
         }
@@ -140,10 +153,10 @@ impl<O: Owner> Unmapper<'_, O> {
 
     /// Tells the owner of the batch's first `done` slots.
     fn tell<M: Mmu>(&mut self, mmu: &mut M, done: usize) -> Result<(), Stopped<M::Fault>> {
-        let is_table = |slot: &Slot| matches!(slot.kind(), Kind::Table(_));
         let done = |batch: &Batch| batch.slots().len().min(done);
         let (mut fault, mut flushed) = (None, true);
-        if self.batch.slots()[..done(self.batch)].iter().any(is_table) {
+        let any_done = done(self.batch) > 0;
+        if core::mem::take(&mut self.unhooking) && any_done {
             let flush = self.flush(mmu, true);
             flushed = flush.is_ok();
             let reclaim = flush.and_then(|()| mmu.reclaim(&self.batch.slots()[..done(self.batch)]));
@@ -151,8 +164,12 @@ impl<O: Owner> Unmapper<'_, O> {
         }
         let (space, mut result) = (self.space, Ok(()));
         for slot in &self.batch.slots()[..done(self.batch)] {
-            match (slot.kind(), slot.level.below()) {
-                (Kind::Table(table), Some(level)) => {
+            let Some(level) = slot.level.below() else {
+                self.runs.add(slot, self.owner);
+                continue;
+            };
+            match slot.kind() {
+                Kind::Table(table) => {
                     let start = slot.virt & (space.levels.table_bytes().0 - 1);
                     let whole = Span { start, end: start + slot.level.entry_bytes().0 };
                     let place = Place { table, level, whole, space };

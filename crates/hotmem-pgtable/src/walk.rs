@@ -49,13 +49,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// What the table below entry `index` is to span.
-    fn span_of(self, index: usize) -> Span {
-        let bytes = self.level.entry_bytes().0;
-        let start = self.whole.start + index as u64 * bytes;
-        Span { start, end: start + bytes }
-    }
-
     /// The entries that hold a part of the span, as numbers of the first and the last.
     fn indices(self, span: Span) -> (usize, usize) {
         let bytes = self.level.entry_bytes().0;
@@ -77,19 +70,20 @@ pub(crate) fn walk_table<M: Mmu>(
     let not_there = Why::NotATable { frame: table, level };
     let missing = Stopped::before(virt(span.start, space.levels), not_there);
     let (first, last) = place.indices(span);
+    let bytes = level.entry_bytes().0;
     for line in first / LINE..=last / LINE {
         let entries = line_at(mmu.table(table).ok_or(missing)?, line);
         if entries.iter().all(|entry| entry.is_empty()) {
             continue;
         }
-        for (index, entry) in entries.into_iter().enumerate() {
-            let index = line * LINE + index;
+        for (index, entry) in (line * LINE..).zip(entries) {
             if entry.is_empty() || index < first || index > last {
                 continue;
             }
-            let whole = place.span_of(index);
+            let start = place.whole.start + index as u64 * bytes;
+            let whole = Span { start, end: start + bytes };
             let slot = Slot {
-                virt: virt(whole.start.max(span.start), space.levels),
+                virt: virt(start.max(span.start), space.levels),
                 at: EntryAddr::new(table, index),
                 entry,
                 level,

@@ -64,6 +64,29 @@ pub(crate) fn measure(
     kernel.pool.told
 }
 
+/// Where nothing is mapped: page faults at addresses from here on are marks in QEMU's log of
+/// interrupts, between which the host counts those by which Xen flushes.
+const MARKS: u64 = 0x5_0000_0000;
+
+/// Takes address spaces of 8 and of 32 tables down, between marks.
+pub(crate) fn mark_flushes(kernel: &mut Kernel, report: &mut Report<Console>) {
+    let mut mark = MARKS;
+    let mut next_mark = || {
+        // SAFETY: nothing is mapped there.
+        unsafe { super::trap::store(mark, 0) };
+        mark += 1 << 12;
+    };
+    for tables in [8, 32] {
+        for subject in [Subject::ReadThenClear, Subject::Hotmem] {
+            let space = kernel.build(true, true, tables * 512, entry);
+            next_mark();
+            exit(kernel, subject, space, tables * 512, 512);
+            next_mark();
+        }
+    }
+    report.ok("address spaces taken down between marks");
+}
+
 /// All cases that need no other domain.
 pub(crate) fn run(
     kernel: &mut Kernel,

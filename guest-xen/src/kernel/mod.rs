@@ -71,6 +71,7 @@ extern "C" fn kernel_main(info: u64) -> ! {
             case::run(kernel, &mut report, pages, batch, runs);
             foreign::run(kernel, &mut report, pages, batch, runs);
         }
+        "flushes" => case::mark_flushes(kernel, &mut report),
         "foreign" => foreign::run(kernel, &mut report, pages, batch, runs),
         _ => report.not_ok(format_args!("a mode {mode}")),
     }

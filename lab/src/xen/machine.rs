@@ -61,6 +61,17 @@ pub struct Race {
     pub lost: u64,
 }
 
+/// The flushes that taking down an address space took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flushes {
+    /// Its lowest tables.
+    pub tables: u64,
+    /// `table by table`, or `hotmem`.
+    pub subject: &'static str,
+    /// Interrupts by which the other CPU was made to flush.
+    pub count: u64,
+}
+
 /// What the guest said, all of it good.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
@@ -101,13 +112,34 @@ impl Machine {
     /// # Errors
     /// A guest that fails, gives up, or is silent for two minutes.
     pub fn boot(&self, xpti: Xpti, words: &str) -> Result<Outcome> {
-        host::ensure_available(MEMORY)?;
         let mut command = self.command(xpti, words)?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        die_with_parent(&mut command);
-        let qemu = Killed(command.spawn().with_context(|| format!("{QEMU} does not run"))?);
-        let outcome = watch(qemu);
+        command.stderr(Stdio::null());
+        let outcome = watch(start(command)?);
         outcome.with_context(|| format!("{xpti}, {words}"))
+    }
+
+    /// Boots, has the guest take down address spaces of 8 and of 32 lowest tables, and counts the
+    /// interrupts by which Xen made the other CPU flush meanwhile.
+    ///
+    /// # Errors
+    /// As for [`boot`](Self::boot).
+    pub fn flushes(&self, xpti: Xpti) -> Result<Vec<Flushes>> {
+        let mut command = self.command(xpti, "mode=flushes")?;
+        // QEMU's log goes to standard error.
+        command.args(["-d", "int"]).stderr(Stdio::piped());
+        let mut qemu = start(command)?;
+        let log = qemu.0.stderr.take().context("QEMU's log")?;
+        let counted = thread::spawn(move || {
+            count_flushes(BufReader::new(log).split(b'\n').map_while(Result::ok))
+        });
+        watch(qemu).context("counting flushes")?;
+        let between = counted.join().ok().context("reading QEMU's log")?;
+        let cases = [8, 32].into_iter().flat_map(|t| [(t, "table by table"), (t, "hotmem")]);
+        // Between the first mark and the second, the third and the fourth, and so on.
+        let counts: Vec<u64> = between.into_iter().skip(1).step_by(2).collect();
+        ensure!(counts.len() == 4, "marks in QEMU's log: {counts:?}");
+        let flushes = |((tables, subject), count)| Flushes { tables, subject, count };
+        Ok(cases.zip(counts).map(flushes).collect())
     }
 
     fn command(&self, xpti: Xpti, words: &str) -> Result<Command> {
@@ -127,6 +159,30 @@ impl Machine {
         command.args(["-initrd", &format!("{guest} {words}")]);
         Ok(command)
     }
+}
+
+fn start(mut command: Command) -> Result<Killed> {
+    host::ensure_available(MEMORY)?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    die_with_parent(&mut command);
+    Ok(Killed(command.spawn().with_context(|| format!("{QEMU} does not run"))?))
+}
+
+/// Counts Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before, between and after the guest's
+/// marks, which are page faults at addresses that it has nothing at.
+fn count_flushes(log: impl Iterator<Item = Vec<u8>>) -> Vec<u64> {
+    let mut counts = vec![0];
+    for line in log {
+        let line = String::from_utf8_lossy(&line);
+        if line.contains("v=0e") && line.contains("CR2=00000005") {
+            counts.push(0);
+        } else if line.starts_with("Servicing hardware INT=0xfd")
+            && let Some(count) = counts.last_mut()
+        {
+            *count += 1;
+        }
+    }
+    counts
 }
 
 /// QEMU, killed when dropped.
@@ -205,6 +261,17 @@ mod tests {
         assert!(
             matches!(serde_json::from_str(race).unwrap(), Event::Race(race) if race.writes == 7)
         );
+    }
+
+    #[test]
+    fn flushes_between_marks() {
+        let flush = "Servicing hardware INT=0xfd";
+        let mark = "  96: v=0e e=0006 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=0000000500000000";
+        let registers = "CR0=80050033 CR2=0000000500000000 CR3=000000003fd60000 CR4=00140660";
+        let other = "Servicing hardware INT=0xfa";
+        let log = [flush, mark, flush, registers, other, flush, mark, registers];
+        let counts = count_flushes(log.into_iter().map(|line| line.as_bytes().to_vec()));
+        assert_eq!(counts, [1, 2, 0]);
     }
 
     #[test]

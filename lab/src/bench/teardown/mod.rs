@@ -41,6 +41,7 @@ pub struct Args {
 const CYCLES: Metric = ("cycles_per_entry", "cycles");
 const HYPERCALLS: Metric = ("hypercalls", "count");
 const FLUSHES: Metric = ("flushes", "count");
+const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
 const LOST: Metric = ("lost_dirty", "count");
 const WRITES: Metric = ("racing_writes", "count");
 
@@ -74,6 +75,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 sample.add(&case, subject, CYCLES, figure.cycles_per_entry());
                 sample.add(&case, subject, HYPERCALLS, count(figure.hypercalls));
                 sample.add(&case, subject, FLUSHES, count(figure.flushes));
+            }
+            if cases.contains(&&"xen-exit") {
+                for flushes in machine.flushes(*xpti)? {
+                    let case = format!("xen-exit/{xpti}/tables-{}", flushes.tables);
+                    sample.add(&case, flushes.subject, FLUSH_INTERRUPTS, count(flushes.count));
+                }
             }
             if args.writes > 0 && cases.contains(&&"xen-munmap") {
                 let words = format!("mode=race pages={pages} writes={}", args.writes);
