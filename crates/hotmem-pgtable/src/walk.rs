@@ -71,6 +71,8 @@ pub(crate) fn walk_table<M: Mmu>(
     let missing = Stopped::before(virt(span.start, space.levels), not_there);
     let (first, last) = place.indices(span);
     let bytes = level.entry_bytes().0;
+    // All of the lowest tables' entries are covered, and none leads further down.
+    let below = level.below();
     for line in first / LINE..=last / LINE {
         let entries = line_at(mmu.table(table).ok_or(missing)?, line);
         if entries.iter().all(|entry| entry.is_empty()) {
@@ -81,15 +83,17 @@ pub(crate) fn walk_table<M: Mmu>(
                 continue;
             }
             let start = place.whole.start + index as u64 * bytes;
-            let whole = Span { start, end: start + bytes };
-            let slot = Slot {
-                virt: virt(start.max(span.start), space.levels),
-                at: EntryAddr::new(table, index),
-                entry,
-                level,
+            let at = EntryAddr::new(table, index);
+            let Some(below_level) = below else {
+                let slot = Slot { virt: virt(start, space.levels), at, entry, level };
+                visitor.visit(mmu, slot, true)?;
+                continue;
             };
+            let whole = Span { start, end: start + bytes };
+            let lowest = virt(start.max(span.start), space.levels);
+            let slot = Slot { virt: lowest, at, entry, level };
             let Next::Into(table) = visitor.visit(mmu, slot, span.covers(whole))? else { continue };
-            let Some(level) = level.below() else { continue };
+            let level = below_level;
             let below = Place { table, level, whole, space };
             walk_table(mmu, visitor, below, span.intersection(whole))?;
             visitor.leave(table);

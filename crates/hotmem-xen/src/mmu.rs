@@ -90,10 +90,13 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
     ) -> Result<(), Halted<Fault>> {
         let batch = self.config.batch;
         for (number, slots) in slots.chunks(batch).enumerate() {
-            let granted = |slot: &Slot| slot.entry.flags().intersects(self.config.grant);
-            let fit = slots.iter().position(granted).unwrap_or(slots.len());
-            for (room, slot) in self.room.updates.iter_mut().zip(&slots[..fit]) {
+            let mut fit = 0;
+            for (room, slot) in self.room.updates.iter_mut().zip(slots) {
+                if slot.entry.flags().intersects(self.config.grant) {
+                    break;
+                }
                 *room = update(slot);
+                fit += 1;
             }
             let (unpinned, updated) = self.update(&slots[..fit]);
             let halted = |done: usize, fault| Halted { done: number * batch + done, fault };
@@ -219,15 +222,23 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     /// mean something else. Never with the frame's number left: Xen takes that for an attack (L1
     /// terminal fault) and shadows the domain or crashes it.
     fn get_and_clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Fault>> {
-        let command = |slot: &Slot| match slot.kind() {
-            Kind::Page => Command::PreserveAd,
-            _ => Command::Normal,
-        };
-        let cleared =
-            self.change(slots, |slot| MmuUpdate::new(slot.at, command(slot), Entry::EMPTY));
+        // There are no large pages.
+        let is_page = |slot: &Slot| slot.level == Level::L1 && slot.entry.is_present();
+        let cleared = self.change(slots, |slot| {
+            let command = if is_page(slot) { Command::PreserveAd } else { Command::Normal };
+            MmuUpdate::new(slot.at, command, Entry::EMPTY)
+        });
         let done = cleared.map_or_else(|halted| halted.done, |()| slots.len());
-        for slot in slots.iter_mut().take(done).filter(|slot| slot.kind() == Kind::Page) {
-            if let Some(table) = self.tables.table(slot.at.table()) {
+        // Slots of one table follow each other.
+        let mut found = None;
+        for slot in slots.iter_mut().take(done).filter(|slot| is_page(slot)) {
+            let frame = slot.at.table();
+            let table = match found {
+                Some((of, table)) if of == frame => table,
+                _ => self.tables.table(frame),
+            };
+            found = Some((frame, table));
+            if let Some(table) = table {
                 let left = entry_at(table, slot.at.index()).flags() & Flags::USED;
                 slot.entry = slot.entry.with(left);
             }
