@@ -4,7 +4,9 @@
 //! A hosted machine, metadata only. Memory comes and goes in blocks of 128 MiB, and after each the
 //! zone is asked. The subject `before` differs in nothing but how the answer is found: it walks
 //! the zone's span pageblock by pageblock, as Linux did, and stops at the first that is not the
-//! zone's. The memory lies on a node of its own, as a zone of hot-added memory does in a guest whose
+//! zone's. Then the zone is scanned for how much of each pageblock is in use: `hotmem` trusts its
+//! contiguity, `before` asks of each pageblock whether it is there, as Linux does in a zone that is
+//! not contiguous. The memory lies on a node of its own, as a zone of hot-added memory does in a guest whose
 //! boot memory is all below 4 GiB.
 
 use super::record::{self, Sample};
@@ -86,9 +88,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
                     if subject == Subject::Before && size > args.before_up_to {
                         continue;
                     }
-                    let [plug, unplug] = measure(*shape, kind, subject)
+                    let done = measure(*shape, kind, subject)
                         .with_context(|| format!("{name}/{policy} of {}", subject.name()))?;
-                    for (step, (seconds, probes)) in [("plug", plug), ("unplug", unplug)] {
+                    for (step, (seconds, probes)) in STEPS.into_iter().zip(done) {
                         let case = format!("{name}/{policy}/{step}");
                         sample.add(&case, subject.name(), TIME, seconds);
                         #[allow(clippy::cast_precision_loss, reason = "for people")]
@@ -107,8 +109,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// Plugs and unplugs all of it; seconds and probes of each.
-fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<[(f64, u64); 2]> {
+/// What is measured, in this order; a scan only where something is online.
+const STEPS: [&str; 3] = ["plug", "unplug", "scan"];
+
+/// Plugs, scans and unplugs all of it; seconds and probes of each of [`STEPS`].
+fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
     let room = Bytes(shape.each.0.saturating_mul(shape.devices));
     let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build()?;
     let mut hotplug = machine.boot()?;
@@ -134,6 +139,14 @@ fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<[(f64, u6
 
     asked.probes = 0;
     let start = Instant::now();
+    let used = asked.scan(&hotplug);
+    let scan = (start.elapsed().as_secs_f64(), asked.probes);
+    if used != 0 {
+        bail!("{used} frames are in use though nothing was allocated");
+    }
+
+    asked.probes = 0;
+    let start = Instant::now();
     for block in machine.room().chunks(BLOCK).rev() {
         if kind != OnlineType::Offline {
             let mut offline = hotplug.offline(block)?;
@@ -144,7 +157,9 @@ fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<[(f64, u6
         }
         hotplug.remove(block, &mut NoHooks)?;
     }
-    Ok([plug, (start.elapsed().as_secs_f64(), asked.probes)])
+    let unplug = (start.elapsed().as_secs_f64(), asked.probes);
+    let online = (kind != OnlineType::Offline).then_some(scan);
+    Ok([plug, unplug].into_iter().chain(online).collect())
 }
 
 /// A zone that is asked whether it is contiguous.
@@ -168,6 +183,37 @@ impl Asked {
         };
     }
 
+    /// The frames in use in the zone, pageblock by pageblock.
+    fn scan(&mut self, hotplug: &Hotplug<'_, Threads>) -> u64 {
+        let mut used = 0;
+        let mut add = |_: PfnRange, frames: u64| used += frames;
+        match self.subject {
+            Subject::Hotmem => hotplug.online_runs(self.node, self.zone, |run| {
+                self.probes += 1;
+                hotplug.occupancy(run, &mut add);
+            }),
+            Subject::Before => self.walk_runs(hotplug, |run| hotplug.occupancy(run, &mut add)),
+        }
+        used
+    }
+
+    /// The runs of a zone, by asking of every pageblock of its span whether it is the zone's.
+    fn walk_runs(&mut self, hotplug: &Hotplug<'_, Threads>, mut each: impl FnMut(PfnRange)) {
+        let mut run = PfnRange::EMPTY;
+        let spanned = hotplug.zone(self.node, self.zone).spanned;
+        for block in spanned.chunks(PAGEBLOCK_FRAMES as u64) {
+            self.probes += 1;
+            if hotplug.state_at(block.start(), block.end()).1 != State::from(self.zone) {
+                each(std::mem::replace(&mut run, PfnRange::EMPTY));
+            } else if run.is_empty() {
+                run = block;
+            } else {
+                run = PfnRange::new(run.start(), block.end()).unwrap_or(block);
+            }
+        }
+        each(run);
+    }
+
     /// Whether every pageblock of the span is online in the zone.
     fn walk(&mut self, hotplug: &Hotplug<'_, Threads>, spanned: PfnRange) -> bool {
         let wanted = State::from(self.zone);
@@ -185,7 +231,7 @@ fn growth(records: &[record::Record], sizes: &[Bytes]) -> Vec<record::Record> {
     let mut found = Vec::new();
     for subject in [Subject::Before, Subject::Hotmem] {
         for (policy, _) in POLICIES {
-            for step in ["plug", "unplug"] {
+            for step in STEPS {
                 let points = sizes.iter().filter_map(|&size| {
                     let case = format!("{}/{policy}/{step}", size::short(size));
                     let is_it = |r: &&record::Record| {
@@ -226,12 +272,42 @@ mod tests {
     fn both_subjects_give_the_same_answers_and_only_one_walks() {
         for (_, kind) in POLICIES {
             let shape = Shape { devices: 2, each: Bytes::gib(1) };
-            let [_, (_, walked)] = measure(shape, kind, Subject::Before).unwrap();
-            let [_, (_, asked)] = measure(shape, kind, Subject::Hotmem).unwrap();
+            let before = measure(shape, kind, Subject::Before).unwrap();
+            let hotmem = measure(shape, kind, Subject::Hotmem).unwrap();
+            let [(_, walked), (_, asked)] = [before[1], hotmem[1]];
             let online = kind != OnlineType::Offline;
+            let scans = [&before, &hotmem].map(|done| done.get(2).map(|scan| scan.1));
+            assert_eq!(scans, if online { [Some(1024), Some(1)] } else { [None; 2] });
             assert_eq!(asked, if online { 16 } else { 0 });
             // 15 blocks are left after the first, and so on: 64 pageblocks each.
             assert_eq!(walked, if online { (0..16).sum::<u64>() * 64 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn both_subjects_scan_the_same() {
+        let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::gib(1)).build();
+        let machine = machine.unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        let (node, zone) = (NodeId::ZERO, Zone::Movable);
+        hotplug.announce(machine.room()).unwrap();
+        hotplug.add(machine.room(), &mut NoHooks).unwrap();
+        hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+        let frames = machine.frames();
+        let mut used = 0;
+        for len in [1, 3, 512, 700, 64] {
+            used += frames.alloc(hotmem::Want::frames(len).movable()).unwrap().frames();
+        }
+        for hole in [false, true] {
+            if hole {
+                let first = machine.room().chunks(BLOCK).rev().nth(2).unwrap();
+                let mut offline = hotplug.offline(first).unwrap();
+                offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+            }
+            assert_eq!(hotplug.zone(node, zone).is_contiguous(), !hole);
+            let scan =
+                |subject| Asked { subject, node, zone, probes: 0, last: false }.scan(&hotplug);
+            assert_eq!((scan(Subject::Hotmem), scan(Subject::Before)), (used, used));
         }
     }
 

@@ -19,6 +19,7 @@
 //! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
 //! | `remove.rs` | memory goes |
 //! | `poison.rs` | frames that the hardware has given up |
+//! | `scan.rs` | what of a zone is in use, without asking what is there |
 //! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
 
 mod add;
@@ -32,6 +33,7 @@ mod online;
 mod poison;
 mod policy;
 mod remove;
+mod scan;
 mod shrink;
 mod zone;
 

@@ -1,0 +1,94 @@
+//! A scan of a zone sees what asking every pageblock by itself sees, contiguous or not.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, numbers, pfn, range};
+use fastrand::Rng;
+use hotmem::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const BOOT: u64 = 2 * SECTION;
+const HOT: u64 = 6 * SECTION;
+
+fn far() -> NodeId {
+    NodeId::new(1).unwrap()
+}
+
+/// Every pageblock that is online in the zone, by asking each.
+fn naive(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
+    let blocks = range(BOOT, HOT).chunks(BLOCK);
+    let online = blocks.filter(|block| {
+        hotplug.state_at(block.start(), block.end()) == (*block, State::from(zone))
+    });
+    online.map(|block| block.start().number()).collect()
+}
+
+#[test]
+fn a_scan_sees_what_asking_every_pageblock_sees() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    // Frames of section bits come from a pageblock of boot memory that stays split.
+    frames.alloc(Want::frames(1)).unwrap();
+    // Regions that meet within a section.
+    let middle = BOOT + 3 * SECTION + BLOCK;
+    for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
+        hotplug.announce(Announce::range(region).on_node(far())).unwrap();
+        hotplug.add(region, &mut NoHooks).unwrap();
+        hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
+    }
+    let mut rng = Rng::with_seed(3);
+    let mut used = BTreeMap::new();
+    let mut seen = [0; 2];
+    for round in 0..300 {
+        if round % 3 == 0 {
+            let at = rng.u64(BOOT..BOOT + HOT);
+            let want = Want::frames(rng.u64(1..=BLOCK / 2)).at(pfn(at)).movable();
+            if let Ok(got) = frames.alloc(want) {
+                for frame in numbers(got) {
+                    *used.entry(frame / BLOCK * BLOCK).or_insert(0) += 1;
+                }
+            }
+        }
+        let at = BOOT + rng.u64(..HOT / BLOCK) * BLOCK;
+        let block = range(at, BLOCK);
+        if round >= 20 && !used.contains_key(&at) {
+            match hotplug.state_at(block.start(), block.end()).1 {
+                State::Offline => {
+                    let kind = [OnlineType::Movable, OnlineType::Kernel][rng.usize(..2)];
+                    hotplug.online(block, kind, &mut NoHooks).unwrap();
+                }
+                _ => {
+                    let mut offline = hotplug.offline(block).unwrap();
+                    let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+                    assert_eq!(done, Progress::Done(block));
+                }
+            }
+        }
+        for zone in Zone::ALL {
+            let mut scanned = BTreeMap::new();
+            let mut runs = 0;
+            hotplug.online_runs(far(), zone, |run| {
+                runs += 1;
+                hotplug.occupancy(run, |block, used| {
+                    assert!(run.covers(block) && block.frames() == BLOCK);
+                    assert_eq!(scanned.insert(block.start().number(), used), None);
+                });
+            });
+            let online = naive(&hotplug, zone);
+            assert!(scanned.keys().copied().eq(online.iter().copied()));
+            for (block, &in_use) in &scanned {
+                assert_eq!(in_use, used.get(block).copied().unwrap_or(0), "{block:#x}");
+            }
+            let here = used.iter().filter(|(block, _)| online.contains(block));
+            let best = here.map(|(&block, &used)| (used, block)).min();
+            let best = best.map(|(used, block)| (range(block, BLOCK), used));
+            assert_eq!(hotplug.sparsest(far(), zone), best);
+            let contiguous = hotplug.zone(far(), zone).is_contiguous();
+            assert!(!contiguous || runs == 1);
+            seen[usize::from(contiguous)] += 1;
+        }
+    }
+    assert!(seen[0] > 10 && seen[1] > 10, "both must occur: {seen:?}");
+}
