@@ -6,7 +6,7 @@ use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Region, Zone};
-use crate::section::{ISOLATED, LIVE, OUT, count};
+use crate::section::{ISOLATED, LIVE, OUT, POISON, count};
 use crate::sync::Ordering;
 
 /// How much memory is in which state, in frames. A snapshot: exact only while nothing is in
@@ -93,8 +93,7 @@ impl<P> Frames<P> {
         let mut all = Counts::default();
         for region in self.regions() {
             if let Some(range) = region.range() {
-                all += count_region(region, range);
-                all.poisoned += self.count_poisoned(range);
+                all += self.count_region(region, range);
             }
         }
         all
@@ -106,58 +105,52 @@ impl<P> Frames<P> {
         let mut all = Counts::default();
         for region in self.regions() {
             if let Some(announced) = region.range() {
-                let part = announced.intersection(range);
-                all += count_region(region, part);
-                all.poisoned += self.count_poisoned(part);
+                all += self.count_region(region, announced.intersection(range));
             }
         }
         all
     }
 
-    fn count_poisoned(&self, range: PfnRange) -> u64 {
-        let out = self.out_in(range.align_outward(PAGEBLOCK_FRAMES as u64));
-        let online = out.filter_map(|frame| self.block_of(frame)).filter(|block| {
-            let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed);
-            let section = block.section;
-            load(&section.online) & !load(&section.isolated) & block.mask() != 0
-        });
-        online.count() as u64
-    }
-}
-
-fn count_region(region: &Region, range: PfnRange) -> Counts {
-    let mut counts = Counts { announced: range.frames(), ..Counts::default() };
-    let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
-    let base = region.pfn_at(0).number();
-    let per_section = SECTION_FRAMES as u64;
-    let first = range.start().number().saturating_sub(base) / per_section;
-    let end = range.end().number().saturating_sub(base).div_ceil(per_section);
-    for index in first..end {
-        let Ok(index) = usize::try_from(index) else { break };
-        let Some(section) = region.section(index) else { break };
-        let within = region.mask_of(index, range);
-        // Relaxed: a snapshot.
-        let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed) & within;
-        let (present, online) = (load(&section.present), load(&section.online));
-        if present == 0 {
-            continue;
-        }
-        let free = load(&section.free);
-        counts.present += frames(present);
-        counts.online += frames(online);
-        counts.movable += frames(online & load(&section.movable));
-        counts.free += frames(free);
-        counts.free_whole += frames(free);
-        counts.reported += frames(load(&section.reported));
-        counts.isolated += frames(online & load(&section.isolated));
-        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| (online & !free) >> bit & 1 != 0) {
-            let counter = region.block(index, bit).map_or(0, |(_, counter)| counter.load());
-            if counter & (LIVE | ISOLATED) == LIVE {
-                counts.free += u64::from(count(counter));
-            } else if counter & (LIVE | OUT) == OUT {
-                counts.reporting += PAGEBLOCK_FRAMES as u64;
+    fn count_region(&self, region: &Region, range: PfnRange) -> Counts {
+        let mut counts = Counts { announced: range.frames(), ..Counts::default() };
+        let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
+        let base = region.pfn_at(0).number();
+        let per_section = SECTION_FRAMES as u64;
+        let first = range.start().number().saturating_sub(base) / per_section;
+        let end = range.end().number().saturating_sub(base).div_ceil(per_section);
+        for index in first..end {
+            let Ok(index) = usize::try_from(index) else { break };
+            let Some(section) = region.section(index) else { break };
+            let within = region.mask_of(index, range);
+            // Relaxed: a snapshot.
+            let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed) & within;
+            let (present, online) = (load(&section.present), load(&section.online));
+            if present == 0 {
+                continue;
+            }
+            let free = load(&section.free);
+            counts.present += frames(present);
+            counts.online += frames(online);
+            counts.movable += frames(online & load(&section.movable));
+            counts.free += frames(free);
+            counts.free_whole += frames(free);
+            counts.reported += frames(load(&section.reported));
+            counts.isolated += frames(online & load(&section.isolated));
+            for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| (online & !free) >> bit & 1 != 0) {
+                let counter = region.block(index, bit).map_or(0, |(_, counter)| counter.load());
+                if counter & (LIVE | ISOLATED) == LIVE {
+                    counts.free += u64::from(count(counter));
+                    if counter & POISON != 0 {
+                        let start = region.pfn_at(index * SECTION_FRAMES + bit * PAGEBLOCK_FRAMES);
+                        let block = PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64);
+                        let out = block.map_or(0, |block| self.out_in(block).count() as u64);
+                        counts.poisoned += out;
+                    }
+                } else if counter & (LIVE | OUT) == OUT {
+                    counts.reporting += PAGEBLOCK_FRAMES as u64;
+                }
             }
         }
+        counts
     }
-    counts
 }

@@ -67,7 +67,8 @@ impl World<'_> {
         for frame in numbers(given) {
             let Frame::Used(tag) = self.frame[frame as usize] else { panic!("{frame:#x} is free") };
             assert_eq!(self.memory.word(frame).load(Ordering::Relaxed), tag.owner, "{frame:#x}");
-            self.frame[frame as usize] = Frame::Free;
+            let is_bad = self.poisoned.contains(&frame);
+            self.frame[frame as usize] = if is_bad { Frame::Poisoned } else { Frame::Free };
         }
     }
 

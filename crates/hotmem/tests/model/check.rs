@@ -61,15 +61,25 @@ impl Machine<'_> {
                 false => 0,
             };
             free_frames += free;
+            let is_out = |frame: &u64| world.frame[*frame as usize] == Frame::Poisoned;
+            let in_sight = block.online && !block.is_held();
+            let poisoned = numbers(all).filter(|f| in_sight && is_out(f)).count() as u64;
             let expected = (
                 frames_if(block.announced),
                 frames_if(block.present),
                 frames_if(block.online),
                 frames_if(block.online && block.is_held()),
                 free,
+                poisoned,
             );
-            let found =
-                (counts.announced, counts.present, counts.online, counts.isolated, counts.free);
+            let found = (
+                counts.announced,
+                counts.present,
+                counts.online,
+                counts.isolated,
+                counts.free,
+                counts.poisoned,
+            );
             assert_eq!(found, expected, "{all:?}: {block:?}");
             assert!(block.reported || counts.reported == 0, "{all:?}: {block:?}");
             world.blocks[number as usize].reported = counts.reported != 0;

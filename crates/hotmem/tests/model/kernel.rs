@@ -64,7 +64,9 @@ impl Hooks for World<'_> {
     fn offlined(&mut self, range: PfnRange) {
         self.tell(|| format!("offlined {range:?}"));
         self.sync_metadata();
-        let free = numbers(range).all(|frame| self.frame[frame as usize] == Frame::Free);
+        let is_free =
+            |frame: u64| matches!(self.frame[frame as usize], Frame::Free | Frame::Poisoned);
+        let free = numbers(range).all(is_free);
         assert!(free && self.all(range, |block| block.online && block.is_held()), "{range:?}");
         for block in self.blocks_in(range) {
             // What is held by tokens nobody was asked about.

@@ -14,6 +14,7 @@ mod ask;
 mod bad;
 mod check;
 mod kernel;
+mod poison;
 mod requests;
 mod road;
 mod tokens;

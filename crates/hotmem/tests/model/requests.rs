@@ -165,8 +165,13 @@ impl<'f> Machine<'f> {
             Request::Shrink { request, within, ready, .. } => {
                 self.world.tell(|| format!("cancel shrink {within:?}"));
                 request.cancel(&mut self.hotplug, &mut self.world);
-                let back = |&number: &u64| self.world.blocks[number as usize].online;
-                assert!(ready.iter().all(back));
+                for number in ready {
+                    let stays = self.world.has_poison(range(number * BLOCK, BLOCK));
+                    let block = &mut self.world.blocks[number as usize];
+                    assert_eq!(block.online, !stays);
+                    // All that is online again has been said to be so.
+                    block.in_transit = false;
+                }
             }
         }
         self.world.sync_metadata();

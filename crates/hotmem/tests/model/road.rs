@@ -2,7 +2,7 @@
 //! that the model expects.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, SECTION, pfn, range};
+use crate::common::{BLOCK, SECTION, numbers, pfn, range};
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
     AddError, AnnounceError, MAX_REGIONS, NodeId, OnlineError, OnlineType, PfnRange, Removal,
@@ -252,12 +252,17 @@ impl Machine<'_> {
         } else {
             self.hotplug.abandon_remove(removal, world);
         }
-        for block in world.blocks_in(gone) {
+        if taken {
+            world.heal(gone);
+        }
+        for part in gone.chunks(BLOCK) {
+            let stays = world.has_poison(part);
+            let block = &mut world.blocks_in(part)[0];
             block.in_transit = false;
             if taken {
                 (block.present, block.movable) = (false, false);
             }
-            assert_eq!(block.online, was_online && !taken);
+            assert_eq!(block.online, was_online && !taken && !stays);
         }
         world.sync_metadata();
         world.assert_untouched(gone);
@@ -315,13 +320,16 @@ impl World<'_> {
             return Some(OnlineError::NotPresent(wanted));
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
-        let (which, block) = self.first(wanted, wrong)?;
-        let errors = [
-            OnlineError::NotPresent(block),
-            OnlineError::AlreadyOnline(block),
-            OnlineError::Held(block),
-        ];
-        Some(errors[which])
+        if let Some((which, block)) = self.first(wanted, wrong) {
+            let errors = [
+                OnlineError::NotPresent(block),
+                OnlineError::AlreadyOnline(block),
+                OnlineError::Held(block),
+            ];
+            return Some(errors[which]);
+        }
+        let poison = self.poisoned.range(numbers(wanted)).next();
+        poison.map(|&frame| OnlineError::Poisoned(range(frame, 1)))
     }
 
     fn remove_refused(&self, wanted: PfnRange) -> Option<RemoveError> {

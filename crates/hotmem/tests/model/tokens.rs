@@ -117,7 +117,10 @@ impl<'f> Machine<'f> {
             numbers(range).all(|frame| is(&world.frame[frame as usize]))
         };
         match in_use {
-            None => assert!(is(held, |frame| *frame == Frame::Free), "{held:?}"),
+            None => {
+                let free = is(held, |frame| matches!(frame, Frame::Free | Frame::Poisoned));
+                assert!(free, "{held:?}");
+            }
             Some(InUse::Frames(used)) => {
                 assert!(held.covers(used) && !used.is_empty());
                 assert!(

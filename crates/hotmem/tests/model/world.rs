@@ -27,6 +27,8 @@ pub(crate) enum Frame {
     Metadata,
     /// No RAM.
     Hole,
+    /// Out of use for good.
+    Poisoned,
 }
 
 /// Who has a frame.
@@ -86,6 +88,8 @@ pub(crate) struct World<'f> {
     /// Never removed: boot memory.
     pub fixed: PfnRange,
     pub metadata: BTreeSet<u64>,
+    /// Poisoned frames, out of use or not.
+    pub poisoned: BTreeSet<u64>,
     pub next_owner: u64,
     pub tables: Vec<(u64, PfnRange)>,
     pub tables_needed: u64,
@@ -148,7 +152,8 @@ impl Machine<'_> {
             500..600 => self.bad_free(),
             600..780 => self.travel(),
             780..900 => self.request(),
-            900..960 => self.isolate(),
+            900..955 => self.isolate(),
+            955..960 => self.poison(),
             _ => self.bad_request(),
         }
         if operation % 10_000 == 9_999 {
@@ -211,6 +216,7 @@ impl<'f> World<'f> {
             slots: vec![],
             fixed: PfnRange::EMPTY,
             metadata: BTreeSet::new(),
+            poisoned: BTreeSet::new(),
             next_owner: TABLES + 1,
             tables: vec![],
             tables_needed: 0,
@@ -250,6 +256,10 @@ impl<'f> World<'f> {
             }
         }
         self.sync_metadata();
+    }
+
+    pub(crate) fn has_poison(&self, range: PfnRange) -> bool {
+        self.poisoned.range(numbers(range)).next().is_some()
     }
 
     pub(crate) fn block_of(&self, frame: u64) -> &Block {

@@ -1,0 +1,58 @@
+//! Frames go bad, in whatever state they are.
+
+use crate::common::{numbers, pfn};
+use crate::world::{Frame, Machine, SIZE, World};
+use hotmem::{MAX_POISONED, PfnRange, PoisonError, Poisoned};
+
+impl Machine<'_> {
+    pub(crate) fn poison(&mut self) {
+        let frame = self.world.rng.u64(..SIZE);
+        let expected = self.world.poison_refused(frame);
+        let answer = self.hotplug.poison(pfn(frame));
+        let world = &mut self.world;
+        world.tell(|| format!("poison {frame:#x}: {answer:?}"));
+        match (answer, expected) {
+            (Ok(state), None) => {
+                world.poisoned.insert(frame);
+                let was = world.frame[frame as usize];
+                let in_use = matches!(was, Frame::Used(_) | Frame::Hole);
+                assert_eq!(state == Poisoned::InUse, in_use, "{frame:#x} was {was:?}");
+                if !in_use {
+                    world.frame[frame as usize] = Frame::Poisoned;
+                }
+            }
+            (Err(PoisonError::Metadata(metadata)), None) => {
+                let is_metadata = |frame: u64| world.frame[frame as usize] == Frame::Metadata;
+                assert!(metadata.contains(pfn(frame)) && numbers(metadata).all(is_metadata));
+            }
+            (Err(error), Some(expected)) => assert_eq!(error, expected),
+            (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
+        }
+        world.sync_metadata();
+        let poisoned = self.hotplug.poisoned().map(|(frame, _)| frame.number());
+        let mut poisoned: Vec<_> = poisoned.collect();
+        poisoned.sort_unstable();
+        assert!(poisoned.iter().eq(&world.poisoned));
+    }
+}
+
+impl World<'_> {
+    fn poison_refused(&self, frame: u64) -> Option<PoisonError> {
+        if !self.block_of(frame).present {
+            return Some(PoisonError::NotPresent(pfn(frame)));
+        }
+        let is_new =
+            !self.poisoned.contains(&frame) && self.frame[frame as usize] != Frame::Metadata;
+        let is_full = self.poisoned.len() == MAX_POISONED;
+        (is_new && is_full).then_some(PoisonError::TooMany(pfn(frame)))
+    }
+
+    /// The memory is gone, and what was poisoned of it.
+    pub(crate) fn heal(&mut self, gone: PfnRange) {
+        for frame in numbers(gone) {
+            if self.poisoned.remove(&frame) {
+                self.frame[frame as usize] = Frame::Free;
+            }
+        }
+    }
+}
