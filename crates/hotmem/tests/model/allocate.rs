@@ -2,8 +2,9 @@
 
 use crate::ask::Ask;
 use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
+use crate::road::NODES;
 use crate::world::{BOOT, Frame, Machine, SIZE, TABLES, Tag, World};
-use hotmem::{AllocError, FreeError, FreeErrorKind, PfnRange};
+use hotmem::{AllocError, FreeError, FreeErrorKind, NodeId, PfnRange};
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
@@ -125,6 +126,8 @@ impl World<'_> {
         if rng.u8(..8) == 0 {
             let at = rng.u64(..SIZE);
             ask.at = Some(at - at % ask.align);
+        } else if rng.u8(..8) == 0 {
+            ask.only_on = NodeId::new(rng.usize(..NODES + 1));
         }
         ask
     }

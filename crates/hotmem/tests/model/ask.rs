@@ -2,7 +2,7 @@
 
 use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
 use crate::world::{Frame, World};
-use hotmem::{BadWant, PfnRange, Want, geometry::PFN_LIMIT};
+use hotmem::{BadWant, NodeId, PfnRange, Want, geometry::PFN_LIMIT};
 
 /// A [`Want`] whose parts can be looked at.
 #[derive(Clone, Copy, Debug)]
@@ -12,16 +12,18 @@ pub(crate) struct Ask {
     pub below: u64,
     pub movable: bool,
     pub at: Option<u64>,
+    pub only_on: Option<NodeId>,
 }
 
 impl Ask {
     pub(crate) fn frames(frames: u64) -> Ask {
-        Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None }
+        Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None, only_on: None }
     }
 
     pub(crate) fn want(&self) -> Want {
         let want = Want::frames(self.frames).aligned(self.align).below(pfn(self.below));
         let want = if self.movable { want.movable() } else { want };
+        let want = self.only_on.map_or(want, |node| want.only_on(node));
         self.at.map_or(want, |at| want.at(pfn(at)))
     }
 
@@ -50,6 +52,7 @@ impl World<'_> {
             && !block.is_held()
             && (ask.movable || !block.movable)
             && self.frame[frame as usize] == Frame::Free
+            && ask.only_on.is_none_or(|node| self.node_of(frame) == Some(node))
     }
 
     /// Whether the wish, which has no exact place, can be granted at all.

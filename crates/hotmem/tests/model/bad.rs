@@ -2,7 +2,7 @@
 
 use crate::ask::Ask;
 use crate::common::{BLOCK, SECTION};
-use crate::world::{Machine, SIZE};
+use crate::world::{Machine, SIZE, World};
 use hotmem::geometry::PFN_LIMIT;
 
 impl Machine<'_> {
@@ -34,9 +34,15 @@ impl Machine<'_> {
             2 => ask.align = 0,
             3 => ask.frames = PFN_LIMIT + world.rng.u64(1..=u64::MAX - PFN_LIMIT),
             4 => ask.align = 1 << world.rng.u32(41..64),
-            5 => ask = Ask { at: Some(world.rng.u64(..SIZE)), align: SECTION, ..ask },
-            _ => ask = Ask { at: Some(world.rng.u64(..SIZE)), below: world.rng.u64(..SIZE), ..ask },
+            5 => ask = Ask { align: SECTION, ..world.some_place(ask) },
+            _ => ask = Ask { below: world.rng.u64(..SIZE), ..world.some_place(ask) },
         }
         world.alloc(&ask);
+    }
+}
+
+impl World<'_> {
+    fn some_place(&mut self, ask: Ask) -> Ask {
+        Ask { at: Some(self.rng.u64(..SIZE)), only_on: None, ..ask }
     }
 }

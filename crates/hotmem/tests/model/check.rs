@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::common::{BLOCK, numbers, range};
+use crate::road::NODES;
 use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{NodeId, PfnRange, State, Zone};
 use std::collections::BTreeSet;
@@ -93,20 +94,30 @@ impl Machine<'_> {
             assert_eq!(self.hotplug.state_at(all.start(), all.end()), (all, state));
         }
         assert_eq!(self.world.frames.counts().free, free_frames);
-        self.check_zone(Zone::Kernel);
-        self.check_zone(Zone::Movable);
+        let mut there = BTreeSet::new();
+        for node in (0..NODES).filter_map(NodeId::new) {
+            let online = Zone::ALL.map(|zone| self.check_zone(node, zone));
+            if online != [0, 0] {
+                there.insert(node);
+            }
+        }
+        assert_eq!(self.world.nodes, there);
+        assert!(self.hotplug.nodes().eq(there));
     }
 
-    /// What is kept of a zone is what a walk over all pageblocks finds.
-    fn check_zone(&self, zone: Zone) {
+    /// What is kept of a zone is what a walk over all pageblocks finds. Says what is online.
+    fn check_zone(&self, node: NodeId, zone: Zone) -> u64 {
         let world = &self.world;
         let is_in = |block: &Block| block.online && block.movable == (zone == Zone::Movable);
-        let members = || (0..SIZE / BLOCK).filter(|&number| is_in(&world.blocks[number as usize]));
+        let members = || {
+            let there = (0..SIZE / BLOCK).filter(|&number| is_in(&world.blocks[number as usize]));
+            there.filter(|&number| world.node_of(number * BLOCK) == Some(node))
+        };
         let online = members().count() as u64 * BLOCK;
         let is_hole = |frame: &u64| world.frame[*frame as usize] == Frame::Hole;
         let frames = members().flat_map(|number| number * BLOCK..(number + 1) * BLOCK);
         let holes = frames.filter(is_hole).count() as u64;
-        let kept = self.hotplug.zone(NodeId::ZERO, zone);
+        let kept = self.hotplug.zone(node, zone);
         assert_eq!((kept.online, kept.present), (online, online - holes), "{zone:?}");
         if let (Some(first), Some(last)) = (members().next(), members().next_back()) {
             let spanned = range(first * BLOCK, (last + 1 - first) * BLOCK);
@@ -114,6 +125,7 @@ impl Machine<'_> {
             let contiguous = spanned.frames() == online;
             assert_eq!(kept.is_contiguous(), contiguous, "{zone:?}");
         }
+        online
     }
 
     /// The machine agrees with itself.

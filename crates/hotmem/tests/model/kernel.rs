@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::common::{BLOCK, numbers, pfn, range};
 use crate::world::{Frame, TABLES, Tag, World};
-use hotmem::{Hooks, Migration, Pfn, PfnRange, Spare, Veto, Zone};
+use hotmem::{Hooks, Migration, NodeId, Pfn, PfnRange, Spare, Veto, Zone};
 
 impl Hooks for World<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
@@ -78,6 +78,14 @@ impl Hooks for World<'_> {
             ready.extend(numbers(range).step_by(BLOCK as usize).map(|frame| frame / BLOCK));
             self.blocks_in(range).iter_mut().for_each(|block| block.in_transit = true);
         }
+    }
+
+    fn node_appeared(&mut self, node: NodeId) {
+        assert!(self.nodes.insert(node), "{node:?} is there already");
+    }
+
+    fn node_vanished(&mut self, node: NodeId) {
+        assert!(self.nodes.remove(&node), "{node:?} was not there");
     }
 
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {

@@ -15,6 +15,7 @@ mod bad;
 mod check;
 mod kernel;
 mod poison;
+mod policy;
 mod requests;
 mod road;
 mod tokens;

@@ -5,9 +5,12 @@ use crate::ask::Ask;
 use crate::common::{BLOCK, SECTION, numbers, pfn, range};
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
-    AddError, AnnounceError, MAX_REGIONS, NodeId, OnlineError, OnlineType, PfnRange, Removal,
-    RemoveError, WithdrawError, Zone,
+    AddError, Announce, AnnounceError, Group, MAX_REGIONS, NodeId, OnlineError, OnlineType,
+    PfnRange, Removal, RemoveError, WithdrawError,
 };
+
+/// Nodes of a machine; boot memory is node 0's.
+pub(crate) const NODES: usize = 3;
 
 impl Machine<'_> {
     pub(crate) fn travel(&mut self) {
@@ -30,7 +33,15 @@ impl Machine<'_> {
     }
 
     pub(crate) fn announce_range(&mut self, wanted: PfnRange) {
-        let answer = self.hotplug.announce(wanted);
+        let rng = &mut self.world.rng;
+        let node = NodeId::new(rng.usize(..NODES)).expect("a few");
+        let group = match rng.u8(..3) {
+            0 => Group::None,
+            1 => Group::Static,
+            _ => Group::Dynamic { unit: BLOCK << rng.u32(..4) },
+        };
+        let announced = Announce::range(wanted).on_node(node).in_group(group);
+        let answer = self.hotplug.announce(announced);
         self.world.tell(|| format!("announce {wanted:?}: {answer:?}"));
         let added = self.world.sync_metadata();
         let sections = wanted.align_outward(SECTION).frames() / SECTION;
@@ -46,7 +57,7 @@ impl Machine<'_> {
                 if slot == world.slots.len() {
                     world.slots.push(sections);
                 }
-                world.regions.push(Region { id, range: wanted, slot });
+                world.regions.push(Region { id, range: wanted, slot, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
                 assert_eq!(added > 0, fits.is_none());
                 assert_eq!(self.hotplug.region_range(id), Some(wanted));
@@ -177,10 +188,9 @@ impl Machine<'_> {
         let kinds = [Movable, Movable, Movable, Online, Kernel, AsBefore, Offline];
         let kind = kinds[world.rng.usize(..kinds.len())];
         let expected = world.online_refused(wanted);
-        // What lies within the span of the one zone joins it (contig-zones).
-        let within = |zone| self.hotplug.zone(NodeId::ZERO, zone).spanned.overlaps(wanted);
-        let joins_movable = within(Zone::Movable) && !within(Zone::Kernel);
         let before = world.zones_in(wanted);
+        let chosen = expected.is_none().then(|| self.by_policy(wanted));
+        let world = &mut self.world;
         world.last_veto = None;
         let answer = self.hotplug.online(wanted, kind, world);
         world.tell(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
@@ -194,7 +204,7 @@ impl Machine<'_> {
         if answer.is_ok() && kind != Offline {
             let movable = match kind {
                 AsBefore => before,
-                Online => vec![joins_movable; before.len()],
+                Online => chosen.expect("nothing hinders it"),
                 kind => vec![kind == Movable; before.len()],
             };
             assert_eq!(world.zones_in(wanted), movable);

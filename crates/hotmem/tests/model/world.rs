@@ -4,7 +4,10 @@ use crate::common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use crate::requests::Request;
 use crate::tokens::Token;
 use fastrand::Rng;
-use hotmem::{Addition, BootMap, BootRange, Bytes, Frames, Hotplug, PfnRange, RegionId, Removal};
+use hotmem::{
+    Addition, BootMap, BootRange, Bytes, Frames, Group, Hotplug, NodeId, PfnRange, Policy,
+    RegionId, Removal,
+};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -43,6 +46,8 @@ pub(crate) struct Region {
     pub id: RegionId,
     pub range: PfnRange,
     pub slot: usize,
+    pub node: NodeId,
+    pub group: Group,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -88,6 +93,8 @@ pub(crate) struct World<'f> {
     /// Never removed: boot memory.
     pub fixed: PfnRange,
     pub metadata: BTreeSet<u64>,
+    /// Nodes that have come, by what the kernel was told.
+    pub nodes: BTreeSet<NodeId>,
     /// Poisoned frames, out of use or not.
     pub poisoned: BTreeSet<u64>,
     pub next_owner: u64,
@@ -110,6 +117,7 @@ pub(crate) struct Machine<'f> {
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<(Removal, bool)>,
     pub additions: Vec<Addition<'f, Cpus>>,
+    pub policy: Policy,
     /// Tends to fill the machine, or to empty it.
     pub filling: bool,
 }
@@ -146,8 +154,9 @@ impl Machine<'_> {
             self.filling = world.rng.bool();
             world.vetoes = if world.rng.u8(..4) == 0 { 20 } else { 0 };
             world.retries = if world.rng.u8(..4) == 0 { 30 } else { 0 };
+            self.change_policy();
         }
-        match world.rng.u32(..1000) {
+        match self.world.rng.u32(..1000) {
             0..500 => self.allocate_or_free(),
             500..600 => self.bad_free(),
             600..780 => self.travel(),
@@ -185,7 +194,8 @@ impl Machine<'_> {
         let mut world = World::new(frames, memory, rng.fork());
         let (id, region) = hotplug.regions().next()?;
         world.fixed = region;
-        world.regions.push(Region { id, range: region, slot: 0 });
+        let (node, group) = (NodeId::ZERO, Group::None);
+        world.regions.push(Region { id, range: region, slot: 0, node, group });
         world.slots.push(region.align_outward(SECTION).frames() / SECTION);
         world.adopt(&ram, &reserved);
         let machine = Machine {
@@ -195,6 +205,7 @@ impl Machine<'_> {
             tokens: vec![],
             removals: vec![],
             additions: vec![],
+            policy: Policy::default(),
             filling: true,
         };
         let mut machine = machine;
@@ -216,6 +227,7 @@ impl<'f> World<'f> {
             slots: vec![],
             fixed: PfnRange::EMPTY,
             metadata: BTreeSet::new(),
+            nodes: BTreeSet::from([NodeId::ZERO]),
             poisoned: BTreeSet::new(),
             next_owner: TABLES + 1,
             tables: vec![],
@@ -264,6 +276,12 @@ impl<'f> World<'f> {
 
     pub(crate) fn block_of(&self, frame: u64) -> &Block {
         &self.blocks[(frame / BLOCK) as usize]
+    }
+
+    /// The node of an announced frame.
+    pub(crate) fn node_of(&self, frame: u64) -> Option<NodeId> {
+        let region = self.regions.iter().find(|region| region.range.contains(pfn(frame)))?;
+        Some(region.node)
     }
 
     /// The pageblocks of a range, to be changed.

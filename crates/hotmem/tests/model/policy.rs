@@ -1,0 +1,129 @@
+//! What a policy must answer, found pageblock by pageblock.
+
+use crate::common::{BLOCK, numbers};
+use crate::world::{Machine, Region, World};
+use hotmem::{Group, NodeId, PfnRange, Policy, Zone};
+
+impl Machine<'_> {
+    pub(crate) fn change_policy(&mut self) {
+        let rng = &mut self.world.rng;
+        self.policy = match rng.u8(..3) {
+            0 => Policy::ContigZones { movable_node: rng.bool() },
+            1 => Policy::AUTO_MOVABLE,
+            _ => Policy::AutoMovable { ratio_percent: rng.u32(..500), per_node: rng.bool() },
+        };
+        self.hotplug.set_policy(self.policy);
+    }
+
+    /// Which pageblocks of `wanted`, which is offline and in one region, are to be movable.
+    pub(crate) fn by_policy(&self, wanted: PfnRange) -> Vec<bool> {
+        let world = &self.world;
+        let at = world.regions.iter().position(|region| region.range.covers(wanted));
+        let region = at.expect("in one region");
+        match self.policy {
+            Policy::ContigZones { movable_node } => {
+                let node = world.regions[region].node;
+                let within = |zone| self.hotplug.zone(node, zone).spanned.overlaps(wanted);
+                let movable = match (within(Zone::Kernel), within(Zone::Movable)) {
+                    (false, true) => true,
+                    (true, false) => false,
+                    _ => movable_node,
+                };
+                vec![movable; (wanted.frames() / BLOCK) as usize]
+            }
+            Policy::AutoMovable { ratio_percent, per_node } => {
+                let ratio = u64::from(ratio_percent);
+                Balance { world, region, ratio, per_node, kernel: 0, movable: 0 }.decide(wanted)
+            }
+        }
+    }
+}
+
+/// Movable memory against the kernel's.
+struct Balance<'a, 'f> {
+    world: &'a World<'f>,
+    region: usize,
+    ratio: u64,
+    per_node: bool,
+    /// Decided already, in frames.
+    kernel: u64,
+    movable: u64,
+}
+
+impl Balance<'_, '_> {
+    fn decide(mut self, wanted: PfnRange) -> Vec<bool> {
+        let Region { range: all, group, .. } = self.world.regions[self.region];
+        let mut answer = vec![];
+        let unit = match group {
+            Group::None => BLOCK,
+            Group::Static => u64::MAX >> 1,
+            Group::Dynamic { unit } => unit,
+        };
+        let parts: Vec<_> = match group {
+            Group::Static => vec![wanted],
+            _ => wanted.chunks(unit).collect(),
+        };
+        for part in parts {
+            let movable = match group {
+                Group::None => self.fits(part.frames()),
+                Group::Static => {
+                    let (kernel, movable) = self.online(self.region);
+                    kernel == 0 && self.fits(all.frames() - movable)
+                }
+                Group::Dynamic { unit } => {
+                    let unit = part.align_outward(unit).intersection(all);
+                    let kernels = |frame: u64| {
+                        let block = self.world.block_of(frame);
+                        block.online && !block.movable
+                    };
+                    !numbers(unit).any(kernels) && self.fits(part.frames())
+                }
+            };
+            *(if movable { &mut self.movable } else { &mut self.kernel }) += part.frames();
+            answer.extend(part.chunks(BLOCK).map(|_| movable));
+        }
+        answer
+    }
+
+    /// Kernel and movable frames that are online in a region.
+    fn online(&self, region: usize) -> (u64, u64) {
+        let range = self.world.regions[region].range;
+        let mut online = (0, 0);
+        for block in range.chunks(BLOCK) {
+            let state = self.world.block_of(block.start().number());
+            match (state.online, state.movable) {
+                (true, false) => online.0 += block.frames(),
+                (true, true) => online.1 += block.frames(),
+                _ => {}
+            }
+        }
+        online
+    }
+
+    /// Whether so many more movable frames can be carried.
+    fn fits(&self, more: u64) -> bool {
+        let here = self.world.regions[self.region].node;
+        let everywhere = self.fits_on(None, more);
+        everywhere && (!self.per_node || self.fits_on(Some(here), more))
+    }
+
+    fn fits_on(&self, node: Option<NodeId>, more: u64) -> bool {
+        let (mut carried, mut boot) = (0, 0);
+        for (number, region) in self.world.regions.iter().enumerate() {
+            if node.is_some_and(|node| region.node != node) {
+                continue;
+            }
+            let (mut kernel, mut movable) = self.online(number);
+            if region.range == self.world.fixed {
+                boot += kernel;
+            }
+            if number == self.region {
+                kernel += self.kernel;
+                movable += self.movable + more;
+            }
+            let own = if matches!(region.group, Group::Dynamic { .. }) { kernel } else { 0 };
+            carried += (movable * 100).saturating_sub(own * self.ratio);
+        }
+        carried <= boot * self.ratio
+    }
+}
