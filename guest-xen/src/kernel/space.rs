@@ -4,10 +4,11 @@ use super::memory::{FRAMES, Memory};
 use super::must;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
-use hotmem::Pfn;
+use hotmem::{Bytes, Pfn};
 use hotmem_guest::to_usize;
 use hotmem_pgtable::{
-    Batch, ENTRIES, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, entry_at,
+    Batch, ENTRIES, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, VirtRange,
+    entry_at,
 };
 use hotmem_xen::{
     Command, Config, DomId, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Room, Syscall, XenPv,
@@ -15,6 +16,8 @@ use hotmem_xen::{
 
 /// Where pages are mapped: at the start of the root's third entry.
 pub(crate) const BASE: u64 = 2 << 39;
+const PAGE_BYTES: Bytes = Bytes::kib(4);
+
 /// Frames that can be tables; the rest are what is mapped.
 const TABLES: usize = FRAMES - super::other::PAGES;
 
@@ -35,6 +38,8 @@ pub(crate) struct Pool {
     pub(crate) told: Told,
     /// Whether each page was told dirty.
     pub(crate) dirty: [bool; super::other::PAGES],
+    /// Pages that were told one by one, as far as they are a run.
+    run: Option<Run>,
 }
 
 /// What was told of unmapped pages.
@@ -59,6 +64,7 @@ impl Kernel {
             (&raw mut (*kernel).pool.free).write([Pfn::ZERO; TABLES]);
             (&raw mut (*kernel).pool.left).write(0);
             (&raw mut (*kernel).pool.told).write(Told::default());
+            (&raw mut (*kernel).pool.run).write(None);
             (&raw mut (*kernel).pool.dirty).write([false; super::other::PAGES]);
             (&raw mut (*kernel).batch).write(Batch::new());
             (&raw mut (*kernel).room).write(Room::new());
@@ -208,21 +214,38 @@ impl Pool {
         self.free.get(self.left).copied()
     }
 
-    /// Tells of a page that was unmapped without a run.
+    /// Tells of a page that was unmapped, for those who know no runs.
     pub(crate) fn tell(&mut self, virt: u64, entry: Entry) {
-        let dirty = entry.flags().contains(Flags::DIRTY);
-        self.told.pages += 1;
-        self.told.dirty += u64::from(dirty);
-        if let Some(page) = self.dirty.get_mut(to_usize(virt.wrapping_sub(BASE) / 4096)) {
-            *page = dirty;
+        if let Some(run) = &mut self.run
+            && run.virt.last() + 1 == virt
+            && run.entry.bits() + run.virt.bytes().0 == entry.bits()
+            && let Ok(virt) = VirtRange::new(run.virt.start(), run.virt.bytes() + PAGE_BYTES)
+        {
+            run.virt = virt;
+            return;
+        }
+        self.finish();
+        let virt = VirtRange::new(virt, PAGE_BYTES).ok();
+        self.run = virt.map(|virt| Run { virt, entry, level: Level::L1 });
+    }
+
+    /// All pages are told.
+    pub(crate) fn finish(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.unmapped(run);
         }
     }
 }
 
 impl Owner for Pool {
     fn unmapped(&mut self, run: Run) {
-        for page in 0..run.virt.bytes().frames() {
-            self.tell(run.virt.start() + page * 4096, run.entry);
+        let pages = run.virt.bytes().frames();
+        self.told.pages += pages;
+        self.told.dirty += if run.is_dirty() { pages } else { 0 };
+        let first = to_usize(run.virt.start().wrapping_sub(BASE) / PAGE_BYTES.0);
+        let last = first.saturating_add(to_usize(pages));
+        if let Some(dirty) = self.dirty.get_mut(first..last) {
+            dirty.fill(run.is_dirty());
         }
     }
 

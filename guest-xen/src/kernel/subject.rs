@@ -51,12 +51,14 @@ pub(crate) fn unmap(
                 let entry = exchange(kernel, at, Entry::EMPTY);
                 kernel.pool.tell(BASE + page as u64 * 4096, entry);
             }
+            kernel.pool.finish();
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::ReadThenClear => {
             for first in (0..pages).step_by(batch) {
                 clear_after_reading(kernel, space, first, batch.min(pages - first));
             }
+            kernel.pool.finish();
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::Hotmem => {
