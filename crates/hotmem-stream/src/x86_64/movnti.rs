@@ -1,6 +1,7 @@
 //! Eight bytes at a time from general registers.
 
 use super::LINE_WORDS;
+use crate::ordinary;
 use core::arch::asm;
 
 /// Copies `words` words. With their number known to the compiler: loads and `movnti` in a row.
@@ -24,30 +25,60 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
     }
 }
 
-/// Writes `count` lines, each further than the one before by `step`.
+/// Writes `count` lines, each further than the one before by `step`. Most templates repeat, or
+/// have a single word patched: no other word is added to then.
 ///
 /// # Safety
 /// `count` lines may be written at `to`, which is aligned to 8; nobody touches them before the
 /// drain.
-#[inline(always)]
+#[inline]
 pub(super) unsafe fn fill(
     to: *mut u64,
     count: usize,
     first: &[u64; LINE_WORDS],
     step: &[u64; LINE_WORDS],
 ) {
+    let mut patched = (0..LINE_WORDS).filter(|&word| step[word] != 0);
+    // SAFETY: the caller's.
+    unsafe {
+        match (patched.next(), patched.next()) {
+            (None, _) => lines(to, count, first, |_| {}),
+            (Some(0), None) => lines(to, count, first, patch::<0>(step)),
+            (Some(1), None) => lines(to, count, first, patch::<1>(step)),
+            (Some(2), None) => lines(to, count, first, patch::<2>(step)),
+            (Some(3), None) => lines(to, count, first, patch::<3>(step)),
+            (Some(4), None) => lines(to, count, first, patch::<4>(step)),
+            (Some(5), None) => lines(to, count, first, patch::<5>(step)),
+            (Some(6), None) => lines(to, count, first, patch::<6>(step)),
+            (Some(7), None) => lines(to, count, first, patch::<7>(step)),
+            _ => lines(to, count, first, |words| *words = ordinary::next(words, step, 1)),
+        }
+    }
+}
+
+/// Adds to one word what it steps by.
+#[inline(always)]
+fn patch<const WORD: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE_WORDS]) {
+    let step = step[WORD];
+    move |words| words[WORD] = words[WORD].wrapping_add(step)
+}
+
+/// Writes `count` lines, with `next` making each from the one before.
+///
+/// # Safety
+/// As for [`fill`].
+#[inline(always)]
+unsafe fn lines(
+    to: *mut u64,
+    count: usize,
+    first: &[u64; LINE_WORDS],
+    next: impl Fn(&mut [u64; LINE_WORDS]),
+) {
     let mut words = *first;
-    if step.iter().fold(0, |any, word| any | word) == 0 {
-        for i in 0..count {
-            // SAFETY: the line at `i` is one of the `count`.
-            unsafe { line(to.add(i * LINE_WORDS), &words) };
-        }
-    } else {
-        for i in 0..count {
-            // SAFETY: the same.
-            unsafe { line(to.add(i * LINE_WORDS), &words) };
-            words = crate::ordinary::next(&words, step, 1);
-        }
+    for i in 0..count {
+        // SAFETY: the line at `i` is one of the `count`.
+        unsafe { line(to.add(i * LINE_WORDS), &words) };
+        next(&mut words);
     }
 }
 

@@ -98,10 +98,38 @@ fn range(start: u64, frames: u64) -> PfnRange {
     PfnRange::with_len(Pfn::new(start).unwrap(), frames).unwrap()
 }
 
-/// Descriptors in memory, each with a value that nobody writes, after one at the start that is
-/// not to be touched.
-fn untouched<const N: usize>(frames: u64) -> Vec<MaybeUninit<[u64; N]>> {
-    vec![MaybeUninit::new([UNTOUCHED; N]); usize::try_from(frames).unwrap() + 2]
+/// Memory for descriptors, which begin so many words after a cache line does, with memory around
+/// them that is not to be touched.
+struct Room<const N: usize> {
+    words: Vec<u64>,
+    first: usize,
+    frames: usize,
+}
+
+impl<const N: usize> Room<N> {
+    const MARGIN: usize = 8;
+
+    fn new(frames: u64, after_line: usize) -> Room<N> {
+        let frames = usize::try_from(frames).unwrap();
+        let words = vec![UNTOUCHED; frames * N + 3 * Self::MARGIN + after_line];
+        let to_line = words[Self::MARGIN..].as_ptr().cast::<u8>().align_offset(64) / 8;
+        Room { words, first: Self::MARGIN + to_line + after_line, frames }
+    }
+
+    fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {
+        let start = self.words[self.first..].as_mut_ptr().cast();
+        // SAFETY: so many descriptors of words lie in the vector from `first` on.
+        unsafe { core::slice::from_raw_parts_mut(start, self.frames) }
+    }
+
+    fn seen(&self) -> &[[u64; N]] {
+        self.words[self.first..][..self.frames * N].as_chunks().0
+    }
+
+    fn is_untouched_around(&self) -> bool {
+        let (before, rest) = self.words.split_at(self.first);
+        before.iter().chain(&rest[self.frames * N..]).all(|&word| word == UNTOUCHED)
+    }
 }
 
 fn all_stores() -> impl Iterator<Item = Stores> + Clone {
@@ -123,24 +151,22 @@ fn every_way<const N: usize, const META: u64, const READS: bool>(
         .collect();
     let watched = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };
     let ways = all_stores().map(|stores| (&kernel, stores)).chain([(&watched, Stores::GENERAL)]);
-    for (kernel, stores) in ways {
-        let mut map = untouched::<N>(range.frames());
-        let [before, slots @ .., after] = &mut map[..] else { unreachable!() };
+    // Where vectors can store whole lines, and where they cannot.
+    for ((kernel, stores), after_line) in ways.flat_map(|way| [(way, 0), (way, 1)]) {
+        let mut room = Room::<N>::new(range.frames(), after_line);
         let memmap = Memmap::new(kind, compound, kernel).stores(stores);
-        let written = memmap.describe(Slots::of(range, slots).unwrap()).unwrap();
+        let written = memmap.describe(Slots::of(range, room.slots()).unwrap()).unwrap();
         assert_eq!(written, Bytes(range.frames() * size_of::<[u64; N]>() as u64));
-        // SAFETY: every slot was initialised from the start.
-        unsafe {
-            assert_eq!([before, after].map(|slot| slot.assume_init()), [[UNTOUCHED; N]; 2]);
-            assert!(
-                slots.iter().zip(&want).all(|(slot, words)| slot.assume_init() == *words),
-                "{kind:?}, {compound:?}, {range:?}, {stores:?}, watched: {}",
-                kernel.traced
-            );
-        }
+        assert!(
+            room.seen() == want && room.is_untouched_around(),
+            "{kind:?}, {compound:?}, {range:?}, {stores:?}, watched: {}",
+            kernel.traced
+        );
         assert_eq!(core::mem::take(&mut *kernel.pageblocks.lock().unwrap()), boundaries);
+        if kernel.traced {
+            assert!(core::mem::take(&mut *kernel.written.lock().unwrap()) == want);
+        }
     }
-    assert!(*watched.written.lock().unwrap() == want);
     assert!(kernel.written.lock().unwrap().is_empty());
 }
 
@@ -225,10 +251,9 @@ proptest! {
         let kernel = Kernel::<8, 1, true>::default();
         let compound = Compound::new(order).unwrap();
         let range = range(start << order, compounds << order);
-        let mut map = untouched::<8>(range.frames());
-        let slots = map.len() - 2;
+        let mut room = Room::<8>::new(range.frames(), 0);
         let memmap = Memmap::new(Kind::Generic, compound, &kernel).stores(Stores::best());
-        let slots = Slots::of(range, &mut map[..slots]).unwrap();
+        let slots = Slots::of(range, room.slots()).unwrap();
         let written: u64 = std::thread::scope(|scope| {
             let parts: Vec<_> = slots.parts(parts, compound.frames()).collect();
             let part = |slots| scope.spawn(move || memmap.describe(slots).unwrap().0);
@@ -237,9 +262,7 @@ proptest! {
         });
         prop_assert_eq!(written, range.frames() * 64);
         let want = expected(&kernel, Kind::Generic, compound, false, range);
-        // SAFETY: every slot was initialised from the start.
-        let seen = map.iter().map(|slot| unsafe { slot.assume_init() });
-        prop_assert!(seen.zip(&want).all(|(words, want)| words == *want));
+        prop_assert!(room.seen() == want && room.is_untouched_around());
     }
 }
 
@@ -259,14 +282,15 @@ fn shared_tails_are_written_once_and_what_a_kernel_sees_is_whole() {
 fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: u64) {
     let kernel = Kernel::<N, META, true>::default();
     let range = range(compound.frames() * 6, compound.frames() * compounds);
-    let memmap = Memmap::new(Kind::DeviceDax, compound, &kernel).sharing_tails().unwrap();
+    let memmap = Memmap::new(Kind::DeviceDax, compound, &kernel).stores(Stores::best());
+    let memmap = memmap.sharing_tails().unwrap();
     let size = size_of::<[u64; N]>() as u64;
     let per_page = usize::try_from(FRAME_SIZE / size).unwrap();
 
-    let mut shared = vec![MaybeUninit::<[u64; N]>::uninit(); per_page];
-    memmap.describe_shared_tails(&mut shared);
-    let mut map = untouched::<N>(range.frames());
-    let base = core::ptr::NonNull::from(&mut map[..]).cast();
+    let mut shared = Room::<N>::new(FRAME_SIZE / size, 0);
+    memmap.describe_shared_tails(shared.slots());
+    let mut map = Room::<N>::new(range.frames(), 0);
+    let base = core::ptr::NonNull::from(map.slots()).cast();
     // SAFETY: all of the map is there.
     let slots = unsafe { Slots::mapped(range, base) }.unwrap();
     let written = memmap.describe(slots).unwrap();
@@ -278,16 +302,12 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     let (mut own, mut pages) = (0, 0);
     for (page, want) in memmap.layout().pages(range).zip(want.chunks(per_page)) {
         let at = usize::try_from((page.offset.0 - base_offset) / size).unwrap();
-        let there = &map[at..at + per_page];
-        let seen = match page.backing {
-            Backing::Own => there,
-            Backing::SharedTails => &shared[..],
-        };
-        // SAFETY: the map was initialised from the start, the shared tails have been written.
-        unsafe {
-            assert!(seen.iter().zip(want).all(|(slot, words)| slot.assume_init() == *words));
-            if page.backing == Backing::SharedTails {
-                assert!(there.iter().all(|slot| slot.assume_init() == [UNTOUCHED; N]));
+        let there = &map.seen()[at..at + per_page];
+        match page.backing {
+            Backing::Own => assert!(there == want),
+            Backing::SharedTails => {
+                assert!(shared.seen() == want);
+                assert!(there.iter().all(|words| *words == [UNTOUCHED; N]));
             }
         }
         own += u64::from(page.backing == Backing::Own);
@@ -324,18 +344,18 @@ fn tails_that_cannot_share_are_refused() {
 #[test]
 fn ranges_and_slots_that_do_not_fit_are_refused_and_nothing_is_written() {
     let kernel = Kernel::<8, 0, false>::default();
-    let mut map = untouched::<8>(14);
+    let mut room = Room::<8>::new(16, 0);
     for (start, frames) in [(1, 16), (8, 12), (0, 15)] {
         let range = range(start, frames);
         let compound = Compound::new(3).unwrap();
-        let slots = Slots::of(range, &mut map[..usize::try_from(frames).unwrap()]).unwrap();
+        let slots =
+            Slots::of(range, &mut room.slots()[..usize::try_from(frames).unwrap()]).unwrap();
         let refused = Memmap::new(Kind::Generic, compound, &kernel).describe(slots);
         assert_eq!(refused, Err(DescribeError::NotWholeCompounds { range, compound }));
     }
-    // SAFETY: every slot was initialised from the start.
-    assert!(map.iter().all(|slot| unsafe { slot.assume_init() } == [UNTOUCHED; 8]));
+    assert!(room.seen().iter().all(|words| *words == [UNTOUCHED; 8]));
 
-    let refused = Slots::of(range(0, 15), &mut map).unwrap_err();
+    let refused = Slots::of(range(0, 15), room.slots()).unwrap_err();
     assert_eq!(refused, SlotsError::Count { range: range(0, 15), slots: 16 });
     let base = core::ptr::NonNull::<[u64; 8]>::dangling();
     let all = range(0, crate::geometry::PFN_LIMIT);
