@@ -56,9 +56,8 @@ impl Hosted {
         })
     }
 
+    /// The batch's memory is wholly free and isolated, so it is nobody's.
     fn discard(&self, batch: &Batch) -> Result<(), Errno> {
-        // SAFETY (of what is lost): the batch's memory is wholly free and isolated, so it is
-        // nobody's.
         batch
             .merged()
             .try_for_each(|range| self.memory.discard(range.start().phys_addr(), range.bytes()))
@@ -160,4 +159,98 @@ enum Wait {
 /// A lock whose other holders do not panic.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotmem::{Bytes, NoHooks, OnlineType, PfnRange, Want, geometry::FRAME_SIZE};
+
+    /// The first and the last word of a frame.
+    fn words(machine: &Hosted, frame: PfnRange) -> [*mut u64; 2] {
+        let start = machine.address_of(frame.start()).unwrap().as_ptr().cast::<u64>();
+        let last = usize::try_from(FRAME_SIZE).unwrap() / size_of::<u64>() - 1;
+        [start, start.wrapping_add(last)]
+    }
+
+    fn machine_with(room: Bytes) -> Hosted {
+        let machine = Hosted::builder().boot_memory(Bytes::mib(32)).room(room).build().unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        hotplug.announce(machine.room()).unwrap();
+        hotplug.add(machine.room(), &mut NoHooks).unwrap();
+        hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+        drop(hotplug);
+        machine
+    }
+
+    #[test]
+    fn the_host_gets_what_is_free_and_nothing_else() {
+        let machine = machine_with(Bytes::mib(256));
+        let frames = machine.frames();
+        let kept = frames.alloc(Want::frames(1).movable()).unwrap();
+        let freed = frames.alloc(Want::frames(512).movable()).unwrap();
+        let freed_first = freed.chunks(1).next().unwrap();
+        // SAFETY: all of them are allocated.
+        unsafe {
+            words(&machine, kept).iter().for_each(|word| word.write_volatile(7));
+            words(&machine, freed_first)[0].write_volatile(7);
+        }
+        frames.free(freed).unwrap();
+        let reporter = machine.reporter(Settings::eager()).unwrap();
+        reporter.settle();
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+        let again = frames.alloc(Want::frames(512).movable().at(freed.start())).unwrap();
+        // SAFETY: both are allocated.
+        unsafe {
+            assert_eq!(words(&machine, kept)[1].read_volatile(), 7);
+            assert_eq!(words(&machine, freed_first)[0].read_volatile(), 0);
+        }
+        frames.free(again).unwrap();
+        frames.free(kept).unwrap();
+    }
+
+    /// Threads write a pattern into all they hold and find it again, while what is free goes to the
+    /// host as soon as it is free.
+    #[test]
+    fn no_live_frame_is_discarded() {
+        let machine = machine_with(Bytes::mib(64));
+        let eager = Settings { longest: Bytes::mib(4), ..Settings::eager() };
+        let reporter = machine.reporter(eager).unwrap();
+        thread::scope(|scope| {
+            reporter.start(scope);
+            let machine = &machine;
+            let workers: Vec<_> =
+                (1..=2).map(|seed| scope.spawn(move || churn(machine, seed))).collect();
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            reporter.wait_until_idle();
+            reporter.stop();
+        });
+        let (counts, done) = (machine.frames().validate().unwrap(), reporter.statistics());
+        assert!(done.reported > 0 && done.refaulted > 0 && counts.reporting == 0, "{done:?}");
+    }
+
+    fn churn(machine: &Hosted, seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut held: Vec<(PfnRange, u64)> = Vec::new();
+        for tag in 1..3000 {
+            let frames = [1, 1, 3, 64, 512, 700][rng.usize(..6)];
+            if held.len() < 24
+                && let Ok(range) = machine.frames().alloc(Want::frames(frames).movable())
+            {
+                for word in range.chunks(1).flat_map(|frame| words(machine, frame)) {
+                    // SAFETY: the frame is ours until it is freed.
+                    unsafe { word.write_volatile(seed << 32 | tag) };
+                }
+                held.push((range, seed << 32 | tag));
+            } else if !held.is_empty() {
+                let (range, tag) = held.swap_remove(rng.usize(..held.len()));
+                for word in range.chunks(1).flat_map(|frame| words(machine, frame)) {
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { word.read_volatile() }, tag, "{range}");
+                }
+                machine.frames().free(range).unwrap();
+            }
+        }
+        held.into_iter().for_each(|(range, _)| machine.frames().free(range).unwrap());
+    }
 }

@@ -1,10 +1,10 @@
 //! `hotmem bench reporting`: what it costs to give free memory back while it is used, and how fast
 //! all of it goes.
 //!
-//! - `page_fault1/N`: N threads, each near a node of its own, allocate 128 MiB in frames, touch
-//!   each frame and free them all, again and again, as will-it-scale's `page_fault1` does; the
-//!   reporter is off (`before`) or on with its default settings, after an idle time in which all
-//!   memory has gone to the host.
+//! - `page_fault1/N`: N threads, each near a node of its own, allocate 128 MiB in frames, clear
+//!   each frame and free them all, again and again, as a kernel does under will-it-scale's
+//!   `page_fault1`; the reporter is off (`before`) or on with its default settings, after an idle
+//!   time in which all memory has gone to the host.
 //! - `give-back/SIZE`: so much memory is touched and freed frame by frame in random order while
 //!   the reporter is off; then the time until the host has it all, beside one bare `madvise` over
 //!   the same memory (`limit`).
@@ -73,7 +73,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Frames allocated, touched and freed in a second, by all threads together.
+/// Frames allocated, cleared and freed in a second, by all threads together.
 const RATE: (&str, &str) = ("rate", "ops/s");
 /// Instructions of the first thread for a frame allocated and freed.
 const INSTRUCTIONS: (&str, &str) = ("instructions", "count");

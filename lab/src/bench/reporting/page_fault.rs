@@ -1,4 +1,4 @@
-//! Frames allocated, touched and freed, as will-it-scale's `page_fault1` does.
+//! Frames allocated, cleared and freed, as will-it-scale's `page_fault1` does.
 
 use super::Subject;
 use crate::hosted::{HostReporter, Hosted, Threads};
@@ -9,6 +9,7 @@ use hotmem::{
     report::{Settings, Statistics},
 };
 use std::{
+    hint::black_box,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -58,7 +59,7 @@ pub(super) fn measure(subject: Subject, threads: u16, work: Work) -> Result<Done
     })
     .collect();
     for &range in &all {
-        touch(&machine, range);
+        clear(&machine, range);
         machine.frames().free(range)?;
     }
     if subject == Subject::Before {
@@ -120,19 +121,19 @@ fn work_with(machine: &Hosted, threads: u16, work: Work) -> Result<f64> {
 fn round(machine: &Hosted, frames: &Frames<Threads>, held: &mut Vec<PfnRange>) -> Result<()> {
     for _ in 0..WORKING_SET.frames() {
         let frame = frames.alloc(Want::frames(1).movable())?;
-        touch(machine, frame);
+        clear(machine, frame);
         held.push(frame);
     }
     held.drain(..).try_for_each(|frame| frames.free(frame))?;
     Ok(())
 }
 
-/// Writes to each frame that the caller holds.
-pub(super) fn touch(machine: &Hosted, range: PfnRange) {
-    for frame in range.chunks(1) {
-        if let Some(address) = machine.address_of(frame.start()) {
-            // SAFETY: the frame is the caller's.
-            unsafe { address.write_volatile(1) };
-        }
+/// Clears frames that the caller holds, as a kernel does before it maps them for a process.
+fn clear(machine: &Hosted, range: PfnRange) {
+    if let Some(address) = machine.address_of(range.start()) {
+        let len = usize::try_from(range.bytes().0).unwrap_or(0);
+        // SAFETY: the frames are the caller's.
+        unsafe { address.write_bytes(0, len) };
+        black_box(address);
     }
 }
