@@ -6,8 +6,9 @@
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Hooks, Hotplug, NodeId,
+    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Group, Hooks, Hotplug, NodeId,
     OnlineType, Pfn, PfnRange, Platform, Removal, Shrink, Shrunk, State, Why,
+    geometry::SECTION_FRAMES,
 };
 
 /// What one device has under way in the engine.
@@ -68,7 +69,10 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
         if self.hotplug.regions().any(|(_, range)| range == region) {
             return Ok(());
         }
-        match self.hotplug.announce(Announce::range(region).on_node(node)) {
+        // It grows and shrinks section by section: a policy may give its own kernel memory's worth
+        // of it to movable allocations.
+        let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
+        match self.hotplug.announce(Announce::range(region).on_node(node).in_group(group)) {
             Ok(_) => Ok(()),
             Err(AnnounceError::NoMetadata(_)) => Err(Obstacle::Later("no memory for its words")),
             Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),

@@ -12,7 +12,7 @@ mod random;
 
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};
-use hotmem::{Bytes, NoHooks, OnlineType, PfnRange, Want, Why};
+use hotmem::{Bytes, NoHooks, OnlineType, PfnRange, Policy, Want, Why};
 use hotmem_virtio::mem::{Failure, Pending, Status, Step};
 use machine::{GIB, MIB, Machine, REGION, World};
 
@@ -42,6 +42,19 @@ fn memory_comes_is_used_moves_and_goes_at_every_block_size() {
         world.run(SECOND);
         world.assert_reached();
     }
+}
+
+#[test]
+fn a_device_is_a_dynamic_group() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Online);
+    let policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
+    world.hotplug.as_mut().unwrap().set_policy(policy);
+    world.resize(GIB);
+    world.poll();
+    world.assert_reached();
+    // Boot's 32 MiB carry no unit of 128 MiB; each unit that is the kernel's carries another.
+    assert_eq!(machine.frames.counts().movable, Bytes(GIB / 2).frames());
 }
 
 #[test]
