@@ -34,6 +34,44 @@ fn vm_prints_its_table_and_nothing_else_into_a_pipe() {
 }
 
 #[test]
+fn vm_plots_what_the_host_holds() {
+    let _turn = turn();
+    hotmem_lab::qemu::image::find(None).unwrap();
+    let file = std::env::temp_dir().join(format!("hotmem-vm-{}.svg", std::process::id()));
+    let mut vm = hotmem(&["vm", "--plug", "1G", "--touch", "128M", "--balloon", "--unplug"]);
+    let output = vm.arg("--svg").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let svg = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(svg.starts_with("<svg"));
+    let stdout = stdout(&output);
+    for word in ["give back", "128MiB", "GiB", "PASS"] {
+        assert!(stdout.contains(word), "no `{word}` in\n{stdout}");
+    }
+    let refused = hotmem(&["vm", "--plug", "1G", "--balloon"]).output().unwrap();
+    assert!(!refused.status.success(), "there is nothing to give back");
+}
+
+#[test]
+fn packing_counts_what_guests_hold() {
+    let _turn = turn();
+    let file = std::env::temp_dir().join(format!("hotmem-packing-{}.json", std::process::id()));
+    let sizes = ["--host", "800M", "--guest", "384M", "--touch", "128M..160M"];
+    let mut bench = hotmem(&["bench", "packing", "--max-guests", "3", "--limit", "2"]);
+    let output = bench.args(sizes).arg("--json").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let residual = |subject| {
+        let is_it = |r: &&serde_json::Value| r["subject"] == subject && r["metric"] == "residual";
+        records.iter().find(is_it).unwrap()["median"].as_f64().unwrap()
+    };
+    assert!(residual("before") > 128.0, "{text}");
+    assert!(residual("hotmem") < 100.0, "{text}");
+}
+
+#[test]
 fn bench_writes_its_records() {
     let _turn = turn();
     let file = std::env::temp_dir().join(format!("hotmem-bench-{}.json", std::process::id()));

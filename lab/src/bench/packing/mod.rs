@@ -196,7 +196,7 @@ impl Bench<'_> {
                 self.sample.add(case, name, RESIDUAL, held.0 as f64 / f64::from(1 << 20));
             }
             if number == 0
-                && let Some(idle) = idle(vm.pid())
+                && let Some(idle) = idle(vm.pid(), self.args.limit)
             {
                 self.sample.add(case, name, IDLE, idle);
             }
@@ -258,13 +258,13 @@ fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
     }
 }
 
-/// What a process takes of a core, in percent.
-fn idle(pid: u32) -> Option<f64> {
-    const LONG: Duration = Duration::from_secs(10);
+/// What a process takes of a core, in percent, over ten seconds or the limit.
+fn idle(pid: u32, limit: u32) -> Option<f64> {
+    let time = Duration::from_secs(limit.min(10).into());
     let before = resident::cpu_time(pid)?;
-    thread::sleep(LONG);
+    thread::sleep(time);
     let used = resident::cpu_time(pid)?.saturating_sub(before);
-    Some(used.as_secs_f64() / LONG.as_secs_f64() * 100.0)
+    Some(used.as_secs_f64() / time.as_secs_f64() * 100.0)
 }
 
 /// Two sizes with `..` between, or one.
