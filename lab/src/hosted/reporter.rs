@@ -175,11 +175,12 @@ mod tests {
 
     fn machine_with(room: Bytes) -> Hosted {
         let machine = Hosted::builder().boot_memory(Bytes::mib(32)).room(room).build().unwrap();
-        let mut hotplug = machine.boot().unwrap();
-        hotplug.announce(machine.room()).unwrap();
-        hotplug.add(machine.room(), &mut NoHooks).unwrap();
-        hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
-        drop(hotplug);
+        {
+            let mut hotplug = machine.boot().unwrap();
+            hotplug.announce(machine.room()).unwrap();
+            hotplug.add(machine.room(), &mut NoHooks).unwrap();
+            hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+        }
         machine
     }
 
