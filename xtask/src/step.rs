@@ -33,7 +33,7 @@ pub(crate) struct Step<'a> {
 impl<'a> Step<'a> {
     /// A call of cargo; `args` are separated by spaces.
     pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
-        let budget = Duration::from_secs(600);
+        let budget = Duration::from_secs(1500);
         Step { name, program: "cargo", args: args.split(' ').collect(), env: Vec::new(), budget }
     }
 
@@ -43,7 +43,7 @@ impl<'a> Step<'a> {
         self
     }
 
-    /// How many seconds it may take, 600 unless said.
+    /// How many seconds it may take, 1500 unless said.
     pub(crate) fn seconds(self, seconds: u64) -> Step<'a> {
         Step { budget: Duration::from_secs(seconds), ..self }
     }
