@@ -7,6 +7,7 @@
 //!
 //! Only the CPU that boots uses the heap: nobody writes to a page while it is moved.
 
+use super::WATCHDOG;
 use super::memory::{AddressSpace, FRAME_WORDS, FRAMES};
 use super::smp::{self, ThisCpu};
 use core::alloc::Layout;
@@ -82,21 +83,34 @@ pub(crate) fn pin(object: *const u8, pinned: bool) {
     }
 }
 
-/// The engine wants these frames to be free. Those that are the heap's are copied elsewhere; `None`
-/// if there are none among them.
+/// The engine wants these frames, a run within one pageblock, to be free. Those that are the heap's
+/// are copied elsewhere; `None` if there are none among them.
 pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
-    let mut moved = false;
-    for (part, owner) in OWNERS.runs(used) {
-        let Some(owner) = owner else { continue };
-        // The pages are different ones, so each part is one frame.
-        let page = owner.number().saturating_sub(BASE) / PAGE_BYTES;
-        match HEAP.lock().source.move_page(page, part.start()) {
-            Migration::Moved => moved = true,
-            other if !moved => return Some(other),
-            _ => break,
+    // Each page is an owner of its own, so each part is one frame.
+    let owned = || {
+        OWNERS.runs(used).filter_map(|(part, owner)| {
+            let page = owner?.number().saturating_sub(BASE) / PAGE_BYTES;
+            Some((part.start(), page))
+        })
+    };
+    let source = &mut HEAP.lock().source;
+    let (mut copied, mut obstacle) = (0, None);
+    for (frame, page) in owned() {
+        obstacle = source.copy_page(page, frame).err();
+        if obstacle.is_some() {
+            break;
         }
+        copied += 1;
     }
-    moved.then_some(Migration::Moved)
+    if copied == 0 {
+        return obstacle;
+    }
+    // Once for all of them: other CPUs answer when it suits them.
+    smp::flush_all();
+    owned().take(copied).for_each(|(frame, _)| give_back(frame));
+    source.moved += copied as u64;
+    WATCHDOG.progress();
+    Some(Migration::Moved)
 }
 
 impl Pages {
@@ -104,24 +118,22 @@ impl Pages {
         Pages { window: None, tables_below: Pfn::ZERO, mapped: 0, end: None, moved: 0 }
     }
 
-    /// Copies what the page's frame holds to another one, and puts that behind the page.
-    fn move_page(&mut self, page: u64, from: Pfn) -> Migration {
-        let Some(window) = &mut self.window else { return Migration::Retry };
+    /// Copies what the page's frame holds to another one, and puts that behind the page. The old
+    /// one is to be given back once that shows.
+    fn copy_page(&mut self, page: u64, from: Pfn) -> Result<(), Migration> {
+        let window = self.window.as_mut().ok_or(Migration::Retry)?;
         if window.is_pinned(page) {
-            return Migration::Pinned("a pinned page of the kernel's heap");
+            return Err(Migration::Pinned("a pinned page of the kernel's heap"));
         }
-        let Some(to) = take_frame(page) else { return Migration::Retry };
-        // SAFETY: both frames are the page's, mapped, and two different ones; nobody else writes
-        // to what the page shows while this runs.
+        let to = take_frame(page).ok_or(Migration::Retry)?;
+        // SAFETY: both frames are the page's, mapped, and two different ones; nobody writes to
+        // what the page shows before this CPU has forgotten where it was.
         unsafe {
             let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(to));
             source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
         }
         window.replace(page, to);
-        smp::flush_page(BASE + page * PAGE_BYTES);
-        give_back(from);
-        self.moved += 1;
-        Migration::Moved
+        Ok(())
     }
 
     /// Puts frames behind that many more pages; `None` if there are not so many, and nothing is

@@ -104,12 +104,6 @@ pub(crate) fn flush_all() {
     FLUSH.ask();
 }
 
-/// Has all CPUs forget where the page at this address was mapped.
-pub(crate) fn flush_page(address: u64) {
-    tlb::flush(VirtAddr::new_truncate(address));
-    FLUSH.ask();
-}
-
 /// Forgets where memory was mapped, if that was asked of this CPU.
 pub(crate) fn answer_flush(cpu: usize) {
     FLUSH.answer(cpu, tlb::flush_all);

@@ -9,7 +9,8 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 fn four_cpus_lose_and_share_no_frame() {
     let (block, blocks) = (Bytes::mib(2), 1024);
     let config = Config { cpus: 4, ..config(Bytes(block.0 * blocks)) };
-    let config = config.touching(Bytes::mib(32)).with("churn", "on").with("exit", "size:2M");
+    let config = config.touching(Bytes::mib(32)).with("churn", "on").with("heap", "2M");
+    let config = config.with("exit", "size:2M");
     let mut vm = start(&config);
     let mut random = SmallRng::seed_from_u64(0x4370_7573);
     let resizes = if std::env::var_os("HOTMEM_DEEP").is_some() { 1000 } else { 60 };
