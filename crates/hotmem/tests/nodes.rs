@@ -143,3 +143,77 @@ fn nodes_may_meet_within_a_section() {
     }
     assert_eq!(frames.counts().free, 0);
 }
+
+#[test]
+fn what_leaves_a_node_goes_to_others_while_they_have_something() {
+    for want in [Want::frames(1), Want::frames(3), Want::frames(BLOCK)] {
+        let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+        let frames = Frames::new(&at);
+        let _hotplug = four_nodes(&frames, &memory);
+        at.0.store(2, Ordering::Relaxed);
+        // The CPU's own pageblock is on the node that is left.
+        assert_eq!(home(frames.alloc(want).unwrap()), 2);
+        let mut homes = Vec::new();
+        while let Ok(got) = frames.alloc(want.leaving(node(2))) {
+            if homes.last() != Some(&home(got)) {
+                homes.push(home(got));
+            }
+        }
+        assert_eq!(homes, [0, 1, 3, 2], "{want:?}");
+        frames.validate().unwrap();
+    }
+}
+
+/// Moves what it can to other nodes; one frame turns out to be pinned when it is asked again.
+struct Mover<'a> {
+    frames: &'a Frames<&'a At>,
+    pinned: Option<PfnRange>,
+    asked_before: bool,
+    moved: Vec<PfnRange>,
+}
+
+impl Hooks for Mover<'_> {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        if self.pinned.is_some_and(|pinned| pinned.overlaps(used)) {
+            if std::mem::replace(&mut self.asked_before, true) {
+                return Migration::Pinned("pinned since");
+            }
+            return Migration::Retry;
+        }
+        let want = Want::frames(used.frames()).movable().leaving(node(2));
+        let Ok(new) = self.frames.alloc(want) else { return Migration::Retry };
+        self.moved.push(new);
+        self.frames.free(used).unwrap();
+        Migration::Moved
+    }
+}
+
+#[test]
+fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
+    let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+    let frames = Frames::new(&at);
+    let mut hotplug = four_nodes(&frames, &memory);
+    at.0.store(2, Ordering::Relaxed);
+    let far = range(4 * SECTION, 2 * SECTION);
+    hotplug.announce(Announce::range(far).on_node(node(2))).unwrap();
+    hotplug.add(far, &mut NoHooks).unwrap();
+    hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
+    let at_place = |frame| Want::frames(1).at(range(frame, 1).start()).movable();
+    let early = frames.alloc(at_place(4 * SECTION + 5)).unwrap();
+    let late = frames.alloc(at_place(5 * SECTION + 7)).unwrap();
+    assert!(far.covers(early) && far.covers(late));
+    let mut mover =
+        Mover { frames: &frames, pinned: Some(late), asked_before: false, moved: vec![] };
+    let mut offline = hotplug.offline(far).unwrap();
+    let blocker = Blocker { range: late, why: Why::Pinned("pinned since") };
+    let pending = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
+    assert_eq!(pending, Progress::Pending(blocker));
+    // What could move is on another node, and nothing of the range is handed out meanwhile.
+    assert_eq!(mover.moved.iter().map(|&moved| home(moved)).collect::<Vec<_>>(), [0]);
+    assert!(!far.overlaps(frames.alloc(Want::frames(1).movable()).unwrap()));
+    mover.pinned = None;
+    let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(far));
+    assert_eq!(mover.moved.len(), 2);
+    frames.validate().unwrap();
+}

@@ -52,7 +52,10 @@ impl<P: Platform> Frames<P> {
         let used = self.nodes.used.load(Ordering::Relaxed);
         let home = want.preferred_node().unwrap_or_else(|| self.platform.node());
         let (only, zones) = (want.only_node(), want.zones());
+        let last = want.is_leaving().then_some(home);
         self.nodes_from(home)
+            .filter(move |&node| last != Some(node))
+            .chain(last)
             .filter(move |node| used >> node.number() & 1 != 0)
             .filter(move |&node| only.is_none_or(|only| only == node))
             .flat_map(move |node| zones.iter().map(move |&zone| Place { node, zone }))

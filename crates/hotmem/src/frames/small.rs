@@ -66,7 +66,9 @@ impl<P: Platform> Frames<P> {
     #[inline]
     fn own_choice(&self, zone: Zone, want: &Want) -> Option<Block<'_>> {
         let node = want.preferred_node();
-        self.own_block(zone).filter(|block| node.is_none_or(|node| block.region.node() == node))
+        self.own_block(zone).filter(|block| {
+            node.is_none_or(|node| (block.region.node() == node) != want.is_leaving())
+        })
     }
 
     #[cold]

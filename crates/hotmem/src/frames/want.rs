@@ -24,6 +24,8 @@ pub struct Want {
     fixed: bool,
     node: Option<NodeId>,
     only_there: bool,
+    /// The node is where to look last.
+    leaving: bool,
 }
 
 /// What memory is kept in.
@@ -100,6 +102,7 @@ impl Want {
             fixed: false,
             node: None,
             only_there: false,
+            leaving: false,
         }
     }
 
@@ -145,13 +148,20 @@ impl Want {
     /// leads.
     #[must_use]
     pub const fn near(self, node: NodeId) -> Want {
-        Want { node: Some(node), only_there: false, ..self }
+        Want { node: Some(node), only_there: false, leaving: false, ..self }
     }
 
     /// On this node and no other.
     #[must_use]
     pub const fn only_on(self, node: NodeId) -> Want {
-        Want { node: Some(node), only_there: true, ..self }
+        Want { node: Some(node), only_there: true, leaving: false, ..self }
+    }
+
+    /// On this node only if no other has anything: for what is migrated because memory of this node
+    /// is to go.
+    #[must_use]
+    pub const fn leaving(self, node: NodeId) -> Want {
+        Want { node: Some(node), only_there: false, leaving: true, ..self }
     }
 
     /// From memory that is never removed: the engine's own metadata.
@@ -222,6 +232,10 @@ impl Want {
 
     pub(crate) const fn only_node(&self) -> Option<NodeId> {
         if self.only_there { self.node } else { None }
+    }
+
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.leaving
     }
 
     pub(crate) const fn wants_fixed(&self) -> bool {
