@@ -1,6 +1,7 @@
 //! The lab behind the `hotmem` command: real machines under QEMU, benches and tables.
 
 pub mod bench;
+pub mod dlpar;
 pub mod guest;
 pub mod hosted;
 pub mod linux;

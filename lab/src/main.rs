@@ -1,7 +1,7 @@
 //! The `hotmem` command.
 
 use clap::{Parser, Subcommand};
-use hotmem_lab::{bench, hosted::demo, lsmem, vm, xen};
+use hotmem_lab::{bench, dlpar::drmgr, hosted::demo, lsmem, vm, xen};
 use std::process::ExitCode;
 
 /// Memory that grows and shrinks: try it, watch it, measure it.
@@ -22,6 +22,8 @@ enum Command {
     Lsmem(lsmem::Args),
     /// Map and unmap another domain's memory under Xen
     Xen(xen::Args),
+    /// Ask a hosted pseries partition for memory, as drmgr does
+    Drmgr(drmgr::Args),
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Command::Hosted(args) => demo::run(&args),
         Command::Lsmem(args) => lsmem::run(&args),
         Command::Xen(args) => xen::run(&args),
+        Command::Drmgr(args) => drmgr::run(&args),
         Command::Bench(command) => bench::run(&command),
     };
     match done {

@@ -17,7 +17,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 24] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -33,6 +33,16 @@ fn bad_arguments_are_named() {
             "linux needs 1280MiB",
         ),
         (&["vm", "--guest", "linux", "--plug", "1000M"], "whole memory blocks of 128MiB"),
+        (&["drmgr", "-c", "mem", "-a", "-q", "-5"], "a count is from 1"),
+        (&["drmgr", "-c", "mem", "-a", "-q", "0"], "a count is from 1"),
+        (&["drmgr", "-c", "mem", "-r", "-q", "4294967296"], "a count is from 1"),
+        (&["drmgr", "-c", "mem", "-q", "5"], "-a|-r"),
+        (&["drmgr", "-c", "mem", "-a", "-r", "-q", "5"], "-r"),
+        (&["drmgr", "-c", "cpu", "-a", "-q", "5"], "mem"),
+        (&["drmgr", "-c", "mem", "-a", "-s", "0x180000000"], "32 bits"),
+        (&["drmgr", "-c", "mem", "-a", "-q", "1", "--lmb-size", "3M"], "power of two"),
+        (&["drmgr", "-c", "mem", "-a", "-q", "1", "--nodes", "33"], "33 nodes"),
+        (&["drmgr", "-c", "mem", "-a", "-q", "1", "--dtb", "/nowhere/tree"], "/nowhere/tree"),
         (&["bench", "vm", "--runs", "0"], "--runs"),
         (&["bench", "vm", "--guests", "hotmem,windows"], "linux"),
     ];
@@ -53,4 +63,24 @@ fn a_missing_qemu_says_how_to_get_it() {
 fn a_missing_image_is_named() {
     let said = complaint(&["bench", "vm", "--guest-image", "/nowhere/guest"]);
     assert!(said.contains("/nowhere/guest"), "{said}");
+}
+
+/// Like drmgr, on a small machine: what comes is online, what is asked for too much is not.
+#[test]
+fn a_partition_is_asked_for_memory() {
+    let machine = ["--lmbs", "100", "--lmb-size", "16M", "--nodes", "2"];
+    let drmgr = |args: &[&str]| hotmem(&[&["drmgr", "-c", "mem"], args, &machine].concat());
+    let output = drmgr(&["-a", "-s", "0x80000020", "-q", "40", "--debug"]);
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.matches("was hot-added").count(), 40, "{said}");
+    // Two nodes, so two ranges.
+    assert!(said.contains("40 LMBs (640MiB) were hot-added in 2 ranges"), "{said}");
+    assert!(said.contains("Movable"), "{said}");
+    let output = drmgr(&["-r", "-q", "100"]);
+    assert!(output.status.success());
+    let output = drmgr(&["-a", "-q", "101"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("101 LMBs are asked for and 100 can be had"), "{said}");
 }

@@ -31,6 +31,7 @@ pub struct LookupArrays<'a> {
     pub(crate) rows: u32,
     pub(crate) columns: u32,
     pub(crate) cells: &'a [u8],
+    value: &'a [u8],
 }
 
 /// An associativity index that names no row.
@@ -84,7 +85,13 @@ impl<'a> LookupArrays<'a> {
         let declared = u128::from(rows) * u128::from(columns) * 4 + 8;
         let declared = u64::try_from(declared).unwrap_or(u64::MAX);
         check_len(Property::LookupArrays, declared, value.len())?;
-        Ok(LookupArrays { rows, columns, cells: cells.0 })
+        Ok(LookupArrays { rows, columns, cells: cells.0, value })
+    }
+
+    /// The property's value as it was read; empty where there is none.
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        self.value
     }
 
     /// How many lists there are.

@@ -134,6 +134,7 @@ pub struct LmbSet {
 pub struct DynamicMemory<'a> {
     version: Version,
     lmb_size: LmbSize,
+    value: &'a [u8],
     entries: &'a [[u8; ENTRY]],
     lmbs: u32,
     sets: u32,
@@ -205,7 +206,7 @@ impl<'a> DynamicMemory<'a> {
         let count = u64::from(u32::from_be_bytes(*count));
         check_len(property, 4 + count * ENTRY as u64, value.len())?;
         let (entries, _) = entries.as_chunks::<ENTRY>();
-        let mut memory = DynamicMemory { version, lmb_size, entries, lmbs: 0, sets: 0 };
+        let mut memory = DynamicMemory { version, lmb_size, value, entries, lmbs: 0, sets: 0 };
         for entry in entries {
             let lmbs = memory.read(entry).check(lmb_size)?.lmbs;
             memory.lmbs = memory.lmbs.checked_add(lmbs).ok_or(PropertyError::TooManyLmbs)?;
@@ -226,6 +227,12 @@ impl<'a> DynamicMemory<'a> {
     #[must_use]
     pub fn lmb_size(&self) -> LmbSize {
         self.lmb_size
+    }
+
+    /// The property's value as it was read.
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        self.value
     }
 
     /// How many LMBs there are.

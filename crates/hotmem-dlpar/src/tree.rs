@@ -3,21 +3,21 @@
 use crate::associativity::{Affinity, LookupArrays, Numa};
 use crate::property::{DynamicMemory, LmbSize, Property, PropertyError, Version};
 use core::fmt;
-use dtoolkit::{
-    Node as _, Property as _,
-    error::FdtParseError,
-    fdt::{Fdt, FdtNode},
+use deforest::{
+    BlobError, Error as ReadError,
+    blob::{Devicetree, Node},
+    fallible_iterator::FallibleIterator,
 };
 use hotmem::{AddrError, Bytes, PfnRange};
 
-const MEMORY: &str = "/ibm,dynamic-reconfiguration-memory";
+const MEMORY: &str = "ibm,dynamic-reconfiguration-memory";
 /// Byte 5 of `ibm,architecture-vec-5`: form 1, form 2.
 const FORMS: u8 = 0x80 | 0x20;
 
 /// What a device tree says about memory that comes and goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Tree<'a> {
-    fdt: Fdt<'a>,
+    root: Node<'a>,
     /// The LMBs.
     pub memory: DynamicMemory<'a>,
     /// Associativity lists; none if the tree has none.
@@ -30,7 +30,7 @@ pub struct Tree<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TreeError {
     /// It is no flattened device tree.
-    Fdt(FdtParseError),
+    Fdt(ReadError),
     /// It has no `/ibm,dynamic-reconfiguration-memory`: this machine's memory stays as it is, or
     /// the tree is from before client and platform agreed on what they can do.
     NoDynamicMemory,
@@ -47,46 +47,60 @@ pub enum TreeError {
 }
 
 impl<'a> Tree<'a> {
-    /// Reads a device tree.
+    /// Reads a device tree, which is aligned to eight bytes wherever it is handed over.
     ///
     /// # Errors
     /// [`TreeError`].
-    pub fn parse(blob: &'a [u8]) -> Result<Tree<'a>, TreeError> {
-        let fdt = Fdt::new(blob).map_err(TreeError::Fdt)?;
-        let node = fdt.find_node(MEMORY).ok_or(TreeError::NoDynamicMemory)?;
-        let get = |property: Property| value(node, property.name());
+    pub fn parse(blob: &'a [u64]) -> Result<Tree<'a>, TreeError> {
+        let root = Devicetree::from_slice(blob)?.root_node()?;
+        let node = child(&root, MEMORY)?.ok_or(TreeError::NoDynamicMemory)?;
+        let get = |property: Property| value(&node, property.name());
         let missing = TreeError::Missing;
-        let size = get(Property::LmbSize).ok_or(missing(Property::LmbSize))?;
+        let size = get(Property::LmbSize)?.ok_or(missing(Property::LmbSize))?;
         let size = LmbSize::parse(size)?;
-        let (version, cells) = match [Property::DynamicMemory, Property::DynamicMemoryV2].map(get) {
-            [Some(cells), None] => (Version::V1, cells),
-            [None, Some(cells)] => (Version::V2, cells),
-            [Some(_), Some(_)] => return Err(TreeError::BothVersions),
-            [None, None] => return Err(missing(Property::DynamicMemory)),
+        let versions = (get(Property::DynamicMemory)?, get(Property::DynamicMemoryV2)?);
+        let (version, cells) = match versions {
+            (Some(cells), None) => (Version::V1, cells),
+            (None, Some(cells)) => (Version::V2, cells),
+            (Some(_), Some(_)) => return Err(TreeError::BothVersions),
+            (None, None) => return Err(missing(Property::DynamicMemory)),
         };
         let memory = DynamicMemory::parse(version, cells, size)?;
-        let arrays =
-            get(Property::LookupArrays).map_or(Ok(LookupArrays::default()), LookupArrays::parse)?;
-        let points =
-            fdt.find_node("/rtas").and_then(|rtas| value(rtas, Property::ReferencePoints.name()));
-        let numa = points.map_or(Ok(Numa::OFF), |points| Numa::parse(points, affinity(fdt)))?;
-        Ok(Tree { fdt, memory, arrays, numa })
+        let arrays = match get(Property::LookupArrays)? {
+            Some(cells) => LookupArrays::parse(cells)?,
+            None => LookupArrays::default(),
+        };
+        let points = child(&root, "rtas")?
+            .map_or(Ok(None), |rtas| value(&rtas, Property::ReferencePoints.name()))?;
+        let numa = match points {
+            Some(points) => Numa::parse(points, affinity(&root)?)?,
+            None => Numa::OFF,
+        };
+        Ok(Tree { root, memory, arrays, numa })
     }
 
-    /// The memory that the machine starts with, as its `memory@` nodes say.
-    pub fn boot_memory(&self) -> impl Iterator<Item = Result<PfnRange, TreeError>> + use<'a> {
-        let fdt = self.fdt;
-        let is_memory = |child: &FdtNode<'a>| child.name_without_address() == "memory";
-        let nodes = fdt.root().children().filter(is_memory);
-        nodes.flat_map(|node| {
-            let reg = value(node, "reg").unwrap_or(&[]);
+    /// Calls `f` with each range of memory that the machine starts with, as its `memory@` nodes
+    /// say.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn boot_memory(&self, mut f: impl FnMut(PfnRange)) -> Result<(), TreeError> {
+        let mut children = self.root.children();
+        while let Some(node) = children.next()? {
+            if node.split_name()?.0 != "memory" {
+                continue;
+            }
+            let reg = value(&node, "reg")?.ok_or(TreeError::MemoryReg)?;
             let (ranges, rest) = reg.as_chunks::<16>();
-            let bad = (ranges.is_empty() || !rest.is_empty()).then_some(Err(TreeError::MemoryReg));
-            bad.into_iter().chain(ranges.iter().map(|range| {
+            if ranges.is_empty() || !rest.is_empty() {
+                return Err(TreeError::MemoryReg);
+            }
+            for range in ranges {
                 let [address, size] = halves(range);
-                PfnRange::from_bytes(address, Bytes(size)).map_err(TreeError::Memory)
-            }))
-        })
+                f(PfnRange::from_bytes(address, Bytes(size)).map_err(TreeError::Memory)?);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -96,17 +110,50 @@ fn halves(range: &[u8; 16]) -> [u64; 2] {
     [(value >> 64) as u64, value as u64]
 }
 
-fn value<'a>(node: FdtNode<'a>, name: &str) -> Option<&'a [u8]> {
-    node.properties().find(|property| property.name() == name)?.value_as().ok()
+fn child<'a>(node: &Node<'a>, name: &str) -> Result<Option<Node<'a>>, TreeError> {
+    let mut children = node.children();
+    while let Some(child) = children.next()? {
+        if child.name()? == name {
+            return Ok(Some(child));
+        }
+    }
+    Ok(None)
+}
+
+fn value<'a>(node: &Node<'a>, name: &str) -> Result<Option<&'a [u8]>, TreeError> {
+    Ok(node.get_property(name)?.map(|property| property.value()))
 }
 
 /// What was agreed on; form 1 where nothing says, as all platforms of today speak it.
-fn affinity(fdt: Fdt<'_>) -> Affinity {
-    let vector = fdt.find_node("/chosen").and_then(|node| value(node, "ibm,architecture-vec-5"));
-    match vector {
+fn affinity(root: &Node<'_>) -> Result<Affinity, TreeError> {
+    let vector = child(root, "chosen")?
+        .map_or(Ok(None), |chosen| value(&chosen, "ibm,architecture-vec-5"))?;
+    Ok(match vector {
         // Its first byte is its length.
         Some(bytes) if bytes.get(5).is_none_or(|byte| byte & FORMS == 0) => Affinity::Form0,
         _ => Affinity::Form1,
+    })
+}
+
+impl From<BlobError> for TreeError {
+    fn from(error: BlobError) -> TreeError {
+        TreeError::Fdt(ReadError::Blob(error))
+    }
+}
+
+impl From<ReadError> for TreeError {
+    fn from(error: ReadError) -> TreeError {
+        TreeError::Fdt(error)
+    }
+}
+
+impl fmt::Debug for Tree<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree")
+            .field("memory", &self.memory)
+            .field("arrays", &self.arrays)
+            .field("numa", &self.numa)
+            .finish_non_exhaustive()
     }
 }
 

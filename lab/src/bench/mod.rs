@@ -2,6 +2,7 @@
 
 mod compare;
 mod contiguity;
+mod dlpar;
 mod frames;
 mod memmap;
 mod packing;
@@ -21,6 +22,8 @@ pub enum Command {
     Contiguity(contiguity::Args),
     /// Writing the page descriptors of a device, beside what the memory allows
     Memmap(memmap::Args),
+    /// Adding and removing the LMBs of a pseries partition
+    Dlpar(dlpar::Args),
     /// Allocating and freeing frames in this process, beside other allocators
     Frames(frames::Args),
     /// Taking page tables down, on this processor and under Xen
@@ -46,6 +49,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Vm(args) => vm::run(args),
         Command::Contiguity(args) => contiguity::run(args),
         Command::Memmap(args) => memmap::run(args),
+        Command::Dlpar(args) => dlpar::run(args),
         Command::Frames(args) => frames::run(args),
         Command::Teardown(args) => teardown::run(args),
         Command::Reporting(args) => reporting::run(args),

@@ -42,7 +42,7 @@ impl<'f, P: Platform> Request<'f, P> {
                 self.at_most = u32::MAX;
                 *left = left.saturating_sub(lmbs);
                 if self.undoing.is_none() {
-                    self.summary.ranges += 1;
+                    self.count_range(place.range, stretch.node);
                     self.summary.misplaced += if place.misplaced { lmbs } else { 0 };
                 }
             }

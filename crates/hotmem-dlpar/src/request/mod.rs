@@ -32,7 +32,7 @@ use crate::associativity::NO_ROW;
 use crate::connectors::{self, Connectors, Exchange};
 use crate::property::DrcIndex;
 use crate::table::{Group, Table};
-use hotmem::{Budget, Hooks, Hotplug, OnlineType, Platform, Removal};
+use hotmem::{Budget, Hooks, Hotplug, NodeId, OnlineType, Pfn, PfnRange, Platform, Removal};
 use offline::Leaving;
 
 /// Which way LMBs go.
@@ -100,6 +100,8 @@ pub struct Request<'f, P: Platform> {
     undoing: Option<Error>,
     cancel: Cancel,
     because: Option<Error>,
+    /// Where the last range that was handed over ended, and its node.
+    handed_over: (Pfn, NodeId),
     summary: Summary,
 }
 
@@ -177,6 +179,7 @@ impl<'f, P: Platform> Request<'f, P> {
             undoing: None,
             cancel: Cancel::No,
             because: None,
+            handed_over: (Pfn::ZERO, NodeId::ZERO),
             summary,
         }
     }
@@ -284,6 +287,12 @@ impl<'f, P: Platform> Request<'f, P> {
     /// All that was wanted is in hand, or more has to be found.
     fn go_on_with(&mut self, table: &Table<'_>, complete: Step, more: Step) {
         self.go_to(if table.taken < self.wanted { more } else { complete });
+    }
+
+    /// A range goes to the engine, or is all that is left of one that the budget has cut.
+    fn count_range(&mut self, range: PfnRange, node: NodeId) {
+        self.summary.ranges += u32::from(self.handed_over != (range.start(), node));
+        self.handed_over = (range.end(), node);
     }
 
     /// An LMB cannot be had: passed over or, where just this one will do, the end.

@@ -43,7 +43,8 @@ pub struct Summary {
     pub change: Change,
     /// LMBs that came or went.
     pub lmbs: u32,
-    /// Ranges in which their memory was handed over.
+    /// Ranges in which their memory was handed over: neighbours of one node are one, whatever the
+    /// budget of a poll.
     pub ranges: u32,
     /// LMBs that a request by count passed over because something failed.
     pub skipped: u32,

@@ -4,9 +4,13 @@
 //! node is not known yet; many platforms tell it only when an LMB comes. If a neighbour turns out
 //! to belong elsewhere, the region is trimmed, as far as nothing beyond is present.
 
-use super::add::lmbs_in;
-use crate::table::Table;
-use hotmem::{Announce, AnnounceError, Hotplug, NodeId, Pfn, PfnRange, Platform, RegionId, State};
+use super::{Error, add::lmbs_in};
+use crate::property::FLAG_AI_INVALID;
+use crate::table::{Group, Table};
+use hotmem::{
+    Announce, AnnounceError, Hooks, Hotplug, NodeId, OnlineType, Pfn, PfnRange, Platform, RegionId,
+    State,
+};
 
 /// Where memory is to be added.
 pub(super) struct Place {
@@ -42,6 +46,35 @@ impl Table<'_> {
         Ok(())
     }
 
+    /// Brings online what the partition has at the start and can give back, as far as the kernel
+    /// has not brought it as its boot memory.
+    ///
+    /// # Errors
+    /// The first thing that stood in the way; what was done before stays.
+    pub fn adopt<P: Platform>(
+        &self,
+        hotplug: &mut Hotplug<'_, P>,
+        hooks: &mut impl Hooks,
+        online: OnlineType,
+    ) -> Result<(), Error> {
+        let is_there = |group: &Group| group.assigned & group.eligible;
+        let mut from = 0;
+        while let Some(first) = self.next(from, is_there) {
+            let Some(stretch) = self.stretch(first, is_there, u32::MAX) else { break };
+            let (run, state) = hotplug.state_at(stretch.range.start(), stretch.range.end());
+            let mut range = run;
+            if matches!(state, State::Absent | State::Unknown) {
+                range = place(hotplug, self, first, run).map_err(Error::Announce)?.range;
+                hotplug.add(range, hooks).map_err(Error::Add)?;
+                if hotplug.state_at(range.start(), range.end()) == (range, State::Offline) {
+                    hotplug.online(range, online, hooks).map_err(Error::Online)?;
+                }
+            }
+            from = first + lmbs_in(self, range).max(1);
+        }
+        Ok(())
+    }
+
     /// Neighbours from `first` on that can come and go, of one node as far as nodes are known.
     fn likely_region(&self, first: u32) -> (PfnRange, Option<NodeId>) {
         let mut range = self.lmb(first).range;
@@ -60,10 +93,12 @@ impl Table<'_> {
         (range, node)
     }
 
-    /// The node of an LMB, if more is known of it than that it has none of its own.
+    /// The node of an LMB, if its connector will not tell another one.
     fn known_node(&self, position: u32) -> Option<NodeId> {
         let (group, bit) = self.group_of(position);
-        let known = self.rows.row(group.aa_index[bit], group.flags[bit]).is_some()
+        let (row, flags) = (group.aa_index[bit], group.flags[bit]);
+        let known = self.rows.row(row, flags).is_some()
+            || flags & FLAG_AI_INVALID != 0
             || group.taken >> bit & 1 != 0;
         known.then(|| self.lmb(position).node)
     }

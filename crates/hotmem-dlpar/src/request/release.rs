@@ -83,7 +83,7 @@ impl<'f, P: Platform> Request<'f, P> {
                 let removal = machine.hotplug.prepare_remove(range, machine.hooks);
                 self.removal = Some(removal.map_err(Error::Remove)?);
                 if self.change == Change::Remove && self.undoing.is_none() {
-                    self.summary.ranges += 1;
+                    self.count_range(range, stretch.node);
                 }
                 Ok(true)
             }

@@ -206,11 +206,7 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
     let mut hotplug =
         Hotplug::bootstrap(&frames, direct_map, &BootMap::of_ram(&boot)).expect("boots");
     let mut kernel = Kernel::default();
-    for (range, node) in table.assigned() {
-        hotplug.announce(Announce::range(range).on_node(node)).expect("room");
-        hotplug.add(range, &mut kernel).expect("there");
-        hotplug.online(range, OnlineType::Movable, &mut kernel).expect("offline");
-    }
+    table.adopt(&mut hotplug, &mut kernel, OnlineType::Movable).expect("room");
     let mut world = World { table, hotplug, kernel, hypervisor, script: &script, excused: 0 };
     world.check();
     f(&mut world)

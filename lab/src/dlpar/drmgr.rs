@@ -1,0 +1,148 @@
+//! `hotmem drmgr`: what `drmgr -c mem` asks a kernel for, on a hosted partition.
+
+use super::{Description, Parts};
+use crate::{lsmem::Listing, progress, size, table};
+use anyhow::{Context, Result, bail};
+use hotmem::{Budget, Bytes, OnlineType};
+use hotmem_dlpar::{Change, DrcIndex, Progress, Request, Summary, Version, Which};
+use std::{path::PathBuf, time::Instant};
+
+/// Arguments of `hotmem drmgr`, as far as memory is concerned those of drmgr itself.
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("change").required(true).args(["add", "remove"])))]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["quantity", "index"])))]
+pub struct Args {
+    /// What kind of thing comes or goes: memory
+    #[arg(short = 'c', value_name = "TYPE", value_parser = ["mem"])]
+    connector: String,
+    /// LMBs come
+    #[arg(short)]
+    add: bool,
+    /// LMBs go
+    #[arg(short)]
+    remove: bool,
+    /// How many LMBs: from the lowest up, or from the one with the index
+    #[arg(short, value_name = "N", allow_negative_numbers = true, value_parser = count)]
+    quantity: Option<u32>,
+    /// The DRC index of the LMB, or of the first
+    #[arg(short = 's', value_name = "INDEX", value_parser = index)]
+    index: Option<DrcIndex>,
+    /// A line for each LMB
+    #[arg(short, long)]
+    debug: bool,
+    /// The machine: a flattened device tree
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["lmbs", "lmb_size", "nodes", "assigned"])]
+    dtb: Option<PathBuf>,
+    /// The machine: how many LMBs it can have
+    #[arg(long, value_name = "N", default_value_t = 126_976)]
+    lmbs: u32,
+    /// What each holds
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    lmb_size: Bytes,
+    /// Nodes that they belong to, in equal parts
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    nodes: u32,
+    /// LMBs that it starts with: none if some come, all if some go, unless said
+    #[arg(long, value_name = "N")]
+    assigned: Option<u32>,
+    /// Lists LMBs one by one in the device tree, as before version 2 of the property
+    #[arg(long)]
+    v1: bool,
+}
+
+fn count(text: &str) -> Result<u32, String> {
+    match text.parse::<i64>() {
+        Ok(count) => u32::try_from(count)
+            .ok()
+            .filter(|&count| count > 0)
+            .ok_or_else(|| format!("a count is from 1 to {}", u32::MAX)),
+        Err(_) => Err("a count is digits".into()),
+    }
+}
+
+fn index(text: &str) -> Result<DrcIndex, String> {
+    let hex = text.strip_prefix("0x").or(text.strip_prefix("0X"));
+    let index = hex.map_or_else(|| text.parse(), |hex| u32::from_str_radix(hex, 16));
+    index.map(DrcIndex).map_err(|_| "a DRC index is 32 bits, such as 0x80000010".into())
+}
+
+/// LMBs that are worked on between two looks at the progress bar.
+const AT_ONCE: u64 = 4096;
+
+/// Builds the machine, carries the request out, shows the memory.
+///
+/// # Errors
+/// The first thing that went wrong.
+pub fn run(args: &Args) -> Result<()> {
+    let which = match (args.index, args.quantity) {
+        (Some(first), Some(count)) => Which::Range { first, count },
+        (Some(index), None) => Which::Index(index),
+        (None, Some(count)) => Which::Count(count),
+        (None, None) => bail!("neither a count nor a DRC index"),
+    };
+    let change = if args.add { Change::Add } else { Change::Remove };
+    let mut parts = Parts::new(describe(args, change)?)?;
+    let mut partition = parts.start(OnlineType::Movable)?;
+    log::set_max_level(if args.debug { log::LevelFilter::Debug } else { log::LevelFilter::Info });
+    // Only a second call could fail, and would leave the first one's.
+    let _ = log::set_logger(&Lines);
+
+    let pageblocks =
+        partition.table.lmb_size().frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
+    let mut request = Request::new(change, which).online_as(OnlineType::Movable);
+    let bar = progress::bar(0);
+    let start = Instant::now();
+    let result = loop {
+        let (table, mut machine) = partition.machine();
+        let budget = Budget::pageblocks(AT_ONCE.saturating_mul(pageblocks));
+        match request.poll(table, &mut machine, budget) {
+            Progress::Done(result) => break result,
+            Progress::Working => {}
+            // The hypervisor in memory is never busy, and nothing lives in the memory.
+            Progress::Pending(wait) => bail!("it waits without an end: {wait:?}"),
+        }
+        let (done, all) = request.progress(&partition.table);
+        bar.set_length(all.into());
+        bar.set_position(done.into());
+    };
+    let took = start.elapsed();
+    bar.finish_and_clear();
+    let block = partition.table.lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
+    let Summary { lmbs, .. } = result?;
+    let all = Bytes(u64::from(lmbs) * partition.table.lmb_size().bytes().0);
+    let done = if args.add { "added and online" } else { "removed" };
+    println!("{lmbs} LMBs, {}, {done} in {}\n", size::about(all), table::time(took));
+    print!("{}", Listing::of(&partition.hotplug, block, false));
+    Ok(())
+}
+
+fn describe(args: &Args, change: Change) -> Result<Description> {
+    if let Some(path) = &args.dtb {
+        let blob = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        return Description::of_tree(&blob).with_context(|| path.display().to_string());
+    }
+    let assigned = match (args.assigned, change) {
+        (Some(assigned), _) => assigned,
+        (None, Change::Add) => 0,
+        (None, Change::Remove) => args.lmbs,
+    };
+    let version = if args.v1 { Version::V1 } else { Version::V2 };
+    Ok(Description::new(version, args.lmbs, args.lmb_size, args.nodes, assigned)?)
+}
+
+/// The log, on standard output.
+struct Lines;
+
+impl log::Log for Lines {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target().starts_with("hotmem")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            println!("{}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}

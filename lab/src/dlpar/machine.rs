@@ -1,0 +1,286 @@
+//! A partition in this process.
+
+use crate::hosted::{HostMemory, Hosted, HostedError, Threads};
+use hotmem::{Bytes, Hooks, Hotplug, NoHooks, OnlineType, Pfn, PfnRange};
+use hotmem_dlpar::{
+    DynamicMemory, FLAG_ASSIGNED, Group, LmbSize, LookupArrays, Machine, Needs, Numa,
+    PropertyError, Run, Storage, Table, TableError, Tree, TreeError, Version,
+    hypervisor::{Connector, Hypervisor},
+};
+use thiserror::Error;
+
+/// Above this there are no addresses behind the memory: metadata only.
+const MOST_BACKED: Bytes = Bytes::tib(64);
+/// LMBs of a described machine begin at a multiple of this.
+const LMBS_AT: u64 = Bytes::gib(4).0;
+/// Connectors are numbered from here.
+const FIRST_CONNECTOR: u32 = 0x8000_0000;
+/// More LMBs than any machine has; their table would be larger than this process.
+const MOST_LMBS: u32 = 1 << 24;
+
+/// What a partition is to be: properties as a device tree has them.
+#[derive(Clone, Debug)]
+pub(crate) struct Description {
+    version: Version,
+    lmb_size: LmbSize,
+    memory: Vec<u8>,
+    arrays: Vec<u8>,
+    numa: Numa,
+    boot_memory: Bytes,
+    end: Bytes,
+}
+
+/// Why there is no such partition.
+#[derive(Debug, Error)]
+pub(crate) enum DescriptionError {
+    /// The device tree does not describe one.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// A property is wrong.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
+    /// Properties contradict each other.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// There is nothing to boot with at address 0.
+    #[error("the device tree has no memory at address 0 to boot with")]
+    NoBootMemory,
+    /// More LMBs than this process wants to keep.
+    #[error("{0} LMBs are more than the {MOST_LMBS} that this machine can have")]
+    TooManyLmbs(u32),
+    /// More nodes than the engine knows.
+    #[error("{0} nodes are more than the {max} that there can be", max = hotmem::MAX_NODES)]
+    TooManyNodes(u32),
+    /// The host has no such machine.
+    #[error(transparent)]
+    Hosted(#[from] HostedError),
+    /// The engine does not start.
+    #[error("the engine does not start: {0:?}")]
+    Boot(hotmem::BootError),
+    /// The words of what can come find no room.
+    #[error(transparent)]
+    Announce(#[from] hotmem::AnnounceError),
+    /// What is there at the start cannot be brought online.
+    #[error(transparent)]
+    Adopt(#[from] hotmem_dlpar::Error),
+}
+
+impl Description {
+    /// What a flattened device tree says.
+    ///
+    /// # Errors
+    /// [`DescriptionError`].
+    pub(crate) fn of_tree(blob: &[u8]) -> Result<Description, DescriptionError> {
+        // Cells keep their order within words.
+        let words: Vec<u64> = blob
+            .chunks(8)
+            .map(|bytes| {
+                let mut word = [0; 8];
+                word[..bytes.len()].copy_from_slice(bytes);
+                u64::from_ne_bytes(word)
+            })
+            .collect();
+        let tree = Tree::parse(&words)?;
+        // What lies together from address 0 on is what the hosted machine boots with.
+        let mut pieces = Vec::new();
+        tree.boot_memory(|piece| pieces.push(piece))?;
+        pieces.sort_unstable_by_key(|piece| piece.start());
+        let end = pieces.iter().fold(Pfn::ZERO, |end, piece| {
+            if piece.start() <= end { end.max(piece.end()) } else { end }
+        });
+        let boot_memory = Bytes(end.phys_addr());
+        if boot_memory == Bytes::ZERO {
+            return Err(DescriptionError::NoBootMemory);
+        }
+        let size = tree.memory.lmb_size().bytes().0;
+        let last = tree.memory.sets().map(|set| set.address + u64::from(set.lmbs) * size).max();
+        let (memory, lists) = (tree.memory, tree.arrays.value());
+        let none = [0; 8];
+        Ok(Description {
+            version: memory.version(),
+            lmb_size: memory.lmb_size(),
+            memory: memory.value().to_vec(),
+            arrays: if lists.is_empty() { &none } else { lists }.to_vec(),
+            numa: tree.numa,
+            boot_memory,
+            end: Bytes(last.unwrap_or(0)).max(boot_memory),
+        })
+    }
+
+    /// So many LMBs, in `nodes` equal parts, of which the first `assigned` are there from the start.
+    ///
+    /// # Errors
+    /// [`DescriptionError`].
+    pub(crate) fn new(
+        version: Version,
+        lmbs: u32,
+        lmb_size: Bytes,
+        nodes: u32,
+        assigned: u32,
+    ) -> Result<Description, DescriptionError> {
+        let lmb_size = LmbSize::new(lmb_size)?;
+        if lmbs > MOST_LMBS {
+            return Err(DescriptionError::TooManyLmbs(lmbs));
+        }
+        if nodes == 0 || u64::from(nodes) > hotmem::MAX_NODES as u64 {
+            return Err(DescriptionError::TooManyNodes(nodes));
+        }
+        let size = lmb_size.bytes().0;
+        // Twice what the words take, and something to live on.
+        let words = u64::from(lmbs) * (size >> 27).max(1) * 2 * 193;
+        let boot_memory = Bytes(words.next_multiple_of(1 << 28) + Bytes::gib(1).0);
+        let first = boot_memory.0.next_multiple_of(LMBS_AT);
+        let of_node = lmbs.div_ceil(nodes).max(1);
+        // As version 2 lists them: a new set where the node or the state changes.
+        let mut sets = Vec::new();
+        let mut at = 0;
+        while at < lmbs {
+            let node = at / of_node;
+            let end = (at - at % of_node).saturating_add(of_node).min(lmbs);
+            let end = if at < assigned { end.min(assigned) } else { end };
+            let flags = if at < assigned { FLAG_ASSIGNED } else { 0 };
+            sets.push((at, end - at, node, flags));
+            at = end;
+        }
+        let mut memory = Vec::new();
+        let cell = |memory: &mut Vec<u8>, value: u32| memory.extend(value.to_be_bytes());
+        let entries = match version {
+            Version::V1 => lmbs,
+            Version::V2 => u32::try_from(sets.len()).unwrap_or(u32::MAX),
+        };
+        cell(&mut memory, entries);
+        for (at, count, node, flags) in sets {
+            let alone = if version == Version::V1 { count } else { 1 };
+            for nth in at..at + alone {
+                if version == Version::V2 {
+                    cell(&mut memory, count);
+                }
+                memory.extend((first + u64::from(nth) * size).to_be_bytes());
+                cell(&mut memory, FIRST_CONNECTOR + nth);
+                if version == Version::V1 {
+                    cell(&mut memory, 0);
+                }
+                cell(&mut memory, node);
+                cell(&mut memory, flags);
+            }
+        }
+        let lists = (0..nodes).flat_map(|node| [0, 0, 0, node]);
+        let arrays = [nodes, 4].into_iter().chain(lists).flat_map(u32::to_be_bytes).collect();
+        let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
+        let end = Bytes(first + u64::from(lmbs) * size);
+        Ok(Description { version, lmb_size, memory, arrays, numa, boot_memory, end })
+    }
+
+    /// The machine without its LMBs.
+    fn hosted(&self) -> Result<Hosted, HostedError> {
+        let room_at = self.boot_memory.0.next_multiple_of(LMBS_AT);
+        let room = Bytes(self.end.0.saturating_sub(room_at).next_multiple_of(1 << 21));
+        let builder = Hosted::builder().boot_memory(self.boot_memory).room(room);
+        if self.is_backed() {
+            return builder.build();
+        }
+        // SAFETY: LMBs come online movable and nothing is allocated there: whoever has the
+        // partition has no more than the engine, and `Partition::hooks` does not touch memory.
+        unsafe { builder.unbacked() }.build()
+    }
+
+    fn is_backed(&self) -> bool {
+        self.end <= MOST_BACKED
+    }
+
+    fn parse(&self) -> Result<(DynamicMemory<'_>, LookupArrays<'_>), DescriptionError> {
+        let memory = DynamicMemory::parse(self.version, &self.memory, self.lmb_size)?;
+        if memory.lmbs() > MOST_LMBS {
+            return Err(DescriptionError::TooManyLmbs(memory.lmbs()));
+        }
+        Ok((memory, LookupArrays::parse(&self.arrays)?))
+    }
+}
+
+/// What a partition is made of, to be lent to it.
+pub(crate) struct Parts {
+    description: Description,
+    groups: Vec<Group>,
+    runs: Vec<Run>,
+    by_index: Vec<u32>,
+    arrays: Vec<u32>,
+    connectors: Vec<Connector>,
+    tree: Vec<u8>,
+    hosted: Hosted,
+}
+
+/// A partition, as far as the kernel in it is concerned.
+pub(crate) struct Partition<'p> {
+    /// All LMBs.
+    pub(crate) table: Table<'p>,
+    /// The engine.
+    pub(crate) hotplug: Hotplug<'p, Threads>,
+    /// The hypervisor.
+    pub(crate) hypervisor: Hypervisor<'p>,
+    hooks: Kernel<'p>,
+}
+
+impl Parts {
+    /// Reserves everything.
+    ///
+    /// # Errors
+    /// [`DescriptionError`].
+    pub(crate) fn new(description: Description) -> Result<Parts, DescriptionError> {
+        let (memory, lists) = description.parse()?;
+        let needs = Needs::of(&memory, &lists);
+        let lmbs = usize::try_from(memory.lmbs()).unwrap_or(0);
+        let columns = usize::try_from(lists.columns()).unwrap_or(0);
+        Ok(Parts {
+            groups: vec![Group::EMPTY; needs.groups],
+            runs: vec![Run::EMPTY; needs.runs],
+            by_index: vec![0; needs.runs],
+            arrays: vec![0; needs.arrays + columns.saturating_mul(hotmem::MAX_NODES)],
+            connectors: Vec::new(),
+            tree: vec![0; 4 + 24 * lmbs],
+            hosted: description.hosted()?,
+            description,
+        })
+    }
+
+    /// Starts it: all words reserved, what the partition has at the start online.
+    ///
+    /// # Errors
+    /// [`DescriptionError`].
+    pub(crate) fn start(&mut self, online: OnlineType) -> Result<Partition<'_>, DescriptionError> {
+        let Parts { description, groups, runs, by_index, arrays, connectors, tree, hosted } = self;
+        let (memory, lists) = description.parse()?;
+        let storage = Storage { groups, runs, by_index, arrays };
+        let table = Table::new(&memory, &lists, description.numa, storage)?;
+        *connectors = Connector::of(&table).collect();
+        let hypervisor = Hypervisor::new(connectors, 4, tree);
+        let mut hotplug = hosted.boot().map_err(DescriptionError::Boot)?;
+        let mut hooks = Kernel { memory: description.is_backed().then(|| hosted.hooks()) };
+        table.announce(&mut hotplug)?;
+        table.adopt(&mut hotplug, &mut hooks, online)?;
+        Ok(Partition { table, hotplug, hypervisor, hooks })
+    }
+}
+
+impl<'p> Partition<'p> {
+    /// The table and what requests work on.
+    pub(crate) fn machine(
+        &mut self,
+    ) -> (&mut Table<'p>, Machine<'_, 'p, Threads, Kernel<'p>, Hypervisor<'p>>) {
+        let Partition { table, hotplug, hypervisor, hooks } = self;
+        (table, Machine { hotplug, hooks, connectors: hypervisor })
+    }
+}
+
+/// What the kernel does when memory goes: the host gets it back, if it ever gave it.
+pub(crate) struct Kernel<'p> {
+    memory: Option<HostMemory<'p>>,
+}
+
+impl Hooks for Kernel<'_> {
+    fn unmap(&mut self, range: PfnRange) {
+        match &mut self.memory {
+            Some(memory) => memory.unmap(range),
+            None => NoHooks.unmap(range),
+        }
+    }
+}

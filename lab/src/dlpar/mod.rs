@@ -1,0 +1,7 @@
+//! pseries partitions on the hosted machine: LMBs as a device tree lists them or as they are
+//! described, and a hypervisor in memory.
+
+pub mod drmgr;
+mod machine;
+
+pub(crate) use machine::{Description, Partition, Parts};
