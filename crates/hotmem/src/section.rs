@@ -439,7 +439,7 @@ impl Counter {
             let (next, given) = if now & POISON == 0 && count(now) + frames == ALL {
                 if now & ISOLATED != 0 && !mutant!("last free does not look at isolation") {
                     (0, Given::Drained)
-                } else if at_edge(Edge::Last) {
+                } else if at_edge(Edge::Last) || mutant!("the last free is like any other") {
                     (now + frames, if count(now) == 0 { Given::First } else { Given::Some })
                 } else {
                     (0, Given::Last)

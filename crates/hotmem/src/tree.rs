@@ -16,7 +16,7 @@
 //! the other did.
 
 use crate::geometry::TREE_FANOUT;
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, mutant};
 
 /// Most levels a tree can have: 2^25 sections of 128 MiB are 52 address bits.
 const MAX_LEVELS: usize = if TREE_FANOUT == 64 { 5 } else { 26 };
@@ -63,6 +63,8 @@ impl<'a> Tree<'a> {
                 // Release pairs with the Acquire loads of the search.
                 word.fetch_or(bit, Ordering::Release);
                 fence(Ordering::SeqCst); // the same rule again, one level up
+            } else if mutant!("a set stops at a set bit") {
+                return;
             }
             if words <= 1 {
                 return;
@@ -180,7 +182,10 @@ impl<'a> Tree<'a> {
         let refilled =
             levels.word(level - 1, index).is_some_and(|w| w.load(Ordering::Relaxed) != 0);
         if refilled {
-            self.set_from(levels.from(level), levels.bits(level), index);
+            let (above, bits) = (levels.from(level), levels.bits(level));
+            let only_here = mutant!("setting again does not propagate");
+            let above = if only_here { &above[..bits.div_ceil(TREE_FANOUT)] } else { above };
+            self.set_from(above, bits, index);
         }
     }
 

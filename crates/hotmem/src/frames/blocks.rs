@@ -13,7 +13,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{ALL, Section};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, mutant};
 
 /// Neighbouring pageblocks that the caller owns.
 #[derive(Clone, Copy)]
@@ -168,7 +168,7 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub(super) fn is_for(&self, at: &Block<'_>, blocks: u64, zone: Zone) -> bool {
         let right = at.section.zone_mask(zone) & blocks == blocks;
-        right || self.refuse(at, blocks)
+        right || mutant!("a claim does not look at the zone again") || self.refuse(at, blocks)
     }
 
     #[cold]
@@ -313,7 +313,9 @@ impl<P: Platform> Frames<P> {
         for (i, wanted) in run.words() {
             let at = self.block(run.slot, i, 0);
             if !at.is_some_and(|at| self.claim_for(&at, wanted, zone)) {
-                for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
+                let kept = usize::from(mutant!("a wide claim keeps its first word"));
+                let claimed = run.words().take_while(|&(claimed, _)| claimed < i);
+                for (claimed, blocks) in claimed.skip(kept) {
                     self.show_free(run.slot, claimed, blocks, moves);
                 }
                 return false;

@@ -14,7 +14,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{ALL, ISOLATED, LIVE, POISON, count};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, mutant};
 
 /// CPU numbers are taken modulo this: a hint shared by two CPUs is only slower.
 pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -105,6 +105,9 @@ impl<P: Platform> Frames<P> {
         let zone = block.zone();
         let hint = moves.cpu().block(zone).load(Ordering::Relaxed);
         let exhausted = || self.hinted_block(hint).is_none_or(|b| count(b.counter.load()) == 0);
+        if hint == block.hint() && mutant!("what is the hint already is not swapped in") {
+            return;
+        }
         if hint == block.hint() || (self.is_near(block.slot) && exhausted()) {
             self.adopt_block(block, zone, moves);
         } else {
@@ -174,6 +177,9 @@ impl<P: Platform> Frames<P> {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
         // The same two reasons for the swap as in `show_block`.
         let here = encode(slot, index);
+        if hint == here && mutant!("what is the hint already is not swapped in") {
+            return;
+        }
         if hint == here || (self.is_near(slot) && self.free_in_hinted(hint, zone) == 0) {
             self.swap_section(slot, index, zone, moves);
         } else {

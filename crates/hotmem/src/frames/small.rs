@@ -12,7 +12,7 @@ use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{Edge, Given, ISOLATED, LIVE, Line, count};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, mutant};
 
 /// Pageblocks in `partial` that a search for several frames tries before it splits another one.
 const PROBES: usize = 8;
@@ -136,7 +136,9 @@ impl<P: Platform> Frames<P> {
                         }
                         return Some(taken);
                     }
-                    self.show_partial_if_any(&block);
+                    if !mutant!("no second look after partial was cleared") {
+                        self.show_partial_if_any(&block);
+                    }
                     probes -= 1;
                     if probes == 0 {
                         return None;
@@ -241,7 +243,7 @@ impl<P: Platform> Frames<P> {
         match given {
             None | Some(Given::Poisoned) => {}
             // The hint has moved on meanwhile, and who moved it saw no reason to coalesce.
-            Some(Given::Some) if kept && !is_own() => {
+            Some(Given::Some) if kept && !is_own() && !mutant!("no second look at the hint") => {
                 moves.start();
                 self.retire_block(block.hint(), moves);
             }

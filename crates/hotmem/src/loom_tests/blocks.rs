@@ -62,6 +62,19 @@ fn whole_free_meets_a_whole_allocation() {
 }
 
 #[test]
+fn a_pageblock_comes_back_beside_a_free_one() {
+    model(|| {
+        let machine = Machine::new(1);
+        let a = machine.alloc(WHOLE);
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let mine = machine.alloc(WHOLE);
+        other.join().unwrap();
+        machine.free(mine);
+        machine.check_empty();
+    });
+}
+
+#[test]
 fn whole_pairs_meet() {
     model(|| {
         let machine = Machine::new(1);

@@ -109,10 +109,11 @@ fn an_exhausted_section_gets_a_pageblock_back() {
         let held: [_; 3] = std::array::from_fn(|_| machine.alloc(WHOLE));
         let [a, b, c] = held;
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        let mine = machine.alloc(WHOLE);
+        let last = machine.alloc(WHOLE);
+        let mine = machine.try_alloc(WHOLE);
         other.join().unwrap();
         machine.check();
-        [b, c, mine].into_iter().for_each(|held| machine.free(held));
+        mine.into_iter().chain([b, c, last]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -133,6 +134,69 @@ fn the_last_frame_of_a_hint_comes_back_while_the_hint_moves_on() {
         });
         machine.free(a);
         interrupt.join().unwrap();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_whole_allocation_takes_what_stays_split() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
+        // Wholly free, and split as CPU 0's hint.
+        let [a] = machine.singles();
+        machine.free(a);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE));
+        let mine = machine.try_alloc(ONE);
+        let other = other.join().unwrap();
+        assert!(mine.is_ok() != other.is_ok());
+        machine.check();
+        mine.into_iter().chain(other).chain([rest]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_run_of_pageblocks_takes_what_stays_split() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        machine.free(a);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(Want::frames(2 * BLOCK)));
+        let mine = machine.try_alloc(ONE);
+        let other = other.join().unwrap();
+        assert!(mine.is_ok() || other.is_ok());
+        machine.check();
+        mine.into_iter().chain(other).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn two_adopt_sections_under_one_number() {
+    model(|| {
+        let machine = Machine::new(3);
+        // CPU 0's section is exhausted.
+        let held = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
+        let interrupt = machine.on_cpu(0, |machine| machine.alloc(WHOLE));
+        let mine = machine.alloc(WHOLE);
+        let other = interrupt.join().unwrap();
+        machine.validate();
+        [mine, other].into_iter().chain(held).for_each(|held| machine.free(held));
+        machine.validate();
+    });
+}
+
+#[test]
+fn a_section_is_swapped_out_while_it_fills() {
+    model(|| {
+        let machine = Machine::new(2);
+        let [a, b] = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
+        let interrupt = machine.on_cpu(0, |machine| machine.free(a));
+        let mine = machine.alloc(WHOLE);
+        interrupt.join().unwrap();
+        machine.validate();
+        [mine, b].into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }

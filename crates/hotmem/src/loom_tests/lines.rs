@@ -81,3 +81,25 @@ fn lines_go_while_the_rest_of_the_section_comes_online() {
         machine.check();
     });
 }
+
+#[test]
+fn lines_go_while_somebody_allocates() {
+    model(|| {
+        let machine = Machine::without_lines(1);
+        let [a] = machine.singles();
+        machine.free(a);
+        // Split as CPU 0's hint, and its last frame holds the lines.
+        let other = machine.on_cpu(0, |machine| machine.try_alloc(ONE));
+        if let Ok(token) = machine.isolate(range(0, SECTION)) {
+            token.drop_lines();
+            if token.in_use().is_none() {
+                machine.overwrite(token.range());
+            }
+            token.release();
+        }
+        let held = other.join().unwrap();
+        machine.check();
+        held.into_iter().for_each(|held| machine.free(held));
+        machine.check();
+    });
+}

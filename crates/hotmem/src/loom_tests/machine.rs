@@ -73,6 +73,13 @@ impl Machine {
         machine
     }
 
+    /// The same, and there will be a reporter.
+    pub(super) fn with_reporter(sections: usize) -> Arc<Machine> {
+        let machine = Machine::new(sections);
+        machine.bell().model();
+        machine
+    }
+
     /// The lines of a section take nothing of its memory.
     pub(super) fn give_lines_from_outside(&self, index: usize) {
         self.set_lines(0, index, Pfn::new(self.len + index as u64).unwrap());

@@ -16,6 +16,7 @@ mod poison;
 mod report;
 mod small;
 mod tree;
+mod wide;
 mod zones;
 
 use crate::sync::{THREADS, begin_thread};
@@ -29,10 +30,15 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
     model_within(2, scenario);
 }
 
+/// Whether there is time for more.
+fn is_deep() -> bool {
+    std::env::var_os("HOTMEM_DEEP").is_some()
+}
+
 /// Checks `scenario` in every interleaving of up to so many preemptions; one more with
 /// `HOTMEM_DEEP`.
 fn model_within(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
-    let deeper = usize::from(std::env::var_os("HOTMEM_DEEP").is_some());
+    let deeper = usize::from(is_deep());
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions + deeper);
     builder.max_threads = THREADS;

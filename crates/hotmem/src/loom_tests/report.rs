@@ -75,7 +75,7 @@ fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
 #[test]
 fn a_report_meets_a_split() {
     model_within(1, || {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
@@ -90,7 +90,7 @@ fn a_report_meets_a_split() {
 #[test]
 fn a_report_meets_a_whole_allocation() {
     model_within(1, || {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE).ok());
         report_once(&machine, &mut reporter);
@@ -104,7 +104,7 @@ fn a_report_meets_a_whole_allocation() {
 #[test]
 fn falling_asleep_meets_a_whole_free() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let held = machine.alloc(WHOLE);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.free(held));
@@ -118,7 +118,7 @@ fn falling_asleep_meets_a_whole_free() {
 #[test]
 fn falling_asleep_meets_a_last_free() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         let [a] = machine.as_cpu(1, Machine::singles);
         let mut reporter = reporter(&machine);
@@ -135,7 +135,7 @@ fn falling_asleep_meets_a_last_free() {
 #[test]
 fn a_sleeper_is_woken_by_one_of_two() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
         let mut reporter = reporter(&machine);
         settle(&machine, &mut reporter);
@@ -150,7 +150,7 @@ fn a_sleeper_is_woken_by_one_of_two() {
 #[test]
 fn switching_on_meets_a_whole_free() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mut reporter = reporter(&machine);
@@ -164,7 +164,7 @@ fn switching_on_meets_a_whole_free() {
 #[test]
 fn a_refusal_meets_an_allocation() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
@@ -183,7 +183,7 @@ fn a_refusal_meets_an_allocation() {
 #[test]
 fn a_reset_meets_an_allocation_and_a_free() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let [a] = machine.singles();
         let mut reporter = reporter(&machine);
         let lost = send(&mut reporter);
@@ -204,7 +204,7 @@ fn a_reset_meets_an_allocation_and_a_free() {
 #[test]
 fn a_report_meets_an_isolation() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         let block = range(0, BLOCK);
         let mut reporter = reporter(&machine);
@@ -232,7 +232,7 @@ fn a_report_meets_an_isolation() {
 #[test]
 fn a_report_meets_going_offline_and_online() {
     model_within(1, || {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let block: PfnRange = range(0, BLOCK);
         let rest = all_but_the_first(&machine);
         let mut reporter = reporter(&machine);
@@ -253,7 +253,7 @@ fn a_report_meets_going_offline_and_online() {
 #[test]
 fn reported_memory_meets_two_takers() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let mut reporter = reporter(&machine);
         settle(&machine, &mut reporter);
         let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
@@ -269,7 +269,7 @@ fn reported_memory_meets_two_takers() {
 #[test]
 fn hints_are_emptied_beside_their_cpu() {
     model(|| {
-        let machine = Machine::new(1);
+        let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         // Pageblock 0 stays split as CPU 1's hint.
         machine.as_cpu(1, |machine| {

@@ -1,7 +1,7 @@
 //! Frames of a split pageblock.
 
-use super::machine::BLOCK;
-use super::{Machine, model};
+use super::machine::{BLOCK, range};
+use super::{Machine, model, model_within};
 use crate::frames::{AllocError, Want};
 
 const ONE: Want = Want::frames(1);
@@ -101,6 +101,23 @@ fn coalescing_meets_a_claim() {
         machine.check();
         mine.into_iter().for_each(|held| machine.free(held));
         machine.free(a);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn coalescing_meets_a_split_that_is_shown() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b, c, d, e] = machine.singles();
+        // Pageblock 0 is nobody's hint, in `partial`, and only `a` of it is in use.
+        [b, c, d].into_iter().for_each(|held| machine.free(held));
+        let of_the_first = ONE.below(range(BLOCK, 1).start());
+        let other = machine.on_cpu(1, move |machine| machine.try_alloc(of_the_first));
+        machine.free(a);
+        let other = other.join().unwrap();
+        machine.check();
+        other.into_iter().chain([e]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -213,5 +230,72 @@ fn three_at_one_pageblock() {
         machine.check();
         second.into_iter().chain([block, c]).for_each(|held| machine.free(held));
         machine.check_empty();
+    });
+}
+
+#[test]
+fn runs_meet_in_one_word() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(Want::frames(BLOCK).at(range(BLOCK, 1).start()));
+        let [a] = machine.singles();
+        machine.free(a);
+        let other = machine.on_cpu(1, |machine| machine.alloc(TWO));
+        let mine = machine.alloc(TWO);
+        let other = other.join().unwrap();
+        machine.check();
+        [mine, other, block].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_run_is_freed_while_one_is_taken() {
+    model(|| {
+        let machine = Machine::new(1);
+        let block = machine.alloc(Want::frames(BLOCK));
+        let [a, b] = [machine.alloc(TWO), machine.alloc(TWO)];
+        machine.free(b);
+        // The credit for `b` may find the bits of `a` before these are counted.
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let mine = machine.alloc(TWO);
+        other.join().unwrap();
+        machine.check();
+        [mine, block].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_run_that_partial_does_not_lead_to_meets_an_allocation() {
+    model_within(1, || {
+        let machine = Machine::new(1);
+        let [a, b, c, d, e] = machine.singles();
+        // Pageblock 0 is in `partial`, with frames enough, but no run so far down.
+        [b, c, d].into_iter().for_each(|held| machine.free(held));
+        let below = |want: Want, pfn| want.below(range(pfn, 1).start());
+        let other = machine.on_cpu(1, move |machine| machine.try_alloc(below(TWO, 2)));
+        let mine = machine.try_alloc(below(ONE, BLOCK));
+        assert!(other.join().unwrap().is_err());
+        machine.check();
+        mine.into_iter().chain([a, e]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_neighbour_comes_into_partial() {
+    model(|| {
+        let machine = Machine::new(2);
+        let held = machine.singles::<9>();
+        let [a, b, c, d, e, rest @ ..] = held;
+        // CPU 0's hint is the third pageblock, and the first is in `partial`.
+        machine.free(a);
+        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
+        machine.free(e);
+        let other = other.join().unwrap();
+        machine.validate();
+        [b, c, d, other].into_iter().chain(rest).for_each(|held| machine.free(held));
+        machine.validate();
     });
 }

@@ -131,3 +131,42 @@ fn searchers_clear_the_same() {
         wood.check();
     });
 }
+
+#[test]
+fn a_neighbour_fills_while_a_leaf_is_cleared() {
+    model(|| {
+        let wood = Wood::new();
+        wood.fill(5);
+        wood.empty(5);
+        let other = on(1, &wood, |wood| wood.fill(4));
+        wood.search();
+        other.join().unwrap();
+        wood.check();
+    });
+}
+
+#[test]
+fn a_cousin_fills_while_a_word_is_cleared() {
+    model(|| {
+        let wood = Wood::new();
+        wood.fill(5);
+        wood.empty(5);
+        wood.search();
+        let other = on(1, &wood, |wood| wood.fill(6));
+        wood.search();
+        other.join().unwrap();
+        wood.check();
+    });
+}
+
+#[test]
+fn a_leaf_fills_twice() {
+    model(|| {
+        let wood = Wood::new();
+        let other = on(1, &wood, |wood| wood.fill(5));
+        wood.fill(5);
+        // Even if the other one was interrupted half-way up.
+        assert_eq!(wood.search(), Some(5));
+        other.join().unwrap();
+    });
+}

@@ -32,6 +32,9 @@ pub(crate) struct Bell {
     taken: AtomicU32,
     /// Batches of earlier generations are void.
     generation: AtomicU32,
+    /// Not 0: there will be a reporter in this model.
+    #[cfg(loom)]
+    is_modelled: crate::sync::settled::AtomicU8,
 }
 
 impl Bell {
@@ -41,14 +44,27 @@ impl Bell {
                 state: AtomicU32::new(OFF),
                 taken: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
+                #[cfg(loom)]
+                is_modelled: crate::sync::settled::AtomicU8::new(0),
             }
         }
+    }
+
+    /// From now on loom looks at the bell.
+    #[cfg(all(loom, test))]
+    pub(crate) fn model(&self) {
+        self.is_modelled.store(1, Ordering::Relaxed);
     }
 
     /// Whether there is a reporter that must learn of what becomes free. `SeqCst`: see above.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        // loom takes SeqCst accesses for AcqRel ones.
+        // loom takes SeqCst accesses for AcqRel ones. A fence can stand for them, but it would cover
+        // up what other orderings lack, so only models that have a reporter get one.
+        #[cfg(loom)]
+        if self.is_modelled.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
         #[cfg(loom)]
         fence(Ordering::SeqCst);
         self.state.load(Ordering::SeqCst) != OFF

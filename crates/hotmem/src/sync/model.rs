@@ -7,18 +7,23 @@
 //! So each operation also leaves its mark on witnesses, of which each thread has one per atomic:
 //! a load marks the thread's own, a write all of them.
 //!
-//! **Orderings can be weakened and read-modify-writes torn**, to see whether a test notices: see
-//! `mutants.rs`.
+//! **Operations can be done wrongly**, to see whether a test notices: see `mutants.rs`.
 
-use super::mutants::{is_torn, weakened};
+use super::mutants::{Wrong, is_passed, weakened, wrong};
 pub(crate) use loom::sync::atomic::Ordering;
 use loom::sync::{Notify, atomic};
-use std::cell::Cell;
+use std::boxed::Box;
+use std::cell::{Cell, RefCell};
+use std::vec::Vec;
 
 /// Most threads in a model, the first one included.
 pub(crate) const THREADS: usize = 3;
 
-loom::thread_local! { static THREAD: Cell<usize> = Cell::new(0); }
+loom::thread_local! {
+    static THREAD: Cell<usize> = Cell::new(0);
+    /// What the thread should have written by now.
+    static LATE: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
+}
 
 /// The thread of this number (0 is the first one) begins.
 pub(crate) fn begin_thread(number: usize) {
@@ -49,15 +54,25 @@ impl Witnesses {
     }
 }
 
+/// To be called after each write.
+#[track_caller]
+fn passed() {
+    if is_passed() {
+        let late = LATE.with(|late| late.take());
+        late.into_iter().for_each(|write| write());
+    }
+}
+
 macro_rules! atomic {
-    ($name:ident $(<$T:ident>)?, $value:ty, $loom:ty) => {
+    // `$moved`: what a change from one value to another makes of a third.
+    ($name:ident $(<$T:ident>)?, $value:ty, $loom:ty, $zero:expr, $moved:expr) => {
         pub(crate) struct $name $(<$T>)? {
             atomic: $loom,
             witnesses: Witnesses,
         }
 
         #[allow(dead_code, reason = "every type has all operations")]
-        impl $(<$T>)? $name $(<$T>)? {
+        impl $(<$T: 'static>)? $name $(<$T>)? {
             pub(crate) fn new(value: $value) -> Self {
                 Self { atomic: <$loom>::new(value), witnesses: Witnesses::new() }
             }
@@ -66,13 +81,20 @@ macro_rules! atomic {
             pub(crate) fn load(&self, order: Ordering) -> $value {
                 let value = self.atomic.load(weakened(order));
                 self.witnesses.read();
-                value
+                if wrong() == Some(Wrong::Blind) { $zero } else { value }
             }
 
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                self.atomic.store(value, weakened(order));
-                self.witnesses.written();
+                match wrong() {
+                    Some(Wrong::Late) => self.write_later(order, move |_| value),
+                    Some(Wrong::Skipped) => {}
+                    _ => {
+                        self.atomic.store(value, weakened(order));
+                        self.witnesses.written();
+                    }
+                }
+                passed();
             }
 
             #[track_caller]
@@ -83,21 +105,27 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                if is_torn() {
-                    let now = self.load(failure);
-                    if now != current {
-                        return Err(now);
+                let done = match wrong() {
+                    Some(wrong @ (Wrong::Torn | Wrong::Late | Wrong::Skipped)) => {
+                        let now = self.load(failure);
+                        match wrong {
+                            _ if now != current => return Err(now),
+                            Wrong::Torn => self.store(new, Ordering::Release),
+                            Wrong::Late => {
+                                self.write_later(success, move |now| $moved(now, current, new));
+                            }
+                            _ => {}
+                        }
+                        Ok(now)
                     }
-                    self.store(new, Ordering::Release);
-                    return Ok(now);
-                }
-                let done = self.atomic.compare_exchange(
-                    current,
-                    new,
-                    weakened(success),
-                    weakened(failure),
-                );
-                self.witnesses.written();
+                    _ => {
+                        let (success, failure) = (weakened(success), weakened(failure));
+                        let done = self.atomic.compare_exchange(current, new, success, failure);
+                        self.witnesses.written();
+                        done
+                    }
+                };
+                passed();
                 done
             }
 
@@ -117,62 +145,85 @@ macro_rules! atomic {
                 &self,
                 order: Ordering,
                 whole: impl Fn(&$loom, Ordering) -> $value,
-                part: impl Fn($value) -> $value,
+                part: impl Fn($value) -> $value + 'static,
             ) -> $value {
-                if is_torn() {
-                    let before = self.load(Ordering::Acquire);
-                    self.store(part(before), Ordering::Release);
-                    return before;
-                }
-                let before = whole(&self.atomic, weakened(order));
-                self.witnesses.written();
+                let before = match wrong() {
+                    Some(wrong @ (Wrong::Torn | Wrong::Late | Wrong::Skipped)) => {
+                        let before = self.load(Ordering::Acquire);
+                        match wrong {
+                            Wrong::Torn => self.store(part(before), Ordering::Release),
+                            Wrong::Late => self.write_later(order, part),
+                            _ => {}
+                        }
+                        before
+                    }
+                    _ => {
+                        let before = whole(&self.atomic, weakened(order));
+                        self.witnesses.written();
+                        before
+                    }
+                };
+                passed();
                 before
+            }
+
+            fn write_later(&self, order: Ordering, part: impl Fn($value) -> $value + 'static) {
+                let this: *const Self = self;
+                let write = move || {
+                    // SAFETY: the machine is there until all its threads have ended, and its words
+                    // stay where they are.
+                    let this = unsafe { &*this };
+                    let part = |now| Some(part(now));
+                    let _ = this.atomic.fetch_update(order, Ordering::Relaxed, part);
+                    this.witnesses.written();
+                };
+                LATE.with(|late| late.borrow_mut().push(Box::new(write)));
             }
 
             #[track_caller]
             pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.modify(order, |atomic, order| atomic.swap(value, order), |_| value)
+                self.modify(order, |atomic, order| atomic.swap(value, order), move |_| value)
             }
         }
     };
 }
 
 macro_rules! arithmetic {
-    ($($name:ident, $value:ty;)*) => {$(
-        atomic!($name, $value, atomic::$name);
+    ($($name:ident, $value:ty, $moved:expr;)*) => {$(
+        atomic!($name, $value, atomic::$name, 0, $moved);
 
         #[allow(dead_code, reason = "every type has all operations")]
         impl $name {
             #[track_caller]
             pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.modify(order, |atomic, order| atomic.fetch_or(value, order), |now| now | value)
+                self.modify(order, |atomic, order| atomic.fetch_or(value, order), move |now| now | value)
             }
 
             #[track_caller]
             pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.modify(order, |atomic, order| atomic.fetch_and(value, order), |now| now & value)
+                self.modify(order, |atomic, order| atomic.fetch_and(value, order), move |now| now & value)
             }
 
             #[track_caller]
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.modify(order, |atomic, order| atomic.fetch_add(value, order), |now| now.wrapping_add(value))
+                self.modify(order, |atomic, order| atomic.fetch_add(value, order), move |now| now.wrapping_add(value))
             }
 
             #[track_caller]
             pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
-                self.modify(order, |atomic, order| atomic.fetch_max(value, order), |now| now.max(value))
+                self.modify(order, |atomic, order| atomic.fetch_max(value, order), move |now| now.max(value))
             }
         }
     )*};
 }
 
 arithmetic! {
-    AtomicU16, u16;
-    AtomicU32, u32;
-    AtomicU64, u64;
-    AtomicUsize, usize;
+    AtomicU16, u16, |now: u16, from, to: u16| now.wrapping_add(to.wrapping_sub(from));
+    AtomicU32, u32, |now: u32, from, to: u32| now.wrapping_add(to.wrapping_sub(from));
+    AtomicU64, u64, |now: u64, from: u64, to: u64| now ^ from ^ to;
+    AtomicUsize, usize, |now: usize, from, to: usize| now.wrapping_add(to.wrapping_sub(from));
 }
-atomic!(AtomicPtr<T>, *mut T, atomic::AtomicPtr<T>);
+atomic!(AtomicPtr<T>, *mut T, atomic::AtomicPtr<T>, core::ptr::null_mut(), |_, _, to| to);
 
 #[track_caller]
 pub(crate) fn fence(order: Ordering) {

@@ -1,8 +1,12 @@
 //! The engine with one step done wrongly, to see whether a test notices.
 //!
-//! `HOTMEM_MUTANT` says which step, when a test starts:
-//! - `relax FILE [TYPE::]FUNCTION`: every ordering in this function is Relaxed, no fence is there;
-//! - `tear FILE [TYPE::]FUNCTION`: its read-modify-writes are a load and a store;
+//! `HOTMEM_MUTANT` says which step, when a test starts; PLACE is `FILE [TYPE::]FUNCTION`:
+//! - `relax PLACE`: every ordering in this function is Relaxed, no fence is there;
+//! - `tear PLACE`: its read-modify-writes are a load and a store;
+//! - `skip PLACE`: it believes that it writes, and writes nothing;
+//! - `blind PLACE`: whatever it loads is 0;
+//! - `late PLACE past PLACE`: what the first function writes is written only after the second one
+//!   has written something;
 //! - anything else: the place in the engine that asks `mutant!` for this name.
 
 use super::Ordering;
@@ -15,8 +19,18 @@ use std::{format, fs};
 enum Mutant {
     None,
     Named(String),
-    Relaxed(Lines),
-    Torn(Lines),
+    At(Lines, Wrong),
+    Late { lines: Lines, past: Lines },
+}
+
+/// What is wrong with all operations of a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wrong {
+    Relaxed,
+    Torn,
+    Skipped,
+    Blind,
+    Late,
 }
 
 /// A function, by where it stands.
@@ -27,9 +41,16 @@ struct Lines {
 
 static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
     let Ok(mutant) = std::env::var("HOTMEM_MUTANT") else { return Mutant::None };
+    let at = |place, wrong| Mutant::At(Lines::find(place), wrong);
     match mutant.split_once(' ') {
-        Some(("relax", place)) => Mutant::Relaxed(Lines::find(place)),
-        Some(("tear", place)) => Mutant::Torn(Lines::find(place)),
+        Some(("relax", place)) => at(place, Wrong::Relaxed),
+        Some(("tear", place)) => at(place, Wrong::Torn),
+        Some(("skip", place)) => at(place, Wrong::Skipped),
+        Some(("blind", place)) => at(place, Wrong::Blind),
+        Some(("late", places)) => {
+            let (late, past) = places.split_once(" past ").expect("two places");
+            Mutant::Late { lines: Lines::find(late), past: Lines::find(past) }
+        }
         _ => Mutant::Named(mutant),
     }
 });
@@ -67,19 +88,26 @@ impl Lines {
     }
 }
 
-/// The ordering that the caller's operation has.
+/// What is wrong with the caller's operation.
 #[track_caller]
-pub(super) fn weakened(order: Ordering) -> Ordering {
+pub(super) fn wrong() -> Option<Wrong> {
     match &*MUTANT {
-        Mutant::Relaxed(lines) if lines.have_caller() => Ordering::Relaxed,
-        _ => order,
+        Mutant::At(lines, wrong) if lines.have_caller() => Some(*wrong),
+        Mutant::Late { lines, .. } if lines.have_caller() => Some(Wrong::Late),
+        _ => None,
     }
 }
 
-/// Whether the caller's read-modify-write is a load and a store.
+/// The ordering that the caller's operation has.
 #[track_caller]
-pub(super) fn is_torn() -> bool {
-    matches!(&*MUTANT, Mutant::Torn(lines) if lines.have_caller())
+pub(super) fn weakened(order: Ordering) -> Ordering {
+    if wrong() == Some(Wrong::Relaxed) { Ordering::Relaxed } else { order }
+}
+
+/// Whether what is late comes after this write of the caller.
+#[track_caller]
+pub(super) fn is_passed() -> bool {
+    matches!(&*MUTANT, Mutant::Late { past, .. } if past.have_caller())
 }
 
 /// Whether the engine is this mutant.

@@ -1,0 +1,131 @@
+//! Claims over many section words: one after the other, with exact undo.
+
+use super::machine::{BLOCK, Held, SECTION, range};
+use super::{Machine, is_deep, model_within};
+use crate::frames::{AllocError, Want};
+use crate::hotplug::OnlineType;
+use crate::isolate::IsolateError;
+
+/// Words of a claim of 1 GiB.
+const WORDS: u64 = 8;
+/// As many for scenarios in which every word is looked at again and again, if there is time.
+fn some_words() -> u64 {
+    if is_deep() { WORDS } else { 3 }
+}
+
+fn all(words: u64) -> Want {
+    Want::frames(words * SECTION)
+}
+
+/// Nobody holds anything: all of it can be had at once.
+fn check_empty(machine: &Machine, words: u64) {
+    machine.validate();
+    machine.free(machine.alloc(all(words)));
+    machine.validate();
+}
+
+/// Has `meets` done on CPU 1 beside a claim of everything, and gives back whatever either got; the
+/// machine is then as it was.
+fn a_claim_of_everything(
+    words: u64,
+    meets: impl Fn(&Machine) -> Option<Held> + Copy + Send + Sync + 'static,
+) {
+    model_within(1, move || {
+        let machine = Machine::new(words as usize);
+        let other = machine.on_cpu(1, meets);
+        let mine = machine.try_alloc(all(words));
+        let other = other.join().unwrap();
+        assert!(mine.is_err() || other.is_none());
+        mine.into_iter().chain(other).for_each(|held| machine.free(held));
+        check_empty(&machine, words);
+    });
+}
+
+#[test]
+fn meets_a_frame() {
+    a_claim_of_everything(some_words(), |machine| machine.try_alloc(Want::frames(1)).ok());
+}
+
+#[test]
+fn meets_a_pageblock_in_the_middle() {
+    let place = range(4 * SECTION + BLOCK, 1).start();
+    let block = Want::frames(BLOCK).at(place);
+    a_claim_of_everything(WORDS, move |machine| machine.try_alloc(block).ok());
+}
+
+#[test]
+fn meets_another_wide_claim() {
+    let words = some_words();
+    let more_than_half = Want::frames((words / 2 + 1) * SECTION - BLOCK + 1);
+    a_claim_of_everything(words, move |machine| machine.try_alloc(more_than_half).ok());
+}
+
+#[test]
+fn meets_an_isolation() {
+    a_claim_of_everything(WORDS, |machine| {
+        match machine.isolate(range(5 * SECTION, 2 * SECTION)) {
+            Ok(token) => token.release(),
+            Err(error) => assert!(matches!(error, IsolateError::Busy(_)), "{error}"),
+        }
+        None
+    });
+}
+
+#[test]
+fn meets_memory_that_goes_and_comes_back() {
+    a_claim_of_everything(WORDS, |machine| {
+        let last = range((WORDS - 1) * SECTION, SECTION);
+        if machine.take_offline(last) {
+            machine.overwrite(last);
+            machine.online(last, OnlineType::Kernel);
+        }
+        None
+    });
+}
+
+#[test]
+fn meets_the_free_of_what_is_missing() {
+    model_within(1, || {
+        let machine = Machine::new(WORDS as usize);
+        let missing = machine.alloc(Want::frames(1).at(range(6 * SECTION, 1).start()));
+        let other = machine.on_cpu(1, |machine| machine.free(missing));
+        let mine = machine.try_alloc(all(WORDS));
+        other.join().unwrap();
+        mine.into_iter().for_each(|held| machine.free(held));
+        check_empty(&machine, WORDS);
+    });
+}
+
+#[test]
+fn a_wide_free_meets_a_taker() {
+    let words = some_words();
+    model_within(1, move || {
+        let machine = Machine::new(words as usize);
+        let (low, high) = machine.split(machine.alloc(all(words)), 3);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(Want::frames(2 * SECTION)));
+        machine.free(high);
+        let other = other.join().unwrap();
+        other.into_iter().chain([low]).for_each(|held| machine.free(held));
+        check_empty(&machine, words);
+    });
+}
+
+#[test]
+fn what_a_claim_that_fails_had_is_not_missing() {
+    let words = some_words();
+    model_within(1, move || {
+        let machine = Machine::new(words as usize);
+        let last = machine.alloc(Want::frames(1).at(range(words * SECTION - 1, 1).start()));
+        let other = machine.on_cpu(1, move |machine| {
+            // There are enough for this all the time.
+            match machine.try_alloc(all(words - 1)) {
+                Ok(held) => machine.free(held),
+                Err(error) => assert_eq!(error, AllocError::Busy),
+            }
+        });
+        assert!(machine.try_alloc(all(words)).is_err());
+        other.join().unwrap();
+        machine.free(last);
+        check_empty(&machine, words);
+    });
+}
