@@ -56,3 +56,12 @@ pub const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);
 pub const fn mask(bits: usize) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
+
+/// The numbers of the bits that are set, lowest first.
+pub(crate) fn bits_of(mut word: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        word &= word.checked_sub(1)?;
+        Some(bit)
+    })
+}

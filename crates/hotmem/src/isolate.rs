@@ -18,7 +18,9 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Block, Frames};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{
+    LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask,
+};
 use crate::platform::Platform;
 use crate::section::{ALL, Capture, ISOLATED, LIVE, POISON, Section, count};
 use crate::sync::{Ordering, spin_hint};
@@ -122,7 +124,7 @@ impl<P: Platform> Frames<P> {
         let mut captured = section.claim_any(wanted);
         section.isolated.fetch_or(captured, Ordering::AcqRel);
         let in_use = wanted & !captured;
-        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| in_use >> bit & 1 != 0) {
+        for bit in bits_of(in_use) {
             let Some(block) = self.block(slot, index, bit) else { continue };
             match capture_block(&block) {
                 Capture::Owned | Capture::Flagged => {
@@ -150,7 +152,7 @@ impl<P: Platform> Frames<P> {
         moves.start();
         section.isolated.fetch_and(!captured, Ordering::AcqRel);
         let mut owned = 0;
-        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| captured >> bit & 1 != 0) {
+        for bit in bits_of(captured) {
             let Some(block) = self.block(slot, index, bit) else { continue };
             let before = block.counter.release();
             if before & LIVE == 0 {
@@ -361,11 +363,15 @@ impl<'f, P: Platform> Isolation<'f, P> {
 
     /// `None` once nothing of it is in use any more, or what is, from the top down.
     ///
-    /// Cost: O(pageblocks), or as far down as the first that is in use.
+    /// Cost: O(pageblocks), or as far down as the first that is in use; O(1) if all of it was free
+    /// when it was isolated.
     #[must_use]
     pub fn in_use(&self) -> Option<InUse> {
+        if self.was_free {
+            return None;
+        }
         let mut words = self.words().rev();
-        words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, self.live(held)))
+        words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, held))
     }
 
     /// Drops the lines that nobody needs if this memory goes. For the slow side, which brings
@@ -459,8 +465,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
             }
         };
         let in_use = self.words().map(|(slot, index, held)| {
-            let bits = (0..SECTION_PAGEBLOCKS).filter(|bit| held >> bit & 1 != 0);
-            bits.map(|bit| used(slot, index, bit)).sum::<u64>()
+            bits_of(held).map(|bit| used(slot, index, bit)).sum::<u64>()
         });
         in_use.sum()
     }

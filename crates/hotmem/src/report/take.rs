@@ -3,7 +3,7 @@
 use super::round::{Cursor, Round};
 use super::{Batch, Reporter};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
 use crate::section::{OUT, Section};
@@ -233,15 +233,6 @@ impl<P: Platform> Reporter<'_, P> {
             }
         }
     }
-}
-
-/// The numbers of the bits that are set.
-fn bits_of(mut word: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as usize;
-        word &= word.checked_sub(1)?;
-        Some(bit)
-    })
 }
 
 /// The highest run of set bits, or the upper part of it: its first bit and its length, at most
