@@ -172,12 +172,13 @@ impl<P: Platform> Hotplug<'_, P> {
     /// `range` has just gone offline, and was online in the zones that its `movable` bits still
     /// name.
     pub(super) fn note_offline(&mut self, range: PfnRange) {
-        for (region, index) in self.region_words(range) {
-            for zone in Zone::ALL {
+        for (slot, index, blocks, section) in self.words(range) {
+            let tree = |class| self.frames.slots()[slot].tree(class);
+            for zone in Zone::ALL.into_iter().filter(|&zone| blocks & section.zone_mask(zone) != 0)
+            {
                 let class = Class::online(zone);
-                let Some(section) = region.section(index) else { continue };
                 if section.available(class) == 0 {
-                    region.tree(class).clear_leaf(index, || section.available(class) == 0);
+                    tree(class).clear_leaf(index, || section.available(class) == 0);
                 }
             }
         }
