@@ -429,9 +429,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
             section.partial.fetch_and(!held, Ordering::AcqRel);
             section.online.fetch_and(!held, Ordering::AcqRel);
         }
-        if let Some((slot, first, _)) = self.words().next() {
-            let last = self.words().next_back().map_or(first, |(_, last, _)| last);
-            self.frames.forget_hints(slot, first..last + 1);
+        let mut words = self.words().map(|(slot, index, _)| (slot, index)).peekable();
+        while let Some((slot, first)) = words.next() {
+            let mut end = first + 1;
+            while words.next_if(|&(s, _)| s == slot).is_some() {
+                end += 1;
+            }
+            self.frames.forget_hints(slot, first..end);
         }
         Ok(self.range)
     }

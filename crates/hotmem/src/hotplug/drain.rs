@@ -192,7 +192,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         let range = isolation.leave()?;
         self.note_offline(range);
         hooks.offlined(range);
-        if let Some(node) = self.node_of(range).filter(|&node| !self.has_memory(node)) {
+        for node in self.nodes_of(range).filter(|&node| !self.has_memory(node)) {
             hooks.node_vanished(node);
         }
         Ok(range)

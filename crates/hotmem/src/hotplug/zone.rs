@@ -150,6 +150,16 @@ impl<P: Platform> Hotplug<'_, P> {
         Some(self.frames.slots().get(slot)?.node())
     }
 
+    /// The nodes that have a part of `range`.
+    pub(super) fn nodes_of(&self, range: PfnRange) -> impl Iterator<Item = NodeId> {
+        let meets = move |region: &&Region| {
+            region.range().is_some_and(|region| !region.intersection(range).is_empty())
+        };
+        let regions = self.frames.regions().iter().filter(meets);
+        let nodes = regions.fold(0u32, |nodes, region| nodes | 1 << region.node().number());
+        (0..MAX_NODES).filter(move |&number| nodes >> number & 1 != 0).filter_map(NodeId::new)
+    }
+
     /// For kernels that bring the rest of their boot memory online later: until they say that this
     /// is done, no zone is called contiguous.
     pub fn set_boot_complete(&mut self, complete: bool) {
@@ -266,11 +276,15 @@ impl<P: Platform> Hotplug<'_, P> {
         range: PfnRange,
         mut f: impl FnMut(&mut Zones, usize, NodeId, Zone, PfnRange),
     ) {
-        let Some((slot, _)) = self.frames.find(range.start()) else { return };
-        let node = self.frames.slots()[slot].node();
         let mut rest = range;
-        while !rest.is_empty() {
-            let (zone, run) = self.zone_run(rest);
+        // A range of whole sections may span regions, and these may lie on several nodes.
+        while !rest.is_empty()
+            && let Some((slot, _)) = self.frames.find(rest.start())
+        {
+            let region = &self.frames.slots()[slot];
+            let node = region.node();
+            let here = region.range().map_or(rest, |region| rest.intersection(region));
+            let (zone, run) = self.zone_run(here);
             f(&mut self.zones, slot, node, zone, run);
             rest = rest.split_at(run.end()).1;
         }

@@ -160,6 +160,12 @@ impl Machine {
         self.try_alloc(want).unwrap_or_else(|error| panic!("{want:?}: {error}"))
     }
 
+    /// Allocates what must be there, though others may have it in hand for a moment.
+    pub(super) fn alloc_unless_busy(&self, want: Want) -> Option<Held> {
+        let held = self.try_alloc(want);
+        held.map_err(|error| assert_eq!(error, AllocError::Busy, "{want:?}")).ok()
+    }
+
     /// Allocates `n` single frames.
     pub(super) fn singles<const N: usize>(&self) -> [Held; N] {
         std::array::from_fn(|_| self.alloc(Want::frames(1)))

@@ -240,11 +240,12 @@ fn runs_meet_in_one_word() {
         let block = machine.alloc(Want::frames(BLOCK).at(range(BLOCK, 1).start()));
         let [a] = machine.singles();
         machine.free(a);
-        let other = machine.on_cpu(1, |machine| machine.alloc(TWO));
-        let mine = machine.alloc(TWO);
+        let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(TWO));
+        let mine = machine.alloc_unless_busy(TWO);
         let other = other.join().unwrap();
         machine.check();
-        [mine, other, block].into_iter().for_each(|held| machine.free(held));
+        let held = mine.into_iter().chain(other).chain([block]);
+        held.for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -258,10 +259,10 @@ fn a_run_is_freed_while_one_is_taken() {
         machine.free(b);
         // The credit for `b` may find the bits of `a` before these are counted.
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        let mine = machine.alloc(TWO);
+        let mine = machine.alloc_unless_busy(TWO);
         other.join().unwrap();
         machine.check();
-        [mine, block].into_iter().for_each(|held| machine.free(held));
+        mine.into_iter().chain([block]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
