@@ -44,6 +44,8 @@ pub(crate) struct Target {
     pub(crate) reached: bool,
     /// The reason that was reported last.
     pub(crate) pending: Option<Pending>,
+    /// How often the driver had put something off when memory was last made free for it.
+    pub(crate) relieved: u64,
 }
 
 impl Attached {
@@ -65,6 +67,7 @@ impl Attached {
             rang: false,
             reached: nothing,
             pending: None,
+            relieved: 0,
         };
         Attached { device, memory: HotplugMemory::new(online, BUDGET), target, port, bell, queue }
     }
@@ -76,6 +79,13 @@ impl Attached {
     /// The node of its memory.
     pub(crate) fn node(&self) -> u16 {
         self.driver().config().node().unwrap_or(0)
+    }
+
+    /// Whether memory cannot leave, as the driver has seen since this was last true.
+    pub(crate) fn is_stuck_again(&mut self) -> bool {
+        let put_off = self.driver().statistics().put_off;
+        let is_new = core::mem::replace(&mut self.target.relieved, put_off) != put_off;
+        is_new && matches!(self.driver().status(), Status::Pending(Pending::Memory(_)))
     }
 
     /// Where its memory is or may be.
@@ -94,9 +104,10 @@ impl Attached {
     pub(crate) fn aim(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
         let size = self.driver().config().requested();
         if size != self.target.size {
-            let rang = self.bell.rings;
+            let (rang, relieved) = (self.bell.rings, self.target.relieved);
+            let (reached, pending) = (false, None);
             self.target =
-                Target { size, plugged, since_us, requests, rang, reached: false, pending: None };
+                Target { size, plugged, since_us, requests, rang, reached, pending, relieved };
         }
         self.bell.rings = false;
     }

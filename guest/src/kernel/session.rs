@@ -257,10 +257,8 @@ impl<'a> Session<'a> {
 
     /// If memory cannot leave, gives the kernel's own objects up, a part of them at a time.
     fn relieve(&mut self) {
-        let is_stuck = |own: &mut Attached| {
-            matches!(own.driver().status(), Status::Pending(Pending::Memory(_)))
-        };
-        if self.objects.are_wanted() && self.options.release && self.devices().any(is_stuck) {
+        let may = self.objects.are_wanted() && self.options.release;
+        if may && self.devices().any(Attached::is_stuck_again) {
             WATCHDOG.enter(Step::Heap);
             self.objects.relieve();
             self.report_heap();

@@ -316,6 +316,7 @@ impl Driver {
         match halt {
             Halt::Again => Step::Again,
             Halt::Later(why) => {
+                self.statistics.put_off = self.statistics.put_off.wrapping_add(1);
                 self.backoff.failed(now);
                 if self.backoff.is_out_of_patience() {
                     self.status = Status::Pending(why);

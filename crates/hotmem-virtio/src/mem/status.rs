@@ -89,6 +89,8 @@ pub struct Statistics {
     pub overdue: u64,
     /// Times that the driver asked the device which blocks are plugged.
     pub resyncs: u64,
+    /// Times that something could not be done yet and was put off.
+    pub put_off: u64,
 }
 
 impl fmt::Display for Pending {
