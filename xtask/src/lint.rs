@@ -25,7 +25,8 @@ pub(crate) fn run() -> ExitCode {
             "clippy --quiet --all-targets --all-features -- -D warnings",
         ));
         // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
-        let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu --test xen -- -D warnings";
+        let qemu_tests =
+            "clippy --quiet -p hotmem-lab --test qemu --test xen --test pseries -- -D warnings";
         steps.run(&Step::cargo("clippy, tests under QEMU", qemu_tests));
     } else {
         steps.missing("formatting and clippy: rustup component add rustfmt clippy");

@@ -10,6 +10,8 @@ use std::{
 const TARGET: &str = "x86_64-unknown-none";
 const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
+const PSERIES: &str = "qemu-system-ppc64";
+const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
 /// Installs what any task needs.
 pub(crate) fn everything() -> ExitCode {
@@ -22,6 +24,9 @@ pub(crate) fn everything() -> ExitCode {
     }
     if !qemu() {
         steps.missing(QEMU_WANTED);
+    }
+    if !pseries() {
+        steps.skip(PSERIES_WANTED);
     }
     if !program("valgrind", "valgrind") {
         steps.skip("valgrind, which counts instructions in benches: apt-get install valgrind");
@@ -74,6 +79,15 @@ pub(crate) fn lints() -> bool {
 /// Makes sure of QEMU.
 pub(crate) fn qemu() -> bool {
     program(QEMU, QEMU_PACKAGE)
+}
+
+/// What to do where [`pseries`] fails.
+pub(crate) const PSERIES_WANTED: &str =
+    "device trees of pseries: install qemu-system-ppc64 (Debian: apt-get install qemu-system-ppc)";
+
+/// Makes sure of the QEMU that has the pseries machine.
+pub(crate) fn pseries() -> bool {
+    program(PSERIES, PSERIES_PACKAGE)
 }
 
 /// Makes sure of a program from a Debian package.

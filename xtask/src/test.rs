@@ -17,6 +17,7 @@ pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     steps.run(&Step::cargo("host tests", "test --no-fail-fast --all-features"));
     steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib"));
+    pseries(&mut steps);
     bare_metal(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
@@ -36,6 +37,16 @@ pub(crate) fn run_deep() -> ExitCode {
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);
     steps.conclude_tests()
+}
+
+/// Partitions as the device trees of QEMU's pseries machine describe them.
+fn pseries(steps: &mut Steps) {
+    if setup::pseries() {
+        let tests = "test -p hotmem-lab --no-fail-fast --test pseries";
+        steps.run(&Step::cargo("device trees of pseries", tests));
+    } else {
+        steps.skip(setup::PSERIES_WANTED);
+    }
 }
 
 /// The engine and the guest for the bare machine, and the guest under QEMU.

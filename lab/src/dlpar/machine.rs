@@ -20,7 +20,7 @@ const MOST_LMBS: u32 = 1 << 24;
 
 /// What a partition is to be: properties as a device tree has them.
 #[derive(Clone, Debug)]
-pub(crate) struct Description {
+pub struct Description {
     version: Version,
     lmb_size: LmbSize,
     memory: Vec<u8>,
@@ -32,7 +32,7 @@ pub(crate) struct Description {
 
 /// Why there is no such partition.
 #[derive(Debug, Error)]
-pub(crate) enum DescriptionError {
+pub enum DescriptionError {
     /// The device tree does not describe one.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -70,7 +70,7 @@ impl Description {
     ///
     /// # Errors
     /// [`DescriptionError`].
-    pub(crate) fn of_tree(blob: &[u8]) -> Result<Description, DescriptionError> {
+    pub fn of_tree(blob: &[u8]) -> Result<Description, DescriptionError> {
         // Cells keep their order within words.
         let words: Vec<u64> = blob
             .chunks(8)
@@ -111,7 +111,7 @@ impl Description {
     ///
     /// # Errors
     /// [`DescriptionError`].
-    pub(crate) fn new(
+    pub fn new(
         version: Version,
         lmbs: u32,
         lmb_size: Bytes,
@@ -198,7 +198,7 @@ impl Description {
 }
 
 /// What a partition is made of, to be lent to it.
-pub(crate) struct Parts {
+pub struct Parts {
     description: Description,
     groups: Vec<Group>,
     runs: Vec<Run>,
@@ -210,13 +210,13 @@ pub(crate) struct Parts {
 }
 
 /// A partition, as far as the kernel in it is concerned.
-pub(crate) struct Partition<'p> {
+pub struct Partition<'p> {
     /// All LMBs.
-    pub(crate) table: Table<'p>,
+    pub table: Table<'p>,
     /// The engine.
-    pub(crate) hotplug: Hotplug<'p, Threads>,
+    pub hotplug: Hotplug<'p, Threads>,
     /// The hypervisor.
-    pub(crate) hypervisor: Hypervisor<'p>,
+    pub hypervisor: Hypervisor<'p>,
     hooks: Kernel<'p>,
 }
 
@@ -225,7 +225,7 @@ impl Parts {
     ///
     /// # Errors
     /// [`DescriptionError`].
-    pub(crate) fn new(description: Description) -> Result<Parts, DescriptionError> {
+    pub fn new(description: Description) -> Result<Parts, DescriptionError> {
         let (memory, lists) = description.parse()?;
         let needs = Needs::of(&memory, &lists);
         let lmbs = usize::try_from(memory.lmbs()).unwrap_or(0);
@@ -246,7 +246,7 @@ impl Parts {
     ///
     /// # Errors
     /// [`DescriptionError`].
-    pub(crate) fn start(&mut self, online: OnlineType) -> Result<Partition<'_>, DescriptionError> {
+    pub fn start(&mut self, online: OnlineType) -> Result<Partition<'_>, DescriptionError> {
         let Parts { description, groups, runs, by_index, arrays, connectors, tree, hosted } = self;
         let (memory, lists) = description.parse()?;
         let storage = Storage { groups, runs, by_index, arrays };
@@ -263,7 +263,7 @@ impl Parts {
 
 impl<'p> Partition<'p> {
     /// The table and what requests work on.
-    pub(crate) fn machine(
+    pub fn machine(
         &mut self,
     ) -> (&mut Table<'p>, Machine<'_, 'p, Threads, Kernel<'p>, Hypervisor<'p>>) {
         let Partition { table, hotplug, hypervisor, hooks } = self;
@@ -272,7 +272,7 @@ impl<'p> Partition<'p> {
 }
 
 /// What the kernel does when memory goes: the host gets it back, if it ever gave it.
-pub(crate) struct Kernel<'p> {
+pub struct Kernel<'p> {
     memory: Option<HostMemory<'p>>,
 }
 

@@ -4,4 +4,4 @@
 pub mod drmgr;
 mod machine;
 
-pub(crate) use machine::{Description, Partition, Parts};
+pub use machine::{Description, DescriptionError, Kernel, Partition, Parts};

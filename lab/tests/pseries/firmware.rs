@@ -1,0 +1,163 @@
+//! Device trees of QEMU's pseries machine.
+//!
+//! The property with the LMBs is not in the tree that the machine starts with: it comes when the
+//! client has said what it can do (`ibm,client-architecture-support`, PAPR B.6.2.3). Here the
+//! client is a firmware of nine instructions, which says it by the hypercall that QEMU's own
+//! firmware uses, and QEMU's monitor reads the answer out of the machine's memory.
+
+use hotmem_dlpar::Version;
+use qapi::{Command, Qmp, Stream, qmp};
+use std::{
+    fs,
+    io::{BufReader, BufWriter},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    process::{self, Child, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+const QEMU: &str = "qemu-system-ppc64";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where the machine begins to run.
+const ENTRY: usize = 0x100;
+/// Where the client says what it can do.
+const SUPPORT: usize = 0x400;
+/// Where it puts what the hypercall returned.
+const RETURNED: usize = 0x800;
+const NOTHING_YET: [u8; 8] = [0xaa; 8];
+/// Where the answer goes, and how long it can be: a version word and the tree.
+const ANSWER: u64 = 0x100_0000;
+const ROOM: usize = 0x20_0000;
+
+const CODE: [u32; 9] = [
+    0x3c60_0000, // lis  r3, 0
+    0x6063_f002, // ori  r3, r3, 0xf002    KVMPPC_H_CAS
+    0x3880_0400, // li   r4, SUPPORT
+    0x3ca0_0100, // lis  r5, ANSWER >> 16
+    0x3cc0_0020, // lis  r6, ROOM >> 16
+    0x4400_0022, // sc   1
+    0x38e0_0800, // li   r7, RETURNED
+    0xf867_0000, // std  r3, 0(r7)
+    0x4800_0000, // b    .
+];
+
+/// What the machine with these arguments tells a client that knows this version.
+pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
+    let dir = Directory::new();
+    let firmware = dir.0.join("firmware");
+    fs::write(&firmware, image(version)).unwrap();
+    let mut qemu = Qemu::start(&firmware, args);
+    let start = Instant::now();
+    loop {
+        let returned = qemu.memory(RETURNED as u64, NOTHING_YET.len(), &dir.0.join("returned"));
+        if returned != NOTHING_YET {
+            assert_eq!(returned, [0; 8], "the hypercall fails");
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "the firmware hangs");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let answer = qemu.memory(ANSWER, ROOM, &dir.0.join("answer"));
+    let tree = &answer[4..];
+    let len = u32::from_be_bytes(tree[4..8].try_into().unwrap());
+    tree[..usize::try_from(len).unwrap()].to_vec()
+}
+
+fn image(version: Version) -> Vec<u8> {
+    let mut image = vec![0; RETURNED];
+    let code: Vec<u8> = CODE.into_iter().flat_map(u32::to_be_bytes).collect();
+    image[ENTRY..ENTRY + code.len()].copy_from_slice(&code);
+    let support = support(version);
+    image[SUPPORT..SUPPORT + support.len()].copy_from_slice(&support);
+    image.extend(NOTHING_YET);
+    image
+}
+
+/// A list of processors, ended by its first entry, and six option vectors, each after its length
+/// less one.
+fn support(version: Version) -> Vec<u8> {
+    // Each vector's first byte is its byte 1.
+    let mut fifth = [0_u8; 24];
+    fifth[2 - 1] |= 0x20; // ibm,dynamic-reconfiguration-memory
+    fifth[5 - 1] |= 0x80; // associativity of form 1
+    if version == Version::V2 {
+        fifth[22 - 1] |= 0x80;
+    }
+    let vectors: [&[u8]; 6] = [&[0, 0x80], &[0; 4], &[0; 4], &[0; 2], &fifth, &[0; 4]];
+    let less_one = |len: usize| u8::try_from(len - 1).unwrap();
+    let mut support = [0, 0, 0, u32::MAX].map(u32::to_be_bytes).concat();
+    support.push(less_one(vectors.len()));
+    for vector in vectors {
+        support.push(less_one(vector.len()));
+        support.extend(vector);
+    }
+    support
+}
+
+/// The machine, as long as this lives.
+struct Qemu {
+    child: Child,
+    qmp: Qmp<Stream<BufReader<UnixStream>, BufWriter<UnixStream>>>,
+}
+
+impl Qemu {
+    fn start(firmware: &Path, args: &[&str]) -> Qemu {
+        let (monitor, theirs) = UnixStream::pair().unwrap();
+        monitor.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command = process::Command::new(QEMU);
+        command.args(["-nodefaults", "-display", "none", "-accel", "tcg", "-qmp", "stdio"]);
+        command.args(["-M", "pseries,cap-ccf-assist=off", "-bios"]).arg(firmware).args(args);
+        command.stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(OwnedFd::from(theirs));
+        let child = command.stderr(Stdio::null()).spawn().expect(QEMU);
+        // It holds QEMU's end, which would stay open after QEMU's death.
+        drop(command);
+        let reader = BufReader::new(monitor.try_clone().unwrap());
+        let mut qemu = Qemu { child, qmp: Qmp::new(Stream::new(reader, BufWriter::new(monitor))) };
+        qemu.qmp.handshake().unwrap_or_else(|why| panic!("{QEMU} {}: {why}", args.join(" ")));
+        qemu
+    }
+
+    /// Bytes of the machine's memory, by way of a file.
+    fn memory(&mut self, address: u64, len: usize, file: &Path) -> Vec<u8> {
+        let filename = file.to_str().unwrap().to_owned();
+        self.execute(&qmp::pmemsave { val: address, size: len as u64, filename });
+        fs::read(file).unwrap()
+    }
+
+    fn execute<C: Command>(&mut self, command: &C) -> C::Ok {
+        let answer = self.qmp.execute(command).unwrap();
+        self.qmp.events().for_each(drop);
+        answer
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // It has ended by itself, or it ends now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory of its own, as long as this lives.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        static NTH: AtomicU32 = AtomicU32::new(0);
+        // Ordering: nothing but the number is shared.
+        let nth = NTH.fetch_add(1, Ordering::Relaxed);
+        let dir = format!("pseries-{}-{nth}", process::id());
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(dir);
+        fs::create_dir_all(&dir).unwrap();
+        Directory(dir)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
