@@ -1,0 +1,171 @@
+//! Flattened device trees: large ones, and spoilt ones.
+
+#![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod fdt;
+mod hostile;
+
+use common::{Kept, arrays, bytes, cells};
+use fdt::{Node, flatten, words};
+use hotmem_dlpar::*;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A partition with these LMBs, beside 4 GiB that it boots with.
+fn partition(version: Version, memory: &[u8], lmb: u64, nodes: &[u32]) -> Vec<u8> {
+    let pair = |value: u64| [(value >> 32) as u32, value as u32];
+    let reg = cells(&[pair(0), pair(4 * GIB)].concat());
+    let (size, lists) = (cells(&pair(lmb)), arrays(nodes));
+    let points = cells(&[4, 2]);
+    let mut vec5 = [0; 25];
+    (vec5[0], vec5[5]) = (24, 0x80);
+    let dynamic: [(&str, &[u8]); 3] = [
+        ("ibm,lmb-size", &size),
+        (version.property().name(), memory),
+        ("ibm,associativity-lookup-arrays", &lists),
+    ];
+    let root = [
+        Node("chosen", &[("ibm,architecture-vec-5", &vec5)], &[]),
+        Node("memory@0", &[("device_type", b"memory\0"), ("reg", &reg)], &[]),
+        Node("rtas", &[("ibm,associativity-reference-points", &points)], &[]),
+        Node("ibm,dynamic-reconfiguration-memory", &dynamic, &[]),
+    ];
+    flatten(&Node("", &[("compatible", b"qemu,pseries\0")], &root))
+}
+
+/// The machine of document 002: 31 TiB, of which each node has an eighth.
+#[test]
+fn a_version_2_tree_of_126_976_lmbs() {
+    const LMBS: u32 = 126_976;
+    const OF_NODE: u32 = LMBS / 8;
+    const INDEX: u32 = 0x8000_0010;
+    let lmb = 256 * MIB;
+    let set = |node: u32| {
+        let address = 4 * GIB + u64::from(node * OF_NODE) * lmb;
+        let flags = if node == 0 { FLAG_ASSIGNED } else { 0 };
+        let index = INDEX + node * OF_NODE;
+        [OF_NODE, (address >> 32) as u32, address as u32, index, node, flags]
+    };
+    let memory = cells(&[vec![8], (0..8).flat_map(set).collect()].concat());
+    let nodes: Vec<u32> = (0..8).collect();
+    let blob = partition(Version::V2, &memory, lmb, &nodes);
+    let words = words(&blob);
+    let tree = Tree::parse(&words).expect("a good tree");
+    assert_eq!((tree.memory.version(), tree.memory.lmbs()), (Version::V2, LMBS));
+    assert_eq!((tree.memory.set_count(), tree.numa.primary_domain), (8, Some(4)));
+    let mut boot = Vec::new();
+    tree.boot_memory(|piece| boot.push(piece)).expect("a good node");
+    assert_eq!(boot.iter().map(|piece| piece.bytes().0).collect::<Vec<_>>(), [4 * GIB]);
+
+    let mut kept = Kept::of(&tree.memory, &tree.arrays);
+    let table = Table::new(&tree.memory, &tree.arrays, tree.numa, kept.storage());
+    let table = table.expect("a good table");
+    assert_eq!((table.len(), table.assigned_count()), (LMBS, OF_NODE));
+    assert_eq!(table.lmbs().count(), LMBS as usize);
+    for (nth, found) in (0..).zip(table.lmbs()) {
+        let address = 4 * GIB + u64::from(nth) * lmb;
+        assert_eq!(found.range.start().phys_addr(), address);
+        assert_eq!(found.node.number(), (nth / OF_NODE) as usize);
+        assert_eq!(table.by_index(DrcIndex(INDEX + nth)), Some(found));
+        assert_eq!(table.by_address(address + lmb - 1), Some(found));
+    }
+    assert_eq!(table.by_index(DrcIndex(INDEX + LMBS)), None);
+    assert_eq!(table.by_address(4 * GIB + u64::from(LMBS) * lmb), None);
+    assert_eq!(bytes(table.dynamic_memory()), memory);
+    assert_eq!(bytes(table.lookup_arrays()), arrays(&nodes));
+}
+
+/// Something done to bytes.
+#[derive(Clone, Debug)]
+enum Spoil {
+    Byte(prop::sample::Index, u8),
+    Cell(prop::sample::Index, u32),
+    Copy(prop::sample::Index, prop::sample::Index),
+    End(prop::sample::Index),
+}
+
+impl Spoil {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        if bytes.len() < 4 {
+            return;
+        }
+        let cell = |at: &prop::sample::Index| at.index(bytes.len() / 4) * 4;
+        match self {
+            Spoil::Byte(at, byte) => {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            Spoil::Cell(at, value) => {
+                let at = cell(at);
+                bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            }
+            Spoil::Copy(from, to) => {
+                let (from, to) = (cell(from), cell(to));
+                bytes.copy_within(from..from + 4, to);
+            }
+            Spoil::End(at) => bytes.truncate(at.index(bytes.len())),
+        }
+    }
+}
+
+fn spoils() -> impl Strategy<Value = Vec<Spoil>> {
+    let at = any::<prop::sample::Index>;
+    let small = prop_oneof![0..10_u32, (0..32_u32).prop_map(|bit| 1 << bit), Just(u32::MAX)];
+    let value = prop_oneof![small, any::<u32>()];
+    let spoil = prop_oneof![
+        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Spoil::Byte(at, byte)),
+        8 => (at(), value).prop_map(|(at, value)| Spoil::Cell(at, value)),
+        4 => (at(), at()).prop_map(|(from, to)| Spoil::Copy(from, to)),
+        1 => at().prop_map(Spoil::End),
+    ];
+    prop::collection::vec(spoil, 0..5)
+}
+
+/// Three LMBs together, one apart, one without a connector.
+fn good(version: Version) -> Vec<u8> {
+    let entry = |lmbs: u32, nth: u32, flags: u32| match version {
+        Version::V1 => (0..lmbs)
+            .flat_map(|more| [1, (nth + more) << 28, 0x8000_0000 + nth + more, 0, 1, flags])
+            .collect(),
+        Version::V2 => vec![lmbs, 1, nth << 28, 0x8000_0000 + nth, 1, flags],
+    };
+    let all = [entry(3, 0, 0), entry(1, 5, FLAG_ASSIGNED), entry(1, 7, FLAG_DRC_INVALID)].concat();
+    cells(&[vec![(all.len() / 6) as u32], all].concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_spoilt_property_does_no_harm(how in any::<u8>(), spoils in spoils()) {
+        for mut value in [good(Version::V1), good(Version::V2), arrays(&[0, 1, 2]), cells(&[4, 2])] {
+            spoils.iter().for_each(|spoil| spoil.apply(&mut value));
+            hostile::property(&[&[how], &value[..]].concat());
+        }
+    }
+
+    #[test]
+    fn a_spoilt_tree_does_no_harm(spoils in spoils()) {
+        for version in [Version::V1, Version::V2] {
+            let mut blob = partition(version, &good(version), 256 * MIB, &[0, 1, 2]);
+            spoils.iter().for_each(|spoil| spoil.apply(&mut blob));
+            hostile::tree(&blob);
+        }
+    }
+}
+
+/// What is spoilt above is good before.
+#[test]
+fn the_good_ones_are_read() {
+    for version in [Version::V1, Version::V2] {
+        let blob = partition(version, &good(version), 256 * MIB, &[0, 1, 2]);
+        let words = words(&blob);
+        let tree = Tree::parse(&words).expect("a good tree");
+        assert_eq!((tree.memory.lmbs(), tree.memory.version()), (5, version));
+        hostile::tree(&blob);
+    }
+}
