@@ -3,7 +3,7 @@
 use crate::hosted::{HostMemory, Hosted, HostedError, Threads};
 use hotmem::{Bytes, Hooks, Hotplug, NoHooks, OnlineType, Pfn, PfnRange};
 use hotmem_dlpar::{
-    DynamicMemory, FLAG_ASSIGNED, Group, LmbSize, LookupArrays, Machine, Needs, Numa,
+    DynamicMemory, FLAG_ASSIGNED, Group, LONGEST_LIST, LmbSize, LookupArrays, Machine, Needs, Numa,
     PropertyError, Run, Storage, Table, TableError, Tree, TreeError, Version,
     hypervisor::{Connector, Hypervisor},
 };
@@ -229,12 +229,14 @@ impl Parts {
         let (memory, lists) = description.parse()?;
         let needs = Needs::of(&memory, &lists);
         let lmbs = usize::try_from(memory.lmbs()).unwrap_or(0);
-        let columns = usize::try_from(lists.columns()).unwrap_or(0);
+        // A longer list has no room in a connector's answer, so no row of such lists is new.
+        let columns = usize::try_from(lists.columns()).ok().filter(|&len| len <= LONGEST_LIST);
+        let new_rows = columns.unwrap_or(0) * hotmem::MAX_NODES;
         Ok(Parts {
             groups: vec![Group::EMPTY; needs.groups],
             runs: vec![Run::EMPTY; needs.runs],
             by_index: vec![0; needs.runs],
-            arrays: vec![0; needs.arrays + columns.saturating_mul(hotmem::MAX_NODES)],
+            arrays: vec![0; needs.arrays + new_rows],
             connectors: Vec::new(),
             tree: vec![0; 4 + 24 * lmbs],
             hosted: description.hosted()?,
@@ -282,5 +284,21 @@ impl Hooks for Kernel<'_> {
             Some(memory) => memory.unmap(range),
             None => NoHooks.unmap(range),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No lists, each as long as can be said.
+    #[test]
+    fn lists_of_any_length_take_no_memory_where_there_are_none() {
+        let mut described =
+            Description::new(Version::V2, 8, Bytes::mib(256), 1, 0).expect("a small machine");
+        described.arrays = [0, u32::MAX].into_iter().flat_map(u32::to_be_bytes).collect();
+        let mut parts = Parts::new(described).expect("a small machine");
+        assert!(parts.arrays.is_empty());
+        assert!(parts.start(OnlineType::Movable).is_ok());
     }
 }
