@@ -1,4 +1,4 @@
-//! A flattened device tree of any bytes, from the fuzzer.
+//! A partition's flattened device tree with cells of the fuzzer's, or any bytes, from the fuzzer.
 //!
 //! The harness is the one that the ordinary tests run with spoilt ones.
 #![no_main]
@@ -10,5 +10,22 @@ mod common;
 mod fdt;
 #[path = "../../tests/trees/hostile.rs"]
 mod hostile;
+#[path = "../../tests/trees/partition.rs"]
+mod partition;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hostile::tree(bytes));
+use hotmem_dlpar::Version;
+
+libfuzzer_sys::fuzz_target!(|script: &[u8]| {
+    hostile::tree(script);
+    let Some((&how, script)) = script.split_first() else { return };
+    let version = if how & 1 == 0 { Version::V1 } else { Version::V2 };
+    // Some bytes are the property, the others spoil the tree: where, and by what.
+    let (memory, spoils) = script.split_at(script.len().min(4 + usize::from(how >> 1) * 24));
+    let mut blob = partition::partition(version, memory, 256 << 20, &[0, 1, 2]);
+    for spoil in spoils.as_chunks::<6>().0 {
+        let [high, low, cell @ ..] = *spoil;
+        let at = usize::from(u16::from_be_bytes([high, low])) % (blob.len() / 4) * 4;
+        blob[at..at + 4].copy_from_slice(&cell);
+    }
+    hostile::tree(&blob);
+});
