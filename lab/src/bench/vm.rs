@@ -40,9 +40,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     touch: Bytes,
     /// How much each guest is given and relieved of before it is measured, so that it has run that
-    /// code before: QEMU's translator is slow the first time
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
-    warm_up: Bytes,
+    /// code before: QEMU's translator is slow the first time [default: 2G where Linux is beside,
+    /// so that kernels are compared; otherwise 0]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    warm_up: Option<Bytes>,
     /// How long Linux may take for a step
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -97,8 +98,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     bench.progress.finish_and_clear();
     let records = bench.sample.records();
     record::print(&records);
-    if args.warm_up != Bytes::ZERO {
-        println!("Each guest had been given and relieved of {} before.", args.warm_up);
+    if args.warm_up() != Bytes::ZERO {
+        println!("Each guest had been given and relieved of {} before.", args.warm_up());
     }
     if args.guests.contains(&Guest::Linux) {
         println!();
@@ -115,7 +116,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
+/// A warm-up beside Linux, if nothing else is said.
+const WARM_UP: Bytes = Bytes::gib(2);
+
 impl Args {
+    fn warm_up(&self) -> Bytes {
+        let beside_linux = self.guests.contains(&Guest::Linux);
+        self.warm_up.unwrap_or(if beside_linux { WARM_UP } else { Bytes::ZERO })
+    }
+
     /// What guests are compared by.
     fn metric(&self) -> Metric {
         if self.machine.counts_instructions() { INSTRUCTIONS } else { TIME }
@@ -165,7 +174,7 @@ impl Bench<'_> {
             self.sample.add("boot", "hotmem", FIRST_LINE, first_line.as_secs_f64());
         }
         guest.ready(&mut vm)?;
-        if self.args.warm_up != Bytes::ZERO {
+        if self.args.warm_up() != Bytes::ZERO {
             self.warm_up(&mut vm)?;
         }
         Ok(vm)
@@ -173,7 +182,7 @@ impl Bench<'_> {
 
     /// What the guest says of it is left to be passed over by whoever waits for something else.
     fn warm_up(&self, vm: &mut Vm) -> Result<()> {
-        for target in [self.args.warm_up, Bytes::ZERO] {
+        for target in [self.args.warm_up(), Bytes::ZERO] {
             let deadline = Instant::now() + Duration::from_secs(self.args.limit.into());
             vm.request(target)?;
             while vm.device_size()? != target {
