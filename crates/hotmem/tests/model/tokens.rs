@@ -71,19 +71,19 @@ impl<'f> Machine<'f> {
                 self.check_in_use(held, in_use);
             }
             2 => {
+                // Once it is out, the engine may keep something in it.
+                let in_use = token.in_use();
+                self.check_in_use(held, in_use);
                 let left = token.mark_reported();
-                world.tell(|| format!("report {held:?}: {left:?}"));
+                self.world.tell(|| format!("report {held:?}: {left:?}"));
+                assert_eq!(left.as_ref().err().map(|(_, in_use)| *in_use), in_use);
                 match left {
                     Ok(()) => {
-                        self.check_in_use(held, None);
                         for block in self.world.blocks_in(held) {
                             (block.token, block.reported) = (false, true);
                         }
                     }
-                    Err((token, in_use)) => {
-                        self.tokens.push(token);
-                        self.check_in_use(held, Some(in_use));
-                    }
+                    Err((token, _)) => self.tokens.push(token),
                 }
             }
             3 => {

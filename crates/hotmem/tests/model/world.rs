@@ -126,6 +126,7 @@ impl Machine<'_> {
     /// Boots a machine, lives on it for so many operations, and leaves it. False if the memory map
     /// had too little for a machine.
     pub(crate) fn run(seed: u64, operations: u64) -> bool {
+        Cpus::run_on(0);
         let mut rng = Rng::with_seed(seed);
         let memory = Memory::new(SIZE);
         let frames = Frames::new(Cpus);
