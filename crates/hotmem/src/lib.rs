@@ -51,7 +51,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: `section.rs` is the heart (the words, the counter, the claim), `tree.rs` finds
+//! Where to read on: `section/` is the heart (the words, the counter, the claim), `tree.rs` finds
 //! things, `frames/` allocates, `isolate.rs` takes memory out of use, `hotplug/` walks the road.
 #![no_std]
 // For other crates' models, in which nothing of this one's is exercised.

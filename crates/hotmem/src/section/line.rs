@@ -1,0 +1,151 @@
+//! The line: which frames of a pageblock are free.
+
+#[cfg(not(loom))]
+use crate::geometry::FRAME_SIZE;
+use crate::geometry::{LINE_WORD_BITS, LINE_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::sync::{AtomicU64, Ordering, spin_hint};
+
+/// Which frames of a pageblock are free: a set bit is a free frame. One cache line.
+#[repr(C)]
+pub(crate) struct Line {
+    words: [AtomicU64; LINE_WORDS],
+    /// Lets loom see that whoever writes a whole line is alone with it.
+    #[cfg(loom)]
+    alone: loom::cell::UnsafeCell<()>,
+}
+
+/// One frame of memory that holds the lines of a section's pageblocks.
+#[repr(C)]
+pub(crate) struct LineFrame {
+    pub(super) lines: [Line; SECTION_PAGEBLOCKS],
+}
+
+#[cfg(not(any(loom, hotmem_geometry = "small")))]
+const _: () = assert!(size_of::<LineFrame>() as u64 == FRAME_SIZE);
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<LineFrame>() as u64 <= FRAME_SIZE);
+
+impl Line {
+    /// The line's words, lowest frames first.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64; LINE_WORDS] {
+        &self.words
+    }
+
+    /// Owner only: every frame free but those of `taken` and the one that was `lent` for lines
+    /// (all relative to the pageblock).
+    ///
+    /// Relaxed: published by the Release store of the counter that follows.
+    pub(crate) fn write(&self, taken: core::ops::Range<usize>, lent: Option<usize>) {
+        #[cfg(loom)]
+        self.alone.with_mut(|_| ());
+        for (i, word) in self.words.iter().enumerate() {
+            let of_word = |frames: core::ops::Range<usize>| {
+                let low = frames.start.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
+                let high = frames.end.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
+                mask(high) & !mask(low)
+            };
+            let lent = lent.map_or(0, |frame| of_word(frame..frame + 1));
+            let free = mask(LINE_WORD_BITS) & !of_word(taken.clone()) & !lent;
+            word.store(free, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes `bits` of one word, if all are free. Acquire: pairs with [`give`](Self::give), so that
+    /// the new holder of the frames comes after the old one.
+    #[inline]
+    pub(crate) fn take(&self, word: usize, bits: u64) -> bool {
+        self.shared();
+        let word = &self.words[word];
+        let mut now = word.load(Ordering::Relaxed);
+        while now & bits == bits {
+            match word.compare_exchange_weak(now, now & !bits, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Takes the first free frame. The caller holds a credit for it. Acquire: see
+    /// [`take`](Self::take).
+    #[inline]
+    pub(crate) fn take_any(&self) -> usize {
+        self.shared();
+        // A credit promises a free bit, but others may take the one that was seen; each time that
+        // happens somebody has got on, and the promise holds for what is left.
+        loop {
+            for (i, word) in self.words.iter().enumerate() {
+                let mut now = word.load(Ordering::Relaxed);
+                while now != 0 {
+                    let rest = now & (now - 1);
+                    match word.compare_exchange_weak(
+                        now,
+                        rest,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    ) {
+                        Ok(_) => return i * LINE_WORD_BITS + now.trailing_zeros() as usize,
+                        Err(seen) => now = seen,
+                    }
+                }
+            }
+            spin_hint();
+        }
+    }
+
+    /// Gives `bits` of one word back, if none of them is free already. Release: pairs with
+    /// [`take`](Self::take).
+    #[inline]
+    pub(crate) fn give(&self, word: usize, bits: u64) -> bool {
+        self.shared();
+        let word = &self.words[word];
+        let mut now = word.load(Ordering::Relaxed);
+        while now & bits == 0 {
+            match word.compare_exchange_weak(now, now | bits, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// How many frames are free by the bits. Exact only while nothing is in flight.
+    pub(crate) fn free_frames(&self) -> usize {
+        self.words.iter().map(|w| w.load(Ordering::Relaxed).count_ones() as usize).sum()
+    }
+
+    #[inline]
+    fn shared(&self) {
+        #[cfg(loom)]
+        self.alone.with(|_| ());
+    }
+}
+
+impl LineFrame {
+    /// The installer only: every frame of every pageblock is taken.
+    pub(crate) fn clear(&self) {
+        self.lines.iter().for_each(|line| line.write(0..PAGEBLOCK_FRAMES, None));
+    }
+}
+
+#[cfg(loom)]
+impl LineFrame {
+    pub(crate) fn new() -> LineFrame {
+        LineFrame {
+            lines: core::array::from_fn(|_| Line {
+                words: core::array::from_fn(|_| AtomicU64::new(0)),
+                alone: loom::cell::UnsafeCell::new(()),
+            }),
+        }
+    }
+
+    /// What whoever holds the frame does with it: loom sees if anybody else has it as well.
+    pub(crate) fn overwrite(&self) {
+        for line in &self.lines {
+            line.alone.with_mut(|_| ());
+        }
+    }
+}
