@@ -14,6 +14,8 @@ pub struct Options {
     pub touch: Touch,
     /// How much memory of any kind to fill with patterns at the start (`hotmem.work`).
     pub work: Bytes,
+    /// When that work begins (`hotmem.work_at`).
+    pub work_at: WorkAt,
     /// Whether touched memory stays in use (`hotmem.hold`); otherwise it is checked and freed when
     /// all of it has been touched.
     pub hold: bool,
@@ -47,6 +49,15 @@ pub enum Touch {
     UpTo(Bytes),
     /// All that can be allocated.
     All,
+}
+
+/// When the work begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkAt {
+    /// At the start.
+    Boot,
+    /// When the balloon first has something, and as much as the host wants.
+    Inflated,
 }
 
 /// The types of Linux's memory blocks.
@@ -102,6 +113,7 @@ impl Default for Options {
         Options {
             touch: Touch::UpTo(Bytes::ZERO),
             work: Bytes::ZERO,
+            work_at: WorkAt::Boot,
             hold: true,
             reports: true,
             online: Online::Movable,
@@ -146,6 +158,13 @@ impl Options {
                     if value == "all" { Touch::All } else { Touch::UpTo(parse_size(value)?) };
             }
             "work" => self.work = parse_size(value)?,
+            "work_at" => {
+                self.work_at = match value {
+                    "boot" => WorkAt::Boot,
+                    "inflated" => WorkAt::Inflated,
+                    _ => return None,
+                };
+            }
             "hold" => self.hold = parse_switch(value)?,
             "reports" => self.reports = parse_switch(value)?,
             "online" => {
@@ -240,14 +259,15 @@ mod tests {
     #[test]
     fn every_key() {
         let options = parse(
-            "hotmem.touch=1G hotmem.work=2G hotmem.hold=off hotmem.reports=off \
-             hotmem.online=online_kernel hotmem.exit=resizes:3 hotmem.seed=42 \
-             hotmem.release=off hotmem.churn=on hotmem.heap=32M hotmem.pin=on \
+            "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
+             hotmem.reports=off hotmem.online=online_kernel hotmem.exit=resizes:3 \
+             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.heap=32M hotmem.pin=on \
              hotmem.interrupts=intx hotmem.watchdog=5",
         );
         let expected = Options {
             touch: Touch::UpTo(Bytes::gib(1)),
             work: Bytes::gib(2),
+            work_at: WorkAt::Inflated,
             hold: false,
             reports: false,
             online: Online::Kernel,
@@ -286,6 +306,7 @@ mod tests {
         for bad in [
             "hotmem.touch=",
             "hotmem.touch",
+            "hotmem.work_at=reported",
             "hotmem.online=movable",
             "hotmem.exit=resizes",
             "hotmem.exit=size:",

@@ -12,8 +12,8 @@ use hotmem::report::Settings;
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon::{
-    Counters, Device, Driver, EngineMemory, Failure, Features, Pending, Poison, Progress, Queue,
-    Status, Wanted,
+    Counters, Device, Driver, EngineMemory, Failure, Features, Memory, Pending, Poison, Progress,
+    Queue, Status, Wanted,
 };
 use virtio_drivers::transport::DeviceType;
 
@@ -102,6 +102,15 @@ impl Balloon {
         }
     }
 
+    /// Has it give up so many frames, because the kernel has run out; 0: it needs none. Whether any
+    /// will come.
+    pub(crate) fn give_up(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
+        let may = self.driver().features().contains(Features::DEFLATE_ON_OOM);
+        let comes = may && frames > 0 && memory.held() > 0;
+        memory.need(if comes { frames } else { 0 });
+        comes
+    }
+
     /// What there is to report since the last call, now that the driver has nothing more to do.
     pub(crate) fn news(&mut self, idle: bool) -> Option<Event<'_>> {
         let (target, held) = (self.driver().target(), self.driver().held());
@@ -114,6 +123,7 @@ impl Balloon {
                 return Some(Event::Inflated { target: frames(target), held: frames(held) });
             }
             Status::Pending(why) if self.pending != Some(why) => {
+                self.reached = false;
                 let why = self.pending.insert(why);
                 let (target, held) = (frames(target), frames(held));
                 return Some(Event::InflationPending { target, held, why });
@@ -145,6 +155,11 @@ impl Balloon {
     fn driver(&self) -> &Driver {
         self.device.driver()
     }
+}
+
+/// Whether something is coming out because the kernel has run out.
+pub(crate) fn is_giving(memory: &BalloonMemory) -> bool {
+    memory.wanted_back().needed > 0 && memory.held() > 0
 }
 
 fn frames(frames: u64) -> Bytes {

@@ -1,6 +1,7 @@
 //! The run: follow the devices' targets, as the command line says, and report.
 
 mod devices;
+mod work;
 
 use super::acpi::EcamArea;
 use super::attached::Attached;
@@ -22,13 +23,14 @@ use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Bytes, Hotplug, NodeId, Pfn, PfnRange, Zone};
-use hotmem_guest::cmdline::{ExitWhen, Options, Touch};
+use hotmem_guest::cmdline::{ExitWhen, Options, Touch, WorkAt};
 use hotmem_guest::event::Event;
 use hotmem_guest::report::{Report, Verdict};
 use hotmem_guest::virtio_mmio;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::balloon;
 use hotmem_virtio::mem::{Pending, Progress, Status};
+use work::Touching;
 
 /// Most devices at a time. Each rings by the message of its number.
 pub(crate) const MAX_DEVICES: usize = 16;
@@ -45,6 +47,8 @@ pub(crate) struct Session<'a> {
     cpu: Option<ApicId>,
     engine: Engine,
     objects: Objects,
+    /// Memory at boot, while the work in it is yet to begin.
+    work: Option<PfnRange>,
     touching: Option<Touching>,
     /// What was touched is being checked, from here up, to be freed then.
     verifying: Option<Pfn>,
@@ -72,13 +76,6 @@ pub(crate) struct Engine {
     pub(crate) hooks: KernelHooks,
 }
 
-/// A round of touching that is under way.
-#[derive(Default)]
-struct Touching {
-    bytes: Bytes,
-    us: u64,
-}
-
 impl<'a> Session<'a> {
     /// Finds the devices and starts them.
     pub(crate) fn open(
@@ -102,6 +99,7 @@ impl<'a> Session<'a> {
             cpu: places.cpu,
             engine,
             objects: Objects::new(options),
+            work: (options.work != Bytes::ZERO).then_some(places.boot_memory),
             touching: None,
             verifying: None,
             touched: Bytes::ZERO,
@@ -118,10 +116,8 @@ impl<'a> Session<'a> {
         if session.devices[0].is_none() && !others && !session.buses.has_ports() {
             give_up("there is no virtio-mem device");
         }
-        if options.work != Bytes::ZERO {
-            let workload = &mut session.engine.hooks.workload;
-            workload.work(places.boot_memory, options.work);
-            session.touching = Some(Touching::default());
+        if options.work_at == WorkAt::Boot {
+            session.begin_work();
         }
         session
     }
@@ -194,6 +190,9 @@ impl<'a> Session<'a> {
         let progress = must("virtio-balloon", balloon.step(now, memory));
         if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
             self.report.event(&event);
+            if matches!(event, Event::Inflated { held, .. } if held != Bytes::ZERO) {
+                self.begin_work();
+            }
         }
         progress == balloon::Progress::Again
     }
@@ -269,42 +268,6 @@ impl<'a> Session<'a> {
         self.objects.verify();
         let HeapUse { mapped, moved } = heap::usage();
         self.report.event(&Event::Heap { objects: self.objects.len(), mapped, moved });
-    }
-
-    /// Whether there is more to touch.
-    fn touch_some(&mut self) -> bool {
-        let Some(touching) = &mut self.touching else { return false };
-        WATCHDOG.enter(Step::Touch);
-        let started = self.clock.now_us();
-        let touched = self.engine.hooks.workload.touch_some();
-        touching.us += self.clock.now_us().saturating_sub(started);
-        if let Some(bytes) = touched {
-            touching.bytes = touching.bytes + bytes;
-            return true;
-        }
-        let Touching { bytes, us } = *touching;
-        // Also if there was nothing to touch: somebody may wait for the end of it.
-        self.report.event(&Event::Touched { bytes, us });
-        self.touched = self.touched + bytes;
-        self.touching = None;
-        self.verifying = (!self.options.hold).then_some(Pfn::ZERO);
-        false
-    }
-
-    /// Checks some of what was touched and is not to be held, and frees all of it in the end.
-    /// Whether there is more to do.
-    fn verify_some(&mut self) -> bool {
-        let Some(from) = self.verifying else { return false };
-        WATCHDOG.enter(Step::Verify);
-        self.verifying = self.engine.hooks.workload.verify_some(from);
-        if self.verifying.is_none() {
-            let started = self.clock.now_us();
-            let bytes = self.engine.hooks.workload.free_all();
-            let us = self.clock.now_us().saturating_sub(started);
-            self.report.event(&Event::Freed { bytes, us });
-            self.report_written_and_verified();
-        }
-        true
     }
 
     fn is_over(&mut self) -> bool {

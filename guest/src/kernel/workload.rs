@@ -72,6 +72,17 @@ impl Workload {
     pub(crate) fn work(&mut self, boot: PfnRange, work: Bytes) {
         self.regions[MAX_DEVICES] = boot;
         self.limit = work.frames();
+        self.try_again();
+    }
+
+    /// Frames of any kind that it wanted and did not get.
+    pub(crate) fn lacks(&self) -> u64 {
+        let anywhere = !self.regions[MAX_DEVICES].is_empty();
+        if anywhere { self.limit.saturating_sub(self.owned.len()) } else { 0 }
+    }
+
+    /// There is more to be had than a moment ago.
+    pub(crate) fn try_again(&mut self) {
         self.taking = Some(Taking::Anywhere(0));
     }
 

@@ -25,6 +25,35 @@ fn reported(event: &Event) -> Option<u64> {
     }
 }
 
+fn touched(event: &Event) -> Option<u64> {
+    match *event {
+        Event::Touched { bytes, .. } => Some(bytes),
+        _ => None,
+    }
+}
+
+/// What the host wants in the balloon, and what is in it.
+fn inflated(event: &Event) -> Option<(u64, u64)> {
+    match *event {
+        Event::Inflated { target, held } => Some((target, held)),
+        _ => None,
+    }
+}
+
+fn pending(event: &Event) -> Option<String> {
+    match event {
+        Event::InflationPending { why, .. } => Some(why.clone()),
+        _ => None,
+    }
+}
+
+/// What the balloon leaves to the guest, as QEMU has it from the guest, in MiB.
+fn left_by_balloon(vm: &mut Vm) -> u64 {
+    let says = vm.ask_monitor("info balloon").unwrap();
+    let left = says.trim().strip_prefix("balloon: actual=").and_then(|left| left.parse().ok());
+    left.unwrap_or_else(|| panic!("{says}"))
+}
+
 /// Waits until the guest's QEMU holds less than this.
 fn shrinks_to(vm: &Vm, most: Bytes) {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -105,14 +134,6 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
         _ => None,
     };
     assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(4));
-    let inflated = |event: &Event| match *event {
-        Event::Inflated { target, held } => Some((target, held)),
-        _ => None,
-    };
-    let pending = |event: &Event| match event {
-        Event::InflationPending { why, .. } => Some(why.clone()),
-        _ => None,
-    };
     // More than the guest can spare. QEMU's command says what is left to it.
     vm.monitor_line("balloon 1").unwrap();
     let (why, _) = vm.wait("what keeps it", pending).unwrap();
@@ -121,8 +142,7 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
         vm.monitor_line(&format!("balloon {left}")).unwrap();
         let taken = Bytes::mib(1024 - left).0;
         assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
-        let says = vm.ask_monitor("info balloon").unwrap();
-        assert!(says.contains(&format!("actual={left}")), "{says}");
+        assert_eq!(left_by_balloon(&mut vm), left);
     }
     // What the balloon has of the device's memory does not keep it from going.
     vm.resize(Bytes::gib(1)).unwrap();
@@ -133,6 +153,43 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
     vm.resize(Bytes::ZERO).unwrap();
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
+}
+
+/// A guest of 512 MiB that is left 128 MiB, and then has work for 300 MiB.
+fn short_of_memory(balloon: Balloon) -> Vm {
+    let config = config(Bytes::ZERO).with("work", "300M").with("work_at", "inflated");
+    let config = config.with("hold", "off").with("interrupts", "poll");
+    let boot_memory = Bytes::mib(512);
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    vm.monitor_line("balloon 128").unwrap();
+    let taken = Bytes::mib(384).0;
+    assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+    vm
+}
+
+#[test]
+fn a_guest_that_runs_out_takes_back_what_it_needs_and_no_more() {
+    let _turn = turn();
+    let mut vm = short_of_memory(Balloon::Everything);
+    let (why, _) = vm.wait("the guest's need", pending).unwrap();
+    assert_eq!(why, "the guest needs the memory");
+    assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
+    let left = left_by_balloon(&mut vm);
+    assert!((300..350).contains(&left), "{left} MiB");
+    // What it no longer needs goes back, without being asked again.
+    assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
+    let taken = Bytes::mib(384).0;
+    assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+    assert_eq!(left_by_balloon(&mut vm), 128);
+}
+
+#[test]
+fn a_guest_that_may_take_nothing_back_makes_do_with_what_is_left() {
+    let _turn = turn();
+    let mut vm = short_of_memory(Balloon::Reports);
+    let (bytes, _) = vm.wait("work", touched).unwrap();
+    assert!((Bytes::mib(100).0..Bytes::mib(128).0).contains(&bytes), "{bytes}");
+    assert_eq!(left_by_balloon(&mut vm), 128);
 }
 
 #[test]

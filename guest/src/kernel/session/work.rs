@@ -1,0 +1,84 @@
+//! The work: memory is touched, checked, and freed.
+
+use super::Session;
+use crate::kernel::WATCHDOG;
+use crate::kernel::balloon;
+use crate::kernel::hooks::KernelHooks;
+use hotmem::{Bytes, Pfn};
+use hotmem_guest::event::Event;
+use hotmem_guest::watchdog::Step;
+
+/// A round of touching that is under way.
+#[derive(Default)]
+pub(super) struct Touching {
+    bytes: Bytes,
+    us: u64,
+}
+
+impl Session<'_> {
+    /// Begins what is to be done in the memory at boot, unless it has begun.
+    pub(super) fn begin_work(&mut self) {
+        if let Some(boot_memory) = self.work.take() {
+            self.engine.hooks.workload.work(boot_memory, self.options.work);
+            self.touching = Some(Touching::default());
+        }
+    }
+
+    /// Whether there is more to touch.
+    pub(super) fn touch_some(&mut self) -> bool {
+        if self.balloon_is_giving() {
+            return false;
+        }
+        let Some(touching) = &mut self.touching else { return false };
+        WATCHDOG.enter(Step::Touch);
+        let started = self.clock.now_us();
+        let touched = self.engine.hooks.workload.touch_some();
+        touching.us += self.clock.now_us().saturating_sub(started);
+        if let Some(bytes) = touched {
+            touching.bytes = touching.bytes + bytes;
+            return true;
+        }
+        let Touching { bytes, us } = *touching;
+        if self.take_back() {
+            return false;
+        }
+        // Also if there was nothing to touch: somebody may wait for the end of it.
+        self.report.event(&Event::Touched { bytes, us });
+        self.touched = self.touched + bytes;
+        self.touching = None;
+        self.verifying = (!self.options.hold).then_some(Pfn::ZERO);
+        false
+    }
+
+    /// Has the balloon give up what the work lacks, and the work go on then. Whether anything will
+    /// come.
+    fn take_back(&mut self) -> bool {
+        let KernelHooks { balloon: memory, workload, .. } = &mut self.engine.hooks;
+        let (Some(balloon), Some(memory)) = (&self.balloon, memory) else { return false };
+        let comes = balloon.give_up(workload.lacks(), memory);
+        if comes {
+            workload.try_again();
+        }
+        comes
+    }
+
+    fn balloon_is_giving(&self) -> bool {
+        self.engine.hooks.balloon.as_ref().is_some_and(balloon::is_giving)
+    }
+
+    /// Checks some of what was touched and is not to be held, and frees all of it in the end.
+    /// Whether there is more to do.
+    pub(super) fn verify_some(&mut self) -> bool {
+        let Some(from) = self.verifying else { return false };
+        WATCHDOG.enter(Step::Verify);
+        self.verifying = self.engine.hooks.workload.verify_some(from);
+        if self.verifying.is_none() {
+            let started = self.clock.now_us();
+            let bytes = self.engine.hooks.workload.free_all();
+            let us = self.clock.now_us().saturating_sub(started);
+            self.report.event(&Event::Freed { bytes, us });
+            self.report_written_and_verified();
+        }
+        true
+    }
+}
