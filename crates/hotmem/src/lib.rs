@@ -52,7 +52,7 @@
 //! ```
 //!
 //! Where to read on: `section/` is the heart (the words, the counter, the claim), `tree.rs` finds
-//! things, `frames/` allocates, `isolate.rs` takes memory out of use, `hotplug/` walks the road.
+//! things, `frames/` allocates, `isolate/` takes memory out of use, `hotplug/` walks the road.
 #![no_std]
 // For other crates' models, in which nothing of this one's is exercised.
 #![cfg_attr(all(loom, not(test)), allow(dead_code, unused_imports))]

@@ -15,6 +15,7 @@
 //! | `hints.rs` | which pageblock and section a CPU tries next |
 //! | `poison.rs` | what the hardware has given up never comes back |
 //! | `quiet.rs` | when "out of memory" may be said |
+//! | `words.rs` | a range of frames as section words |
 //! | `counts.rs`, `validate.rs` | how much there is; whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
 
@@ -31,6 +32,7 @@ mod small;
 mod split;
 mod validate;
 mod want;
+mod words;
 
 pub use counts::Counts;
 pub use metadata::Metadata;

@@ -8,7 +8,7 @@
 //! 2. from the pageblock that is being divided.
 //!
 //! Without lines, every live pageblock of a section is wholly taken; that is what fresh lines say.
-//! A section's own frame of lines does not hinder the section's removal (see `isolate.rs`).
+//! A section's own frame of lines does not hinder the section's removal (see `isolate/in_use.rs`).
 
 use super::quiet::Moves;
 use super::{Block, Frames};

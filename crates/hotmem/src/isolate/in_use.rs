@@ -1,0 +1,141 @@
+//! What keeps isolated memory from being drained.
+//!
+//! # Metadata
+//! A section's frame of lines (see `frames/split.rs`) is never free, reported or migrated. When
+//! memory goes and a token holds everything of a section that is online, nobody can reach the lines
+//! any more, and they are dropped. So they do not hinder the removal of their section; only a
+//! smaller part of a section that happens to hold them stays until the rest of the section is free
+//! as well. Only the slow side does this: meanwhile no other part of the section may come online
+//! and be divided. Other metadata lies in boot memory, or in what was there when boot
+//! memory was full, and stays ([`InUse::Metadata`]).
+
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::{Block, Frames};
+use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::platform::Platform;
+use crate::section::{ALL, LIVE, POISON, count};
+use crate::sync::Ordering;
+
+/// What keeps isolated memory from being drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InUse {
+    /// These frames, a run within one pageblock, are allocated.
+    Frames(PfnRange),
+    /// These frames hold metadata: of memory that is still online, or of an announced region.
+    Metadata(PfnRange),
+    /// An allocation or a free in this pageblock is in flight: look again.
+    InFlight(PfnRange),
+}
+
+impl InUse {
+    /// Where.
+    #[must_use]
+    pub const fn range(self) -> PfnRange {
+        match self {
+            InUse::Frames(range) | InUse::Metadata(range) | InUse::InFlight(range) => range,
+        }
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// What keeps the isolated pageblocks `live` of a section from being drained, highest
+    /// pageblock first, the section's own lines last.
+    pub(super) fn what_holds(&self, slot: usize, index: usize, live: u64) -> Option<InUse> {
+        let lines = self.frame_of_lines(slot, index);
+        let mut own_lines = None;
+        for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
+            let block = self.block(slot, index, bit)?;
+            let counter = block.counter.load();
+            if counter & LIVE == 0 {
+                continue;
+            }
+            if let Some(used) = self.first_used(&block, lines) {
+                return Some(self.whose(&block, used));
+            }
+            // Lines and poison are all that is left, if the count says that nobody is inside.
+            let drained = self.drained_count(&block, lines);
+            if lines.is_some_and(|frame| block.range().contains(frame)) {
+                if count(counter) != drained {
+                    return Some(InUse::InFlight(block.range()));
+                }
+                own_lines = lines.and_then(|frame| PfnRange::with_len(frame, 1));
+            } else if !block.counter.own_drained(drained) {
+                return Some(InUse::InFlight(block.range()));
+            }
+        }
+        own_lines.map(InUse::Metadata)
+    }
+
+    /// Drops the lines of a section of which `held` is isolated, if that is all that is online of
+    /// it and nothing else of it is in use. The caller keeps the rest from coming online.
+    pub(super) fn drop_lines(&self, slot: usize, index: usize, held: u64, live: u64) -> Option<()> {
+        let section = self.section(slot, index)?;
+        let frame = PfnRange::with_len(self.frame_of_lines(slot, index)?, 1)?;
+        if section.online.load(Ordering::Acquire) != held {
+            return None;
+        }
+        match self.what_holds(slot, index, live) {
+            None => {
+                section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                // It lies in boot memory and was allocated for this, so this cannot fail.
+                self.free(frame).ok()
+            }
+            Some(InUse::Metadata(own)) if own == frame => {
+                let block = self.block_of(frame.start())?;
+                let drained = self.drained_count(&block, Some(frame.start()));
+                if !block.counter.own_drained(drained) {
+                    return None;
+                }
+                section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                Some(())
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The count of a live pageblock when nothing of it is in use but the section's own lines, if
+    /// it has them, and what is poisoned.
+    pub(super) fn drained_count(&self, block: &Block<'_>, lines: Option<Pfn>) -> u16 {
+        let own = lines.filter(|&frame| block.range().contains(frame));
+        let never_free = self.out_in(block.range()).chain(own).count();
+        u16::try_from(never_free).map_or(0, |never_free| ALL.saturating_sub(never_free))
+    }
+
+    /// The first run of frames in use in a live pageblock, the section's own lines aside.
+    pub(crate) fn used_in(&self, block: &Block<'_>) -> Option<PfnRange> {
+        let (slot, _) = self.find(block.start())?;
+        self.first_used(block, self.frame_of_lines(slot, block.index))
+    }
+
+    /// The first run of frames in use in a pageblock, the section's own lines and what is out for
+    /// poison aside.
+    fn first_used(&self, block: &Block<'_>, lines: Option<Pfn>) -> Option<PfnRange> {
+        let own = lines.filter(|&frame| block.range().contains(frame));
+        let own = own.map(|frame| block.offset_of(frame));
+        let is_marked = block.counter.load() & POISON != 0;
+        let is_out =
+            |at| is_marked && self.out_in(block.range()).any(|frame| block.offset_of(frame) == at);
+        // Without lines all of it was handed out.
+        let line = block.line();
+        let used = |at: usize| {
+            let word = line.map_or(0, |l| l.words()[at / LINE_WORD_BITS].load(Ordering::Acquire));
+            word >> (at % LINE_WORD_BITS) & 1 == 0 && own != Some(at) && !is_out(at)
+        };
+        let first = (0..PAGEBLOCK_FRAMES).find(|&at| used(at))?;
+        let end = (first..PAGEBLOCK_FRAMES).find(|&at| !used(at)).unwrap_or(PAGEBLOCK_FRAMES);
+        PfnRange::with_len(block.start().checked_add(first as u64)?, (end - first) as u64)
+    }
+
+    /// Used frames of a pageblock, up to where their owner, the kernel or the engine, changes.
+    fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
+        // Lines of other sections lie in boot memory only, which hardly ever goes, so that most
+        // of the time this looks at nothing but the regions' words.
+        let lines = block.region.is_fixed();
+        let engine = self.metadata_where(lines).map(|metadata| metadata.frames.intersection(used));
+        match engine.filter(|frames| !frames.is_empty()).min_by_key(|frames| frames.start()) {
+            None => InUse::Frames(used),
+            Some(frames) if frames.start() == used.start() => InUse::Metadata(frames),
+            Some(frames) => InUse::Frames(used.split_at(frames.start()).0),
+        }
+    }
+}

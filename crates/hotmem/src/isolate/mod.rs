@@ -1,0 +1,167 @@
+//! The isolation token: memory that nobody can allocate any more.
+//!
+//! Reporting, ballooning and unplugging are the same act: isolate, let somebody work on it, and
+//! leave by one of the exits. Isolating a free pageblock claims it; isolating one in use flags its
+//! counter, so that no credit is granted after that and the last free hands the pageblock to the
+//! token instead of to the allocator. `isolated` says which pageblocks a token has captured; it is
+//! set after the capture, so a pageblock that is neither free nor live nor `isolated` is in
+//! somebody's hands for a moment.
+
+mod capture;
+mod in_use;
+
+pub use capture::IsolateError;
+pub use in_use::InUse;
+
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::Frames;
+use crate::geometry::{PAGEBLOCK_FRAMES, bits_of};
+use crate::platform::Platform;
+use crate::section::{LIVE, count};
+use crate::sync::Ordering;
+use core::fmt;
+
+/// Whole pageblocks that nobody can allocate. A free of a part that is still in use goes on as
+/// always and leaves it here.
+///
+/// There are three exits: [`release`](Self::release), [`mark_reported`](Self::mark_reported) and
+/// [`Hotplug::take_offline`](crate::Hotplug::take_offline). A token that is forgotten or dropped leaves its
+/// pageblocks isolated and counted, never reused: a host may still be working on them.
+#[must_use = "dropping it leaves the memory isolated for good"]
+pub struct Isolation<'f, P> {
+    frames: &'f Frames<P>,
+    range: PfnRange,
+    /// All of it was wholly free when it was captured, so that nothing of it is in use.
+    was_free: bool,
+}
+
+impl<'f, P: Platform> Isolation<'f, P> {
+    /// What is isolated.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.range
+    }
+
+    /// `None` once nothing of it is in use any more, or what is, from the top down.
+    ///
+    /// Cost: O(pageblocks), or as far down as the first that is in use; O(1) if all of it was free
+    /// when it was isolated.
+    #[must_use]
+    pub fn in_use(&self) -> Option<InUse> {
+        if self.was_free {
+            return None;
+        }
+        let mut words = self.words().rev();
+        words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, held))
+    }
+
+    /// Drops the lines that nobody needs if this memory goes. For the slow side, which brings
+    /// nothing else of these sections online meanwhile.
+    pub(crate) fn drop_lines(&self) {
+        for (slot, index, held) in self.words() {
+            self.frames.drop_lines(slot, index, held, self.live(held));
+        }
+    }
+
+    /// Those of `held` that may be in use.
+    fn live(&self, held: u64) -> u64 {
+        if self.was_free { 0 } else { held }
+    }
+
+    /// Exit: back to the allocator, what is in use as well as what is free.
+    pub fn release(self) {
+        for (slot, index, held) in self.words() {
+            self.frames.release_in(slot, index, held);
+        }
+    }
+
+    /// Exit: the host has taken the memory; it is free again and marked so, to be used last.
+    ///
+    /// # Errors
+    /// The token and what is in use, if anything is.
+    pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, InUse)> {
+        if let Some(in_use) = self.in_use() {
+            return Err((self, in_use));
+        }
+        for (slot, index, held) in self.words() {
+            if let Some(section) = self.frames.section(slot, index) {
+                // Before the publish in the release, which makes it visible.
+                section.reported.fetch_or(held, Ordering::Relaxed);
+            }
+            self.frames.release_in(slot, index, held);
+        }
+        Ok(())
+    }
+
+    /// Exit: out of the allocator. The memory is present and offline, its zone remembered, and held
+    /// until [`Frames::let_go`]. For the slow side: see [`drop_lines`](Self::drop_lines).
+    ///
+    /// # Errors
+    /// The token and what is in use, if anything is.
+    pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+        self.drop_lines();
+        if let Some(in_use) = self.in_use() {
+            return Err((self, in_use));
+        }
+        for (slot, index, held) in self.words() {
+            let Some(section) = self.frames.section(slot, index) else { continue };
+            // Nobody else can change these bits of a pageblock that the token owns. Release: who
+            // finds it offline comes after all that was done to it.
+            section.partial.fetch_and(!held, Ordering::AcqRel);
+            section.online.fetch_and(!held, Ordering::AcqRel);
+        }
+        let mut words = self.words().map(|(slot, index, _)| (slot, index)).peekable();
+        while let Some((slot, first)) = words.next() {
+            let mut end = first + 1;
+            while words.next_if(|&(s, _)| s == slot).is_some() {
+                end += 1;
+            }
+            self.frames.forget_hints(slot, first..end);
+        }
+        Ok(self.range)
+    }
+
+    /// A token that was drawn over a larger range gives its lower part up as a token of its own.
+    pub fn split_at(self, pfn: Pfn) -> (Isolation<'f, P>, Isolation<'f, P>) {
+        let at = pfn.align_down(PAGEBLOCK_FRAMES as u64);
+        let (low, high) = self.range.split_at(at);
+        let frames = self.frames;
+        let part = |range| Isolation { frames, range, was_free: self.was_free };
+        (part(low), part(high))
+    }
+
+    /// The token over this range and the one right above it as one.
+    pub(crate) fn join(self, above: Isolation<'f, P>) -> Isolation<'f, P> {
+        debug_assert_eq!(self.range.end(), above.range.start());
+        let range = PfnRange::new(self.range.start(), above.range.end()).unwrap_or(self.range);
+        Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
+    }
+
+    /// Frames of it that are still in use.
+    pub(crate) fn frames_in_use(&self) -> u64 {
+        let used = |slot, index, bit| {
+            let Some(block) = self.frames.block(slot, index, bit) else { return 0 };
+            match block.counter.load() {
+                counter if counter & LIVE == 0 => 0,
+                counter => {
+                    let drained = self.frames.drained_count(&block, None);
+                    u64::from(drained.saturating_sub(count(counter)))
+                }
+            }
+        };
+        let in_use = self.words().map(|(slot, index, held)| {
+            bits_of(held).map(|bit| used(slot, index, bit)).sum::<u64>()
+        });
+        in_use.sum()
+    }
+
+    fn words(&self) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> {
+        self.frames.words_of(self.range)
+    }
+}
+
+impl<P> fmt::Debug for Isolation<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Isolation").field(&self.range).finish()
+    }
+}
