@@ -7,6 +7,17 @@
 //! counts: absent memory is words that say so, and a stale allocator fails its claim before it
 //! touches anything.
 
+mod class;
+mod layout;
+mod node;
+
+pub(crate) use class::Class;
+pub use class::Zone;
+pub(crate) use layout::Layout;
+#[cfg(loom)]
+pub(crate) use layout::ModelWords;
+pub use node::{MAX_NODES, NodeId};
+
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{
     PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, TREE_FANOUT,
@@ -15,99 +26,13 @@ use crate::section::{Counter, Section};
 use crate::sync::settled::{self, AtomicPtr, AtomicUsize};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tree::{Tree, words_needed};
+use layout::COUNTER_GROUP;
 
 /// Most regions that can be announced at one time: a bit each in one word.
 pub const MAX_REGIONS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// Sections whose counters are interleaved, so that neighbouring pageblocks of one section never
-/// share a cache line of counters: two CPUs whose hints are neighbours would otherwise slow each
-/// other down more than tenfold. A region's counters fill whole groups of 4 KiB.
-const COUNTER_GROUP: usize = if cfg!(loom) { 1 } else { 32 };
-
 /// Sections whose bits at the bottom of a tree lie in one cache line.
 const LEAVES_IN_LINE: usize = 8 * TREE_FANOUT;
-
-/// What memory may be allocated for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Zone {
-    /// Anything.
-    Kernel = 0,
-    /// Only what can be migrated, so that it can be taken away again.
-    Movable = 1,
-}
-
-impl Zone {
-    /// Both.
-    pub const ALL: [Zone; 2] = [Zone::Kernel, Zone::Movable];
-}
-
-/// A NUMA node, numbered as the platform numbers its proximity domains.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
-pub struct NodeId(u8);
-
-/// Most nodes that a machine can have.
-pub const MAX_NODES: usize = if cfg!(loom) { 1 } else { 32 };
-
-impl NodeId {
-    /// The node of machines that have no others.
-    pub const ZERO: NodeId = NodeId(0);
-
-    /// Node number `n`, or `None` from [`MAX_NODES`] up.
-    #[must_use]
-    pub const fn new(n: usize) -> Option<NodeId> {
-        #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES")]
-        if n < MAX_NODES { Some(NodeId(n as u8)) } else { None }
-    }
-
-    /// Its number.
-    #[must_use]
-    pub const fn number(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// What a tree leads to: pageblocks of a zone that are wholly free, partly free, online, or free
-/// and not reported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Class {
-    pub(crate) zone: Zone,
-    word: Word,
-}
-
-/// The section word that a tree summarises.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Word {
-    Free = 0,
-    Partial = 1,
-    Online = 2,
-    /// `free` and not `reported`. Over two words "it was zero before" says nothing, so whoever
-    /// publishes such a pageblock always sets the tree; while there is a reporter, that is.
-    Unreported = 3,
-}
-
-impl Class {
-    pub(crate) const COUNT: usize = 8;
-
-    pub(crate) const fn free(zone: Zone) -> Class {
-        Class { zone, word: Word::Free }
-    }
-
-    pub(crate) const fn partial(zone: Zone) -> Class {
-        Class { zone, word: Word::Partial }
-    }
-
-    pub(crate) const fn online(zone: Zone) -> Class {
-        Class { zone, word: Word::Online }
-    }
-
-    pub(crate) const fn unreported(zone: Zone) -> Class {
-        Class { zone, word: Word::Unreported }
-    }
-
-    pub(crate) const fn index(self) -> usize {
-        self.word as usize * 2 + self.zone as usize
-    }
-}
 
 /// An announced range. Slots are reused, words never change their place.
 pub(crate) struct Region {
@@ -126,62 +51,6 @@ pub(crate) struct Region {
     sections: AtomicPtr<Section>,
     counters: AtomicPtr<Counter>,
     trees: AtomicPtr<AtomicU64>,
-}
-
-/// A region's words: how they lie in the memory reserved for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Layout {
-    sections: usize,
-}
-
-impl Layout {
-    /// For a region over `range`.
-    pub(crate) fn for_range(range: PfnRange) -> Layout {
-        let sections = range.align_outward(SECTION_FRAMES as u64).frames() / SECTION_FRAMES as u64;
-        Layout { sections: usize::try_from(sections).unwrap_or(usize::MAX) }
-    }
-
-    #[cfg(not(loom))]
-    const fn counters_at(self) -> usize {
-        self.sections * size_of::<Section>()
-    }
-
-    const fn counters(self) -> usize {
-        self.sections.next_multiple_of(COUNTER_GROUP) * SECTION_PAGEBLOCKS
-    }
-
-    #[cfg(not(loom))]
-    const fn trees_at(self) -> usize {
-        (self.counters_at() + self.counters() * size_of::<Counter>()).next_multiple_of(64)
-    }
-
-    /// Bytes that the words take.
-    #[cfg(not(loom))]
-    pub(crate) const fn bytes(self) -> usize {
-        self.trees_at() + Class::COUNT * words_needed(self.sections) * size_of::<AtomicU64>()
-    }
-}
-
-/// A region's words in a model.
-#[cfg(loom)]
-pub(crate) struct ModelWords {
-    sections: std::boxed::Box<[Section]>,
-    counters: std::boxed::Box<[Counter]>,
-    trees: std::boxed::Box<[AtomicU64]>,
-}
-
-#[cfg(loom)]
-impl ModelWords {
-    pub(crate) fn new(layout: Layout) -> ModelWords {
-        fn all<T>(n: usize, make: impl Fn() -> T) -> std::boxed::Box<[T]> {
-            (0..n).map(|_| make()).collect()
-        }
-        ModelWords {
-            sections: all(layout.sections, Section::new),
-            counters: all(layout.counters(), Counter::new),
-            trees: all(Class::COUNT * words_needed(layout.sections), || AtomicU64::new(0)),
-        }
-    }
 }
 
 impl Region {
@@ -337,11 +206,7 @@ impl Region {
         if bit >= SECTION_PAGEBLOCKS {
             return None;
         }
-        let (group, within) = (index / COUNTER_GROUP, index % COUNTER_GROUP);
-        // One line of a group holds one pageblock of each of its sections, and the line moves on
-        // from section to section, so that pageblocks of like position lie apart as well.
-        let line = (bit + within * 7) % SECTION_PAGEBLOCKS;
-        let at = (group * SECTION_PAGEBLOCKS + line) * COUNTER_GROUP + within;
+        let at = Layout::counter_at(index, bit);
         // SAFETY: the section exists, so `at` is below the number of counters, which is rounded up
         // to whole groups.
         Some((section, unsafe { &*self.counters.load(Ordering::Relaxed).add(at) }))
@@ -382,41 +247,5 @@ impl Region {
             (part.end().number() - section.start().number()).div_ceil(PAGEBLOCK_FRAMES as u64);
         let below = |bit: u64| if bit >= 64 { u64::MAX } else { (1u64 << bit) - 1 };
         below(end) & !below(first) & SECTION_MASK
-    }
-}
-
-impl Section {
-    /// The pageblocks of this class, as far as the words know.
-    #[inline]
-    pub(crate) fn available(&self, class: Class) -> u64 {
-        let (word, reported) = match class.word {
-            Word::Free => (&self.free, 0),
-            Word::Partial => (&self.partial, 0),
-            Word::Online => (&self.online, 0),
-            // Before `free`, so that what is reported in between is not missed.
-            Word::Unreported => (&self.free, self.reported.load(Ordering::Acquire)),
-        };
-        // Acquire: what is found was published with Release.
-        word.load(Ordering::Acquire) & !reported & self.zone_mask(class.zone)
-    }
-
-    /// The pageblocks of a zone (meaningful where online).
-    #[inline]
-    pub(crate) fn zone_mask(&self, zone: Zone) -> u64 {
-        let movable = self.movable.load(Ordering::Acquire);
-        match zone {
-            Zone::Kernel => !movable,
-            Zone::Movable => movable,
-        }
-    }
-
-    /// The zone of one pageblock.
-    #[inline]
-    pub(crate) fn zone_of(&self, bit: usize) -> Zone {
-        if self.movable.load(Ordering::Relaxed) >> bit & 1 == 0 {
-            Zone::Kernel
-        } else {
-            Zone::Movable
-        }
     }
 }

@@ -1,0 +1,26 @@
+//! NUMA nodes.
+
+/// A NUMA node, numbered as the platform numbers its proximity domains.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
+pub struct NodeId(u8);
+
+/// Most nodes that a machine can have.
+pub const MAX_NODES: usize = if cfg!(loom) { 1 } else { 32 };
+
+impl NodeId {
+    /// The node of machines that have no others.
+    pub const ZERO: NodeId = NodeId(0);
+
+    /// Node number `n`, or `None` from [`MAX_NODES`] up.
+    #[must_use]
+    pub const fn new(n: usize) -> Option<NodeId> {
+        #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES")]
+        if n < MAX_NODES { Some(NodeId(n as u8)) } else { None }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+}
