@@ -1,18 +1,8 @@
-//! Addresses and sizes as types: frame numbers, ranges of them, and bytes.
-//!
-//! Every value is checked where it is made, so that nothing further down can wrap: a [`Pfn`] is
-//! below [`PFN_LIMIT`] or equal to it where it ends a range, and a [`PfnRange`] never ends before
-//! it starts. Arithmetic that could leave these bounds returns an `Option`.
+//! Ranges of frames.
 
-use crate::geometry::{
-    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
-};
+use super::{Bytes, Pfn};
+use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PHYS_ADDR_BITS, SECTION_FRAMES};
 use core::fmt;
-
-/// A physical frame number: a physical address divided by the frame size (4 KiB).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub struct Pfn(u64);
 
 /// A half-open range of frames. It may be empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -20,11 +10,6 @@ pub struct PfnRange {
     start: Pfn,
     end: Pfn,
 }
-
-/// A number of bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub struct Bytes(pub u64);
 
 /// Why bytes could not be made into frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,66 +28,6 @@ pub enum AddrError {
         /// Bytes asked for.
         len: Bytes,
     },
-}
-
-impl Pfn {
-    /// Frame 0.
-    pub const ZERO: Pfn = Pfn(0);
-    /// One past the last frame that can exist.
-    pub const LIMIT: Pfn = Pfn(PFN_LIMIT);
-
-    /// The frame with this number, or `None` above [`Pfn::LIMIT`].
-    #[must_use]
-    pub const fn new(number: u64) -> Option<Pfn> {
-        if number <= PFN_LIMIT { Some(Pfn(number)) } else { None }
-    }
-
-    /// The frame that holds the byte at this physical address.
-    #[must_use]
-    pub const fn containing(phys_addr: u64) -> Option<Pfn> {
-        Pfn::new(phys_addr >> FRAME_SHIFT)
-    }
-
-    /// The frame's number.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-
-    /// The physical address of the frame's first byte.
-    #[must_use]
-    pub const fn phys_addr(self) -> u64 {
-        self.0 << FRAME_SHIFT
-    }
-
-    /// The frame `frames` further up.
-    #[must_use]
-    pub const fn checked_add(self, frames: u64) -> Option<Pfn> {
-        match self.0.checked_add(frames) {
-            Some(number) => Pfn::new(number),
-            None => None,
-        }
-    }
-
-    /// Rounds down to a multiple of `frames` (a power of two).
-    #[must_use]
-    pub const fn align_down(self, frames: u64) -> Pfn {
-        Pfn(self.0 & !(frames - 1))
-    }
-
-    /// Rounds up to a multiple of `frames` (a power of two), at most [`Pfn::LIMIT`].
-    #[must_use]
-    pub const fn align_up(self, frames: u64) -> Pfn {
-        // PFN_LIMIT is 2^40, so this cannot wrap for any power of two that fits a PFN.
-        let up = (self.0 + (frames - 1)) & !(frames - 1);
-        if up > PFN_LIMIT { Pfn::LIMIT } else { Pfn(up) }
-    }
-
-    /// Whether the frame number is a multiple of `frames` (a power of two).
-    #[must_use]
-    pub const fn is_aligned(self, frames: u64) -> bool {
-        self.0 & (frames - 1) == 0
-    }
 }
 
 impl PfnRange {
@@ -252,53 +177,6 @@ impl PfnRange {
     }
 }
 
-impl Bytes {
-    /// Nothing.
-    pub const ZERO: Bytes = Bytes(0);
-
-    /// `n` KiB.
-    #[must_use]
-    pub const fn kib(n: u64) -> Bytes {
-        Bytes(n << 10)
-    }
-
-    /// `n` MiB.
-    #[must_use]
-    pub const fn mib(n: u64) -> Bytes {
-        Bytes(n << 20)
-    }
-
-    /// `n` GiB.
-    #[must_use]
-    pub const fn gib(n: u64) -> Bytes {
-        Bytes(n << 30)
-    }
-
-    /// `n` TiB.
-    #[must_use]
-    pub const fn tib(n: u64) -> Bytes {
-        Bytes(n << 40)
-    }
-
-    /// Whole frames in it, rounded down.
-    #[must_use]
-    pub const fn frames(self) -> u64 {
-        self.0 >> FRAME_SHIFT
-    }
-}
-
-impl fmt::Debug for Pfn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pfn {:#x}", self.0)
-    }
-}
-
-impl fmt::Display for Pfn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.phys_addr())
-    }
-}
-
 impl fmt::Debug for PfnRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pfn {:#x}..{:#x}", self.start.0, self.end.0)
@@ -312,41 +190,6 @@ impl fmt::Display for PfnRange {
             return write!(f, "{:#018x} (empty)", self.start.phys_addr());
         }
         write!(f, "{:#018x}-{:#018x}", self.start.phys_addr(), self.end.phys_addr() - 1)
-    }
-}
-
-impl fmt::Debug for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// In the largest binary unit that leaves no rest: `64GiB`, `2MiB`, `4097B`.
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-        for (shift, unit) in units {
-            if self.0 != 0 && self.0.trailing_zeros() >= shift {
-                return write!(f, "{}{unit}", self.0 >> shift);
-            }
-        }
-        write!(f, "{}B", self.0)
-    }
-}
-
-impl core::ops::Add for Bytes {
-    type Output = Bytes;
-    /// Saturates: no machine holds 2^64 bytes.
-    fn add(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_add(other.0))
-    }
-}
-
-impl core::ops::Sub for Bytes {
-    type Output = Bytes;
-    /// Saturates at zero.
-    fn sub(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_sub(other.0))
     }
 }
 
@@ -409,14 +252,5 @@ mod tests {
         assert_eq!(r.chunks(512).count(), 3);
         assert_eq!(PfnRange::EMPTY.chunks(512).count(), 0);
         assert_eq!(range(100, 100).chunks(512).count(), 0);
-    }
-
-    #[test]
-    fn sizes_print_in_the_unit_that_fits() {
-        extern crate std;
-        use std::string::ToString;
-        assert_eq!(Bytes::gib(64).to_string(), "64GiB");
-        assert_eq!(Bytes(4097).to_string(), "4097B");
-        assert_eq!(Bytes::mib(1536).to_string(), "1536MiB");
     }
 }

@@ -1,0 +1,93 @@
+//! Bytes.
+
+use crate::geometry::FRAME_SHIFT;
+use core::fmt;
+
+/// A number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// Nothing.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// `n` KiB.
+    #[must_use]
+    pub const fn kib(n: u64) -> Bytes {
+        Bytes(n << 10)
+    }
+
+    /// `n` MiB.
+    #[must_use]
+    pub const fn mib(n: u64) -> Bytes {
+        Bytes(n << 20)
+    }
+
+    /// `n` GiB.
+    #[must_use]
+    pub const fn gib(n: u64) -> Bytes {
+        Bytes(n << 30)
+    }
+
+    /// `n` TiB.
+    #[must_use]
+    pub const fn tib(n: u64) -> Bytes {
+        Bytes(n << 40)
+    }
+
+    /// Whole frames in it, rounded down.
+    #[must_use]
+    pub const fn frames(self) -> u64 {
+        self.0 >> FRAME_SHIFT
+    }
+}
+
+impl core::ops::Add for Bytes {
+    type Output = Bytes;
+    /// Saturates: no machine holds 2^64 bytes.
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl core::ops::Sub for Bytes {
+    type Output = Bytes;
+    /// Saturates at zero.
+    fn sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// In the largest binary unit that leaves no rest: `64GiB`, `2MiB`, `4097B`.
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        for (shift, unit) in units {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}B", self.0)
+    }
+}
+
+#[cfg(all(test, not(any(loom, hotmem_geometry = "small"))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_print_in_the_unit_that_fits() {
+        extern crate std;
+        use std::string::ToString;
+        assert_eq!(Bytes::gib(64).to_string(), "64GiB");
+        assert_eq!(Bytes(4097).to_string(), "4097B");
+        assert_eq!(Bytes::mib(1536).to_string(), "1536MiB");
+    }
+}

@@ -1,0 +1,81 @@
+//! Frame numbers.
+
+use crate::geometry::{FRAME_SHIFT, PFN_LIMIT};
+use core::fmt;
+
+/// A physical frame number: a physical address divided by the frame size (4 KiB).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Pfn(pub(super) u64);
+
+impl Pfn {
+    /// Frame 0.
+    pub const ZERO: Pfn = Pfn(0);
+    /// One past the last frame that can exist.
+    pub const LIMIT: Pfn = Pfn(PFN_LIMIT);
+
+    /// The frame with this number, or `None` above [`Pfn::LIMIT`].
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Pfn> {
+        if number <= PFN_LIMIT { Some(Pfn(number)) } else { None }
+    }
+
+    /// The frame that holds the byte at this physical address.
+    #[must_use]
+    pub const fn containing(phys_addr: u64) -> Option<Pfn> {
+        Pfn::new(phys_addr >> FRAME_SHIFT)
+    }
+
+    /// The frame's number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The physical address of the frame's first byte.
+    #[must_use]
+    pub const fn phys_addr(self) -> u64 {
+        self.0 << FRAME_SHIFT
+    }
+
+    /// The frame `frames` further up.
+    #[must_use]
+    pub const fn checked_add(self, frames: u64) -> Option<Pfn> {
+        match self.0.checked_add(frames) {
+            Some(number) => Pfn::new(number),
+            None => None,
+        }
+    }
+
+    /// Rounds down to a multiple of `frames` (a power of two).
+    #[must_use]
+    pub const fn align_down(self, frames: u64) -> Pfn {
+        Pfn(self.0 & !(frames - 1))
+    }
+
+    /// Rounds up to a multiple of `frames` (a power of two), at most [`Pfn::LIMIT`].
+    #[must_use]
+    pub const fn align_up(self, frames: u64) -> Pfn {
+        // PFN_LIMIT is 2^40, so this cannot wrap for any power of two that fits a PFN.
+        let up = (self.0 + (frames - 1)) & !(frames - 1);
+        if up > PFN_LIMIT { Pfn::LIMIT } else { Pfn(up) }
+    }
+
+    /// Whether the frame number is a multiple of `frames` (a power of two).
+    #[must_use]
+    pub const fn is_aligned(self, frames: u64) -> bool {
+        self.0 & (frames - 1) == 0
+    }
+}
+
+impl fmt::Debug for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pfn {:#x}", self.0)
+    }
+}
+
+impl fmt::Display for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.phys_addr())
+    }
+}
