@@ -69,6 +69,10 @@ impl Batch {
         }
     }
 
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }

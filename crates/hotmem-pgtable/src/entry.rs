@@ -13,6 +13,8 @@ pub(crate) const LINE: usize = 8;
 
 const PAGE_SHIFT: u32 = 12;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// The memory type's third bit in large pages; in small ones it is bit 7.
+const LARGE_PAT: u64 = 1 << 12;
 
 bitflags::bitflags! {
     /// The bits of an entry that are no address.
@@ -177,10 +179,25 @@ impl Entry {
         Entry(self.0 | flags.bits() & !ADDRESS)
     }
 
+    /// An entry for a table. It allows all that any page may: the pages below say what is allowed.
+    #[must_use]
+    pub const fn link(table: Pfn) -> Entry {
+        let all = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USER);
+        Entry::new(table, all.union(Flags::ACCESSED))
+    }
+
+    /// The entry of the same page in other frames, from this one on; `None` if no page of its
+    /// level begins there.
+    #[must_use]
+    pub const fn moved_to(self, frame: Pfn, level: Level) -> Option<Entry> {
+        let within = level.entry_bytes().0 - 1;
+        let address = frame.phys_addr();
+        let kept = self.0 & (!ADDRESS | LARGE_PAT & within);
+        if address & within == 0 { Some(Entry(kept | address)) } else { None }
+    }
+
     /// The entry of a page's part `index`, one level below: as the page, at its own address.
-    /// The memory type's third bit is bit 12 of large pages and bit 7 of small ones.
     pub(crate) fn part(self, level: Level, index: usize) -> Option<Entry> {
-        const LARGE_PAT: u64 = 1 << 12;
         let below = level.below()?;
         let offset = index as u64 * below.entry_bytes().0;
         let address = self.frame(level)?.phys_addr() + offset;

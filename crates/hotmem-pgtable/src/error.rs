@@ -34,8 +34,12 @@ pub enum Why<F> {
     Malformed(Entry),
     /// The range ends within what the kernel has noted in this one entry.
     WithinNote(Entry),
-    /// The range ends within a large page, and there was no frame for the table that splits it.
+    /// There was no frame for the table that is missing here, or that splits this large page.
     NoTableFrame(Entry),
+    /// Something is here already.
+    Occupied(Entry),
+    /// No page of the level that it should be one of, or not where such a page can be.
+    NotAPage(Entry),
     /// The machine refused.
     Mmu(F),
 }
@@ -62,7 +66,9 @@ impl<F: fmt::Display> fmt::Display for Why<F> {
             }
             Why::Malformed(entry) => write!(f, "{entry:?} is a page of a level that has none"),
             Why::WithinNote(entry) => write!(f, "the range ends within software {entry:?}"),
-            Why::NoTableFrame(entry) => write!(f, "no frame for a table to split {entry:?}"),
+            Why::NoTableFrame(entry) => write!(f, "no frame for a table instead of {entry:?}"),
+            Why::Occupied(entry) => write!(f, "{entry:?} is here already"),
+            Why::NotAPage(entry) => write!(f, "{entry:?} is no page here"),
             Why::Mmu(fault) => write!(f, "the machine refused: {fault}"),
         }
     }

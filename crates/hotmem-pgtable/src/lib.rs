@@ -1,4 +1,5 @@
-//! x86-64 page tables of four or five levels: unmapped, protected and taken down in batches.
+//! x86-64 page tables of four or five levels: unmapped, protected, moved and taken down in
+//! batches.
 //!
 //! What is mapped is known by its page tables alone, and other CPUs go on using them, setting
 //! Accessed and Dirty bits, until the last moment. So an entry is taken out by an atomic *get and
@@ -8,7 +9,8 @@
 //! become. Cost: what is mapped and the tables that map it; what is not mapped is skipped by the
 //! cache line or, above it, by the table.
 //!
-//! - [`PageTables`]: [`unmap_range`](PageTables::unmap_range), [`protect`](PageTables::protect),
+//! - [`PageTables`]: [`map`](PageTables::map), [`unmap_range`](PageTables::unmap_range),
+//!   [`protect`](PageTables::protect), [`begin_move`](PageTables::begin_move),
 //!   [`teardown`](PageTables::teardown);
 //! - [`Mmu`]: the machine, whose operations are batches; [`Native`] is a processor by itself;
 //! - [`Owner`]: to whom the runs of pages and the tables go.
@@ -22,7 +24,9 @@ mod entry;
 mod error;
 #[cfg(all(loom, test))]
 mod loom_tests;
+mod map;
 mod mmu;
+mod moving;
 mod native;
 mod range;
 mod run;
@@ -36,10 +40,11 @@ pub use batch::{Batch, Slot};
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
 pub use error::{Stopped, Why};
 pub use mmu::{Change, Flush, Forbidden, Halted, Mmu, Table, entry_at};
+pub use moving::Moving;
 pub use native::{Flusher, Native, NativeFault, Tables};
 pub use range::{RangeError, VirtRange};
 pub use run::Run;
 pub use space::{Owner, PageTables, Space};
 pub use sync::AtomicU64;
 pub use unmap::{Covered, Unmap};
-pub use walk::each_table;
+pub use walk::{each_table, slot_at};

@@ -9,9 +9,11 @@ use hotmem::{Bytes, Pfn};
 use loom::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A small machine: tables of eight entries in frames 1 to 3, and a page behind them.
+/// A small machine: tables of eight entries in frames 1 to 3, and pages behind them.
 struct Machine {
     tables: [Table; 3],
+    /// How often each of the frames 8 to 10 was written.
+    pages: [AtomicU64; 3],
     /// The walk that the other processor is in, if any: what an interrupt would wait for.
     walk: loom::sync::Mutex<()>,
 }
@@ -27,11 +29,22 @@ impl Machine {
         let table = |first: Entry| -> Table {
             std::array::from_fn(|index| AtomicU64::new(if index == 0 { first.bits() } else { 0 }))
         };
-        Machine { tables: entries.map(table), walk: loom::sync::Mutex::new(()) }
+        let pages = std::array::from_fn(|_| AtomicU64::new(0));
+        Machine { tables: entries.map(table), pages, walk: loom::sync::Mutex::new(()) }
     }
 
-    /// What a processor does to write to page 0: a walk, and Dirty set by an exchange of the entry
-    /// that it found, or the walk begins again. Whether it wrote.
+    fn page(&self, frame: Pfn) -> &AtomicU64 {
+        let index = usize::try_from(frame.number()).unwrap() - 8;
+        &self.pages[index]
+    }
+
+    fn entry(&self) -> Entry {
+        Entry::from_bits(self.tables[1][0].load(loom::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// What a processor does to write to page 0: a walk, Dirty set by an exchange of the entry that
+    /// it found, or the walk begins again, and then the write, of one more than is there. Whether
+    /// it wrote.
     fn write(&self) -> bool {
         let _walk = self.walk.lock().unwrap();
         let mut level = Level::L2;
@@ -48,6 +61,8 @@ impl Machine {
                     let dirty = entry.with(Flags::DIRTY).bits();
                     let order = loom::sync::atomic::Ordering::Relaxed;
                     if table[0].compare_exchange(bits, dirty, order, order).is_ok() {
+                        let page = self.page(entry.frame(level).unwrap());
+                        page.store(page.load(order) + 1, order);
                         return true;
                     }
                     (level, table) = (Level::L2, &self.tables[0]);
@@ -174,4 +189,58 @@ fn a_large_page_split_and_taken_out_in_part_tells_every_write() {
             assert_eq!(next.frame(Level::L1), Some(pfn(9)));
         },
     );
+}
+
+/// Moves the page to another frame as `order` says, while another processor writes: what is
+/// written must be there in the end, and the page dirty if, and only if, it was.
+fn race_move(
+    order: impl Fn(&Machine, &mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>)
+    + Sync
+    + Send
+    + 'static,
+) {
+    loom::model(move || {
+        let machine = Arc::new(Machine::new(small()));
+        let other = {
+            let machine = machine.clone();
+            loom::thread::spawn(move || machine.write())
+        };
+        let mut batch = Batch::new();
+        let space = Space { root: pfn(1), levels: Level::L2 };
+        let mut flush = |_: Flush| drop(machine.walk.lock().unwrap());
+        let flush: &mut dyn FnMut(Flush) = &mut flush;
+        let mut tables = PageTables::new(Native::new(&*machine, flush), space, &mut batch);
+        order(&machine, &mut tables);
+        let wrote = other.join().unwrap();
+        let entry = machine.entry();
+        assert_eq!(entry.frame(Level::L1), Some(pfn(10)));
+        assert_eq!(entry.flags().contains(Flags::DIRTY), wrote);
+        assert!(machine.write());
+        let found = machine.page(pfn(10)).load(loom::sync::atomic::Ordering::Relaxed);
+        assert_eq!(found, u64::from(wrote) + 1);
+    });
+}
+
+fn copy(machine: &Machine) {
+    let order = loom::sync::atomic::Ordering::Relaxed;
+    machine.page(pfn(10)).store(machine.page(pfn(9)).load(order), order);
+}
+
+#[test]
+fn a_page_moved_keeps_every_write() {
+    race_move(|machine, tables| {
+        let mut moving = tables.begin_move([0]).unwrap();
+        copy(machine);
+        assert!(moving.place(0, pfn(10)));
+    });
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn a_page_copied_before_it_is_out_of_sight_loses_writes() {
+    race_move(|machine, tables| {
+        copy(machine);
+        let mut moving = tables.begin_move([0]).unwrap();
+        assert!(moving.place(0, pfn(10)));
+    });
 }

@@ -125,10 +125,8 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
             let entry = slot.entry.part(slot.level, index).unwrap_or(Entry::EMPTY);
             part.store(entry.bits(), Ordering::Relaxed);
         }
-        // The table allows all that any page may: the pages below say what is allowed. Release:
-        // with the walker's dependent reads, it sees the parts through the link.
-        let allow = Flags::PRESENT | Flags::WRITABLE | Flags::ACCESSED | Flags::USER;
-        let link = Entry::new(table, allow);
+        // Release: with the walker's dependent reads, it sees the parts through the link.
+        let link = Entry::link(table);
         let before = Entry::from_bits(word.swap(link.bits(), Ordering::AcqRel));
         let late = before.flags() & Flags::USED & !slot.entry.flags();
         if !late.is_empty() {

@@ -54,6 +54,12 @@ impl VirtRange {
         Ok(VirtRange { start, bytes: len.0 })
     }
 
+    /// The page that an address lies in.
+    #[must_use]
+    pub const fn page(address: u64) -> VirtRange {
+        VirtRange { start: address & !(FRAME_SIZE - 1), bytes: FRAME_SIZE }
+    }
+
     /// The first byte's address.
     #[must_use]
     pub const fn start(self) -> u64 {

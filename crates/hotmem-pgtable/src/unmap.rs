@@ -39,8 +39,8 @@ pub enum Covered {
 
 impl<M: Mmu> PageTables<'_, M> {
     /// Unmaps `range` and tells the owner what it was, in runs; large pages that the range's ends
-    /// lie in are split. One flush, and one more for each 512 tables unhooked; tables are freed
-    /// after it.
+    /// lie in are split. One flush, and one more for each batch of 512 with tables in it; tables are
+    /// freed after it.
     ///
     /// The caller holds the range's lock (see [`Mmu`]). Where tables go, nobody may be about to
     /// add to them either.

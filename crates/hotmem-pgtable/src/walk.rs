@@ -4,8 +4,9 @@
 use crate::batch::Slot;
 use crate::entry::{ENTRIES, EntryAddr, Kind, LINE, Level};
 use crate::error::{Stopped, Why};
-use crate::mmu::{Mmu, line_at};
-use crate::range::{Span, virt};
+use crate::map::index;
+use crate::mmu::{Mmu, entry_at, line_at};
+use crate::range::{Span, VirtRange, virt};
 use crate::space::Space;
 use hotmem::Pfn;
 
@@ -100,6 +101,29 @@ pub(crate) fn walk_table<M: Mmu>(
         }
     }
     Ok(())
+}
+
+/// What maps an address: its entry on the lowest level that it has a table of.
+///
+/// # Errors
+/// [`Stopped`]: the address is not canonical, or it leads to a table that is none.
+pub fn slot_at<M: Mmu>(mmu: &M, space: Space, address: u64) -> Result<Slot, Stopped<M::Fault>> {
+    let page = VirtRange::page(address);
+    let refused = |why| Stopped::before(page.start(), why);
+    let offset = Span::of(page, space.levels).ok_or(refused(Why::NotCanonical(page)))?.start;
+    let (mut table, mut level) = (space.root, space.levels);
+    loop {
+        let at = EntryAddr::new(table, index(offset, level));
+        let not_there = refused(Why::NotATable { frame: table, level });
+        let entry = entry_at(mmu.table(table).ok_or(not_there)?, at.index());
+        match (entry.kind(level), level.below()) {
+            (Kind::Table(below), Some(lower)) => (table, level) = (below, lower),
+            _ => {
+                let start = offset & !(level.entry_bytes().0 - 1);
+                return Ok(Slot { virt: virt(start, space.levels), at, entry, level });
+            }
+        }
+    }
 }
 
 /// Calls `each` for a table and all tables below it, each after those below it; for machines that

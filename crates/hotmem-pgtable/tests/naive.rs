@@ -6,13 +6,16 @@ mod common;
 use common::{Arena, Naive, Notes, Piece, normal};
 use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Level, PageTables, Space, Unmap, VirtRange,
+    Batch, Change, Covered, Entry, Flags, Kind, Level, PageTables, Run, Space, Stopped, Unmap,
+    VirtRange, Why, slot_at,
 };
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Map { virt: u64, level: Level, entry: Entry },
+    Map { virt: u64, level: Level, entry: Entry, pages: u64 },
+    Move { pages: Vec<(u64, Pfn)> },
     Unmap { start: u64, bytes: u64, how: Unmap },
     Protect { start: u64, bytes: u64, set: Flags, clear: Flags },
 }
@@ -47,7 +50,9 @@ fn flags() -> impl Strategy<Value = Flags> {
 
 fn map(levels: Level) -> impl Strategy<Value = Step> {
     let level = prop_oneof![6 => Just(Level::L1), 2 => Just(Level::L2), 1 => Just(Level::L3)];
-    (virt(levels), level, 0u64..64, flags(), 0..8).prop_map(|(virt, level, frame, flags, note)| {
+    let pages = prop_oneof![2 => Just(1), 1 => 1u64..4, 1 => 1u64..1300];
+    let what = (level, 0u64..64, flags(), 0..8, pages);
+    (virt(levels), what).prop_map(|(virt, (level, frame, flags, note, pages))| {
         let bytes = level.entry_bytes().0;
         let virt = virt & !(bytes - 1);
         let frame = Pfn::containing(((virt & 0xff_ffff_f000) + frame * bytes) & !(bytes - 1));
@@ -57,7 +62,7 @@ fn map(levels: Level) -> impl Strategy<Value = Step> {
             0 => Entry::from_bits(0xabc_d000 | 0x62),
             _ => Entry::new(frame.unwrap(), Flags::PRESENT | flags | large),
         };
-        Step::Map { virt, level, entry }
+        Step::Map { virt, level, entry, pages }
     })
 }
 
@@ -81,10 +86,16 @@ fn step(levels: Level) -> impl Strategy<Value = Step> {
     let tables = prop::sample::select(vec![Covered::Free, Covered::Keep, Covered::Cheapest]);
     let how = (tables, any::<bool>(), any::<bool>())
         .prop_map(|(tables, ignore_used, dying)| Unmap { tables, ignore_used, dying });
+    let pages = prop::collection::vec(
+        (virt(levels), (0u64..1 << 30).prop_filter_map("frames", Pfn::new)),
+        1..600,
+    )
+    .prop_map(|pages| Step::Move { pages });
     let change =
         (flags(), flags()).prop_map(|(set, clear)| (set - Flags::USED, clear - Flags::USED));
     prop_oneof![
         8 => map(levels),
+        1 => pages,
         2 => (range(), how).prop_map(|((start, bytes), how)| Step::Unmap { start, bytes, how }),
         1 => (range(), change).prop_map(|((start, bytes), (set, clear))| {
             Step::Protect { start, bytes, set, clear }
@@ -114,10 +125,61 @@ proptest! {
             let mut notes = Notes::new(&arena);
             let mut tables = PageTables::new(arena.native(), space, &mut batch);
             match step {
-                Step::Map { virt, level, entry } => {
+                Step::Map { virt, level, entry, .. } if !entry.is_present() => {
                     if arena.put(space, virt, level, entry) {
                         naive.put(Piece::new(virt, level, entry));
                     }
+                }
+                Step::Map { virt, level, entry, pages } => {
+                    let bytes = level.entry_bytes().0;
+                    let pages = pages.min((0u64.wrapping_sub(virt) >> 1).max(bytes) / bytes);
+                    let range = VirtRange::new(virt, Bytes(bytes * pages)).unwrap();
+                    let mapped = tables.map(Run { virt: range, entry, level }, &mut notes);
+                    let done = match mapped {
+                        Ok(written) => {
+                            prop_assert!(written.0 >= 8 * pages);
+                            bytes * pages
+                        }
+                        Err(Stopped { at, why, flushed }) => {
+                            prop_assert!(matches!(why, Why::Occupied(_)) && flushed, "{why:?}");
+                            // A table that maps nothing is in the way of a large page alone.
+                            prop_assert!(level != Level::L1 || naive.is_mapped(at));
+                            at - virt
+                        }
+                    };
+                    prop_assert!(done == 0 || !naive.overlaps(virt, done));
+                    if done > 0 {
+                        naive.put(Piece { bytes: done, ..Piece::new(virt, level, entry) });
+                    }
+                    prop_assert!(arena.flushes.borrow().is_empty());
+                }
+                Step::Move { pages } => {
+                    let native = arena.native();
+                    let mut seen = BTreeSet::new();
+                    let slots: Vec<_> = pages
+                        .into_iter()
+                        .filter_map(|(virt, to)| Some((slot_at(&native, space, virt).ok()?, to)))
+                        .filter(|(slot, _)| slot.kind() == Kind::Page && seen.insert(slot.virt))
+                        .map(|(slot, to)| (slot, to.align_down(slot.level.entry_bytes().frames())))
+                        .collect();
+                    let mut moving = tables.begin_move(slots.iter().map(|(slot, _)| slot.virt + 8)).unwrap();
+                    let moved = moving.pages().len();
+                    prop_assert_eq!(moved, slots.len().min(512));
+                    for (index, (slot, to)) in slots.iter().enumerate().take(moved) {
+                        prop_assert_eq!(moving.pages()[index], *slot);
+                        prop_assert_eq!(slot_at(&native, space, slot.virt).unwrap().kind(), Kind::Empty);
+                        // Every third stays where it is.
+                        if index % 3 != 0 {
+                            prop_assert!(moving.place(index, *to));
+                            naive.relocate(slot.virt, slot.level, *to);
+                        }
+                    }
+                    prop_assert!(!moving.place(moved, Pfn::ZERO));
+                    drop(moving);
+                    let flushes = arena.flushes.borrow().len();
+                    // From the first address to the last is no range: page by page then.
+                    let everything = slots.iter().any(|(slot, _)| slot.virt == 0);
+                    prop_assert!(flushes == moved.min(1) || everything && flushes == moved);
                 }
                 Step::Unmap { start, bytes, how } => {
                     let range = VirtRange::new(start, Bytes(bytes)).unwrap();
@@ -125,7 +187,7 @@ proptest! {
                     let owned = arena.owned();
                     let unmapped = tables.unmap_range(range, how, &mut notes);
                     let flushes = arena.flushes.borrow().len();
-                    prop_assert!(flushes <= 2, "{flushes} flushes");
+                    prop_assert!(flushes <= 2 + notes.entries() / 512, "{flushes} flushes");
                     if let Some(told) = after.unmap(start, range.last()) {
                         prop_assert_eq!(unmapped, Ok(()));
                         prop_assert_eq!(normal(&notes.pieces()), normal(&told));

@@ -7,7 +7,7 @@ mod common;
 use common::{Arena, Notes, link, normal};
 use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Flush, Halted, Level, Mmu, PageTables, Slot, Space,
+    Batch, Change, Covered, Entry, Flags, Flush, Halted, Level, Mmu, PageTables, Run, Slot, Space,
     Stopped, Table, Unmap, VirtRange, Why,
 };
 
@@ -99,6 +99,93 @@ fn a_page_of_a_level_that_has_none() {
     let stopped = tables.unmap_range(range(0, 1 << 46), KEEP, &mut notes).unwrap_err();
     assert_eq!((stopped.at, stopped.why), (512 << 30, Why::Malformed(entry)));
     assert_eq!(notes.told(), Bytes(PAGE));
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused_and_loses_no_table() {
+    let arena = Arena::new(4);
+    let space = mapped(&arena, 1);
+    let owned = arena.owned();
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    let large = Entry::new(pfn(0x400), Flags::PRESENT | Flags::LARGE);
+    let mut refused = |virt, bytes, level, entry| {
+        let run = Run { virt: range(virt, bytes), entry, level };
+        tables.map(run, &mut notes).map_err(|stopped| (stopped.at, stopped.why))
+    };
+    for (virt, bytes, level, entry) in [
+        (LARGE + PAGE, LARGE, Level::L2, large),
+        (LARGE, LARGE + PAGE, Level::L2, large),
+        (LARGE, LARGE, Level::L2, Entry::new(pfn(0x402), large.flags())),
+        (LARGE, LARGE, Level::L2, Entry::new(pfn(0x400), Flags::PRESENT)),
+        (512 << 30, 512 << 30, Level::L4, large),
+        (0, PAGE, Level::L1, Entry::from_bits(0x7000)),
+        (0, PAGE, Level::L1, Entry::new(Pfn::LIMIT, Flags::empty())),
+    ] {
+        assert_eq!(refused(virt, bytes, level, entry), Err((virt, Why::NotAPage(entry))));
+    }
+    let beyond = range(1 << 47, PAGE);
+    let canonical = refused(beyond.start(), PAGE, Level::L1, page(1));
+    assert_eq!(canonical, Err((beyond.start(), Why::NotCanonical(beyond))));
+    assert_eq!(refused(0, LARGE, Level::L1, page(1)), Err((0, Why::Occupied(page(0)))));
+    assert!(matches!(refused(0, LARGE, Level::L2, large), Err((0, Why::Occupied(_)))));
+    // All frames are in use: the table for the second large page's small ones is not to be had.
+    let at = PAGE * 512;
+    assert_eq!(
+        refused(at - PAGE, 2 * PAGE, Level::L1, page(2)),
+        Err((at, Why::NoTableFrame(Entry::EMPTY)))
+    );
+    assert_eq!(notes.told(), Bytes::ZERO);
+    assert_eq!((arena.owned(), arena.pieces(space).len()), (owned, 2));
+    // Its owner has it, and the kernel cannot reach it.
+    struct Foreign(usize);
+    impl hotmem_pgtable::Owner for Foreign {
+        fn unmapped(&mut self, _: Run) {}
+        fn free_table(&mut self, table: Pfn) {
+            assert_eq!(table, pfn(0x777));
+            self.0 += 1;
+        }
+        fn new_table(&mut self) -> Option<Pfn> {
+            Some(pfn(0x777))
+        }
+    }
+    let mut owner = Foreign(0);
+    let run = Run { virt: range(at, PAGE), entry: page(3), level: Level::L1 };
+    let stopped = tables.map(run, &mut owner).unwrap_err();
+    let why = Why::NotATable { frame: pfn(0x777), level: Level::L1 };
+    assert_eq!((stopped, owner.0), (Stopped { at, why, flushed: true }, 1));
+}
+
+#[test]
+fn what_is_no_page_is_not_moved_and_nothing_else_is() {
+    let arena = Arena::new(8);
+    let space = mapped(&arena, 4);
+    arena.put(space, 5 * PAGE, Level::L1, Entry::from_bits(0xabc_d062));
+    let before = arena.pieces(space);
+    let mut batch = Batch::new();
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    for (address, entry) in [
+        (4 * PAGE, Entry::EMPTY),
+        (5 * PAGE, Entry::from_bits(0xabc_d062)),
+        (1 << 40, Entry::EMPTY),
+    ] {
+        let refused = tables.begin_move([0, PAGE, address]).map(|_| ()).unwrap_err();
+        let why = Why::NotAPage(entry);
+        assert_eq!(refused, Stopped { at: address, why, flushed: true });
+    }
+    let beyond = tables.begin_move([0, 1 << 47]).map(|_| ()).unwrap_err();
+    assert_eq!(beyond.why, Why::NotCanonical(range(1 << 47, PAGE)));
+    assert!(arena.flushes.borrow().is_empty());
+    // One named twice is moved once, and one that was not placed stays.
+    let mut moving = tables.begin_move([PAGE, 3 * PAGE, 3 * PAGE + 1]).unwrap();
+    assert!(moving.place(1, pfn(0x5000)));
+    drop(moving);
+    let mut after = before;
+    after[3].bits = Entry::new(pfn(0x5000), page(3).flags()).bits();
+    assert_eq!(arena.pieces(space), after);
+    let flush = Flush { range: range(PAGE, 3 * PAGE), tables: false };
+    assert_eq!(*arena.flushes.borrow(), [flush]);
 }
 
 #[test]

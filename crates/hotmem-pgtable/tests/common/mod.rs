@@ -210,6 +210,26 @@ impl Naive {
         (!cuts_note).then(|| self.0.drain(range).collect())
     }
 
+    pub(crate) fn overlaps(&self, start: u64, bytes: u64) -> bool {
+        let meets =
+            |p: &Piece| p.virt.abs_diff(start) < if p.virt < start { p.bytes } else { bytes };
+        self.0.iter().any(meets)
+    }
+
+    pub(crate) fn is_mapped(&self, virt: u64) -> bool {
+        self.overlaps(virt, 1)
+    }
+
+    /// A page is behind the same address, in other frames.
+    pub(crate) fn relocate(&mut self, virt: u64, level: Level, to: Pfn) {
+        let range = self.cut(virt, virt + (level.entry_bytes().0 - 1));
+        for piece in &mut self.0[range] {
+            let flags = Entry::from_bits(piece.bits).flags();
+            let from = to.phys_addr() + (piece.virt - virt);
+            piece.bits = flags.bits() | from;
+        }
+    }
+
     pub(crate) fn protect(&mut self, start: u64, last: u64, set: Flags, clear: Flags) {
         let range = self.cut(start, last);
         for piece in self.0[range].iter_mut().filter(|piece| piece.is_present()) {
@@ -237,6 +257,12 @@ impl Notes<'_> {
             ..Piece::new(run.virt.start(), run.level, run.entry)
         };
         self.runs.iter().map(of).collect()
+    }
+
+    /// Entries that were told of, and tables.
+    pub(crate) fn entries(&self) -> usize {
+        let of = |run: &Run| run.virt.bytes().0 / run.level.entry_bytes().0;
+        self.freed + usize::try_from(self.runs.iter().map(of).sum::<u64>()).expect("64 bits")
     }
 
     pub(crate) fn told(&self) -> Bytes {

@@ -1,0 +1,92 @@
+//! Pages are mapped where nothing is: what [`Owner::unmapped`] was told of can be mapped again.
+
+use crate::entry::{ENTRIES, Entry, Kind, Level};
+use crate::error::{Stopped, Why};
+use crate::mmu::{Mmu, Table, entry_at};
+use crate::native::{Flusher, Native, NativeFault, Tables};
+use crate::range::{Span, virt};
+use crate::run::Run;
+use crate::space::{Owner, PageTables};
+use crate::sync::Ordering;
+use hotmem::Bytes;
+
+impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
+    /// Maps a run of pages at addresses that map nothing. Tables that are missing come from the
+    /// owner. No flush: processors do not remember that nothing was there.
+    ///
+    /// Cost: a store for each entry, and those of new tables. Returns how many bytes of tables
+    /// were written.
+    ///
+    /// # Errors
+    /// [`Stopped`]; everything below is mapped, and no table is lost.
+    pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
+        let Span { mut start, end } = self.span(run.virt)?;
+        let page = run.level.entry_bytes().0;
+        let sound = run.frames().and_then(|frames| run.entry.moved_to(frames.start(), run.level));
+        let aligned = (start | end).is_multiple_of(page) && run.level < self.space.levels;
+        if run.entry.kind(run.level) != Kind::Page || sound != Some(run.entry) || !aligned {
+            return Err(Stopped::before(run.virt.start(), Why::NotAPage(run.entry)));
+        }
+        let (mut entry, mut written) = (run.entry, 0);
+        while start < end {
+            let table = self.table_over(start, run.level, &mut written, owner)?;
+            for word in &table[index(start, run.level)..] {
+                if start == end {
+                    break;
+                }
+                let there = Entry::from_bits(word.load(Ordering::Relaxed));
+                if !there.is_empty() {
+                    let at = virt(start, self.space.levels);
+                    return Err(Stopped::before(at, Why::Occupied(there)));
+                }
+                // Release: who finds the page finds what was written to it before.
+                word.store(entry.bits(), Ordering::Release);
+                written += ENTRY_BYTES;
+                start += page;
+                entry = Entry::from_bits(entry.bits().wrapping_add(page));
+            }
+        }
+        Ok(Bytes(written))
+    }
+
+    /// The table of this level for an offset, made if it is missing.
+    fn table_over(
+        &self,
+        offset: u64,
+        level: Level,
+        written: &mut u64,
+        owner: &mut impl Owner,
+    ) -> Result<&Table, Stopped<NativeFault>> {
+        let stopped = |why| Stopped::before(virt(offset, self.space.levels), why);
+        let table_in =
+            |frame, level| self.mmu.table(frame).ok_or(stopped(Why::NotATable { frame, level }));
+        let mut at = self.space.levels;
+        let mut table = table_in(self.space.root, at)?;
+        while let Some(below) = at.below().filter(|_| at > level) {
+            let index = index(offset, at);
+            let entry = entry_at(table, index);
+            table = match entry.kind(at) {
+                Kind::Table(frame) => table_in(frame, below)?,
+                Kind::Empty => {
+                    let frame = owner.new_table().ok_or(stopped(Why::NoTableFrame(entry)))?;
+                    let new = table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
+                    new.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                    // Release: with the walker's dependent reads, it sees the table empty.
+                    table[index].store(Entry::link(frame).bits(), Ordering::Release);
+                    *written += (1 + ENTRIES as u64) * ENTRY_BYTES;
+                    new
+                }
+                _ => return Err(stopped(Why::Occupied(entry))),
+            };
+            at = below;
+        }
+        Ok(table)
+    }
+}
+
+const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
+
+/// Which entry of a table of this level holds an offset.
+pub(crate) fn index(offset: u64, level: Level) -> usize {
+    usize::try_from(offset / level.entry_bytes().0).map_or(0, |index| index % ENTRIES)
+}
