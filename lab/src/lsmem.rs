@@ -22,6 +22,9 @@ pub struct Args {
     /// Plugged above that, and offline
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     offline: Bytes,
+    /// Above that, a device's memory
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
+    device: Bytes,
     /// What is shown as one block: 128M to 2G
     #[arg(long, value_name = "SIZE", value_parser = block_size, default_value = "128M")]
     block_size: Bytes,
@@ -42,9 +45,10 @@ fn block_size(text: &str) -> Result<Bytes, String> {
 /// If there is no such machine.
 pub fn run(args: &Args) -> Result<()> {
     let parts = [
-        (args.online, OnlineType::Kernel),
-        (args.movable, OnlineType::Movable),
-        (args.offline, OnlineType::Offline),
+        (args.online, Some(OnlineType::Kernel)),
+        (args.movable, Some(OnlineType::Movable)),
+        (args.offline, Some(OnlineType::Offline)),
+        (args.device, None),
     ];
     let room = parts.iter().fold(Bytes::ZERO, |sum, part| sum + part.0);
     let machine = Hosted::builder().boot_memory(args.boot_memory).room(room).build()?;
@@ -58,8 +62,13 @@ pub fn run(args: &Args) -> Result<()> {
             bail!("{size} more cannot be addressed");
         };
         let (part, above) = rest.split_at(end);
-        hotplug.add(part, &mut NoHooks)?;
-        hotplug.online(part, kind, &mut NoHooks)?;
+        match kind {
+            Some(kind) => {
+                hotplug.add(part, &mut NoHooks)?;
+                hotplug.online(part, kind, &mut NoHooks)?;
+            }
+            None => hotplug.attach(part, &mut NoHooks)?,
+        }
         rest = above;
     }
     print!("{}", Listing::of(&hotplug, args.block_size, args.all));
@@ -100,8 +109,8 @@ impl Listing {
         Listing { block, rows }
     }
 
-    fn total(&self, offline: bool) -> Bytes {
-        let rows = self.rows.iter().filter(|row| (row.state == BlockState::Offline) == offline);
+    fn total(&self, is: impl Fn(BlockState) -> bool) -> Bytes {
+        let rows = self.rows.iter().filter(|row| is(row.state));
         rows.fold(Bytes::ZERO, |sum, row| sum + row.range.bytes())
     }
 }
@@ -109,7 +118,7 @@ impl Listing {
 impl Row {
     fn of<P: Platform>(hotplug: &Hotplug<'_, P>, block: &MemoryBlock) -> Row {
         let MemoryBlock { range, node, state, zone, .. } = *block;
-        let removable = hotplug.removable(block).is_ok();
+        let removable = state != BlockState::Device && hotplug.removable(block).is_ok();
         Row { range, state, removable, node: node.number(), zone }
     }
 
@@ -134,6 +143,7 @@ impl fmt::Display for Listing {
                     BlockState::Offline => "offline",
                     BlockState::GoingOffline => "going-offline",
                     BlockState::Mixed => "mixed",
+                    BlockState::Device => "device",
                 }
                 .into(),
                 if row.removable { "yes" } else { "no" }.into(),
@@ -142,6 +152,7 @@ impl fmt::Display for Listing {
                 match row.zone {
                     Some(Zone::Kernel) => "Normal",
                     Some(Zone::Movable) => "Movable",
+                    None if row.state == BlockState::Device => "Device",
                     None if row.state == BlockState::Offline => "none",
                     None => "Normal/Movable",
                 }
@@ -150,8 +161,17 @@ impl fmt::Display for Listing {
         }
         writeln!(f, "{table}\n")?;
         writeln!(f, "Memory block size:    {:>8}", size::short(self.block))?;
-        writeln!(f, "Total online memory:  {:>8}", size::short(self.total(false)))?;
-        writeln!(f, "Total offline memory: {:>8}", size::short(self.total(true)))
+        let mut total = |what: &str, is: fn(BlockState) -> bool| {
+            writeln!(
+                f,
+                "Total {what} memory:{:>w$}",
+                size::short(self.total(is)),
+                w = 16 - what.len()
+            )
+        };
+        total("online", |state| !matches!(state, BlockState::Offline | BlockState::Device))?;
+        total("offline", |state| state == BlockState::Offline)?;
+        total("device", |state| state == BlockState::Device)
     }
 }
 
@@ -174,10 +194,13 @@ mod tests {
         // Boot memory holds the words, so it stays.
         let boot = (online, false, Some(Zone::Kernel));
         assert_eq!(rows, [boot, (online, true, Some(Zone::Movable)), (offline, true, None)]);
-        assert_eq!(listing.total(false), Bytes::mib(128 + 1024));
-        assert_eq!(listing.total(true), Bytes::gib(1));
+        assert_eq!(listing.total(|state| state == online), Bytes::mib(128 + 1024));
+        assert_eq!(listing.total(|state| state == offline), Bytes::gib(1));
         let text = listing.to_string();
         assert!(text.contains("32-39") && text.contains("40-47"), "{text}");
         assert_eq!(Listing::of(&hotplug, Bytes::mib(128), true).rows.len(), 1 + 16);
+        hotplug.ram_to_device(room.split_at(half).1).unwrap();
+        let last = Listing::of(&hotplug, Bytes::mib(128), false).rows.pop().unwrap();
+        assert_eq!((last.state, last.removable, last.zone), (BlockState::Device, false, None));
     }
 }

@@ -62,8 +62,15 @@ fn zones_agree_with_brute_force_through_random_changes() {
         let part = PfnRange::with_len(start, count as u64 * BLOCK).unwrap();
         let (run, state) = hotplug.state_at(part.start(), part.end());
         match state {
+            State::Absent if next(4) == 0 => hotplug.attach(run, &mut NoHooks).unwrap(),
             State::Absent => hotplug.add(run, &mut NoHooks).unwrap(),
-            State::Offline if next(2) == 0 => hotplug.remove(run, &mut NoHooks).unwrap(),
+            State::Device if next(4) == 0 => hotplug.detach(run, &mut NoHooks).unwrap(),
+            State::Device => {
+                let kinds = [OnlineType::Online, OnlineType::Movable, OnlineType::Offline];
+                hotplug.device_to_ram(run, kinds[next(3)], &mut NoHooks).unwrap();
+            }
+            State::Offline if next(4) == 0 => hotplug.ram_to_device(run).unwrap(),
+            State::Offline if next(3) == 0 => hotplug.remove(run, &mut NoHooks).unwrap(),
             State::Offline => {
                 let kinds = [OnlineType::Kernel, OnlineType::Movable, OnlineType::AsBefore];
                 hotplug.online(run, kinds[next(3)], &mut NoHooks).unwrap();

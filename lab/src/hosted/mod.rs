@@ -247,7 +247,7 @@ impl Hooks for HostMemory<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hotmem::{NoHooks, OnlineType, Want};
+    use hotmem::{Budget, NoHooks, OnlineType, Progress, RemoveError, State, Want};
 
     #[test]
     fn what_cannot_be_reserved_is_refused() {
@@ -298,6 +298,48 @@ mod tests {
         hotplug.remove(room, &mut machine.hooks()).unwrap();
         // SAFETY: the same, and still in the reservation: the host puts fresh memory there.
         assert_eq!(unsafe { address.read() }, 0);
+    }
+
+    #[test]
+    fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
+        let kinds = [
+            (OnlineType::Offline, State::Offline),
+            (OnlineType::Online, State::Online),
+            (OnlineType::Movable, State::OnlineMovable),
+        ];
+        for (kind, expected) in kinds {
+            let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
+            let mut hotplug = machine.boot().unwrap();
+            let (room, hooks) = (machine.room(), &mut machine.hooks());
+            hotplug.announce(room).unwrap();
+            // RAM and the device share a section.
+            let middle = Pfn::new(room.start().number() + Bytes::mib(2 * 17).frames()).unwrap();
+            let (ram, device) = room.split_at(middle);
+            hotplug.add(ram, hooks).unwrap();
+            hotplug.online(ram, OnlineType::Movable, hooks).unwrap();
+            hotplug.attach(device, hooks).unwrap();
+            let data = machine.address_of(device.start()).unwrap();
+            // SAFETY: device memory is nobody's but ours.
+            unsafe { data.write(7) };
+            hotplug.device_to_ram(device, kind, hooks).unwrap();
+            assert_eq!(hotplug.state_at(device.start(), device.end()), (device, expected));
+            if kind != OnlineType::Offline {
+                let got = machine.frames().alloc(Want::order(9).at(device.start()).movable());
+                let refused = hotplug.ram_to_device(device).unwrap_err();
+                assert!(matches!(refused, RemoveError::Online(_)));
+                machine.frames().free(got.unwrap()).unwrap();
+                let mut offline = hotplug.offline(device).unwrap();
+                let said = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
+                assert_eq!(said, Progress::Done(device));
+            }
+            hotplug.ram_to_device(device).unwrap();
+            // SAFETY: as above.
+            assert_eq!(unsafe { data.read() }, 7, "nobody wrote there meanwhile");
+            hotplug.detach(device, hooks).unwrap();
+            assert_eq!(hotplug.state_at(device.start(), device.end()), (device, State::Absent));
+            // SAFETY: still in the reservation: the host puts fresh memory there.
+            assert_eq!(unsafe { data.read() }, 0);
+        }
     }
 
     #[test]

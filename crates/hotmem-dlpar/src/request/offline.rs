@@ -98,7 +98,9 @@ impl<'f, P: Platform> Request<'f, P> {
                 self.cursor = first + lmbs.max(1);
                 return Ok(None);
             }
-            State::Absent | State::Unknown => return Err(Error::NotPresent(index)),
+            State::Absent | State::Device | State::Unknown => {
+                return Err(Error::NotPresent(index));
+            }
             State::Offline if lmbs == 0 => return Err(Error::Mixed(index)),
             State::Offline => {
                 self.arrived(first, lmbs, Was::default(), table);

@@ -78,7 +78,7 @@ impl<'f, P: Platform> Request<'f, P> {
                 }
                 Ok(acquired)
             }
-            State::Offline | State::Online | State::OnlineMovable => {
+            State::Device | State::Offline | State::Online | State::OnlineMovable => {
                 let range = part_of(table, &stretch, lmbs_in(table, run).max(1));
                 let removal = machine.hotplug.prepare_remove(range, machine.hooks);
                 self.removal = Some(removal.map_err(Error::Remove)?);

@@ -283,7 +283,7 @@ impl<'f> World<'_, 'f> {
                     assert_eq!(whole, range);
                     true
                 }
-                (whole, State::Absent | State::Unknown) => {
+                (whole, State::Absent | State::Device | State::Unknown) => {
                     assert_eq!(whole, range);
                     false
                 }

@@ -113,7 +113,9 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
                         _ => return Err(Obstacle::Later("no frames for page tables")),
                     }
                 }
-                Err(AddError::Present(_)) => return Err(Obstacle::Never("present already")),
+                Err(AddError::Present(_) | AddError::Device(_)) => {
+                    return Err(Obstacle::Never("present already"));
+                }
                 Err(AddError::Held(_)) => return Err(Obstacle::Later("being added or removed")),
                 Err(AddError::NotAnnounced(_) | AddError::Unaligned(_)) => {
                     return Err(Obstacle::Never("not within one region"));

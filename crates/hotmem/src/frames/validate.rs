@@ -60,7 +60,7 @@ impl<P: Platform> Frames<P> {
             (announced || !present, "present outside the announced range"),
             (present || !online, "online but not present"),
             (online || !free, "free but not online"),
-            (present || !is(&section.movable), "movable but not present"),
+            (announced || !is(&section.movable), "a device's outside the announced range"),
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),

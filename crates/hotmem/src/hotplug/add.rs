@@ -26,6 +26,8 @@ pub enum AddError {
     NotAnnounced(PfnRange),
     /// This pageblock of it is there already.
     Present(PfnRange),
+    /// This pageblock of it is device memory.
+    Device(PfnRange),
     /// This pageblock of it is being added or removed.
     Held(PfnRange),
     /// So many frames for page tables could not be had.
@@ -58,6 +60,10 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             if present != 0 {
                 return Err(AddError::Present(self.frames.first_block(slot, index, present)));
             }
+            let device = blocks & section.device();
+            if device != 0 {
+                return Err(AddError::Device(self.frames.first_block(slot, index, device)));
+            }
             let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
                 return Err(AddError::Held(self.frames.first_block(slot, index, held)));
@@ -75,18 +81,28 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         Ok(Addition { frames: self.frames, range, tables: spare, spare: Spare::new(spare) })
     }
 
-    /// Adds it: mapped, and online as [`set_auto_online`](Self::set_auto_online) says, unless a
+    /// Adds it as RAM: mapped, and online as [`set_auto_online`](Self::set_auto_online) says, unless a
     /// hook refuses that. The memory is there now; this cannot fail.
     pub fn commit_add(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
-        hooks.map(addition.range, &mut addition.spare);
-        for (_, _, blocks, section) in self.words(addition.range) {
-            // Release: who finds it present finds it mapped.
-            section.present.fetch_or(blocks, Ordering::Release);
-        }
+        addition.map(hooks);
         let range = addition.range;
+        self.set_present(range, true);
         drop(addition);
         // That it cannot come online does not undo that it is there.
         let _ = self.online(range, self.auto_online, hooks);
+    }
+
+    /// What is nobody's is present from now on, or the other way round.
+    pub(super) fn set_present(&self, range: PfnRange, present: bool) {
+        for (_, _, blocks, section) in self.words(range) {
+            if present {
+                // Release: who finds it present finds it mapped.
+                section.present.fetch_or(blocks, Ordering::Release);
+            } else {
+                section.present.fetch_and(!blocks, Ordering::AcqRel);
+                section.movable.fetch_and(!blocks, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Adds memory that is there already: prepare and commit in one.
@@ -105,6 +121,10 @@ impl<P: Platform> Addition<'_, P> {
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
+    }
+
+    pub(super) fn map(&mut self, hooks: &mut impl Hooks) {
+        hooks.map(self.range, &mut self.spare);
     }
 
     /// The frames that were taken for page tables.
@@ -136,6 +156,7 @@ impl fmt::Display for AddError {
             AddError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             AddError::NotAnnounced(range) => write!(f, "{range} is not announced"),
             AddError::Present(range) => write!(f, "{range} is present already"),
+            AddError::Device(range) => write!(f, "{range} is device memory"),
             AddError::Held(range) => write!(f, "{range} is being added or removed"),
             AddError::NoTables { frames, error } => {
                 write!(f, "no {frames} frames for page tables: {error}")

@@ -68,6 +68,8 @@ pub enum WithdrawError {
     Unknown,
     /// This part of it is still present.
     Present(PfnRange),
+    /// This part of it is device memory.
+    Device(PfnRange),
     /// This part of it is being added.
     Held(PfnRange),
 }
@@ -100,12 +102,16 @@ impl<P: Platform> Hotplug<'_, P> {
         Ok(())
     }
 
-    /// Whether nothing of `range`, a part of a region, is present or being added.
+    /// Whether nothing of `range`, a part of a region, is present, a device's or being added.
     fn check_absent(&self, range: PfnRange) -> Result<(), WithdrawError> {
         for (slot, index, blocks, section) in self.words(range) {
             let present = blocks & section.present.load(Ordering::Acquire);
             if present != 0 {
                 return Err(WithdrawError::Present(self.frames.first_block(slot, index, present)));
+            }
+            let device = blocks & section.device();
+            if device != 0 {
+                return Err(WithdrawError::Device(self.frames.first_block(slot, index, device)));
             }
             let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
@@ -229,6 +235,7 @@ impl fmt::Display for WithdrawError {
         match self {
             WithdrawError::Unknown => f.write_str("no such region"),
             WithdrawError::Present(range) => write!(f, "{range} is still present"),
+            WithdrawError::Device(range) => write!(f, "{range} is still device memory"),
             WithdrawError::Held(range) => write!(f, "{range} is being added"),
         }
     }

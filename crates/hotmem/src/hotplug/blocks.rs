@@ -4,13 +4,13 @@
 
 use super::{Blocker, Hotplug, Why};
 use crate::addr::PfnRange;
-use crate::geometry::{SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
 use crate::section::{LIVE, Section};
 use crate::sync::Ordering;
 
-/// A memory block, as far as it is present.
+/// A memory block, as far as it is present or a device's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBlock {
     /// Where it lies.
@@ -19,8 +19,10 @@ pub struct MemoryBlock {
     pub node: NodeId,
     /// What it is now.
     pub state: BlockState,
-    /// The zone that it is online in; `None` if it is offline, or online in both.
+    /// The zone that it is online in; `None` if it is not online, or online in both.
     pub zone: Option<Zone>,
+    /// Frames of it that are device memory, whatever the rest of it is.
+    pub device: u64,
     /// Frames of it that are poisoned: if it is offline, it cannot come online.
     pub poisoned: u64,
 }
@@ -36,10 +38,12 @@ pub enum BlockState {
     GoingOffline,
     /// A part of it is online and a part offline.
     Mixed,
+    /// Nothing of it is RAM, and a part or all is a device's.
+    Device,
 }
 
 impl<P: Platform> Hotplug<'_, P> {
-    /// The memory blocks that have something present, each `frames` frames (a power of two; at
+    /// The memory blocks that have something present or a device's, each `frames` frames (a power of two; at
     /// least a section, as in Linux) and aligned to that.
     ///
     /// Cost: O(sections) of the regions.
@@ -58,7 +62,8 @@ impl<P: Platform> Hotplug<'_, P> {
             all.add(section, blocks);
         }
         let state = match (all.online, all.offline) {
-            (0, 0) => return None,
+            (0, 0) if all.device == 0 => return None,
+            (0, 0) => BlockState::Device,
             _ if all.isolated => BlockState::GoingOffline,
             (_, 0) => BlockState::Online,
             (0, _) => BlockState::Offline,
@@ -71,7 +76,8 @@ impl<P: Platform> Hotplug<'_, P> {
         };
         let node = self.frames.slots().get(slot)?.node();
         let poisoned = self.frames.poisoned_in(range).count() as u64;
-        Some(MemoryBlock { range, node, state, zone, poisoned })
+        let device = u64::from(all.device) * PAGEBLOCK_FRAMES as u64;
+        Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }
 
     /// Whether a memory block could go offline as things are: what stands in the way for certain is
@@ -102,6 +108,7 @@ struct Summary {
     online: u32,
     offline: u32,
     movable: u32,
+    device: u32,
     isolated: bool,
 }
 
@@ -112,6 +119,7 @@ impl Summary {
         self.online += online.count_ones();
         self.offline += (present & !online).count_ones();
         self.movable += (online & load(&section.movable)).count_ones();
+        self.device += (section.device() & blocks).count_ones();
         self.isolated |= load(&section.isolated) != 0;
     }
 }

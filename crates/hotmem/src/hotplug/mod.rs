@@ -18,6 +18,7 @@
 //! | `drain.rs` | isolate a window and move what lives there |
 //! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
 //! | `remove.rs` | memory goes |
+//! | `device.rs` | memory that is a device's, and its way to RAM and back |
 //! | `poison.rs` | frames that the hardware has given up |
 //! | `scan.rs` | what of a zone is in use, without asking what is there |
 //! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
@@ -27,6 +28,7 @@ mod announce;
 mod blocks;
 #[cfg(not(loom))]
 mod boot;
+mod device;
 mod drain;
 mod offline;
 mod online;
@@ -42,6 +44,7 @@ pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
 pub use blocks::{BlockState, MemoryBlock};
 #[cfg(not(loom))]
 pub use boot::{BootError, BootMap, BootRange};
+pub use device::DeviceError;
 pub use drain::{Blocker, Why};
 pub use offline::{Offline, OfflineError};
 pub use online::{OnlineError, OnlineType};
@@ -116,6 +119,8 @@ pub enum State {
     Unknown,
     /// Announced, but not there.
     Absent,
+    /// There and mapped, but a device's: no RAM.
+    Device,
     /// Added and mapped, not in use.
     Offline,
     /// In the allocator's hands.
@@ -189,6 +194,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             _ => None,
         };
         Some(match (all(&section.present)?, all(&section.online)?) {
+            (false, _) if all(&section.movable)? => State::Device,
             (false, _) => State::Absent,
             (true, false) => State::Offline,
             (true, true) if all(&section.movable)? => State::OnlineMovable,

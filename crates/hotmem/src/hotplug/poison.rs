@@ -11,7 +11,7 @@ use core::fmt;
 /// Why a frame could not be poisoned. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PoisonError {
-    /// There is no memory here.
+    /// There is no RAM here; device memory is its driver's to look after.
     NotPresent(Pfn),
     /// The engine keeps its own data here and cannot do without it.
     Metadata(PfnRange),
@@ -77,7 +77,7 @@ impl<P: Platform> Hotplug<'_, P> {
 impl fmt::Display for PoisonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PoisonError::NotPresent(frame) => write!(f, "{frame} is no memory"),
+            PoisonError::NotPresent(frame) => write!(f, "{frame} is no RAM"),
             PoisonError::Metadata(range) => write!(f, "{range} holds the engine's own data"),
             PoisonError::Busy(frame) => write!(f, "{frame} is changing hands, try again"),
             PoisonError::TooMany(frame) => {

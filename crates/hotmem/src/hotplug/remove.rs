@@ -41,6 +41,14 @@ impl<P: Platform> Hotplug<'_, P> {
         range: PfnRange,
         hooks: &mut impl Hooks,
     ) -> Result<Removal, RemoveError> {
+        self.check_removable(range)?;
+        self.frames.hold(range);
+        hooks.unmap(range);
+        Ok(Removal { range, was_online: false })
+    }
+
+    /// Whether all of `range` is there, offline and nobody's.
+    pub(super) fn check_removable(&self, range: PfnRange) -> Result<(), RemoveError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(RemoveError::Unaligned(range));
         }
@@ -61,9 +69,7 @@ impl<P: Platform> Hotplug<'_, P> {
                 return Err(RemoveError::Held(self.frames.first_block(slot, index, held)));
             }
         }
-        self.frames.hold(range);
-        hooks.unmap(range);
-        Ok(Removal { range, was_online: false })
+        Ok(())
     }
 
     /// Unmaps `range`, which is offline and held.
@@ -74,17 +80,18 @@ impl<P: Platform> Hotplug<'_, P> {
 
     /// The memory is gone, and what was poisoned of it forgotten. Cannot fail.
     pub fn commit_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
-        for (_, _, blocks, section) in self.words(removal.range) {
-            section.present.fetch_and(!blocks, Ordering::AcqRel);
-            section.movable.fetch_and(!blocks, Ordering::Relaxed);
-        }
-        self.frames.forget_poison(removal.range);
+        self.set_present(removal.range, false);
         self.frames.let_go(removal.range);
-        let frames = self.frames;
-        hooks.release_tables(removal.range, &mut |table| {
-            if let Some(range) = PfnRange::with_len(table, 1) {
+        self.forget(removal.range, hooks);
+    }
+
+    /// What was poisoned of memory that has gone, and the page tables that mapped it.
+    pub(super) fn forget(&self, range: PfnRange, hooks: &mut impl Hooks) {
+        self.frames.forget_poison(range);
+        hooks.release_tables(range, &mut |table| {
+            if let Some(table) = PfnRange::with_len(table, 1) {
                 // A frame that the kernel names and that is none of its own is refused there.
-                let _ = frames.free(range);
+                let _ = self.frames.free(table);
             }
         });
     }

@@ -20,7 +20,8 @@ pub(crate) struct Section {
     pub(crate) present: AtomicU64,
     /// Handed to the allocator.
     pub(crate) online: AtomicU64,
-    /// Online for movable allocations only. Changes only while the pageblock is offline.
+    /// Online for movable allocations only. Changes only while the pageblock is offline. Where
+    /// nothing is present: a device's (see [`device`](Self::device)).
     pub(crate) movable: AtomicU64,
     /// Wholly free and claimable. Clearing a bit by compare-exchange is the claim.
     pub(crate) free: AtomicU64,
@@ -51,6 +52,13 @@ impl Section {
             isolated: AtomicU64::new(0),
             lines: AtomicPtr::new(core::ptr::null_mut()),
         }
+    }
+
+    /// Device memory: there and mapped, but no RAM. Its zone, so to say, is its own.
+    ///
+    /// Relaxed: only the slow side attaches, detaches and asks.
+    pub(crate) fn device(&self) -> u64 {
+        self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
 
     /// Claims as many of `wanted` as are free, and says which.

@@ -8,10 +8,12 @@ use hotmem::geometry::PFN_LIMIT;
 impl Machine<'_> {
     pub(crate) fn bad_request(&mut self) {
         let bad = self.world.some_bad_range();
-        match self.world.rng.u8(..8) {
+        match self.world.rng.u8(..10) {
             0 => self.add_range_if_outside(bad),
             1 => self.online_range(bad),
             2 => self.remove_range(bad),
+            8 => self.detach_range(bad),
+            9 => self.device_to_ram(bad),
             3 => self.start_offline(bad),
             4 => self.isolate_range(bad),
             5 if bad.is_empty() || !bad.is_aligned(BLOCK) => self.announce_range(bad),

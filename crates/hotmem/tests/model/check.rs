@@ -86,6 +86,7 @@ impl Machine<'_> {
             world.blocks[number as usize].reported = counts.reported != 0;
             let state = match (block.announced, block.present, block.online, block.movable) {
                 (false, ..) => State::Unknown,
+                (true, false, ..) if block.device => State::Device,
                 (true, false, ..) => State::Absent,
                 (true, true, false, _) => State::Offline,
                 (true, true, true, false) => State::Online,

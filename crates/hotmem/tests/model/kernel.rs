@@ -39,7 +39,8 @@ impl Hooks for World<'_> {
         for (table, mapped) in tables {
             let needed = numbers(mapped)
                 .step_by(BLOCK as usize)
-                .any(|frame| self.block_of(frame).present && !gone.contains(pfn(frame)));
+                .filter(|&frame| !gone.contains(pfn(frame)))
+                .any(|frame| self.block_of(frame).present || self.block_of(frame).device);
             if needed {
                 self.tables.push((table, mapped));
             } else {

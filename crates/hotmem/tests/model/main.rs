@@ -13,6 +13,7 @@ mod allocate;
 mod ask;
 mod bad;
 mod check;
+mod device;
 mod kernel;
 mod poison;
 mod policy;

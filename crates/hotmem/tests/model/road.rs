@@ -14,13 +14,14 @@ pub(crate) const NODES: usize = 3;
 
 impl Machine<'_> {
     pub(crate) fn travel(&mut self) {
-        match self.world.rng.u32(..20) {
+        match self.world.rng.u32(..24) {
             0..3 => self.announce(),
             3 => self.withdraw(),
             4..9 => self.add(),
             9 => self.finish_addition(),
             10..15 => self.online(),
             15..18 => self.remove(),
+            18..22 => self.reconfigure(),
             _ => self.finish_removal(),
         }
     }
@@ -88,9 +89,10 @@ impl Machine<'_> {
         let Region { id, range: region, .. } = world.regions[at];
         let answer = self.hotplug.withdraw(id);
         world.tell(|| format!("withdraw {region:?}: {answer:?}"));
-        let expected = world.first(region, [|b| b.present, |b| b.in_transit]);
+        let expected = world.first(region, [|b| b.present, |b| b.device, |b| b.in_transit]);
         let expected = expected.map(|(which, block)| match which {
             0 => WithdrawError::Present(block),
+            1 => WithdrawError::Device(block),
             _ => WithdrawError::Held(block),
         });
         assert_eq!(answer, expected.map_or(Ok(()), Err));
@@ -103,7 +105,8 @@ impl Machine<'_> {
     }
 
     fn add(&mut self) {
-        let absent = |block: &Block| block.announced && !block.present && !block.in_transit;
+        let absent =
+            |block: &Block| block.announced && !block.present && !block.device && !block.in_transit;
         let wanted = match self.world.rng.u8(..10) {
             0 => Some(self.world.some_blocks(4)),
             _ => self.world.some_run(3 * SECTION / BLOCK, absent),
@@ -154,19 +157,20 @@ impl Machine<'_> {
         let (wanted, tables) = (addition.range(), addition.tables());
         let taken_before = world.tables.len();
         let came = world.rng.u8(..4) != 0;
+        let device = came && world.rng.u8(..4) == 0;
         world.tables_needed = tables.frames();
-        world.tell(|| format!("added {wanted:?}: {came}"));
-        if came {
-            self.hotplug.commit_add(addition, world);
-        } else {
-            drop(addition);
+        world.tell(|| format!("added {wanted:?}: {came}, as a device's: {device}"));
+        match (came, device) {
+            (false, _) => drop(addition),
+            (true, false) => self.hotplug.commit_add(addition, world),
+            (true, true) => self.hotplug.commit_attach(addition, world),
         }
         let taken = (world.tables.len() - taken_before) as u64;
         let unused = tables.split_at(tables.start().checked_add(taken).expect("few")).1;
         world.give(unused);
         for block in world.blocks_in(wanted) {
             block.in_transit = false;
-            block.present = came;
+            (block.present, block.device) = (came && !device, device);
         }
         world.sync_metadata();
     }
@@ -281,7 +285,7 @@ impl Machine<'_> {
 
 impl World<'_> {
     /// Which pageblocks are movable.
-    fn zones_in(&mut self, range: PfnRange) -> Vec<bool> {
+    pub(crate) fn zones_in(&mut self, range: PfnRange) -> Vec<bool> {
         if range.end() > pfn(SIZE) {
             return vec![];
         }
@@ -303,7 +307,7 @@ impl World<'_> {
         })
     }
 
-    fn is_whole(range: PfnRange) -> bool {
+    pub(crate) fn is_whole(range: PfnRange) -> bool {
         !range.is_empty() && range.is_aligned(BLOCK)
     }
 
@@ -318,8 +322,9 @@ impl World<'_> {
         if !self.in_one_region(wanted) {
             return Some(AddError::NotAnnounced(wanted));
         }
-        let (which, block) = self.first(wanted, [|b| b.present, |b| b.in_transit])?;
-        Some([AddError::Present(block), AddError::Held(block)][which])
+        let wrong: [fn(&Block) -> bool; 3] = [|b| b.present, |b| b.device, |b| b.in_transit];
+        let (which, block) = self.first(wanted, wrong)?;
+        Some([AddError::Present(block), AddError::Device(block), AddError::Held(block)][which])
     }
 
     fn online_refused(&self, wanted: PfnRange) -> Option<OnlineError> {
@@ -342,7 +347,7 @@ impl World<'_> {
         poison.map(|&frame| OnlineError::Poisoned(range(frame, 1)))
     }
 
-    fn remove_refused(&self, wanted: PfnRange) -> Option<RemoveError> {
+    pub(crate) fn remove_refused(&self, wanted: PfnRange) -> Option<RemoveError> {
         if !Self::is_whole(wanted) {
             return Some(RemoveError::Unaligned(wanted));
         }

@@ -54,6 +54,7 @@ pub(crate) struct Region {
 pub(crate) struct Block {
     pub announced: bool,
     pub present: bool,
+    pub device: bool,
     pub online: bool,
     pub movable: bool,
     pub reported: bool,

@@ -1,0 +1,143 @@
+//! Device memory: there and mapped, but its driver's and not the allocator's.
+//!
+//! ```text
+//! announced ──attach──▶ device ──device_to_ram──▶ offline ──online──▶ …
+//!     ▲                 │    ▲                       │
+//!     └──────detach─────┘    └────ram_to_device──────┘
+//! ```
+//! At the grain of pageblocks, beside RAM in the same section. It is in no zone, so what surrounds
+//! it is not contiguous; it is never allocated, isolated, reported or poisoned. It stays mapped
+//! while it becomes RAM, or a device's again, so that costs a few words a section.
+
+use super::{AddError, Addition, Hotplug, OnlineError, OnlineType, RemoveError};
+use crate::addr::PfnRange;
+use crate::hooks::Hooks;
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use core::fmt;
+
+/// Why device memory stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceError {
+    /// No frames, or not whole pageblocks (2 MiB).
+    Unaligned(PfnRange),
+    /// This part of it is no device memory, or not all of it is in one announced region.
+    NotDevice(PfnRange),
+    /// It cannot come online as RAM.
+    Online(OnlineError),
+}
+
+impl<'f, P: Platform> Hotplug<'f, P> {
+    /// Makes `range`, which is announced and there, a device's memory: mapped, and left to its
+    /// driver. What is RAM, a device's already, or on its way to be either is refused.
+    ///
+    /// Cost: O(sections), and the mapping.
+    ///
+    /// # Errors
+    /// [`AddError`]. Nothing has changed.
+    pub fn attach(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), AddError> {
+        let addition = self.prepare_add(range, hooks)?;
+        self.commit_attach(addition, hooks);
+        Ok(())
+    }
+
+    /// Adds what was [prepared](Self::prepare_add) as device memory instead of RAM. Cannot fail.
+    pub fn commit_attach(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
+        addition.map(hooks);
+        self.set_device(addition.range(), true);
+    }
+
+    /// The driver has let go of `range`: unmapped, and announced as before it was attached.
+    ///
+    /// Cost: O(sections), and the unmapping.
+    ///
+    /// # Errors
+    /// [`DeviceError`]. Nothing has changed.
+    pub fn detach(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), DeviceError> {
+        self.check_device(range)?;
+        hooks.unmap(range);
+        self.set_device(range, false);
+        self.forget(range, hooks);
+        Ok(())
+    }
+
+    /// Makes device memory RAM, as `daxctl reconfigure-device --mode=system-ram` does, and puts it
+    /// online for `kind`: [`OnlineType::Offline`] leaves it offline, [`OnlineType::Online`] asks
+    /// the policy. All of it or nothing.
+    ///
+    /// Cost: that of [`online`](Self::online).
+    ///
+    /// # Errors
+    /// [`DeviceError`]: it is the device's as before.
+    pub fn device_to_ram(
+        &mut self,
+        range: PfnRange,
+        kind: OnlineType,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), DeviceError> {
+        self.check_device(range)?;
+        self.set_device(range, false);
+        self.set_present(range, true);
+        if kind == OnlineType::Offline {
+            return Ok(());
+        }
+        self.online(range, kind, hooks).map_err(|error| {
+            self.set_present(range, false);
+            self.set_device(range, true);
+            DeviceError::Online(error)
+        })
+    }
+
+    /// Makes RAM that is offline a device's, as `daxctl reconfigure-device --mode=devdax` does.
+    /// Take it [offline](Self::offline) first, which is all or nothing; from there on only a wrong
+    /// range is refused. Its poison is remembered: it is the same memory.
+    ///
+    /// Cost: O(sections).
+    ///
+    /// # Errors
+    /// [`RemoveError`]: it is RAM as before.
+    pub fn ram_to_device(&mut self, range: PfnRange) -> Result<(), RemoveError> {
+        self.check_removable(range)?;
+        self.set_present(range, false);
+        self.set_device(range, true);
+        Ok(())
+    }
+
+    /// Whether all of `range` is device memory in one region.
+    fn check_device(&self, range: PfnRange) -> Result<(), DeviceError> {
+        if range.is_empty() || !range.is_pageblock_aligned() {
+            return Err(DeviceError::Unaligned(range));
+        }
+        if !self.is_announced(range) {
+            return Err(DeviceError::NotDevice(range));
+        }
+        let other = self.words(range).find_map(|(slot, index, blocks, section)| {
+            let other = blocks & !section.device();
+            (other != 0).then(|| self.frames.first_block(slot, index, other))
+        });
+        other.map_or(Ok(()), |other| Err(DeviceError::NotDevice(other)))
+    }
+
+    /// What is not present is a device's from now on, or nobody's.
+    fn set_device(&self, range: PfnRange, device: bool) {
+        for (_, _, blocks, section) in self.words(range) {
+            if device {
+                section.movable.fetch_or(blocks, Ordering::Relaxed);
+            } else {
+                section.movable.fetch_and(!blocks, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
+            DeviceError::NotDevice(range) => write!(f, "{range} is no device memory"),
+            DeviceError::Online(error) => write!(f, "it cannot be used as RAM: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for DeviceError {}

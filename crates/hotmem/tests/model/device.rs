@@ -1,0 +1,110 @@
+//! Device memory: it goes, becomes RAM, and becomes a device's again.
+
+use crate::common::{BLOCK, SECTION, numbers, range};
+use crate::world::{Block, Machine, World};
+use hotmem::{DeviceError, OnlineError, OnlineType, PfnRange};
+
+impl Machine<'_> {
+    pub(crate) fn reconfigure(&mut self) {
+        let longest = 3 * SECTION / BLOCK;
+        let device = |block: &Block| block.device;
+        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
+        let world = &mut self.world;
+        let anything = world.rng.u8(..10) == 0;
+        let what = world.rng.u8(..4);
+        let wanted = match (anything, what) {
+            (true, _) => Some(world.some_blocks(4)),
+            (_, 0) => world.some_run(longest, offline),
+            _ => world.some_run(longest, device),
+        };
+        match (wanted, what) {
+            (None, _) => {}
+            (Some(wanted), 0) => self.ram_to_device(wanted),
+            (Some(wanted), 1) => self.detach_range(wanted),
+            (Some(wanted), _) => self.device_to_ram(wanted),
+        }
+    }
+
+    pub(crate) fn detach_range(&mut self, wanted: PfnRange) {
+        let world = &mut self.world;
+        let expected = world.device_refused(wanted);
+        let answer = self.hotplug.detach(wanted, world);
+        world.tell(|| format!("detach {wanted:?}: {answer:?}"));
+        assert_eq!(answer, expected.map_or(Ok(()), Err));
+        if answer.is_ok() {
+            world.heal(wanted);
+            world.blocks_in(wanted).iter_mut().for_each(|block| block.device = false);
+        }
+        world.sync_metadata();
+    }
+
+    pub(crate) fn device_to_ram(&mut self, wanted: PfnRange) {
+        use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
+        let world = &mut self.world;
+        let kind = [Offline, Online, Movable, Kernel, AsBefore][world.rng.usize(..5)];
+        let expected = world.device_refused(wanted);
+        let poison = match expected {
+            None if kind != Offline => world.poisoned.range(numbers(wanted)).next().copied(),
+            _ => None,
+        };
+        let poison = poison.map(|frame| OnlineError::Poisoned(range(frame, 1)));
+        let expected = expected.or(poison.map(DeviceError::Online));
+        let chosen = expected.is_none().then(|| self.by_policy(wanted));
+        let world = &mut self.world;
+        world.last_veto = None;
+        if expected.is_none() {
+            world.set_device(wanted, false);
+        }
+        let answer = self.hotplug.device_to_ram(wanted, kind, world);
+        world.tell(|| format!("to RAM {wanted:?} {kind:?}: {answer:?}"));
+        assert_eq!(world.sync_metadata(), 0);
+        if let Err(DeviceError::Online(OnlineError::Vetoed { range, .. })) = answer {
+            assert_eq!((expected, world.last_veto), (None, Some(range)));
+            assert!(world.all(wanted, |block| !block.movable));
+            world.set_device(wanted, true);
+            return;
+        }
+        assert_eq!(answer, expected.map_or(Ok(()), Err));
+        if answer.is_ok() {
+            let pageblocks = world.zones_in(wanted).len();
+            let movable = match kind {
+                Online => chosen.expect("nothing hinders it"),
+                kind => vec![kind == Movable; pageblocks],
+            };
+            assert_eq!(world.zones_in(wanted), movable);
+            assert!(world.all(wanted, |block| block.online != (kind == Offline)));
+        }
+    }
+
+    fn ram_to_device(&mut self, wanted: PfnRange) {
+        let world = &mut self.world;
+        let expected = world.remove_refused(wanted);
+        let answer = self.hotplug.ram_to_device(wanted);
+        world.tell(|| format!("to a device {wanted:?}: {answer:?}"));
+        assert_eq!(answer, expected.map_or(Ok(()), Err));
+        if answer.is_ok() {
+            world.set_device(wanted, true);
+            world.blocks_in(wanted).iter_mut().for_each(|block| block.movable = false);
+            world.assert_untouched(wanted);
+        }
+    }
+}
+
+impl World<'_> {
+    fn device_refused(&self, wanted: PfnRange) -> Option<DeviceError> {
+        if !Self::is_whole(wanted) {
+            return Some(DeviceError::Unaligned(wanted));
+        }
+        if !self.in_one_region(wanted) {
+            return Some(DeviceError::NotDevice(wanted));
+        }
+        let other: fn(&Block) -> bool = |block| !block.device;
+        self.first(wanted, [other]).map(|(_, block)| DeviceError::NotDevice(block))
+    }
+
+    fn set_device(&mut self, range: PfnRange, device: bool) {
+        for block in self.blocks_in(range) {
+            (block.present, block.device) = (!device, device);
+        }
+    }
+}
