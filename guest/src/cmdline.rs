@@ -38,6 +38,14 @@ pub struct Options {
     pub pin: bool,
     /// How devices may interrupt (`hotmem.interrupts`).
     pub interrupts: Interrupts,
+    /// As what persistent memory is bound (`hotmem.nvdimm`), if at all.
+    pub nvdimm: Option<Namespace>,
+    /// Where its descriptors lie (`hotmem.map`).
+    pub map: MapOn,
+    /// Whether the tails of its compounds share a frame of descriptors (`hotmem.tails`).
+    pub shared_tails: bool,
+    /// How often it is unbound and bound again (`hotmem.rebinds`).
+    pub rebinds: u32,
     /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
     pub watchdog_seconds: u32,
 }
@@ -84,6 +92,24 @@ pub enum Interrupts {
     Msix,
 }
 
+/// What persistent memory is bound as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Namespace {
+    /// Single frames, for a file system.
+    FsDax,
+    /// Compounds of 2 MiB, for whoever maps the device.
+    DevDax,
+}
+
+/// Where descriptors of persistent memory lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapOn {
+    /// On the device itself.
+    Device,
+    /// In ordinary memory.
+    Memory,
+}
+
 /// When the run is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExitWhen {
@@ -93,6 +119,8 @@ pub enum ExitWhen {
     Resizes(u32),
     /// Once this much is plugged and requested.
     Size(Bytes),
+    /// When persistent memory has been bound as often as it was to be.
+    Nvdimm,
     /// Not by itself.
     Never,
 }
@@ -124,6 +152,10 @@ impl Default for Options {
             heap: Bytes::ZERO,
             pin: false,
             interrupts: Interrupts::Msix,
+            nvdimm: None,
+            map: MapOn::Device,
+            shared_tails: false,
+            rebinds: 30,
             watchdog_seconds: 60,
         }
     }
@@ -180,6 +212,7 @@ impl Options {
                 self.exit = match value.split_once(':') {
                     None if value == "boot" => ExitWhen::Boot,
                     None if value == "never" => ExitWhen::Never,
+                    None if value == "nvdimm" => ExitWhen::Nvdimm,
                     Some(("resizes", count)) => ExitWhen::Resizes(count.parse().ok()?),
                     Some(("size", size)) => ExitWhen::Size(parse_size(size)?),
                     _ => return None,
@@ -198,6 +231,28 @@ impl Options {
                     _ => return None,
                 };
             }
+            "nvdimm" => {
+                self.nvdimm = match value {
+                    "fsdax" => Some(Namespace::FsDax),
+                    "devdax" => Some(Namespace::DevDax),
+                    _ => return None,
+                };
+            }
+            "map" => {
+                self.map = match value {
+                    "dev" => MapOn::Device,
+                    "mem" => MapOn::Memory,
+                    _ => return None,
+                };
+            }
+            "tails" => {
+                self.shared_tails = match value {
+                    "own" => false,
+                    "shared" => true,
+                    _ => return None,
+                };
+            }
+            "rebinds" => self.rebinds = value.parse().ok()?,
             "watchdog" => {
                 self.watchdog_seconds = value.parse().ok().filter(|&seconds| seconds > 0)?;
             }
@@ -262,7 +317,8 @@ mod tests {
             "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
              hotmem.reports=off hotmem.online=online_kernel hotmem.exit=resizes:3 \
              hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.heap=32M hotmem.pin=on \
-             hotmem.interrupts=intx hotmem.watchdog=5",
+             hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
+             hotmem.rebinds=3 hotmem.watchdog=5",
         );
         let expected = Options {
             touch: Touch::UpTo(Bytes::gib(1)),
@@ -278,10 +334,16 @@ mod tests {
             heap: Bytes::mib(32),
             pin: true,
             interrupts: Interrupts::Intx,
+            nvdimm: Some(Namespace::DevDax),
+            map: MapOn::Memory,
+            shared_tails: true,
+            rebinds: 3,
             watchdog_seconds: 5,
         };
         assert_eq!(options, Ok(expected));
         assert_eq!(parse("hotmem.touch=all").unwrap().touch, Touch::All);
+        assert_eq!(parse("hotmem.nvdimm=fsdax").unwrap().nvdimm, Some(Namespace::FsDax));
+        assert_eq!(parse("hotmem.exit=nvdimm").unwrap().exit, ExitWhen::Nvdimm);
         assert_eq!(parse("hotmem.exit=boot").unwrap().exit, ExitWhen::Boot);
         assert_eq!(parse("hotmem.exit=boot hotmem.exit=never").unwrap().exit, ExitWhen::Never);
         let exit = parse("hotmem.exit=size:64G").unwrap().exit;
@@ -316,6 +378,10 @@ mod tests {
             "hotmem.heap=much",
             "hotmem.pin=1",
             "hotmem.interrupts=msi",
+            "hotmem.nvdimm=raw",
+            "hotmem.map=ram",
+            "hotmem.tails=on",
+            "hotmem.rebinds=",
             "hotmem.watchdog=0",
         ] {
             assert_eq!(parse(bad), Err(CmdlineError::BadValue(bad)));

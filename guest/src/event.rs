@@ -158,6 +158,48 @@ pub enum Event<'a> {
         /// Memory that was copied elsewhere under it, since boot.
         moved: Bytes,
     },
+    /// Persistent memory was found.
+    Nvdimm {
+        /// Its number, by which other events name it.
+        device: usize,
+        /// Where it starts.
+        addr: u64,
+        /// How large it is, in whole pageblocks.
+        size: Bytes,
+    },
+    /// Persistent memory was bound: mapped, and described.
+    Bound {
+        /// Its number.
+        device: usize,
+        /// Frames that have descriptors.
+        frames: u64,
+        /// Memory behind these descriptors.
+        map: Bytes,
+        /// How much more it would be if nobody shared any.
+        saved: Bytes,
+        /// What was written to describe them.
+        written: Bytes,
+        /// How long that took, in microseconds.
+        describe_us: u64,
+        /// How long all of it took.
+        us: u64,
+    },
+    /// What was bound has been looked through.
+    Checked {
+        /// Its number.
+        device: usize,
+        /// Descriptors that were as they have to be.
+        descriptors: u64,
+        /// Frames of data that were as they had been written.
+        data: u64,
+    },
+    /// It was unbound.
+    Unbound {
+        /// Its number.
+        device: usize,
+        /// How long it took, in microseconds.
+        us: u64,
+    },
     /// Bytes that were written to describe new memory.
     Metadata {
         /// How much, since the last such event.
@@ -258,6 +300,23 @@ impl fmt::Display for Event<'_> {
                 r#"{{"event":"heap","objects":{objects},"mapped":{},"moved":{}}}"#,
                 mapped.0, moved.0
             ),
+            Event::Nvdimm { device, addr, size } => write!(
+                f,
+                r#"{{"event":"nvdimm","device":{device},"addr":{addr},"size":{}}}"#,
+                size.0
+            ),
+            Event::Bound { device, frames, map, saved, written, describe_us, us } => write!(
+                f,
+                r#"{{"event":"bound","device":{device},"frames":{frames},"map":{},"saved":{},"written":{},"describe_us":{describe_us},"us":{us}}}"#,
+                map.0, saved.0, written.0
+            ),
+            Event::Checked { device, descriptors, data } => write!(
+                f,
+                r#"{{"event":"checked","device":{device},"descriptors":{descriptors},"data":{data}}}"#
+            ),
+            Event::Unbound { device, us } => {
+                write!(f, r#"{{"event":"unbound","device":{device},"us":{us}}}"#)
+            }
             Event::Metadata { written } => {
                 write!(f, r#"{{"event":"metadata","written":{}}}"#, written.0)
             }

@@ -3,10 +3,13 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod cmdline;
+pub mod descriptor;
+pub mod descriptor_map;
 pub mod direct_map;
 pub mod event;
 pub mod frame_words;
 pub mod mmio_window;
+pub mod nfit;
 pub mod owned;
 pub mod pattern;
 pub mod pvh;

@@ -24,10 +24,12 @@ pub enum Step {
     Verify,
     /// Making, checking or freeing objects on the heap.
     Heap,
+    /// Describing persistent memory, or checking that.
+    Nvdimm,
 }
 
 impl Step {
-    const ALL: [Step; 8] = [
+    const ALL: [Step; 9] = [
         Step::Idle,
         Step::Boot,
         Step::Discovery,
@@ -36,6 +38,7 @@ impl Step {
         Step::Touch,
         Step::Verify,
         Step::Heap,
+        Step::Nvdimm,
     ];
 }
 
@@ -106,6 +109,7 @@ impl fmt::Display for Step {
             Step::Touch => "touch",
             Step::Verify => "verify",
             Step::Heap => "heap",
+            Step::Nvdimm => "nvdimm",
         })
     }
 }

@@ -9,8 +9,9 @@ use acpi::sdt::{SdtHeader, Signature};
 use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
 use core::cell::RefCell;
 use core::fmt;
-use hotmem::{BootRange, Bytes, NodeId};
+use hotmem::{BootRange, Bytes, NodeId, PfnRange};
 use hotmem_guest::direct_map::Caching;
+use hotmem_guest::nfit::{NfitError, PersistentRanges};
 use hotmem_guest::srat::memory_affinities;
 
 /// What the firmware's tables say.
@@ -23,6 +24,8 @@ pub(crate) struct Firmware {
     pub(crate) nodes: MemoryNodes,
     /// The sizes of all ranges in which memory may come and go, added up.
     pub(crate) hot_pluggable: Bytes,
+    /// Persistent memory. What is wrong with it matters to those who want it.
+    pub(crate) persistent: Result<PersistentRanges, NfitError>,
 }
 
 /// Most processors that can be started.
@@ -67,8 +70,13 @@ pub(crate) enum Refused {
 }
 
 impl Firmware {
-    /// Reads the tables from the root pointer, which is searched for if the loader gave none.
-    pub(crate) fn read(rsdp: Option<u64>, memory: &mut AddressSpace) -> Result<Self, Refused> {
+    /// Reads the tables from the root pointer, which is searched for if the loader gave none. `ram`
+    /// is what the loader says is RAM.
+    pub(crate) fn read(
+        rsdp: Option<u64>,
+        memory: &mut AddressSpace,
+        ram: impl Iterator<Item = PfnRange> + Clone,
+    ) -> Result<Self, Refused> {
         let handler = Handler(&RefCell::new(memory));
         let tables = match rsdp.and_then(|rsdp| usize::try_from(rsdp).ok()) {
             // SAFETY: the loader says that a root pointer is there, and the crate checks it.
@@ -80,9 +88,7 @@ impl Firmware {
             Ok(tables) => tables,
             // A VMM need not have any.
             Err(AcpiError::NoValidRsdp) => {
-                let nodes = MemoryNodes::none();
-                let cpus = Cpus::one();
-                return Ok(Firmware { cpus, ecam: None, nodes, hot_pluggable: Bytes::ZERO });
+                return Ok(Firmware::none());
             }
             Err(error) => return Err(Refused::Acpi(error)),
         };
@@ -91,20 +97,29 @@ impl Firmware {
             None => Cpus::one(),
         };
         let ecam = optional(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
-        let mut firmware =
-            Firmware { cpus, ecam, nodes: MemoryNodes::none(), hot_pluggable: Bytes::ZERO };
+        let mut firmware = Firmware { cpus, ecam, ..Firmware::none() };
+        if let Some(nfit) = optional(tables.find_table::<Nfit>())? {
+            firmware.persistent = PersistentRanges::read(structures(&nfit), ram);
+        }
         if let Some(srat) = optional(tables.find_table::<Srat>())? {
             firmware.place(&srat)?;
         }
         Ok(firmware)
     }
 
+    /// What is known where there are no tables.
+    fn none() -> Self {
+        Firmware {
+            cpus: Cpus::one(),
+            ecam: None,
+            nodes: MemoryNodes::none(),
+            hot_pluggable: Bytes::ZERO,
+            persistent: Ok(PersistentRanges::NONE),
+        }
+    }
+
     fn place(&mut self, srat: &PhysicalMapping<Handler<'_, '_>, Srat>) -> Result<(), Refused> {
-        let len = to_len(&**srat).saturating_sub(size_of::<Srat>());
-        let structures = srat.virtual_start().as_ptr().wrapping_add(1).cast::<u8>();
-        // SAFETY: the crate has mapped and summed up the whole table, which the structures end.
-        let structures = unsafe { core::slice::from_raw_parts(structures, len) };
-        for memory in memory_affinities(structures) {
+        for memory in memory_affinities(structures(srat)) {
             if memory.hot_pluggable {
                 self.hot_pluggable = self.hot_pluggable + memory.range.len;
                 continue;
@@ -145,6 +160,30 @@ unsafe impl AcpiTable for Srat {
     fn header(&self) -> &SdtHeader {
         &self.header
     }
+}
+
+/// The NVDIMM Firmware Interface Table, up to its structures.
+#[repr(C, packed)]
+struct Nfit {
+    header: SdtHeader,
+    _reserved: [u8; 4],
+}
+
+// SAFETY: as above.
+unsafe impl AcpiTable for Nfit {
+    const SIGNATURE: Signature = Signature::NFIT;
+
+    fn header(&self) -> &SdtHeader {
+        &self.header
+    }
+}
+
+/// What comes behind a table's own fields.
+fn structures<'t, T: AcpiTable>(table: &'t PhysicalMapping<Handler<'_, '_>, T>) -> &'t [u8] {
+    let len = to_len(&*table.get()).saturating_sub(size_of::<T>());
+    let structures = table.virtual_start().as_ptr().wrapping_add(1).cast::<u8>();
+    // SAFETY: the crate has mapped and summed up the whole table, which the structures end.
+    unsafe { core::slice::from_raw_parts(structures, len) }
 }
 
 impl Cpus {

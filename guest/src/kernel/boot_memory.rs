@@ -58,6 +58,11 @@ impl LoaderMap<'_> {
         self.ram().fold(Bytes::ZERO, |sum, entry| sum + Bytes(entry.size))
     }
 
+    /// The frames that RAM touches.
+    pub(crate) fn ram_ranges(&self) -> impl Iterator<Item = PfnRange> + Clone {
+        self.ram().filter_map(|entry| frames(entry.addr, entry.size).ok())
+    }
+
     /// Where the highest RAM ends.
     pub(crate) fn ram_end(&self) -> Pfn {
         let end = self.ram().map(|entry| entry.addr.saturating_add(entry.size)).max().unwrap_or(0);
@@ -117,7 +122,7 @@ impl LoaderMap<'_> {
         Hotplug::bootstrap(&FRAMES, direct_map, &map).map_err(StartError::Boot)
     }
 
-    fn ram(&self) -> impl Iterator<Item = &MemoryMapEntry> {
+    fn ram(&self) -> impl Iterator<Item = &MemoryMapEntry> + Clone {
         self.entries.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM)
     }
 

@@ -6,6 +6,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{Bytes, Frames, Pfn, PfnRange, Want};
+use hotmem_guest::descriptor_map::DescriptorMap;
 use hotmem_guest::direct_map::{Caching, DIRECT_MAP_BASE, MapError, PageTables};
 use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::to_usize;
@@ -22,6 +23,7 @@ pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFS
 /// The page tables, and the frames for more of them while [`FRAMES`] has none.
 pub(crate) struct AddressSpace {
     tables: PageTables,
+    descriptors: DescriptorMap,
     early: PfnRange,
 }
 
@@ -71,7 +73,9 @@ impl AddressSpace {
         // SAFETY: the boot code's tables are the kernel's own; they and `early` are mapped, and
         // so is all that `FRAMES` gives out. Only this value changes them.
         let tables = unsafe { PageTables::new(root, FRAME_WORDS) };
-        AddressSpace { tables, early }
+        // SAFETY: the same, and these entries of the root nobody else uses.
+        let descriptors = unsafe { DescriptorMap::new(root, FRAME_WORDS) };
+        AddressSpace { tables, descriptors, early }
     }
 
     /// Takes the first pages of the lower half away, where the boot code ran: null pointers fault
@@ -107,6 +111,11 @@ impl AddressSpace {
     /// The page tables of the direct map, to be changed.
     pub(crate) fn tables_mut(&mut self) -> &mut PageTables {
         &mut self.tables
+    }
+
+    /// The page tables of the descriptor map.
+    pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap {
+        &mut self.descriptors
     }
 
     /// Makes bytes that are no RAM of the kernel's reachable: tables of the firmware, registers of

@@ -17,6 +17,7 @@ mod hooks;
 mod lapic;
 mod memory;
 mod msix;
+mod nvdimm;
 mod objects;
 mod pci;
 mod pic;
@@ -75,7 +76,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let modules = must("modules", info.modules(&loader, &mut room));
     let map = LoaderMap { entries, modules };
     let (mut space, early) = must("memory", map.map());
-    let firmware = must("ACPI", acpi::Firmware::read(info.rsdp_addr(), &mut space));
+    let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
+    let firmware = must("ACPI", firmware);
     let hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
     let apic = must("local APIC", LocalApic::open(&mut space));
     if let Some(apic) = apic {
@@ -99,6 +101,18 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let workload = Workload::new(&options);
     let hooks = KernelHooks { space, workload, balloon: None, written: Bytes::ZERO };
     let mut engine = Engine { hotplug, hooks };
+    if let Some(namespace) = options.nvdimm {
+        let persistent = must("ACPI", firmware.persistent);
+        let by = (&clock, &options);
+        nvdimm::run(namespace, persistent.as_slice(), by, &mut engine.hooks, &mut report);
+    }
+    if options.exit == ExitWhen::Nvdimm {
+        match memory::FRAMES.validate() {
+            Ok(_) => report.ok("validate"),
+            Err(fault) => report.not_ok(format_args!("validate: {fault}")),
+        }
+        exit::exit(report.finish())
+    }
     if options.churn {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = &mut engine.hooks.space;

@@ -278,7 +278,7 @@ impl<'a> Session<'a> {
             total = total + own.target.size;
         }
         match self.options.exit {
-            ExitWhen::Boot => true,
+            ExitWhen::Boot | ExitWhen::Nvdimm => true,
             ExitWhen::Resizes(count) => self.resizes >= count,
             ExitWhen::Size(size) => reached && total == size,
             ExitWhen::Never => false,

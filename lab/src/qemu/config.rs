@@ -1,7 +1,7 @@
 //! The machine as QEMU's command line.
 
 use hotmem::Bytes;
-use std::{fs::File, path::PathBuf, process::Command, sync::Arc, time::Duration};
+use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 /// QEMU's program.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
@@ -80,6 +80,11 @@ pub struct Config {
     pub device_node: Option<u16>,
     /// Further devices like it: the most that each can plug, and its node.
     pub more_devices: Vec<(Bytes, u16)>,
+    /// The sizes of NVDIMMs. Their memory counts as touched only as far as [`Config::touched`] says.
+    pub nvdimms: Vec<Bytes>,
+    /// Tables for the firmware to show beside its own: each the name of one, and a file with what
+    /// comes behind its header.
+    pub acpi_tables: Vec<(&'static str, PathBuf)>,
     /// What these devices are behind.
     pub transport: Transport,
     /// Whether there is a balloon, and what it can do.
@@ -123,6 +128,8 @@ impl Config {
             device_memory,
             device_node: None,
             more_devices: Vec::new(),
+            nvdimms: Vec::new(),
+            acpi_tables: Vec::new(),
             transport: Transport::Pci,
             balloon: Balloon::None,
             group: None,
@@ -165,7 +172,8 @@ impl Config {
     }
 
     fn all_device_memory(&self) -> Bytes {
-        self.more_devices.iter().fold(self.device_memory, |sum, &(memory, _)| sum + memory)
+        let more = self.more_devices.iter().map(|&(memory, _)| memory);
+        more.chain(self.nvdimms.iter().copied()).fold(self.device_memory, Add::add)
     }
 
     /// QEMU with all its arguments. Its standard input is the monitor and must be a socket, its
@@ -186,7 +194,8 @@ impl Config {
         let mut pair = |option: &str, value: String| {
             command.arg(option).arg(value);
         };
-        pair("-machine", self.machine.into());
+        let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
+        pair("-machine", format!("{}{nvdimm}", self.machine));
         pair("-accel", accel.into());
         pair("-cpu", cpu.into());
         if self.icount {
@@ -240,6 +249,14 @@ impl Config {
                     self.block_size.0, self.requested.0
                 ),
             );
+        }
+        for (n, size) in self.nvdimms.iter().enumerate() {
+            let size = size.0;
+            pair("-object", format!("memory-backend-ram,id=persist{n},size={size}B,reserve=off"));
+            pair("-device", format!("nvdimm,id=nvdimm{n},memdev=persist{n}"));
+        }
+        for (name, file) in &self.acpi_tables {
+            pair("-acpitable", format!("sig={name},data={}", file.display()));
         }
         if self.transport == Transport::Mmio {
             // The default is the language of before virtio 1.0.

@@ -112,6 +112,27 @@ pub enum Event {
     /// The patterns were found intact, before the memory was given back.
     #[allow(missing_docs)]
     Verified { bytes: u64 },
+    /// Persistent memory was found.
+    #[allow(missing_docs)]
+    Nvdimm { device: usize, addr: u64, size: u64 },
+    /// Persistent memory was bound: `map` bytes hold the descriptors of so many frames, `saved`
+    /// more would be needed if no tails were shared. `us` is all of it, `describe_us` the writing.
+    #[allow(missing_docs)]
+    Bound {
+        device: usize,
+        frames: u64,
+        map: u64,
+        saved: u64,
+        written: u64,
+        describe_us: u64,
+        us: u64,
+    },
+    /// So many descriptors, and frames of data, were found as they have to be.
+    #[allow(missing_docs)]
+    Checked { device: usize, descriptors: u64, data: u64 },
+    /// Persistent memory was unbound.
+    #[allow(missing_docs)]
+    Unbound { device: usize, us: u64 },
     /// Bytes written to describe new memory, since the last such event.
     #[allow(missing_docs)]
     Metadata { written: u64 },

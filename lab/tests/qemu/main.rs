@@ -10,5 +10,6 @@ mod heap;
 mod hot_add;
 mod interrupts;
 mod mmio;
+mod nvdimm;
 mod resize;
 mod support;

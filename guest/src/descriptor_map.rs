@@ -1,0 +1,469 @@
+//! The descriptor map: an array in virtual memory that has room for a descriptor of every frame
+//! there can be, and frames behind those parts of it that describe something.
+//!
+//! A frame of its own lies behind each page, a run of 2 MiB behind 512 of them at once where they
+//! are aligned alike, or one frame of shared tails, read-only, behind many.
+//!
+//! What is unmapped shows only after the TLB is flushed, which the caller is asked to do in time.
+
+use crate::direct_map::DIRECT_MAP_BYTES;
+use crate::frame_words::{FRAME_WORDS, FrameWords};
+use core::fmt;
+use core::ops::Range;
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::{Pfn, PfnRange};
+
+/// Where the descriptor of frame 0 would be: aligned to the descriptors of any compound.
+pub const DESCRIPTOR_MAP_BASE: u64 = 0xffff_f400_0000_0000;
+/// Bytes of a descriptor.
+pub const DESCRIPTOR_BYTES: u64 = 64;
+/// Pages of the map: room for all that the direct map has room for.
+pub const PAGES: u64 = DIRECT_MAP_BYTES / FRAME_SIZE * DESCRIPTOR_BYTES / FRAME_SIZE;
+
+const ENTRIES: u64 = FRAME_WORDS;
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+/// Accessed and dirty, set from the start so that no access has to set them.
+const USED: u64 = 1 << 5 | 1 << 6;
+const LARGE_PAGE: u64 = 1 << 7;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// Frames behind a large page.
+const LARGE_FRAMES: u64 = ENTRIES;
+
+/// What may be done with a page of the map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Its frame is its own.
+    Write,
+    /// Others show the same frame.
+    Read,
+}
+
+/// Why pages were not mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapError {
+    /// The map has no such page.
+    NoSuchPage(u64),
+    /// There is something behind the page.
+    Taken(u64),
+    /// There was no frame for a table.
+    NoTable(u64),
+}
+
+/// The page tables of the map. Pages are numbered from its base.
+pub struct DescriptorMap {
+    root: Pfn,
+    memory: FrameWords,
+}
+
+/// The pages that hold the descriptors of `range`; shared with those of its neighbours, unless it
+/// is a multiple of pageblocks.
+#[must_use]
+pub fn pages_of(range: PfnRange) -> Range<u64> {
+    let byte = |pfn: Pfn| pfn.number() * DESCRIPTOR_BYTES;
+    byte(range.start()) / FRAME_SIZE..byte(range.end()).div_ceil(FRAME_SIZE)
+}
+
+impl DescriptorMap {
+    /// The map within the page tables at `root`.
+    ///
+    /// # Safety
+    /// The root, its entries for the map, every table below them, and every frame that is handed
+    /// over for a table are reached through `memory` for as long as the value lives, and nobody
+    /// else writes to them.
+    #[must_use]
+    pub unsafe fn new(root: Pfn, memory: FrameWords) -> Self {
+        DescriptorMap { root, memory }
+    }
+
+    /// Puts these frames behind the pages from `page` on, and makes the tables that are missing.
+    ///
+    /// # Errors
+    /// [`MapError`]. What was mapped so far stays mapped.
+    pub fn map(
+        &mut self,
+        mut page: u64,
+        mut frames: PfnRange,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<(), MapError> {
+        while !frames.is_empty() {
+            let alike = page.is_multiple_of(ENTRIES) && frames.start().is_aligned(LARGE_FRAMES);
+            let large = alike && frames.frames() >= LARGE_FRAMES;
+            let level = u32::from(large);
+            let table = self.make_table(page, level, &mut table_frame)?;
+            let each = if large { LARGE_FRAMES } else { 1 };
+            let first = index(page, level);
+            let entries = (frames.frames() / each).min(ENTRIES - first);
+            let flags = if large { PRESENT | WRITABLE | USED | LARGE_PAGE } else { TABLE };
+            for entry in 0..entries {
+                let address = frames.start().phys_addr() + entry * each * FRAME_SIZE;
+                self.fill(table, page + entry * each, level, address | flags)?;
+            }
+            let done = frames.start().checked_add(entries * each).unwrap_or(Pfn::LIMIT);
+            frames = frames.split_at(done).1;
+            page += entries * each;
+        }
+        Ok(())
+    }
+
+    /// Puts a frame behind each of these pages.
+    ///
+    /// # Errors
+    /// As for [`DescriptorMap::map`].
+    pub fn map_each(
+        &mut self,
+        pages: impl Iterator<Item = (u64, Pfn, Access)>,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<(), MapError> {
+        let mut last = None;
+        for (page, frame, access) in pages {
+            let table = match last {
+                Some((of, table)) if of == page / ENTRIES => table,
+                _ => self.make_table(page, 0, &mut table_frame)?,
+            };
+            last = Some((page / ENTRIES, table));
+            let flags = if access == Access::Write { TABLE } else { TABLE & !WRITABLE };
+            self.fill(table, page, 0, frame.phys_addr() | flags)?;
+        }
+        Ok(())
+    }
+
+    /// Takes these pages away, and gives the frames behind them to `each`, runs of them at once,
+    /// and the tables that served nothing else to `table`. Neither can be seen any more by then.
+    pub fn unmap(
+        &mut self,
+        pages: Range<u64>,
+        mut flush: impl FnMut(),
+        mut each: impl FnMut(PfnRange, Access),
+        mut table: impl FnMut(Pfn),
+    ) {
+        self.change(pages.clone(), |entry| entry & !PRESENT);
+        flush();
+        let mut run = (PfnRange::EMPTY, Access::Read);
+        self.change(pages.clone(), |entry| {
+            let (frames, access) = (frames_of(entry), access_of(entry));
+            let goes_on = run.1 == access && run.0.end() == frames.start();
+            match PfnRange::new(run.0.start(), frames.end()).filter(|_| goes_on) {
+                Some(longer) => run.0 = longer,
+                None => {
+                    let (frames, access) = core::mem::replace(&mut run, (frames, access));
+                    if !frames.is_empty() {
+                        each(frames, access);
+                    }
+                }
+            }
+            0
+        });
+        if !run.0.is_empty() {
+            each(run.0, run.1);
+        }
+        // Linked through their first words, as addresses: entries that map nothing.
+        let mut released = 0;
+        for level in 0..3 {
+            released = self.unlink_tables(&pages, level, released);
+        }
+        flush();
+        while let Some(unlinked) = Pfn::containing(released).filter(|_| released != 0) {
+            released = self.read(unlinked, 0);
+            table(unlinked);
+        }
+    }
+
+    /// The frame behind a page, and what may be done with it.
+    #[must_use]
+    pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {
+        let (level, table) = match self.table(page, 0) {
+            Some(table) => (0, table),
+            None => (1, self.table(page, 1)?),
+        };
+        let entry = self.read(table, index(page, level));
+        let offset = if level == 0 { 0 } else { page % ENTRIES };
+        let frame = frames_of(entry).start().checked_add(offset)?;
+        (entry & PRESENT != 0).then_some((frame, access_of(entry)))
+    }
+
+    /// Changes every entry that maps some of these pages; those of large pages only if all of
+    /// theirs are among them.
+    fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(u64) -> u64) {
+        let mut change_at = |map: &mut Self, table, index| {
+            let entry = map.read(table, index);
+            if entry != 0 {
+                map.write(table, index, change(entry));
+            }
+        };
+        let mut page = pages.start;
+        while page < pages.end {
+            let end = next_multiple(page, ENTRIES).min(pages.end);
+            if let Some(table) = self.table(page, 0) {
+                (page..end).for_each(|page| change_at(self, table, index(page, 0)));
+            } else if let Some(directory) = self.table(page, 1) {
+                if end - page == LARGE_FRAMES {
+                    change_at(self, directory, index(page, 1));
+                }
+            } else {
+                page = next_multiple(page, ENTRIES * ENTRIES);
+                continue;
+            }
+            page = end;
+        }
+    }
+
+    /// Takes the tables of a level away that serve these pages, and nobody any more, and links them
+    /// to `released`.
+    fn unlink_tables(&mut self, pages: &Range<u64>, level: u32, mut released: u64) -> u64 {
+        let covered = 1 << (9 * (level + 1));
+        let mut page = pages.start;
+        while page < pages.end {
+            if let (Some(table), Some(above)) =
+                (self.table(page, level), self.table(page, level + 1))
+                && (0..ENTRIES).all(|index| self.read(table, index) == 0)
+            {
+                self.write(above, index(page, level + 1), 0);
+                self.write(table, 0, released);
+                released = table.phys_addr();
+            }
+            page = next_multiple(page, covered);
+        }
+        released
+    }
+
+    /// Writes the entry of a page, which must be empty.
+    fn fill(&mut self, table: Pfn, page: u64, level: u32, entry: u64) -> Result<(), MapError> {
+        let index = index(page, level);
+        if self.read(table, index) != 0 {
+            return Err(MapError::Taken(page));
+        }
+        self.write(table, index, entry);
+        Ok(())
+    }
+
+    /// The table of a level that has the page's entry, made if it is missing.
+    fn make_table(
+        &mut self,
+        page: u64,
+        level: u32,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<Pfn, MapError> {
+        if page >= PAGES {
+            return Err(MapError::NoSuchPage(page));
+        }
+        let mut table = self.root;
+        for above in (level + 1..4).rev() {
+            let entry = self.read(table, index(page, above));
+            table = if entry == 0 {
+                let new = table_frame().ok_or(MapError::NoTable(page))?;
+                (0..ENTRIES).for_each(|index| self.write(new, index, 0));
+                self.write(table, index(page, above), new.phys_addr() | TABLE);
+                new
+            } else {
+                next_table(entry).ok_or(MapError::Taken(page))?
+            };
+        }
+        Ok(table)
+    }
+
+    /// The table of a level that has the page's entry.
+    fn table(&self, page: u64, level: u32) -> Option<Pfn> {
+        let mut table = Some(self.root).filter(|_| page < PAGES)?;
+        for above in (level + 1..4).rev() {
+            table = next_table(self.read(table, index(page, above)))?;
+        }
+        Some(table)
+    }
+
+    fn read(&self, table: Pfn, index: u64) -> u64 {
+        // SAFETY: tables are the map's, see `new`; indices are below `ENTRIES`.
+        unsafe { self.memory.read(table, index) }
+    }
+
+    fn write(&mut self, table: Pfn, index: u64, entry: u64) {
+        // SAFETY: as above, and `&mut self` is the only writer.
+        unsafe { self.memory.write(table, index, entry) }
+    }
+}
+
+const TABLE: u64 = PRESENT | WRITABLE | USED;
+
+/// The page's place in a table of a level: 3 is the root.
+fn index(page: u64, level: u32) -> u64 {
+    (DESCRIPTOR_MAP_BASE / FRAME_SIZE + page) >> (9 * level) & (ENTRIES - 1)
+}
+
+fn next_table(entry: u64) -> Option<Pfn> {
+    let is_table = entry & PRESENT != 0 && entry & LARGE_PAGE == 0;
+    Pfn::containing(entry & ADDRESS).filter(|_| is_table)
+}
+
+/// The frames of an entry that maps a page, hidden or not.
+fn frames_of(entry: u64) -> PfnRange {
+    let frames = if entry & LARGE_PAGE != 0 { LARGE_FRAMES } else { 1 };
+    let first = Pfn::containing(entry & ADDRESS);
+    first.and_then(|first| PfnRange::with_len(first, frames)).unwrap_or(PfnRange::EMPTY)
+}
+
+fn access_of(entry: u64) -> Access {
+    if entry & WRITABLE != 0 { Access::Write } else { Access::Read }
+}
+
+/// The first multiple of `of`, a power of two, behind `page`.
+fn next_multiple(page: u64, of: u64) -> u64 {
+    (page | (of - 1)) + 1
+}
+
+impl MapError {
+    /// The first page that was not mapped.
+    #[must_use]
+    pub const fn page(self) -> u64 {
+        let (MapError::NoSuchPage(page) | MapError::Taken(page) | MapError::NoTable(page)) = self;
+        page
+    }
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.page().saturating_mul(FRAME_SIZE / DESCRIPTOR_BYTES * FRAME_SIZE);
+        match self {
+            MapError::NoSuchPage(_) => write!(f, "the descriptor map ends before {at:#x}"),
+            MapError::Taken(_) => write!(f, "memory at {at:#x} has descriptors already"),
+            MapError::NoTable(_) => write!(f, "no frame for the descriptor map at {at:#x}"),
+        }
+    }
+}
+
+impl core::error::Error for MapError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory for tables: frame 0 is the root, the others come as they are asked for.
+    struct Tables {
+        frames: Vec<[u64; 512]>,
+        next: u64,
+        back: Vec<u64>,
+    }
+
+    impl Tables {
+        fn new() -> (Tables, DescriptorMap) {
+            let mut frames = vec![[u64::MAX; 512]; 12];
+            frames[0] = [0; 512];
+            let offset = frames.as_mut_ptr().expose_provenance();
+            let memory = FrameWords::at_offset(offset);
+            // SAFETY: the frames live as long as the test and are reached through the map only.
+            let map = unsafe { DescriptorMap::new(Pfn::ZERO, memory) };
+            (Tables { frames, next: 1, back: Vec::new() }, map)
+        }
+
+        fn frame(&mut self) -> Option<Pfn> {
+            let frame = self.next;
+            self.next += 1;
+            (frame < self.frames.len() as u64).then(|| pfn(frame))
+        }
+
+        /// Unmaps, and says which frames came back in what order.
+        fn unmap(&mut self, map: &mut DescriptorMap, pages: Range<u64>) -> Vec<(PfnRange, Access)> {
+            let (mut frames, mut flushed) = (Vec::new(), 0);
+            let flushes = core::cell::Cell::new(0);
+            map.unmap(
+                pages,
+                || flushes.set(flushes.get() + 1),
+                |range, access| {
+                    assert_eq!(flushes.get(), 1);
+                    frames.push((range, access));
+                },
+                |table| {
+                    assert_eq!(flushes.get(), 2);
+                    flushed += 1;
+                    self.back.push(table.number());
+                },
+            );
+            assert_eq!(flushes.get(), 2);
+            frames
+        }
+    }
+
+    fn pfn(number: u64) -> Pfn {
+        Pfn::new(number).unwrap()
+    }
+
+    fn run(start: u64, frames: u64) -> PfnRange {
+        PfnRange::with_len(pfn(start), frames).unwrap()
+    }
+
+    #[test]
+    fn a_run_has_large_pages_in_its_middle() {
+        let (mut tables, mut map) = Tables::new();
+        // Two small pages, two large ones, three small ones.
+        let frames = run(512 * 9 - 2, 2 + 1024 + 3);
+        map.map(510, frames, || tables.frame()).unwrap();
+        // Three levels, and a table for each end.
+        assert_eq!(tables.next, 1 + 2 + 2);
+        for n in [0, 1, 2, 500, 1025, 1026, 1028] {
+            assert_eq!(map.frame(510 + n), Some((pfn(512 * 9 - 2 + n), Access::Write)), "{n}");
+        }
+        assert_eq!((map.frame(509), map.frame(510 + 1029)), (None, None));
+        assert_eq!(map.map(512, run(1, 1), || None), Err(MapError::Taken(512)));
+        assert_eq!(map.map(511, run(1, 1), || None), Err(MapError::Taken(511)));
+
+        assert_eq!(tables.unmap(&mut map, 510..510 + 1029), [(frames, Access::Write)]);
+        assert_eq!(map.frame(512), None);
+        tables.back.sort_unstable();
+        assert_eq!(tables.back, [1, 2, 3, 4]);
+        assert_eq!(tables.frames[0], [0; 512]);
+    }
+
+    #[test]
+    fn one_frame_is_shown_by_many_pages() {
+        let (mut tables, mut map) = Tables::new();
+        let shared = pfn(77);
+        let backing = |page: u64| match page % 8 {
+            0 => (page, pfn(1000 + page / 8), Access::Write),
+            _ => (page, shared, Access::Read),
+        };
+        map.map_each((8..24).map(backing), || tables.frame()).unwrap();
+        assert_eq!(map.frame(8), Some((pfn(1001), Access::Write)));
+        assert_eq!(map.frame(15), Some((shared, Access::Read)));
+        assert_eq!(map.frame(16), Some((pfn(1002), Access::Write)));
+        assert_eq!(map.frame(24), None);
+        let seen = tables.unmap(&mut map, 0..64);
+        let own: Vec<_> = seen.iter().filter(|(_, access)| *access == Access::Write).collect();
+        assert_eq!(own, [&(run(1001, 1), Access::Write), &(run(1002, 1), Access::Write)]);
+        let shown = seen.iter().filter(|&&(frames, _)| frames == run(77, 1));
+        assert_eq!(shown.count(), 14);
+    }
+
+    #[test]
+    fn neighbours_keep_what_is_theirs() {
+        let (mut tables, mut map) = Tables::new();
+        map.map(100, run(5000, 8), || tables.frame()).unwrap();
+        map.map(108, run(9000, 8), || tables.frame()).unwrap();
+        assert_eq!(tables.next, 4);
+        assert_eq!(tables.unmap(&mut map, 100..108), [(run(5000, 8), Access::Write)]);
+        assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
+        assert!(tables.back.is_empty());
+        assert_eq!(tables.unmap(&mut map, 108..116), [(run(9000, 8), Access::Write)]);
+        assert_eq!(tables.back.len(), 3);
+        assert_eq!(tables.unmap(&mut map, 0..PAGES), []);
+    }
+
+    #[test]
+    fn refuses_what_there_is_no_room_for_and_forgets_it() {
+        let (mut tables, mut map) = Tables::new();
+        let last = PAGES - 1;
+        assert_eq!(map.map(last, run(1, 1), || None), Err(MapError::NoTable(last)));
+        let beyond = map.map(last, run(1000, 2), || tables.frame());
+        assert_eq!(beyond, Err(MapError::NoSuchPage(PAGES)));
+        assert_eq!(tables.unmap(&mut map, last..PAGES + 1), [(run(1000, 1), Access::Write)]);
+        assert_eq!(tables.back.len(), 3);
+        assert_eq!(tables.frames[0], [0; 512]);
+    }
+
+    #[test]
+    fn pageblocks_have_pages_of_their_own() {
+        assert_eq!(pages_of(run(0, 512)), 0..8);
+        assert_eq!(pages_of(run(512, 512)), 8..16);
+        assert_eq!(pages_of(run(63, 2)), 0..2);
+        assert_eq!(PAGES * FRAME_SIZE, 0x1c0_0000_0000);
+    }
+}

@@ -1,0 +1,61 @@
+//! Frames for descriptors: on the device, or of ordinary memory.
+
+use super::give_back;
+use crate::kernel::memory::FRAMES;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+use hotmem::{AllocError, PfnRange, Want};
+
+/// Frames to take. What nobody took goes back by itself.
+pub(super) struct Supply {
+    left: PfnRange,
+    on_device: bool,
+}
+
+impl Supply {
+    /// These, which are the device's.
+    pub(super) fn on_device(frames: PfnRange) -> Self {
+        Supply { left: frames, on_device: true }
+    }
+
+    /// As many as there are in ordinary memory.
+    pub(super) fn of_memory() -> Self {
+        Supply { left: PfnRange::EMPTY, on_device: false }
+    }
+
+    /// Up to so many frames in a row, at least one; a whole pageblock, if there is one, for
+    /// whoever takes so many.
+    pub(super) fn take(&mut self, frames: u64) -> Result<PfnRange, AllocError> {
+        let block = PAGEBLOCK_FRAMES as u64;
+        let whole = Want::frames(block).aligned(block);
+        if frames >= block
+            && !self.on_device
+            && let Ok(whole) = FRAMES.alloc(whole)
+        {
+            return Ok(whole);
+        }
+        if self.left.is_empty() {
+            if self.on_device {
+                return Err(AllocError::OutOfMemory);
+            }
+            self.left = FRAMES.alloc(whole).or_else(|_| FRAMES.alloc(Want::frames(1)))?;
+        }
+        let start = self.left.start();
+        let (taken, left) =
+            self.left.split_at(start.checked_add(frames).unwrap_or(self.left.end()));
+        self.left = left;
+        Ok(taken)
+    }
+
+    /// These have been taken in vain.
+    pub(super) fn put_back(&mut self, frames: PfnRange) {
+        if !self.on_device {
+            give_back(frames);
+        }
+    }
+}
+
+impl Drop for Supply {
+    fn drop(&mut self) {
+        self.put_back(self.left);
+    }
+}

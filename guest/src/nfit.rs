@@ -1,0 +1,290 @@
+//! ACPI's NVDIMM Firmware Interface Table: where persistent memory is.
+//!
+//! Nothing of it is believed before all of it has been read: a table that is torn, or whose ranges
+//! cannot be, has no persistent memory at all.
+
+use core::fmt;
+use hotmem::{Bytes, PfnRange};
+
+/// Most ranges of persistent memory.
+pub const MAX_RANGES: usize = 16;
+
+/// A range of persistent memory (ACPI 6.5, 5.2.25.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PersistentRange {
+    /// Where.
+    pub range: PfnRange,
+    /// The proximity domain, if it has one.
+    pub domain: Option<u32>,
+}
+
+/// All persistent memory that the table tells of, in its order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PersistentRanges {
+    room: [PersistentRange; MAX_RANGES],
+    used: usize,
+}
+
+/// Why the table was refused. Offsets are from its first structure on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NfitError {
+    /// A structure does not end within the table, or has less than a header.
+    Torn {
+        /// Its offset.
+        at: usize,
+        /// How long it says that it is.
+        length: usize,
+    },
+    /// A range's structure has not all of its fields.
+    Short {
+        /// Its offset.
+        at: usize,
+        /// How long it says that it is.
+        length: usize,
+    },
+    /// These are no whole frames of physical memory.
+    BadRange {
+        /// The range's first address.
+        base: u64,
+        /// Its bytes.
+        len: u64,
+    },
+    /// Two ranges share memory.
+    Overlap(PfnRange, PfnRange),
+    /// A range lies over RAM.
+    OverRam(PfnRange),
+    /// There are more than [`MAX_RANGES`].
+    TooMany,
+}
+
+/// Type of the structures that tell of ranges, and what every revision has of them.
+const SPA_RANGE: u16 = 0;
+const SPA_RANGE_BYTES: usize = 56;
+const HEADER_BYTES: usize = 4;
+const DOMAIN_VALID: u16 = 1 << 1;
+/// 66f0d379-b4f3-4074-ac43-0d3318b78cdb, byte-addressable persistent memory.
+const PERSISTENT: [u8; 16] = [
+    0x79, 0xd3, 0xf0, 0x66, 0xf3, 0xb4, 0x74, 0x40, 0xac, 0x43, 0x0d, 0x33, 0x18, 0xb7, 0x8c, 0xdb,
+];
+
+impl PersistentRanges {
+    /// None.
+    pub const NONE: PersistentRanges = PersistentRanges {
+        room: [PersistentRange { range: PfnRange::EMPTY, domain: None }; MAX_RANGES],
+        used: 0,
+    };
+
+    /// Reads the table's structures, which begin 40 bytes into it. `ram` is what the memory map
+    /// says is RAM.
+    ///
+    /// # Errors
+    /// [`NfitError`], the first that is found.
+    pub fn read(
+        structures: &[u8],
+        ram: impl Iterator<Item = PfnRange> + Clone,
+    ) -> Result<PersistentRanges, NfitError> {
+        let mut found = PersistentRanges::NONE;
+        let mut at = 0;
+        while at < structures.len() {
+            let rest = &structures[at..];
+            let length = u16_at(rest, 2).map_or(rest.len(), usize::from);
+            let torn = NfitError::Torn { at, length };
+            let structure = rest.get(..length).ok_or(torn)?;
+            let kind = u16_at(structure, 0).filter(|_| length >= HEADER_BYTES).ok_or(torn)?;
+            if kind == SPA_RANGE {
+                let fields = structure.first_chunk().ok_or(NfitError::Short { at, length })?;
+                found.add(fields, ram.clone())?;
+            }
+            at += length;
+        }
+        Ok(found)
+    }
+
+    /// The ranges.
+    #[must_use]
+    pub fn as_slice(&self) -> &[PersistentRange] {
+        &self.room[..self.used]
+    }
+
+    fn add(
+        &mut self,
+        structure: &[u8; SPA_RANGE_BYTES],
+        mut ram: impl Iterator<Item = PfnRange>,
+    ) -> Result<(), NfitError> {
+        if structure[16..32] != PERSISTENT {
+            return Ok(());
+        }
+        let word = |at| u64_at(structure, at);
+        let (base, len) = (word(32), word(40));
+        let bad = NfitError::BadRange { base, len };
+        let range = PfnRange::from_bytes(base, Bytes(len)).map_err(|_| bad)?;
+        if range.is_empty() {
+            return Err(bad);
+        }
+        if let Some(other) = self.as_slice().iter().find(|other| other.range.overlaps(range)) {
+            return Err(NfitError::Overlap(other.range, range));
+        }
+        if ram.any(|ram| ram.overlaps(range)) {
+            return Err(NfitError::OverRam(range));
+        }
+        let flags = u16::from_le_bytes([structure[6], structure[7]]);
+        let domain =
+            u32::from_le_bytes([structure[12], structure[13], structure[14], structure[15]]);
+        let domain = (flags & DOMAIN_VALID != 0).then_some(domain);
+        *self.room.get_mut(self.used).ok_or(NfitError::TooMany)? =
+            PersistentRange { range, domain };
+        self.used += 1;
+        Ok(())
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(structure: &[u8; SPA_RANGE_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&structure[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+impl fmt::Display for NfitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NfitError::Torn { at, length } => {
+                write!(f, "NFIT: no structure of {length} bytes fits at {at:#x}")
+            }
+            NfitError::Short { at, length } => {
+                write!(f, "NFIT: {length} bytes at {at:#x} are too few for a range")
+            }
+            NfitError::BadRange { base, len } => {
+                write!(f, "NFIT: {len:#x} bytes at {base:#x} are no whole frames")
+            }
+            NfitError::Overlap(one, other) => write!(f, "NFIT: {one} and {other} overlap"),
+            NfitError::OverRam(range) => write!(f, "NFIT: {range} lies over RAM"),
+            NfitError::TooMany => write!(f, "NFIT: more than {MAX_RANGES} ranges"),
+        }
+    }
+}
+
+impl core::error::Error for NfitError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn spa_range(guid: [u8; 16], base: u64, len: u64) -> Vec<u8> {
+        let mut raw = Vec::new();
+        raw.extend(SPA_RANGE.to_le_bytes());
+        raw.extend(56_u16.to_le_bytes());
+        raw.extend(1_u16.to_le_bytes());
+        raw.extend(DOMAIN_VALID.to_le_bytes());
+        raw.extend([0; 4]);
+        raw.extend(7_u32.to_le_bytes());
+        raw.extend(guid);
+        raw.extend(base.to_le_bytes());
+        raw.extend(len.to_le_bytes());
+        raw.extend(0x8008_u64.to_le_bytes());
+        raw
+    }
+
+    fn persistent(base: u64, len: u64) -> Vec<u8> {
+        spa_range(PERSISTENT, base, len)
+    }
+
+    /// A structure of another type.
+    fn other(length: u16) -> Vec<u8> {
+        let mut raw = vec![1, 0];
+        raw.extend(length.to_le_bytes());
+        raw.resize(length.max(4).into(), 0xaa);
+        raw
+    }
+
+    fn range(base: u64, len: u64) -> PfnRange {
+        PfnRange::from_bytes(base, Bytes(len)).unwrap()
+    }
+
+    /// RAM from 0 to 3 GiB.
+    fn read(table: &[Vec<u8>]) -> Result<PersistentRanges, NfitError> {
+        PersistentRanges::read(&table.concat(), [range(0, 3 * GIB)].into_iter())
+    }
+
+    #[test]
+    fn persistent_memory_is_told_from_all_else() {
+        let mut without_domain = persistent(8 * GIB, GIB);
+        without_domain[6..8].fill(0);
+        let volatile = [0xbc; 16];
+        let table = [
+            other(48),
+            persistent(4 * GIB, 2 * GIB),
+            spa_range(volatile, 0, GIB),
+            other(4),
+            without_domain,
+        ];
+        let found = read(&table).unwrap();
+        let expected = [
+            PersistentRange { range: range(4 * GIB, 2 * GIB), domain: Some(7) },
+            PersistentRange { range: range(8 * GIB, GIB), domain: None },
+        ];
+        assert_eq!(found.as_slice(), expected);
+        assert_eq!(read(&[]), Ok(PersistentRanges::NONE));
+    }
+
+    #[test]
+    fn a_structure_may_be_longer_than_we_know() {
+        let mut with_cookie = persistent(4 * GIB, GIB);
+        with_cookie[2] = 64;
+        with_cookie.extend([0; 8]);
+        assert_eq!(read(&[with_cookie, other(48)]).unwrap().as_slice().len(), 1);
+    }
+
+    #[test]
+    fn torn_and_short_structures_refuse_all() {
+        let good = persistent(4 * GIB, GIB);
+        let mut short = good.clone();
+        short[2] = 55;
+        for (bad, error) in [
+            (vec![0], NfitError::Torn { at: 56, length: 1 }),
+            (vec![0, 0, 4], NfitError::Torn { at: 56, length: 3 }),
+            (vec![1, 0, 0, 0], NfitError::Torn { at: 56, length: 0 }),
+            (vec![1, 0, 3, 0], NfitError::Torn { at: 56, length: 3 }),
+            (vec![1, 0, 0xff, 0xff], NfitError::Torn { at: 56, length: 0xffff }),
+            (good[..55].to_vec(), NfitError::Torn { at: 56, length: 56 }),
+            (short, NfitError::Short { at: 56, length: 55 }),
+        ] {
+            assert_eq!(read(&[good.clone(), bad]), Err(error));
+        }
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_are_refused() {
+        for (base, len) in [
+            (4 * GIB, 0),
+            (4 * GIB + 1, GIB),
+            (4 * GIB, GIB + 512),
+            (!0xfff, 0x1000),
+            (!0xfff, 0x2000),
+            (1 << 52, GIB),
+            (4 * GIB, 1 << 52),
+        ] {
+            assert_eq!(read(&[persistent(base, len)]), Err(NfitError::BadRange { base, len }));
+        }
+        let over_ram = range(3 * GIB - 0x1000, GIB);
+        assert_eq!(read(&[persistent(3 * GIB - 0x1000, GIB)]), Err(NfitError::OverRam(over_ram)));
+        let (one, two) = (range(4 * GIB, GIB), range(5 * GIB - 0x1000, GIB));
+        assert_eq!(
+            read(&[persistent(4 * GIB, GIB), persistent(5 * GIB - 0x1000, GIB)]),
+            Err(NfitError::Overlap(one, two))
+        );
+    }
+
+    #[test]
+    fn there_is_room_for_sixteen() {
+        let mut table: Vec<_> = (4..20).map(|n| persistent(n * GIB, GIB)).collect();
+        assert_eq!(read(&table).unwrap().as_slice().len(), MAX_RANGES);
+        table.push(persistent(20 * GIB, GIB));
+        assert_eq!(read(&table), Err(NfitError::TooMany));
+    }
+}

@@ -1,0 +1,155 @@
+//! Persistent memory. The guest looks at every descriptor, and finds its data again, or gives up.
+
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Error, Event, Vm};
+use std::fs;
+
+const SIZE: Bytes = Bytes::gib(1);
+const REBINDS: usize = 30;
+/// Frames of a device that keeps descriptors of 64 bytes on itself: for each pageblock of data
+/// eight frames of them, so that 502 or 503 of 512 pageblocks are left.
+const DATA: std::ops::RangeInclusive<u64> = 502 * 512..=503 * 512;
+
+/// What the guest says of one bind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Bound {
+    frames: u64,
+    map: u64,
+    saved: u64,
+    written: u64,
+}
+
+fn nvdimm(keys: &[(&str, &str)]) -> Config {
+    let config = Config { nvdimms: vec![SIZE], ..config(Bytes::ZERO).with("exit", "nvdimm") };
+    keys.iter().fold(config, |config, (key, value)| config.with(key, value))
+}
+
+/// Runs to the guest's own verdict: what it said of its binds, which are all alike, and how many
+/// descriptors it looked at in the last.
+fn run(config: &Config, binds: usize) -> (Bound, u64) {
+    let _turn = turn();
+    let mut vm = Vm::start(config).unwrap();
+    let found = |event: &Event| match *event {
+        Event::Nvdimm { size, .. } => Some(size),
+        _ => None,
+    };
+    assert_eq!(vm.wait("persistent memory", found).unwrap().0, SIZE.0);
+    let mut all = Vec::new();
+    let mut looked = 0;
+    for _ in 0..binds {
+        let bound = |event: &Event| match *event {
+            Event::Bound { frames, map, saved, written, .. } => {
+                Some(Bound { frames, map, saved, written })
+            }
+            _ => None,
+        };
+        all.push(vm.wait("bind", bound).unwrap().0);
+        let checked = |event: &Event| match *event {
+            Event::Checked { descriptors, data, .. } => Some((descriptors, data)),
+            _ => None,
+        };
+        let (descriptors, data) = vm.wait("check", checked).unwrap().0;
+        assert!(data > 200, "{data}");
+        looked = descriptors;
+    }
+    vm.finish().unwrap();
+    assert!(all.iter().all(|bound| *bound == all[0]), "{all:?}");
+    (all[0], looked)
+}
+
+#[test]
+fn single_frames_are_described_on_the_device_again_and_again() {
+    let (bound, looked) = run(&nvdimm(&[("nvdimm", "fsdax")]), 1 + REBINDS);
+    assert!(DATA.contains(&bound.frames), "{bound:?}");
+    assert_eq!((bound.map, bound.written, bound.saved), (bound.frames * 64, bound.frames * 64, 0));
+    assert_eq!(looked, bound.frames);
+}
+
+#[test]
+fn compounds_are_described_in_ordinary_memory() {
+    let keys = [("nvdimm", "devdax"), ("map", "mem"), ("rebinds", "2")];
+    let (bound, looked) = run(&nvdimm(&keys), 3);
+    assert_eq!(bound, Bound { frames: SIZE.frames(), map: 16 << 20, saved: 0, written: 16 << 20 });
+    assert_eq!(looked, bound.frames);
+}
+
+#[test]
+fn shared_tails_leave_one_frame_of_descriptors_in_eight() {
+    for (map, least) in [("dev", 510), ("mem", 512)] {
+        let keys = [("nvdimm", "devdax"), ("tails", "shared"), ("map", map), ("rebinds", "2")];
+        let (bound, looked) = run(&nvdimm(&keys), 3);
+        let compounds = bound.frames / 512;
+        assert!((least..=512).contains(&compounds), "{bound:?}");
+        // One more for all tails.
+        assert_eq!((bound.map, bound.written), ((compounds + 1) << 12, compounds << 12));
+        assert_eq!(bound.saved, (compounds * 7 - 1) << 12);
+        assert_eq!(looked, bound.frames);
+    }
+}
+
+/// The guest's reason to give up.
+fn refused(config: &Config) -> String {
+    let _turn = turn();
+    let end = Vm::start(config).and_then(|mut vm| {
+        vm.wait("bind", |event| matches!(event, Event::Bound { .. }).then_some(()))
+    });
+    match end {
+        Err(Error::BailOut(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_cannot_be_bound_is_refused() {
+    let fsdax = nvdimm(&[("nvdimm", "fsdax")]);
+    let why = refused(&Config { nvdimms: Vec::new(), ..fsdax.clone() });
+    assert!(why.contains("no persistent memory"), "{why}");
+    let why = refused(&fsdax.clone().with("tails", "shared"));
+    assert!(why.contains("no more than one frame"), "{why}");
+    // Too small for a pageblock of data behind its descriptors.
+    let why = refused(&Config { nvdimms: vec![Bytes::mib(2)], ..fsdax.clone() });
+    assert!(why.contains("no room for data"), "{why}");
+    // Descriptors of 8 GiB take all of the machine's 128 MiB.
+    let why = refused(&Config { nvdimms: vec![Bytes::gib(8)], ..fsdax.with("map", "mem") });
+    assert!(why.contains("no memory for descriptors"), "{why}");
+}
+
+/// The structure of a range of persistent memory.
+fn range(base: u64, len: u64) -> Vec<u8> {
+    let mut structure = vec![0_u8, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    structure.extend(0x66f0_d379_u32.to_le_bytes());
+    structure.extend(0xb4f3_u16.to_le_bytes());
+    structure.extend(0x4074_u16.to_le_bytes());
+    structure.extend(0xac43_0d33_18b7_8cdb_u64.to_be_bytes());
+    structure.extend([base, len, 8].map(u64::to_le_bytes).concat());
+    structure
+}
+
+#[test]
+fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
+    let good = range(4 << 30, 1 << 30);
+    let torn = good[..40].to_vec();
+    let endless = [good.clone(), vec![1, 0, 0, 0]].concat();
+    let file = std::env::temp_dir().join(format!("hotmem-nfit-{}", std::process::id()));
+    let table = Config {
+        acpi_tables: vec![("NFIT", file.clone())],
+        ..config(Bytes::ZERO).with("exit", "nvdimm")
+    };
+    for (structures, reason) in [
+        (torn, "no structure of 56 bytes"),
+        (endless, "no structure of 0 bytes"),
+        (range(0x10_0000, 1 << 30), "lies over RAM"),
+        ([good.clone(), range(5 << 30, 1 << 30), good].concat(), "overlap"),
+        (range(4 << 30, 0x800), "no whole frames"),
+        (range(u64::MAX << 12, 1 << 30), "no whole frames"),
+    ] {
+        // The table's reserved field comes first.
+        fs::write(&file, [vec![0; 4], structures].concat()).unwrap();
+        let why = refused(&table.clone().with("nvdimm", "fsdax"));
+        assert!(why.contains(reason), "{why}");
+    }
+    let _turn = turn();
+    Vm::start(&table.with("exit", "boot")).unwrap().finish().unwrap();
+    fs::remove_file(&file).unwrap();
+}
