@@ -116,9 +116,13 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// All sections at or above `from` that may have something, found one after the other.
-    pub(crate) fn all_from(self, from: usize) -> impl Iterator<Item = usize> + use<'a> {
-        core::iter::successors(self.next(from), move |&last| self.next(last + 1))
+    /// All sections at or above `from` that may have something, each looked for when it is asked for.
+    pub(crate) fn all_from(self, mut from: usize) -> impl Iterator<Item = usize> + use<'a> {
+        core::iter::from_fn(move || {
+            let found = self.next(from)?;
+            from = found + 1;
+            Some(found)
+        })
     }
 
     /// The last section at or below `from` that may have something; the mirror of

@@ -69,12 +69,11 @@ impl<P: Platform> Frames<P> {
                 let free = |index| {
                     region.section(index).map_or(0, |s| u64::from(s.available(class).count_ones()))
                 };
-                let mut from = 0;
-                while blocks < enough
-                    && let Some(index) = tree.next(from)
-                {
-                    from = index + 1;
+                for index in tree.all_from(0) {
                     blocks += free(index);
+                    if blocks >= enough {
+                        return blocks;
+                    }
                 }
                 // The tree does not lead to sections that are a CPU's hint.
                 let hinted = self.hinted_sections(class.zone);

@@ -106,9 +106,7 @@ impl<P: Platform> Frames<P> {
         for slot in self.slots_of(place, want) {
             let region = &self.slots()[slot];
             let tree = region.tree(class);
-            let mut from = 0;
-            while let Some(index) = tree.next(from) {
-                from = index + 1;
+            for index in tree.all_from(0) {
                 let section = region.section(index)?;
                 let mut partial = section.available(class);
                 if partial == 0 {

@@ -68,9 +68,7 @@ impl<P: Platform> Hotplug<'_, P> {
 
 fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)) {
     let mut run = PfnRange::EMPTY;
-    let (tree, mut from) = (region.tree(class), 0);
-    while let Some(index) = tree.next(from) {
-        from = index + 1;
+    for index in region.tree(class).all_from(0) {
         let mut blocks = region.section(index).map_or(0, |section| section.available(class));
         while blocks != 0 {
             let first = blocks.trailing_zeros() as usize;
