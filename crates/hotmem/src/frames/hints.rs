@@ -10,7 +10,8 @@
 
 use super::quiet::Moves;
 use super::{Block, Frames};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::addr::PfnRange;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{ALL, ISOLATED, LIVE, POISON, count};
@@ -278,14 +279,18 @@ impl<P: Platform> Frames<P> {
         hints.filter_map(decode)
     }
 
-    /// Lets go of the hints that name something in sections `sections` of region `slot`, of which
-    /// a part has just gone offline. What they name of the rest can be found without them.
-    pub(crate) fn forget_hints(&self, slot: usize, sections: core::ops::Range<usize>) {
+    /// Lets go of the hints that name something in the sections of `range`, which has just gone
+    /// offline. What they name of the rest of these sections can be found without them.
+    pub(crate) fn forget_hints(&self, range: PfnRange) {
+        let sections = range.align_outward(SECTION_FRAMES as u64);
+        let is_there = |(slot, index): (usize, usize)| {
+            let region = self.slots().get(slot);
+            region.is_some_and(|r| sections.contains(r.pfn_at(index * SECTION_FRAMES)))
+        };
         let mut moves = self.no_moves_yet();
         moves.start();
         for cpu in self.seen_cpus() {
             for zone in Zone::ALL {
-                let is_there = |(s, index): (usize, usize)| s == slot && sections.contains(&index);
                 let block = cpu.block(zone).load(Ordering::Acquire);
                 let place = decode(block).map(|(s, place)| (s, place / SECTION_PAGEBLOCKS));
                 if place.is_some_and(is_there) && forget(cpu.block(zone), block) {

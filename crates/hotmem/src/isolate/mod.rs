@@ -110,14 +110,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
             section.partial.fetch_and(!held, Ordering::AcqRel);
             section.online.fetch_and(!held, Ordering::AcqRel);
         }
-        let mut words = self.words().map(|(slot, index, _)| (slot, index)).peekable();
-        while let Some((slot, first)) = words.next() {
-            let mut end = first + 1;
-            while words.next_if(|&(s, _)| s == slot).is_some() {
-                end += 1;
-            }
-            self.frames.forget_hints(slot, first..end);
-        }
+        self.frames.forget_hints(self.range);
         Ok(self.range)
     }
 

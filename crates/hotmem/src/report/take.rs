@@ -208,7 +208,7 @@ impl<P: Platform> Reporter<'_, P> {
 
     /// The first pageblock of `range` that is out.
     pub(super) fn out_in(&self, range: PfnRange) -> Option<PfnRange> {
-        let mut words = range.sections().filter_map(|piece| self.frames.word_of(piece));
+        let mut words = self.frames.words_of(range);
         words.find_map(|(slot, index, blocks)| {
             let held = blocks & self.frames.section(slot, index)?.isolated.load(Ordering::Acquire);
             let out = |&bit: &usize| {
