@@ -82,7 +82,7 @@ impl<P: Platform> Frames<P> {
             let entries = row.iter().map(|entry| usize::from(entry.load(Ordering::Relaxed)));
             entries.map_while(|entry| NodeId::new(entry.checked_sub(1)?))
         };
-        let rest = (0..MAX_NODES).filter_map(NodeId::new);
+        let rest = NodeId::all();
         let rest = rest.filter(move |&node| node != home && !listed().any(|other| other == node));
         core::iter::once(home).chain(listed()).chain(rest)
     }

@@ -135,7 +135,7 @@ impl<P: Platform> Hotplug<'_, P> {
 
     /// The nodes that have memory online.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        (0..MAX_NODES).filter_map(NodeId::new).filter(|&node| self.has_memory(node))
+        NodeId::all().filter(|&node| self.has_memory(node))
     }
 
     /// Whether the node has memory online.
@@ -152,12 +152,10 @@ impl<P: Platform> Hotplug<'_, P> {
 
     /// The nodes that have a part of `range`.
     pub(super) fn nodes_of(&self, range: PfnRange) -> impl Iterator<Item = NodeId> {
-        let meets = move |region: &&Region| {
-            region.range().is_some_and(|region| !region.intersection(range).is_empty())
-        };
-        let regions = self.frames.regions().iter().filter(meets);
-        let nodes = regions.fold(0u32, |nodes, region| nodes | 1 << region.node().number());
-        (0..MAX_NODES).filter(move |&number| nodes >> number & 1 != 0).filter_map(NodeId::new)
+        let regions = self.frames.regions().iter();
+        let here = regions.filter(|region| region.range().is_some_and(|r| r.overlaps(range)));
+        let nodes = here.fold(0u32, |nodes, region| nodes | 1 << region.node().number());
+        NodeId::all().filter(move |node| nodes >> node.number() & 1 != 0)
     }
 
     /// For kernels that bring the rest of their boot memory online later: until they say that this
@@ -201,11 +199,9 @@ impl<P: Platform> Hotplug<'_, P> {
             edges[node.number()][zone as usize] |=
                 run.start() <= spanned.start() || run.end() >= spanned.end();
         });
-        for (number, zones) in edges.into_iter().enumerate() {
+        for (node, edges) in NodeId::all().zip(edges) {
             for zone in Zone::ALL {
-                if let Some(node) = NodeId::new(number)
-                    && zones[zone as usize]
-                {
+                if edges[zone as usize] {
                     self.zones.of(node, zone).spanned = self.look_for_span(node, zone);
                 }
             }

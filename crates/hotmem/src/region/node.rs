@@ -18,6 +18,11 @@ impl NodeId {
         if n < MAX_NODES { Some(NodeId(n as u8)) } else { None }
     }
 
+    /// All that a machine can have, lowest first.
+    pub(crate) fn all() -> impl Iterator<Item = NodeId> {
+        (0..MAX_NODES).filter_map(NodeId::new)
+    }
+
     /// Its number.
     #[must_use]
     pub const fn number(self) -> usize {
