@@ -27,6 +27,7 @@
 //!
 //! # let bytes = 64 << 20;
 //! # let layout = std::alloc::Layout::from_size_align(bytes, 4096)?;
+//! # // SAFETY: it is a layout of some bytes.
 //! # let offset = unsafe { std::alloc::alloc_zeroed(layout) } as usize;
 //! // The firmware's map: 32 MiB of RAM, of which the kernel's image has the second megabyte.
 //! let ram = [BootRange { start: 0, len: Bytes::mib(32) }];

@@ -58,9 +58,12 @@ impl Owner {
 ///     }
 /// }
 /// # let layout = std::alloc::Layout::from_size_align(4 << 20, 4096)?;
+/// # // SAFETY: it is a layout of some bytes.
 /// # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 /// # let ram = [BootRange { start: 0, len: Bytes::mib(4) }];
-/// # Hotplug::bootstrap(&FRAMES, unsafe { DirectMap::at(base) }, &BootMap::of_ram(&ram))?;
+/// # // SAFETY: all of it is there, and nobody else uses it.
+/// # let direct_map = unsafe { DirectMap::at(base) };
+/// # Hotplug::bootstrap(&FRAMES, direct_map, &BootMap::of_ram(&ram))?;
 /// let page = FRAMES.alloc(Want::frames(1).movable())?;
 /// let owner = Owner::new(0x7f00_1234).ok_or("nobody")?;
 /// OWNERS.set(page, owner)?;
