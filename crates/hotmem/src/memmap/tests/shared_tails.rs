@@ -1,0 +1,63 @@
+//! Tails that compounds share.
+
+use super::*;
+use crate::addr::Bytes;
+
+#[test]
+fn shared_tails_are_written_once_and_what_a_kernel_sees_is_whole() {
+    shared_tails::<8, 1>(Compound::new(7).unwrap(), 2);
+    if !cfg!(miri) {
+        shared_tails::<8, 0>(Compound::MIB_2, 2);
+        shared_tails::<8, 3>(Compound::MIB_2, 1);
+        shared_tails::<4, 1>(Compound::MIB_2, 2);
+        shared_tails::<8, 1>(Compound::GIB_1, 1);
+    }
+}
+
+/// Describes compounds with shared tails and looks at the map through the pages that a kernel
+/// would have mapped.
+fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: u64) {
+    let kernel = Kernel::<N, META, true>::default();
+    let range = range(compound.frames() * 6, compound.frames() * compounds);
+    let memmap = Memmap::new(Kind::DeviceDax, compound, &kernel).stores(Stores::best());
+    let memmap = memmap.sharing_tails().unwrap();
+    let size = size_of::<[u64; N]>() as u64;
+    let per_page = usize::try_from(FRAME_SIZE / size).unwrap();
+
+    let mut shared = Room::<N>::new(FRAME_SIZE / size, 0);
+    memmap.describe_shared_tails(shared.slots());
+    let mut map = Room::<N>::new(range.frames(), 0);
+    let base = core::ptr::NonNull::from(map.slots()).cast();
+    // SAFETY: all of the map is there.
+    let slots = unsafe { Slots::mapped(range, base) }.unwrap();
+    let written = memmap.describe(slots).unwrap();
+    assert_eq!(written.0, memmap.layout().frames_needed(range) * FRAME_SIZE);
+    assert_eq!(written, Bytes(compounds * FRAME_SIZE));
+
+    let want = expected(&kernel, Kind::DeviceDax, compound, true, range);
+    let base_offset = range.start().number() * size;
+    let (mut own, mut pages) = (0, 0);
+    for (page, want) in memmap.layout().pages(range).zip(want.chunks(per_page)) {
+        let at = usize::try_from((page.offset.0 - base_offset) / size).unwrap();
+        let there = &map.seen()[at..at + per_page];
+        match page.backing {
+            Backing::Own => assert!(there == want),
+            Backing::SharedTails => {
+                assert!(shared.seen() == want);
+                assert!(there.iter().all(|words| *words == [UNTOUCHED; N]));
+            }
+        }
+        own += u64::from(page.backing == Backing::Own);
+        pages += 1;
+    }
+    assert_eq!(own, memmap.layout().frames_needed(range));
+    assert_eq!(pages * FRAME_SIZE, range.frames() * size);
+
+    // Every tail finds its head by where it is seen.
+    let map_base = 0x7000_0000_0000_usize;
+    let address = |pfn: Pfn| map_base + usize::try_from(pfn.number() * size).unwrap();
+    for one in range.chunks(1).map(PfnRange::start) {
+        let head = one.align_down(compound.frames());
+        assert_eq!(memmap.layout().head_address(address(one)), address(head));
+    }
+}
