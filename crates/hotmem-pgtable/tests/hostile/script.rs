@@ -1,0 +1,171 @@
+//! Bytes that say what tables hold and what is done to them.
+
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    AtomicU64, Batch, Change, Covered, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
+    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, slot_at,
+};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Frames 1 to this are tables, the last ones as they are asked for.
+const TABLES: u64 = 12;
+const AT_FIRST: u64 = 8;
+/// Links in a script: tables that lead to themselves are walked once for each way.
+const LINKS: usize = 12;
+const OPERATIONS: usize = 24;
+
+struct Frames {
+    tables: Vec<Table>,
+    owned: RefCell<Vec<bool>>,
+    flushes: Cell<usize>,
+}
+
+impl Tables for &Frames {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        let index = usize::try_from(frame.number().checked_sub(1)?).ok()?;
+        self.owned.borrow().get(index).is_some_and(|&owned| owned).then(|| &self.tables[index])
+    }
+}
+
+/// What is told must lie in the range, in the order of addresses; tables go when they are flushed.
+struct Kernel<'a> {
+    frames: &'a Frames,
+    range: Option<VirtRange>,
+    from: u64,
+    given: Vec<Pfn>,
+    flushes: usize,
+}
+
+impl Owner for Kernel<'_> {
+    fn unmapped(&mut self, run: Run) {
+        let range = self.range.expect("something is being unmapped");
+        assert!(self.from <= run.virt.start() && run.virt.last() <= range.last(), "{run:?}");
+        self.from = run.virt.last().saturating_add(1);
+    }
+
+    fn free_table(&mut self, table: Pfn) {
+        assert!(self.frames.flushes.get() > self.flushes || self.given.contains(&table));
+        if let Some(owned) = self.frames.owned.borrow_mut().get_mut(index(table)) {
+            *owned = false;
+        }
+    }
+
+    fn new_table(&mut self) -> Option<Pfn> {
+        let mut owned = self.frames.owned.borrow_mut();
+        let free = owned.iter().position(|owned| !owned)?;
+        owned[free] = true;
+        let table = Pfn::new(free as u64 + 1)?;
+        self.given.push(table);
+        Some(table)
+    }
+}
+
+fn index(table: Pfn) -> usize {
+    usize::try_from(table.number()).expect("64 bits").wrapping_sub(1)
+}
+
+/// Does what the script says.
+pub(crate) fn run(script: &[u8]) {
+    let Some((&first, script)) = script.split_first() else { return };
+    let levels = if first & 1 == 0 { Level::L4 } else { Level::L5 };
+    let table = |_| -> Table { std::array::from_fn(|_| AtomicU64::new(0)) };
+    let frames = Frames {
+        tables: (0..TABLES).map(table).collect(),
+        owned: RefCell::new((0..TABLES).map(|table| table < AT_FIRST).collect()),
+        flushes: Cell::new(0),
+    };
+    let space = Space { root: Pfn::new(1).expect("small"), levels };
+    let mut batch = Box::new(Batch::new());
+    let mut links = 0;
+    for record in script.as_chunks::<12>().0.iter().take(OPERATIONS + LINKS) {
+        let [op, a, b, c, value @ ..] = *record;
+        let value = u64::from_le_bytes(value);
+        let word = &frames.tables[usize::from(a) % frames.tables.len()];
+        let word = &word[(usize::from(b) | usize::from(a) << 3 & 0x100) % ENTRIES];
+        let flags = Flags::from_bits_retain(value & !0x000f_ffff_ffff_f000);
+        match op % 10 {
+            0 => word.store(value & !1, Relaxed),
+            1 => word.store(value | Flags::LARGE.bits() | 1, Relaxed),
+            2 | 3 if links < LINKS => {
+                // One or two of these frames are no tables.
+                let to = Pfn::new(1 + u64::from(c) % (TABLES + 2)).expect("small");
+                word.store(Entry::link(to).with(flags - Flags::LARGE).bits(), Relaxed);
+                links += 1;
+            }
+            2 | 3 => {}
+            op => operate(op, [a, b, c], value, &frames, space, &mut batch),
+        }
+    }
+    let mut kernel = kernel(&frames, VirtRange::new(0, Bytes(1 << 56)).ok());
+    if first & 2 != 0 {
+        let native = Native::new(&frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
+        let _ = PageTables::new(native, space, &mut batch).teardown(&mut kernel);
+    }
+}
+
+fn kernel(frames: &Frames, range: Option<VirtRange>) -> Kernel<'_> {
+    let from = range.map_or(0, VirtRange::start);
+    Kernel { frames, range, from, given: Vec::new(), flushes: frames.flushes.get() }
+}
+
+fn operate(
+    op: u8,
+    [a, b, c]: [u8; 3],
+    value: u64,
+    frames: &Frames,
+    space: Space,
+    batch: &mut Batch,
+) {
+    // Canonical and aligned, most of the time.
+    let shift = 64 - (space.levels as u32 * 9 + 12);
+    let start = if a & 1 == 0 {
+        ((value << shift).cast_signed() >> shift).cast_unsigned() & !0xfff
+    } else {
+        value
+    };
+    let len = Bytes(((1 + u64::from(c)) << (b % 48)) & !(u64::from(a & 2 == 0) * 0xfff));
+    let Ok(range) = VirtRange::new(start, len) else { return };
+    let flags = Flags::from_bits_truncate(value.rotate_left(u32::from(b)));
+    let native = Native::new(frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
+    let seen = slot_at(&native, space, start);
+    let mut tables = PageTables::new(native, space, batch);
+    let mut kernel = kernel(frames, Some(range));
+    match op {
+        4 | 8 => {
+            let covered = [Covered::Free, Covered::Keep, Covered::Cheapest];
+            let covered = covered[usize::from(a >> 2) % 3];
+            let how = Unmap { tables: covered, ignore_used: a & 64 != 0, dying: a & 128 != 0 };
+            let unmapped = tables.unmap_range(range, how, &mut kernel);
+            assert!(
+                unmapped.is_ok_and(|()| true) || unmapped.is_err_and(|stopped| stopped.flushed)
+            );
+        }
+        5 => {
+            if let Ok(change) = Change::new(flags - Flags::USED, Flags::WRITABLE) {
+                let _ = tables.protect(range, change, &mut kernel);
+            }
+        }
+        6 => {
+            let level = [Level::L1, Level::L2, Level::L3, Level::L4][usize::from(a >> 2) % 4];
+            // What would take a whole machine's tables to say is refused by the walk, not by time.
+            let most = Bytes(level.entry_bytes().0 * 700);
+            let Ok(virt) = VirtRange::new(start, Bytes(len.0.min(most.0))) else { return };
+            let frame = Pfn::containing(value & !(level.entry_bytes().0 - 1)).unwrap_or(Pfn::ZERO);
+            let entry = Entry::new(frame, flags | Flags::PRESENT);
+            let _ = tables.map(Run { virt, entry, level }, &mut kernel);
+        }
+        _ => {
+            let pages = (0..u64::from(c)).map(|page| start.wrapping_add(page << (b % 32)));
+            if let Ok(mut moving) = tables.begin_move(pages) {
+                for page in 0..usize::from(c) {
+                    moving.place(page, Pfn::new(u64::from(b) << 9).unwrap_or(Pfn::ZERO));
+                }
+            } else {
+                // What was seen at the first address is still there.
+                let native = tables.into_mmu();
+                assert_eq!(slot_at(&native, space, start), seen);
+            }
+        }
+    }
+}
