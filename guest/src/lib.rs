@@ -16,6 +16,7 @@ pub mod pvh;
 pub mod report;
 pub mod slot;
 pub mod srat;
+pub mod tables;
 pub mod virtio_mmio;
 pub mod watchdog;
 pub mod window;

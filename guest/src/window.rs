@@ -1,54 +1,58 @@
 //! A window of virtual addresses, behind each page of which there may be any frame.
 //!
-//! Three levels of page tables for pages of 4 KiB, below one entry of the root: 512 GiB of
-//! addresses that nobody else uses. Who moves a frame writes its copy's number over its own, and
-//! whoever uses the page sees the same bytes at the same address.
-//!
-//! What is unmapped or replaced shows only after the TLB is flushed, which is the caller's to do.
+//! Pages of 4 KiB in a part of the address space that nobody else maps anything in. A frame is
+//! moved by moving its page: whoever uses the page sees the same bytes at the same address.
 
-use crate::frame_words::{FRAME_WORDS, FrameWords};
 use crate::owned::NoTable;
-use hotmem::Pfn;
+use crate::tables::{FrameTables, Kernel};
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    Batch, Change, Covered, Entry, Flags, Flush, Kind, Level, Mmu, Moving, Native, PageTables, Run,
+    Slot, Space, Tables, Unmap, VirtRange, slot_at,
+};
 
 /// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
-/// Pages of a window.
-pub const PAGES: u64 = FRAME_WORDS * FRAME_WORDS * FRAME_WORDS;
+pub const PAGE_BYTES: u64 = Level::L1.entry_bytes().0;
+/// The most pages of a window: what one entry of the root maps.
+pub const MAX_PAGES: u64 = Level::L4.entry_bytes().0 / PAGE_BYTES;
 
-const PRESENT: u64 = 1 << 0;
-const WRITABLE: u64 = 1 << 1;
-/// Accessed and dirty, set from the start so that no access has to set them.
-const USED: u64 = 1 << 5 | 1 << 6;
-/// The first of the bits that the CPU leaves to the kernel: the frame is to stay where it is.
-const PINNED: u64 = 1 << 9;
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// A page that was never used: the processor says when that changes.
+pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE);
+/// The first of the bits that the processor leaves to the kernel: the frame stays where it is.
+const PINNED: Flags = Flags::from_bits_retain(1 << 9);
 
-const TABLE: u64 = PRESENT | WRITABLE | USED;
+/// How all processors are made to forget.
+pub type FlushAll = fn(Flush);
 
-/// The tables of a window. Pages are numbered from its start.
-#[derive(Debug)]
+/// A window. Pages are numbered from its start.
 pub struct Window {
-    top: Pfn,
-    memory: FrameWords,
+    tables: FrameTables,
+    space: Space,
+    base: u64,
+    flush: FlushAll,
+    batch: Batch,
 }
 
 impl Window {
-    /// An empty window whose table of the highest level is to be in `top`; see [`Window::entry`].
-    ///
-    /// # Safety
-    /// `top` and every frame that [`Window::map`] is given for a table are reached through
-    /// `memory` for as long as the value lives, and nobody else writes to them.
+    /// A window onto the addresses from `base` on, which is where an entry of the root begins.
     #[must_use]
-    pub unsafe fn new(top: Pfn, memory: FrameWords) -> Self {
-        let window = Window { top, memory };
-        window.clear(top);
-        window
+    pub const fn new(tables: FrameTables, space: Space, base: u64, flush: FlushAll) -> Self {
+        Window { tables, space, base, flush, batch: Batch::new() }
     }
 
-    /// What the root's entry has to be for the window to show.
+    /// Where a page is seen.
     #[must_use]
-    pub fn entry(&self) -> u64 {
-        self.top.phys_addr() | TABLE
+    pub const fn address(&self, page: u64) -> u64 {
+        self.base + page % MAX_PAGES * PAGE_BYTES
+    }
+
+    /// The page that an address lies in.
+    #[must_use]
+    pub fn page_of(&self, address: u64) -> Option<u64> {
+        let page = address.checked_sub(self.base)? / PAGE_BYTES;
+        (page < MAX_PAGES).then_some(page)
     }
 
     /// Puts a frame behind a page that has none, and makes the tables that are missing.
@@ -59,122 +63,112 @@ impl Window {
         &mut self,
         page: u64,
         frame: Pfn,
-        mut table_frame: impl FnMut() -> Option<Pfn>,
+        flags: Flags,
+        new_table: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), NoTable> {
-        if page >= PAGES {
-            return Err(NoTable);
-        }
-        let mut table = self.top;
-        for level in [2, 1] {
-            let entry = self.read(table, index(page, level));
-            table = if entry & PRESENT != 0 {
-                frame_of(entry).ok_or(NoTable)?
-            } else {
-                let new = table_frame().ok_or(NoTable)?;
-                self.clear(new);
-                self.write(table, index(page, level), new.phys_addr() | TABLE);
-                new
-            };
-        }
-        self.write(table, index(page, 0), frame.phys_addr() | TABLE);
-        Ok(())
+        let virt = self.range(page..page.checked_add(1).ok_or(NoTable)?).ok_or(NoTable)?;
+        let run = Run { virt, entry: Entry::new(frame, flags), level: Level::L1 };
+        let mapped = self.page_tables().map(run, &mut Kernel { new_table, unmapped: |_| {} });
+        mapped.map(|_| ()).map_err(|_| NoTable)
     }
 
-    /// The frame behind a page, hidden ones included.
+    /// Takes the frames away from behind pages and tells of each run of them. It may be used for
+    /// something else when this has returned: the pages are flushed then.
+    pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run)) {
+        let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
+        if let Some(range) = self.range(pages) {
+            let mut kernel = Kernel { new_table: || None, unmapped };
+            // Pages of 4 KiB below tables of the window's: nothing there can refuse.
+            let _ = self.page_tables().unmap_range(range, how, &mut kernel);
+        }
+    }
+
+    /// Takes pages out of sight, as many as a batch holds, to be moved. `None`, and nothing is
+    /// done, if one of them has no frame.
+    pub fn begin_move(
+        &mut self,
+        pages: impl IntoIterator<Item = u64>,
+    ) -> Option<Moving<'_, FrameTables, FlushAll>> {
+        let base = self.base;
+        let addresses = pages.into_iter().map(|page| base + page % MAX_PAGES * PAGE_BYTES);
+        let Window { tables, space, flush, batch, .. } = self;
+        PageTables::new(Native::new(*tables, *flush), *space, batch).begin_move(addresses).ok()
+    }
+
+    /// The frame behind a page.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<Pfn> {
-        let entry = self.read(self.table(page)?, index(page, 0));
-        frame_of(entry).filter(|_| entry != 0)
+        let slot = self.slot(page)?;
+        slot.entry.frame(slot.level)
     }
 
-    /// Puts another frame behind a page that has one.
-    pub fn replace(&mut self, page: u64, frame: Pfn) {
-        self.change(page, |entry| entry & !ADDRESS | frame.phys_addr());
-    }
-
-    /// Takes the page from sight and remembers its frame.
-    pub fn hide(&mut self, page: u64) {
-        self.change(page, |entry| entry & !PRESENT);
-    }
-
-    /// Forgets the frame behind a page, and returns it.
-    pub fn take(&mut self, page: u64) -> Option<Pfn> {
-        let frame = self.frame(page)?;
-        self.change(page, |_| 0);
-        Some(frame)
+    /// Whether the page was written to since this was last asked. It is as if it never was once
+    /// it is flushed, which is the caller's to do.
+    pub fn take_dirty(&mut self, page: u64) -> bool {
+        let Some(slot) = self.slot(page) else { return false };
+        let Some(table) = self.tables.table(slot.at.table()) else { return false };
+        // Relaxed: the one word says it all, and the flush orders what follows.
+        let before = table[slot.at.index()].fetch_and(!Flags::USED.bits(), Relaxed);
+        Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
     /// Whether the frame behind the page has to stay where it is.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
-        self.table(page).is_some_and(|table| self.read(table, index(page, 0)) & PINNED != 0)
+        self.slot(page).is_some_and(|slot| slot.entry.flags().contains(PINNED))
     }
 
     /// Has it stay, or lets it go.
     pub fn pin(&mut self, page: u64, pinned: bool) {
-        let bit = if pinned { PINNED } else { 0 };
-        self.change(page, |entry| entry & !PINNED | bit);
-    }
-
-    fn change(&mut self, page: u64, change: impl FnOnce(u64) -> u64) {
-        if let Some(table) = self.table(page) {
-            let entry = self.read(table, index(page, 0));
-            if entry != 0 {
-                self.write(table, index(page, 0), change(entry));
-            }
+        let none = Flags::empty();
+        let (set, clear) = if pinned { (PINNED, none) } else { (none, PINNED) };
+        if let (Some(slot), Ok(change)) = (self.slot(page), Change::new(set, clear)) {
+            // Processors do not look at the bit: there is nothing to flush.
+            let _ = Native::new(self.tables, self.flush).protect(&[slot], change);
         }
     }
 
-    /// The table of the lowest level that has this page's entry.
-    fn table(&self, page: u64) -> Option<Pfn> {
-        let mut table = self.top;
-        for level in [2, 1] {
-            let entry = self.read(table, index(page, level));
-            table = frame_of(entry).filter(|_| page < PAGES && entry & PRESENT != 0)?;
-        }
-        Some(table)
+    /// The page's entry, if it has a frame.
+    fn slot(&self, page: u64) -> Option<Slot> {
+        let mmu = Native::new(self.tables, self.flush);
+        let address = Some(page).filter(|&page| page < MAX_PAGES).map(|page| self.address(page))?;
+        slot_at(&mmu, self.space, address).ok().filter(|slot| slot.kind() == Kind::Page)
     }
 
-    fn clear(&self, table: Pfn) {
-        (0..FRAME_WORDS).for_each(|index| self.write(table, index, 0));
+    fn range(&self, pages: Range<u64>) -> Option<VirtRange> {
+        let count = pages.end.checked_sub(pages.start)?;
+        let last = pages.end <= MAX_PAGES;
+        VirtRange::new(self.address(pages.start), Bytes(count * PAGE_BYTES)).ok().filter(|_| last)
     }
 
-    fn read(&self, table: Pfn, index: u64) -> u64 {
-        // SAFETY: tables are the window's, see `new`; indices are below `FRAME_WORDS`.
-        unsafe { self.memory.read(table, index) }
+    fn page_tables(&mut self) -> PageTables<'_, Native<FrameTables, FlushAll>> {
+        PageTables::new(Native::new(self.tables, self.flush), self.space, &mut self.batch)
     }
-
-    fn write(&self, table: Pfn, index: u64, entry: u64) {
-        // SAFETY: as above.
-        unsafe { self.memory.write(table, index, entry) }
-    }
-}
-
-fn frame_of(entry: u64) -> Option<Pfn> {
-    Pfn::containing(entry & ADDRESS)
-}
-
-fn index(page: u64, level: u32) -> u64 {
-    page >> (9 * level) & (FRAME_WORDS - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame_words::FrameWords;
 
-    /// Memory for tables: frame 0 is the top, the others come as they are asked for.
-    struct Tables {
+    /// Memory for tables: frame 1 is the root, the others come as they are asked for.
+    struct Arena {
         frames: Vec<[u64; 512]>,
         next: u64,
     }
 
-    impl Tables {
-        fn new() -> (Tables, Window) {
-            let mut frames = vec![[u64::MAX; 512]; 9];
-            let offset = frames.as_mut_ptr().expose_provenance();
+    const BASE: u64 = 0xffff_f000_0000_0000;
+    const USED: Flags = UNUSED.union(Flags::USED);
+
+    impl Arena {
+        fn new() -> (Arena, Box<Window>) {
+            let mut frames = vec![[u64::MAX; 512]; 12];
+            frames[1] = [0; 512];
+            let memory = FrameWords::at_offset(frames.as_mut_ptr().expose_provenance());
             // SAFETY: the frames live as long as the test and are reached through the window only.
-            let window = unsafe { Window::new(Pfn::ZERO, FrameWords::at_offset(offset)) };
-            (Tables { frames, next: 1 }, window)
+            let tables = unsafe { FrameTables::new(memory) };
+            let space = Space { root: pfn(1), levels: Level::L4 };
+            (Arena { frames, next: 2 }, Box::new(Window::new(tables, space, BASE, |_| {})))
         }
 
         fn frame(&mut self) -> Option<Pfn> {
@@ -190,51 +184,64 @@ mod tests {
 
     #[test]
     fn pages_keep_their_frames_apart() {
-        let (mut tables, mut window) = Tables::new();
-        assert_eq!(window.entry(), TABLE);
-        let pages = [0, 1, 511, 512, 512 * 512 - 1, 512 * 512, PAGES - 1];
+        let (mut arena, mut window) = Arena::new();
+        let pages = [0, 1, 511, 512, 512 * 512 - 1, 512 * 512, MAX_PAGES - 1];
         for (frame, &page) in (1000..).zip(&pages) {
             assert_eq!(window.frame(page), None);
-            window.map(page, pfn(frame), || tables.frame()).unwrap();
+            window.map(page, pfn(frame), UNUSED, || arena.frame()).unwrap();
+            assert_eq!(window.page_of(window.address(page) + 4095), Some(page));
         }
-        // Two for each of the pages 0, 512 * 512 and PAGES - 1; one more for 512 and 512 * 512 - 1.
-        assert_eq!(tables.next, 9);
+        // One for all; two for each of the pages 0, 512 * 512 and the last; one more for 512 and
+        // for 512 * 512 - 1.
+        assert_eq!(arena.next, 2 + 1 + 3 * 2 + 2);
         for (frame, &page) in (1000..).zip(&pages) {
             assert_eq!(window.frame(page), Some(pfn(frame)), "page {page}");
         }
-        assert_eq!(window.frame(2), None);
-        assert_eq!(window.frame(PAGES), None);
-        assert_eq!(window.map(PAGES, pfn(1), || None), Err(NoTable));
+        assert_eq!((window.frame(2), window.frame(MAX_PAGES)), (None, None));
+        for beyond in [MAX_PAGES, u64::MAX] {
+            assert_eq!(window.map(beyond, pfn(1), UNUSED, || None), Err(NoTable));
+        }
+        assert_eq!((window.page_of(BASE - 1), window.page_of(u64::MAX)), (None, None));
     }
 
     #[test]
-    fn a_frame_is_replaced_hidden_and_taken() {
-        let (mut tables, mut window) = Tables::new();
-        window.map(7, pfn(100), || tables.frame()).unwrap();
-        window.pin(7, true);
-        window.replace(7, pfn(200));
-        assert_eq!(window.frame(7), Some(pfn(200)));
-        assert!(window.is_pinned(7) && !window.is_pinned(8));
-        window.pin(7, false);
-        assert!(!window.is_pinned(7));
-        window.hide(7);
-        assert_eq!(tables.frames[2][7] & PRESENT, 0);
-        assert_eq!(window.take(7), Some(pfn(200)));
-        assert_eq!(window.take(7), None);
+    fn pages_are_moved_pinned_and_unmapped() {
+        let (mut arena, mut window) = Arena::new();
+        for page in 0..3 {
+            window.map(page, pfn(100 + page), USED, || arena.frame()).unwrap();
+        }
+        window.pin(1, true);
+        let mut moving = window.begin_move([1, 2]).unwrap();
+        assert_eq!(moving.pages()[1].entry.frame(Level::L1), Some(pfn(102)));
+        assert!(moving.place(1, pfn(200)));
+        drop(moving);
+        assert!(window.begin_move([0, 3]).is_none());
+        let frames = [0, 1, 2].map(|page| window.frame(page).unwrap().number());
+        assert_eq!(frames, [100, 101, 200]);
+        assert!(window.is_pinned(1) && !window.is_pinned(2));
+        window.pin(1, false);
+        assert!(!window.is_pinned(1));
+        assert_eq!([2, 2].map(|page| window.take_dirty(page)), [true, false]);
+        let mut told = Vec::new();
+        window.unmap(0..3, |run| told.push(run.frames().unwrap()));
+        assert_eq!(
+            told,
+            [(100, 2), (200, 1)].map(|(at, n)| { hotmem::PfnRange::with_len(pfn(at), n).unwrap() })
+        );
+        window.unmap(0..3, |_| panic!("nothing is left"));
         // Nothing comes of changing what is not there.
-        window.replace(7, pfn(300));
-        window.pin(7, true);
-        assert_eq!((window.frame(7), window.is_pinned(7)), (None, false));
+        window.pin(2, true);
+        assert_eq!((window.frame(2), window.is_pinned(2)), (None, false));
     }
 
     #[test]
     fn without_tables_nothing_is_mapped() {
-        let (mut tables, mut window) = Tables::new();
-        assert_eq!(window.map(3, pfn(100), || None), Err(NoTable));
-        let mut one = [tables.frame(), None].into_iter();
-        assert_eq!(window.map(3, pfn(100), || one.next().flatten()), Err(NoTable));
+        let (mut arena, mut window) = Arena::new();
+        assert_eq!(window.map(3, pfn(100), UNUSED, || None), Err(NoTable));
+        let mut one = [arena.frame(), None].into_iter();
+        assert_eq!(window.map(3, pfn(100), UNUSED, || one.next().flatten()), Err(NoTable));
         assert_eq!(window.frame(3), None);
-        window.map(3, pfn(100), || tables.frame()).unwrap();
+        window.map(3, pfn(100), UNUSED, || arena.frame()).unwrap();
         assert_eq!(window.frame(3), Some(pfn(100)));
     }
 }

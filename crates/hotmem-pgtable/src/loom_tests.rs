@@ -194,7 +194,7 @@ fn a_large_page_split_and_taken_out_in_part_tells_every_write() {
 /// Moves the page to another frame as `order` says, while another processor writes: what is
 /// written must be there in the end, and the page dirty if, and only if, it was.
 fn race_move(
-    order: impl Fn(&Machine, &mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>)
+    order: impl Fn(&Machine, PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>)
     + Sync
     + Send
     + 'static,
@@ -209,8 +209,8 @@ fn race_move(
         let space = Space { root: pfn(1), levels: Level::L2 };
         let mut flush = |_: Flush| drop(machine.walk.lock().unwrap());
         let flush: &mut dyn FnMut(Flush) = &mut flush;
-        let mut tables = PageTables::new(Native::new(&*machine, flush), space, &mut batch);
-        order(&machine, &mut tables);
+        let tables = PageTables::new(Native::new(&*machine, flush), space, &mut batch);
+        order(&machine, tables);
         let wrote = other.join().unwrap();
         let entry = machine.entry();
         assert_eq!(entry.frame(Level::L1), Some(pfn(10)));

@@ -21,12 +21,12 @@ use hotmem::{Bytes, Pfn};
 /// Pages that no processor uses: to be copied, and [placed](Moving::place) elsewhere. When this is
 /// dropped they are shown again, those that were not placed where they were.
 #[must_use = "the pages cannot be used until this is dropped"]
-pub struct Moving<'p, T: Tables, F: Flusher> {
-    mmu: &'p Native<T, F>,
-    batch: &'p mut Batch,
+pub struct Moving<'b, T: Tables, F: Flusher> {
+    mmu: Native<T, F>,
+    batch: &'b mut Batch,
 }
 
-impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
+impl<'b, T: Tables, F: Flusher> PageTables<'b, Native<T, F>> {
     /// Takes pages out of sight, each named once by an address within it: as many of them as a
     /// batch holds. One flush, unless they reach from the first address to the last.
     ///
@@ -35,17 +35,16 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// # Errors
     /// [`Stopped`] at an address that is no page; nothing is changed.
     pub fn begin_move(
-        &mut self,
+        mut self,
         pages: impl IntoIterator<Item = u64>,
-    ) -> Result<Moving<'_, T, F>, Stopped<NativeFault>> {
-        self.batch.clear();
-        self.gather(pages).inspect_err(|_| self.batch.clear())?;
+    ) -> Result<Moving<'b, T, F>, Stopped<NativeFault>> {
+        self.gather(pages)?;
         let at = self.batch.slots().first().map_or(0, |slot| slot.virt);
         let cleared = self.mmu.get_and_clear(self.batch.slots_mut());
         self.batch.truncate(cleared.map_or_else(|halted| halted.done, |()| usize::MAX));
         let flushed = self.flush_gathered();
         // Dropped on failure: all that is out of sight is shown again.
-        let moving = Moving { mmu: &self.mmu, batch: &mut *self.batch };
+        let moving = Moving { mmu: self.mmu, batch: self.batch };
         match cleared.map_err(|halted| halted.fault).and(flushed) {
             Ok(()) => Ok(moving),
             Err(fault) => Err(Stopped::before(at, Why::Mmu(fault))),

@@ -164,20 +164,24 @@ fn what_is_no_page_is_not_moved_and_nothing_else_is() {
     arena.put(space, 5 * PAGE, Level::L1, Entry::from_bits(0xabc_d062));
     let before = arena.pieces(space);
     let mut batch = Batch::new();
-    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    let mut begin_move = |pages: &[u64]| {
+        let tables = PageTables::new(arena.native(), space, &mut batch);
+        tables.begin_move(pages.iter().copied()).map(|_| ()).unwrap_err()
+    };
     for (address, entry) in [
         (4 * PAGE, Entry::EMPTY),
         (5 * PAGE, Entry::from_bits(0xabc_d062)),
         (1 << 40, Entry::EMPTY),
     ] {
-        let refused = tables.begin_move([0, PAGE, address]).map(|_| ()).unwrap_err();
+        let refused = begin_move(&[0, PAGE, address]);
         let why = Why::NotAPage(entry);
         assert_eq!(refused, Stopped { at: address, why, flushed: true });
     }
-    let beyond = tables.begin_move([0, 1 << 47]).map(|_| ()).unwrap_err();
+    let beyond = begin_move(&[0, 1 << 47]);
     assert_eq!(beyond.why, Why::NotCanonical(range(1 << 47, PAGE)));
     assert!(arena.flushes.borrow().is_empty());
     // One named twice is moved once, and one that was not placed stays.
+    let tables = PageTables::new(arena.native(), space, &mut batch);
     let mut moving = tables.begin_move([PAGE, 3 * PAGE, 3 * PAGE + 1]).unwrap();
     assert!(moving.place(1, pfn(0x5000)));
     drop(moving);
