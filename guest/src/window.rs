@@ -27,6 +27,7 @@ const PINNED: Flags = Flags::from_bits_retain(1 << 9);
 pub type FlushAll = fn(Flush);
 
 /// A window. Pages are numbered from its start.
+#[derive(Debug)]
 pub struct Window {
     tables: FrameTables,
     space: Space,

@@ -78,6 +78,12 @@ impl Batch {
     }
 }
 
+impl core::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.slots()).finish()
+    }
+}
+
 impl Default for Batch {
     fn default() -> Batch {
         Batch::new()

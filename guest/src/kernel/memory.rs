@@ -1,7 +1,7 @@
 //! The kernel's memory: its frames, and where it sees them.
 
-use super::entry;
 use super::smp::ThisCpu;
+use super::{entry, mapped};
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
@@ -9,7 +9,10 @@ use hotmem::{Bytes, Frames, Pfn, PfnRange, Want};
 use hotmem_guest::descriptor_map::DescriptorMap;
 use hotmem_guest::direct_map::{Caching, DIRECT_MAP_BASE, MapError, PageTables};
 use hotmem_guest::frame_words::FrameWords;
+use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
+use hotmem_guest::window::Window;
+use hotmem_pgtable::{Level, Space};
 use x86_64::instructions::tlb;
 
 /// All frames of the machine.
@@ -22,6 +25,7 @@ pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFS
 
 /// The page tables, and the frames for more of them while [`FRAMES`] has none.
 pub(crate) struct AddressSpace {
+    root: Pfn,
     tables: PageTables,
     descriptors: DescriptorMap,
     early: PfnRange,
@@ -75,7 +79,7 @@ impl AddressSpace {
         let tables = unsafe { PageTables::new(root, FRAME_WORDS) };
         // SAFETY: the same, and these entries of the root nobody else uses.
         let descriptors = unsafe { DescriptorMap::new(root, FRAME_WORDS) };
-        AddressSpace { tables, descriptors, early }
+        AddressSpace { root, tables, descriptors, early }
     }
 
     /// Takes the first pages of the lower half away, where the boot code ran: null pointers fault
@@ -96,11 +100,14 @@ impl AddressSpace {
         }
     }
 
-    /// Has what this entry of the root maps appear at an address where nothing was.
-    pub(crate) fn show(&mut self, address: u64, root_entry: u64) {
-        let index = to_usize(address >> 39 & 0x1ff);
-        // SAFETY: the entry is within the root, and the direct map's are others.
-        unsafe { (&raw mut entry::boot_root).cast::<u64>().add(index).write_volatile(root_entry) };
+    /// A window at `base`, where an entry of the root begins that nobody else uses. There is one
+    /// for each such entry, and nothing behind it yet.
+    pub(crate) fn window(&self, base: u64) -> Window {
+        // SAFETY: windows ask for the tables that they make in frames of `FRAMES`, and the root;
+        // all of these are mapped, and nobody else's.
+        let tables = unsafe { FrameTables::new(FRAME_WORDS) };
+        let space = Space { root: self.root, levels: Level::L4 };
+        Window::new(tables, space, base, mapped::flush)
     }
 
     /// The page tables of the direct map.

@@ -15,6 +15,7 @@ mod hal;
 mod heap;
 mod hooks;
 mod lapic;
+mod mapped;
 mod memory;
 mod msix;
 mod nvdimm;
@@ -96,7 +97,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
 
     if options.heap != Bytes::ZERO {
-        must("heap", heap::open(&mut space, map.ram_end()));
+        heap::open(&space, map.ram_end());
     }
     let workload = Workload::new(&options);
     let hooks = KernelHooks { space, workload, balloon: None, written: Bytes::ZERO };
