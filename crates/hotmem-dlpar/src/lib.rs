@@ -13,9 +13,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `property.rs`, `associativity.rs` | what the device tree says, checked |
+//! | `property/`, `associativity.rs` | what the device tree says, checked |
 //! | `tree.rs` | the same out of a flattened device tree (feature `fdt`) |
-//! | `table.rs` | all LMBs: by position, address and DRC index |
+//! | `table/` | all LMBs: by position, address and DRC index |
 //! | `write.rs` | the properties as they are after a request |
 //! | `connectors.rs` | what the hypervisor is asked; the order of calls for one connector |
 //! | `request/` | add and remove, all or nothing, resumable |

@@ -13,27 +13,31 @@
 //! | file | what |
 //! |---|---|
 //! | `outcome.rs` | what comes of a request |
-//! | `select.rs` | which LMBs it may take |
+//! | `select.rs`, `taken.rs` | which LMBs it may take; which it has |
 //! | `acquire.rs`, `release.rs` | connectors; memory leaves the engine with its connector |
 //! | `add.rs`, `offline.rs` | memory, by way of the engine |
 //! | `region.rs` | where the engine keeps the memory's words |
+//! | `turn.rs`, `end.rs` | what undoes it; the device tree learns of it |
 
 mod acquire;
 mod add;
+mod end;
 mod offline;
 mod outcome;
 mod region;
 mod release;
 mod select;
+mod taken;
+mod turn;
 
 pub use outcome::{Error, Failure, Progress, Summary, Wait};
 
-use crate::associativity::NO_ROW;
-use crate::connectors::{self, Connectors, Exchange};
+use crate::connectors::{Connectors, Exchange};
 use crate::property::DrcIndex;
-use crate::table::{Group, Table};
+use crate::table::Table;
 use hotmem::{Budget, Hooks, Hotplug, NodeId, OnlineType, Pfn, PfnRange, Platform, Removal};
 use offline::Leaving;
+use turn::Cancel;
 
 /// Which way LMBs go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,17 +121,6 @@ enum Step {
     Done,
 }
 
-/// What the caller has said about turning round.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cancel {
-    No,
-    Asked,
-    /// What was half-way is being brought to an end.
-    Turning,
-    /// And that is not to be waited for.
-    AskedAgain,
-}
-
 /// What a part of a step has to say.
 enum Flow {
     /// Go on, with the same step or another.
@@ -195,16 +188,6 @@ impl<'f, P: Platform> Request<'f, P> {
         (table.taken, self.wanted)
     }
 
-    /// Turns it round: what it did is undone by further polls, and it ends with
-    /// [`Error::Cancelled`]. Again, while it waits in undoing: it waits no longer, and what it
-    /// waited for is named as lost or not restored.
-    pub fn cancel(&mut self) {
-        self.cancel = match self.cancel {
-            Cancel::No | Cancel::Asked => Cancel::Asked,
-            Cancel::Turning | Cancel::AskedAgain => Cancel::AskedAgain,
-        };
-    }
-
     /// Goes on. The budget is in pageblocks, as the engine's; one LMB is the least.
     ///
     /// Cost: what the LMBs of the request need; a 64th of a word per LMB of the table for looking
@@ -249,36 +232,6 @@ impl<'f, P: Platform> Request<'f, P> {
         }
     }
 
-    /// Whether the caller wants it and nothing is half-way that must be brought to an end first.
-    fn is_to_turn_round(&mut self) -> bool {
-        if self.cancel == Cancel::No || matches!(self.step, Step::Select | Step::Done) {
-            return false;
-        }
-        if let Some(exchange) = &mut self.exchange
-            && self.cancel == Cancel::Asked
-        {
-            // What was begun with this connector is undone, which may take a few polls.
-            self.cancel = Cancel::Turning;
-            if exchange.give_up().is_some() {
-                self.exchange = None;
-            }
-        }
-        self.exchange.is_none()
-    }
-
-    /// Whether the caller does not want to wait for what is being undone.
-    fn is_impatient(&mut self) -> bool {
-        let (asked, then) = match self.undoing {
-            Some(_) => (Cancel::Asked, Cancel::No),
-            None => (Cancel::AskedAgain, Cancel::Turning),
-        };
-        let impatient = self.cancel == asked;
-        if impatient {
-            self.cancel = then;
-        }
-        impatient
-    }
-
     /// The next step, from the first LMB on.
     fn go_to(&mut self, step: Step) {
         (self.step, self.cursor, self.at_most) = (step, 0, u32::MAX);
@@ -293,138 +246,5 @@ impl<'f, P: Platform> Request<'f, P> {
     fn count_range(&mut self, range: PfnRange, node: NodeId) {
         self.summary.ranges += u32::from(self.handed_over != (range.start(), node));
         self.handed_over = (range.end(), node);
-    }
-
-    /// An LMB cannot be had: passed over or, where just this one will do, the end.
-    fn skip_or_fail<H: Hooks, C: Connectors + ?Sized>(
-        &mut self,
-        error: Error,
-        table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
-    ) {
-        if self.cancel != Cancel::No {
-            self.fail(Error::Cancelled, table, machine);
-        } else if matches!(self.which, Which::Count(_)) {
-            self.summary.skipped += 1;
-            self.because.get_or_insert(error);
-        } else {
-            self.fail(error, table, machine);
-        }
-    }
-
-    /// Turns round.
-    fn fail<H: Hooks, C: Connectors + ?Sized>(
-        &mut self,
-        error: Error,
-        table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
-    ) {
-        if let Some(leaving) = self.leaving.take() {
-            leaving.cancel(machine);
-        }
-        self.settle(table, machine);
-        self.blocked = None;
-        self.evicting = None;
-        self.resume_adding = None;
-        self.undoing = Some(error);
-        self.cancel = Cancel::No;
-        self.go_to(match self.change {
-            Change::Add => Step::Offline,
-            Change::Remove => Step::Acquire,
-        });
-    }
-
-    /// The request is as good as done: the device tree learns of it.
-    fn update<H: Hooks, C: Connectors + ?Sized>(
-        &mut self,
-        table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
-    ) -> Flow {
-        let assigning = self.change == Change::Add;
-        if table.taken > 0 {
-            let memory = table.dynamic_memory_after(assigning);
-            let arrays = table.rows.has_grown().then(|| table.lookup_arrays());
-            let status = machine.connectors.update(memory, arrays);
-            if let Some(milliseconds) = connectors::wait(status) {
-                return Flow::Wait(Wait::Update { milliseconds });
-            }
-            if status != 0 {
-                self.fail(Error::Update(status), table, machine);
-                return Flow::On;
-            }
-        }
-        self.summary.lmbs = table.taken;
-        crate::note::each_lmb(table, self.change);
-        for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
-            let taken = group.taken;
-            for bit in (0..64).filter(|bit| taken >> bit & 1 != 0 && assigning) {
-                if group.told[bit] != NO_ROW {
-                    group.aa_index[bit] = group.told[bit];
-                }
-            }
-            group.assigned =
-                if assigning { group.assigned | taken } else { group.assigned & !taken };
-        }
-        table.rows.note_written();
-        self.step = Step::Done;
-        Flow::On
-    }
-
-    /// Lets go of everything and says what came of it.
-    fn finish(&mut self, table: &mut Table<'_>) -> Progress {
-        let result = match self.undoing.take() {
-            None => Ok(self.summary),
-            Some(error) => Err(Failure {
-                error,
-                because: self.because,
-                unrestored: self.summary.unrestored,
-                lost: self.summary.lost,
-            }),
-        };
-        for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
-            (group.taken, group.online, group.movable) = (0, 0, 0);
-            group.told = Group::EMPTY.told;
-        }
-        table.taken = 0;
-        table.busy = false;
-        // What is left over from a failure may name them still.
-        if result.is_err() && self.summary.unrestored == 0 {
-            table.rows.undo();
-        }
-        self.end_with(result, table)
-    }
-
-    fn end_with(&self, result: Result<Summary, Failure>, table: &Table<'_>) -> Progress {
-        crate::note::request(self.change, self.which, table.lmb_size, &result);
-        Progress::Done(result)
-    }
-}
-
-impl Table<'_> {
-    /// The request in progress has the LMB in hand.
-    fn take(&mut self, position: u32) {
-        let (group, bit) = self.group_mut(position);
-        group.taken |= 1 << bit;
-        self.taken += 1;
-    }
-
-    /// The request has it in hand no longer.
-    fn let_go(&mut self, position: u32) {
-        let (group, bit) = self.group_mut(position);
-        let mask = !(1_u64 << bit);
-        (group.taken, group.online, group.movable) =
-            (group.taken & mask, group.online & mask, group.movable & mask);
-        group.told[bit] = NO_ROW;
-        self.taken -= 1;
-    }
-
-    /// The partition has it, or not.
-    fn assign(&mut self, position: u32, assigned: bool) {
-        let (group, bit) = self.group_mut(position);
-        let mask = 1_u64 << bit;
-        group.assigned = if assigned { group.assigned | mask } else { group.assigned & !mask };
-        if assigned && group.told[bit] != NO_ROW {
-            group.aa_index[bit] = group.told[bit];
-        }
     }
 }

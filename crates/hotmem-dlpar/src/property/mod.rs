@@ -1,0 +1,158 @@
+//! `ibm,dynamic-memory` in both versions, as sets of like LMBs (PAPR 13.5.2 and C.6.6).
+//!
+//! Version 1 has a cell group for each LMB, version 2 one for each set of LMBs that follow each
+//! other in address and DRC index and are alike in all else. Both are read as sets, so that what
+//! comes after does not know which it was.
+
+mod error;
+mod set;
+mod size;
+
+pub(crate) use error::check_len;
+pub use error::{Property, PropertyError};
+pub use set::{DrcIndex, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, LmbSet};
+pub use size::LmbSize;
+
+/// Bytes of an entry, in both versions.
+const ENTRY: usize = 24;
+
+/// The property, checked entry by entry. What concerns entries together (overlaps, duplicates) is
+/// checked when a [`Table`](crate::Table) is made of it.
+#[derive(Clone, Copy, Debug)]
+pub struct DynamicMemory<'a> {
+    version: Version,
+    lmb_size: LmbSize,
+    value: &'a [u8],
+    entries: &'a [[u8; ENTRY]],
+    lmbs: u32,
+    sets: u32,
+}
+
+/// The layout of the property.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// `ibm,dynamic-memory`: an entry for each LMB.
+    V1,
+    /// `ibm,dynamic-memory-v2`: an entry for each set.
+    V2,
+}
+
+impl<'a> DynamicMemory<'a> {
+    /// Reads the value of `ibm,dynamic-memory` or `ibm,dynamic-memory-v2`.
+    ///
+    /// Cost: O(entries).
+    ///
+    /// # Errors
+    /// [`PropertyError`].
+    pub fn parse(
+        version: Version,
+        value: &'a [u8],
+        lmb_size: LmbSize,
+    ) -> Result<DynamicMemory<'a>, PropertyError> {
+        let property = version.property();
+        let Some((count, entries)) = value.split_first_chunk::<4>() else {
+            return Err(PropertyError::Truncated {
+                property,
+                declared: 4,
+                len: value.len() as u64,
+            });
+        };
+        let count = u64::from(u32::from_be_bytes(*count));
+        check_len(property, 4 + count * ENTRY as u64, value.len())?;
+        let (entries, _) = entries.as_chunks::<ENTRY>();
+        let mut memory = DynamicMemory { version, lmb_size, value, entries, lmbs: 0, sets: 0 };
+        for entry in entries {
+            let lmbs = memory.read(entry).check(lmb_size)?.lmbs;
+            memory.lmbs = memory.lmbs.checked_add(lmbs).ok_or(PropertyError::TooManyLmbs)?;
+        }
+        for _ in memory.sets() {
+            memory.sets += 1;
+        }
+        Ok(memory)
+    }
+
+    /// Which version it is.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What each LMB holds.
+    #[must_use]
+    pub fn lmb_size(&self) -> LmbSize {
+        self.lmb_size
+    }
+
+    /// The property's value as it was read.
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// How many LMBs there are.
+    #[must_use]
+    pub fn lmbs(&self) -> u32 {
+        self.lmbs
+    }
+
+    /// How many sets of like neighbours they are.
+    #[must_use]
+    pub fn set_count(&self) -> u32 {
+        self.sets
+    }
+
+    /// The sets, in the property's order; neighbouring entries that are alike are one set.
+    pub fn sets(&self) -> impl Iterator<Item = LmbSet> + Clone + use<'a> {
+        let memory = *self;
+        let mut entries = self.entries.iter().map(move |entry| memory.read(entry));
+        let mut next = entries.next();
+        let size = self.lmb_size;
+        core::iter::from_fn(move || {
+            let mut set = next?;
+            next = entries.next();
+            while let Some(more) = next
+                && set.goes_on_in(&more, size)
+            {
+                set.lmbs += more.lmbs;
+                next = entries.next();
+            }
+            Some(set)
+        })
+    }
+
+    fn read(&self, entry: &[u8; ENTRY]) -> LmbSet {
+        let mut cells = Cells(entry);
+        let lmbs = if self.version == Version::V2 { cells.next() } else { 1 };
+        let (address, drc_index) = (cells.next_pair(), cells.next());
+        let reserved = if self.version == Version::V1 { cells.next() } else { 0 };
+        let (aa_index, flags) = (cells.next(), cells.next());
+        LmbSet { lmbs, address, drc_index, reserved, aa_index, flags }
+    }
+}
+
+impl Version {
+    /// The property of this version.
+    #[must_use]
+    pub const fn property(self) -> Property {
+        match self {
+            Version::V1 => Property::DynamicMemory,
+            Version::V2 => Property::DynamicMemoryV2,
+        }
+    }
+}
+
+/// Big-endian cells of 32 bits, taken one after the other; 0 when there is none left, which
+/// lengths that were checked rule out.
+pub(crate) struct Cells<'a>(pub(crate) &'a [u8]);
+
+impl Cells<'_> {
+    pub(crate) fn next(&mut self) -> u32 {
+        let Some((cell, rest)) = self.0.split_first_chunk::<4>() else { return 0 };
+        self.0 = rest;
+        u32::from_be_bytes(*cell)
+    }
+
+    fn next_pair(&mut self) -> u64 {
+        u64::from(self.next()) << 32 | u64::from(self.next())
+    }
+}

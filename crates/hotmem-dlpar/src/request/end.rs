@@ -1,0 +1,74 @@
+//! The end of a request: the device tree learns of it, and it lets go of everything.
+
+use super::{Change, Error, Failure, Flow, Machine, Progress, Request, Step, Summary, Wait};
+use crate::associativity::NO_ROW;
+use crate::connectors::{self, Connectors};
+use crate::table::{Group, Table};
+use hotmem::{Hooks, Platform};
+
+impl<'f, P: Platform> Request<'f, P> {
+    /// The request is as good as done: the device tree learns of it.
+    pub(super) fn update<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) -> Flow {
+        let assigning = self.change == Change::Add;
+        if table.taken > 0 {
+            let memory = table.dynamic_memory_after(assigning);
+            let arrays = table.rows.has_grown().then(|| table.lookup_arrays());
+            let status = machine.connectors.update(memory, arrays);
+            if let Some(milliseconds) = connectors::wait(status) {
+                return Flow::Wait(Wait::Update { milliseconds });
+            }
+            if status != 0 {
+                self.fail(Error::Update(status), table, machine);
+                return Flow::On;
+            }
+        }
+        self.summary.lmbs = table.taken;
+        crate::note::each_lmb(table, self.change);
+        for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
+            let taken = group.taken;
+            for bit in (0..64).filter(|bit| taken >> bit & 1 != 0 && assigning) {
+                if group.told[bit] != NO_ROW {
+                    group.aa_index[bit] = group.told[bit];
+                }
+            }
+            group.assigned =
+                if assigning { group.assigned | taken } else { group.assigned & !taken };
+        }
+        table.rows.note_written();
+        self.step = Step::Done;
+        Flow::On
+    }
+
+    /// Lets go of everything and says what came of it.
+    pub(super) fn finish(&mut self, table: &mut Table<'_>) -> Progress {
+        let result = match self.undoing.take() {
+            None => Ok(self.summary),
+            Some(error) => Err(Failure {
+                error,
+                because: self.because,
+                unrestored: self.summary.unrestored,
+                lost: self.summary.lost,
+            }),
+        };
+        for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
+            (group.taken, group.online, group.movable) = (0, 0, 0);
+            group.told = Group::EMPTY.told;
+        }
+        table.taken = 0;
+        table.busy = false;
+        // What is left over from a failure may name them still.
+        if result.is_err() && self.summary.unrestored == 0 {
+            table.rows.undo();
+        }
+        self.end_with(result, table)
+    }
+
+    pub(super) fn end_with(&self, result: Result<Summary, Failure>, table: &Table<'_>) -> Progress {
+        crate::note::request(self.change, self.which, table.lmb_size, &result);
+        Progress::Done(result)
+    }
+}

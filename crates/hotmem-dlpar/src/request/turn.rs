@@ -1,0 +1,98 @@
+//! A request turns round: because it was cancelled, or because something failed.
+
+use super::{Change, Error, Machine, Request, Step, Which};
+use crate::connectors::Connectors;
+use crate::table::Table;
+use hotmem::{Hooks, Platform};
+
+/// What the caller has said about turning round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cancel {
+    No,
+    Asked,
+    /// What was half-way is being brought to an end.
+    Turning,
+    /// And that is not to be waited for.
+    AskedAgain,
+}
+
+impl<'f, P: Platform> Request<'f, P> {
+    /// Turns it round: what it did is undone by further polls, and it ends with
+    /// [`Error::Cancelled`]. Again, while it waits in undoing: it waits no longer, and what it
+    /// waited for is named as lost or not restored.
+    pub fn cancel(&mut self) {
+        self.cancel = match self.cancel {
+            Cancel::No | Cancel::Asked => Cancel::Asked,
+            Cancel::Turning | Cancel::AskedAgain => Cancel::AskedAgain,
+        };
+    }
+
+    /// Whether the caller wants it and nothing is half-way that must be brought to an end first.
+    pub(super) fn is_to_turn_round(&mut self) -> bool {
+        if self.cancel == Cancel::No || matches!(self.step, Step::Select | Step::Done) {
+            return false;
+        }
+        if let Some(exchange) = &mut self.exchange
+            && self.cancel == Cancel::Asked
+        {
+            // What was begun with this connector is undone, which may take a few polls.
+            self.cancel = Cancel::Turning;
+            if exchange.give_up().is_some() {
+                self.exchange = None;
+            }
+        }
+        self.exchange.is_none()
+    }
+
+    /// Whether the caller does not want to wait for what is being undone.
+    pub(super) fn is_impatient(&mut self) -> bool {
+        let (asked, then) = match self.undoing {
+            Some(_) => (Cancel::Asked, Cancel::No),
+            None => (Cancel::AskedAgain, Cancel::Turning),
+        };
+        let impatient = self.cancel == asked;
+        if impatient {
+            self.cancel = then;
+        }
+        impatient
+    }
+
+    /// An LMB cannot be had: passed over or, where just this one will do, the end.
+    pub(super) fn skip_or_fail<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        error: Error,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        if self.cancel != Cancel::No {
+            self.fail(Error::Cancelled, table, machine);
+        } else if matches!(self.which, Which::Count(_)) {
+            self.summary.skipped += 1;
+            self.because.get_or_insert(error);
+        } else {
+            self.fail(error, table, machine);
+        }
+    }
+
+    /// Turns round.
+    pub(super) fn fail<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        error: Error,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        if let Some(leaving) = self.leaving.take() {
+            leaving.cancel(machine);
+        }
+        self.settle(table, machine);
+        self.blocked = None;
+        self.evicting = None;
+        self.resume_adding = None;
+        self.undoing = Some(error);
+        self.cancel = Cancel::No;
+        self.go_to(match self.change {
+            Change::Add => Step::Offline,
+            Change::Remove => Step::Acquire,
+        });
+    }
+}

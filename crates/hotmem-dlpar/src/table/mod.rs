@@ -1,0 +1,237 @@
+//! All LMBs of a machine, in the order of their addresses.
+//!
+//! What never changes lies in *runs*, sets of neighbours with consecutive addresses and DRC
+//! indices: a machine of a million LMBs has a handful. So an LMB is found by position, address or
+//! DRC index by arithmetic within a run, and the run by halving. What changes lies in *groups* of
+//! 64 LMBs: a word answers a question about all of them, as a section word does for pageblocks.
+
+mod storage;
+mod stretch;
+
+pub use storage::{Group, Needs, Run, Storage, TableError};
+pub(crate) use stretch::Stretch;
+
+use crate::associativity::{LookupArrays, NO_ROW, Numa, Rows};
+use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, LmbSize, Version};
+use hotmem::{NodeId, Pfn, PfnRange};
+use storage::{GROUP, GROUP_LMBS, index, place};
+
+/// All LMBs.
+#[derive(Debug)]
+pub struct Table<'a> {
+    pub(crate) version: Version,
+    pub(crate) lmb_size: LmbSize,
+    pub(crate) lmbs: u32,
+    pub(crate) runs: &'a [Run],
+    /// Runs that have connectors, by their first DRC index.
+    by_index: &'a [u32],
+    pub(crate) groups: &'a mut [Group],
+    pub(crate) rows: Rows<'a>,
+    numa: Numa,
+    /// LMBs that the request in progress has in its hands.
+    pub(crate) taken: u32,
+    pub(crate) busy: bool,
+}
+
+/// One LMB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lmb {
+    /// Its frames.
+    pub range: PfnRange,
+    /// Its connector; `None` if it has none.
+    pub drc_index: Option<DrcIndex>,
+    /// Its associativity index.
+    pub aa_index: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// The node that its memory belongs to.
+    pub node: NodeId,
+}
+
+impl<'a> Table<'a> {
+    /// Makes the table of what the device tree says.
+    ///
+    /// Cost: O(LMBs + sets × log sets).
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn new(
+        memory: &DynamicMemory<'_>,
+        arrays: &LookupArrays<'_>,
+        numa: Numa,
+        storage: Storage<'a>,
+    ) -> Result<Table<'a>, TableError> {
+        let needs = Needs::of(memory, arrays);
+        let short = TableError::Storage(needs);
+        let groups = storage.groups.get_mut(..needs.groups).ok_or(short)?;
+        let runs = storage.runs.get_mut(..needs.runs).ok_or(short)?;
+        let by_index = storage.by_index.get_mut(..needs.runs).ok_or(short)?;
+        if storage.arrays.len() < needs.arrays {
+            return Err(short);
+        }
+        for (run, set) in runs.iter_mut().zip(memory.sets()) {
+            *run = Run { set, first: 0 };
+        }
+        place(runs, memory.lmb_size())?;
+        let by_index = index(runs, by_index)?;
+        groups.fill(Group::EMPTY);
+        let mut table = Table {
+            version: memory.version(),
+            lmb_size: memory.lmb_size(),
+            lmbs: memory.lmbs(),
+            runs,
+            by_index,
+            groups,
+            rows: Rows::new(*arrays, storage.arrays),
+            numa,
+            taken: 0,
+            busy: false,
+        };
+        table.fill();
+        Ok(table)
+    }
+
+    /// How many LMBs there are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.lmbs
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lmbs == 0
+    }
+
+    /// What each holds.
+    #[must_use]
+    pub fn lmb_size(&self) -> LmbSize {
+        self.lmb_size
+    }
+
+    /// How many LMBs the partition has; those without a connector are counted if they are marked.
+    #[must_use]
+    pub fn assigned_count(&self) -> u32 {
+        self.count(|group| group.assigned)
+    }
+
+    /// The LMB with this DRC index. Cost: O(log runs).
+    #[must_use]
+    pub fn by_index(&self, index: DrcIndex) -> Option<Lmb> {
+        self.position_of(index).map(|position| self.lmb(position))
+    }
+
+    /// The LMB that holds this physical address. Cost: O(log runs).
+    #[must_use]
+    pub fn by_address(&self, address: u64) -> Option<Lmb> {
+        let run = self.last_run(|run| run.set.address <= address)?;
+        let nth = (address - run.set.address) / self.lmb_size.bytes().0;
+        let nth = u32::try_from(nth).ok().filter(|&nth| nth < run.set.lmbs)?;
+        Some(self.lmb(run.first + nth))
+    }
+
+    /// The node of this physical address, for callers that have nothing else. Cost: O(log runs).
+    #[must_use]
+    pub fn node_at(&self, address: u64) -> Option<NodeId> {
+        self.by_address(address).map(|lmb| lmb.node)
+    }
+
+    /// All LMBs, by address.
+    pub fn lmbs(&self) -> impl Iterator<Item = Lmb> {
+        (0..self.lmbs).map(|position| self.lmb(position))
+    }
+
+    /// All LMBs that have connectors, by DRC index.
+    pub fn by_drc_index(&self) -> impl Iterator<Item = Lmb> {
+        let runs = self.by_index.iter().filter_map(|&run| self.run(run));
+        runs.flat_map(|run| (run.first..run.end()).map(|position| self.lmb(position)))
+    }
+
+    /// What the partition has and can give back, as ranges of one node: a kernel's boot memory
+    /// beside what has no connector.
+    pub fn assigned(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
+        let mut from = 0;
+        core::iter::from_fn(move || {
+            let assigned = |group: &Group| group.assigned & group.eligible;
+            let stretch = self.stretch(self.next(from, assigned)?, assigned, u32::MAX)?;
+            from = stretch.first + stretch.lmbs;
+            Some((stretch.range, stretch.node))
+        })
+    }
+
+    pub(crate) fn position_of(&self, index: DrcIndex) -> Option<u32> {
+        let at = self
+            .by_index
+            .partition_point(|&run| self.run(run).is_some_and(|run| run.set.drc_index <= index.0));
+        let run = self.run(*self.by_index.get(at.checked_sub(1)?)?)?;
+        let nth = index.0 - run.set.drc_index;
+        (nth < run.set.lmbs).then(|| run.first + nth)
+    }
+
+    /// The LMB at a position below [`len`](Self::len).
+    pub(crate) fn lmb(&self, position: u32) -> Lmb {
+        let run = self.run_of(position);
+        let (group, bit) = self.group_of(position);
+        let nth = position - run.first;
+        let taken = group.taken >> bit & 1 != 0;
+        let aa_index = match group.told[bit] {
+            told if taken && told != NO_ROW => told,
+            _ => group.aa_index[bit],
+        };
+        let assigned = if group.assigned >> bit & 1 != 0 { FLAG_ASSIGNED } else { 0 };
+        Lmb {
+            range: self.frames_of(run, nth, 1),
+            drc_index: run.set.has_connectors().then(|| DrcIndex(run.set.drc_index + nth)),
+            aa_index,
+            flags: group.flags[bit] | assigned,
+            node: self.numa.node(self.rows.row(aa_index, group.flags[bit])),
+        }
+    }
+
+    pub(crate) fn group_of(&self, position: u32) -> (&Group, usize) {
+        let position = position as usize;
+        (&self.groups[position / GROUP], position % GROUP)
+    }
+
+    pub(crate) fn group_mut(&mut self, position: u32) -> (&mut Group, usize) {
+        let position = position as usize;
+        (&mut self.groups[position / GROUP], position % GROUP)
+    }
+
+    pub(crate) fn run_of(&self, position: u32) -> &Run {
+        // Every position lies in a run, the first of which begins at 0.
+        self.last_run(|run| run.first <= position).unwrap_or(&Run::EMPTY)
+    }
+
+    /// Frames of `lmbs` LMBs of a run.
+    pub(crate) fn frames_of(&self, run: &Run, nth: u32, lmbs: u32) -> PfnRange {
+        // All of the run was checked to be addressable.
+        let frames = |lmbs: u32| u64::from(lmbs) * self.lmb_size.frames();
+        let start = Pfn::containing(run.set.address).and_then(|pfn| pfn.checked_add(frames(nth)));
+        start.and_then(|start| PfnRange::with_len(start, frames(lmbs))).unwrap_or(PfnRange::EMPTY)
+    }
+
+    fn last_run(&self, is_before: impl Fn(&Run) -> bool) -> Option<&Run> {
+        let at = self.runs.partition_point(is_before);
+        self.runs.get(at.checked_sub(1)?)
+    }
+
+    fn run(&self, number: u32) -> Option<&Run> {
+        self.runs.get(number as usize)
+    }
+
+    fn fill(&mut self) {
+        for run in self.runs {
+            let flags = run.set.flags & !FLAG_ASSIGNED;
+            let bit_if = |yes: bool, bit: usize| u64::from(yes) << bit;
+            let eligible = run.set.has_connectors() && flags & FLAG_RESERVED == 0;
+            for position in run.first..run.end() {
+                let (group, bit) = self.group_mut(position);
+                group.flags[bit] = flags;
+                group.aa_index[bit] = run.set.aa_index;
+                group.eligible |= bit_if(eligible, bit);
+                group.assigned |= bit_if(run.set.flags & FLAG_ASSIGNED != 0, bit);
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Neighbouring LMBs of which a question has the same answer.
+
+use super::{GROUP_LMBS, Group, Lmb, Table};
+use crate::associativity::NO_ROW;
+use hotmem::{NodeId, PfnRange};
+
+/// Neighbouring LMBs of one node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) first: u32,
+    pub(crate) lmbs: u32,
+    pub(crate) range: PfnRange,
+    pub(crate) node: NodeId,
+}
+
+impl Table<'_> {
+    /// The first position from `from` on that `which` has.
+    pub(crate) fn next(&self, from: u32, which: impl Fn(&Group) -> u64) -> Option<u32> {
+        let start = from / GROUP_LMBS;
+        let mut mask = u64::MAX << (from % GROUP_LMBS);
+        for (index, group) in (start..).zip(self.groups.get(start as usize..)?) {
+            let found = which(group) & mask;
+            if found != 0 {
+                return Some(index * GROUP_LMBS + found.trailing_zeros());
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// How many LMBs `which` has.
+    pub(crate) fn count(&self, which: impl Fn(&Group) -> u64) -> u32 {
+        self.groups.iter().map(|group| which(group).count_ones()).sum()
+    }
+
+    /// Neighbours of one node that `which` has, from `first` on, at most `limit`.
+    pub(crate) fn stretch(
+        &self,
+        first: u32,
+        which: impl Fn(&Group) -> u64,
+        limit: u32,
+    ) -> Option<Stretch> {
+        if first >= self.lmbs || limit == 0 {
+            return None;
+        }
+        let Lmb { range, node, aa_index, flags, .. } = self.lmb(first);
+        let mut alike = (aa_index, flags);
+        let mut end = first + 1;
+        let mut run = *self.run_of(first);
+        let mut end_pfn = range.end();
+        while end < self.lmbs && end - first < limit {
+            let (group, bit) = self.group_of(end);
+            if which(group) >> bit & 1 == 0 {
+                break;
+            }
+            if end == run.end() {
+                run = *self.run_of(end);
+                if self.frames_of(&run, 0, 1).start() != end_pfn {
+                    break;
+                }
+            }
+            let taken = group.taken >> bit & 1 != 0 && group.told[bit] != NO_ROW;
+            let row = if taken { group.told[bit] } else { group.aa_index[bit] };
+            if (row, group.flags[bit]) != alike {
+                if self.numa.node(self.rows.row(row, group.flags[bit])) != node {
+                    break;
+                }
+                alike = (row, group.flags[bit]);
+            }
+            end += 1;
+            end_pfn = end_pfn.checked_add(self.lmb_size.frames()).unwrap_or(end_pfn);
+        }
+        let range = PfnRange::new(range.start(), end_pfn).unwrap_or(range);
+        Some(Stretch { first, lmbs: end - first, range, node })
+    }
+}
