@@ -29,127 +29,110 @@ const ANSWERS: [Answer; 5] = [
     Answer::List(1000),
 ];
 
-#[test]
-fn each_call_fails_once() {
+/// What happens at each call of each request.
+fn each_call(test: impl Fn(Change, Which, u64)) {
     for (change, which) in REQUESTS {
         let calls = with(|world| {
             world.truth();
             world.request(change, which).expect("nothing is wrong yet");
             world.truth()
         });
-        for answer in ANSWERS {
-            for at in 0..calls {
-                with(|world| {
-                    world.script(move |call, _| if call == at { answer } else { Answer::True });
-                    let before = world.snapshot();
-                    let updates = world.hypervisor.updates();
-                    let result = world.request(change, which);
-                    let what = format!("{change:?} {which:?} {answer:?} at {at}: {result:?}");
-                    match result {
-                        Ok(summary) => {
-                            // Passed over, or of no consequence for this call.
-                            let by_count = matches!(which, Which::Count(_));
-                            assert!(summary.skipped <= u32::from(by_count), "{what}");
-                            assert_eq!((summary.unrestored, summary.lost), (0, 0), "{what}");
-                            assert_eq!(world.hypervisor.updates(), updates + 1, "{what}");
-                            let property = world.snapshot().property;
-                            assert_eq!(world.hypervisor.property(), property, "{what}");
-                        }
-                        Err(failure) => {
-                            assert_eq!((failure.unrestored, failure.lost), (0, 0), "{what}");
-                            assert_eq!(world.snapshot(), before, "{what}");
-                            assert_eq!(world.hypervisor.updates(), updates, "{what}");
-                            assert!(world.request(change, which).is_ok(), "{what}");
-                        }
-                    }
-                });
-            }
+        assert!(calls > 0);
+        for at in 0..calls {
+            test(change, which, at);
         }
     }
+}
+
+#[test]
+fn each_call_fails_once() {
+    each_call(|change, which, at| {
+        for answer in ANSWERS {
+            with(|world| {
+                world.script(move |call, _| if call == at { answer } else { Answer::True });
+                let before = world.snapshot();
+                let updates = world.hypervisor.updates();
+                let result = world.request(change, which);
+                let what = format!("{change:?} {which:?} {answer:?} at {at}: {result:?}");
+                match result {
+                    Ok(summary) => {
+                        // Passed over, or of no consequence for this call.
+                        let by_count = matches!(which, Which::Count(_));
+                        assert!(summary.skipped <= u32::from(by_count), "{what}");
+                        assert_eq!((summary.unrestored, summary.lost), (0, 0), "{what}");
+                        assert_eq!(world.hypervisor.updates(), updates + 1, "{what}");
+                        let property = world.snapshot().property;
+                        assert_eq!(world.hypervisor.property(), property, "{what}");
+                    }
+                    Err(failure) => {
+                        assert_eq!((failure.unrestored, failure.lost), (0, 0), "{what}");
+                        assert_eq!(world.snapshot(), before, "{what}");
+                        assert_eq!(world.hypervisor.updates(), updates, "{what}");
+                        assert!(world.request(change, which).is_ok(), "{what}");
+                    }
+                }
+            });
+        }
+    });
 }
 
 /// From some call on nothing works any more: the request says how many LMBs are not as they were.
 #[test]
 fn everything_fails_from_one_call_on() {
-    for (change, which) in REQUESTS {
-        let calls = with(|world| {
-            world.truth();
-            world.request(change, which).expect("nothing is wrong yet");
-            world.truth()
+    each_call(|change, which, at| {
+        with(|world| {
+            world.script(move |call, _| if call >= at { Answer::Status(-1) } else { Answer::True });
+            let had = world.assigned();
+            // Checks that what differs was named.
+            let failure = world.request(change, which).expect_err("nothing works");
+            let has = world.assigned();
+            let lost = had.difference(&has).count();
+            assert_eq!(failure.lost as usize, lost, "{change:?} {which:?} at {at}");
+            assert!(has.is_subset(&had));
         });
-        for at in 0..calls {
-            with(|world| {
-                world.script(
-                    move |call, _| {
-                        if call >= at { Answer::Status(-1) } else { Answer::True }
-                    },
-                );
-                let had = world.assigned();
-                // Checks that what differs was named.
-                let failure = world.request(change, which).expect_err("nothing works");
-                let has = world.assigned();
-                let lost = had.difference(&has).count();
-                assert_eq!(failure.lost as usize, lost, "{change:?} {which:?} at {at}");
-                assert!(has.is_subset(&had));
-            });
-        }
-    }
+    });
 }
 
 /// A busy hypervisor is not waited for: cancelled at each call, the machine is as it was.
 #[test]
 fn each_call_is_busy_until_it_is_cancelled() {
-    for (change, which) in REQUESTS {
-        let calls = with(|world| {
-            world.truth();
-            world.request(change, which).expect("nothing is wrong yet");
-            world.truth()
-        });
-        for at in 0..calls {
-            with(|world| {
-                let turned = std::rc::Rc::new(std::cell::Cell::new(false));
-                let seen = turned.clone();
-                world.script(move |call, _| match call >= at && !seen.get() {
-                    true => Answer::Status(BUSY),
-                    false => Answer::True,
-                });
-                let before = world.snapshot();
-                let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| {
-                    turned.set(true);
-                    true
-                });
-                let failure = result.expect_err("cancelled");
-                assert_eq!(failure.error, Error::Cancelled, "{change:?} {which:?} at {at}");
-                assert_eq!((failure.unrestored, failure.lost), (0, 0));
-                assert_eq!(world.snapshot(), before, "{change:?} {which:?} at {at}");
-                assert!(world.request(change, which).is_ok());
+    each_call(|change, which, at| {
+        with(|world| {
+            let turned = std::rc::Rc::new(std::cell::Cell::new(false));
+            let seen = turned.clone();
+            world.script(move |call, _| match call >= at && !seen.get() {
+                true => Answer::Status(BUSY),
+                false => Answer::True,
             });
-        }
-    }
+            let before = world.snapshot();
+            let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| {
+                turned.set(true);
+                true
+            });
+            let failure = result.expect_err("cancelled");
+            assert_eq!(failure.error, Error::Cancelled, "{change:?} {which:?} at {at}");
+            assert_eq!((failure.unrestored, failure.lost), (0, 0));
+            assert_eq!(world.snapshot(), before, "{change:?} {which:?} at {at}");
+            assert!(world.request(change, which).is_ok());
+        });
+    });
 }
 
 /// Busy for ever, also while the request is undone: cancelling again ends it.
 #[test]
 fn busy_for_ever_has_an_end() {
-    for (change, which) in REQUESTS {
-        let calls = with(|world| {
-            world.truth();
-            world.request(change, which).expect("nothing is wrong yet");
-            world.truth()
+    each_call(|change, which, at| {
+        with(|world| {
+            world.script(
+                move |call, _| {
+                    if call >= at { Answer::Status(9905) } else { Answer::True }
+                },
+            );
+            let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| true);
+            let failure = result.expect_err("cancelled");
+            assert_eq!(failure.error, Error::Cancelled);
         });
-        for at in 0..calls {
-            with(|world| {
-                world.script(
-                    move |call, _| {
-                        if call >= at { Answer::Status(9905) } else { Answer::True }
-                    },
-                );
-                let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| true);
-                let failure = result.expect_err("cancelled");
-                assert_eq!(failure.error, Error::Cancelled);
-            });
-        }
-    }
+    });
 }
 
 #[test]
