@@ -16,9 +16,11 @@
 //! | `poison.rs` | what the hardware has given up never comes back |
 //! | `quiet.rs` | when "out of memory" may be said |
 //! | `words.rs` | a range of frames as section words |
+//! | `bell.rs` | how what becomes free finds the reporter |
 //! | `counts.rs`, `validate.rs` | how much there is; whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
 
+mod bell;
 mod blocks;
 mod counts;
 mod exact;
@@ -45,9 +47,9 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::{DirectMap, Platform};
 use crate::region::{MAX_REGIONS, Region, Zone};
-use crate::report::Bell;
 use crate::section::{Counter, Line, Section};
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
+use bell::Bell;
 use hints::{Cpu, MAX_CPUS};
 use order::NodeOrder;
 use want::Unit;

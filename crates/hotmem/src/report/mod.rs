@@ -36,19 +36,16 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `bell.rs` | how what becomes free finds the reporter |
 //! | `round.rs` | what to do next: wait, look round, sleep |
 //! | `take.rs` | claims what is worth reporting, and gives it back |
 //! | `batch.rs`, `settings.rs` | what goes to the host, and how eagerly |
 
 mod batch;
-mod bell;
 mod round;
 mod settings;
 mod take;
 
 pub use batch::{Batch, MAX_BATCH};
-pub(crate) use bell::Bell;
 pub use settings::{Contents, Settings};
 
 use crate::addr::PfnRange;

@@ -225,7 +225,7 @@ impl<P: Platform> Reporter<'_, P> {
             for index in 0..region.section_count() {
                 let Some(section) = region.section(index) else { break };
                 for class in Zone::ALL.map(Class::unreported) {
-                    // `SeqCst`: see `bell.rs`.
+                    // `SeqCst`: see `frames/bell.rs`.
                     if section.free.load(Ordering::SeqCst) != 0 && section.available(class) != 0 {
                         region.tree(class).set(index);
                     }

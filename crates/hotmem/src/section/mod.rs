@@ -109,7 +109,7 @@ impl Section {
 
     /// Gives up ownership of `blocks`: from here on anybody may claim them. Returns the word
     /// before; `about_to` sees what that is going to be. Release: pairs with the claim. `SeqCst`
-    /// beyond that: whoever publishes then asks whether there is a reporter (see `report/bell.rs`).
+    /// beyond that: whoever publishes then asks whether there is a reporter (see `frames/bell.rs`).
     pub(crate) fn publish(&self, blocks: u64, mut about_to: impl FnMut(u64)) -> u64 {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {

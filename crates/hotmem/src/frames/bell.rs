@@ -12,7 +12,7 @@
 //! In the first row all four are `SeqCst` accesses, so that the publisher pays for no fence; in the
 //! second the fences in `tree.rs` stand between the steps.
 
-use crate::frames::Frames;
+use super::Frames;
 use crate::platform::Platform;
 use crate::region::{Class, Region, Zone};
 use crate::sync::{AtomicU32, Ordering, const_unless_loom, fence};
@@ -71,28 +71,28 @@ impl Bell {
     }
 
     /// Whether the reporter sleeps.
-    pub(super) fn is_asleep(&self) -> bool {
+    pub(crate) fn is_asleep(&self) -> bool {
         // Acquire pairs with `wake`.
         self.state.load(Ordering::Acquire) == ASLEEP
     }
 
-    pub(super) fn switch_on(&self) {
+    pub(crate) fn switch_on(&self) {
         self.state.swap(AWAKE, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    pub(super) fn switch_off(&self) {
+    pub(crate) fn switch_off(&self) {
         self.state.swap(OFF, Ordering::SeqCst);
     }
 
     /// The reporter falls asleep; it must look once more after this.
-    pub(super) fn sleep(&self) {
+    pub(crate) fn sleep(&self) {
         self.state.swap(ASLEEP, Ordering::SeqCst);
         fence(Ordering::SeqCst); // pairs with those in `tree.rs`: see above
     }
 
     /// Wakes the reporter if it sleeps; true for exactly one of those who try at the same time.
-    pub(super) fn wake(&self) -> bool {
+    pub(crate) fn wake(&self) -> bool {
         // The load first, so that frees do not fight for the cache line.
         self.state.load(Ordering::Relaxed) == ASLEEP
             && self
@@ -102,22 +102,22 @@ impl Bell {
     }
 
     /// The caller is the reporter from now on, unless somebody is.
-    pub(super) fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         // Acquire pairs with `leave`.
         self.taken.swap(1, Ordering::Acquire) == 0
     }
 
     /// The place is free again.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.taken.store(0, Ordering::Release);
     }
 
-    pub(super) fn generation(&self) -> u32 {
+    pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
     }
 
     /// Voids all batches that were handed out so far.
-    pub(super) fn next_generation(&self) {
+    pub(crate) fn next_generation(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 }
