@@ -1,7 +1,7 @@
 //! The guests that can be booted, and how they bring plugged memory online.
 
 use crate::{
-    linux::{self, Linux},
+    linux::{self, Drivers, Linux},
     qemu::{Accel, Config, Event, Vm, image},
     size,
 };
@@ -89,7 +89,7 @@ impl Machine {
             icount: self.icount,
             boot_memory,
             image: image.transpose()?,
-            linux: with_linux.then(Linux::find).transpose()?,
+            linux: with_linux.then(|| Linux::find(Drivers::Virtio)).transpose()?,
         })
     }
 

@@ -5,6 +5,7 @@ mod contiguity;
 mod dlpar;
 mod frames;
 mod memmap;
+mod nvdimm;
 mod packing;
 pub mod record;
 mod reporting;
@@ -22,6 +23,8 @@ pub enum Command {
     Contiguity(contiguity::Args),
     /// Writing the page descriptors of a device, beside what the memory allows
     Memmap(memmap::Args),
+    /// Binding persistent memory in a guest under QEMU, descriptors and all
+    Nvdimm(nvdimm::Args),
     /// Adding and removing the LMBs of a pseries partition
     Dlpar(dlpar::Args),
     /// Allocating and freeing frames in this process, beside other allocators
@@ -49,6 +52,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Vm(args) => vm::run(args),
         Command::Contiguity(args) => contiguity::run(args),
         Command::Memmap(args) => memmap::run(args),
+        Command::Nvdimm(args) => nvdimm::run(args),
         Command::Dlpar(args) => dlpar::run(args),
         Command::Frames(args) => frames::run(args),
         Command::Teardown(args) => teardown::run(args),

@@ -1,13 +1,15 @@
 //! Linux as the guest to compare with: Debian's cloud kernel, its own virtio-mem driver, and a
 //! script that says on the console what the reference guest would say.
 //!
-//! The initramfs is put together when it is needed: BusyBox, the kernel's modules, `init.sh`.
+//! The initramfs is put together when it is needed: BusyBox, the kernel's modules, and `init.sh` or
+//! `nvdimm.sh`.
 
 mod cpio;
 mod packages;
 
 use crate::qemu::Config;
 use hotmem::Bytes;
+pub use packages::Drivers;
 use packages::Packages;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
@@ -20,7 +22,9 @@ use std::{
 /// Where `cargo xtask setup` unpacks the packages, and where they are installed.
 const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"), "/"];
 
+/// Its first process: follows virtio-mem, or binds persistent memory.
 const INIT: &str = include_str!("init.sh");
+const NVDIMM: &str = include_str!("nvdimm.sh");
 
 /// How often the guest looks at its memory: it sees a change by so much late.
 pub const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
@@ -59,14 +63,19 @@ pub enum Error {
 }
 
 impl Linux {
-    /// Looks for the packages and makes an initramfs of them.
+    /// Looks for the packages and makes an initramfs of them, with these drivers.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn find() -> Result<Linux, Error> {
+    pub fn find(drivers: Drivers) -> Result<Linux, Error> {
+        let init = match drivers {
+            Drivers::Virtio => INIT,
+            Drivers::Nvdimm => NVDIMM,
+        };
         for root in ROOTS {
-            if let Some(packages) = Packages::below(Path::new(root))? {
-                let initramfs = in_memory(&initramfs(&packages)?).map_err(Error::Initramfs)?;
+            if let Some(packages) = Packages::below(Path::new(root), drivers)? {
+                let archive = initramfs(&packages, init)?;
+                let initramfs = in_memory(&archive).map_err(Error::Initramfs)?;
                 return Ok(Linux { kernel: packages.kernel, initramfs });
             }
         }
@@ -93,14 +102,14 @@ impl Linux {
     }
 }
 
-fn initramfs(packages: &Packages) -> Result<Vec<u8>, Error> {
+fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
     let read = |path: &Path| fs::read(path).map_err(|error| Error::Read(path.into(), error));
     let too_large = |error| Error::Initramfs(io::Error::other(error));
     let mut archive = cpio::Archive::default();
     for directory in ["bin", "dev", "modules", "proc", "sys", "touched"] {
         archive = archive.directory(directory);
     }
-    archive = archive.file("init", INIT.as_bytes()).map_err(too_large)?;
+    archive = archive.file("init", init.as_bytes()).map_err(too_large)?;
     archive = archive.file("bin/busybox", &read(&packages.busybox)?).map_err(too_large)?;
     for (n, module) in packages.modules.iter().enumerate() {
         // The script loads them in the order of their names.
@@ -122,9 +131,9 @@ mod tests {
     use super::*;
     use crate::qemu::{Event, Report};
 
-    /// What the script's `echo` lines tell when every variable in them is 7.
-    fn said() -> Vec<Report> {
-        let echoes = INIT.lines().filter_map(|line| line.trim().strip_prefix("echo \""));
+    /// What a script's `echo` lines tell when every variable in them is 7.
+    fn said(script: &str) -> Vec<Report> {
+        let echoes = script.lines().filter_map(|line| line.trim().strip_prefix("echo \""));
         let quoted = echoes.filter_map(|rest| rest.strip_suffix('"'));
         let line = |text: &str| {
             let mut line = text.replace("\\\"", "\"");
@@ -145,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_speaks_as_the_reference_guest_does() {
+    fn the_scripts_speak_as_the_reference_guest_does() {
         let resized = Event::Resized {
             target: 7,
             plugged: 7,
@@ -165,7 +174,23 @@ mod tests {
             Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7, hot_pluggable: 0 }),
             Report::Event(Event::Freed { bytes: 7, us: 7 }),
         ];
-        assert_eq!(said(), expected);
+        assert_eq!(said(INIT), expected);
+        let bound = Event::Bound {
+            device: 0,
+            frames: 7,
+            map: 0,
+            saved: 0,
+            written: 0,
+            describe_us: 7,
+            us: 7,
+        };
+        let expected = [
+            Report::BailOut("7".into()),
+            Report::Event(Event::Nvdimm { device: 0, addr: 7, size: 7 }),
+            Report::Event(bound),
+            Report::Event(Event::Unbound { device: 0, us: 7 }),
+        ];
+        assert_eq!(said(NVDIMM), expected);
     }
 
     #[test]
@@ -179,7 +204,8 @@ mod tests {
         let this = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/linux/init.sh"));
         let busybox = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         let modules = vec![this.clone(), busybox.clone()];
-        let archive = initramfs(&Packages { kernel: "/nowhere".into(), busybox, modules }).unwrap();
+        let archive =
+            initramfs(&Packages { kernel: "/nowhere".into(), busybox, modules }, INIT).unwrap();
         let text = String::from_utf8_lossy(&archive);
         let places = ["init\0", "modules/00-init.sh\0", "modules/01-Cargo.toml\0", "TRAILER!!!\0"]
             .map(|name| text.find(name));

@@ -6,16 +6,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Modules that lead to the drivers, each after those that it needs.
-const MODULES: [&str; 7] = [
-    "virtio_ring",
-    "virtio",
-    "virtio_pci_modern_dev",
-    "virtio_pci_legacy_dev",
-    "virtio_pci",
-    "virtio_mem",
-    "virtio_balloon",
-];
+/// What is to be driven.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drivers {
+    /// virtio-mem and the balloon.
+    Virtio,
+    /// Persistent memory.
+    Nvdimm,
+}
+
+impl Drivers {
+    /// Modules that lead to the drivers, each after those that it needs, below the kernel's
+    /// directory of drivers.
+    const fn modules(self) -> &'static [&'static str] {
+        match self {
+            Drivers::Virtio => &[
+                "virtio/virtio_ring",
+                "virtio/virtio",
+                "virtio/virtio_pci_modern_dev",
+                "virtio/virtio_pci_legacy_dev",
+                "virtio/virtio_pci",
+                "virtio/virtio_mem",
+                "virtio/virtio_balloon",
+            ],
+            Drivers::Nvdimm => &[
+                "nvdimm/libnvdimm",
+                "nvdimm/nd_btt",
+                "nvdimm/nd_pmem",
+                "dax/dax_pmem",
+                "dax/device_dax",
+                "acpi/nfit/nfit",
+            ],
+        }
+    }
+}
 
 /// Suffixes of module files; BusyBox unpacks the second.
 const SUFFIXES: [&str; 2] = ["ko", "ko.xz"];
@@ -31,7 +55,7 @@ pub(super) struct Packages {
 
 impl Packages {
     /// What is unpacked or installed below `root`; `None` if there is no kernel or no BusyBox.
-    pub(super) fn below(root: &Path) -> Result<Option<Packages>, Error> {
+    pub(super) fn below(root: &Path, drivers: Drivers) -> Result<Option<Packages>, Error> {
         let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
         let either = |path: &str| {
             // With and without the directories of `/` merged into `/usr`.
@@ -42,10 +66,10 @@ impl Packages {
         let modules = format!("lib/modules/{release}");
         let modules = either(&modules).ok_or_else(|| Error::Missing(root.join(modules)))?;
         let built_in = fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();
-        let drivers = modules.join("kernel/drivers/virtio");
         let mut found = Vec::new();
-        for module in MODULES {
-            let files = SUFFIXES.map(|suffix| drivers.join(format!("{module}.{suffix}")));
+        for module in drivers.modules() {
+            let file = |suffix| modules.join(format!("kernel/drivers/{module}.{suffix}"));
+            let files = SUFFIXES.map(file);
             match files.iter().find(|file| file.exists()) {
                 Some(file) => found.push(file.clone()),
                 None if built_in.lines().any(|line| line.ends_with(&format!("/{module}.ko"))) => {}
@@ -93,10 +117,9 @@ mod tests {
         }
     }
 
-    fn drivers(suffix: &str) -> Vec<String> {
-        let path =
-            |module| format!("usr/lib/modules/{RELEASE}/kernel/drivers/virtio/{module}.{suffix}");
-        MODULES.iter().map(path).collect()
+    fn files(drivers: Drivers, suffix: &str) -> Vec<String> {
+        let path = |module| format!("usr/lib/modules/{RELEASE}/kernel/drivers/{module}.{suffix}");
+        drivers.modules().iter().map(path).collect()
     }
 
     fn tree(name: &str, drivers: &[String]) -> Tree {
@@ -109,30 +132,34 @@ mod tests {
 
     #[test]
     fn all_of_it_in_order() {
-        let tree = tree("linux-all", &drivers("ko.xz"));
-        let found = Packages::below(&tree.0).unwrap().unwrap();
-        assert_eq!(found.kernel, tree.0.join("boot").join(format!("vmlinuz-{RELEASE}")));
-        assert_eq!(found.busybox, tree.0.join("bin/busybox"));
-        let expected: Vec<_> = drivers("ko.xz").iter().map(|path| tree.0.join(path)).collect();
-        assert_eq!(found.modules, expected);
+        for drivers in [Drivers::Virtio, Drivers::Nvdimm] {
+            let files = files(drivers, "ko.xz");
+            let tree = tree("linux-all", &files);
+            let found = Packages::below(&tree.0, drivers).unwrap().unwrap();
+            assert_eq!(found.kernel, tree.0.join("boot").join(format!("vmlinuz-{RELEASE}")));
+            assert_eq!(found.busybox, tree.0.join("bin/busybox"));
+            let expected: Vec<_> = files.iter().map(|path| tree.0.join(path)).collect();
+            assert_eq!(found.modules, expected);
+        }
     }
 
     #[test]
     fn a_missing_module_is_named_unless_the_kernel_has_it() {
-        let mut drivers = drivers("ko");
-        drivers.remove(0);
-        let tree = tree("linux-module", &drivers);
-        let error = Packages::below(&tree.0).unwrap_err();
+        let mut files = files(Drivers::Virtio, "ko");
+        files.remove(0);
+        let tree = tree("linux-module", &files);
+        let error = Packages::below(&tree.0, Drivers::Virtio).unwrap_err();
         assert!(error.to_string().contains("virtio_ring.ko"), "{error}");
         let list = tree.0.join(format!("usr/lib/modules/{RELEASE}/modules.builtin"));
         fs::write(list, "kernel/drivers/virtio/virtio_ring.ko\n").unwrap();
-        assert_eq!(Packages::below(&tree.0).unwrap().unwrap().modules.len(), MODULES.len() - 1);
+        let found = Packages::below(&tree.0, Drivers::Virtio).unwrap().unwrap();
+        assert_eq!(found.modules.len(), files.len());
     }
 
     #[test]
     fn nothing_is_no_error() {
-        assert_eq!(Packages::below(Path::new("/nowhere")).unwrap(), None);
+        assert_eq!(Packages::below(Path::new("/nowhere"), Drivers::Virtio).unwrap(), None);
         let other = Tree::new("linux-other", &["boot/vmlinuz-6.1.0-9-amd64", "bin/busybox"]);
-        assert_eq!(Packages::below(&other.0).unwrap(), None);
+        assert_eq!(Packages::below(&other.0, Drivers::Virtio).unwrap(), None);
     }
 }

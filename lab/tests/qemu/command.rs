@@ -107,6 +107,34 @@ fn no_qemu_outlives_the_command() {
     assert!(gone.is_some(), "QEMU {qemu} runs on");
 }
 
+#[test]
+fn bench_nvdimm_counts_instructions_and_times() {
+    let _turn = turn();
+    hotmem_lab::qemu::image::find(None).unwrap();
+    let file = std::env::temp_dir().join(format!("hotmem-nvdimm-{}.json", std::process::id()));
+    let sizes = ["--size", "1G", "--rebinds", "1", "--counted-rebinds", "1"];
+    let mut bench = hotmem(&["bench", "nvdimm"]);
+    let output = bench.args(sizes).arg("--json").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let of = |case: &str, metric: &str| {
+        let is_it = |r: &&serde_json::Value| r["case"] == case && r["metric"] == metric;
+        records.iter().find(is_it).unwrap()["median"].as_f64().unwrap()
+    };
+    for (case, most, written) in [
+        ("fsdax/rebind", 18.0, 64.0),
+        ("devdax-2M/rebind", 20.0, 64.0),
+        ("devdax-2M-shared/rebind", 4.0, 8.0),
+    ] {
+        assert!(of(case, "time") > 0.0);
+        let instructions = of(case, "instructions_per_frame");
+        assert!(instructions > 0.5 && instructions <= most, "{case}: {instructions}");
+        assert_eq!(of(case, "written_per_frame"), written, "{case}");
+    }
+}
+
 fn qemu_of(command: &Child) -> Option<u32> {
     let pid = command.id();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;

@@ -1,0 +1,254 @@
+//! `hotmem bench nvdimm`: binding persistent memory again and again, guest after guest.
+
+use super::record::{self, Metric, Sample};
+use crate::{
+    guest::Guest,
+    linux::{Drivers, Linux},
+    progress,
+    qemu::{Accel, Config, Event, Vm, host, image},
+    size,
+    table::table,
+};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use hotmem::Bytes;
+use indicatif::ProgressBar;
+use std::{path::PathBuf, time::Duration};
+
+/// Arguments of `hotmem bench nvdimm`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How large the NVDIMM is
+    #[arg(long, value_name = "SIZE", default_value = "100G", value_parser = size::parse)]
+    size: Bytes,
+    /// Who binds it
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
+    guests: Vec<Guest>,
+    /// As what
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "fsdax,devdax-2M,devdax-2M-shared"
+    )]
+    cases: Vec<Case>,
+    /// How it is measured: by the guest's clock, and by its instructions, which takes long
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "time,instructions")]
+    measures: Vec<Measure>,
+    /// How often it is bound again, for each median
+    #[arg(long, value_name = "N", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    rebinds: u32,
+    /// The same where instructions are counted: one time is like the next
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    counted_rebinds: u32,
+    /// What runs the guest's instructions
+    #[arg(long, value_enum, default_value_t)]
+    accel: Accel,
+    /// The reference guest's image; built from the workspace if not given
+    #[arg(long, value_name = "PATH")]
+    guest_image: Option<PathBuf>,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A namespace, and where its descriptors lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Case {
+    /// Single frames, described on the device
+    Fsdax,
+    /// Compounds of 2 MiB, described on the device
+    #[value(name = "devdax-2M")]
+    Devdax2M,
+    /// The same described in ordinary memory, with shared tails
+    #[value(name = "devdax-2M-shared")]
+    Devdax2MShared,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Measure {
+    Time,
+    Instructions,
+}
+
+/// Writing the descriptors.
+const TIME: Metric = ("time", "s");
+/// All of the bind, page tables included.
+const BIND_TIME: Metric = ("bind_time", "s");
+/// What of the device was never bound before.
+const FIRST_TIME: Metric = ("first_time", "s");
+const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
+const BIND_INSTRUCTIONS: Metric = ("bind_instructions_per_frame", "count");
+/// What was written to describe a frame, on average.
+const WRITTEN: Metric = ("written_per_frame", "B");
+/// Memory that holds no descriptors because tails are shared.
+const SAVED: Metric = ("saved", "MiB");
+
+const BOOT_MEMORY: Bytes = Bytes::gib(3);
+/// A descriptor, and what of the device's data the reference guest writes at most: 258 frames,
+/// behind each of which the host may have a huge page.
+const DESCRIPTOR: u64 = 64;
+const DATA: Bytes = Bytes::mib(2 * 258);
+
+/// What a guest says of a bind.
+struct Bound {
+    frames: u64,
+    saved: Bytes,
+    written: Bytes,
+    describing: Duration,
+    binding: Duration,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    if args.measures.contains(&Measure::Instructions) && args.accel != Accel::Tcg {
+        bail!("--measures instructions: only QEMU's translator counts them");
+    }
+    let hotmem = args.guests.contains(&Guest::Hotmem);
+    let image = hotmem.then(|| image::find(args.guest_image.as_deref())).transpose()?;
+    let linux = args.guests.contains(&Guest::Linux).then(|| Linux::find(Drivers::Nvdimm));
+    let linux = linux.transpose()?;
+    let mut bench = Bench { args, sample: Sample::new("nvdimm"), progress: progress::spinner() };
+    for &case in &args.cases {
+        for &measure in &args.measures {
+            for &guest in &args.guests {
+                let config = match (guest, &image, &linux) {
+                    (Guest::Hotmem, Some(image), _) => Config::new(image.clone(), Bytes::ZERO),
+                    (Guest::Linux, _, Some(linux)) => linux.config(Bytes::ZERO),
+                    _ => bail!("{guest} was not looked for"),
+                };
+                let done = bench.measure(config, case, measure, guest);
+                done.with_context(|| format!("{}, {guest}", case.name()))?;
+            }
+        }
+    }
+    bench.progress.finish_and_clear();
+    let records = bench.sample.records();
+    record::print(&records);
+    println!();
+    print_sides(&records, args);
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+impl Case {
+    fn name(self) -> String {
+        let name = self.to_possible_value();
+        format!("{}/rebind", name.as_ref().map_or("", |name| name.get_name()))
+    }
+
+    fn keys(self) -> [(&'static str, &'static str); 3] {
+        match self {
+            Case::Fsdax => [("nvdimm", "fsdax"), ("map", "dev"), ("tails", "own")],
+            Case::Devdax2M => [("nvdimm", "devdax"), ("map", "dev"), ("tails", "own")],
+            Case::Devdax2MShared => [("nvdimm", "devdax"), ("map", "mem"), ("tails", "shared")],
+        }
+    }
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    sample: Sample,
+    progress: ProgressBar,
+}
+
+impl Bench<'_> {
+    /// One boot: the first bind, and all others.
+    fn measure(&mut self, config: Config, case: Case, by: Measure, guest: Guest) -> Result<()> {
+        let counting = by == Measure::Instructions;
+        let rebinds = if counting { self.args.counted_rebinds } else { self.args.rebinds };
+        let config =
+            case.keys().into_iter().fold(config, |config, (key, value)| config.with(key, value));
+        // Whoever watches ends it: nothing else is to run while the last bind is timed.
+        let config = config.with("rebinds", rebinds).with("exit", "nvdimm");
+        let descriptors = Bytes(self.args.size.frames() * DESCRIPTOR);
+        let config = Config {
+            boot_memory: BOOT_MEMORY,
+            nvdimms: vec![self.args.size],
+            touched: descriptors + DATA,
+            accel: self.args.accel,
+            icount: counting,
+            ..config
+        };
+        host::ensure_available(config.host_memory())?;
+        let (name, subject) = (case.name(), guest.to_string());
+        let mut vm = Vm::start(&config)?;
+        for turn in 0..=rebinds {
+            self.progress.set_message(format!("{name}, {guest}, {turn} of {rebinds}"));
+            let bound = bound(&mut vm)?;
+            let mut add = |metric, value| self.sample.add(&name, &subject, metric, value);
+            let per_frame = |took: Duration| took.as_nanos() as f64 / bound.frames as f64;
+            match (counting, turn) {
+                (false, 0) => add(FIRST_TIME, bound.describing.as_secs_f64()),
+                (false, _) => {
+                    add(TIME, bound.describing.as_secs_f64());
+                    add(BIND_TIME, bound.binding.as_secs_f64());
+                }
+                (true, 0) => {}
+                (true, _) => {
+                    add(INSTRUCTIONS, per_frame(bound.describing));
+                    add(BIND_INSTRUCTIONS, per_frame(bound.binding));
+                }
+            }
+            if turn == rebinds && guest == Guest::Hotmem && !counting {
+                add(WRITTEN, bound.written.0 as f64 / bound.frames as f64);
+                add(SAVED, bound.saved.0 as f64 / f64::from(1 << 20));
+            }
+        }
+        if guest == Guest::Hotmem {
+            vm.finish()?;
+        }
+        Ok(())
+    }
+}
+
+fn bound(vm: &mut Vm) -> Result<Bound> {
+    let bound = |event: &Event| match *event {
+        Event::Bound { frames, saved, written, describe_us, us, .. } => Some(Bound {
+            frames,
+            saved: Bytes(saved),
+            written: Bytes(written),
+            describing: Duration::from_micros(describe_us),
+            binding: Duration::from_micros(us),
+        }),
+        _ => None,
+    };
+    Ok(vm.wait("bind", bound)?.0)
+}
+
+/// Guests side by side.
+fn print_sides(records: &[record::Record], args: &Args) {
+    let header = ["case", "metric", "hotmem", "linux", "linux / hotmem"];
+    let mut table = table(&header, 2);
+    for case in &args.cases {
+        for metric in [TIME, BIND_TIME, INSTRUCTIONS, BIND_INSTRUCTIONS] {
+            let of = |guest: &str| {
+                records.iter().find(|r| r.case == case.name() && r.is(metric) && r.who() == guest)
+            };
+            if let (Some(hotmem), Some(linux)) = (of("hotmem"), of("linux")) {
+                table.add_row([
+                    case.name(),
+                    metric.0.into(),
+                    hotmem.show(hotmem.median),
+                    linux.show(linux.median),
+                    format!("{:.1}", linux.median / hotmem.median),
+                ]);
+            }
+        }
+    }
+    if table.row_count() > 0 {
+        println!("{table}");
+        println!("Linux says its own times to 1 ms, and those of whole binds to 10 ms.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_have_the_agreed_names() {
+        let names: Vec<_> = Case::value_variants().iter().map(|case| case.name()).collect();
+        assert_eq!(names, ["fsdax/rebind", "devdax-2M/rebind", "devdax-2M-shared/rebind"]);
+    }
+}
