@@ -125,7 +125,9 @@ impl Window {
         let (set, clear) = if pinned { (PINNED, none) } else { (none, PINNED) };
         if let (Some(slot), Ok(change)) = (self.slot(page), Change::new(set, clear)) {
             // Processors do not look at the bit: there is nothing to flush.
-            let _ = Native::new(self.tables, self.flush).protect(&[slot], change);
+            self.batch.clear();
+            self.batch.push(slot);
+            let _ = Native::new(self.tables, self.flush).protect(&self.batch, change);
         }
     }
 
@@ -213,7 +215,7 @@ mod tests {
         }
         window.pin(1, true);
         let mut moving = window.begin_move([1, 2]).unwrap();
-        assert_eq!(moving.pages()[1].entry.frame(Level::L1), Some(pfn(102)));
+        assert_eq!(moving.page(1).unwrap().entry.frame(Level::L1), Some(pfn(102)));
         assert!(moving.place(1, pfn(200)));
         drop(moving);
         assert!(window.begin_move([0, 3]).is_none());

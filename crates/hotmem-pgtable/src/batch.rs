@@ -1,6 +1,7 @@
 //! Entries that are changed together.
 
 use crate::entry::{Entry, EntryAddr, Kind, Level};
+use core::{iter, ops::Range};
 use hotmem::Pfn;
 
 /// Entries in a batch; fewer under loom, whose stacks are small.
@@ -19,26 +20,93 @@ pub struct Slot {
     pub level: Level,
 }
 
-/// Room for the entries of a batch: 16 KiB, which the caller keeps where it has room.
+/// Slots one after another in one table; `E` is their entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slots<E> {
+    /// The lowest address that the first maps.
+    pub virt: u64,
+    /// Where the first is.
+    pub at: EntryAddr,
+    /// What they were when they were read; after a get-and-clear, with their final bits.
+    pub entries: E,
+    /// The level of their table.
+    pub level: Level,
+}
+
+/// Entries, as they were added: 20 KiB, which the caller keeps where it has room.
+#[derive(Clone)]
 pub struct Batch {
-    slots: [Slot; CAPACITY],
+    entries: [Entry; CAPACITY],
     len: usize,
+    /// Where they are, table by table; each with the number behind its last one's.
+    places: [Slots<usize>; CAPACITY],
+    places_len: usize,
 }
 
 impl Slot {
-    const NONE: Slot =
-        Slot { virt: 0, at: EntryAddr::new(Pfn::ZERO, 0), entry: Entry::EMPTY, level: Level::L1 };
-
     /// What its entry is.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.entry.kind(self.level)
     }
+
+    pub(crate) fn alone(&self) -> Slots<&[Entry]> {
+        let Slot { virt, at, level, .. } = *self;
+        Slots { virt, at, level, entries: core::slice::from_ref(&self.entry) }
+    }
 }
 
-impl Default for Slot {
-    fn default() -> Slot {
-        Slot::NONE
+impl<E> Slots<E> {
+    /// The slot so many after the first, with this entry.
+    fn slot(&self, number: usize, entry: Entry) -> Slot {
+        let (after, bytes) = (number as u64, self.level.entry_bytes().0);
+        let virt = self.virt.wrapping_add(after * bytes);
+        Slot { virt, at: self.at.after(after), entry, level: self.level }
+    }
+
+    fn with<T>(&self, entries: T) -> Slots<T> {
+        Slots { virt: self.virt, at: self.at, level: self.level, entries }
+    }
+}
+
+impl<'e> Slots<&'e [Entry]> {
+    /// What follows the last address that they map.
+    pub(crate) fn end(&self) -> u64 {
+        self.slot(self.entries.len(), Entry::EMPTY).virt
+    }
+
+    /// One by one.
+    pub fn each(self) -> impl Iterator<Item = Slot> + 'e {
+        self.entries.iter().enumerate().map(move |(number, &entry)| self.slot(number, entry))
+    }
+
+    /// Whether they begin at what comes next in their table.
+    fn follow(&self, next: Slot) -> bool {
+        let same_table = next.at.index() != 0;
+        (self.at, self.virt, self.level) == (next.at, next.virt, next.level) && same_table
+    }
+
+    /// Some of them, as far as there are.
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Slots<&'e [Entry]> {
+        let Slot { virt, at, level, .. } = self.slot(range.start, Entry::EMPTY);
+        Slots { virt, at, level, entries: self.entries.get(range).unwrap_or_default() }
+    }
+
+    /// Those of which `wanted` is true, as long parts as can be.
+    #[inline]
+    pub(crate) fn parts(
+        self,
+        wanted: impl Fn(Entry) -> bool,
+    ) -> impl Iterator<Item = Slots<&'e [Entry]>> {
+        let mut next = 0;
+        iter::from_fn(move || {
+            let rest = self.entries.get(next..)?;
+            let start = next + rest.iter().position(|&entry| wanted(entry))?;
+            let count = |rest: &[Entry]| rest.iter().take_while(|entry| wanted(**entry)).count();
+            next = start + self.entries.get(start..).map_or(0, count);
+            Some(self.part(start..next))
+        })
     }
 }
 
@@ -46,35 +114,111 @@ impl Batch {
     /// An empty batch.
     #[must_use]
     pub const fn new() -> Batch {
-        Batch { slots: [Slot::NONE; CAPACITY], len: 0 }
+        let at = EntryAddr::new(Pfn::ZERO, 0);
+        let nowhere = Slots { virt: 0, at, entries: 0, level: Level::L1 };
+        let places = [nowhere; CAPACITY];
+        Batch { entries: [Entry::EMPTY; CAPACITY], len: 0, places, places_len: 0 }
     }
 
-    pub(crate) fn slots(&self) -> &[Slot] {
-        self.slots.get(..self.len).unwrap_or_default()
+    /// How many entries.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
-    pub(crate) fn slots_mut(&mut self) -> &mut [Slot] {
-        self.slots.get_mut(..self.len).unwrap_or_default()
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of it, table by table.
+    pub fn slots(&self) -> impl Iterator<Item = Slots<&[Entry]>> {
+        let mut start = 0;
+        self.places.iter().take(self.places_len).map(move |place| {
+            let range = core::mem::replace(&mut start, place.entries)..place.entries;
+            place.with(self.entries.get(range).unwrap_or_default())
+        })
+    }
+
+    /// The same, to be changed.
+    pub fn slots_mut(&mut self) -> impl Iterator<Item = Slots<&mut [Entry]>> {
+        let (mut start, mut entries) = (0, self.entries.as_mut_slice());
+        self.places.iter().take(self.places_len).map_while(move |place| {
+            let count = place.entries - core::mem::replace(&mut start, place.entries);
+            let (these, rest) = core::mem::take(&mut entries).split_at_mut_checked(count)?;
+            entries = rest;
+            Some(place.with(these))
+        })
+    }
+
+    /// The slot of this number.
+    #[must_use]
+    pub fn get(&self, number: usize) -> Option<Slot> {
+        let entry = *self.entries.get(..self.len)?.get(number)?;
+        let places = self.places.get(..self.places_len)?;
+        let index = places.partition_point(|place| place.entries <= number);
+        let start = index.checked_sub(1).map_or(0, |before| places[before].entries);
+        Some(places.get(index)?.slot(number - start, entry))
+    }
+
+    /// Forgets all but the first `len` entries.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        let places = self.places.get_mut(..self.places_len).unwrap_or_default();
+        self.places_len = places.partition_point(|place| place.entries < self.len);
+        if self.len > 0
+            && let Some(last) = places.get_mut(self.places_len)
+        {
+            last.entries = self.len;
+            self.places_len += 1;
+        }
+    }
+
+    /// The entry of this number.
+    pub(crate) fn entry_mut(&mut self, number: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(..self.len)?.get_mut(number)
+    }
+
+    /// Forgets all entries.
+    pub fn clear(&mut self) {
+        (self.len, self.places_len) = (0, 0);
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.len == CAPACITY
     }
 
-    /// Adds a slot; there must be room.
-    pub(crate) fn push(&mut self, slot: Slot) {
-        if let Some(free) = self.slots.get_mut(self.len) {
-            *free = slot;
-            self.len += 1;
+    /// Adds a slot; whether there was room.
+    pub fn push(&mut self, slot: Slot) -> bool {
+        self.extend(slot.alone()).entries.is_empty()
+    }
+
+    /// Adds slots; returns those that there was no room for.
+    #[inline]
+    pub(crate) fn extend<'e>(&mut self, slots: Slots<&'e [Entry]>) -> Slots<&'e [Entry]> {
+        let room = self.entries.get_mut(self.len..).unwrap_or_default();
+        let count = room.len().min(slots.entries.len());
+        if count == 0 {
+            return slots;
         }
-    }
-
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.len = 0;
+        for (room, entry) in room.iter_mut().zip(slots.entries) {
+            *room = *entry;
+        }
+        let goes_on = match self.places.get(..self.places_len).unwrap_or_default() {
+            [.., before, last] => slots.follow(last.slot(self.len - before.entries, Entry::EMPTY)),
+            [last] => slots.follow(last.slot(self.len, Entry::EMPTY)),
+            [] => false,
+        };
+        if !goes_on && let Some(free) = self.places.get_mut(self.places_len) {
+            *free = slots.with(0);
+            self.places_len += 1;
+        }
+        self.len += count;
+        if let [.., last] = self.places.get_mut(..self.places_len).unwrap_or_default() {
+            last.entries = self.len;
+        }
+        slots.part(count..slots.entries.len())
     }
 }
 
@@ -87,5 +231,68 @@ impl core::fmt::Debug for Batch {
 impl Default for Batch {
     fn default() -> Batch {
         Batch::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::entry::Flags;
+
+    fn slot(table: u64, index: usize, virt: u64) -> Slot {
+        let at = EntryAddr::new(Pfn::new(table).unwrap(), index);
+        let entry = Entry::from_bits(virt | Flags::PRESENT.bits());
+        Slot { virt, at, entry, level: Level::L1 }
+    }
+
+    #[test]
+    fn slots_of_a_table_that_follow_each_other_are_together() {
+        let mut batch = Batch::new();
+        // The next table's frame is the next, too: its slots are still another table's.
+        let slots = [
+            slot(7, 510, 0x1fe000),
+            slot(7, 511, 0x1ff000),
+            slot(8, 0, 0x200000),
+            slot(8, 2, 0x202000),
+            slot(8, 3, 0x40203000),
+        ];
+        for slot in &slots {
+            assert!(batch.push(*slot));
+        }
+        assert_eq!(
+            batch.slots().map(|slots| slots.entries.len()).collect::<Vec<_>>(),
+            [2, 1, 1, 1]
+        );
+        assert_eq!(batch.slots().flat_map(Slots::each).collect::<Vec<_>>(), slots);
+        for len in (0..=5).rev() {
+            batch.truncate(len);
+            assert_eq!(batch.slots().flat_map(Slots::each).collect::<Vec<_>>(), slots[..len]);
+            assert_eq!((batch.len(), batch.get(len), batch.is_empty()), (len, None, len == 0));
+        }
+    }
+
+    #[test]
+    fn a_batch_takes_what_it_has_room_for() {
+        let mut batch = Batch::new();
+        let at = EntryAddr::new(Pfn::new(7).unwrap(), 0);
+        let entries = [Entry::from_bits(1); 300];
+        let slots = Slots { virt: 0, at, level: Level::L1, entries: entries.as_slice() };
+        assert_eq!([0, 88, 300], [(); 3].map(|()| batch.extend(slots).entries.len()));
+        assert!(batch.is_full());
+        assert_eq!(batch.slots().count(), 2, "the same twice");
+    }
+
+    #[test]
+    fn parts_as_long_as_can_be() {
+        let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
+        let at = EntryAddr::new(Pfn::new(7).unwrap(), 8);
+        let slots = Slots { virt: 0x8000, at, level: Level::L1, entries: entries.as_slice() };
+        let parts: Vec<_> = slots.parts(|entry| !entry.is_empty()).collect();
+        let part = |number: usize, count| {
+            let at = EntryAddr::new(Pfn::new(7).unwrap(), 8 + number);
+            let virt = 0x8000 + 0x1000 * number as u64;
+            Slots { virt, at, level: Level::L1, entries: &entries[number..number + count] }
+        };
+        assert_eq!(parts, [part(1, 2), part(5, 1)]);
     }
 }

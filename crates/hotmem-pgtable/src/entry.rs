@@ -159,6 +159,13 @@ impl Entry {
         self.0 & !Flags::USED.bits() == 0
     }
 
+    /// Whether a processor has nothing to set in it: it is not present, or has both Accessed and
+    /// Dirty already.
+    #[must_use]
+    pub const fn is_settled(self) -> bool {
+        !self.is_present() || self.flags().contains(Flags::USED)
+    }
+
     /// What it is in a table of this level.
     #[must_use]
     pub fn kind(self, level: Level) -> Kind {
@@ -238,6 +245,12 @@ impl EntryAddr {
     #[must_use]
     pub const fn phys_addr(self) -> u64 {
         self.0
+    }
+
+    /// So many entries further on in the same table.
+    #[must_use]
+    pub(crate) const fn after(self, entries: u64) -> EntryAddr {
+        EntryAddr(self.0.wrapping_add(entries * size_of::<Entry>() as u64))
     }
 }
 

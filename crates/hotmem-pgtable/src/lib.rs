@@ -36,7 +36,7 @@ mod teardown;
 mod unmap;
 mod walk;
 
-pub use batch::{Batch, Slot};
+pub use batch::{Batch, Slot, Slots};
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
 pub use error::{Stopped, Why};
 pub use mmu::{Change, Flush, Forbidden, Halted, Mmu, Table, entry_at};

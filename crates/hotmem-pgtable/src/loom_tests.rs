@@ -42,9 +42,9 @@ impl Machine {
         Entry::from_bits(self.tables[1][0].load(loom::sync::atomic::Ordering::Relaxed))
     }
 
-    /// What a processor does to write to page 0: a walk, Dirty set by an exchange of the entry that
-    /// it found, or the walk begins again, and then the write, of one more than is there. Whether
-    /// it wrote.
+    /// What a processor does to write to page 0: a walk, Dirty set, where it is not, by an exchange
+    /// of the entry that it found, or the walk begins again, and then the write, of one more than
+    /// is there. Whether it wrote.
     fn write(&self) -> bool {
         let _walk = self.walk.lock().unwrap();
         let mut level = Level::L2;
@@ -60,7 +60,8 @@ impl Machine {
                 Kind::Page if entry.flags().contains(Flags::WRITABLE) => {
                     let dirty = entry.with(Flags::DIRTY).bits();
                     let order = loom::sync::atomic::Ordering::Relaxed;
-                    if table[0].compare_exchange(bits, dirty, order, order).is_ok() {
+                    if bits == dirty || table[0].compare_exchange(bits, dirty, order, order).is_ok()
+                    {
                         let page = self.page(entry.frame(level).unwrap());
                         page.store(page.load(order) + 1, order);
                         return true;
@@ -141,6 +142,10 @@ fn small() -> [Entry; 3] {
     [Entry::new(pfn(2), WRITABLE), leaf, Entry::EMPTY]
 }
 
+fn dirty() -> [Entry; 3] {
+    small().map(|entry| if entry.is_empty() { entry } else { entry.with(Flags::DIRTY) })
+}
+
 fn large() -> [Entry; 3] {
     [Entry::new(pfn(8), WRITABLE | Flags::LARGE), Entry::EMPTY, Entry::EMPTY]
 }
@@ -151,6 +156,30 @@ fn a_page_taken_out_tells_every_write() {
         small,
         |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
         |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+    );
+}
+
+#[test]
+fn a_page_that_was_dirty_before_is_told_dirty_and_gone() {
+    race(
+        dirty,
+        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
+        |_, seen, _, after| assert_eq!((&seen.dirty[..], after), (&[true][..], false)),
+    );
+}
+
+#[test]
+fn a_page_that_was_dirty_before_is_protected_and_stays_so() {
+    race(
+        dirty,
+        |tables, seen| {
+            let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
+            tables.protect(page(), change, seen).unwrap();
+        },
+        |machine, _, _, after| {
+            let entry = Entry::from_bits(machine.tables[1][0].load(Relaxed));
+            assert_eq!((entry.flags().contains(Flags::USED), after), (true, false));
+        },
     );
 }
 

@@ -1,6 +1,6 @@
 //! The machine behind the page tables, whose unit is a batch.
 
-use crate::batch::Slot;
+use crate::batch::{Batch, Slot};
 use crate::entry::{ENTRIES, Entry, Flags, LINE};
 use crate::range::VirtRange;
 use crate::space::Space;
@@ -16,9 +16,9 @@ pub type Table = [AtomicU64; ENTRIES];
 /// The caller holds what the kernel guards a range's entries with: nobody else adds, changes or
 /// removes them meanwhile. Processors go on using them, and setting Accessed and Dirty.
 ///
-/// A slot's `entry` is what was read before; only its Accessed and Dirty may have changed since.
-/// Slots of one call lie in different entries. A call that stops has done the slots before
-/// [`Halted::done`] and no others.
+/// The entries of a batch are what was read before; only their Accessed and Dirty may have changed
+/// since. No two are the same one. A call that stops has done those before [`Halted::done`] and no
+/// others.
 pub trait Mmu {
     /// Why it refuses.
     type Fault: Copy + fmt::Debug;
@@ -26,35 +26,35 @@ pub trait Mmu {
     /// The table in this frame, `None` if it is none of the kernel's.
     fn table(&self, frame: Pfn) -> Option<&Table>;
 
-    /// Clears the slots' entries and puts their final Accessed and Dirty bits into the slots. What
-    /// points to a table is cleared too; those below it keep what they hold. Entries that are not
-    /// present go as they are.
+    /// Clears entries and puts their final Accessed and Dirty bits into the batch. What points to a
+    /// table is cleared too; those below it keep what they hold. Entries that are not present go as
+    /// they are.
     ///
     /// # Errors
     /// [`Halted`]
-    fn get_and_clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Self::Fault>>;
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Self::Fault>>;
 
     /// The same where nobody wants to know Accessed and Dirty: memory that is nobody's file.
     ///
     /// # Errors
     /// [`Halted`]
-    fn clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Self::Fault>> {
-        self.get_and_clear(slots)
+    fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Self::Fault>> {
+        self.get_and_clear(batch)
     }
 
     /// The same of an address space that dies: no processor uses the entries any more.
     ///
     /// # Errors
     /// [`Halted`]
-    fn get_and_clear_full(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Self::Fault>> {
-        self.get_and_clear(slots)
+    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<Self::Fault>> {
+        self.get_and_clear(batch)
     }
 
-    /// Changes the flags of the slots' pages; no Accessed or Dirty bit is lost.
+    /// Changes the flags of the batch's pages; no Accessed or Dirty bit is lost.
     ///
     /// # Errors
     /// [`Halted`]
-    fn protect(&mut self, slots: &[Slot], change: Change) -> Result<(), Halted<Self::Fault>>;
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<Self::Fault>>;
 
     /// Puts a table in a large page's place, which maps the same by smaller pages; no Accessed or
     /// Dirty bit is lost. What `table` held does not matter.
@@ -74,8 +74,8 @@ pub trait Mmu {
     ///
     /// # Errors
     /// Its fault; some of the tables are not yet ordinary memory then.
-    fn reclaim(&mut self, slots: &[Slot]) -> Result<(), Self::Fault> {
-        let _ = slots;
+    fn reclaim(&mut self, batch: &Batch) -> Result<(), Self::Fault> {
+        let _ = batch;
         Ok(())
     }
 
@@ -96,7 +96,7 @@ pub trait Mmu {
 /// A batch that stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Halted<F> {
-    /// How many slots, from the first, are done.
+    /// How many entries, from the first, are done.
     pub done: usize,
     /// Why the next one is not.
     pub fault: F,
@@ -154,12 +154,14 @@ impl core::error::Error for Forbidden {}
 ///
 /// The processor's walker is no thread of the program: what orders its reads and writes with the
 /// kernel's are the entries' own atomicity and the flush, so all plain reads are `Relaxed`.
+#[inline]
 #[must_use]
 pub fn entry_at(table: &Table, index: usize) -> Entry {
     Entry::from_bits(table[index % ENTRIES].load(Ordering::Relaxed))
 }
 
 /// The entries of a cache line of a table; the number wraps within it.
+#[inline]
 pub(crate) fn line_at(table: &Table, line: usize) -> [Entry; LINE] {
     core::array::from_fn(|index| entry_at(table, line * LINE + index))
 }

@@ -7,10 +7,10 @@
 //! meanwhile faults; the fault takes the lock that whoever moves the page holds (see [`Mmu`]), and
 //! finds the page.
 
-use crate::batch::{Batch, Slot};
+use crate::batch::{Batch, Slot, Slots};
 use crate::entry::Kind;
 use crate::error::{Stopped, Why};
-use crate::mmu::{Flush, Mmu};
+use crate::mmu::{Flush, Mmu, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
 use crate::range::VirtRange;
 use crate::space::PageTables;
@@ -27,7 +27,7 @@ pub struct Moving<'b, T: Tables, F: Flusher> {
 }
 
 impl<'b, T: Tables, F: Flusher> PageTables<'b, Native<T, F>> {
-    /// Takes pages out of sight, each named once by an address within it: as many of them as a
+    /// Takes pages out of sight, each named by an address within it: as many of them as a
     /// batch holds. One flush, unless they reach from the first address to the last.
     ///
     /// The caller holds the pages' lock until they are shown again.
@@ -39,8 +39,8 @@ impl<'b, T: Tables, F: Flusher> PageTables<'b, Native<T, F>> {
         pages: impl IntoIterator<Item = u64>,
     ) -> Result<Moving<'b, T, F>, Stopped<NativeFault>> {
         self.gather(pages)?;
-        let at = self.batch.slots().first().map_or(0, |slot| slot.virt);
-        let cleared = self.mmu.get_and_clear(self.batch.slots_mut());
+        let at = self.batch.get(0).map_or(0, |slot| slot.virt);
+        let cleared = self.mmu.get_and_clear(self.batch);
         self.batch.truncate(cleared.map_or_else(|halted| halted.done, |()| usize::MAX));
         let flushed = self.flush_gathered();
         // Dropped on failure: all that is out of sight is shown again.
@@ -66,36 +66,53 @@ impl<'b, T: Tables, F: Flusher> PageTables<'b, Native<T, F>> {
     }
 
     fn flush_gathered(&mut self) -> Result<(), NativeFault> {
-        let slots = self.batch.slots();
+        let pages = || self.batch.slots().flat_map(Slots::each).filter_map(page);
         let mut flush = |range| self.mmu.flush(Flush { range, tables: false });
-        match hull(slots) {
+        match hull(pages) {
             Some(range) => flush(range),
-            None => slots.iter().filter_map(page).try_for_each(flush),
+            None => pages().try_for_each(flush),
         }
     }
 }
 
 impl<T: Tables, F: Flusher> Moving<'_, T, F> {
-    /// The pages, with their final Accessed and Dirty bits, in the order in which they were named.
+    /// How many pages.
     #[must_use]
-    pub fn pages(&self) -> &[Slot] {
-        self.batch.slots()
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Page `index` in the order in which they were named, with its final Accessed and Dirty bits.
+    #[must_use]
+    pub fn page(&self, index: usize) -> Option<Slot> {
+        self.batch.get(index)
     }
 
     /// Has page `index` be in other frames, from `frame` on, to which it was copied: with the same
     /// flags, Accessed and Dirty included. Whether there is such a page, and it can begin there.
     pub fn place(&mut self, index: usize, frame: Pfn) -> bool {
-        let Some(slot) = self.batch.slots_mut().get_mut(index) else { return false };
-        let Some(entry) = slot.entry.moved_to(frame, slot.level) else { return false };
-        slot.entry = entry;
+        let moved = self.page(index).and_then(|slot| slot.entry.moved_to(frame, slot.level));
+        let Some((entry, moved)) = self.batch.entry_mut(index).zip(moved) else { return false };
+        *entry = moved;
         true
     }
 }
 
 impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
     fn drop(&mut self) {
-        for slot in self.batch.slots().iter().filter(|slot| slot.entry.is_present()) {
-            if let Some(table) = self.mmu.table(slot.at.table()) {
+        for slots in self.batch.slots() {
+            let Some(table) = self.mmu.table(slots.at.table()) else { continue };
+            for slot in slots.each() {
+                // Shown already: it was named twice.
+                if !entry_at(table, slot.at.index()).is_empty() {
+                    continue;
+                }
                 // Release: who finds the page finds the copy.
                 table[slot.at.index()].store(slot.entry.bits(), Ordering::Release);
             }
@@ -104,13 +121,13 @@ impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
     }
 }
 
-fn page(slot: &Slot) -> Option<VirtRange> {
+fn page(slot: Slot) -> Option<VirtRange> {
     VirtRange::new(slot.virt, slot.level.entry_bytes()).ok()
 }
 
 /// From the first page to the last, wherever between they are; `None` if that is everything.
-fn hull(slots: &[Slot]) -> Option<VirtRange> {
-    let start = slots.iter().map(|slot| slot.virt).min()?;
-    let last = slots.iter().filter_map(page).map(VirtRange::last).max()?;
+fn hull<I: Iterator<Item = VirtRange>>(pages: impl Fn() -> I) -> Option<VirtRange> {
+    let start = pages().map(VirtRange::start).min()?;
+    let last = pages().map(VirtRange::last).max()?;
     VirtRange::new(start, Bytes((last - start).checked_add(1)?)).ok()
 }

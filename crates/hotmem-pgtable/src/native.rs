@@ -1,11 +1,11 @@
 //! A processor by itself: entries are changed by atomic exchange.
 
-use crate::batch::Slot;
-use crate::entry::{Entry, Flags};
+use crate::batch::{Batch, Slot};
+use crate::entry::{Entry, EntryAddr, Flags};
 use crate::mmu::{Change, Flush, Halted, Mmu, Table};
 use crate::range::VirtRange;
 use crate::space::Space;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 use core::fmt;
 use hotmem::{Bytes, Pfn};
 
@@ -29,8 +29,13 @@ impl<F: FnMut(Flush)> Flusher for F {
 
 /// A processor's own page tables.
 ///
-/// Exchanges are `Relaxed`: what they return is a property of the one word. What the kernel does
-/// with pages afterwards is ordered by the flush, which every processor takes part in.
+/// An entry in which a processor may still set Accessed or Dirty is exchanged. Where both are set
+/// there is nothing to lose, and it is simply overwritten: processors set them by locked cycles
+/// (SDM volume 3, 8.1.2.1), which find the entry either as it was or not present.
+///
+/// All of it is `Relaxed`: what an exchange returns is a property of the one word. What the kernel
+/// does with pages afterwards is ordered by the flush, which every processor takes part in, and
+/// before which there is a `SeqCst` fence: nobody is told to forget what is still to be seen.
 #[derive(Debug)]
 pub struct Native<T, F> {
     tables: T,
@@ -59,24 +64,25 @@ impl<T: Tables, F: Flusher> Native<T, F> {
 
     fn each(
         &self,
-        slots: &mut [Slot],
-        change: impl Fn(&AtomicU64) -> Entry,
+        batch: &mut Batch,
+        change: impl Fn(&AtomicU64, Entry) -> Entry,
     ) -> Result<(), Halted<NativeFault>> {
-        // Slots of one table follow each other.
-        let mut found = None;
-        for (done, slot) in slots.iter_mut().enumerate() {
-            let frame = slot.at.table();
-            let table = match found {
-                Some((of, table)) if of == frame => table,
-                _ => {
-                    let fault = NativeFault::NotATable(frame);
-                    self.tables.table(frame).ok_or(Halted { done, fault })?
-                }
-            };
-            found = Some((frame, table));
-            slot.entry = change(&table[slot.at.index()]);
+        let mut done = 0;
+        for slots in batch.slots_mut() {
+            let words = self.words(slots.at).map_err(|fault| Halted { done, fault })?;
+            done += slots.entries.len();
+            for (word, entry) in words.iter().zip(slots.entries) {
+                *entry = change(word, *entry);
+            }
         }
         Ok(())
+    }
+
+    /// The words of a table from an entry on.
+    fn words(&self, at: EntryAddr) -> Result<&[AtomicU64], NativeFault> {
+        let frame = at.table();
+        let table = self.tables.table(frame).ok_or(NativeFault::NotATable(frame))?;
+        Ok(&table[at.index()..])
     }
 
     fn word(&self, slot: &Slot) -> Result<&AtomicU64, NativeFault> {
@@ -93,24 +99,42 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         self.tables.table(frame)
     }
 
-    fn get_and_clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<NativeFault>> {
-        self.each(slots, |word| Entry::from_bits(word.swap(0, Ordering::Relaxed)))
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
+        self.each(batch, |word, entry| {
+            if entry.is_settled() {
+                word.store(0, Ordering::Relaxed);
+                return entry;
+            }
+            Entry::from_bits(word.swap(0, Ordering::Relaxed))
+        })
     }
 
-    fn get_and_clear_full(&mut self, slots: &mut [Slot]) -> Result<(), Halted<NativeFault>> {
-        self.each(slots, |word| {
-            let entry = Entry::from_bits(word.load(Ordering::Relaxed));
+    fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
+        self.each(batch, |word, entry| {
             word.store(0, Ordering::Relaxed);
             entry
         })
     }
 
-    fn protect(&mut self, slots: &[Slot], change: Change) -> Result<(), Halted<NativeFault>> {
-        for (done, slot) in slots.iter().enumerate() {
-            let word = self.word(slot).map_err(|fault| Halted { done, fault })?;
-            let changed = |bits| Some(change.of(Entry::from_bits(bits)).bits());
-            // Never `Err`: `changed` always has an answer.
-            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+    /// No processor uses the entries any more: what was read of them is final.
+    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
+        self.clear(batch)
+    }
+
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<NativeFault>> {
+        let mut done = 0;
+        for slots in batch.slots() {
+            let words = self.words(slots.at).map_err(|fault| Halted { done, fault })?;
+            done += slots.entries.len();
+            for (word, entry) in words.iter().zip(slots.entries) {
+                if entry.is_settled() {
+                    word.store(change.of(*entry).bits(), Ordering::Relaxed);
+                    continue;
+                }
+                let changed = |bits| Some(change.of(Entry::from_bits(bits)).bits());
+                // Never `Err`: `changed` always has an answer.
+                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+            }
         }
         Ok(())
     }
@@ -138,6 +162,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 
     fn flush(&mut self, flush: Flush) -> Result<(), NativeFault> {
+        fence(Ordering::SeqCst);
         self.flusher.flush(flush);
         Ok(())
     }
@@ -145,7 +170,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     fn retire(&mut self, space: Space) -> Result<(), NativeFault> {
         let half = Bytes(space.levels.table_bytes().0 / 2);
         if let Ok(range) = VirtRange::new(0, half) {
-            self.flusher.flush(Flush { range, tables: true });
+            return self.flush(Flush { range, tables: true });
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Pages alike, one after another.
 
-use crate::batch::Slot;
+use crate::batch::Slots;
 use crate::entry::{Entry, Flags, Level};
 use crate::range::VirtRange;
 use crate::space::Owner;
@@ -40,30 +40,41 @@ impl Run {
 }
 
 /// Makes runs of slots that come in the order of addresses.
-#[derive(Default)]
 pub(crate) struct Runs {
-    /// The slot that the run begins with, and its bytes so far; none if there is no run.
-    first: Slot,
+    /// The run so far; none if it has no bytes.
+    virt: u64,
     bytes: u64,
+    entry: Entry,
+    level: Level,
+}
+
+impl Default for Runs {
+    fn default() -> Runs {
+        Runs { virt: 0, bytes: 0, entry: Entry::EMPTY, level: Level::L1 }
+    }
 }
 
 impl Runs {
     #[inline]
-    pub(crate) fn add(&mut self, slot: &Slot, owner: &mut impl Owner) {
-        let Runs { first, bytes } = *self;
-        let follows = first.virt.wrapping_add(bytes) == slot.virt
-            && first.entry.bits().wrapping_add(bytes) == slot.entry.bits()
-            && first.level == slot.level
-            && first.entry.is_present();
-        if !follows || bytes == 0 {
-            self.finish(owner);
-            self.first = *slot;
+    pub(crate) fn add(&mut self, slots: Slots<&[Entry]>, owner: &mut impl Owner) {
+        let Slots { mut virt, level, entries, .. } = slots;
+        let page = level.entry_bytes().0;
+        let mut goes_on =
+            self.bytes != 0 && self.virt.wrapping_add(self.bytes) == virt && self.level == level;
+        for &entry in entries {
+            let next = self.entry.bits().wrapping_add(self.bytes);
+            if !(goes_on && next == entry.bits() && entry.is_present()) {
+                self.finish(owner);
+                *self = Runs { virt, bytes: 0, entry, level };
+            }
+            self.bytes += page;
+            virt = virt.wrapping_add(page);
+            goes_on = true;
         }
-        self.bytes += slot.level.entry_bytes().0;
     }
 
     pub(crate) fn finish(&mut self, owner: &mut impl Owner) {
-        let Slot { virt, entry, level, .. } = self.first;
+        let Runs { virt, entry, level, .. } = *self;
         let bytes = Bytes(core::mem::take(&mut self.bytes));
         if let Ok(virt) = VirtRange::new(virt, bytes) {
             owner.unmapped(Run { virt, entry, level });

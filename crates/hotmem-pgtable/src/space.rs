@@ -1,7 +1,7 @@
 //! An address space: a root and what is below it.
 
-use crate::batch::{Batch, Slot};
-use crate::entry::{Kind, Level};
+use crate::batch::{Batch, Slot, Slots};
+use crate::entry::{Entry, Kind, Level};
 use crate::error::{Stopped, Why};
 use crate::mmu::{Change, Flush, Mmu};
 use crate::range::{Span, VirtRange};
@@ -110,14 +110,13 @@ struct Protect<'a, F, O> {
 
 impl<F: Copy, O: Owner> Protect<'_, F, O> {
     fn commit<M: Mmu<Fault = F>>(&mut self, mmu: &mut M) {
-        let slots = self.batch.slots();
-        if slots.is_empty() {
+        if self.batch.is_empty() {
             return;
         }
-        let done = match mmu.protect(slots, self.change) {
-            Ok(()) => slots.len(),
+        let done = match mmu.protect(self.batch, self.change) {
+            Ok(()) => self.batch.len(),
             Err(halted) => {
-                let at = slots.get(halted.done).map_or(0, |slot| slot.virt);
+                let at = self.batch.get(halted.done).map_or(0, |slot| slot.virt);
                 self.stopped = Some(Stopped::before(at, Why::Mmu(halted.fault)));
                 halted.done
             }
@@ -128,18 +127,27 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
+    fn lowest(&mut self, mmu: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+        let change = self.change;
+        for mut slots in slots.parts(|entry| entry.is_present() && change.of(entry) != entry) {
+            while !slots.entries.is_empty() {
+                slots = self.batch.extend(slots);
+                if self.batch.is_full() {
+                    self.commit(mmu);
+                    self.stopped.map_or(Ok(()), Err)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
         match slot.kind() {
             Kind::Empty | Kind::Software | Kind::Malformed => Ok(Next::On),
             Kind::Table(table) => Ok(Next::Into(table)),
             Kind::Page if covered => {
-                if self.change.of(slot.entry) != slot.entry {
-                    self.batch.push(slot);
-                }
-                if self.batch.is_full() {
-                    self.commit(mmu);
-                }
-                self.stopped.map_or(Ok(Next::On), Err)
+                self.lowest(mmu, slot.alone())?;
+                Ok(Next::On)
             }
             Kind::Page => {
                 let table = split(mmu, &slot, self.owner)?;

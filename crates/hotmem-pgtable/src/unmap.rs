@@ -3,8 +3,8 @@
 //! Entries are gathered into a batch and cleared together. A table that the range covers wholly is
 //! one entry of the batch: it is unhooked, and read when the flush has made it ordinary memory.
 
-use crate::batch::{Batch, Slot};
-use crate::entry::{Kind, Level};
+use crate::batch::{Batch, Slot, Slots};
+use crate::entry::{Entry, Kind, Level};
 use crate::error::{Stopped, Why};
 use crate::mmu::{Flush, Mmu};
 use crate::range::{Span, VirtRange};
@@ -103,6 +103,17 @@ struct Unmapper<'a, O> {
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
+    #[inline]
+    fn lowest(&mut self, mmu: &mut M, mut slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+        while !slots.entries.is_empty() {
+            slots = self.batch.extend(slots);
+            if self.batch.is_full() {
+                self.commit(mmu)?;
+            }
+        }
+        Ok(())
+    }
+
     fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
         let refused = |why| Err(Stopped::before(slot.virt, why));
         match slot.kind() {
@@ -121,10 +132,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
             Kind::Table(_) => self.unhooking = true,
             Kind::Software | Kind::Page => {}
         }
-        self.batch.push(slot);
-        if self.batch.is_full() {
-            self.commit(mmu)?;
-        }
+        self.lowest(mmu, slot.alone())?;
         Ok(Next::On)
     }
 }
@@ -132,63 +140,57 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
 impl<O: Owner> Unmapper<'_, O> {
     /// Clears the batch and tells what it held; does nothing if it is empty.
     fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
-        let slots = self.batch.slots_mut();
         let cleared = match self.how {
-            _ if slots.is_empty() => return Ok(()),
-            Unmap { dying: true, .. } => mmu.get_and_clear_full(slots),
-            Unmap { ignore_used: true, .. } => mmu.clear(slots),
-            _ => mmu.get_and_clear(slots),
+            _ if self.batch.is_empty() => return Ok(()),
+            Unmap { dying: true, .. } => mmu.get_and_clear_full(self.batch),
+            Unmap { ignore_used: true, .. } => mmu.clear(self.batch),
+            _ => mmu.get_and_clear(self.batch),
         };
-        let done = cleared.map_or_else(|halted| halted.done, |()| slots.len());
-        self.unflushed |= done > 0;
         let stopped = cleared.err().map(|halted| {
-            let at = slots.get(done).map_or(self.range.start(), |slot| slot.virt);
+            let at = self.batch.get(halted.done).map_or(self.range.start(), |slot| slot.virt);
+            self.batch.truncate(halted.done);
             Stopped::before(at, Why::Mmu(halted.fault))
         });
-        let told = self.tell(mmu, done);
+        self.unflushed |= !self.batch.is_empty();
+        let told = self.tell(mmu);
         self.batch.clear();
         // What could not be told is the graver matter, and lies below.
         told.and(stopped.map_or(Ok(()), Err))
     }
 
-    /// Tells the owner of the batch's first `done` slots.
-    fn tell<M: Mmu>(&mut self, mmu: &mut M, done: usize) -> Result<(), Stopped<M::Fault>> {
-        let done = |batch: &Batch| batch.slots().len().min(done);
+    /// Tells the owner of the batch, which is cleared.
+    fn tell<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let (mut fault, mut flushed) = (None, true);
-        let any_done = done(self.batch) > 0;
-        if core::mem::take(&mut self.unhooking) && any_done {
+        if core::mem::take(&mut self.unhooking) && !self.batch.is_empty() {
             let flush = self.flush(mmu, true);
             flushed = flush.is_ok();
-            let reclaim = flush.and_then(|()| mmu.reclaim(&self.batch.slots()[..done(self.batch)]));
-            fault = reclaim.err();
+            fault = flush.and_then(|()| mmu.reclaim(self.batch)).err();
         }
-        let (space, mut result) = (self.space, Ok(()));
-        for slot in &self.batch.slots()[..done(self.batch)] {
-            let Some(level) = slot.level.below() else {
-                self.runs.add(slot, self.owner);
-                continue;
-            };
-            match slot.kind() {
-                Kind::Table(table) => {
+        let (space, mut result, mut end) = (self.space, Ok(()), 0);
+        for slots in self.batch.slots() {
+            if slots.level == Level::L1 {
+                self.runs.add(slots, self.owner);
+            } else {
+                for slot in slots.each() {
+                    let Kind::Table(table) = slot.kind() else {
+                        self.runs.add(slot.alone(), self.owner);
+                        continue;
+                    };
+                    let Some(level) = slot.level.below() else { continue };
                     let start = slot.virt & (space.levels.table_bytes().0 - 1);
                     let whole = Span { start, end: start + slot.level.entry_bytes().0 };
                     let place = Place { table, level, whole, space };
-                    let free = fault.is_none();
                     let runs = core::mem::take(&mut self.runs);
-                    let mut harvest = Harvest { owner: self.owner, runs, free };
+                    let mut harvest = Harvest { owner: self.owner, runs, free: fault.is_none() };
                     result = result.and(harvest.table(mmu, place));
                     self.runs = harvest.runs;
                 }
-                _ => self.runs.add(slot, self.owner),
             }
+            end = slots.end();
         }
-        let after = self.batch.slots()[..done(self.batch)].last();
-        match (fault, after) {
-            (Some(fault), Some(last)) => {
-                let at = last.virt.wrapping_add(last.level.entry_bytes().0);
-                result.and(Err(Stopped { at, why: Why::Mmu(fault), flushed }))
-            }
-            _ => result,
+        match fault {
+            Some(fault) => result.and(Err(Stopped { at: end, why: Why::Mmu(fault), flushed })),
+            None => result,
         }
     }
 
@@ -228,13 +230,19 @@ impl<O: Owner> Harvest<'_, O> {
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for Harvest<'_, O> {
+    #[inline]
+    fn lowest(&mut self, _: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+        self.runs.add(slots, self.owner);
+        Ok(())
+    }
+
     fn visit(&mut self, _: &mut M, slot: Slot, _: bool) -> Result<Next, Stopped<M::Fault>> {
         match slot.kind() {
             Kind::Table(table) => return Ok(Next::Into(table)),
             Kind::Malformed => {
                 return Err(Stopped::before(slot.virt, Why::Malformed(slot.entry)));
             }
-            _ => self.runs.add(&slot, self.owner),
+            _ => self.runs.add(slot.alone(), self.owner),
         }
         Ok(Next::On)
     }

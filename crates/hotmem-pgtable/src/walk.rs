@@ -1,8 +1,8 @@
 //! The walk over what is mapped: tables from the top down, in the order of addresses, empty cache
 //! lines skipped whole.
 
-use crate::batch::Slot;
-use crate::entry::{ENTRIES, EntryAddr, Kind, LINE, Level};
+use crate::batch::{Slot, Slots};
+use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
 use crate::error::{Stopped, Why};
 use crate::map::index;
 use crate::mmu::{Mmu, entry_at, line_at};
@@ -10,9 +10,12 @@ use crate::range::{Span, VirtRange, virt};
 use crate::space::Space;
 use hotmem::Pfn;
 
-/// What a walk does at each entry that is not empty.
+/// What a walk does with entries that are not empty.
 pub(crate) trait Visit<M: Mmu> {
-    /// `covered`: all that the entry spans lies in the walk's span.
+    /// Entries of one of the lowest tables.
+    fn lowest(&mut self, mmu: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>>;
+
+    /// Another entry. `covered`: all that it spans lies in the walk's span.
     fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>>;
 
     /// All of the table is visited.
@@ -72,27 +75,31 @@ pub(crate) fn walk_table<M: Mmu>(
     let missing = Stopped::before(virt(span.start, space.levels), not_there);
     let (first, last) = place.indices(span);
     let bytes = level.entry_bytes().0;
-    // All of the lowest tables' entries are covered, and none leads further down.
-    let below = level.below();
     for line in first / LINE..=last / LINE {
         let entries = line_at(mmu.table(table).ok_or(missing)?, line);
-        if entries.iter().all(|entry| entry.is_empty()) {
+        let all = entries.iter().fold(0, |bits, entry| bits | entry.bits());
+        if Entry::from_bits(all).is_empty() {
             continue;
         }
-        for (index, entry) in (line * LINE..).zip(entries) {
+        let number = line * LINE;
+        let Some(below_level) = level.below() else {
+            let virt = virt(place.whole.start + number as u64 * bytes, space.levels);
+            let at = EntryAddr::new(table, number);
+            let line = Slots { virt, at, level, entries: entries.as_slice() };
+            let covered = line.part(first.saturating_sub(number)..LINE.min(last + 1 - number));
+            for slots in covered.parts(|entry| !entry.is_empty()) {
+                visitor.lowest(mmu, slots)?;
+            }
+            continue;
+        };
+        for (index, entry) in (number..).zip(entries) {
             if entry.is_empty() || index < first || index > last {
                 continue;
             }
             let start = place.whole.start + index as u64 * bytes;
-            let at = EntryAddr::new(table, index);
-            let Some(below_level) = below else {
-                let slot = Slot { virt: virt(start, space.levels), at, entry, level };
-                visitor.visit(mmu, slot, true)?;
-                continue;
-            };
             let whole = Span { start, end: start + bytes };
             let lowest = virt(start.max(span.start), space.levels);
-            let slot = Slot { virt: lowest, at, entry, level };
+            let slot = Slot { virt: lowest, at: EntryAddr::new(table, index), entry, level };
             let Next::Into(table) = visitor.visit(mmu, slot, span.covers(whole))? else { continue };
             let level = below_level;
             let below = Place { table, level, whole, space };

@@ -211,24 +211,23 @@ fn no_frame_to_split_with() {
     assert_eq!(arena.pieces(space), before[1..]);
 }
 
-/// A machine that refuses after some slots, and to flush or reclaim.
+/// A machine that refuses after some entries, and to flush or reclaim.
 struct Failing<M> {
     mmu: M,
-    slots: usize,
+    entries: usize,
     flush: bool,
     reclaim: bool,
 }
 
 impl<M> Failing<M> {
-    fn some<'s>(
-        &mut self,
-        slots: &'s mut [Slot],
-    ) -> (&'s mut [Slot], Result<(), Halted<&'static str>>) {
-        let done = slots.len().min(self.slots);
+    /// As much of the batch as it does, and whether that is all.
+    fn some(&mut self, batch: &Batch) -> (Batch, Result<(), Halted<&'static str>>) {
+        let mut some = batch.clone();
+        some.truncate(self.entries);
+        let done = some.len();
+        self.entries -= done;
         let halted = Halted { done, fault: "refused" };
-        let result = if done < slots.len() { Err(halted) } else { Ok(()) };
-        self.slots -= done;
-        (&mut slots[..done], result)
+        (some, if done < batch.len() { Err(halted) } else { Ok(()) })
     }
 }
 
@@ -239,16 +238,19 @@ impl<M: Mmu> Mmu for Failing<M> {
         self.mmu.table(frame)
     }
 
-    fn get_and_clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<&'static str>> {
-        let (slots, result) = self.some(slots);
-        self.mmu.get_and_clear(slots).map_err(|_| Halted { done: 0, fault: "native" })?;
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<&'static str>> {
+        let (mut some, result) = self.some(batch);
+        self.mmu.get_and_clear(&mut some).map_err(|_| Halted { done: 0, fault: "native" })?;
+        let done = some.slots().flat_map(|slots| slots.entries);
+        for (entry, done) in batch.slots_mut().flat_map(|slots| slots.entries).zip(done) {
+            *entry = *done;
+        }
         result
     }
 
-    fn protect(&mut self, slots: &[Slot], change: Change) -> Result<(), Halted<&'static str>> {
-        let mut slots = slots.to_vec();
-        let (slots, result) = self.some(&mut slots);
-        self.mmu.protect(slots, change).map_err(|_| Halted { done: 0, fault: "native" })?;
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<&'static str>> {
+        let (some, result) = self.some(batch);
+        self.mmu.protect(&some, change).map_err(|_| Halted { done: 0, fault: "native" })?;
         result
     }
 
@@ -263,7 +265,7 @@ impl<M: Mmu> Mmu for Failing<M> {
         self.mmu.flush(flush).map_err(|_| "native")
     }
 
-    fn reclaim(&mut self, _: &[Slot]) -> Result<(), &'static str> {
+    fn reclaim(&mut self, _: &Batch) -> Result<(), &'static str> {
         if self.reclaim { Err("not reclaimed") } else { Ok(()) }
     }
 
@@ -282,8 +284,12 @@ fn a_batch_that_stops_in_the_middle() {
             let all = arena.pieces(space);
             let mut batch = Batch::new();
             let mut notes = Notes::new(&arena);
-            let mmu =
-                Failing { mmu: arena.native(), slots: refused_after, flush: false, reclaim: false };
+            let mmu = Failing {
+                mmu: arena.native(),
+                entries: refused_after,
+                flush: false,
+                reclaim: false,
+            };
             let range = range(510 * PAGE, (2 + 2 * 512 + 1) * PAGE);
             let how = Unmap { tables, ..Unmap::default() };
             let stopped = PageTables::new(mmu, space, &mut batch)
@@ -313,7 +319,7 @@ fn tables_that_do_not_become_memory_are_told_and_not_freed() {
         let space = mapped(&arena, 3 * 512);
         let mut batch = Batch::new();
         let mut notes = Notes::new(&arena);
-        let mmu = Failing { mmu: arena.native(), slots: 99, flush, reclaim };
+        let mmu = Failing { mmu: arena.native(), entries: 99, flush, reclaim };
         let stopped = PageTables::new(mmu, space, &mut batch)
             .unmap_range(range(0, 2 * 512 * PAGE), Unmap::default(), &mut notes)
             .unwrap_err();
@@ -331,7 +337,7 @@ fn a_teardown_that_is_refused_has_done_nothing() {
     let before = arena.pieces(space);
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
-    let mmu = Failing { mmu: arena.native(), slots: 0, flush: false, reclaim: false };
+    let mmu = Failing { mmu: arena.native(), entries: 0, flush: false, reclaim: false };
     let stopped = PageTables::new(mmu, space, &mut batch).teardown(&mut notes).unwrap_err();
     assert_eq!(stopped, Stopped { at: 0, why: Why::Mmu("not retired"), flushed: false });
     assert!(notes.runs.is_empty() && notes.freed == 0);
@@ -346,7 +352,7 @@ fn a_split_that_is_refused_gives_its_frame_back() {
     let owned = arena.owned();
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
-    let mmu = Failing { mmu: arena.native(), slots: 9, flush: false, reclaim: false };
+    let mmu = Failing { mmu: arena.native(), entries: 9, flush: false, reclaim: false };
     let stopped = PageTables::new(mmu, space, &mut batch)
         .unmap_range(range(0, LARGE + PAGE), KEEP, &mut notes)
         .unwrap_err();
@@ -360,7 +366,7 @@ fn a_protect_that_stops_in_the_middle() {
     let space = mapped(&arena, 1024);
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
-    let mmu = Failing { mmu: arena.native(), slots: 700, flush: false, reclaim: false };
+    let mmu = Failing { mmu: arena.native(), entries: 700, flush: false, reclaim: false };
     let change = Change::new(Flags::empty(), Flags::WRITABLE).unwrap();
     let stopped = PageTables::new(mmu, space, &mut batch)
         .protect(range(0, 1024 * PAGE), change, &mut notes)

@@ -5,8 +5,8 @@ use crate::fault::{Call, Fault};
 use crate::hypervisor::{Hypervisor, Partly};
 use hotmem::{Bytes, Pfn, geometry::FRAME_SIZE};
 use hotmem_pgtable::{
-    Change, ENTRIES, Entry, EntryAddr, Flags, Flush, Halted, Kind, Level, Mmu, Slot, Space, Table,
-    Tables, each_table, entry_at,
+    Batch, Change, ENTRIES, Entry, EntryAddr, Flags, Flush, Halted, Kind, Level, Mmu, Slot, Slots,
+    Space, Table, Tables, each_table, entry_at,
 };
 
 /// Entries in one hypercall.
@@ -82,60 +82,78 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         &mut self.xen
     }
 
-    /// Has Xen change the slots' entries, as `update` says of each, in batches.
+    /// Has Xen change the batch's entries, as `update` says of each, so many in a hypercall.
     fn change(
         &mut self,
-        slots: &[Slot],
+        batch: &Batch,
         update: impl Fn(&Slot) -> MmuUpdate,
     ) -> Result<(), Halted<Fault>> {
-        let batch = self.config.batch;
-        for (number, slots) in slots.chunks(batch).enumerate() {
-            let mut fit = 0;
-            for (room, slot) in self.room.updates.iter_mut().zip(slots) {
-                if slot.entry.flags().intersects(self.config.grant) {
-                    break;
+        (self.ops, self.updates) = (0, 0);
+        let (mut done, mut unpinned) = (0, Ok(()));
+        for slots in batch.slots() {
+            let mut left = slots;
+            while !left.entries.is_empty() {
+                let gathered = left.part(0..self.gather(left, &update));
+                if self.config.pins_l1 && slots.level != Level::L1 {
+                    // Xen is to let go of what hangs below when it is unhooked.
+                    unpinned = gathered
+                        .each()
+                        .fold(unpinned, |so_far, slot| so_far.and(self.unpin_below(slot)));
                 }
-                *room = update(slot);
-                fit += 1;
-            }
-            let (unpinned, updated) = self.update(&slots[..fit]);
-            let halted = |done: usize, fault| Halted { done: number * batch + done, fault };
-            updated.map_err(|Partly { done, errno }| {
-                halted(done, Fault::Refused { call: Call::MmuUpdate, errno })
-            })?;
-            unpinned.map_err(|fault| halted(fit, fault))?;
-            if let Some(slot) = slots.get(fit) {
-                return Err(halted(fit, Fault::GrantMapped { at: slot.at, entry: slot.entry }));
+                left = left.part(gathered.entries.len()..left.entries.len());
+                let refused = left.each().next().filter(|slot| self.is_grant(slot));
+                if refused.is_some() || self.updates == self.config.batch {
+                    self.send(&mut done, unpinned)?;
+                }
+                if let Some(Slot { at, entry, .. }) = refused {
+                    return Err(Halted { done, fault: Fault::GrantMapped { at, entry } });
+                }
             }
         }
-        Ok(())
+        self.send(&mut done, unpinned)
     }
 
-    /// The updates in the room, one for each slot; before them, what hangs below the slots is
-    /// unpinned, so that Xen lets go of it when it is unhooked.
-    fn update(&mut self, slots: &[Slot]) -> (Result<(), Fault>, Result<(), Partly>) {
-        let mut unpinned = Ok(());
-        if self.config.pins_l1 {
-            for slot in slots {
-                if let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) {
-                    unpinned = unpinned.and(self.unpin_below(table, level));
-                }
+    fn is_grant(&self, slot: &Slot) -> bool {
+        slot.entry.flags().intersects(self.config.grant)
+    }
+
+    /// Gathers updates of these slots, as far as there is room, up to a grant. Returns how many.
+    fn gather(&mut self, slots: Slots<&[Entry]>, update: impl Fn(&Slot) -> MmuUpdate) -> usize {
+        let grant = self.config.grant;
+        let room = self.room.updates.get_mut(self.updates..self.config.batch).unwrap_or_default();
+        let mut gathered = 0;
+        for (room, slot) in room.iter_mut().zip(slots.each()) {
+            if slot.entry.flags().intersects(grant) {
+                break;
             }
+            *room = update(&slot);
+            gathered += 1;
         }
-        let updates = self.room.updates.get(..slots.len()).unwrap_or_default();
+        self.updates += gathered;
+        gathered
+    }
+
+    /// Has Xen do what is gathered, the unpinning first; counts the updates that are done.
+    fn send(&mut self, done: &mut usize, unpinned: Result<(), Fault>) -> Result<(), Halted<Fault>> {
+        let updates = self.room.updates.get(..core::mem::take(&mut self.updates));
+        let updates = updates.unwrap_or_default();
         let ops = self.room.ops.get(..core::mem::take(&mut self.ops)).unwrap_or_default();
-        if updates.is_empty() && ops.is_empty() {
-            return (unpinned, Ok(()));
-        }
-        if ops.is_empty() {
-            return (unpinned, self.xen.mmu_update(updates, DomId::SELF));
-        }
-        let (ops, updates) = self.xen.mmuext_op_then_update(ops, updates);
-        (unpinned.and(ops.map_err(refused(Call::Unpin))), updates)
+        let (ops, updated) = match (ops.is_empty(), updates.is_empty()) {
+            (_, true) => (Ok(()), Ok(())),
+            (true, _) => (Ok(()), self.xen.mmu_update(updates, DomId::SELF)),
+            _ => self.xen.mmuext_op_then_update(ops, updates),
+        };
+        *done += updated.map_or_else(|partly| partly.done, |()| updates.len());
+        let faults = updated.map_err(refused(Call::MmuUpdate));
+        let faults = faults.and(unpinned).and(ops.map_err(refused(Call::Unpin)));
+        faults.map_err(|fault| Halted { done: *done, fault })
     }
 
-    /// Gathers the unpinning of all lowest tables below this one; what is full goes at once.
-    fn unpin_below(&mut self, table: Pfn, level: Level) -> Result<(), Fault> {
+    /// Gathers the unpinning of all lowest tables below this slot; what is full goes at once.
+    fn unpin_below(&mut self, slot: Slot) -> Result<(), Fault> {
+        let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
+            return Ok(());
+        };
         each_table(self, table, level, &mut |this: &mut Self, table, level| {
             if level == Level::L1 { this.gather_op(MmuExtOp::unpin(table)) } else { Ok(()) }
         })
@@ -182,24 +200,24 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         self.xen.mmu_update(updates, DomId::SELF).map_err(refused(Call::Remap))
     }
 
-    fn remap_below(&mut self, table: Pfn, level: Level) -> Result<(), Fault> {
+    fn remap_below(&mut self, slot: Slot) -> Result<(), Fault> {
+        let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
+            return Ok(());
+        };
         each_table(self, table, level, &mut |this: &mut Self, table, _| this.gather_remap(table))
     }
 
-    /// Calls `each` for the tables that hang off the lower half of a root.
+    /// Calls `each` for the lower half of a root.
     fn each_own(
         &mut self,
         space: Space,
-        each: impl Fn(&mut Self, Pfn, Level) -> Result<(), Fault>,
+        each: impl Fn(&mut Self, Slot) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         for index in 0..ENTRIES / 2 {
             let root = self.tables.table(space.root).ok_or(Fault::NotMapped(space.root))?;
-            let entry = entry_at(root, index);
-            if let (Kind::Table(table), Some(level)) =
-                (entry.kind(space.levels), space.levels.below())
-            {
-                each(self, table, level)?;
-            }
+            let virt = index as u64 * space.levels.entry_bytes().0;
+            let at = EntryAddr::new(space.root, index);
+            each(self, Slot { virt, at, entry: entry_at(root, index), level: space.levels })?;
         }
         Ok(())
     }
@@ -218,47 +236,46 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
 
     /// Pages by `MMU_PT_UPDATE_PRESERVE_AD` with value 0, which leaves their Accessed and Dirty in
     /// the entry: from there they are read. Nothing sets them any more, because the entry is not
-    /// present. What Xen does not count as a page goes by a plain update: it would keep bits that
-    /// mean something else. Never with the frame's number left: Xen takes that for an attack (L1
-    /// terminal fault) and shadows the domain or crashes it.
-    fn get_and_clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Fault>> {
-        // There are no large pages.
-        let is_page = |slot: &Slot| slot.level == Level::L1 && slot.entry.is_present();
-        let cleared = self.change(slots, |slot| {
-            let command = if is_page(slot) { Command::PreserveAd } else { Command::Normal };
+    /// present. A plain update does where a processor has nothing left to set, and is needed for
+    /// what Xen does not count as a page: it would keep bits that mean something else. Never with
+    /// the frame's number left: Xen takes that for an attack (L1 terminal fault) and shadows the
+    /// domain or crashes it.
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
+        let cleared = self.change(batch, |slot| {
+            // There are no large pages.
+            let plain = slot.level != Level::L1 || slot.entry.is_settled();
+            let command = if plain { Command::Normal } else { Command::PreserveAd };
             MmuUpdate::new(slot.at, command, Entry::EMPTY)
         });
-        let done = cleared.map_or_else(|halted| halted.done, |()| slots.len());
-        // Slots of one table follow each other.
-        let mut found = None;
-        for slot in slots.iter_mut().take(done).filter(|slot| is_page(slot)) {
-            let frame = slot.at.table();
-            let table = match found {
-                Some((of, table)) if of == frame => table,
-                _ => self.tables.table(frame),
-            };
-            found = Some((frame, table));
-            if let Some(table) = table {
-                let left = entry_at(table, slot.at.index()).flags() & Flags::USED;
-                slot.entry = slot.entry.with(left);
+        for slots in batch.slots_mut().filter(|slots| slots.level == Level::L1) {
+            let Some(table) = self.tables.table(slots.at.table()) else { continue };
+            for (index, entry) in (slots.at.index()..).zip(slots.entries) {
+                if !entry.is_settled() {
+                    *entry = entry.with(entry_at(table, index).flags() & Flags::USED);
+                }
             }
         }
         cleared
     }
 
-    fn clear(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Fault>> {
-        self.change(slots, |slot| MmuUpdate::new(slot.at, Command::Normal, Entry::EMPTY))
+    fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
+        self.change(batch, |slot| MmuUpdate::new(slot.at, Command::Normal, Entry::EMPTY))
     }
 
     /// No processor uses the entries any more: what was read of them is final.
-    fn get_and_clear_full(&mut self, slots: &mut [Slot]) -> Result<(), Halted<Fault>> {
-        self.clear(slots)
+    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
+        self.clear(batch)
     }
 
-    fn protect(&mut self, slots: &[Slot], change: Change) -> Result<(), Halted<Fault>> {
-        let used = Flags::USED.bits();
-        let value = |entry: Entry| Entry::from_bits(change.of(entry).bits() & !used);
-        self.change(slots, |slot| MmuUpdate::new(slot.at, Command::PreserveAd, value(slot.entry)))
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<Fault>> {
+        self.change(batch, |slot| {
+            let value = change.of(slot.entry);
+            if slot.entry.is_settled() {
+                return MmuUpdate::new(slot.at, Command::Normal, value);
+            }
+            let unused = Entry::from_bits(value.bits() & !Flags::USED.bits());
+            MmuUpdate::new(slot.at, Command::PreserveAd, unused)
+        })
     }
 
     fn split(&mut self, slot: &Slot, _: Pfn) -> Result<(), Fault> {
@@ -274,13 +291,9 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
 
     /// All tables in one go: the first change from table to ordinary memory has Xen flush, and the
     /// others find it done.
-    fn reclaim(&mut self, slots: &[Slot]) -> Result<(), Fault> {
+    fn reclaim(&mut self, batch: &Batch) -> Result<(), Fault> {
         self.updates = 0;
-        for slot in slots {
-            if let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) {
-                self.remap_below(table, level)?;
-            }
-        }
+        batch.slots().flat_map(Slots::each).try_for_each(|slot| self.remap_below(slot))?;
         self.send_remaps()
     }
 

@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use hotmem::{Bytes, Pfn};
 use hotmem_guest::to_usize;
 use hotmem_pgtable::{
-    Batch, ENTRIES, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, VirtRange,
-    entry_at,
+    Batch, ENTRIES, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, Table,
+    VirtRange, entry_at,
 };
 use hotmem_xen::{
     Command, Config, DomId, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Room, Syscall, XenPv,
@@ -191,14 +191,38 @@ impl Kernel {
         space: Space,
         pages: Range<usize>,
     ) -> impl Iterator<Item = EntryAddr> + use<> {
+        self.lowest(space, pages).map(|(table, _, index)| EntryAddr::new(table, index))
+    }
+
+    /// The same, and what maps them.
+    pub(crate) fn read(
+        &self,
+        space: Space,
+        pages: Range<usize>,
+    ) -> impl Iterator<Item = (EntryAddr, Entry)> + use<> {
+        self.lowest(space, pages).map(|(table, words, index)| {
+            (
+                EntryAddr::new(table, index),
+                words.map_or(Entry::EMPTY, |words| entry_at(words, index)),
+            )
+        })
+    }
+
+    /// These pages' tables and their entries' numbers there.
+    fn lowest(
+        &self,
+        space: Space,
+        pages: Range<usize>,
+    ) -> impl Iterator<Item = (Pfn, Option<&'static Table>, usize)> + use<> {
         let memory = self.memory;
-        let mut table = None;
+        let (mut table, mut words) = (Pfn::ZERO, None);
         pages.map(move |page| {
             let index = page % ENTRIES;
-            if index == 0 || table.is_none() {
-                table = Some(memory.lowest(space, BASE + page as u64 * 4096));
+            if index == 0 || words.is_none() {
+                table = memory.lowest(space, BASE + page as u64 * 4096);
+                words = memory.words(table);
             }
-            EntryAddr::new(table.unwrap_or(Pfn::ZERO), index)
+            (table, words, index)
         })
     }
 

@@ -74,8 +74,8 @@ pub(crate) fn unmap(
 fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: usize) {
     let pages = first..first + count;
     let mut entries = [Entry::EMPTY; 512];
-    for (entry, at) in entries.iter_mut().zip(kernel.entries(space, pages.clone())) {
-        *entry = kernel.entry(at);
+    for (entry, (_, now)) in entries.iter_mut().zip(kernel.read(space, pages.clone())) {
+        *entry = now;
     }
     let clear = |at| MmuUpdate::new(at, Command::Normal, Entry::EMPTY);
     let updates = kernel.entries(space, pages).map(clear);
@@ -103,10 +103,9 @@ pub(crate) fn protect(
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::ReadThenClear => {
-            let memory = kernel.memory;
             let updates = kernel
-                .entries(space, 0..pages)
-                .map(|at| MmuUpdate::new(at, Command::Normal, change.of(memory.entry(at))));
+                .read(space, 0..pages)
+                .map(|(at, entry)| MmuUpdate::new(at, Command::Normal, change.of(entry)));
             kernel.update(updates, DomId::SELF, batch);
             kernel.ext(MmuExtOp::flush_all());
         }

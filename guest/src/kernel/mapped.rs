@@ -109,7 +109,8 @@ impl Mapped {
             give_up("a frame's owner is a page without one")
         };
         for (index, to) in frames[..len].iter_mut().enumerate() {
-            let from = moving.pages()[index].entry.frame(Level::L1).unwrap_or(*to);
+            let from =
+                moving.page(index).and_then(|page| page.entry.frame(Level::L1)).unwrap_or(*to);
             // SAFETY: both frames are the page's, mapped, and two different ones. No CPU writes to
             // the page while it is moving.
             unsafe {
