@@ -79,6 +79,20 @@ impl<'a> Tree<'a> {
     ///
     /// Subtrees that turn out empty are cleared on the way. Cost: a few loads a level.
     pub(crate) fn next(self, from: usize) -> Option<usize> {
+        self.walk(from, |levels, level, index| self.clear(levels, level, index))
+    }
+
+    /// The same for onlookers: clears nothing on the way, and so hides nothing from the searcher
+    /// that the tree is there for, not even for a moment.
+    pub(crate) fn peek(self, from: usize) -> Option<usize> {
+        if mutant!("an onlooker clears on its way") {
+            return self.next(from);
+        }
+        self.walk(from, |_, _, _| {})
+    }
+
+    /// `on_empty` gets the level and the index of each bit that turns out to lie.
+    fn walk(self, from: usize, on_empty: impl Fn(&Levels<'_>, usize, usize)) -> Option<usize> {
         if from >= self.sections {
             return None;
         }
@@ -106,7 +120,7 @@ impl<'a> Tree<'a> {
                 }
                 let below = levels.word(level - 1, index)?.load(Ordering::Acquire);
                 if below == 0 {
-                    self.clear(&levels, level, index);
+                    on_empty(&levels, level, index);
                     index += 1;
                     break;
                 }

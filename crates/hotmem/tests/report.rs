@@ -442,7 +442,7 @@ fn a_threshold_keeps_little_things_back() {
 }
 
 #[test]
-fn some_stays_free_while_batches_are_out() {
+fn some_stays_free_and_unreported() {
     on_machine(|frames, _, _| {
         let settings = Settings { keep_free: frames_of(2), ..Settings::eager() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -455,6 +455,48 @@ fn some_stays_free_while_batches_are_out() {
         }
         assert_eq!(frames.counts().free_whole, 2 * BLOCK);
         out.into_iter().for_each(|batch| reporter.reported(batch));
+        assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
+        let counts = frames.counts();
+        assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
+        // That is what is used next, also in pieces, and what comes back stays.
+        let used = frames.alloc(Want::frames(BLOCK)).unwrap();
+        let one = frames.alloc(Want::frames(1)).unwrap();
+        assert_eq!(reporter.statistics().refaulted, 0);
+        frames.free(used).unwrap();
+        frames.free(one).unwrap();
+        settle(&mut reporter, ms(0));
+        assert_eq!(frames.counts(), counts);
+    });
+}
+
+#[test]
+fn what_is_still_here_is_used_before_what_the_host_has() {
+    on_machine(|frames, _, _| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        // Whichever section is the CPU's own.
+        for place in [SECTION + 2 * BLOCK, 3 * BLOCK, SECTION, BLOCK] {
+            let here = frames.alloc(Want::frames(BLOCK).at(pfn(place))).unwrap();
+            let refaulted = reporter.statistics().refaulted;
+            frames.free(here).unwrap();
+            assert_eq!(frames.alloc(Want::frames(BLOCK)).unwrap(), here);
+            assert_eq!(reporter.statistics().refaulted, refaulted);
+            let next = frames.alloc(Want::frames(BLOCK)).unwrap();
+            assert_eq!(reporter.statistics().refaulted, refaulted + 1);
+            frames.free(next).unwrap();
+            settle(&mut reporter, ms(0));
+            frames.free(here).unwrap();
+            // Also where a pageblock must be split.
+            let counts = frames.counts();
+            let split = counts.free - counts.free_whole;
+            let mut ones: Vec<_> =
+                (0..=split).map(|_| frames.alloc(Want::frames(1)).unwrap()).collect();
+            assert!(here.covers(ones.pop().unwrap()));
+            assert_eq!(reporter.statistics().refaulted, refaulted + 1);
+            let one = range(here.start().number(), 1);
+            ones.into_iter().chain([one]).for_each(|range| frames.free(range).unwrap());
+            settle(&mut reporter, ms(0));
+        }
     });
 }
 

@@ -15,6 +15,9 @@ use crate::region::{Class, Zone};
 use crate::section::{ALL, Section};
 use crate::sync::{Ordering, mutant};
 
+/// Sections in which memory is looked for that is still here, before the host is asked for it.
+const LOOKS: usize = 8;
+
 /// Neighbouring pageblocks that the caller owns.
 #[derive(Clone, Copy)]
 struct Run {
@@ -39,10 +42,11 @@ impl Run {
 
 impl<P: Platform> Frames<P> {
     /// One whole pageblock, the fast way: from this CPU's section, by one read-modify-write, and
-    /// nothing is ever hidden.
+    /// nothing is ever hidden. If there the host has the memory of all that is free, it is worth
+    /// looking elsewhere.
     pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
         let (slot, index) = self.own_section(zone)?;
-        let block = self.claim_lowest(slot, index, zone)?;
+        let block = self.claim_lowest(slot, index, zone, || !self.bell().is_on())?;
         self.hand_out(&block);
         Some(block.start())
     }
@@ -51,7 +55,8 @@ impl<P: Platform> Frames<P> {
     pub(super) fn alloc_blocks(&self, want: &Want) -> Result<PfnRange, AllocError> {
         if want.len() == PAGEBLOCK_FRAMES as u64 && !want.is_picky() {
             for &zone in want.zones() {
-                if let Some(range) = self.alloc_from_own_section(zone, want) {
+                let own = self.alloc_pageblock(zone);
+                if let Some(range) = own.and_then(|start| PfnRange::with_len(start, want.len())) {
                     return Ok(range);
                 }
                 if !self.looks_barren(zone) {
@@ -63,14 +68,6 @@ impl<P: Platform> Frames<P> {
             moves.start();
             self.places(want).find_map(|place| self.search_blocks(place, want, moves))
         })
-    }
-
-    /// The fast way to one whole pageblock: one read-modify-write, and nothing is ever hidden.
-    fn alloc_from_own_section(&self, zone: Zone, want: &Want) -> Option<PfnRange> {
-        let (slot, index) = self.own_section(zone)?;
-        let block = self.claim_one_in(slot, index, zone, want)?;
-        self.hand_out(&block);
-        PfnRange::with_len(block.start(), want.len())
     }
 
     fn search_blocks(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
@@ -114,37 +111,73 @@ impl<P: Platform> Frames<P> {
         wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
     }
 
-    /// One wholly free pageblock: from this CPU's section, else from wherever the tree leads,
-    /// else from other CPUs' sections, else one that only stays split as somebody's hint.
+    /// One wholly free pageblock: one whose memory is still here, else from this CPU's section, else
+    /// from wherever the tree leads, else from other CPUs' sections, else one that only stays split
+    /// as somebody's hint.
     pub(super) fn claim_one(
         &self,
         place: Place,
         want: &Want,
         moves: &mut Moves<'_>,
     ) -> Option<Block<'_>> {
-        self.find_section(place, want, moves, |slot, index, _| {
-            self.claim_one_in(slot, index, place.zone, want)
-        })
-        .or_else(|| {
-            self.hinted_blocks(place.zone).find(|block| {
-                block.zone() == place.zone
-                    && block.region.node() == place.node
-                    && suits(block, want)
-                    && block.counter.own_from(ALL) == Some(false)
-                    && self.is_for(block, block.mask(), place.zone)
+        self.claim_held(place, want, moves)
+            .or_else(|| {
+                self.find_section(place, want, moves, |slot, index, _| {
+                    self.claim_one_in(slot, index, place.zone, want)
+                })
+            })
+            .or_else(|| {
+                self.hinted_blocks(place.zone).find(|block| {
+                    block.zone() == place.zone
+                        && block.region.node() == place.node
+                        && suits(block, want)
+                        && block.counter.own_from(ALL) == Some(false)
+                        && self.is_for(block, block.mask(), place.zone)
+                })
+            })
+    }
+
+    /// While free memory is reported, a pageblock that is not: the host would have to find memory
+    /// again for a reported one. From this CPU's section, else from one of the first that the
+    /// reporter is to look at and no CPU works in.
+    fn claim_held(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<Block<'_>> {
+        if want.is_picky() || !self.bell().is_on() {
+            return None;
+        }
+        let zone = place.zone;
+        let own = self.own_section(zone);
+        let near = own.filter(|&(slot, _)| self.slots()[slot].node() == place.node);
+        let claim = |(slot, index)| self.claim_lowest(slot, index, zone, || false);
+        near.and_then(claim).or_else(|| {
+            let sections = self.slots_of(place, want).flat_map(|slot| {
+                let tree = self.slots()[slot].tree(Class::unreported(zone));
+                core::iter::successors(tree.peek(0), move |&last| tree.peek(last + 1))
+                    .map(move |index| (slot, index))
+            });
+            let nobodys = |&at: &(usize, usize)| self.hinted_sections(zone).all(|own| own != at);
+            sections.take(LOOKS).filter(nobodys).find_map(|(slot, index)| {
+                let block = claim((slot, index))?;
+                self.adopt_section(slot, index, zone, moves);
+                Some(block)
             })
         })
     }
 
-    /// The lowest free pageblock of a section, one whose memory is still here first: the host
-    /// would have to find memory again for a reported one.
+    /// The lowest free pageblock of a section, one whose memory is still here first; `any`: another
+    /// one will do as well.
     #[inline]
-    fn claim_lowest(&self, slot: usize, index: usize, zone: Zone) -> Option<Block<'_>> {
+    fn claim_lowest(
+        &self,
+        slot: usize,
+        index: usize,
+        zone: Zone,
+        any: impl Fn() -> bool,
+    ) -> Option<Block<'_>> {
         let section = self.section(slot, index)?;
         loop {
             let free = section.available(Class::free(zone));
             let held = free & !section.reported.load(Ordering::Relaxed);
-            let candidates = if held != 0 { held } else { free };
+            let candidates = if held != 0 || !any() { held } else { free };
             if candidates == 0 {
                 return None;
             }
@@ -186,7 +219,7 @@ impl<P: Platform> Frames<P> {
         want: &Want,
     ) -> Option<Block<'_>> {
         if !want.is_picky() {
-            return self.claim_lowest(slot, index, zone);
+            return self.claim_lowest(slot, index, zone, || true);
         }
         let free = self.section(slot, index)?.available(Class::free(zone));
         (0..SECTION_PAGEBLOCKS)

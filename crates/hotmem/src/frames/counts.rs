@@ -4,8 +4,7 @@
 use super::Frames;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
-use crate::platform::Platform;
-use crate::region::{Class, NodeId, Region, Zone};
+use crate::region::Region;
 use crate::section::{ISOLATED, LIVE, OUT, POISON, count};
 use crate::sync::Ordering;
 
@@ -55,33 +54,6 @@ impl core::ops::AddAssign for Counts {
         self.isolated += other.isolated;
         self.reporting += other.reporting;
         self.poisoned += other.poisoned;
-    }
-}
-
-impl<P: Platform> Frames<P> {
-    /// Free whole pageblocks on a node, counted as far as `enough`.
-    pub(crate) fn free_blocks_on(&self, node: NodeId, enough: u64) -> u64 {
-        let mut blocks = 0;
-        let regions = self.regions().iter().enumerate();
-        for (slot, region) in regions.filter(|(_, region)| region.node() == node) {
-            for class in Zone::ALL.map(Class::free) {
-                let tree = region.tree(class);
-                let free = |index| {
-                    region.section(index).map_or(0, |s| u64::from(s.available(class).count_ones()))
-                };
-                for index in tree.all_from(0) {
-                    blocks += free(index);
-                    if blocks >= enough {
-                        return blocks;
-                    }
-                }
-                // The tree does not lead to sections that are a CPU's hint.
-                let hinted = self.hinted_sections(class.zone);
-                let hidden = hinted.filter(|&(s, index)| s == slot && !tree.leads_to(index));
-                blocks += hidden.map(|(_, index)| free(index)).sum::<u64>();
-            }
-        }
-        blocks
     }
 }
 

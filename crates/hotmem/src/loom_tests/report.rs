@@ -1,6 +1,6 @@
 //! Reporting against everything else.
 
-use super::machine::{BLOCK, Held, Threads, range};
+use super::machine::{BLOCK, Held, SECTION, Threads, range};
 use super::{Machine, model, model_within};
 use crate::addr::PfnRange;
 use crate::frames::Want;
@@ -263,6 +263,26 @@ fn reported_memory_meets_two_takers() {
         machine.free(mine);
         machine.free(other);
         check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn a_report_meets_a_taker_that_looks_for_what_is_here() {
+    model_within(1, || {
+        let machine = Machine::with_reporter(2);
+        let mut reporter = reporter(&machine);
+        settle(&machine, &mut reporter);
+        // Section 0 is CPU 1's own, and the host has all of it; it has not all of section 1.
+        let mine = machine.as_cpu(1, |machine| machine.alloc(WHOLE));
+        assert!(range(0, SECTION).covers(mine.range()));
+        let here = machine.alloc(WHOLE.at(range(SECTION, 1).start()));
+        machine.free(here);
+        let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
+        report_once(&machine, &mut reporter);
+        let got = other.join().unwrap();
+        [got, mine].into_iter().for_each(|held| machine.free(held));
+        check_all_reported(&machine, &mut reporter);
+        machine.check_empty();
     });
 }
 

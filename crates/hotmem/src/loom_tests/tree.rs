@@ -1,7 +1,7 @@
 //! The tree alone: leaves that fill and empty, over three levels.
 
 use super::model;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 use crate::tree::{Tree, words_needed};
 use loom::thread;
 use std::sync::Arc;
@@ -156,6 +156,33 @@ fn a_cousin_fills_while_a_word_is_cleared() {
         wood.search();
         other.join().unwrap();
         wood.check();
+    });
+}
+
+#[test]
+fn an_onlooker_hides_nothing_from_a_searcher_that_falls_asleep() {
+    model(|| {
+        let wood = Wood::new();
+        wood.fill(5);
+        wood.empty(5);
+        wood.search();
+        let asleep = Arc::new(AtomicU64::new(0));
+        let bell = asleep.clone();
+        let other = on(1, &wood, move |wood| {
+            wood.fill(4);
+            if bell.load(Ordering::Relaxed) == 1 {
+                bell.store(2, Ordering::Relaxed);
+            }
+        });
+        let another = on(2, &wood, |wood| {
+            wood.tree().peek(0);
+        });
+        asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let found = wood.search();
+        other.join().unwrap();
+        another.join().unwrap();
+        assert!(found == Some(4) || asleep.load(Ordering::Relaxed) == 2, "nobody has woken it");
     });
 }
 

@@ -28,7 +28,8 @@ pub struct Settings {
     pub dwell: Duration,
     /// Most that is reported in a second. `None`: as much as the host takes.
     pub rate: Option<Bytes>,
-    /// Free whole pageblocks that stay for allocation on each node while batches are out.
+    /// Free memory in whole pageblocks that is not reported on each node: what is allocated next
+    /// is there at once, and while batches are out there is something to allocate.
     pub keep_free: Bytes,
     /// The pause after the host has refused a batch; doubled with each refusal in a row.
     pub retry: Duration,

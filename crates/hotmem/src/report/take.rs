@@ -115,7 +115,8 @@ impl<P: Platform> Reporter<'_, P> {
             let most = self.settings.longest_blocks().min(*room);
             let (first, len) = highest_run(ripe, most);
             // The rest of a node that has no more to spare is seen by now, and stays.
-            let len = self.spare(region.node(), len);
+            let len =
+                if self.settings.kept_blocks() == 0 { len } else { self.spare(region.node(), len) };
             if len == 0 {
                 return;
             }
@@ -149,13 +150,22 @@ impl<P: Platform> Reporter<'_, P> {
         section.isolated.fetch_or(run, Ordering::AcqRel);
     }
 
-    /// How many of `wanted` pageblocks may go from a node, if some are to stay.
+    /// How many of `wanted` pageblocks may go from a node, if some are to stay as they are.
     fn spare(&self, node: NodeId, wanted: u64) -> u64 {
         let kept = self.settings.kept_blocks();
-        if kept == 0 {
-            return wanted;
+        let mut here = 0;
+        for region in self.frames.regions().iter().filter(|region| region.node() == node) {
+            for class in Zone::ALL.map(Class::unreported) {
+                for index in region.tree(class).all_from(0) {
+                    if here >= kept + wanted {
+                        return wanted;
+                    }
+                    let blocks = region.section(index).map_or(0, |s| s.available(class));
+                    here += u64::from(blocks.count_ones());
+                }
+            }
         }
-        self.frames.free_blocks_on(node, kept + wanted).saturating_sub(kept).min(wanted)
+        here.saturating_sub(kept).min(wanted)
     }
 
     /// Publishes a batch again; says how many pageblocks that was.
