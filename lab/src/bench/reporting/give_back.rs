@@ -1,6 +1,7 @@
 //! How long it takes until the host has everything that is free.
 
 use crate::hosted::Hosted;
+use crate::qemu::host;
 use anyhow::{Context, Result, ensure};
 use hotmem::{Bytes, Hooks, NoHooks, OnlineType, Want, geometry::FRAME_SIZE, report::Settings};
 use std::{fmt, time::Instant};
@@ -23,8 +24,16 @@ impl fmt::Display for Subject {
     }
 }
 
+/// What a host of any size should manage, as far as this one does.
+pub(super) fn usual_size() -> Bytes {
+    let spare = host::available_memory().map_or(u64::MAX, |available| available.0 / 2);
+    Bytes(Bytes::gib(8).0.min(spare >> 28 << 28).max(Bytes::mib(256).0))
+}
+
 /// Seconds.
 pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
+    // What remembers the frames is small beside them.
+    host::ensure_available(Bytes(size.0 + size.0 / 64))?;
     let machine = Hosted::builder().room(size).build()?;
     let mut hotplug = machine.boot()?;
     let room = machine.room();

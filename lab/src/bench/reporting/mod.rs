@@ -29,9 +29,8 @@ pub struct Args {
     /// How long each run of page_fault1 lasts, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
-    /// How much is given back at once
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
-          default_value = "8G")]
+    /// How much is given back at once [default: 8G, or half of what the host can spare]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     give_back: Vec<Bytes>,
     /// Runs for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -85,7 +84,11 @@ const TIME: (&str, &str) = ("time", "s");
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut sample = Sample::new("reporting");
-    let steps = args.threads.len() + args.give_back.len();
+    let give_back = match &args.give_back[..] {
+        [] => &[give_back::usual_size()],
+        sizes => sizes,
+    };
+    let steps = args.threads.len() + give_back.len();
     let progress = progress::bar(steps as u64 * u64::from(args.runs));
     for _ in 0..args.runs {
         for &threads in &args.threads {
@@ -108,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             }
             progress.inc(1);
         }
-        for &size in &args.give_back {
+        for &size in give_back {
             let case = format!("give-back/{}", size::short(size));
             progress.set_message(case.clone());
             for subject in [give_back::Subject::Limit, give_back::Subject::Hotmem] {
