@@ -26,7 +26,6 @@
 mod associativity;
 mod connectors;
 pub mod hypervisor;
-mod note;
 mod property;
 mod request;
 mod table;

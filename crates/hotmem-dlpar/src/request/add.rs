@@ -20,13 +20,13 @@ impl<'f, P: Platform> Request<'f, P> {
         };
         let (run, state) = machine.hotplug.state_at(stretch.range.start(), stretch.range.end());
         if !matches!(state, State::Absent | State::Unknown) {
-            self.cursor += lmbs_in(table, run).max(1);
+            self.cursor += table.lmbs_in(run).max(1);
             return Flow::On;
         }
-        let absent = match lmbs_in(table, run) {
+        let absent = match table.lmbs_in(run) {
             // A part of the LMB is there: the engine will say so.
-            0 => first_of(table, &stretch),
-            lmbs => part_of(table, &stretch, lmbs),
+            0 => table.first_of(&stretch),
+            lmbs => table.part_of(&stretch, lmbs),
         };
         let added = region::place(machine.hotplug, table, stretch.first, absent)
             .map_err(Error::Announce)
@@ -37,7 +37,7 @@ impl<'f, P: Platform> Request<'f, P> {
         match added {
             Ok((place, addition)) => {
                 machine.hotplug.commit_add(addition, machine.hooks);
-                let lmbs = lmbs_in(table, place.range);
+                let lmbs = table.lmbs_in(place.range);
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;
                 *left = left.saturating_sub(lmbs);
@@ -60,11 +60,11 @@ impl<'f, P: Platform> Request<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) -> Flow {
-        let lmbs = lmbs_in(table, range);
+        let lmbs = table.lmbs_in(range);
         match error {
             Error::Add(AddError::Present(in_the_way) | AddError::Held(in_the_way)) => {
                 let before = PfnRange::new(range.start(), in_the_way.start());
-                let before = before.map_or(0, |before| lmbs_in(table, before));
+                let before = before.map_or(0, |before| table.lmbs_in(before));
                 if before > 0 {
                     self.at_most = before;
                     return Flow::On;
@@ -144,7 +144,7 @@ impl<'f, P: Platform> Request<'f, P> {
                 self.cursor = table.lmbs;
                 return Flow::On;
             }
-            self.cursor += lmbs_in(table, run).max(1);
+            self.cursor += table.lmbs_in(run).max(1);
             return Flow::On;
         }
         let kind = match (undoing, movable) {
@@ -152,8 +152,8 @@ impl<'f, P: Platform> Request<'f, P> {
             (true, true) => OnlineType::Movable,
             (true, false) => OnlineType::AsBefore,
         };
-        let lmbs = lmbs_in(table, run).max(1);
-        let range = part_of(table, &stretch, lmbs);
+        let lmbs = table.lmbs_in(run).max(1);
+        let range = table.part_of(&stretch, lmbs);
         match machine.hotplug.online(range, kind, machine.hooks) {
             Ok(()) => {
                 self.cursor += lmbs;
@@ -201,20 +201,4 @@ impl<'f, P: Platform> Request<'f, P> {
             self.step = Step::Release;
         }
     }
-}
-
-/// Whole LMBs in a range.
-pub(super) fn lmbs_in(table: &Table<'_>, range: PfnRange) -> u32 {
-    u32::try_from(range.frames() / table.lmb_size.frames()).unwrap_or(u32::MAX)
-}
-
-/// The first LMBs of a stretch.
-pub(super) fn part_of(table: &Table<'_>, stretch: &Stretch, lmbs: u32) -> PfnRange {
-    let frames = u64::from(lmbs) * table.lmb_size.frames();
-    let end = stretch.range.start().checked_add(frames).unwrap_or(stretch.range.end());
-    stretch.range.split_at(end).0
-}
-
-pub(super) fn first_of(table: &Table<'_>, stretch: &Stretch) -> PfnRange {
-    part_of(table, stretch, 1)
 }

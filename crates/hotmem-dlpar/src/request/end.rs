@@ -1,6 +1,6 @@
 //! The end of a request: the device tree learns of it, and it lets go of everything.
 
-use super::{Change, Error, Failure, Flow, Machine, Progress, Request, Step, Summary, Wait};
+use super::{Change, Error, Failure, Flow, Machine, Progress, Request, Step, Summary, Wait, note};
 use crate::associativity::NO_ROW;
 use crate::connectors::{self, Connectors};
 use crate::table::{Group, Table};
@@ -27,7 +27,7 @@ impl<'f, P: Platform> Request<'f, P> {
             }
         }
         self.summary.lmbs = table.taken;
-        crate::note::each_lmb(table, self.change);
+        note::each_lmb(table, self.change);
         for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
             let taken = group.taken;
             for bit in (0..64).filter(|bit| taken >> bit & 1 != 0 && assigning) {
@@ -68,7 +68,7 @@ impl<'f, P: Platform> Request<'f, P> {
     }
 
     pub(super) fn end_with(&self, result: Result<Summary, Failure>, table: &Table<'_>) -> Progress {
-        crate::note::request(self.change, self.which, table.lmb_size, &result);
+        note::request(self.change, self.which, table.lmb_size, &result);
         Progress::Done(result)
     }
 }

@@ -18,10 +18,12 @@
 //! | `add.rs`, `offline.rs` | memory, by way of the engine |
 //! | `region.rs` | where the engine keeps the memory's words |
 //! | `turn.rs`, `end.rs` | what undoes it; the device tree learns of it |
+//! | `note.rs` | what the log says (feature `log`) |
 
 mod acquire;
 mod add;
 mod end;
+mod note;
 mod offline;
 mod outcome;
 mod region;

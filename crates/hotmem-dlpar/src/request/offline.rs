@@ -1,6 +1,5 @@
 //! Memory leaves the allocator: neighbours as one range, and as much of it as can.
 
-use super::add::{first_of, lmbs_in, part_of};
 use super::{Error, Flow, Machine, Request, Step, Wait, Which, region};
 use crate::connectors::Connectors;
 use crate::property::DrcIndex;
@@ -92,7 +91,7 @@ impl<'f, P: Platform> Request<'f, P> {
         let region = region::region_at(machine.hotplug, stretch.range.start());
         let within = region.map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
-        let lmbs = lmbs_in(table, run);
+        let lmbs = table.lmbs_in(run);
         match state {
             State::Absent | State::Unknown if self.undoing.is_some() => {
                 self.cursor = first + lmbs.max(1);
@@ -110,8 +109,8 @@ impl<'f, P: Platform> Request<'f, P> {
         }
         // An LMB of two zones is online all the same, if it is.
         let (range, movable) = match lmbs {
-            0 => (first_of(table, stretch), false),
-            _ => (part_of(table, stretch, lmbs), state == State::OnlineMovable),
+            0 => (table.first_of(stretch), false),
+            _ => (table.part_of(stretch, lmbs), state == State::OnlineMovable),
         };
         let offline = machine.hotplug.offline(range).map_err(|error| match lmbs {
             0 => Error::Mixed(index),
@@ -163,7 +162,7 @@ impl<'f, P: Platform> Request<'f, P> {
     ) {
         let (first, last) = (leaving.first, leaving.first + leaving.lmbs - 1);
         leaving.cancel(machine);
-        let spread = lmbs_in(table, blocker.range).min(last - first + 1);
+        let spread = table.lmbs_in(blocker.range).min(last - first + 1);
         if spread > 1 && (self.undoing.is_some() || matches!(self.which, Which::Count(_))) {
             // One of these, and nobody says which.
             self.at_most = spread / 2;
@@ -171,7 +170,7 @@ impl<'f, P: Platform> Request<'f, P> {
         }
         let start = table.lmb(first).range.start();
         let before = PfnRange::new(start, blocker.range.start());
-        let nth = before.map_or(0, |before| lmbs_in(table, before));
+        let nth = before.map_or(0, |before| table.lmbs_in(before));
         let blocked = first.saturating_add(nth).min(last);
         self.blocked = Some(blocked);
         self.stays(Error::Blocked(blocker), blocked, table, machine);

@@ -4,7 +4,7 @@
 //! node is not known yet; many platforms tell it only when an LMB comes. If a neighbour turns out
 //! to belong elsewhere, the region is trimmed, as far as nothing beyond is present.
 
-use super::{Error, add::lmbs_in};
+use super::Error;
 use crate::property::FLAG_AI_INVALID;
 use crate::table::{Group, Table};
 use hotmem::{
@@ -34,7 +34,7 @@ impl Table<'_> {
         let mut from = 0;
         while let Some(first) = self.next(from, |group| group.eligible) {
             let (range, node) = self.likely_region(first);
-            from = first + lmbs_in(self, range).max(1);
+            from = first + self.lmbs_in(range).max(1);
             let node = node.unwrap_or(self.lmb(first).node);
             match hotplug.announce(Announce::range(range).on_node(node).in_group(group(self))) {
                 // What is there already, or finds no region, is looked at when it comes.
@@ -70,7 +70,7 @@ impl Table<'_> {
                     hotplug.online(range, online, hooks).map_err(Error::Online)?;
                 }
             }
-            from = first + lmbs_in(self, range).max(1);
+            from = first + self.lmbs_in(range).max(1);
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ fn neighbourhood<P: Platform>(
         (position, start) = (below, lmb.start());
     }
     let mut end = range.end();
-    let mut position = first.saturating_add(lmbs_in(table, range));
+    let mut position = first.saturating_add(table.lmbs_in(range));
     while position < table.lmbs {
         let lmb = table.lmb(position).range;
         if lmb.start() != end || lmb.end() > high || !may_share(position) {

@@ -1,7 +1,6 @@
 //! Memory that is offline goes for good: each connector is released, and with it a part of the
 //! range that the engine holds ready.
 
-use super::add::{lmbs_in, part_of};
 use super::{Change, Error, Flow, Machine, Request, Step, region};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged};
 use crate::property::DrcIndex;
@@ -74,12 +73,12 @@ impl<'f, P: Platform> Request<'f, P> {
                 let acquired = self.change == Change::Add;
                 if !acquired {
                     // Released in an earlier round.
-                    self.cursor = position + lmbs_in(table, run).max(1);
+                    self.cursor = position + table.lmbs_in(run).max(1);
                 }
                 Ok(acquired)
             }
             State::Device | State::Offline | State::Online | State::OnlineMovable => {
-                let range = part_of(table, &stretch, lmbs_in(table, run).max(1));
+                let range = table.part_of(&stretch, table.lmbs_in(run).max(1));
                 let removal = machine.hotplug.prepare_remove(range, machine.hooks);
                 self.removal = Some(removal.map_err(Error::Remove)?);
                 if self.change == Change::Remove && self.undoing.is_none() {

@@ -73,4 +73,21 @@ impl Table<'_> {
         let range = PfnRange::new(range.start(), end_pfn).unwrap_or(range);
         Some(Stretch { first, lmbs: end - first, range, node })
     }
+
+    /// The first LMBs of a stretch.
+    pub(crate) fn part_of(&self, stretch: &Stretch, lmbs: u32) -> PfnRange {
+        let frames = u64::from(lmbs) * self.lmb_size.frames();
+        let end = stretch.range.start().checked_add(frames).unwrap_or(stretch.range.end());
+        stretch.range.split_at(end).0
+    }
+
+    /// The first one.
+    pub(crate) fn first_of(&self, stretch: &Stretch) -> PfnRange {
+        self.part_of(stretch, 1)
+    }
+
+    /// Whole LMBs in a range.
+    pub(crate) fn lmbs_in(&self, range: PfnRange) -> u32 {
+        u32::try_from(range.frames() / self.lmb_size.frames()).unwrap_or(u32::MAX)
+    }
 }

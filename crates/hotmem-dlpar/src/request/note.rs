@@ -1,4 +1,4 @@
-//! What the log says: a line for each request at info, a line for each LMB at debug.
+//! What the log says (feature `log`): a line for each request at info, a line for each LMB at debug.
 
 #[cfg(feature = "log")]
 mod lines {
