@@ -27,6 +27,10 @@ fn main() -> ExitCode {
         (Some("lint"), None) => lint::run(),
         (Some("test"), None) => test::run(),
         (Some("deep"), None) => test::run_deep(),
+        (Some("--help" | "-h" | "help"), None) => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
