@@ -36,6 +36,8 @@ pub struct Options {
     pub heap: Bytes,
     /// Whether some of that is pinned until it stands in the way (`hotmem.pin`).
     pub pin: bool,
+    /// How much memory other CPUs write to through addresses (`hotmem.writers`).
+    pub writers: Bytes,
     /// How devices may interrupt (`hotmem.interrupts`).
     pub interrupts: Interrupts,
     /// As what persistent memory is bound (`hotmem.nvdimm`), if at all.
@@ -49,6 +51,9 @@ pub struct Options {
     /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
     pub watchdog_seconds: u32,
 }
+
+/// The most that other CPUs write to: each page is counted.
+pub const MAX_WRITTEN: Bytes = Bytes::mib(16);
 
 /// How much plugged memory to touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +156,7 @@ impl Default for Options {
             churn: false,
             heap: Bytes::ZERO,
             pin: false,
+            writers: Bytes::ZERO,
             interrupts: Interrupts::Msix,
             nvdimm: None,
             map: MapOn::Device,
@@ -223,6 +229,9 @@ impl Options {
             "churn" => self.churn = parse_switch(value)?,
             "heap" => self.heap = parse_size(value)?,
             "pin" => self.pin = parse_switch(value)?,
+            "writers" => {
+                self.writers = parse_size(value).filter(|&size| size <= MAX_WRITTEN)?;
+            }
             "interrupts" => {
                 self.interrupts = match value {
                     "poll" => Interrupts::Poll,
@@ -316,7 +325,7 @@ mod tests {
         let options = parse(
             "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
              hotmem.reports=off hotmem.online=online_kernel hotmem.exit=resizes:3 \
-             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.heap=32M hotmem.pin=on \
+             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
              hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
              hotmem.rebinds=3 hotmem.watchdog=5",
         );
@@ -333,6 +342,7 @@ mod tests {
             churn: true,
             heap: Bytes::mib(32),
             pin: true,
+            writers: Bytes::mib(4),
             interrupts: Interrupts::Intx,
             nvdimm: Some(Namespace::DevDax),
             map: MapOn::Memory,
@@ -377,6 +387,7 @@ mod tests {
             "hotmem.churn=",
             "hotmem.heap=much",
             "hotmem.pin=1",
+            "hotmem.writers=17M",
             "hotmem.interrupts=msi",
             "hotmem.nvdimm=raw",
             "hotmem.map=ram",

@@ -200,6 +200,19 @@ pub enum Event<'a> {
         /// How long it took, in microseconds.
         us: u64,
     },
+    /// What other CPUs wrote through addresses, and whether Dirty told so.
+    Written {
+        /// Pages that they write to.
+        pages: u64,
+        /// Writes since boot.
+        writes: u64,
+        /// Memory that was copied elsewhere under the pages, since boot.
+        moved: Bytes,
+        /// Pages that were written to since the last such event.
+        dirty: u64,
+        /// Pages that were not.
+        clean: u64,
+    },
     /// Bytes that were written to describe new memory.
     Metadata {
         /// How much, since the last such event.
@@ -317,6 +330,11 @@ impl fmt::Display for Event<'_> {
             Event::Unbound { device, us } => {
                 write!(f, r#"{{"event":"unbound","device":{device},"us":{us}}}"#)
             }
+            Event::Written { pages, writes, moved, dirty, clean } => write!(
+                f,
+                r#"{{"event":"written","pages":{pages},"writes":{writes},"moved":{},"dirty":{dirty},"clean":{clean}}}"#,
+                moved.0
+            ),
             Event::Metadata { written } => {
                 write!(f, r#"{{"event":"metadata","written":{}}}"#, written.0)
             }

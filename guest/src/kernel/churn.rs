@@ -1,10 +1,12 @@
-//! What the other CPUs do: take movable frames, fill them, check them and free them, without end.
+//! What the other CPUs do: take movable frames, fill them, check them and free them, and write
+//! through addresses, without end.
 //!
 //! The patterns are different on each CPU, so that a frame that two hold shows.
 
 use super::give_up;
 use super::memory::{FRAME_WORDS, FRAMES};
 use super::smp::{self, Signal};
+use super::writers::Writer;
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -19,15 +21,22 @@ const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
 /// All frames are to be given back.
 static RELEASE: Signal = Signal::new();
-/// No more are to be taken: written before `RELEASE` asks and read after it is answered.
-static RESTING: AtomicBool = AtomicBool::new(false);
+/// None are to be taken, or no more: written before `RELEASE` asks and read after it is answered.
+static RESTING: AtomicBool = AtomicBool::new(true);
 /// A statistic: nothing is ordered by it.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Has the CPUs take frames from now on.
+pub(crate) fn start() {
+    // Nothing is ordered by this.
+    RESTING.store(false, Relaxed);
+}
 
 /// Works, until the machine ends.
 pub(crate) fn run(cpu: usize) -> ! {
     let seed = pattern::mix(cpu as u64);
     let mut random = seed;
+    let mut writer = Writer::new(cpu);
     let mut held = [PfnRange::EMPTY; to_usize(HELD)];
     loop {
         smp::answer_flush(cpu);
@@ -35,6 +44,7 @@ pub(crate) fn run(cpu: usize) -> ! {
             held.iter_mut()
                 .for_each(|frames| release(core::mem::replace(frames, PfnRange::EMPTY), seed));
         });
+        writer.write_some();
         if RESTING.load(Acquire) {
             core::hint::spin_loop();
             continue;

@@ -6,6 +6,7 @@ use super::heap;
 use super::memory::AddressSpace;
 use super::smp;
 use super::workload::Workload;
+use super::writers;
 use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare};
 use hotmem_guest::direct_map::Caching;
 
@@ -52,7 +53,8 @@ impl Hooks for KernelHooks {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let balloon = self.balloon.as_mut().and_then(|balloon| balloon.migrate(used));
         let answer = balloon.or_else(|| self.workload.migrate(used));
-        if let Some(answer) = answer.or_else(|| heap::migrate(used)) {
+        let answer = answer.or_else(|| heap::migrate(used));
+        if let Some(answer) = answer.or_else(|| writers::migrate(used)) {
             return answer;
         }
         if smp::others() > 0 {

@@ -18,7 +18,7 @@ use hotmem_pgtable::{Flags, Level};
 static OWNERS: Owners<'static, ThisCpu> = Owners::new(&FRAMES);
 
 /// Pages that are moved together: what there may be in a pageblock.
-const TOGETHER: usize = PAGEBLOCK_FRAMES;
+pub(crate) const TOGETHER: usize = PAGEBLOCK_FRAMES;
 
 /// A window, and the frames behind its pages.
 #[derive(Debug)]

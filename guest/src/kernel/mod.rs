@@ -29,6 +29,7 @@ mod smp;
 mod transport;
 mod trap;
 mod workload;
+mod writers;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use core::fmt;
@@ -114,7 +115,13 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         }
         exit::exit(report.finish())
     }
+    if options.writers != Bytes::ZERO {
+        writers::open(&engine.hooks.space, map.ram_end());
+    }
     if options.churn {
+        churn::start();
+    }
+    if options.churn || options.writers != Bytes::ZERO {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = &mut engine.hooks.space;
         must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));

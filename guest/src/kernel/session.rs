@@ -18,7 +18,7 @@ use super::objects::Objects;
 use super::pci::{Buses, MAX_PORTS};
 use super::serial::Serial;
 use super::smp::{self, ThisCpu};
-use super::{WATCHDOG, give_up, must, trap};
+use super::{WATCHDOG, give_up, must, trap, writers};
 use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
@@ -245,6 +245,13 @@ impl<'a> Session<'a> {
             self.engine.hooks.workload.memory_came();
             self.touching = Some(Touching::default());
         }
+        if self.options.writers != Bytes::ZERO {
+            WATCHDOG.enter(Step::Verify);
+            if plugged > before {
+                writers::grow(self.options.writers);
+            }
+            self.report.event(&writers::harvest());
+        }
         if self.objects.are_wanted() {
             WATCHDOG.enter(Step::Heap);
             if plugged > before {
@@ -287,8 +294,13 @@ impl<'a> Session<'a> {
 
     fn finish(mut self) -> Verdict {
         WATCHDOG.enter(Step::Verify);
-        if smp::others() > 0 {
-            let (taken, cpus) = (churn::stop(), smp::others());
+        let cpus = smp::others();
+        if self.options.writers != Bytes::ZERO {
+            let writes = writers::stop();
+            self.report.ok(format_args!("{writes} writes by {cpus} more CPUs, none lost"));
+        }
+        if self.options.churn {
+            let taken = churn::stop();
             self.report.ok(format_args!(
                 "frames taken {taken} times by {cpus} more CPUs, all found as written"
             ));

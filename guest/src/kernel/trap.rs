@@ -1,6 +1,7 @@
-//! Exceptions, which end the run, and interrupts, which only ring a bell.
+//! Exceptions, which end the run, unless what is missing comes back; and interrupts, which only
+//! ring a bell.
 
-use super::{WATCHDOG, entry, give_up, lapic, pic, pit};
+use super::{WATCHDOG, entry, give_up, lapic, pic, pit, writers};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem_guest::to_usize;
@@ -17,6 +18,7 @@ pub(crate) const MESSAGES: u8 = 32;
 
 /// Vector of message 0; the others follow.
 const FIRST_MESSAGE: u8 = pic::FIRST_VECTOR + pic::LINES;
+const PAGE_FAULT: u64 = 14;
 const VECTORS: usize = (FIRST_MESSAGE + MESSAGES) as usize;
 
 /// The IRQs by which devices may ring, a bit each.
@@ -173,6 +175,11 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
 }
 
 fn exception(frame: &TrapFrame) {
+    // Not present: bit 0 is clear (Intel SDM volume 3, 4.7).
+    let missing = frame.vector == PAGE_FAULT && frame.error_code & 1 == 0;
+    if missing && writers::settle_fault(Cr2::read_raw()) {
+        return;
+    }
     const NAMES: [&str; 22] = [
         "divide error",
         "debug",

@@ -90,6 +90,10 @@ pub enum Event {
     /// under it since boot.
     #[allow(missing_docs)]
     Heap { objects: u64, mapped: u64, moved: u64 },
+    /// What the guest's other CPUs wrote through addresses since boot, to so many pages, and what
+    /// was copied elsewhere under these; how many were written to since the last such event.
+    #[allow(missing_docs)]
+    Written { pages: u64, writes: u64, moved: u64, dirty: u64, clean: u64 },
     /// A balloon was found, with these feature bits, and its queue for reports.
     #[allow(missing_docs)]
     Balloon { transport: String, interrupts: String, features: u64, reports_queue: Option<u16> },

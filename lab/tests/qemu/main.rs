@@ -9,6 +9,7 @@ mod devices;
 mod heap;
 mod hot_add;
 mod interrupts;
+mod migration;
 mod mmio;
 mod nvdimm;
 mod resize;
