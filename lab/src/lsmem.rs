@@ -199,7 +199,7 @@ mod tests {
         let text = listing.to_string();
         assert!(text.contains("32-39") && text.contains("40-47"), "{text}");
         assert_eq!(Listing::of(&hotplug, Bytes::mib(128), true).rows.len(), 1 + 16);
-        hotplug.ram_to_device(room.split_at(half).1).unwrap();
+        hotplug.ram_to_device(room.split_at(half).1, &mut NoHooks).unwrap();
         let last = Listing::of(&hotplug, Bytes::mib(128), false).rows.pop().unwrap();
         assert_eq!((last.state, last.removable, last.zone), (BlockState::Device, false, None));
     }

@@ -18,6 +18,22 @@ pub trait Hooks {
         0
     }
 
+    /// How many frames describing `range` as RAM will take at most, with page tables, and without
+    /// what the kernel [keeps](Self::keeps) of the memory itself.
+    fn descriptors_needed(&self, range: PfnRange) -> u64 {
+        let _ = range;
+        0
+    }
+
+    /// How many pageblocks at the start of `section`, which comes as a whole, hold the section's own
+    /// descriptors: one for 64 bytes a frame. So memory that comes needs no free memory to be
+    /// described in. They come online with the section, but are nobody's to allocate or migrate;
+    /// they do not hinder its removal, and go with the last of it.
+    fn keeps(&self, section: PfnRange) -> u64 {
+        let _ = section;
+        0
+    }
+
     /// Makes `range` reachable in the direct map, with page tables from `spare`. Cannot fail:
     /// `spare` holds what [`tables_needed`](Self::tables_needed) asked for; what is not taken goes
     /// back by itself.
@@ -25,7 +41,21 @@ pub trait Hooks {
         let _ = (range, spare);
     }
 
-    /// Takes `range` out of the direct map and flushes it from every TLB. The page tables stay, so
+    /// Describes `range`, which is mapped, as RAM: in what the kernel [keeps](Self::keeps) of it,
+    /// and in frames from `spare`, which holds what
+    /// [`descriptors_needed`](Self::descriptors_needed) asked for, so that this cannot fail.
+    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
+        let _ = (range, spare);
+    }
+
+    /// `range` is RAM no more: gives the frames with its descriptors, and page tables of theirs that
+    /// map nothing else, to `free`.
+    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        let _ = (range, free);
+    }
+
+    /// Takes `range` out of the direct map, and out of the map of descriptors where the kernel
+    /// [keeps](Self::keeps) it for them, and flushes it from every TLB. The page tables stay, so
     /// that [`remap`](Self::remap) cannot fail.
     fn unmap(&mut self, range: PfnRange) {
         let _ = range;
@@ -122,7 +152,7 @@ pub enum Migration {
     Pinned(&'static str),
 }
 
-/// Frames for page tables, taken before the step that must not fail.
+/// Frames for page tables and descriptors, taken before the step that must not fail.
 #[derive(Debug)]
 pub struct Spare {
     left: PfnRange,

@@ -85,9 +85,12 @@ fn whatever_is_done_to_a_device_as_to_ram_is_refused_and_changes_nothing() {
         assert_eq!(hotplug.online(device(), OnlineType::Online, hooks), Err(not_present));
         assert_eq!(hotplug.offline(shared).err(), Some(OfflineError::NotOnline(first)));
         assert_eq!(hotplug.remove(device(), hooks), Err(RemoveError::NotPresent(first)));
-        assert_eq!(hotplug.ram_to_device(device()), Err(RemoveError::NotPresent(first)));
+        assert_eq!(
+            hotplug.ram_to_device(device(), &mut NoHooks),
+            Err(RemoveError::NotPresent(first))
+        );
         let online = RemoveError::Online(range(SHARED, BLOCK));
-        assert_eq!(hotplug.ram_to_device(range(SHARED, BLOCK)), Err(online));
+        assert_eq!(hotplug.ram_to_device(range(SHARED, BLOCK), &mut NoHooks), Err(online));
         let poison = hotplug.poison(device().start());
         assert_eq!(poison, Err(PoisonError::NotPresent(device().start())));
         let isolated = frames.isolate(device()).err();
@@ -176,7 +179,7 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
                 frames.free(got).unwrap();
                 take_offline(hotplug, device());
             }
-            hotplug.ram_to_device(device()).unwrap();
+            hotplug.ram_to_device(device(), &mut NoHooks).unwrap();
             assert_eq!(snapshot(hotplug), before);
         });
     }
@@ -213,7 +216,7 @@ fn poison_is_remembered_until_the_device_goes() {
         let bad = device().start();
         hotplug.device_to_ram(device(), OnlineType::Offline, &mut NoHooks).unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
-        hotplug.ram_to_device(device()).unwrap();
+        hotplug.ram_to_device(device(), &mut NoHooks).unwrap();
         assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
         let refused = hotplug.device_to_ram(device(), OnlineType::Movable, &mut NoHooks);
         let poisoned = OnlineError::Poisoned(PfnRange::with_len(bad, 1).unwrap());

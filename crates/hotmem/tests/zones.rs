@@ -69,7 +69,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
                 let kinds = [OnlineType::Online, OnlineType::Movable, OnlineType::Offline];
                 hotplug.device_to_ram(run, kinds[next(3)], &mut NoHooks).unwrap();
             }
-            State::Offline if next(4) == 0 => hotplug.ram_to_device(run).unwrap(),
+            State::Offline if next(4) == 0 => hotplug.ram_to_device(run, &mut NoHooks).unwrap(),
             State::Offline if next(3) == 0 => hotplug.remove(run, &mut NoHooks).unwrap(),
             State::Offline => {
                 let kinds = [OnlineType::Kernel, OnlineType::Movable, OnlineType::AsBefore];

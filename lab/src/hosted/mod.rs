@@ -325,14 +325,14 @@ mod tests {
             assert_eq!(hotplug.state_at(device.start(), device.end()), (device, expected));
             if kind != OnlineType::Offline {
                 let got = machine.frames().alloc(Want::order(9).at(device.start()).movable());
-                let refused = hotplug.ram_to_device(device).unwrap_err();
+                let refused = hotplug.ram_to_device(device, hooks).unwrap_err();
                 assert!(matches!(refused, RemoveError::Online(_)));
                 machine.frames().free(got.unwrap()).unwrap();
                 let mut offline = hotplug.offline(device).unwrap();
                 let said = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
                 assert_eq!(said, Progress::Done(device));
             }
-            hotplug.ram_to_device(device).unwrap();
+            hotplug.ram_to_device(device, hooks).unwrap();
             // SAFETY: as above.
             assert_eq!(unsafe { data.read() }, 7, "nobody wrote there meanwhile");
             hotplug.detach(device, hooks).unwrap();

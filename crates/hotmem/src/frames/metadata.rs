@@ -1,18 +1,20 @@
-//! What the engine keeps for itself: the words of regions, and the frame bits of sections.
+//! What the engine keeps for itself: the words of regions, and the frame bits of sections; and for
+//! the kernel: descriptors of sections that lie in the sections themselves.
 
 use super::Frames;
 use crate::addr::{Bytes, PfnRange};
-use crate::geometry::{FRAME_SIZE, SECTION_FRAMES};
+use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
 use crate::region::Region;
+use crate::section::KEPT;
 
-/// Frames that the engine keeps for itself, and what it needs them for.
+/// Frames that the engine keeps for itself or for the kernel's descriptors, and what for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
-    /// What they describe: a whole region by its words, or a section by its frame bits. Empty for
-    /// the words of a region that was withdrawn.
+    /// What they describe: a whole region by its words, or a section by its frame bits or the
+    /// kernel's descriptors. Empty for the words of a region that was withdrawn.
     pub describes: PfnRange,
 }
 
@@ -31,10 +33,38 @@ impl<P: Platform> Frames<P> {
         Bytes(bytes.sum())
     }
 
-    /// All frames that hold the engine's own metadata. They are never free, reported or migrated.
-    /// A snapshot. Cost: O(sections).
+    /// All frames that hold the engine's own metadata, and pageblocks that the kernel
+    /// [keeps](crate::Hooks::keeps). They are never free, reported or migrated. A snapshot. Cost:
+    /// O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
-        self.metadata_where(true)
+        let slots = 0..self.regions().len();
+        self.metadata_where(true).chain(slots.flat_map(|slot| self.kept_of(slot)))
+    }
+
+    /// The pageblocks of a section that hold its own descriptors: the first so many.
+    pub(crate) fn kept(&self, slot: usize, index: usize) -> u64 {
+        let is_kept = |&bit: &usize| {
+            self.block(slot, index, bit).is_some_and(|block| block.counter.load() == KEPT)
+        };
+        mask((0..SECTION_PAGEBLOCKS).take_while(is_kept).count())
+    }
+
+    /// How many frames of `range` hold descriptors of their own sections.
+    pub(crate) fn kept_in(&self, range: PfnRange) -> u64 {
+        let words = self.words_of(range);
+        let kept = words.map(|(slot, index, blocks)| blocks & self.kept(slot, index));
+        kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
+    }
+
+    fn kept_of(&self, slot: usize) -> impl Iterator<Item = Metadata> {
+        let region = &self.slots()[slot];
+        (0..region.section_count()).filter_map(move |index| {
+            let pageblocks = u64::from(self.kept(slot, index).count_ones());
+            let start = region.pfn_at(index * SECTION_FRAMES);
+            let frames = PfnRange::with_len(start, pageblocks * PAGEBLOCK_FRAMES as u64)?;
+            let describes = PfnRange::with_len(start, SECTION_FRAMES as u64)?;
+            (pageblocks != 0).then_some(Metadata { frames, describes })
+        })
     }
 
     /// The words of all regions, and, if `lines`, the frames of lines.

@@ -5,7 +5,7 @@ use crate::addr::PfnRange;
 use crate::geometry::{LINE_WORD_BITS, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::Class;
-use crate::section::{ALL, ISOLATED, LIVE, OUT, POISON, count};
+use crate::section::{ALL, ISOLATED, KEPT, LIVE, OUT, POISON, count};
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -53,6 +53,7 @@ impl<P: Platform> Frames<P> {
         let isolated = is(&section.isolated);
         let counter = block.counter.load();
         let live = counter & LIVE != 0;
+        let kept = counter == KEPT;
         let claimable = live && counter & ISOLATED == 0 && count(counter) > 0;
         let poisoned = self.poisoned_in(block.range()).count() > 0;
         let announced = block.region.announced(block.index) & block.mask() != 0;
@@ -64,13 +65,14 @@ impl<P: Platform> Frames<P> {
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
-            (!free || counter & (LIVE | OUT) == 0, "free, but its counter is in use"),
+            (!free || counter & (LIVE | OUT | KEPT) == 0, "free, but its counter is in use"),
             (!free || !isolated, "free and isolated"),
             (
                 isolated == (counter & ISOLATED != 0) || (isolated && !live),
                 "the counter does not agree with the isolation",
             ),
-            (!online || free || live || isolated, "owned by nobody: lost"),
+            (!online || free || live || isolated || kept, "owned by nobody: lost"),
+            (present || !kept, "kept for descriptors, but not present"),
             (
                 counter != LIVE | ALL || self.is_hinted(block),
                 "wholly free and nobody's hint, but still split",

@@ -30,7 +30,7 @@ pub enum AddError {
     Device(PfnRange),
     /// This pageblock of it is being added or removed.
     Held(PfnRange),
-    /// So many frames for page tables could not be had.
+    /// So many frames for page tables and descriptors could not be had.
     NoTables {
         /// How many, in one piece.
         frames: u64,
@@ -47,6 +47,17 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub fn prepare_add(
         &mut self,
         range: PfnRange,
+        hooks: &mut impl Hooks,
+    ) -> Result<Addition<'f, P>, AddError> {
+        let more = hooks.descriptors_needed(range);
+        self.prepare(range, more, hooks)
+    }
+
+    /// The same, with so many frames beside those for page tables.
+    pub(super) fn prepare(
+        &mut self,
+        range: PfnRange,
+        more: u64,
         hooks: &mut impl Hooks,
     ) -> Result<Addition<'f, P>, AddError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
@@ -69,14 +80,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 return Err(AddError::Held(self.frames.first_block(slot, index, held)));
             }
         }
-        let frames = hooks.tables_needed(range);
-        let spare = match frames {
-            0 => PfnRange::EMPTY,
-            _ => self
-                .frames
-                .alloc(Want::frames(frames))
-                .map_err(|error| AddError::NoTables { frames, error })?,
-        };
+        let frames = hooks.tables_needed(range).saturating_add(more);
+        let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
         self.frames.hold(range);
         Ok(Addition { frames: self.frames, range, tables: spare, spare: Spare::new(spare) })
     }
@@ -86,10 +91,16 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub fn commit_add(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
         addition.map(hooks);
         let range = addition.range;
+        self.describe(range, &mut addition.spare, hooks);
         self.set_present(range, true);
         drop(addition);
         // That it cannot come online does not undo that it is there.
         let _ = self.online(range, self.auto_online, hooks);
+    }
+
+    /// Frames for what must not fail later.
+    pub(super) fn spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
+        if frames == 0 { Ok(PfnRange::EMPTY) } else { self.frames.alloc(Want::frames(frames)) }
     }
 
     /// What is nobody's is present from now on, or the other way round.
@@ -127,7 +138,7 @@ impl<P: Platform> Addition<'_, P> {
         hooks.map(self.range, &mut self.spare);
     }
 
-    /// The frames that were taken for page tables.
+    /// The frames that were taken for page tables and descriptors.
     #[must_use]
     pub fn tables(&self) -> PfnRange {
         self.tables
@@ -159,7 +170,7 @@ impl fmt::Display for AddError {
             AddError::Device(range) => write!(f, "{range} is device memory"),
             AddError::Held(range) => write!(f, "{range} is being added or removed"),
             AddError::NoTables { frames, error } => {
-                write!(f, "no {frames} frames for page tables: {error}")
+                write!(f, "no {frames} frames for page tables and descriptors: {error}")
             }
         }
     }

@@ -9,9 +9,11 @@
 //! it is not contiguous; it is never allocated, isolated, reported or poisoned. It stays mapped
 //! while it becomes RAM, or a device's again, so that costs a few words a section.
 
+use super::describe::kept_of;
 use super::{AddError, Addition, Hotplug, OnlineError, OnlineType, RemoveError};
 use crate::addr::PfnRange;
-use crate::hooks::Hooks;
+use crate::frames::AllocError;
+use crate::hooks::{Hooks, Spare};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
@@ -25,6 +27,13 @@ pub enum DeviceError {
     NotDevice(PfnRange),
     /// It cannot come online as RAM.
     Online(OnlineError),
+    /// So many frames to describe it as RAM could not be had.
+    NoFrames {
+        /// How many, in one piece.
+        frames: u64,
+        /// Why.
+        error: AllocError,
+    },
 }
 
 impl<'f, P: Platform> Hotplug<'f, P> {
@@ -36,7 +45,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// # Errors
     /// [`AddError`]. Nothing has changed.
     pub fn attach(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), AddError> {
-        let addition = self.prepare_add(range, hooks)?;
+        let addition = self.prepare(range, 0, hooks)?;
         self.commit_attach(addition, hooks);
         Ok(())
     }
@@ -76,16 +85,35 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         hooks: &mut impl Hooks,
     ) -> Result<(), DeviceError> {
         self.check_device(range)?;
+        if let Some(poison) = kept_of(range, hooks).find_map(|kept| self.poison_in(kept)) {
+            return Err(DeviceError::Online(OnlineError::Poisoned(poison)));
+        }
+        let frames = hooks.descriptors_needed(range);
+        let taken = self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
+        let mut spare = Spare::new(taken);
         self.set_device(range, false);
         self.set_present(range, true);
-        if kind == OnlineType::Offline {
-            return Ok(());
+        // The kernel is asked before its descriptors overwrite a part of the device's data.
+        let agreed = match kind {
+            OnlineType::Offline => Ok(()),
+            _ => self.check_online(range).and_then(|()| self.agree(range, kind, hooks)),
+        };
+        match agreed {
+            Ok(()) => self.describe(range, &mut spare, hooks),
+            Err(_) => {
+                self.set_present(range, false);
+                self.set_device(range, true);
+            }
         }
-        self.online(range, kind, hooks).map_err(|error| {
-            self.set_present(range, false);
-            self.set_device(range, true);
-            DeviceError::Online(error)
-        })
+        if !spare.left().is_empty() {
+            // Allocated just now, so this cannot fail.
+            let _ = self.frames.free(spare.left());
+        }
+        agreed.map_err(DeviceError::Online)?;
+        if kind != OnlineType::Offline {
+            self.bring_online(range, kind, hooks);
+        }
+        Ok(())
     }
 
     /// Makes RAM that is offline a device's, as `daxctl reconfigure-device --mode=devdax` does.
@@ -96,9 +124,14 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     ///
     /// # Errors
     /// [`RemoveError`]: it is RAM as before.
-    pub fn ram_to_device(&mut self, range: PfnRange) -> Result<(), RemoveError> {
+    pub fn ram_to_device(
+        &mut self,
+        range: PfnRange,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), RemoveError> {
         self.check_removable(range)?;
         self.set_present(range, false);
+        self.undescribe(range, hooks);
         self.set_device(range, true);
         Ok(())
     }
@@ -135,6 +168,9 @@ impl fmt::Display for DeviceError {
         match self {
             DeviceError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             DeviceError::NotDevice(range) => write!(f, "{range} is no device memory"),
+            DeviceError::NoFrames { frames, error } => {
+                write!(f, "no {frames} frames to describe it as RAM: {error}")
+            }
             DeviceError::Online(error) => write!(f, "it cannot be used as RAM: {error}"),
         }
     }

@@ -27,7 +27,7 @@ pub enum Why {
     Pinned(&'static str),
     /// The kernel could not move these frames now.
     Retry,
-    /// Metadata of memory that is still online lies here.
+    /// Metadata or descriptors of memory that stays lie here.
     Metadata,
     /// Somebody is in the middle of allocating or freeing here.
     Busy,
@@ -212,7 +212,7 @@ impl fmt::Display for Blocker {
         match self.why {
             Why::Pinned(why) => write!(f, "pinned ({why})"),
             Why::Retry => f.write_str("could not be moved now"),
-            Why::Metadata => f.write_str("metadata of memory that is still online"),
+            Why::Metadata => f.write_str("metadata of memory that stays"),
             Why::Busy => f.write_str("changing hands"),
             Why::HeldByAnother => f.write_str("isolated by somebody else"),
             Why::Reporting => f.write_str("out for reporting"),

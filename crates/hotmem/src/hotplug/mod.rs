@@ -15,6 +15,7 @@
 //! | `boot.rs` | the first memory, from the firmware's map |
 //! | `announce.rs` | a platform names a range and its words are reserved |
 //! | `add.rs`, `online.rs` | memory comes |
+//! | `describe.rs` | memory that holds its own descriptors |
 //! | `drain.rs` | isolate a window and move what lives there |
 //! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
 //! | `remove.rs` | memory goes |
@@ -28,6 +29,7 @@ mod announce;
 mod blocks;
 #[cfg(not(loom))]
 mod boot;
+mod describe;
 mod device;
 mod drain;
 mod offline;

@@ -71,6 +71,18 @@ impl<P: Platform> Hotplug<'_, P> {
         if kind == OnlineType::Offline {
             return Ok(());
         }
+        self.agree(range, kind, hooks)?;
+        self.bring_online(range, kind, hooks);
+        Ok(())
+    }
+
+    /// Asks the kernel whether `range` may come online.
+    pub(super) fn agree(
+        &self,
+        range: PfnRange,
+        kind: OnlineType,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), OnlineError> {
         for (run, zone) in self.partition(range, kind) {
             if let Err(veto) = hooks.going_online(run, zone) {
                 let agreed = range.split_at(run.start()).0;
@@ -80,7 +92,6 @@ impl<P: Platform> Hotplug<'_, P> {
                 return Err(OnlineError::Vetoed { range: run, veto });
             }
         }
-        self.bring_online(range, kind, hooks);
         Ok(())
     }
 
@@ -101,8 +112,11 @@ impl<P: Platform> Hotplug<'_, P> {
                     Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
                 };
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                // Publishes the words above with Release.
-                self.frames.show_free(slot, index, blocks, &mut moves);
+                let free = blocks & !self.frames.kept(slot, index);
+                if free != 0 {
+                    // Publishes the words above with Release.
+                    self.frames.show_free(slot, index, free, &mut moves);
+                }
             }
         }
         moves.end();
@@ -114,7 +128,7 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 
     /// Whether all of `range` is there and offline.
-    fn check_online(&self, range: PfnRange) -> Result<(), OnlineError> {
+    pub(super) fn check_online(&self, range: PfnRange) -> Result<(), OnlineError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(OnlineError::Unaligned(range));
         }

@@ -29,6 +29,8 @@ pub enum RemoveError {
     Online(PfnRange),
     /// This pageblock of it is being removed already.
     Held(PfnRange),
+    /// This pageblock of it holds the descriptors of memory that would stay.
+    Describes(PfnRange),
 }
 
 impl<P: Platform> Hotplug<'_, P> {
@@ -69,7 +71,10 @@ impl<P: Platform> Hotplug<'_, P> {
                 return Err(RemoveError::Held(self.frames.first_block(slot, index, held)));
             }
         }
-        Ok(())
+        match self.keeps_for_others(range, range) {
+            Some(kept) => Err(RemoveError::Describes(kept)),
+            None => Ok(()),
+        }
     }
 
     /// Unmaps `range`, which is offline and held.
@@ -81,6 +86,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// The memory is gone, and what was poisoned of it forgotten. Cannot fail.
     pub fn commit_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
         self.set_present(removal.range, false);
+        self.undescribe(removal.range, hooks);
         self.frames.let_go(removal.range);
         self.forget(removal.range, hooks);
     }
@@ -88,12 +94,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// What was poisoned of memory that has gone, and the page tables that mapped it.
     pub(super) fn forget(&self, range: PfnRange, hooks: &mut impl Hooks) {
         self.frames.forget_poison(range);
-        hooks.release_tables(range, &mut |table| {
-            if let Some(table) = PfnRange::with_len(table, 1) {
-                // A frame that the kernel names and that is none of its own is refused there.
-                let _ = self.frames.free(table);
-            }
-        });
+        hooks.release_tables(range, &mut |table| self.take_back(table));
     }
 
     /// The memory stays: mapped again, and online again if it was before a [`Shrink`] took it,
@@ -138,7 +139,8 @@ impl Removal {
     }
 
     /// The part below `pfn` (rounded down to a pageblock) and the part from there up, for devices
-    /// that took one and not the other.
+    /// that took one and not the other. Not within a section that [keeps](Hooks::keeps) its own
+    /// descriptors: the part above would have none.
     pub fn split_at(self, pfn: Pfn) -> (Removal, Removal) {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
         let part = |range| Removal { range, ..self };
@@ -153,6 +155,9 @@ impl fmt::Display for RemoveError {
             RemoveError::NotPresent(range) => write!(f, "{range} is not present"),
             RemoveError::Online(range) => write!(f, "{range} is online"),
             RemoveError::Held(range) => write!(f, "{range} is being removed already"),
+            RemoveError::Describes(range) => {
+                write!(f, "{range} holds the descriptors of memory that stays")
+            }
         }
     }
 }

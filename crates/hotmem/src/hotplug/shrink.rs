@@ -3,7 +3,7 @@
 //! A shrink keeps what it achieved and names the first thing that stood in its way.
 
 use super::drain::{Drained, Window};
-use super::{Blocker, Budget, Hotplug, Removal};
+use super::{Blocker, Budget, Hotplug, Removal, Why};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
@@ -105,14 +105,30 @@ impl<'f, P: Platform> Shrink<'f, P> {
             if !self.ready.is_empty() && !joins {
                 let more = self.ready.frames().saturating_sub(self.largest);
                 let start = self.ready.start();
-                let (rest, top) = self.ready.split_at(start.checked_add(more).unwrap_or(start));
+                let cut = start.checked_add(more).unwrap_or(start);
+                // A section goes as one, if it can: it may hold its own descriptors.
+                let whole = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
+                let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
+                let (rest, top) = self.ready.split_at(cut);
                 self.ready = rest;
-                return Shrunk::Ready(hotplug.hand_over(top, hooks));
+                let Some(range) = hotplug.keeps_for_others(top, top) else {
+                    return Shrunk::Ready(hotplug.hand_over(top, hooks));
+                };
+                // What was handed over before did not go after all.
+                hotplug.put_back(top, hooks);
+                self.left += top.frames();
+                self.blocker.get_or_insert(Blocker { range, why: Why::Metadata });
+                continue;
             }
             let Some(next) = next else {
                 return Shrunk::Done { left: self.left, blocker: self.blocker };
             };
-            match hotplug.open_window(next, 0, hooks) {
+            let leaving = PfnRange::new(next.start(), next.end().max(self.ready.end()));
+            let opened = match hotplug.keeps_for_others(next, leaving.unwrap_or(next)) {
+                Some(range) => Err(Blocker { range, why: Why::Metadata }),
+                None => hotplug.open_window(next, 0, hooks),
+            };
+            match opened {
                 Ok(window) => self.window = Some(window),
                 Err(blocker) => self.pass_over(next, blocker),
             }
@@ -149,7 +165,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             Err((window, in_use)) => {
                 let range = window.range();
                 hotplug.give_back(window, hooks);
-                let why = super::Why::Busy;
+                let why = Why::Busy;
                 self.pass_over(range, Blocker { range: in_use.range(), why });
             }
         }

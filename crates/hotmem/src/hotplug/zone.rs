@@ -92,10 +92,11 @@ impl Zones {
     }
 
     /// `run` came online.
-    fn grow(&mut self, slot: usize, node: NodeId, zone: Zone, run: PfnRange) {
+    fn grow(&mut self, slot: usize, node: NodeId, zone: Zone, run: PfnRange, own: u64) {
         *self.of_regions[slot].of(zone) += run.frames();
         let kept = self.of(node, zone);
         kept.online += run.frames();
+        kept.reserved += own;
         kept.spanned = if kept.spanned.is_empty() {
             run
         } else {
@@ -174,7 +175,7 @@ impl<P: Platform> Hotplug<'_, P> {
                 }
             }
         }
-        self.for_zone_runs(range, |zones, slot, node, zone, run| zones.grow(slot, node, zone, run));
+        self.for_zone_runs(range, Zones::grow);
     }
 
     /// `range` has just gone offline, and was online in the zones that its `movable` bits still
@@ -191,10 +192,11 @@ impl<P: Platform> Hotplug<'_, P> {
             }
         }
         let mut edges = [[false; 2]; MAX_NODES];
-        self.for_zone_runs(range, |zones, slot, node, zone, run| {
+        self.for_zone_runs(range, |zones, slot, node, zone, run, own| {
             *zones.of_regions[slot].of(zone) -= run.frames();
             let kept = zones.of(node, zone);
             kept.online -= run.frames();
+            kept.reserved -= own;
             let spanned = kept.spanned;
             edges[node.number()][zone as usize] |=
                 run.start() <= spanned.start() || run.end() >= spanned.end();
@@ -266,11 +268,12 @@ impl<P: Platform> Hotplug<'_, P> {
         }
     }
 
-    /// Calls `f` for each run of pageblocks of one zone in `range`, which lies in one region.
+    /// Calls `f` for each run of pageblocks of one zone in `range`, with the frames of it that hold
+    /// their own sections' descriptors.
     fn for_zone_runs(
         &mut self,
         range: PfnRange,
-        mut f: impl FnMut(&mut Zones, usize, NodeId, Zone, PfnRange),
+        mut f: impl FnMut(&mut Zones, usize, NodeId, Zone, PfnRange, u64),
     ) {
         let mut rest = range;
         // A range of whole sections may span regions, and these may lie on several nodes.
@@ -281,7 +284,8 @@ impl<P: Platform> Hotplug<'_, P> {
             let node = region.node();
             let here = region.range().map_or(rest, |region| rest.intersection(region));
             let (zone, run) = self.zone_run(here);
-            f(&mut self.zones, slot, node, zone, run);
+            let own = self.frames.kept_in(run);
+            f(&mut self.zones, slot, node, zone, run, own);
             rest = rest.split_at(run.end()).1;
         }
     }

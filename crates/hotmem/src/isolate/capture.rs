@@ -5,7 +5,7 @@ use crate::addr::PfnRange;
 use crate::frames::{Block, Frames};
 use crate::geometry::bits_of;
 use crate::platform::Platform;
-use crate::section::{Capture, LIVE, count};
+use crate::section::{Capture, KEPT, LIVE, count};
 use crate::sync::{Ordering, spin_hint};
 use core::fmt;
 
@@ -72,6 +72,7 @@ impl<P: Platform> Frames<P> {
         let mut captured = section.claim_any(wanted);
         section.isolated.fetch_or(captured, Ordering::AcqRel);
         let in_use = wanted & !captured;
+        let mut kept = 0;
         for bit in bits_of(in_use) {
             let Some(block) = self.block(slot, index, bit) else { continue };
             match capture_block(&block) {
@@ -79,18 +80,28 @@ impl<P: Platform> Frames<P> {
                     section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
                     captured |= block.mask();
                 }
+                // Whoever sets the bit has it.
+                Capture::Kept
+                    if section.isolated.fetch_or(block.mask(), Ordering::AcqRel) & block.mask()
+                        == 0 =>
+                {
+                    captured |= block.mask();
+                    kept |= block.mask();
+                }
                 failed => {
                     self.release_in(slot, index, captured);
                     let range = self.first_block(slot, index, block.mask());
                     return Err(match failed {
-                        Capture::HeldByAnother => IsolateError::HeldByAnother(range),
+                        Capture::HeldByAnother | Capture::Kept => {
+                            IsolateError::HeldByAnother(range)
+                        }
                         Capture::Reporting => IsolateError::Reporting(range),
                         _ => IsolateError::Busy(range),
                     });
                 }
             }
         }
-        Ok(in_use == 0)
+        Ok(in_use == kept)
     }
 
     /// Gives captured pageblocks of a section back to the allocator.
@@ -103,7 +114,7 @@ impl<P: Platform> Frames<P> {
         for bit in bits_of(captured) {
             let Some(block) = self.block(slot, index, bit) else { continue };
             let before = block.counter.release();
-            if before & LIVE == 0 {
+            if before & (LIVE | KEPT) == 0 {
                 owned |= block.mask();
             } else if count(before) > 0 {
                 self.show_partial(&block);

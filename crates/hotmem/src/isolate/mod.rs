@@ -85,6 +85,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
         }
         for (slot, index, held) in self.words() {
             if let Some(section) = self.frames.section(slot, index) {
+                let held = held & !self.frames.kept(slot, index);
                 // Before the publish in the release, which makes it visible.
                 section.reported.fetch_or(held, Ordering::Relaxed);
             }

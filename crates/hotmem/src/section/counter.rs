@@ -5,6 +5,7 @@
 //! | `0` | owned: its `free` bit is set, or a token or an operation in flight holds it, or it is absent |
 //! | `SEEN` | the same, and the reporter has seen it free; whoever uses it next forgets that |
 //! | `OUT` | the reporter holds it while the host works on it |
+//! | `KEPT` | it holds the descriptors of its section: nobody's to allocate while it is present |
 //! | `LIVE\|n` | split, or handed out whole (n = 0); n frames are claimable |
 //! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
 //! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
@@ -31,13 +32,15 @@ pub(crate) const POISON: u16 = 1 << 13;
 const SEEN: u16 = 1 << 12;
 /// Of a counter without [`LIVE`]: the reporter has the pageblock, and the host may be working on it.
 pub(crate) const OUT: u16 = 1 << 11;
+/// Of a counter without [`LIVE`]: the pageblock holds the kernel's descriptors of its own section.
+pub(crate) const KEPT: u16 = 1 << 10;
 /// Every frame of a live pageblock is free.
 #[allow(clippy::cast_possible_truncation, reason = "512 at the most")]
 pub(crate) const ALL: u16 = PAGEBLOCK_FRAMES as u16;
 
 /// The count in a counter, without its flags.
 pub(crate) const fn count(counter: u16) -> u16 {
-    counter & (OUT - 1)
+    counter & (KEPT - 1)
 }
 
 /// What a free did to its pageblock's counter.
@@ -81,6 +84,12 @@ impl Counter {
     /// before. AcqRel: Release pairs with the Acquire of that change.
     pub(crate) fn latest(&self) -> u16 {
         self.0.fetch_or(0, Ordering::AcqRel)
+    }
+
+    /// The slow side only, of memory that is not online: it holds descriptors from now on, or no
+    /// more. Release: whoever finds that comes after what was done before.
+    pub(crate) fn keep(&self, kept: bool) {
+        self.0.store(if kept { KEPT } else { 0 }, Ordering::Release);
     }
 
     /// Owner only: the pageblock is live with `free` frames. Release publishes the line.
@@ -247,6 +256,7 @@ impl Counter {
         loop {
             let next = match now {
                 _ if now & (LIVE | OUT) == OUT => return Capture::Reporting,
+                KEPT => return Capture::Kept,
                 _ if now & LIVE == 0 && !mutant!("isolation of any counter") => {
                     return Capture::InFlight;
                 }
@@ -304,6 +314,8 @@ pub(crate) enum Capture {
     Owned,
     /// It is in use; no more is allocated from it.
     Flagged,
+    /// It holds the descriptors of its section, and goes with it.
+    Kept,
     /// Another token has it.
     HeldByAnother,
     /// The reporter has it, and the host is working on it.

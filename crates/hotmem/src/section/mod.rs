@@ -8,7 +8,9 @@
 mod counter;
 mod line;
 
-pub(crate) use counter::{ALL, Capture, Counter, Edge, Given, ISOLATED, LIVE, OUT, POISON, count};
+pub(crate) use counter::{
+    ALL, Capture, Counter, Edge, Given, ISOLATED, KEPT, LIVE, OUT, POISON, count,
+};
 pub(crate) use line::{Line, LineFrame};
 
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};

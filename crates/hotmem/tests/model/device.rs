@@ -79,7 +79,7 @@ impl Machine<'_> {
     fn ram_to_device(&mut self, wanted: PfnRange) {
         let world = &mut self.world;
         let expected = world.remove_refused(wanted);
-        let answer = self.hotplug.ram_to_device(wanted);
+        let answer = self.hotplug.ram_to_device(wanted, world);
         world.tell(|| format!("to a device {wanted:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
