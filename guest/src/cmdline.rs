@@ -104,6 +104,8 @@ pub enum Namespace {
     FsDax,
     /// Compounds of 2 MiB, for whoever maps the device.
     DevDax,
+    /// The same, and RAM between two binds.
+    SystemRam,
 }
 
 /// Where descriptors of persistent memory lie.
@@ -244,6 +246,7 @@ impl Options {
                 self.nvdimm = match value {
                     "fsdax" => Some(Namespace::FsDax),
                     "devdax" => Some(Namespace::DevDax),
+                    "system_ram" => Some(Namespace::SystemRam),
                     _ => return None,
                 };
             }
@@ -353,6 +356,8 @@ mod tests {
         assert_eq!(options, Ok(expected));
         assert_eq!(parse("hotmem.touch=all").unwrap().touch, Touch::All);
         assert_eq!(parse("hotmem.nvdimm=fsdax").unwrap().nvdimm, Some(Namespace::FsDax));
+        let namespace = parse("hotmem.nvdimm=system_ram").unwrap().nvdimm;
+        assert_eq!(namespace, Some(Namespace::SystemRam));
         assert_eq!(parse("hotmem.exit=nvdimm").unwrap().exit, ExitWhen::Nvdimm);
         assert_eq!(parse("hotmem.exit=boot").unwrap().exit, ExitWhen::Boot);
         assert_eq!(parse("hotmem.exit=boot hotmem.exit=never").unwrap().exit, ExitWhen::Never);

@@ -193,6 +193,19 @@ pub enum Event<'a> {
         /// Frames of data that were as they had been written.
         data: u64,
     },
+    /// It became RAM, or a device's again.
+    Reconfigured {
+        /// Its number.
+        device: usize,
+        /// What it is now.
+        mode: &'static str,
+        /// Memory that is online, boot memory included.
+        online: Bytes,
+        /// Memory that is free.
+        free: Bytes,
+        /// How long it took, in microseconds.
+        us: u64,
+    },
     /// It was unbound.
     Unbound {
         /// Its number.
@@ -326,6 +339,11 @@ impl fmt::Display for Event<'_> {
             Event::Checked { device, descriptors, data } => write!(
                 f,
                 r#"{{"event":"checked","device":{device},"descriptors":{descriptors},"data":{data}}}"#
+            ),
+            Event::Reconfigured { device, mode, online, free, us } => write!(
+                f,
+                r#"{{"event":"reconfigured","device":{device},"mode":"{mode}","online":{},"free":{},"us":{us}}}"#,
+                online.0, free.0
             ),
             Event::Unbound { device, us } => {
                 write!(f, r#"{{"event":"unbound","device":{device},"us":{us}}}"#)

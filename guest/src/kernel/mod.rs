@@ -106,7 +106,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     if let Some(namespace) = options.nvdimm {
         let persistent = must("ACPI", firmware.persistent);
         let by = (&clock, &options);
-        nvdimm::run(namespace, persistent.as_slice(), by, &mut engine.hooks, &mut report);
+        nvdimm::run(namespace, persistent.as_slice(), by, &mut engine, &mut report);
     }
     if options.exit == ExitWhen::Nvdimm {
         match memory::FRAMES.validate() {

@@ -134,6 +134,9 @@ pub enum Event {
     /// So many descriptors, and frames of data, were found as they have to be.
     #[allow(missing_docs)]
     Checked { device: usize, descriptors: u64, data: u64 },
+    /// Persistent memory became RAM (`system_ram`), or a `device`'s again.
+    #[allow(missing_docs)]
+    Reconfigured { device: usize, mode: String, online: u64, free: u64, us: u64 },
     /// Persistent memory was unbound.
     #[allow(missing_docs)]
     Unbound { device: usize, us: u64 },

@@ -88,6 +88,56 @@ fn shared_tails_leave_one_frame_of_descriptors_in_eight() {
     }
 }
 
+/// What is online and free, each time that the device's mode changes.
+fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
+    let reconfigured = |event: &Event| match event {
+        Event::Reconfigured { mode, online, free, .. } => Some((mode.clone(), (*online, *free))),
+        _ => None,
+    };
+    let ((mode, counts), _) = vm.wait("change of mode", reconfigured).unwrap();
+    assert_eq!(mode, wanted);
+    counts
+}
+
+#[test]
+fn a_device_becomes_ram_and_a_device_again() {
+    let _turn = turn();
+    let touched = Bytes::mib(32);
+    // Freed for it, or moved elsewhere; for any use.
+    for (release, online) in [("on", "online_movable"), ("off", "online_kernel")] {
+        let keys =
+            [("nvdimm", "system_ram"), ("rebinds", "2"), ("release", release), ("online", online)];
+        let config = nvdimm(&keys).with("touch", touched.0);
+        let mut vm = Vm::start(&config).unwrap();
+        for _ in 0..3 {
+            let (online, free) = reconfigured(&mut vm, "system_ram");
+            assert!(online > SIZE.0 && free > SIZE.0, "{online} {free}");
+            let used = |event: &Event| match *event {
+                Event::Touched { bytes, .. } => Some(bytes),
+                _ => None,
+            };
+            assert_eq!(vm.wait("use", used).unwrap().0, touched.0);
+            let (left, _) = reconfigured(&mut vm, "device");
+            assert_eq!(online - left, SIZE.0);
+        }
+        vm.finish().unwrap();
+    }
+}
+
+#[test]
+fn what_is_in_use_stays_ram() {
+    // More than there is room for elsewhere.
+    let keys = [("nvdimm", "system_ram"), ("release", "off"), ("touch", "256M")];
+    let _turn = turn();
+    let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
+    reconfigured(&mut vm, "system_ram");
+    let end = vm.wait("end", |event| matches!(event, Event::Unbound { .. }).then_some(()));
+    match end {
+        Err(Error::BailOut(why)) => assert!(why.contains("free elsewhere"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The guest's reason to give up.
 fn refused(config: &Config) -> String {
     let _turn = turn();

@@ -1,13 +1,15 @@
-//! Persistent memory, bound and unbound: mapped, and each of its frames described.
+//! Persistent memory, bound and unbound: attached as a device's, and each of its frames described.
 //!
 //! Binding takes what it needs piece by piece; whatever stops it, all of it is undone, by the same
 //! steps that unbind.
 
 mod check;
+mod reconfigure;
 mod run;
 mod supply;
 
 use super::memory::{AddressSpace, FRAMES, virt};
+use super::session::Engine;
 use super::smp;
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -18,11 +20,10 @@ use hotmem::memmap::{
     Altmap, AltmapError, Backing, Compound, DescribeError, Kind, MapLayout, Memmap, ShareError,
     Slots, SlotsError,
 };
-use hotmem::{AllocError, Bytes, Pfn, PfnRange, Want};
+use hotmem::{AddError, AllocError, Bytes, DeviceError, Pfn, PfnRange, Want};
 use hotmem_guest::cmdline::{MapOn, Namespace, Options};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
 use hotmem_guest::descriptor_map::{self, Access, pages_of};
-use hotmem_guest::direct_map::{self, Caching};
 use hotmem_guest::to_usize;
 pub(super) use run::run;
 use supply::Supply;
@@ -51,14 +52,14 @@ struct Bound {
 
 /// Why it was not bound.
 enum BindError {
+    /// The engine refuses it.
+    Attach(AddError),
     /// Its tails cannot share.
     Share(ShareError),
     /// Its own descriptors do not fit.
     Altmap(AltmapError),
     /// There is no memory for its descriptors.
     NoMemory(AllocError),
-    /// It does not fit into the direct map.
-    DirectMap(direct_map::MapError),
     /// It does not fit into the descriptor map.
     DescriptorMap(descriptor_map::MapError),
     /// Its descriptors cannot be addressed.
@@ -71,7 +72,7 @@ impl How {
     fn wanted(namespace: Namespace, options: &Options) -> Self {
         let (kind, compound) = match namespace {
             Namespace::FsDax => (Kind::FileSystemDax, Compound::SINGLE),
-            Namespace::DevDax => (Kind::DeviceDax, Compound::MIB_2),
+            Namespace::DevDax | Namespace::SystemRam => (Kind::DeviceDax, Compound::MIB_2),
         };
         How { kind, compound, shared_tails: options.shared_tails, map: options.map }
     }
@@ -87,9 +88,19 @@ impl How {
 }
 
 impl Bound {
-    /// Maps `region`, whole pageblocks, with room for its descriptors. They are still to be
-    /// [described](Bound::describe).
-    fn bind(space: &mut AddressSpace, region: PfnRange, how: How) -> Result<Bound, BindError> {
+    /// Makes `region`, whole pageblocks, a device's, with room for its descriptors. They are still
+    /// to be [described](Bound::describe).
+    fn bind(engine: &mut Engine, region: PfnRange, how: How) -> Result<Bound, BindError> {
+        let Engine { hotplug, hooks } = engine;
+        hotplug.attach(region, hooks).map_err(BindError::Attach)?;
+        Bound::of_device(&mut hooks.space, region, how).inspect_err(|_| {
+            // Attached just now, so this cannot fail.
+            let _ = hotplug.detach(region, hooks);
+        })
+    }
+
+    /// Makes room for the descriptors of what is the device's already.
+    fn of_device(space: &mut AddressSpace, region: PfnRange, how: How) -> Result<Bound, BindError> {
         let owner = Owner(region.start().phys_addr());
         let layout = *how.memmap(&owner)?.layout();
         let (data, mut supply) = match how.map {
@@ -103,7 +114,7 @@ impl Bound {
         match bound.map(space, &mut supply) {
             Ok(()) => Ok(bound),
             Err(error) => {
-                bound.unbind(space);
+                bound.forget(space);
                 Err(error)
             }
         }
@@ -123,7 +134,15 @@ impl Bound {
     }
 
     /// Takes its descriptors away, and then the memory.
-    fn unbind(self, space: &mut AddressSpace) {
+    fn unbind(self, engine: &mut Engine) -> Result<(), DeviceError> {
+        let Engine { hotplug, hooks } = engine;
+        let region = self.region;
+        self.forget(&mut hooks.space);
+        hotplug.detach(region, hooks)
+    }
+
+    /// Takes its descriptors away. The memory stays the device's.
+    fn forget(self, space: &mut AddressSpace) {
         let on_device = self.how.map == MapOn::Device;
         space.descriptor_map_mut().unmap(
             pages_of(self.data),
@@ -138,15 +157,9 @@ impl Bound {
         if let Some(tails) = self.tails.filter(|_| !on_device) {
             give_back(one(tails));
         }
-        let tables = space.tables_mut();
-        tables.unmap(self.region);
-        smp::flush_all();
-        tables.release_tables(self.region, smp::flush_all, |table| give_back(one(table)));
     }
 
     fn map(&mut self, space: &mut AddressSpace, supply: &mut Supply) -> Result<(), BindError> {
-        let tables = space.tables_mut();
-        tables.map(self.region, Caching::WriteBack, table).map_err(BindError::DirectMap)?;
         if self.layout.shares_tails() {
             self.map_compounds(space, supply)
         } else {
@@ -249,10 +262,10 @@ fn give_back(frames: PfnRange) {
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            BindError::Attach(error) => error.fmt(f),
             BindError::Share(error) => error.fmt(f),
             BindError::Altmap(error) => error.fmt(f),
             BindError::NoMemory(error) => write!(f, "no memory for descriptors: {error}"),
-            BindError::DirectMap(error) => error.fmt(f),
             BindError::DescriptorMap(error) => error.fmt(f),
             BindError::Slots(error) => error.fmt(f),
             BindError::Describe(error) => error.fmt(f),

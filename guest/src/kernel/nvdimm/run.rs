@@ -2,13 +2,14 @@
 
 use super::{BindError, Bound, How, check};
 use crate::kernel::clock::Clock;
-use crate::kernel::hooks::KernelHooks;
-use crate::kernel::memory::{AddressSpace, FRAMES};
+use crate::kernel::memory::FRAMES;
 use crate::kernel::serial::Serial;
-use crate::kernel::{WATCHDOG, give_up, must};
+use crate::kernel::session::Engine;
+use crate::kernel::{WATCHDOG, give_up, must, online_type};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{Bytes, PfnRange};
+use hotmem::{Announce, Bytes, NodeId, PfnRange};
 use hotmem_guest::cmdline::{Namespace, Options};
+use hotmem_guest::descriptor_map::DESCRIPTOR_BYTES;
 use hotmem_guest::event::Event;
 use hotmem_guest::nfit::PersistentRange;
 use hotmem_guest::report::Report;
@@ -19,31 +20,52 @@ pub(in crate::kernel) fn run(
     namespace: Namespace,
     ranges: &[PersistentRange],
     (clock, options): (&Clock, &Options),
-    hooks: &mut KernelHooks,
+    engine: &mut Engine,
     report: &mut Report<Serial>,
 ) {
     if ranges.is_empty() {
         give_up("there is no persistent memory");
     }
     for (device, persistent) in ranges.iter().enumerate() {
+        WATCHDOG.enter(Step::Nvdimm);
         let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
         let (addr, size) = (region.start().phys_addr(), region.bytes());
         report.event(&Event::Nvdimm { device, addr, size });
+        let node = usize::try_from(persistent.domain.unwrap_or(0)).ok().and_then(NodeId::new);
+        let node = node.unwrap_or_else(|| give_up("NVDIMM: there is no such node"));
+        let announced = engine.hotplug.announce(Announce::range(region).on_node(node));
+        let announced = must("NVDIMM", announced);
+
+        let mut free = not_the_kernels();
         let how = How::wanted(namespace, options);
-        let free = FRAMES.counts().free;
-        let mut turns = Turns { device, region, how, clock, seed: options.seed, report };
+        let mut turns = Turns { device, region, how, clock, options, report };
         for turn in 0..=options.rebinds {
-            let ends = turn == 0 || turn == options.rebinds;
-            turns.take(&mut hooks.space, turn == 0, ends);
+            let all = turn == 0 || turn == options.rebinds;
+            if namespace == Namespace::SystemRam {
+                turns.take_as_ram(engine, all);
+                if turn == 0 {
+                    // Whoever used it keeps the tables of what it has.
+                    free = not_the_kernels();
+                }
+            } else {
+                turns.take(engine, turn == 0, all);
+            }
         }
         report.ok(format_args!("{size} of persistent memory bound {} times", options.rebinds + 1));
-        let left = FRAMES.counts().free;
+        let left = not_the_kernels();
         if left == free {
             report.ok("all memory that described it is free again");
         } else {
-            report.not_ok(format_args!("{left} frames are free, not {free} as before"));
+            report.not_ok(format_args!("{left} frames are left, not {free} as before"));
         }
+        must("NVDIMM", engine.hotplug.withdraw(announced));
     }
+}
+
+/// Frames that are free, or that the engine took for itself meanwhile.
+fn not_the_kernels() -> u64 {
+    let metadata = FRAMES.metadata().map(|metadata| metadata.frames.frames());
+    FRAMES.counts().free + metadata.sum::<u64>()
 }
 
 /// What the turns of a device have in common.
@@ -52,54 +74,106 @@ struct Turns<'a> {
     region: PfnRange,
     how: How,
     clock: &'a Clock,
-    seed: u64,
+    options: &'a Options,
     report: &'a mut Report<Serial>,
 }
 
 impl Turns<'_> {
     /// Binds, looks and unbinds. In the `first` turn there is no data to be found yet; `all` has
     /// everything looked at.
-    fn take(&mut self, space: &mut AddressSpace, first: bool, all: bool) {
-        WATCHDOG.enter(Step::Nvdimm);
-        let device = self.device;
-        let (bound, event) = must("NVDIMM", self.bind(space));
-        self.report.event(&event);
-
-        let seed = self.seed;
+    fn take(&mut self, engine: &mut Engine, first: bool, all: bool) {
+        let bound = self.bind(engine);
+        let seed = self.options.seed;
         if first {
             check::write_data(&bound, seed);
         }
-        let descriptors = must("NVDIMM", check::descriptors(&bound, all));
         let data = must("NVDIMM", check::data(&bound, seed));
-        if all && must("NVDIMM", check::backing(&bound, space)) != bound.map_bytes() {
-            give_up("NVDIMM: another amount of memory than was wanted holds its descriptors");
-        }
-        self.report.event(&Event::Checked { device, descriptors, data });
-
-        let started = self.clock.now_us();
-        bound.unbind(space);
-        let us = self.clock.now_us().saturating_sub(started);
-        self.report.event(&Event::Unbound { device, us });
+        self.look(&bound, engine, data, all);
+        self.unbind(bound, engine);
     }
 
-    fn bind(&self, space: &mut AddressSpace) -> Result<(Bound, Event<'static>), BindError> {
+    /// Binds, looks, uses the memory as RAM, has it back, looks and unbinds.
+    fn take_as_ram(&mut self, engine: &mut Engine, all: bool) {
+        let bound = self.bind(engine);
+        self.look(&bound, engine, 0, all);
+
+        let (kind, started) = (online_type(self.options.online), self.clock.now_us());
+        let ram = must("NVDIMM", bound.into_ram(engine, kind));
+        self.reconfigured("system_ram", started);
+
+        let (device, region) = (self.device, self.region);
+        let workload = &mut engine.hooks.workload;
+        workload.watch(device, region);
+        workload.memory_came();
         let started = self.clock.now_us();
-        let bound = Bound::bind(space, self.region, self.how)?;
+        let mut bytes = Bytes::ZERO;
+        while let Some(more) = workload.touch_some() {
+            bytes = bytes + more;
+        }
+        let us = self.clock.now_us().saturating_sub(started);
+        self.report.event(&Event::Touched { bytes, us });
+
+        let started = self.clock.now_us();
+        let bound = must("NVDIMM", ram.into_device(engine));
+        must("NVDIMM", bound.describe());
+        self.reconfigured("device", started);
+        let workload = &mut engine.hooks.workload;
+        workload.verify_and_free_all();
+        workload.forget(device);
+        let bytes = workload.take_verified();
+        self.report.event(&Event::Verified { bytes });
+        self.look(&bound, engine, 0, all);
+        self.unbind(bound, engine);
+    }
+
+    fn bind(&mut self, engine: &mut Engine) -> Bound {
+        WATCHDOG.enter(Step::Nvdimm);
+        let (bound, event) = must("NVDIMM", self.try_to_bind(engine));
+        self.report.event(&event);
+        bound
+    }
+
+    fn try_to_bind(&self, engine: &mut Engine) -> Result<(Bound, Event<'static>), BindError> {
+        let started = self.clock.now_us();
+        let bound = Bound::bind(engine, self.region, self.how)?;
         let mapped = self.clock.now_us();
         let written = bound.describe()?;
         let described = self.clock.now_us();
         let (frames, map) = (bound.data.frames(), bound.map_bytes());
-        let unshared = Bytes(frames * size_of::<hotmem_guest::descriptor::Page>() as u64);
         let event = Event::Bound {
             device: self.device,
             frames,
             map,
-            saved: Bytes(unshared.0.saturating_sub(map.0)),
+            saved: Bytes((frames * DESCRIPTOR_BYTES).saturating_sub(map.0)),
             written,
             describe_us: described.saturating_sub(mapped),
             us: described.saturating_sub(started),
         };
         Ok((bound, event))
+    }
+
+    fn unbind(&mut self, bound: Bound, engine: &mut Engine) {
+        let started = self.clock.now_us();
+        must("NVDIMM", bound.unbind(engine));
+        let us = self.clock.now_us().saturating_sub(started);
+        self.report.event(&Event::Unbound { device: self.device, us });
+    }
+
+    /// Looks at descriptors; `data` has been looked at before.
+    fn look(&mut self, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
+        let descriptors = must("NVDIMM", check::descriptors(bound, all));
+        let space = &mut engine.hooks.space;
+        if all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {
+            give_up("NVDIMM: another amount of memory than was wanted holds its descriptors");
+        }
+        self.report.event(&Event::Checked { device: self.device, descriptors, data });
+    }
+
+    fn reconfigured(&mut self, mode: &'static str, started: u64) {
+        let us = self.clock.now_us().saturating_sub(started);
+        let counts = FRAMES.counts();
+        let (online, free) = (Bytes(counts.online * FRAME_SIZE), Bytes(counts.free * FRAME_SIZE));
+        self.report.event(&Event::Reconfigured { device: self.device, mode, online, free, us });
     }
 }
 
