@@ -60,7 +60,7 @@ impl Ram {
                 }
             }
         }
-        hotplug.ram_to_device(self.region).map_err(ReconfigureError::ToDevice)?;
+        hotplug.ram_to_device(self.region, hooks).map_err(ReconfigureError::ToDevice)?;
         Bound::of_device(&mut hooks.space, self.region, self.how).map_err(ReconfigureError::Bind)
     }
 }
