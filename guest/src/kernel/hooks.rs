@@ -2,6 +2,7 @@
 
 use super::balloon::BalloonMemory;
 use super::churn;
+use super::give_up;
 use super::heap;
 use super::memory::AddressSpace;
 use super::smp;
@@ -37,17 +38,20 @@ impl Hooks for KernelHooks {
     }
 
     fn unmap(&mut self, range: PfnRange) {
-        self.space.tables_mut().unmap(range);
-        smp::flush_all();
+        if let Err(stopped) = self.space.tables_mut().unmap(range) {
+            give_up(format_args!("{range} was not unmapped: {stopped}"));
+        }
     }
 
     fn remap(&mut self, range: PfnRange) {
-        // The tables are there, so this cannot fail.
-        let _ = self.space.tables_mut().map(range, Caching::WriteBack, || None);
+        // The tables are there: nothing but what was unmapped together is mapped again together.
+        if let Err(error) = self.space.tables_mut().map(range, Caching::WriteBack, || None) {
+            give_up(error);
+        }
     }
 
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.space.tables_mut().release_tables(range, smp::flush_all, free);
+        self.space.tables_mut().release_tables(range, free);
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {

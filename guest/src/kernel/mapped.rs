@@ -4,7 +4,7 @@
 //! unplugged all the same: they are taken out of sight, copied, and shown again elsewhere.
 
 use super::memory::{AddressSpace, FRAME_WORDS, FRAMES};
-use super::smp::{self, ThisCpu};
+use super::smp::ThisCpu;
 use super::{WATCHDOG, give_up};
 use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
@@ -141,11 +141,6 @@ impl Mapped {
     fn pages_on(&self, frames: PfnRange) -> impl Iterator<Item = u64> + '_ {
         OWNERS.runs(frames).filter_map(|(_, owner)| self.window.page_of(owner?.number()))
     }
-}
-
-/// How all CPUs forget what windows showed.
-pub(crate) fn flush(_: hotmem_pgtable::Flush) {
-    smp::flush_all();
 }
 
 /// A frame that can be moved and that is the page's at this address.

@@ -1,7 +1,8 @@
 //! The kernel's memory: its frames, and where it sees them.
 
-use super::smp::ThisCpu;
-use super::{entry, mapped};
+use super::entry;
+use super::smp::{self, ThisCpu};
+use core::arch::x86_64::__cpuid;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
@@ -12,7 +13,7 @@ use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
 use hotmem_guest::window::Window;
-use hotmem_pgtable::{Level, Space};
+use hotmem_pgtable::{Flush, Level, Space};
 use x86_64::instructions::tlb;
 
 /// All frames of the machine.
@@ -25,7 +26,8 @@ pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFS
 
 /// The page tables, and the frames for more of them while [`FRAMES`] has none.
 pub(crate) struct AddressSpace {
-    root: Pfn,
+    space: Space,
+    frame_tables: FrameTables,
     tables: PageTables,
     descriptors: DescriptorMap,
     early: PfnRange,
@@ -56,6 +58,17 @@ pub(crate) fn phys(pointer: *const u8) -> u64 {
     }
 }
 
+/// How all CPUs forget what the page tables no longer say.
+fn flush(_: Flush) {
+    smp::flush_all();
+}
+
+/// Whether the CPU has pages of 1 GiB (Intel SDM volume 2, CPUID, leaf 80000001H).
+fn has_huge_pages() -> bool {
+    const LEAF: u32 = 0x8000_0001;
+    __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 26 != 0
+}
+
 /// The frames that these bytes touch.
 pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
     let bad_range = ReachError::BadRange { phys_addr, len };
@@ -74,12 +87,14 @@ impl AddressSpace {
     pub(crate) unsafe fn of_boot_code(early: PfnRange) -> Self {
         let root = phys((&raw const entry::boot_root).cast());
         let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
+        let space = Space { root, levels: Level::L4 };
         // SAFETY: the boot code's tables are the kernel's own; they and `early` are mapped, and
-        // so is all that `FRAMES` gives out. Only this value changes them.
-        let tables = unsafe { PageTables::new(root, FRAME_WORDS) };
+        // so is all that `FRAMES` gives out.
+        let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
+        let tables = PageTables::new(frame_tables, space, has_huge_pages(), flush);
         // SAFETY: the same, and these entries of the root nobody else uses.
         let descriptors = unsafe { DescriptorMap::new(root, FRAME_WORDS) };
-        AddressSpace { root, tables, descriptors, early }
+        AddressSpace { space, frame_tables, tables, descriptors, early }
     }
 
     /// Takes the first pages of the lower half away, where the boot code ran: null pointers fault
@@ -103,11 +118,7 @@ impl AddressSpace {
     /// A window at `base`, where an entry of the root begins that nobody else uses. There is one
     /// for each such entry, and nothing behind it yet.
     pub(crate) fn window(&self, base: u64) -> Window {
-        // SAFETY: windows ask for the tables that they make in frames of `FRAMES`, and the root;
-        // all of these are mapped, and nobody else's.
-        let tables = unsafe { FrameTables::new(FRAME_WORDS) };
-        let space = Space { root: self.root, levels: Level::L4 };
-        Window::new(tables, space, base, mapped::flush)
+        Window::new(self.frame_tables, self.space, base, flush)
     }
 
     /// The page tables of the direct map.
