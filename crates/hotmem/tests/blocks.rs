@@ -45,6 +45,30 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
 }
 
 #[test]
+fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTION));
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let added = range(4 * SECTION, SECTION);
+    hotplug.announce(added).unwrap();
+    hotplug.add(range(4 * SECTION, BLOCK), &mut NoHooks).unwrap();
+    let settings = report::Settings::eager();
+    let contents = report::Contents::Undefined;
+    let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();
+    let report::Step::Send(batch) = reporter.step(std::time::Duration::ZERO) else {
+        panic!("nothing to report")
+    };
+    let coming = hotplug.prepare_add(range(4 * SECTION + BLOCK, BLOCK), &mut NoHooks).unwrap();
+    assert_eq!(
+        states(&hotplug, SECTION),
+        [(0, BlockState::Online, Some(Zone::Kernel)), (4, BlockState::Offline, None)]
+    );
+    drop(coming);
+    reporter.reported(batch);
+}
+
+#[test]
 fn a_block_is_removable_or_says_why_not() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];

@@ -111,6 +111,21 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
 }
 
 #[test]
+fn a_pageblock_that_is_partly_free_is_not_freed_as_a_whole_though_a_frame_in_use_is_bad() {
+    on_a_machine(|frames, hotplug, added| {
+        let whole = frames.alloc(Want::frames(BLOCK).movable().at(added.start())).unwrap();
+        let frame = |n: u64| range(added.start().number() + n, 1);
+        assert_eq!(hotplug.poison(frame(2).start()), Ok(Poisoned::InUse));
+        frames.free(frame(BLOCK - 3)).unwrap();
+        let before = frames.counts();
+        let refused = Err(FreeError { range: whole, kind: FreeErrorKind::NotAllocated });
+        assert_eq!((frames.free(whole), frames.counts()), (refused, before));
+        frames.free(frame(2)).unwrap();
+        assert_eq!(frames.counts().poisoned, before.poisoned + 1);
+    });
+}
+
+#[test]
 fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed() {
     on_a_machine(|frames, hotplug, hot| {
         let (low, high) = (range(BOOT, BLOCK), range(BOOT + BLOCK, HOT - BLOCK));

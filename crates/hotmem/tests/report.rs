@@ -551,6 +551,41 @@ fn pinned_memory_is_never_reported() {
 }
 
 #[test]
+fn what_is_pinned_or_reported_in_the_middle_of_a_section_does_not_go() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { batch: 1, longest: frames_of(1), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();
+        let [first] = *send(&mut reporter, ms(0)).ranges() else { panic!("one range") };
+        let below = |n: u64| range(first.start().number() - n * BLOCK, BLOCK);
+        reporter.pin(below(1)).unwrap();
+        frames.isolate(below(2)).unwrap().mark_reported().unwrap();
+        assert_eq!(send(&mut reporter, ms(0)).ranges(), [below(3)]);
+    });
+}
+
+#[test]
+fn memory_that_is_out_cannot_be_pinned_across_regions() {
+    on_machine(|frames, hotplug, _| {
+        // It ends within a section, where the next region begins.
+        let ends = range((ALL + 1) * SECTION, SECTION / 2);
+        let begins = range(ends.end().number(), SECTION / 2);
+        let both = range(ends.end().number() - BLOCK, 2 * BLOCK);
+        for region in [ends, begins] {
+            hotplug.announce(region).unwrap();
+            hotplug.add(region, &mut NoHooks).unwrap();
+            hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
+        }
+        let mut reporter = eager(frames);
+        let batch = send(&mut reporter, ms(0));
+        assert!(batch.ranges().iter().any(|out| out.overlaps(both)));
+        let PinError::Out(out) = reporter.pin(both).unwrap_err() else { panic!("there is room") };
+        assert!(both.covers(out) && out.frames() == BLOCK);
+        reporter.reported(batch);
+        reporter.pin(both).unwrap();
+    });
+}
+
+#[test]
 fn pins_run_out() {
     on_machine(|frames, _, _| {
         let mut reporter = eager(frames);

@@ -125,8 +125,35 @@ fn holes_and_reserved_frames_of_online_pageblocks_count_as_contiguous() {
         (zone.spanned, zone.online, zone.present),
         (range(0, SECTION), SECTION, SECTION - 1)
     );
-    assert!(zone.managed < zone.present);
+    assert_eq!(zone.managed, zone.present - 1);
     assert!(zone.is_contiguous());
+}
+
+#[test]
+fn what_boot_reserved_is_managed_once_it_is_given_back_and_leaves_with_its_pageblock() {
+    let frames = &Frames::new(OneCpu);
+    let section = range(0, SECTION).bytes();
+    let ram = [BootRange { start: 0, len: Bytes(2 * section.0) }];
+    let ramdisk = range(SECTION, SECTION);
+    let reserved = [BootRange { start: section.0, len: section }];
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let memory = Memory::new(2 * SECTION);
+    let mut hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    let managed = |hotplug: &Hotplug<'_, OneCpu>| {
+        let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+        (zone.present, zone.managed)
+    };
+    assert_eq!(managed(&hotplug), (2 * SECTION, SECTION));
+    let (half, rest) = ramdisk.split_at(range(SECTION + SECTION / 2, 1).start());
+    hotplug.free_reserved(half).unwrap();
+    assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
+    assert!(hotplug.free_reserved(half).is_err());
+    // Freed behind the zone's back: it can go all the same.
+    frames.free(rest).unwrap();
+    assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
+    let mut offline = hotplug.offline(ramdisk).unwrap();
+    let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert_eq!((done, managed(&hotplug).0), (Progress::Done(ramdisk), SECTION));
 }
 
 #[test]

@@ -157,7 +157,9 @@ impl<P: Platform> Frames<P> {
         piece: PfnRange,
     ) -> Result<(), FreeError> {
         let refused = Err(FreeError { range: piece, kind: why_refused(block) });
-        if block.counter.load() & (LIVE | POISON) != LIVE | POISON {
+        let is_marked = block.counter.load() & (LIVE | POISON) == LIVE | POISON;
+        // Before anything poisoned goes out that somebody still has.
+        if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
             return refused;
         }
         let Some(mut runs) = self.without_poison(block, frames) else { return refused };

@@ -4,10 +4,10 @@
 
 use super::{Blocker, Hotplug, Why};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, bits_of};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
-use crate::section::{LIVE, Section};
+use crate::section::{LIVE, OUT, Section};
 use crate::sync::Ordering;
 
 /// A memory block, as far as it is present or a device's.
@@ -58,8 +58,9 @@ impl<P: Platform> Hotplug<'_, P> {
 
     fn memory_block(&self, slot: usize, range: PfnRange) -> Option<MemoryBlock> {
         let mut all = Summary::default();
-        for (_, _, blocks, section) in self.words(range) {
+        for (slot, index, blocks, section) in self.words(range) {
             all.add(section, blocks);
+            all.isolated |= self.is_leaving(slot, index, section, blocks);
         }
         let state = match (all.online, all.offline) {
             (0, 0) if all.device == 0 => return None,
@@ -78,6 +79,17 @@ impl<P: Platform> Hotplug<'_, P> {
         let poisoned = self.frames.poisoned_in(range).count() as u64;
         let device = u64::from(all.device) * PAGEBLOCK_FRAMES as u64;
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
+    }
+
+    /// Whether a token holds one of these pageblocks. Those that are out for reporting come back.
+    fn is_leaving(&self, slot: usize, index: usize, section: &Section, blocks: u64) -> bool {
+        let held =
+            section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
+        bits_of(held & blocks).any(|bit| {
+            self.frames
+                .block(slot, index, bit)
+                .is_some_and(|b| b.counter.load() & (LIVE | OUT) != OUT)
+        })
     }
 
     /// Whether a memory block could go offline as things are: what stands in the way for certain is
@@ -120,6 +132,5 @@ impl Summary {
         self.offline += (present & !online).count_ones();
         self.movable += (online & load(&section.movable)).count_ones();
         self.device += (section.device() & blocks).count_ones();
-        self.isolated |= load(&section.isolated) != 0;
     }
 }

@@ -188,8 +188,10 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             }
             frames
         };
-        let ram = sum(&|rest| map.ram_in(rest));
-        let free = sum(&|rest| map.free_in(rest));
+        // What the engine keeps for itself it has from the allocator, as it will have more.
+        let given = Map { metadata: PfnRange::EMPTY, ..*map };
+        let ram = sum(&|rest| given.ram_in(rest));
+        let free = sum(&|rest| given.free_in(rest));
         let mut online = 0;
         let mut rest = region;
         while !rest.is_empty() {

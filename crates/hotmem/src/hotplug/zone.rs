@@ -9,6 +9,7 @@
 
 use super::{Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
+use crate::frames::FreeError;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::{Class, MAX_NODES, MAX_REGIONS, NodeId, Region, Zone};
@@ -23,7 +24,7 @@ pub struct ZoneInfo {
     pub online: u64,
     /// Of these, frames that are memory.
     pub present: u64,
-    /// Of these, frames that the allocator can ever hand out.
+    /// Of these, frames that are the allocator's: all but what is still reserved from boot.
     pub managed: u64,
     contiguous: bool,
 }
@@ -67,7 +68,7 @@ struct Kept {
     online: u64,
     /// Frames of online pageblocks that are no memory.
     holes: u64,
-    /// Frames of memory that are never handed out.
+    /// Frames of memory that boot reserved and nobody has given back.
     reserved: u64,
 }
 
@@ -105,7 +106,7 @@ impl Zones {
         };
     }
 
-    /// Boot found holes and reserved frames in what came online.
+    /// Boot found holes and reserved frames in what came online; the engine's own are not such.
     #[cfg(not(loom))]
     pub(super) fn note_boot(&mut self, node: NodeId, holes: u64, reserved: u64) {
         let kept = self.of(node, Zone::Kernel);
@@ -127,11 +128,28 @@ impl<P: Platform> Hotplug<'_, P> {
             spanned: kept.spanned,
             online: kept.online,
             present: kept.online - kept.holes,
-            managed: kept.online - kept.holes - kept.reserved,
+            managed: (kept.online - kept.holes).saturating_sub(kept.reserved),
             contiguous: self.zones.boot_complete
                 && kept.online != 0
                 && kept.spanned.frames() == kept.online,
         }
+    }
+
+    /// Frees memory that was reserved at boot and is needed no more (an initial ramdisk, the code of
+    /// boot itself), all of it in use: from now on its zone manages it. What is freed with
+    /// [`Frames::free`](crate::Frames::free) instead can be had as well, but is never counted as managed.
+    ///
+    /// # Errors
+    /// As of [`Frames::free`](crate::Frames::free): what lies below the range that is named was freed.
+    pub fn free_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
+        let freed = self.frames.free(range);
+        let range = freed.map_or_else(|error| range.split_at(error.range.start()).0, |()| range);
+        for region in self.frames.regions().iter().filter(|region| region.is_fixed()) {
+            let part = region.range().unwrap_or(PfnRange::EMPTY).intersection(range);
+            let kept = self.zones.of(region.node(), Zone::Kernel);
+            kept.reserved = kept.reserved.saturating_sub(part.frames());
+        }
+        freed
     }
 
     /// The nodes that have memory online.

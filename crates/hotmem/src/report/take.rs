@@ -5,7 +5,7 @@ use super::{Batch, Reporter};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
 use crate::platform::Platform;
-use crate::region::{Class, NodeId, Zone};
+use crate::region::{Class, NodeId, Region, Zone};
 use crate::section::{OUT, Section};
 use crate::sync::{Ordering, mutant};
 
@@ -48,8 +48,12 @@ impl<P: Platform> Reporter<'_, P> {
             }
             all |= here;
         }
+        all & !self.pinned_in(region, index)
+    }
+
+    fn pinned_in(&self, region: &Region, index: usize) -> u64 {
         let pins = self.pins.iter().filter(|pin| !pin.is_empty());
-        pins.fold(all, |all, &pin| all & !region.mask_of(index, pin))
+        pins.fold(0, |pinned, &pin| pinned | region.mask_of(index, pin))
     }
 
     /// Of the candidates those that have been free for long enough. The others are seen now.
@@ -106,6 +110,8 @@ impl<P: Platform> Reporter<'_, P> {
     ) {
         let region = &self.frames.slots()[slot];
         let Some(section) = region.section(index) else { return };
+        // What is left over from the last batch may have been pinned or reported since.
+        ripe &= !self.pinned_in(region, index) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
         while ripe != 0 {
             if *room == 0 || batch.ranges().len() == self.settings.most_ranges() {
@@ -218,7 +224,10 @@ impl<P: Platform> Reporter<'_, P> {
 
     /// The first pageblock of `range` that is out.
     pub(super) fn out_in(&self, range: PfnRange) -> Option<PfnRange> {
-        let mut words = self.frames.words_of(range);
+        // It may begin in one region and end in another.
+        let regions = self.frames.regions().iter().filter_map(Region::range);
+        let pieces = regions.flat_map(|region| region.intersection(range).sections());
+        let mut words = pieces.filter_map(|piece| self.frames.word_of(piece));
         words.find_map(|(slot, index, blocks)| {
             let held = blocks & self.frames.section(slot, index)?.isolated.load(Ordering::Acquire);
             let out = |&bit: &usize| {

@@ -92,6 +92,7 @@ pub(crate) struct Cpus;
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
+    static RINGS: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Cpus {
@@ -99,11 +100,20 @@ impl Cpus {
     pub(crate) fn run_on(cpu: usize) {
         CPU.set(cpu);
     }
+
+    /// How often the calling thread was told to wake the reporter.
+    pub(crate) fn rings() -> u64 {
+        RINGS.get()
+    }
 }
 
 impl Platform for Cpus {
     fn cpu(&self) -> usize {
         CPU.get()
+    }
+
+    fn wake_reporter(&self) {
+        RINGS.set(RINGS.get() + 1);
     }
 }
 

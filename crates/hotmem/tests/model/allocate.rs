@@ -1,15 +1,16 @@
 //! Allocating and freeing, each answer checked against the model.
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Wish};
 use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
 use crate::road::NODES;
-use crate::world::{BOOT, Frame, Machine, SIZE, TABLES, Tag, World};
-use hotmem::{AllocError, FreeError, FreeErrorKind, NodeId, PfnRange};
+use crate::world::{BOOT, Frame, LOOK_CLOSELY, Machine, SIZE, TABLES, Tag, World};
+use hotmem::{AllocError, FreeError, FreeErrorKind, NodeId, PfnRange, Zone};
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
     /// Asks, checks the answer, and takes what was given.
     pub(crate) fn alloc(&mut self, ask: &Ask) -> Option<PfnRange> {
+        let first_choice = if LOOK_CLOSELY { self.first_choice(ask) } else { None };
         let answer = self.frames.alloc(ask.want());
         self.tell(|| format!("alloc {ask:?}: {answer:?}"));
         let added = self.sync_metadata();
@@ -20,9 +21,23 @@ impl World<'_> {
         assert!(got.start().is_aligned(ask.align) && got.end() <= pfn(ask.below), "{got:?}");
         assert!(ask.at.is_none_or(|at| got.start() == pfn(at)), "{got:?}");
         assert!(numbers(got).all(|f| self.is_free_for(f, ask)), "not free: {got:?} for {ask:?}");
+        if let Some((node, zone)) = first_choice {
+            self.check_choice(got, ask, node, zone);
+        }
         self.next_owner += 1;
         self.take(got, Tag { owner: self.next_owner, movable: ask.movable });
         Some(got)
+    }
+
+    /// What was got is from where the wish had to look first.
+    fn check_choice(&self, got: PfnRange, ask: &Ask, node: NodeId, zone: Zone) {
+        let start = got.start().number();
+        let came = (self.node_of(start), self.block_of(start).movable == (zone == Zone::Movable));
+        match ask.node {
+            // Any other node will do: what the CPU has at hand may come first.
+            Wish::Leaving(left) => assert_eq!(came.0 == Some(left), node == left, "{ask:?}"),
+            _ => assert_eq!(came, (Some(node), true), "{ask:?}: {node:?} {zone:?}"),
+        }
     }
 
     fn check_refused(&self, ask: &Ask, error: AllocError, metadata_added: usize) {
@@ -46,6 +61,7 @@ impl World<'_> {
         for frame in numbers(got) {
             assert_eq!(self.frame[frame as usize], Frame::Free, "frame {frame:#x} for {tag:?}");
             self.frame[frame as usize] = Frame::Used(tag);
+            self.blocks[(frame / BLOCK) as usize].reported = false;
             self.memory.word(frame).store(tag.owner, Ordering::Relaxed);
         }
     }
@@ -127,7 +143,8 @@ impl World<'_> {
             let at = rng.u64(..SIZE);
             ask.at = Some(at - at % ask.align);
         } else if rng.u8(..8) == 0 {
-            ask.only_on = NodeId::new(rng.usize(..NODES + 1));
+            let node = NodeId::new(rng.usize(..NODES)).expect("a few");
+            ask.node = [Wish::Near, Wish::Only, Wish::Leaving][rng.usize(..3)](node);
         }
         ask
     }
@@ -144,8 +161,21 @@ impl Machine<'_> {
             // What the kernel's image had is kept for long.
             let part = tag.owner == BOOT || world.rng.u8(..3) == 0;
             let part = if part { world.some_part(used) } else { used };
-            world.free(part);
+            if tag.owner == BOOT {
+                self.free_reserved(part);
+            } else {
+                world.free(part);
+            }
         }
+    }
+
+    /// What the kernel's image had becomes memory like any other.
+    fn free_reserved(&mut self, part: PfnRange) {
+        self.world.give(part);
+        let answer = self.hotplug.free_reserved(part);
+        self.world.tell(|| format!("free reserved {part:?}: {answer:?}"));
+        assert_eq!(answer, Ok(()));
+        self.world.sync_metadata();
     }
 
     /// Frees that must be refused: of free frames, of what is not online, of nothing.

@@ -1,8 +1,9 @@
 //! Wishes, and whether the model could grant them.
 
 use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
+use crate::road::NODES;
 use crate::world::{Frame, World};
-use hotmem::{BadWant, NodeId, PfnRange, Want, geometry::PFN_LIMIT};
+use hotmem::{BadWant, NodeId, PfnRange, Want, Zone, geometry::PFN_LIMIT};
 
 /// A [`Want`] whose parts can be looked at.
 #[derive(Clone, Copy, Debug)]
@@ -12,18 +13,32 @@ pub(crate) struct Ask {
     pub below: u64,
     pub movable: bool,
     pub at: Option<u64>,
-    pub only_on: Option<NodeId>,
+    pub node: Wish,
+}
+
+/// Which nodes a wish is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Anywhere,
+    Near(NodeId),
+    Only(NodeId),
+    Leaving(NodeId),
 }
 
 impl Ask {
     pub(crate) fn frames(frames: u64) -> Ask {
-        Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None, only_on: None }
+        Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None, node: Wish::Anywhere }
     }
 
     pub(crate) fn want(&self) -> Want {
         let want = Want::frames(self.frames).aligned(self.align).below(pfn(self.below));
         let want = if self.movable { want.movable() } else { want };
-        let want = self.only_on.map_or(want, |node| want.only_on(node));
+        let want = match self.node {
+            Wish::Anywhere => want,
+            Wish::Near(node) => want.near(node),
+            Wish::Only(node) => want.only_on(node),
+            Wish::Leaving(node) => want.leaving(node),
+        };
         self.at.map_or(want, |at| want.at(pfn(at)))
     }
 
@@ -52,11 +67,54 @@ impl World<'_> {
             && !block.is_held()
             && (ask.movable || !block.movable)
             && self.frame[frame as usize] == Frame::Free
-            && ask.only_on.is_none_or(|node| self.node_of(frame) == Some(node))
+            && match ask.node {
+                Wish::Only(node) => self.node_of(frame) == Some(node),
+                _ => true,
+            }
+    }
+
+    /// A wish that names a node gets memory from the first node and zone that has some: `got`, as
+    /// the machine was before.
+    pub(crate) fn first_choice(&self, ask: &Ask) -> Option<(NodeId, Zone)> {
+        let (Wish::Near(node) | Wish::Leaving(node) | Wish::Only(node)) = ask.node else {
+            return None;
+        };
+        if ask.at.is_some() {
+            return None;
+        }
+        let mut nodes = self.order_of(node);
+        match ask.node {
+            Wish::Only(_) => nodes.truncate(1),
+            Wish::Leaving(_) => nodes.rotate_left(1),
+            _ => {}
+        }
+        let zones = if ask.movable { &[Zone::Movable, Zone::Kernel][..] } else { &[Zone::Kernel] };
+        let places = nodes.into_iter().flat_map(|node| zones.iter().map(move |&zone| (node, zone)));
+        let mut places = places.filter(|&(node, zone)| {
+            self.can_grant_in(&Ask { node: Wish::Only(node), ..*ask }, Some(zone))
+        });
+        places.next()
+    }
+
+    /// A node and where it falls back to, in this order.
+    fn order_of(&self, node: NodeId) -> Vec<NodeId> {
+        let listed = self.fallback[node.number()].iter().copied();
+        let all = (0..NODES).filter_map(NodeId::new);
+        let mut order = vec![];
+        for next in [node].into_iter().chain(listed).chain(all) {
+            if !order.contains(&next) {
+                order.push(next);
+            }
+        }
+        order
     }
 
     /// Whether the wish, which has no exact place, can be granted at all.
     pub(crate) fn can_grant(&self, ask: &Ask) -> bool {
+        self.can_grant_in(ask, None)
+    }
+
+    fn can_grant_in(&self, ask: &Ask, zone: Option<Zone>) -> bool {
         let size = self.frame.len() as u64;
         let step = if ask.frames <= WORD { 1 } else { BLOCK };
         let mut starts = (0..size).step_by(step as usize);
@@ -64,6 +122,7 @@ impl World<'_> {
             start.is_multiple_of(ask.align)
                 && start + ask.frames <= ask.below
                 && start + ask.frames <= size
+                && zone.is_none_or(|zone| self.block_of(start).movable == (zone == Zone::Movable))
                 && if ask.frames <= WORD {
                     self.has_run(start, ask)
                 } else {

@@ -1,6 +1,6 @@
 //! Requests that make no sense, all at once: each must be refused, and nothing may change.
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Wish};
 use crate::common::{BLOCK, SECTION};
 use crate::world::{Machine, SIZE, World};
 use hotmem::geometry::PFN_LIMIT;
@@ -45,6 +45,6 @@ impl Machine<'_> {
 
 impl World<'_> {
     fn some_place(&mut self, ask: Ask) -> Ask {
-        Ask { at: Some(self.rng.u64(..SIZE)), only_on: None, ..ask }
+        Ask { at: Some(self.rng.u64(..SIZE)), node: Wish::Anywhere, ..ask }
     }
 }

@@ -3,8 +3,8 @@
 use crate::ask::Ask;
 use crate::common::{BLOCK, numbers, range};
 use crate::road::NODES;
-use crate::world::{Block, Frame, Machine, SIZE, World};
-use hotmem::{NodeId, PfnRange, State, Zone};
+use crate::world::{BOOT, Frame, Machine, SIZE, Tag, World};
+use hotmem::{Counts, NodeId, PfnRange, State, Zone};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -22,8 +22,17 @@ impl World<'_> {
             assert_eq!(self.frame[taken as usize], Frame::Free, "metadata at {taken:#x}");
             assert!(self.block_of(taken).online, "metadata at {taken:#x}");
             self.frame[taken as usize] = Frame::Metadata;
+            self.blocks[(taken / BLOCK) as usize].reported = false;
         }
         now.difference(&before).count()
+    }
+
+    /// Learns what is still reported: what was may be claimed and given back within an operation.
+    pub(crate) fn sync_reported(&mut self) {
+        for (number, block) in (0..).zip(&mut self.blocks).filter(|(_, block)| block.reported) {
+            let counts = self.frames.counts_in(range(number * BLOCK, BLOCK));
+            block.reported = counts.reported != 0;
+        }
     }
 
     fn pattern(frame: u64) -> u64 {
@@ -47,86 +56,77 @@ impl World<'_> {
 }
 
 impl Machine<'_> {
-    /// Each pageblock is what the model says.
+    /// Each pageblock and each zone is what the model says.
     pub(crate) fn check(&mut self) {
-        let mut free_frames = 0;
-        for number in 0..SIZE / BLOCK {
-            let all = range(number * BLOCK, BLOCK);
-            let world = &mut self.world;
-            let block = world.blocks[number as usize];
-            let counts = world.frames.counts_in(all);
-            let frames_if = |is: bool| if is { BLOCK } else { 0 };
-            let is_free = |frame: &u64| world.frame[*frame as usize] == Frame::Free;
-            let free = match block.online && !block.is_held() {
-                true => numbers(all).filter(is_free).count() as u64,
-                false => 0,
-            };
-            free_frames += free;
-            let is_out = |frame: &u64| world.frame[*frame as usize] == Frame::Poisoned;
-            let in_sight = block.online && !block.is_held();
-            let poisoned = numbers(all).filter(|f| in_sight && is_out(f)).count() as u64;
-            let expected = (
-                frames_if(block.announced),
-                frames_if(block.present),
-                frames_if(block.online),
-                frames_if(block.online && block.is_held()),
-                free,
-                poisoned,
-            );
-            let found = (
-                counts.announced,
-                counts.present,
-                counts.online,
-                counts.isolated,
-                counts.free,
-                counts.poisoned,
-            );
-            assert_eq!(found, expected, "{all:?}: {block:?}");
-            assert!(block.reported || counts.reported == 0, "{all:?}: {block:?}");
-            world.blocks[number as usize].reported = counts.reported != 0;
-            let state = match (block.announced, block.present, block.online, block.movable) {
-                (false, ..) => State::Unknown,
-                (true, false, ..) if block.device => State::Device,
-                (true, false, ..) => State::Absent,
-                (true, true, false, _) => State::Offline,
-                (true, true, true, false) => State::Online,
-                (true, true, true, true) => State::OnlineMovable,
-            };
-            assert_eq!(self.hotplug.state_at(all.start(), all.end()), (all, state));
-        }
-        assert_eq!(self.world.frames.counts().free, free_frames);
-        let mut there = BTreeSet::new();
-        for node in (0..NODES).filter_map(NodeId::new) {
-            let online = Zone::ALL.map(|zone| self.check_zone(node, zone));
-            if online != [0, 0] {
-                there.insert(node);
-            }
-        }
-        assert_eq!(self.world.nodes, there);
-        assert!(self.hotplug.nodes().eq(there));
+        self.world.sync_reported();
+        let numbers = 0..SIZE / BLOCK;
+        let free: u64 = numbers.map(|number| self.check_block(range(number * BLOCK, BLOCK))).sum();
+        assert_eq!(self.world.frames.counts().free, free);
+        self.check_zones();
     }
 
-    /// What is kept of a zone is what a walk over all pageblocks finds. Says what is online.
-    fn check_zone(&self, node: NodeId, zone: Zone) -> u64 {
+    /// Says what is free of the pageblock.
+    fn check_block(&self, all: PfnRange) -> u64 {
         let world = &self.world;
-        let is_in = |block: &Block| block.online && block.movable == (zone == Zone::Movable);
-        let members = || {
-            let there = (0..SIZE / BLOCK).filter(|&number| is_in(&world.blocks[number as usize]));
-            there.filter(|&number| world.node_of(number * BLOCK) == Some(node))
-        };
-        let online = members().count() as u64 * BLOCK;
-        let is_hole = |frame: &u64| world.frame[*frame as usize] == Frame::Hole;
-        let frames = members().flat_map(|number| number * BLOCK..(number + 1) * BLOCK);
-        let holes = frames.filter(is_hole).count() as u64;
-        let kept = self.hotplug.zone(node, zone);
-        assert_eq!((kept.online, kept.present), (online, online - holes), "{zone:?}");
-        if let (Some(first), Some(last)) = (members().next(), members().next_back()) {
-            let spanned = range(first * BLOCK, (last + 1 - first) * BLOCK);
-            assert_eq!(kept.spanned, spanned, "{zone:?}");
-            let contiguous = spanned.frames() == online;
-            assert_eq!(kept.is_contiguous(), contiguous, "{zone:?}");
+        let block = world.block_of(all.start().number());
+        let found = world.frames.counts_in(all);
+        let frames_if = |is: bool| if is { BLOCK } else { 0 };
+        let in_sight = block.online && !block.is_held();
+        let (mut free, mut poisoned) = (0, 0);
+        for frame in numbers(all).filter(|_| in_sight) {
+            free += u64::from(world.frame[frame as usize] == Frame::Free);
+            poisoned += u64::from(world.frame[frame as usize] == Frame::Poisoned);
         }
-        online
+        let expected = Counts {
+            announced: frames_if(block.announced),
+            present: frames_if(block.present),
+            online: frames_if(block.online),
+            movable: frames_if(block.online && block.movable),
+            isolated: frames_if(block.online && block.is_held()),
+            reporting: frames_if(block.out),
+            reported: frames_if(block.reported),
+            free,
+            poisoned,
+            // Wholly free pageblocks may stay split as hints.
+            free_whole: found.free_whole.min(frames_if(free == BLOCK)),
+        };
+        assert_eq!(found, expected, "{all:?}: {block:?}");
+        let state = match (block.announced, block.present, block.online, block.movable) {
+            (false, ..) => State::Unknown,
+            (true, false, ..) if block.device => State::Device,
+            (true, false, ..) => State::Absent,
+            (true, true, false, _) => State::Offline,
+            (true, true, true, false) => State::Online,
+            (true, true, true, true) => State::OnlineMovable,
+        };
+        assert_eq!(self.hotplug.state_at(all.start(), all.end()), (all, state));
+        free
+    }
+
+    /// What is kept of zones and nodes is what a walk over all pageblocks finds.
+    fn check_zones(&self) {
+        let world = &self.world;
+        let mut zones = [[Walked::default(); 2]; NODES];
+        for number in (0..SIZE / BLOCK).filter(|&number| world.blocks[number as usize].online) {
+            let node = world.node_of(number * BLOCK).expect("online memory is announced");
+            let zone = usize::from(world.blocks[number as usize].movable);
+            zones[node.number()][zone].add(world, range(number * BLOCK, BLOCK));
+        }
+        for (node, walked) in (0..).filter_map(NodeId::new).zip(zones) {
+            for (zone, walked) in [Zone::Kernel, Zone::Movable].into_iter().zip(walked) {
+                let kept = self.hotplug.zone(node, zone);
+                let Walked { spanned, online, present, managed } = walked;
+                let found = (kept.spanned, kept.online, kept.present, kept.managed);
+                assert_eq!(found, (spanned, online, present, managed), "{node:?} {zone:?}");
+                let contiguous = world.boot_complete && online > 0 && spanned.frames() == online;
+                assert_eq!(kept.is_contiguous(), contiguous, "{node:?} {zone:?}");
+            }
+        }
+        let there = (0..).filter_map(NodeId::new).zip(zones);
+        let there = there.filter(|(_, zones)| zones.iter().any(|zone| zone.online > 0));
+        let there: BTreeSet<_> = there.map(|(node, _)| node).collect();
+        assert_eq!(world.nodes, there);
+        assert!(self.hotplug.nodes().eq(there));
     }
 
     /// The machine agrees with itself.
@@ -150,5 +150,28 @@ impl Machine<'_> {
             self.world.free(frame);
         }
         self.validate();
+    }
+}
+
+/// A zone, as a walk upwards over the pageblocks that are online in it finds it.
+#[derive(Clone, Copy, Default)]
+struct Walked {
+    spanned: PfnRange,
+    online: u64,
+    present: u64,
+    managed: u64,
+}
+
+impl Walked {
+    fn add(&mut self, world: &World<'_>, block: PfnRange) {
+        let start = if self.online == 0 { block.start() } else { self.spanned.start() };
+        self.spanned = PfnRange::new(start, block.end()).expect("upwards");
+        self.online += BLOCK;
+        for frame in numbers(block) {
+            let frame = world.frame[frame as usize];
+            let is_reserved = matches!(frame, Frame::Used(Tag { owner: BOOT, .. }));
+            self.present += u64::from(frame != Frame::Hole);
+            self.managed += u64::from(frame != Frame::Hole && !is_reserved);
+        }
     }
 }

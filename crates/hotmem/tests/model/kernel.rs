@@ -1,8 +1,9 @@
 //! The kernel on the modelled machine: it knows who has each frame, and moves what can be moved.
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Wish};
 use crate::common::{BLOCK, numbers, pfn, range};
 use crate::world::{Frame, TABLES, Tag, World};
+use hotmem::notify::Change;
 use hotmem::{Hooks, Migration, NodeId, Pfn, PfnRange, Spare, Veto, Zone};
 
 impl Hooks for World<'_> {
@@ -54,11 +55,9 @@ impl Hooks for World<'_> {
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
         assert!(self.all(range, |block| block.online), "{range:?} is not online");
-        if self.rng.u32(..100) < self.vetoes {
-            self.last_veto = Some(range);
-            return Err(Veto("not now"));
-        }
+        self.ask_all(Change::Offline(range))?;
         self.blocks_in(range).iter_mut().for_each(|block| block.agreed += 1);
+        self.check_listeners(Change::Offline(range));
         Ok(())
     }
 
@@ -74,6 +73,7 @@ impl Hooks for World<'_> {
             block.agreed -= u32::from(!block.token);
             (block.online, block.token) = (false, false);
         }
+        self.tell_done(Change::Offline(range));
         self.forbid(range);
         if let Some(ready) = &mut self.ready {
             ready.extend(numbers(range).step_by(BLOCK as usize).map(|frame| frame / BLOCK));
@@ -91,14 +91,12 @@ impl Hooks for World<'_> {
 
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
         assert!(self.all(range, |block| block.present && block.mapped && !block.online));
-        if self.rng.u32(..100) < self.vetoes {
-            self.last_veto = Some(range);
-            return Err(Veto("not now"));
-        }
+        self.ask_all(Change::Online(range))?;
         for block in self.blocks_in(range) {
             (block.coming, block.was_movable) = (true, block.movable);
             block.movable = zone == Zone::Movable;
         }
+        self.check_listeners(Change::Online(range));
         Ok(())
     }
 
@@ -107,6 +105,7 @@ impl Hooks for World<'_> {
         for block in self.blocks_in(range) {
             (block.coming, block.movable) = (false, block.was_movable);
         }
+        self.tell_cancelled(Change::Online(range));
     }
 
     fn onlined(&mut self, range: PfnRange) {
@@ -116,6 +115,7 @@ impl Hooks for World<'_> {
         for block in self.blocks_in(range) {
             (block.coming, block.in_transit, block.online) = (false, false, true);
         }
+        self.tell_done(Change::Online(range));
         self.assert_untouched(range);
     }
 
@@ -123,6 +123,7 @@ impl Hooks for World<'_> {
         self.tell(|| format!("cancelled {range:?}"));
         assert!(self.all(range, |block| block.agreed > 0), "{range:?} was never agreed to");
         self.blocks_in(range).iter_mut().for_each(|block| block.agreed -= 1);
+        self.tell_cancelled(Change::Offline(range));
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
@@ -148,7 +149,8 @@ impl Hooks for World<'_> {
                 self.free(range(frame, 1));
                 return Migration::Gone;
             }
-            let Some(new) = self.alloc(&Ask { movable: true, ..Ask::frames(1) }) else {
+            let node = self.node_of(frame).map_or(Wish::Anywhere, Wish::Leaving);
+            let Some(new) = self.alloc(&Ask { movable: true, node, ..Ask::frames(1) }) else {
                 return Migration::Retry;
             };
             self.give(new);

@@ -15,11 +15,14 @@ mod bad;
 mod check;
 mod device;
 mod kernel;
+mod listeners;
 mod poison;
 mod policy;
+mod report;
 mod requests;
 mod road;
 mod tokens;
+mod views;
 mod world;
 
 use common::env;

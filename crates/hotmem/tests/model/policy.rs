@@ -1,11 +1,13 @@
 //! What a policy must answer, found pageblock by pageblock.
 
 use crate::common::{BLOCK, numbers};
+use crate::road::NODES;
 use crate::world::{Machine, Region, World};
-use hotmem::{Group, NodeId, PfnRange, Policy, Zone};
+use hotmem::{Group, NodeId, OnlineType, PfnRange, Policy, Zone};
 
 impl Machine<'_> {
     pub(crate) fn change_policy(&mut self) {
+        use OnlineType::{Kernel, Movable, Offline, Online};
         let rng = &mut self.world.rng;
         self.policy = match rng.u8(..3) {
             0 => Policy::ContigZones { movable_node: rng.bool() },
@@ -13,6 +15,21 @@ impl Machine<'_> {
             _ => Policy::AutoMovable { ratio_percent: rng.u32(..500), per_node: rng.bool() },
         };
         self.hotplug.set_policy(self.policy);
+        let kinds = [Offline, Offline, Online, Kernel, Movable];
+        self.auto_online = kinds[rng.usize(..kinds.len())];
+        self.hotplug.set_auto_online(self.auto_online);
+    }
+
+    /// Where nodes fall back to, and whether boot calls itself complete.
+    pub(crate) fn change_order(&mut self) {
+        let world = &mut self.world;
+        let node = NodeId::new(world.rng.usize(..NODES)).expect("a few");
+        let some = |rng: &mut fastrand::Rng| NodeId::new(rng.usize(..NODES)).expect("a few");
+        let others: Vec<_> = (0..world.rng.usize(..=NODES)).map(|_| some(&mut world.rng)).collect();
+        world.frames.set_fallback(node, &others);
+        world.fallback[node.number()] = others;
+        world.boot_complete = world.rng.u8(..4) != 0;
+        self.hotplug.set_boot_complete(world.boot_complete);
     }
 
     /// Which pageblocks of `wanted`, which is offline and in one region, are to be movable.

@@ -194,10 +194,11 @@ impl World<'_> {
             Why::Retry => self.retries > 0 || !self.can_grant(&one),
             Why::Metadata => !frames(|frame| *frame != Frame::Metadata),
             Why::HeldByAnother => self.all(named, |block| block.token || block.agreed > 0),
+            Why::Reporting => self.all(named, |block| block.out),
             Why::Veto(_) => self.last_veto == Some(named),
             Why::NoRoom { live, free } => live > free,
             Why::NotOnline => self.all(named, |block| !block.online),
-            Why::Busy | Why::Reporting => false,
+            Why::Busy => false,
         };
         assert!(true_enough, "{blocker:?}");
     }

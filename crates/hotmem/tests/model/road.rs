@@ -2,17 +2,17 @@
 //! that the model expects.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, SECTION, numbers, pfn, range};
+use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
-    AddError, Announce, AnnounceError, Group, MAX_REGIONS, NodeId, OnlineError, OnlineType,
-    PfnRange, Removal, RemoveError, WithdrawError,
+    AddError, Addition, Announce, AnnounceError, Group, MAX_REGIONS, NodeId, OnlineError,
+    OnlineType, PfnRange, Removal, RemoveError, WithdrawError,
 };
 
 /// Nodes of a machine; boot memory is node 0's.
 pub(crate) const NODES: usize = 3;
 
-impl Machine<'_> {
+impl<'f> Machine<'f> {
     pub(crate) fn travel(&mut self) {
         match self.world.rng.u32(..24) {
             0..3 => self.announce(),
@@ -160,19 +160,40 @@ impl Machine<'_> {
         let device = came && world.rng.u8(..4) == 0;
         world.tables_needed = tables.frames();
         world.tell(|| format!("added {wanted:?}: {came}, as a device's: {device}"));
-        match (came, device) {
-            (false, _) => drop(addition),
-            (true, false) => self.hotplug.commit_add(addition, world),
-            (true, true) => self.hotplug.commit_attach(addition, world),
-        }
-        let taken = (world.tables.len() - taken_before) as u64;
-        let unused = tables.split_at(tables.start().checked_add(taken).expect("few")).1;
-        world.give(unused);
         for block in world.blocks_in(wanted) {
             block.in_transit = false;
             (block.present, block.device) = (came && !device, device);
         }
+        match (came, device) {
+            (false, _) => drop(addition),
+            (true, false) => self.commit_addition(addition),
+            (true, true) => self.hotplug.commit_attach(addition, world),
+        }
+        let world = &mut self.world;
+        let taken = (world.tables.len() - taken_before) as u64;
+        let unused = tables.split_at(tables.start().checked_add(taken).expect("few")).1;
+        world.give(unused);
         world.sync_metadata();
+    }
+
+    /// The memory is there, and comes online by itself if it is to, and nobody refuses that.
+    fn commit_addition(&mut self, addition: Addition<'f, Cpus>) {
+        let wanted = addition.range();
+        let kind = self.auto_online;
+        let chosen = self.by_policy(wanted);
+        self.world.last_veto = None;
+        self.hotplug.commit_add(addition, &mut self.world);
+        let world = &mut self.world;
+        if kind == OnlineType::Offline || world.last_veto.is_some() {
+            assert!(world.all(wanted, |block| !block.online));
+            return;
+        }
+        let movable = match kind {
+            OnlineType::Online => chosen,
+            kind => vec![kind == OnlineType::Movable; chosen.len()],
+        };
+        assert!(world.all(wanted, |block| block.online));
+        assert_eq!(world.zones_in(wanted), movable);
     }
 
     fn online(&mut self) {

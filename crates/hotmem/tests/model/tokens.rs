@@ -45,11 +45,13 @@ impl<'f> Machine<'f> {
             }
             Err(IsolateError::HeldByAnother(range)) => {
                 assert!(wanted.covers(range) && range.frames() == BLOCK);
-                assert!(world.all(range, |block| block.online && block.is_held()));
+                assert!(world.all(range, |block| block.online && block.is_held() && !block.out));
             }
-            Err(IsolateError::Busy(_) | IsolateError::Reporting(_)) => {
-                panic!("nobody else is there")
+            Err(IsolateError::Reporting(range)) => {
+                assert!(wanted.covers(range) && range.frames() == BLOCK);
+                assert!(world.all(range, |block| block.out));
             }
+            Err(IsolateError::Busy(_)) => panic!("nobody else is there"),
         }
     }
 

@@ -1,12 +1,15 @@
 //! The model: what every frame and every pageblock is.
 
 use crate::common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
+use crate::listeners::Listeners;
+use crate::report::Reporting;
 use crate::requests::Request;
+use crate::road::NODES;
 use crate::tokens::Token;
 use fastrand::Rng;
 use hotmem::{
-    Addition, BootMap, BootRange, Bytes, Frames, Group, Hotplug, NodeId, PfnRange, Policy,
-    RegionId, Removal,
+    Addition, BootMap, BootRange, Bytes, Frames, Group, Hotplug, NodeId, OnlineType, PfnRange,
+    Policy, RegionId, Removal,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -20,6 +23,8 @@ pub(crate) const SECTIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "smal
 /// Of these, boot memory lies in the first.
 pub(crate) const BOOT_SECTIONS: u64 = SECTIONS / 5;
 pub(crate) const SIZE: u64 = SECTIONS * SECTION;
+/// Small machines are looked at frame by frame all the time, large ones here and there.
+pub(crate) const LOOK_CLOSELY: bool = cfg!(hotmem_geometry = "small") && !cfg!(miri);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Frame {
@@ -62,6 +67,8 @@ pub(crate) struct Block {
     pub agreed: u32,
     /// An isolation token of the test has it.
     pub token: bool,
+    /// It is out for reporting.
+    pub out: bool,
     /// A removal or addition is under way.
     pub in_transit: bool,
     pub mapped: bool,
@@ -72,7 +79,7 @@ pub(crate) struct Block {
 
 impl Block {
     pub(crate) fn is_held(&self) -> bool {
-        self.token || self.agreed > 0
+        self.token || self.out || self.agreed > 0
     }
 }
 
@@ -96,6 +103,10 @@ pub(crate) struct World<'f> {
     pub metadata: BTreeSet<u64>,
     /// Nodes that have come, by what the kernel was told.
     pub nodes: BTreeSet<NodeId>,
+    /// Where each node falls back to.
+    pub fallback: Vec<Vec<NodeId>>,
+    pub boot_complete: bool,
+    pub listeners: Listeners,
     /// Poisoned frames, out of use or not.
     pub poisoned: BTreeSet<u64>,
     pub next_owner: u64,
@@ -118,7 +129,9 @@ pub(crate) struct Machine<'f> {
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<(Removal, bool)>,
     pub additions: Vec<Addition<'f, Cpus>>,
+    pub reporting: Reporting<'f>,
     pub policy: Policy,
+    pub auto_online: OnlineType,
     /// Tends to fill the machine, or to empty it.
     pub filling: bool,
 }
@@ -147,7 +160,7 @@ impl Machine<'_> {
     }
 
     fn step(&mut self, operation: u64) {
-        let every = if cfg!(miri) || cfg!(not(hotmem_geometry = "small")) { 100 } else { 1 };
+        let every = if LOOK_CLOSELY { 1 } else { 100 };
         let world = &mut self.world;
         if world.rng.u32(..100) < 10 {
             Cpus::run_on(world.rng.usize(..3));
@@ -157,14 +170,16 @@ impl Machine<'_> {
             world.vetoes = if world.rng.u8(..4) == 0 { 20 } else { 0 };
             world.retries = if world.rng.u8(..4) == 0 { 30 } else { 0 };
             self.change_policy();
+            self.change_order();
         }
         match self.world.rng.u32(..1000) {
-            0..500 => self.allocate_or_free(),
-            500..600 => self.bad_free(),
-            600..780 => self.travel(),
-            780..900 => self.request(),
-            900..955 => self.isolate(),
-            955..960 => self.poison(),
+            0..480 => self.allocate_or_free(),
+            480..570 => self.bad_free(),
+            570..740 => self.travel(),
+            740..850 => self.request(),
+            850..900 => self.isolate(),
+            900..960 => self.report(),
+            960..965 => self.poison(),
             _ => self.bad_request(),
         }
         if operation % 10_000 == 9_999 {
@@ -174,6 +189,7 @@ impl Machine<'_> {
             self.check();
         }
         if operation.is_multiple_of(every * 50) {
+            self.check_memory_blocks();
             self.validate();
         }
     }
@@ -207,7 +223,9 @@ impl Machine<'_> {
             tokens: vec![],
             removals: vec![],
             additions: vec![],
+            reporting: Reporting::new(),
             policy: Policy::default(),
+            auto_online: OnlineType::Offline,
             filling: true,
         };
         let mut machine = machine;
@@ -230,6 +248,9 @@ impl<'f> World<'f> {
             fixed: PfnRange::EMPTY,
             metadata: BTreeSet::new(),
             nodes: BTreeSet::from([NodeId::ZERO]),
+            fallback: vec![vec![]; NODES + 1],
+            boot_complete: true,
+            listeners: Listeners::new((SIZE / BLOCK) as usize),
             poisoned: BTreeSet::new(),
             next_owner: TABLES + 1,
             tables: vec![],

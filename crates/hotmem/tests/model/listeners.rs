@@ -1,0 +1,188 @@
+//! Parts of the kernel that have a say when memory comes and goes, and what each of them has heard.
+
+use crate::common::{BLOCK, numbers};
+use crate::world::{Block, World};
+use hotmem::PfnRange;
+use hotmem::Veto;
+use hotmem::notify::{Chain, Change, Listener};
+use std::cell::RefCell;
+
+const PARTS: usize = 4;
+
+pub(crate) struct Listeners([Part; PARTS]);
+
+struct Part {
+    priority: i32,
+    refuses: bool,
+    /// By pageblock: what it has agreed to, and not heard the end of.
+    leaving: Vec<u32>,
+    coming: Vec<bool>,
+}
+
+/// Who heard what, in order.
+type Log = RefCell<Vec<(usize, Heard)>>;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heard {
+    Going,
+    Cancelled,
+    Done,
+}
+
+/// A part while it is in the chain.
+struct Ear<'a> {
+    number: usize,
+    part: &'a mut Part,
+    log: &'a Log,
+}
+
+impl Listeners {
+    pub(crate) fn new(blocks: usize) -> Listeners {
+        let part = |_| Part {
+            priority: 0,
+            refuses: false,
+            leaving: vec![0; blocks],
+            coming: vec![false; blocks],
+        };
+        Listeners(std::array::from_fn(part))
+    }
+
+    /// Calls the chain; says who heard what.
+    fn call<T>(
+        &mut self,
+        call: impl FnOnce(&mut Chain<'_, PARTS>) -> T,
+    ) -> (T, Vec<(usize, Heard)>) {
+        let log = Log::default();
+        let parts = self.0.iter_mut().enumerate();
+        let mut ears: Vec<_> =
+            parts.map(|(number, part)| Ear { number, part, log: &log }).collect();
+        let mut chain = Chain::new();
+        for ear in &mut ears {
+            chain.add(ear.part.priority, ear).expect("as many as there is room for");
+        }
+        let answer = call(&mut chain);
+        (answer, log.into_inner())
+    }
+
+    /// The parts in the order in which they are asked.
+    fn order(&self) -> Vec<usize> {
+        let mut order: Vec<_> = (0..PARTS).collect();
+        order.sort_by_key(|&number| std::cmp::Reverse(self.0[number].priority));
+        order
+    }
+
+    /// Every part knows of these pageblocks what the kernel knows.
+    fn agree_with(&self, blocks: &[Block], within: PfnRange) {
+        for number in numbers(within).step_by(usize::try_from(BLOCK).expect("small")) {
+            let at = usize::try_from(number / BLOCK).expect("small");
+            for part in &self.0 {
+                let known = (part.leaving[at], part.coming[at]);
+                assert_eq!(known, (blocks[at].agreed, blocks[at].coming), "{number:#x}");
+            }
+        }
+    }
+}
+
+impl World<'_> {
+    /// Asks everybody; now and then somebody refuses.
+    pub(crate) fn ask_all(&mut self, change: Change) -> Result<(), Veto> {
+        for part in &mut self.listeners.0 {
+            part.priority = self.rng.i32(-1..=1);
+            part.refuses = self.rng.u32(..100 * PARTS as u32) < self.vetoes;
+        }
+        let order = self.listeners.order();
+        let refuses = |number: &usize| self.listeners.0[*number].refuses;
+        let veto = order.iter().position(refuses);
+        let (answer, heard) = self.listeners.call(|chain| chain.ask(change));
+        let asked = &order[..veto.map_or(PARTS, |at| at + 1)];
+        let going = asked.iter().map(|&number| (number, Heard::Going));
+        let agreed = &order[..veto.unwrap_or(0)];
+        let cancelled = agreed.iter().rev().map(|&number| (number, Heard::Cancelled));
+        assert!(heard.into_iter().eq(going.chain(cancelled)));
+        assert_eq!(answer, veto.map_or(Ok(()), |at| Err(reason(order[at]))));
+        if answer.is_err() {
+            let (Change::Online(range) | Change::Offline(range)) = change;
+            self.last_veto = Some(range);
+        }
+        answer
+    }
+
+    /// What everybody agreed to does not happen after all; the kernel knows already.
+    pub(crate) fn tell_cancelled(&mut self, change: Change) {
+        let order = self.listeners.order();
+        let ((), heard) = self.listeners.call(|chain| chain.cancel(change));
+        assert!(heard.into_iter().eq(order.into_iter().rev().map(|n| (n, Heard::Cancelled))));
+        self.check_listeners(change);
+    }
+
+    /// It has happened; the kernel knows already.
+    pub(crate) fn tell_done(&mut self, change: Change) {
+        let order = self.listeners.order();
+        let ((), heard) = self.listeners.call(|chain| chain.done(change));
+        assert!(heard.into_iter().eq(order.into_iter().map(|n| (n, Heard::Done))));
+        self.check_listeners(change);
+    }
+
+    pub(crate) fn check_listeners(&self, change: Change) {
+        let (Change::Online(range) | Change::Offline(range)) = change;
+        self.listeners.agree_with(&self.blocks, range);
+    }
+}
+
+/// Why a part refuses.
+fn reason(number: usize) -> Veto {
+    Veto(["first part", "second part", "third part", "fourth part"][number])
+}
+
+impl Ear<'_> {
+    fn hear(&self, heard: Heard) {
+        self.log.borrow_mut().push((self.number, heard));
+    }
+
+    /// What it remembers of each pageblock of a change.
+    fn change(&mut self, change: Change, leaving: impl Fn(&mut u32), coming: impl Fn(&mut bool)) {
+        let blocks = |range: PfnRange| {
+            let numbers = numbers(range);
+            let at = |number: u64| usize::try_from(number / BLOCK).expect("small");
+            at(numbers.start)..at(numbers.end)
+        };
+        match change {
+            Change::Online(range) => self.part.coming[blocks(range)].iter_mut().for_each(coming),
+            Change::Offline(range) => self.part.leaving[blocks(range)].iter_mut().for_each(leaving),
+        }
+    }
+}
+
+impl Listener for Ear<'_> {
+    fn going(&mut self, change: Change) -> Result<(), Veto> {
+        self.hear(Heard::Going);
+        if self.part.refuses {
+            return Err(reason(self.number));
+        }
+        self.change(
+            change,
+            |leaving| *leaving += 1,
+            |coming| assert!(!std::mem::replace(coming, true), "asked twice"),
+        );
+        Ok(())
+    }
+
+    fn cancelled(&mut self, change: Change) {
+        self.hear(Heard::Cancelled);
+        self.change(
+            change,
+            |leaving| *leaving = leaving.checked_sub(1).expect("it was asked"),
+            |coming| assert!(std::mem::replace(coming, false), "it was not asked"),
+        );
+    }
+
+    fn done(&mut self, change: Change) {
+        self.hear(Heard::Done);
+        // Nobody was asked about what tokens held, nor about what could not leave.
+        self.change(
+            change,
+            |leaving| *leaving = leaving.saturating_sub(1),
+            |coming| *coming = false,
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! Free page reporting between all other operations: batches that the host takes, refuses or loses.
+
+use crate::common::{BLOCK, Cpus, SECTION, numbers};
+use crate::world::{Block, Frame, Machine, World};
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::report::{
+    Batch, Contents, MAX_BATCH, PinError, Reporter, ReporterError, Settings, Statistics, Step,
+};
+use hotmem::{Bytes, PfnRange};
+use std::time::Duration;
+
+/// Wholly free pageblocks that may go unreported: those that stay split as CPUs' hints.
+const HINTS: usize = 6;
+
+/// The reporter, and what it must have done.
+pub(crate) struct Reporting<'f> {
+    reporter: Option<Reporter<'f, Cpus>>,
+    settings: Settings,
+    now: Duration,
+    on: bool,
+    refusals: u32,
+    /// Batches on their way, and whether the host was reset meanwhile.
+    batches: Vec<(Batch, bool)>,
+    pins: Vec<PfnRange>,
+    /// Pageblocks that count against the most that may be out.
+    out: u64,
+    done: Statistics,
+    /// How often it had been woken when it fell asleep.
+    asleep_since: Option<u64>,
+}
+
+impl Reporting<'_> {
+    pub(crate) fn new() -> Self {
+        Reporting {
+            reporter: None,
+            settings: Settings::eager(),
+            now: Duration::ZERO,
+            on: false,
+            refusals: 0,
+            batches: vec![],
+            pins: vec![],
+            out: 0,
+            done: Statistics::default(),
+            asleep_since: None,
+        }
+    }
+}
+
+impl<'f> Machine<'f> {
+    pub(crate) fn report(&mut self) {
+        let reporting = &mut self.reporting;
+        reporting.now += Duration::from_millis(self.world.rng.u64(..5));
+        let Some(mut reporter) = reporting.reporter.take() else { return self.start_reporter() };
+        match self.world.rng.u8(..24) {
+            // What is out stays so.
+            0 => return,
+            1 => self.change_settings(&mut reporter),
+            2 => self.switch(&mut reporter),
+            3 => self.pin(&mut reporter),
+            4 => self.reset_host(&mut reporter),
+            5..12 => self.batch_comes_back(&mut reporter),
+            _ => self.step_reporter(&mut reporter),
+        }
+        self.world.sync_metadata();
+        self.check_reporter(&reporter);
+        self.reporting.reporter = Some(reporter);
+    }
+
+    fn start_reporter(&mut self) {
+        let frames = self.world.frames;
+        let settings = self.world.some_settings();
+        let start = || Reporter::new(frames, settings, Contents::Filled(0));
+        self.reporting.reporter = Some(start().expect("there is none"));
+        assert_eq!(start().err(), Some(ReporterError::AlreadyThere));
+        let Reporting { batches, now, reporter, .. } =
+            std::mem::replace(&mut self.reporting, Reporting::new());
+        self.reporting =
+            Reporting { reporter, batches, now, settings, on: true, ..Reporting::new() };
+    }
+
+    fn change_settings(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+        let settings = self.world.some_settings();
+        let filled = Settings { contents: Contents::Filled(1), ..settings };
+        assert!(reporter.set_settings(filled).is_err());
+        reporter.set_settings(settings).expect("nobody relies on what free memory holds");
+        self.reporting.settings = settings;
+    }
+
+    fn switch(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+        let reporting = &mut self.reporting;
+        let on = self.world.rng.u8(..4) != 0;
+        reporter.set_on(on);
+        if on && !reporting.on {
+            reporting.refusals = 0;
+        }
+        (reporting.on, reporting.asleep_since) = (on, None);
+    }
+
+    fn pin(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+        let pins = &mut self.reporting.pins;
+        if !pins.is_empty() && self.world.rng.bool() {
+            let pin = pins.swap_remove(self.world.rng.usize(..pins.len()));
+            assert!(reporter.unpin(pin));
+            return;
+        }
+        if pins.len() == 4 {
+            return;
+        }
+        let wanted = self.world.some_blocks(4);
+        let mut blocks = wanted.chunks(BLOCK);
+        let out = blocks.find(|block| self.world.block_of(block.start().number()).out);
+        let answer = reporter.pin(wanted);
+        match (answer, out) {
+            (Ok(()), None) => pins.push(wanted),
+            (Err(PinError::Out(named)), Some(_)) => {
+                assert!(wanted.covers(named) && self.world.all(named, |block| block.out));
+            }
+            (answer, _) => panic!("{answer:?} for {wanted:?}"),
+        }
+    }
+
+    /// Everything comes back, what was lost included; batches on their way are void.
+    fn reset_host(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+        let world = &mut self.world;
+        let out: Vec<_> = (0..).zip(&world.blocks).filter(|(_, block)| block.out).collect();
+        let out: Vec<u64> = out.into_iter().map(|(number, _)| number).collect();
+        for &number in &out {
+            world.assert_untouched(crate::common::range(number * BLOCK, BLOCK));
+        }
+        world.blocks.iter_mut().for_each(|block| block.out = false);
+        self.reporting.batches.iter_mut().for_each(|(_, void)| *void = true);
+        (self.reporting.out, self.reporting.refusals) = (0, 0);
+        assert_eq!(reporter.reset(), out.len() as u64);
+    }
+
+    /// The host has taken a batch, or refuses it, or never says anything again.
+    fn batch_comes_back(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+        let now = self.reporting.now;
+        let batches = &mut self.reporting.batches;
+        if batches.is_empty() {
+            return;
+        }
+        let (batch, is_void) = batches.swap_remove(self.world.rng.usize(..batches.len()));
+        let answer = self.world.rng.u8(..20);
+        self.world.tell(|| format!("{batch:?} comes back: {answer}, void: {is_void}"));
+        if answer == 0 {
+            drop(batch);
+            return;
+        }
+        let taken = answer < 15;
+        let mut blocks = 0;
+        for &range in batch.ranges().iter().filter(|_| !is_void) {
+            self.world.assert_untouched(range);
+            for part in range.chunks(BLOCK) {
+                let is_whole = !self.world.has_poison(part);
+                let block = &mut self.world.blocks_in(part)[0];
+                assert!(block.out, "{part:?}");
+                (block.out, block.reported) = (false, taken && is_whole);
+                blocks += 1;
+            }
+        }
+        let reporting = &mut self.reporting;
+        reporting.out = reporting.out.saturating_sub(blocks);
+        if taken {
+            reporter.reported(batch);
+            reporting.refusals = 0;
+            reporting.done.reported += blocks;
+        } else {
+            reporter.failed(batch, now);
+            reporting.refusals += 1;
+            reporting.done.refused += 1;
+            reporting.on &= reporting.refusals < reporting.settings.tries;
+        }
+    }
+
+    fn step_reporter(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+        self.world.sync_reported();
+        let now = self.reporting.now;
+        let step = reporter.step(now);
+        self.world.tell(|| format!("report step at {now:?}: {step:?}"));
+        self.world.sync_metadata();
+        let reporting = &mut self.reporting;
+        assert_eq!(matches!(step, Step::Off), !reporting.on);
+        let slept_since = reporting.asleep_since.take();
+        match step {
+            Step::Send(batch) => self.send(batch),
+            Step::WaitUntil(at) => assert!(at > now),
+            Step::OutOfRoom => assert!(reporting.out >= most_out(&reporting.settings)),
+            Step::Idle => {
+                let rings = Cpus::rings();
+                // It slept all the time, or it was woken once.
+                assert!(slept_since.is_none_or(|since| rings - since <= 1));
+                self.reporting.asleep_since = Some(rings);
+                self.check_nothing_is_left();
+            }
+            Step::Again | Step::Off => {}
+        }
+    }
+
+    /// All of a batch was free, and nobody can have it before it is back.
+    fn send(&mut self, batch: Batch) {
+        let settings = self.reporting.settings;
+        let world = &mut self.world;
+        let longest = (settings.longest.0 / FRAME_SIZE).clamp(BLOCK, SECTION);
+        assert!((1..=settings.batch.clamp(1, MAX_BATCH)).contains(&batch.ranges().len()));
+        let before = self.reporting.out;
+        for &range in batch.ranges() {
+            assert!(!range.is_empty() && range.is_aligned(BLOCK) && range.frames() <= longest);
+            assert_eq!(range.sections().count(), 1);
+            let free = |block: &Block| block.online && !block.is_held() && !block.reported;
+            assert!(world.all(range, free), "{range:?} {:?}", world.blocks_in(range));
+            assert!(numbers(range).all(|frame| world.frame[frame as usize] == Frame::Free));
+            assert!(self.reporting.pins.iter().all(|pin| !pin.overlaps(range)), "{range:?}");
+            world.blocks_in(range).iter_mut().for_each(|block| block.out = true);
+            // The host's, from now on.
+            world.forbid(range);
+            self.reporting.out += range.frames() / BLOCK;
+        }
+        assert!(batch.merged().map(PfnRange::frames).sum::<u64>() * FRAME_SIZE == batch.bytes().0);
+        assert!(before < most_out(&settings) && self.reporting.out <= most_out(&settings));
+        let kept = settings.keep_free.0.div_ceil(BLOCK * FRAME_SIZE) as usize;
+        for &range in batch.ranges() {
+            let node = world.node_of(range.start().number());
+            let left = world.wholly_free().filter(|&at| world.node_of(at) == node).count();
+            assert!(left >= kept, "{node:?} {left} {kept} {batch:?}");
+        }
+        self.reporting.done.batches += 1;
+        self.reporting.batches.push((batch, false));
+    }
+
+    /// It sleeps: nothing that is worth it is left, but what was left on purpose.
+    fn check_nothing_is_left(&self) {
+        let Reporting { settings, pins, .. } = &self.reporting;
+        let all = settings.keep_free == Bytes::ZERO && settings.threshold.0 <= BLOCK * FRAME_SIZE;
+        let world = &self.world;
+        let is_pinned = |frame: u64| pins.iter().any(|pin| numbers(*pin).contains(&frame));
+        let left = world.wholly_free().filter(|&at| !world.block_of(at).reported && !is_pinned(at));
+        assert!(!all || left.clone().count() <= HINTS, "{:x?}", left.collect::<Vec<_>>());
+    }
+
+    fn check_reporter(&self, reporter: &Reporter<'f, Cpus>) {
+        assert_eq!(reporter.is_on(), self.reporting.on);
+        let reported = self.world.frames.counts().reported / BLOCK;
+        let refaulted = self.reporting.done.reported.saturating_sub(reported);
+        assert_eq!(reporter.statistics(), Statistics { refaulted, ..self.reporting.done });
+    }
+}
+
+impl World<'_> {
+    /// The first frames of pageblocks that are wholly free.
+    fn wholly_free(&self) -> impl Iterator<Item = u64> + Clone {
+        let starts = (0..self.frame.len() as u64).step_by(BLOCK as usize);
+        starts.filter(|&start| {
+            let block = self.block_of(start);
+            let mut frames = start..start + BLOCK;
+            block.online
+                && !block.is_held()
+                && frames.all(|frame| self.frame[frame as usize] == Frame::Free)
+        })
+    }
+
+    fn some_settings(&mut self) -> Settings {
+        let rng = &mut self.rng;
+        let few = |rng: &mut fastrand::Rng| match rng.bool() {
+            true => Bytes::ZERO,
+            false => Bytes(rng.u64(..8) * BLOCK * FRAME_SIZE),
+        };
+        let soon = |rng: &mut fastrand::Rng| Duration::from_millis(rng.u64(..8) / 4 * 5);
+        Settings {
+            batch: rng.usize(..6),
+            longest: Bytes(rng.u64(..2 * SECTION * FRAME_SIZE)),
+            most_out: Bytes(rng.u64(..4 * SECTION * FRAME_SIZE)),
+            threshold: few(rng),
+            delay: soon(rng),
+            dwell: soon(rng),
+            keep_free: few(rng),
+            retry: soon(rng),
+            tries: rng.u32(1..5),
+            ..Settings::default()
+        }
+    }
+}
+
+/// Pageblocks that may be out.
+fn most_out(settings: &Settings) -> u64 {
+    (settings.most_out.0 / (BLOCK * FRAME_SIZE)).max(1)
+}

@@ -1,0 +1,74 @@
+//! Memory blocks: the view for people, found again pageblock by pageblock.
+
+use crate::common::{BLOCK, SECTION, numbers};
+use crate::world::{Block, Frame, Machine};
+use hotmem::{BlockState, MemoryBlock, PfnRange, Why, Zone};
+
+impl Machine<'_> {
+    /// Each memory block is what its pageblocks are, and is removable unless something is in the
+    /// way.
+    pub(crate) fn check_memory_blocks(&mut self) {
+        let frames = SECTION << self.world.rng.u32(..3);
+        let mut found: Vec<_> = self.hotplug.memory_blocks(frames).collect();
+        found.sort_by_key(|block| block.range.start());
+        let mut regions = self.world.regions.clone();
+        regions.sort_by_key(|region| region.range.start());
+        let parts = regions.iter().flat_map(|region| region.range.chunks(frames));
+        let expected: Vec<_> = parts.filter_map(|part| self.expected_block(part)).collect();
+        assert_eq!(found, expected);
+        for block in found {
+            self.check_removable(&block);
+        }
+    }
+
+    fn expected_block(&self, range: PfnRange) -> Option<MemoryBlock> {
+        let world = &self.world;
+        let blocks = || range.chunks(BLOCK).map(|b| *world.block_of(b.start().number()));
+        let any = |is: fn(&Block) -> bool| blocks().any(|block| is(&block));
+        let (online, offline) = (any(|b| b.online), any(|b| b.present && !b.online));
+        let device = blocks().filter(|block| block.device).count() as u64 * BLOCK;
+        let leaving = any(|b| b.online && b.is_held() && !b.out);
+        let state = match (online, offline) {
+            (false, false) if device == 0 => return None,
+            (false, false) => BlockState::Device,
+            _ if leaving => BlockState::GoingOffline,
+            (true, false) => BlockState::Online,
+            (false, true) => BlockState::Offline,
+            (true, true) => BlockState::Mixed,
+        };
+        let zone = match (any(|b| b.online && b.movable), any(|b| b.online && !b.movable)) {
+            (true, false) => Some(Zone::Movable),
+            (false, true) => Some(Zone::Kernel),
+            _ => None,
+        };
+        let node = world.node_of(range.start().number())?;
+        let poisoned = world.poisoned.range(numbers(range)).count() as u64;
+        Some(MemoryBlock { range, node, state, zone, device, poisoned })
+    }
+
+    /// What is named stands in the way, and nothing below it does; if nothing is named, nothing
+    /// does.
+    fn check_removable(&self, block: &MemoryBlock) {
+        let world = &self.world;
+        let is_kernels = |frame: &u64| {
+            let block = world.block_of(*frame);
+            block.online && !block.movable
+        };
+        let is_used = |frame: &u64| {
+            let is_used = matches!(world.frame[*frame as usize], Frame::Used(_) | Frame::Hole);
+            is_used && is_kernels(frame)
+        };
+        let first = numbers(block.range).find(is_used);
+        let Err(blocker) = self.hotplug.removable(block) else {
+            assert_eq!(first, None, "{block:?}");
+            return;
+        };
+        assert!(matches!(blocker.why, Why::Pinned(_)) && block.range.covers(blocker.range));
+        // The engine's own frames may be in the way as well.
+        let in_the_way =
+            |frame: u64| is_used(&frame) || world.frame[frame as usize] == Frame::Metadata;
+        let named = numbers(blocker.range);
+        assert!(!named.is_empty() && named.clone().all(in_the_way), "{blocker:?}");
+        assert!(first.is_none_or(|first| first >= named.start), "{blocker:?}, not {first:?}");
+    }
+}
