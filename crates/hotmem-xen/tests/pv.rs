@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Notes, Xen};
+use common::{Xen, notes::Notes};
 use hotmem::Bytes;
 use hotmem_pgtable::{
     Batch, Change, Covered, Entry, EntryAddr, Flags, PageTables, Space, Stopped, Unmap, VirtRange,

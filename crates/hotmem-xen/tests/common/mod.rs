@@ -2,12 +2,15 @@
 //! a guest can tell. It counts what costs: hypercalls, and flushes of all the domain's CPUs.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+mod hypercalls;
+pub(crate) mod notes;
+mod page_types;
+
 use hotmem::Pfn;
 use hotmem_pgtable::{
-    AtomicU64, ENTRIES, Entry, EntryAddr, Flags, Kind, Level, Owner, Run, Space, Table, Tables,
-    entry_at,
+    AtomicU64, ENTRIES, Entry, EntryAddr, Flags, Kind, Level, Space, Table, Tables, entry_at,
 };
-use hotmem_xen::{DomId, Errno, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Partly};
+use hotmem_xen::{Errno, MachineTables, MmuExtOp};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -190,187 +193,6 @@ impl Xen {
         self.flushed.set(self.clock.get());
         self.flushes.set(self.flushes.get() + 1);
     }
-
-    /// A frame changes from table to memory or back: nobody may remember what it was.
-    fn flush_for(&self, page: Page) {
-        if self.flushed.get() <= page.stamp {
-            self.flush();
-        }
-    }
-
-    /// `get_page_type`: one more use as a table.
-    fn get_table(&self, frame: Pfn, level: Level) -> Result<(), Errno> {
-        let mut page = self.page(frame)?;
-        match page.table {
-            Some((of, count)) if of == level => page.table = Some((of, count + 1)),
-            Some(_) => return Err(Errno::EINVAL),
-            None if page.writable > 0 => return Err(Errno::EBUSY),
-            None => {
-                self.flush_for(page);
-                for index in 0..ENTRIES {
-                    self.get_entry(entry_at(self.words(frame), index), level)?;
-                }
-                page.table = Some((level, 1));
-            }
-        }
-        self.set_page(frame, page);
-        Ok(())
-    }
-
-    /// `put_page_type`: one use as a table less; the last takes back what its entries use.
-    fn put_table(&self, frame: Pfn) {
-        let mut page = self.page(frame).expect("a table");
-        let (level, count) = page.table.expect("a table");
-        page.table = (count > 1).then_some((level, count - 1));
-        page.stamp = self.clock.get();
-        self.set_page(frame, page);
-        if count == 1 {
-            (0..ENTRIES).for_each(|index| {
-                self.put_entry(entry_at(self.words(frame), index), level);
-            });
-        }
-    }
-
-    fn get_entry(&self, entry: Entry, level: Level) -> Result<(), Errno> {
-        match entry.kind(level) {
-            Kind::Table(frame) => self.get_table(frame, level.below().unwrap()),
-            Kind::Page if level == Level::L1 => {
-                let frame = entry.frame(level).ok_or(Errno::EINVAL)?;
-                let mut page = self.page(frame)?;
-                if entry.flags().contains(Flags::WRITABLE) {
-                    if page.table.is_some() {
-                        return Err(Errno::EBUSY);
-                    }
-                    if page.writable == 0 {
-                        self.flush_for(page);
-                    }
-                    page.writable += 1;
-                    self.set_page(frame, page);
-                }
-                Ok(())
-            }
-            Kind::Page | Kind::Malformed => Err(Errno::EINVAL),
-            Kind::Software if entry.bits() >> 12 << 12 & 0xf_ffff_ffff_f000 != 0 => {
-                panic!("L1 terminal fault: Xen would crash the domain for {entry:?}")
-            }
-            Kind::Software | Kind::Empty => Ok(()),
-        }
-    }
-
-    fn put_entry(&self, entry: Entry, level: Level) {
-        match entry.kind(level) {
-            Kind::Table(frame) => self.put_table(frame),
-            Kind::Page if entry.flags().contains(Flags::WRITABLE) => {
-                let frame = entry.frame(level).expect("a page");
-                let mut page = self.page(frame).expect("the domain's");
-                page.writable -= 1;
-                page.stamp = self.clock.get();
-                self.set_page(frame, page);
-            }
-            _ => {}
-        }
-    }
-
-    fn update_entry(&self, at: EntryAddr, value: Entry, preserve: bool) -> Result<(), Errno> {
-        if let Some(other) = self.other_cpu.borrow_mut().as_mut() {
-            other(self);
-        }
-        let page = self.page(at.table())?;
-        let word = &self.words(at.table())[at.index()];
-        let Some((level, _)) = page.table else {
-            if page.writable == 0 {
-                return Err(Errno::EINVAL);
-            }
-            word.store(value.bits(), Relaxed);
-            return Ok(());
-        };
-        self.get_entry(value, level)?;
-        let old = self.entry(at);
-        let kept = if preserve { old.flags() & Flags::USED } else { Flags::empty() };
-        word.store(value.with(kept).bits(), Relaxed);
-        self.put_entry(old, level);
-        if level != Level::L1 && old.is_present() {
-            self.flush();
-        }
-        Ok(())
-    }
-
-    fn may_go_on(&self) -> Result<(), Errno> {
-        match self.refuse_after.get() {
-            Some(0) => Err(Errno::EINVAL),
-            left => {
-                self.refuse_after.set(left.map(|left| left - 1));
-                Ok(())
-            }
-        }
-    }
-
-    fn ext(&self, op: MmuExtOp) -> Result<(), Errno> {
-        let (command, argument) = op.parts();
-        match command {
-            0..=3 => {
-                let level = [Level::L1, Level::L2, Level::L3, Level::L4][command as usize];
-                let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
-                if self.page(frame)?.pinned {
-                    return Err(Errno::EINVAL);
-                }
-                self.get_table(frame, level)?;
-                self.set_page(frame, Page { pinned: true, ..self.page(frame)? });
-            }
-            4 => {
-                let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
-                let page = self.page(frame)?;
-                if !page.pinned {
-                    return Err(Errno::EINVAL);
-                }
-                self.set_page(frame, Page { pinned: false, ..page });
-                self.put_table(frame);
-            }
-            10 | 11 => self.flush(),
-            other => panic!("operation {other} is not modelled"),
-        }
-        Ok(())
-    }
-
-    fn all<T>(&self, items: &[T], each: impl Fn(&T) -> Result<(), Errno>) -> Result<(), Partly> {
-        for (done, item) in items.iter().enumerate() {
-            self.may_go_on().and_then(|()| each(item)).map_err(|errno| Partly { done, errno })?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn updates(&self, updates: &[MmuUpdate]) -> Result<(), Partly> {
-        assert!(!updates.is_empty(), "a hypercall for nothing");
-        self.all(updates, |update| {
-            let (address, command) = update.target();
-            let table = Pfn::containing(address).ok_or(Errno::EINVAL)?;
-            let index = usize::try_from(address >> 3).unwrap() % ENTRIES;
-            assert!([0, 2].contains(&command), "command {command} is not modelled");
-            self.update_entry(EntryAddr::new(table, index), update.value(), command == 2)
-        })
-    }
-}
-
-impl Hypervisor for &Xen {
-    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
-        assert_eq!(owner, DomId::SELF);
-        self.hypercalls.set(self.hypercalls.get() + 1);
-        self.updates(updates)
-    }
-
-    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
-        self.hypercalls.set(self.hypercalls.get() + 1);
-        self.all(ops, |op| self.ext(*op))
-    }
-
-    fn mmuext_op_then_update(
-        &mut self,
-        ops: &[MmuExtOp],
-        updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>) {
-        self.hypercalls.set(self.hypercalls.get() + 1);
-        (self.all(ops, |op| self.ext(*op)), self.updates(updates))
-    }
 }
 
 impl Tables for &Xen {
@@ -387,46 +209,5 @@ impl MachineTables for &Xen {
         let table = Pfn::new(FIRST + (index / ENTRIES) as u64)?;
         let at = EntryAddr::new(table, index % ENTRIES);
         (index < self.words.len()).then(|| (at, self.entry(at)))
-    }
-}
-
-/// Takes notes.
-pub(crate) struct Notes<'x> {
-    pub(crate) xen: &'x Xen,
-    pub(crate) runs: Vec<Run>,
-    pub(crate) freed: usize,
-    pub(crate) stuck: usize,
-}
-
-impl Notes<'_> {
-    pub(crate) fn new(xen: &Xen) -> Notes<'_> {
-        Notes { xen, runs: Vec::new(), freed: 0, stuck: 0 }
-    }
-
-    /// What was told, page by page: the address and the entry.
-    pub(crate) fn pages(&self) -> Vec<(u64, Entry)> {
-        let pages = |run: &Run| {
-            let run = *run;
-            (0..run.virt.bytes().frames()).map(move |page| {
-                let entry = Entry::from_bits(run.entry.bits() + (page << 12));
-                (run.virt.start() + (page << 12), entry)
-            })
-        };
-        self.runs.iter().flat_map(pages).collect()
-    }
-}
-
-impl Owner for Notes<'_> {
-    fn unmapped(&mut self, run: Run) {
-        self.runs.push(run);
-    }
-
-    fn free_table(&mut self, table: Pfn) {
-        self.freed += 1;
-        self.xen.free(table);
-    }
-
-    fn stuck_table(&mut self, _: Pfn) {
-        self.stuck += 1;
     }
 }

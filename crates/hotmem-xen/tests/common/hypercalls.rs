@@ -1,0 +1,85 @@
+//! The hypercalls: updates and operations in batches, done as far as they go.
+
+use super::{Page, Xen};
+use hotmem::Pfn;
+use hotmem_pgtable::{ENTRIES, EntryAddr, Level};
+use hotmem_xen::{DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Partly};
+
+impl Hypervisor for &Xen {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+        assert_eq!(owner, DomId::SELF);
+        self.hypercalls.set(self.hypercalls.get() + 1);
+        self.updates(updates)
+    }
+
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+        self.hypercalls.set(self.hypercalls.get() + 1);
+        self.all(ops, |op| self.ext(*op))
+    }
+
+    fn mmuext_op_then_update(
+        &mut self,
+        ops: &[MmuExtOp],
+        updates: &[MmuUpdate],
+    ) -> (Result<(), Partly>, Result<(), Partly>) {
+        self.hypercalls.set(self.hypercalls.get() + 1);
+        (self.all(ops, |op| self.ext(*op)), self.updates(updates))
+    }
+}
+
+impl Xen {
+    fn may_go_on(&self) -> Result<(), Errno> {
+        match self.refuse_after.get() {
+            Some(0) => Err(Errno::EINVAL),
+            left => {
+                self.refuse_after.set(left.map(|left| left - 1));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn ext(&self, op: MmuExtOp) -> Result<(), Errno> {
+        let (command, argument) = op.parts();
+        match command {
+            0..=3 => {
+                let level = [Level::L1, Level::L2, Level::L3, Level::L4][command as usize];
+                let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
+                if self.page(frame)?.pinned {
+                    return Err(Errno::EINVAL);
+                }
+                self.get_table(frame, level)?;
+                self.set_page(frame, Page { pinned: true, ..self.page(frame)? });
+            }
+            4 => {
+                let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
+                let page = self.page(frame)?;
+                if !page.pinned {
+                    return Err(Errno::EINVAL);
+                }
+                self.set_page(frame, Page { pinned: false, ..page });
+                self.put_table(frame);
+            }
+            10 | 11 => self.flush(),
+            other => panic!("operation {other} is not modelled"),
+        }
+        Ok(())
+    }
+
+    fn all<T>(&self, items: &[T], each: impl Fn(&T) -> Result<(), Errno>) -> Result<(), Partly> {
+        for (done, item) in items.iter().enumerate() {
+            self.may_go_on().and_then(|()| each(item)).map_err(|errno| Partly { done, errno })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn updates(&self, updates: &[MmuUpdate]) -> Result<(), Partly> {
+        assert!(!updates.is_empty(), "a hypercall for nothing");
+        self.all(updates, |update| {
+            let (address, command) = update.target();
+            let table = Pfn::containing(address).ok_or(Errno::EINVAL)?;
+            let index = usize::try_from(address >> 3).unwrap() % ENTRIES;
+            assert!([0, 2].contains(&command), "command {command} is not modelled");
+            self.update_entry(EntryAddr::new(table, index), update.value(), command == 2)
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! What an owner of page tables is told.
+
+use super::Xen;
+use hotmem::Pfn;
+use hotmem_pgtable::{Entry, Owner, Run};
+
+/// Takes notes.
+pub(crate) struct Notes<'x> {
+    pub(crate) xen: &'x Xen,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) freed: usize,
+    pub(crate) stuck: usize,
+}
+
+impl Notes<'_> {
+    pub(crate) fn new(xen: &Xen) -> Notes<'_> {
+        Notes { xen, runs: Vec::new(), freed: 0, stuck: 0 }
+    }
+
+    /// What was told, page by page: the address and the entry.
+    pub(crate) fn pages(&self) -> Vec<(u64, Entry)> {
+        let pages = |run: &Run| {
+            let run = *run;
+            (0..run.virt.bytes().frames()).map(move |page| {
+                let entry = Entry::from_bits(run.entry.bits() + (page << 12));
+                (run.virt.start() + (page << 12), entry)
+            })
+        };
+        self.runs.iter().flat_map(pages).collect()
+    }
+}
+
+impl Owner for Notes<'_> {
+    fn unmapped(&mut self, run: Run) {
+        self.runs.push(run);
+    }
+
+    fn free_table(&mut self, table: Pfn) {
+        self.freed += 1;
+        self.xen.free(table);
+    }
+
+    fn stuck_table(&mut self, _: Pfn) {
+        self.stuck += 1;
+    }
+}

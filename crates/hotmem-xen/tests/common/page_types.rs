@@ -1,0 +1,118 @@
+//! What frames are used as, counted as `get_page_type` and `put_page_type` do.
+
+use super::{Page, Xen};
+use hotmem::Pfn;
+use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level, entry_at};
+use hotmem_xen::Errno;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Xen {
+    /// A frame changes from table to memory or back: nobody may remember what it was.
+    fn flush_for(&self, page: Page) {
+        if self.flushed.get() <= page.stamp {
+            self.flush();
+        }
+    }
+
+    /// `get_page_type`: one more use as a table.
+    pub(super) fn get_table(&self, frame: Pfn, level: Level) -> Result<(), Errno> {
+        let mut page = self.page(frame)?;
+        match page.table {
+            Some((of, count)) if of == level => page.table = Some((of, count + 1)),
+            Some(_) => return Err(Errno::EINVAL),
+            None if page.writable > 0 => return Err(Errno::EBUSY),
+            None => {
+                self.flush_for(page);
+                for index in 0..ENTRIES {
+                    self.get_entry(entry_at(self.words(frame), index), level)?;
+                }
+                page.table = Some((level, 1));
+            }
+        }
+        self.set_page(frame, page);
+        Ok(())
+    }
+
+    /// `put_page_type`: one use as a table less; the last takes back what its entries use.
+    pub(super) fn put_table(&self, frame: Pfn) {
+        let mut page = self.page(frame).expect("a table");
+        let (level, count) = page.table.expect("a table");
+        page.table = (count > 1).then_some((level, count - 1));
+        page.stamp = self.clock.get();
+        self.set_page(frame, page);
+        if count == 1 {
+            (0..ENTRIES).for_each(|index| {
+                self.put_entry(entry_at(self.words(frame), index), level);
+            });
+        }
+    }
+
+    fn get_entry(&self, entry: Entry, level: Level) -> Result<(), Errno> {
+        match entry.kind(level) {
+            Kind::Table(frame) => self.get_table(frame, level.below().unwrap()),
+            Kind::Page if level == Level::L1 => {
+                let frame = entry.frame(level).ok_or(Errno::EINVAL)?;
+                let mut page = self.page(frame)?;
+                if entry.flags().contains(Flags::WRITABLE) {
+                    if page.table.is_some() {
+                        return Err(Errno::EBUSY);
+                    }
+                    if page.writable == 0 {
+                        self.flush_for(page);
+                    }
+                    page.writable += 1;
+                    self.set_page(frame, page);
+                }
+                Ok(())
+            }
+            Kind::Page | Kind::Malformed => Err(Errno::EINVAL),
+            Kind::Software if entry.bits() >> 12 << 12 & 0xf_ffff_ffff_f000 != 0 => {
+                panic!("L1 terminal fault: Xen would crash the domain for {entry:?}")
+            }
+            Kind::Software | Kind::Empty => Ok(()),
+        }
+    }
+
+    fn put_entry(&self, entry: Entry, level: Level) {
+        match entry.kind(level) {
+            Kind::Table(frame) => self.put_table(frame),
+            Kind::Page if entry.flags().contains(Flags::WRITABLE) => {
+                let frame = entry.frame(level).expect("a page");
+                let mut page = self.page(frame).expect("the domain's");
+                page.writable -= 1;
+                page.stamp = self.clock.get();
+                self.set_page(frame, page);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn update_entry(
+        &self,
+        at: EntryAddr,
+        value: Entry,
+        preserve: bool,
+    ) -> Result<(), Errno> {
+        if let Some(other) = self.other_cpu.borrow_mut().as_mut() {
+            other(self);
+        }
+        let page = self.page(at.table())?;
+        let word = &self.words(at.table())[at.index()];
+        let Some((level, _)) = page.table else {
+            if page.writable == 0 {
+                return Err(Errno::EINVAL);
+            }
+            word.store(value.bits(), Relaxed);
+            return Ok(());
+        };
+        self.get_entry(value, level)?;
+        let old = self.entry(at);
+        let kept = if preserve { old.flags() & Flags::USED } else { Flags::empty() };
+        word.store(value.with(kept).bits(), Relaxed);
+        self.put_entry(old, level);
+        if level != Level::L1 && old.is_present() {
+            self.flush();
+        }
+        Ok(())
+    }
+}
