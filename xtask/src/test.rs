@@ -16,7 +16,7 @@ const SMALL: &str = "--cfg hotmem_geometry=\"small\"";
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     steps.run(&Step::cargo("host tests", "test --no-fail-fast --all-features"));
-    steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib"));
+    steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib --tests"));
     pseries(&mut steps);
     bare_metal(&mut steps);
     small(&mut steps, "small machines", |step| step);
@@ -108,7 +108,8 @@ fn fuzz(steps: &mut Steps) {
         steps.skip("fuzzing (cargo install cargo-fuzz, rustup toolchain install nightly)");
         return;
     }
-    for dir in entries(&root().join("crates")).map(|package| package.join("fuzz")) {
+    let crates = root().join("crates");
+    for dir in entries(&crates).chain([root().join("guest")]).map(|package| package.join("fuzz")) {
         for file in entries(&dir.join("fuzz_targets")) {
             let target = file.file_stem().unwrap_or_default().to_string_lossy();
             let dir = dir.strip_prefix(root()).unwrap_or(&dir).display();

@@ -1,0 +1,89 @@
+//! A table made by a script, any bytes: what is read of it holds, and is what a slower reading
+//! finds.
+
+use hotmem::{Bytes, PfnRange};
+use hotmem_guest::nfit::{MAX_RANGES, NfitError, PersistentRanges};
+
+const PERSISTENT: [u8; 16] = *b"\x79\xd3\xf0\x66\xf3\xb4\x74\x40\xac\x43\x0d\x33\x18\xb7\x8c\xdb";
+
+/// The first byte says whether the others are the table, or how to make one; two say where RAM is.
+pub(crate) fn run(script: &[u8]) {
+    let Some((&[how, from, to], rest)) = script.split_first_chunk() else { return };
+    let ram = PfnRange::from_bytes(u64::from(from) << 30, Bytes(u64::from(to) << 28)).unwrap();
+    let table = if how & 1 == 0 { rest.to_vec() } else { made(rest) };
+    let found = PersistentRanges::read(&table, [ram].into_iter());
+    match (&found, slowly(&table)) {
+        // It stops at the first fault, and so may not have come to where the table is torn.
+        (Err(_), None) => {}
+        (Ok(found), Some(expected)) => {
+            let seen: Vec<_> =
+                found.as_slice().iter().map(|range| (range.range, range.domain)).collect();
+            assert_eq!(seen, expected);
+            assert!(is_sound(&seen, ram), "{seen:?} beside {ram}");
+        }
+        (Err(error), Some(_)) => assert!(!is_torn(error), "{error}"),
+        (Ok(found), None) => panic!("{found:?} in a torn table"),
+    }
+}
+
+fn is_torn(error: &NfitError) -> bool {
+    matches!(error, NfitError::Torn { .. } | NfitError::Short { .. })
+}
+
+fn is_sound(ranges: &[(PfnRange, Option<u32>)], ram: PfnRange) -> bool {
+    let apart = |n: usize| ranges[..n].iter().all(|(other, _)| !other.overlaps(ranges[n].0));
+    let alone = |n: usize| !ranges[n].0.is_empty() && !ranges[n].0.overlaps(ram);
+    ranges.len() <= MAX_RANGES && (0..ranges.len()).all(|n| apart(n) && alone(n))
+}
+
+/// Structures of persistent memory by eight bytes each, and one of them spoilt.
+fn made(script: &[u8]) -> Vec<u8> {
+    let mut table = Vec::new();
+    let (steps, spoils) = script.as_chunks::<8>();
+    for &[base, high, len, low, kind, flags, domain, extra] in steps {
+        let start = table.len();
+        let length = 56 + u16::from(extra % 16);
+        table.extend(u16::from(kind % 3 == 2).to_le_bytes());
+        table.extend(length.to_le_bytes());
+        table.extend([1, 0, flags, 0, 0, 0, 0, 0, domain, 0, 0, 0]);
+        table.extend(if kind % 3 == 0 { PERSISTENT } else { [kind; 16] });
+        // Mostly such as there can be.
+        let (beyond, odd) = (u64::from(high / 240) << 52, u64::from(low / 240) << 10);
+        table.extend((u64::from(base) << 28 | beyond).to_le_bytes());
+        table.extend((u64::from(len) << 26 | odd).to_le_bytes());
+        table.resize(start + usize::from(length), extra);
+    }
+    if let [at, value, ..] = *spoils
+        && let Some(byte) = table.get_mut(usize::from(at))
+    {
+        *byte ^= value;
+    }
+    table
+}
+
+/// All structures first; `None` if one is torn or short. Then what they say, as far as it can be.
+fn slowly(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
+    let mut structures = Vec::new();
+    let mut rest = table;
+    while let [_, _, low, high, ..] = *rest {
+        let length = usize::from(low) | usize::from(high) << 8;
+        if length < 4 || length > rest.len() {
+            return None;
+        }
+        let (structure, behind) = rest.split_at(length);
+        structures.push(structure);
+        rest = behind;
+    }
+    let ranges = structures.iter().filter(|structure| structure[..2] == [0, 0]);
+    if !rest.is_empty() || ranges.clone().any(|range| range.len() < 56) {
+        return None;
+    }
+    let persistent = ranges.filter(|range| range[16..32] == PERSISTENT);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+    let read = |range: &&[u8]| {
+        let place = PfnRange::from_bytes(number(&range[32..40]), Bytes(number(&range[40..48])));
+        let domain = u32::try_from(number(&range[12..16])).ok().filter(|_| range[6] & 2 != 0);
+        Some((place.ok()?, domain))
+    };
+    Some(persistent.filter_map(read).collect())
+}
