@@ -25,6 +25,9 @@ pub struct Args {
     /// How much of it is used: each frame is written and checked
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     touch: Bytes,
+    /// How much stays in use behind virtual addresses, and is moved when its memory goes
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16M")]
+    keep: Bytes,
 }
 
 /// Plugs memory into a machine in this process, uses some of it, and takes all of it away again.
@@ -32,7 +35,7 @@ pub struct Args {
 /// # Errors
 /// The first thing that went wrong.
 pub fn run(args: &Args) -> Result<()> {
-    println!("a hosted machine: the engine in this process, no guest and no device");
+    println!("a hosted machine: the engine in this process; no guest, no device, a simulated MMU");
     let machine = build(args)?;
     let mut hotplug = machine.boot()?;
     let mut hooks = machine.hooks();
@@ -55,6 +58,15 @@ pub fn run(args: &Args) -> Result<()> {
     steps.push(("check, free", args.touch, start.elapsed()));
 
     let start = Instant::now();
+    let space = machine.address_space();
+    let pages = || (0..args.keep.frames()).map(|page| (page * FRAME_SIZE, page + 1));
+    for (address, value) in pages() {
+        space.map(address)?;
+        space.add(address, value);
+    }
+    steps.push(("map, write", args.keep, start.elapsed()));
+
+    let start = Instant::now();
     let mut shrink = Shrink::new(room, room.frames(), PAGEBLOCK_FRAMES as u64, room.frames());
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
@@ -65,6 +77,11 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     steps.push(("unplug", args.plug, start.elapsed()));
+    for (address, value) in pages() {
+        if space.read(address) != Some(value) || !space.take_dirty(address) {
+            bail!("the page at {address:#x} is not as it was before it was moved");
+        }
+    }
     let counts = machine.frames().validate().context("the engine contradicts itself")?;
     if counts.present != machine.boot_memory().frames() {
         bail!("{} frames are present at the end", counts.present);
@@ -75,6 +92,7 @@ pub fn run(args: &Args) -> Result<()> {
         table.add_row([step.into(), size::short(memory), time(took)]);
     }
     println!("{table}");
+    println!("{} of it moved while in use, by the simulated MMU", size::short(space.moved()));
     Ok(())
 }
 
@@ -141,8 +159,13 @@ mod tests {
 
     #[test]
     fn it_runs_and_leaves_nothing() {
-        let args = Args { boot_memory: Bytes::mib(64), plug: Bytes::gib(4), touch: Bytes::mib(48) };
-        run(&args).unwrap();
+        run(&Args {
+            boot_memory: Bytes::mib(64),
+            plug: Bytes::gib(4),
+            touch: Bytes::mib(48),
+            keep: Bytes::mib(8),
+        })
+        .unwrap();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Physical addresses are offsets into one reservation of address space, of which the host
 //! commits only what is touched; so a machine of 64 TiB fits into a laptop. Boot memory lies at
-//! the bottom, and the *room* above it is where memory may be plugged.
+//! the bottom, and the *room* above it is where memory may be plugged. Its MMU is simulated.
 //!
 //! ```
 //! use hotmem::{Budget, Bytes, OnlineType, Shrink, Shrunk, Want};
@@ -34,21 +34,27 @@
 //! ```
 
 pub mod demo;
+mod mmu;
 mod reporter;
 mod reservation;
 
+pub use mmu::{AddressSpace, MapError};
 pub use reporter::HostReporter;
 
 use hotmem::{
-    BootError, BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, NodeId, Pfn, PfnRange,
-    Platform,
+    BootError, BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, Migration, NodeId,
+    Pfn, PfnRange, Platform,
 };
+use mmu::Mmu;
 use reporter::Waker;
 use reservation::Reservation;
 use std::{
     cell::Cell,
     ptr::NonNull,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// The room for plugged memory starts at a multiple of this, as on machines with a 4 GiB hole.
@@ -58,6 +64,7 @@ const ROOM_ALIGN: Bytes = Bytes::gib(4);
 pub struct Hosted {
     // Before its memory, so that it is gone first.
     frames: Frames<Threads>,
+    mmu: OnceLock<Mmu>,
     memory: Reservation,
     boot_memory: PfnRange,
     room: PfnRange,
@@ -131,6 +138,13 @@ impl Hosted {
         self.room
     }
 
+    /// Memory behind virtual addresses. The MMU is simulated: one address space, whose page tables
+    /// are arrays of this process.
+    #[must_use]
+    pub fn address_space(&self) -> AddressSpace<'_> {
+        AddressSpace::new(self, self.mmu.get_or_init(Mmu::new))
+    }
+
     /// What the machine does when memory goes: the host gets it back.
     #[must_use]
     pub fn hooks(&self) -> HostMemory<'_> {
@@ -181,7 +195,8 @@ impl Builder {
         let (boot_memory, room) = (range(0, self.boot_memory)?, range(room_at, self.room)?);
         let end = if self.backed { room.end() } else { boot_memory.end() };
         let memory = Reservation::new(Bytes(end.phys_addr()))?;
-        Ok(Hosted { frames: Frames::new(Threads::default()), memory, boot_memory, room })
+        let frames = Frames::new(Threads::default());
+        Ok(Hosted { frames, mmu: OnceLock::new(), memory, boot_memory, room })
     }
 }
 
@@ -229,8 +244,8 @@ impl Platform for Threads {
     }
 }
 
-/// A hosted machine's memory as its host sees it: always mapped, committed when touched, given
-/// back when it is unmapped.
+/// A hosted machine's memory as its host sees it: always there, committed when touched, given back
+/// when the machine unmaps it. What is behind virtual addresses is moved, by the simulated MMU.
 #[derive(Clone, Copy)]
 pub struct HostMemory<'m> {
     machine: &'m Hosted,
@@ -241,6 +256,12 @@ impl Hooks for HostMemory<'_> {
         let range = range.intersection(self.machine.room);
         // A host that refuses (locked memory) keeps it committed, which only costs memory.
         let _ = self.machine.memory.discard(range.start().phys_addr(), range.bytes());
+    }
+
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        let mmu = self.machine.mmu.get();
+        mmu.and_then(|mmu| AddressSpace::new(self.machine, mmu).migrate(used))
+            .unwrap_or(Migration::Pinned("behind no virtual address"))
     }
 }
 
