@@ -7,8 +7,8 @@ use hotmem::report::{
     Batch, Contents, PinError, Reporter, ReporterError, Settings, Statistics, Step,
 };
 use hotmem::{
-    Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, IsolateError, NoHooks, OnlineType,
-    PfnRange, Platform, Progress, Want, Why, geometry::FRAME_SIZE,
+    Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, IsolateError, NoHooks,
+    NodeId, OnlineType, PfnRange, Platform, Progress, Want, Why, geometry::FRAME_SIZE,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -497,6 +497,26 @@ fn what_is_still_here_is_used_before_what_the_host_has() {
             ones.into_iter().chain([one]).for_each(|range| frames.free(range).unwrap());
             settle(&mut reporter, ms(0));
         }
+    });
+}
+
+#[test]
+fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round() {
+    on_machine(|frames, hotplug, _| {
+        let far = range(ALL * SECTION, BOOT * SECTION);
+        hotplug.announce(Announce::range(far).on_node(NodeId::new(1).unwrap())).unwrap();
+        hotplug.add(far, &mut NoHooks).unwrap();
+        hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
+        // All but one pageblock of the far node, and all of the near one.
+        let keep_free = frames_of(far.frames() / BLOCK - 1);
+        let settings = Settings { keep_free, ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let batch = send(&mut reporter, ms(0));
+        assert!(far.covers(batch.ranges()[0]) && blocks(batch.ranges()) == 1);
+        reporter.set_settings(Settings::eager()).unwrap();
+        reporter.reported(batch);
+        settle(&mut reporter, ms(1));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
 

@@ -149,6 +149,9 @@ impl<P: Platform> Reporter<'_, P> {
     pub(super) fn look_again(&mut self) {
         if self.is_on() && self.frames.bell().wake() {
             self.phase = Phase::Resting;
+        } else if let Phase::Round(round) = &mut self.phase {
+            // It may be where the round has been already.
+            round.too_young = true;
         }
     }
 }
