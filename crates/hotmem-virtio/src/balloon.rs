@@ -8,33 +8,20 @@
 
 #![expect(clippy::large_enum_variant, reason = "a report's ranges are passed on, never kept")]
 
-#[forbid(unsafe_code)]
 mod config;
 #[cfg(feature = "virtio-drivers")]
 mod device;
-#[forbid(unsafe_code)]
 mod driver;
-#[forbid(unsafe_code)]
 mod engine;
-#[forbid(unsafe_code)]
 mod features;
-#[forbid(unsafe_code)]
 mod hints;
-#[forbid(unsafe_code)]
 mod inflation;
-#[forbid(unsafe_code)]
 mod memory;
-#[forbid(unsafe_code)]
 mod message;
-#[forbid(unsafe_code)]
 mod pieces;
-#[forbid(unsafe_code)]
 mod queues;
-#[forbid(unsafe_code)]
 mod reports;
-#[forbid(unsafe_code)]
 mod statistics;
-#[forbid(unsafe_code)]
 mod status;
 
 pub use config::RawConfig;

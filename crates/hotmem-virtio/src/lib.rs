@@ -15,5 +15,11 @@
 mod backoff;
 pub mod balloon;
 pub mod dma;
+#[cfg(feature = "virtio-drivers")]
+#[forbid(unsafe_code)]
+mod handshake;
 pub mod mem;
 pub mod queue;
+
+#[cfg(feature = "virtio-drivers")]
+pub use handshake::HandshakeError;

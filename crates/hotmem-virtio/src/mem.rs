@@ -5,30 +5,22 @@
 //! that size is reached, one request at a time, each as large as the protocol allows. Section
 //! numbers in this module's comments are those of the virtio 1.3 specification.
 
-#[forbid(unsafe_code)]
 mod config;
+mod config_error;
 #[cfg(feature = "virtio-drivers")]
 mod device;
-#[forbid(unsafe_code)]
 mod driver;
-#[forbid(unsafe_code)]
 mod features;
-#[forbid(unsafe_code)]
 mod hotplug;
-#[forbid(unsafe_code)]
 mod memory;
-#[forbid(unsafe_code)]
 mod request;
-#[forbid(unsafe_code)]
 mod resize;
-#[forbid(unsafe_code)]
 mod settle;
-#[forbid(unsafe_code)]
 mod status;
-#[forbid(unsafe_code)]
 mod sync;
 
-pub use config::{Config, ConfigError, ConfigFault, ConfigField, RawConfig};
+pub use config::{Config, RawConfig};
+pub use config_error::{ConfigError, ConfigFault, ConfigField};
 #[cfg(feature = "virtio-drivers")]
 pub use device::{Device, InitError, Progress};
 pub use driver::{Driver, Step};

@@ -9,6 +9,7 @@ use super::queues::{Queue, QueueMissing, Queues};
 use super::statistics::MemoryStatistics;
 use super::status::Failure;
 use crate::dma::DmaMemory;
+use crate::handshake::{Agreed, HandshakeError, shake_hands};
 use crate::queue::{Buffer, QueueError, SplitQueue, Used};
 use core::fmt;
 use core::time::Duration;
@@ -59,14 +60,8 @@ pub struct Wanted {
 /// Why there is no driver for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
-    /// It is no virtio-balloon device.
-    DeviceType(DeviceType),
-    /// It does not end its reset.
-    Reset,
-    /// It does not offer `VERSION_1`, or its transport is of before that.
-    Legacy,
-    /// It does not accept these features, all of which it offers.
-    Features(Features),
+    /// No features were agreed on with it.
+    Handshake(HandshakeError<Features>),
     /// It lacks a queue.
     Queue(QueueMissing),
     /// This queue has only so many descriptors.
@@ -89,8 +84,6 @@ const FRAME_NUMBERS: usize = 0;
 const STATISTICS: usize = FRAME_NUMBERS + Message::MOST_BYTES;
 const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
 const MESSAGES: usize = (COMMAND + 4).next_multiple_of(16);
-/// Reads of a device's status after which its reset does not end.
-const RESET_READS: u32 = 1_000_000;
 
 impl<T: Transport> Device<T> {
     /// Shared memory that the device needs, in bytes.
@@ -296,26 +289,11 @@ fn negotiate<T: Transport>(
     transport: &mut T,
     wanted: Wanted,
 ) -> Result<(Queues, RawConfig, Driver), InitError> {
-    if transport.device_type() != DeviceType::MemoryBalloon {
-        return Err(InitError::DeviceType(transport.device_type()));
-    }
-    if transport.requires_legacy_layout() {
-        return Err(InitError::Legacy);
-    }
-    // 4.1.4.3.2: the reset has happened when the status reads zero.
-    transport.set_status(DeviceStatus::empty());
-    if !(0..RESET_READS).any(|_| transport.get_status().is_empty()) {
-        return Err(InitError::Reset);
-    }
-    let offered = Features::from_bits_truncate(transport.read_device_features());
-    let accepted = Features::accepted(offered, wanted.features, wanted.poison);
-    let features = transport.begin_init(accepted);
-    if !features.contains(Features::VERSION_1) {
-        return Err(InitError::Legacy);
-    }
-    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
-        return Err(InitError::Features(features));
-    }
+    let Agreed { offered, features } =
+        shake_hands(transport, DeviceType::MemoryBalloon, |offered| {
+            Features::accepted(offered, wanted.features, wanted.poison)
+        })
+        .map_err(InitError::Handshake)?;
     let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
         .map_err(InitError::Queue)?;
     let config = {
@@ -346,10 +324,7 @@ fn read_config<T: Transport>(transport: &T, driver: &Driver) -> Result<RawConfig
 impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InitError::DeviceType(kind) => write!(f, "device type {kind:?} is no balloon"),
-            InitError::Reset => write!(f, "the device does not end its reset"),
-            InitError::Legacy => write!(f, "the device does not offer VERSION_1"),
-            InitError::Features(features) => write!(f, "the device refuses {features:?}"),
+            InitError::Handshake(error) => error.fmt(f),
             InitError::Queue(error) => error.fmt(f),
             InitError::QueueSize(queue, size) => {
                 write!(f, "a queue of {size} descriptors is too small: {queue:?}")

@@ -1,12 +1,14 @@
 //! The driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
 
-use super::config::{ConfigError, RawConfig};
+use super::config::RawConfig;
+use super::config_error::ConfigError;
 use super::driver::{Driver, Step};
 use super::features::Features;
 use super::memory::Memory;
 use super::request::{Request, Response};
 use super::status::Failure;
 use crate::dma::DmaMemory;
+use crate::handshake::{Agreed, HandshakeError, shake_hands};
 use crate::queue::{Buffer, QueueError, SplitQueue};
 use core::fmt;
 use core::time::Duration;
@@ -43,14 +45,8 @@ pub enum Progress {
 /// Why there is no driver for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
-    /// It is no virtio-mem device.
-    DeviceType(DeviceType),
-    /// It does not end its reset.
-    Reset,
-    /// It does not offer `VERSION_1`, or its transport is of before that.
-    Legacy,
-    /// It does not accept these features, all of which it offers.
-    Features(Features),
+    /// No features were agreed on with it.
+    Handshake(HandshakeError<Features>),
     /// Its queue has only so many descriptors.
     QueueSize(u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
@@ -83,8 +79,6 @@ const CONFIG_STEPS: u32 = 64;
 const EQUAL_READS: u32 = 3;
 /// When to look again at a configuration that does not hold still.
 const UNSTEADY_WAIT: Duration = Duration::from_millis(10);
-/// Reads of a device's status after which its reset does not end.
-const RESET_READS: u32 = 1_000_000;
 
 impl<T: Transport> Device<T> {
     /// Shared memory that the device needs, in bytes.
@@ -213,24 +207,8 @@ impl<T: Transport> Device<T> {
 
 /// From the reset to the features (3.1.1), and what the configuration says.
 fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
-    if transport.device_type() != DeviceType::Memory {
-        return Err(InitError::DeviceType(transport.device_type()));
-    }
-    if transport.requires_legacy_layout() {
-        return Err(InitError::Legacy);
-    }
-    // 4.1.4.3.2: the reset has happened when the status reads zero.
-    transport.set_status(DeviceStatus::empty());
-    if !(0..RESET_READS).any(|_| transport.get_status().is_empty()) {
-        return Err(InitError::Reset);
-    }
-    let features = transport.begin_init(Features::all());
-    if !features.contains(Features::VERSION_1) {
-        return Err(InitError::Legacy);
-    }
-    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
-        return Err(InitError::Features(features));
-    }
+    let Agreed { features, .. } = shake_hands(transport, DeviceType::Memory, |_| Features::all())
+        .map_err(InitError::Handshake)?;
     let descriptors = transport.max_queue_size(REQUEST_QUEUE);
     if descriptors < QUEUE_SIZE {
         return Err(InitError::QueueSize(descriptors));
@@ -272,10 +250,7 @@ fn read_config<T: Transport>(transport: &T) -> Result<RawConfig, TransportError>
 impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InitError::DeviceType(kind) => write!(f, "device type {kind:?} is not virtio-mem"),
-            InitError::Reset => write!(f, "the device does not end its reset"),
-            InitError::Legacy => write!(f, "the device does not offer VERSION_1"),
-            InitError::Features(features) => write!(f, "the device refuses {features:?}"),
+            InitError::Handshake(error) => error.fmt(f),
             InitError::QueueSize(size) => write!(f, "a queue of {size} descriptors is too small"),
             InitError::Memory => write!(f, "the shared memory is too small or not aligned"),
             InitError::Transport(error) => write!(f, "transport: {error}"),

@@ -1,6 +1,7 @@
 //! The state machine: from the device's wishes and answers to the next request.
 
-use super::config::{Config, ConfigError, RawConfig};
+use super::config::{Config, RawConfig};
+use super::config_error::ConfigError;
 use super::features::Features;
 use super::memory::{Memory, Obstacle};
 use super::request::{Request, RequestKind};

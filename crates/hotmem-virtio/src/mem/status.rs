@@ -1,6 +1,6 @@
 //! How the driver stands: what it says to people.
 
-use super::config::ConfigError;
+use super::config_error::ConfigError;
 use super::request::ResponseError;
 use core::fmt;
 use hotmem::{Bytes, PfnRange};

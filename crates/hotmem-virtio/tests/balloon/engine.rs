@@ -297,7 +297,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(crate::world::cases(10))]
+    #![proptest_config(crate::cases::cases(10))]
 
     #[test]
     fn no_frame_is_two_s(history in vec(event(), 1..80), eager: bool) {

@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(crate::world::cases(500))]
+        #![proptest_config(crate::cases::cases(500))]
 
         #[test]
         fn whatever_a_device_says_every_promise_is_kept(script in vec(any::<u8>(), 0..2048)) {

@@ -6,6 +6,8 @@
 
 mod balloon;
 mod bear;
+#[path = "../common/cases.rs"]
+mod cases;
 mod device;
 mod engine;
 mod hints;

@@ -46,7 +46,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(crate::world::cases(200))]
+    #![proptest_config(crate::cases::cases(200))]
 
     #[test]
     fn every_history_ends_as_the_host_wants(

@@ -4,7 +4,6 @@ use crate::device::Device;
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
 use hotmem_virtio::balloon::{Driver, Features, Message, Queue, Status, Step};
-use proptest::prelude::ProptestConfig;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -14,19 +13,6 @@ pub(crate) struct World {
     pub(crate) memory: TestMemory,
     pub(crate) now: Duration,
     pub(crate) used: Option<Queue>,
-}
-
-/// So many cases, or `PROPTEST_CASES`, or many more where time does not matter. Failures print
-/// themselves; no files.
-pub(crate) fn cases(cases: u32) -> ProptestConfig {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let is_set = |name| std::env::var_os(name).is_some();
-    let cases = match () {
-        () if is_set("PROPTEST_CASES") => config.cases,
-        () if is_set("HOTMEM_DEEP") => 20 * cases,
-        () => cases,
-    };
-    ProptestConfig { cases, ..config }
 }
 
 /// More steps than any test needs between two waits.

@@ -13,8 +13,12 @@ mod memory;
 #[path = "../queue/shared.rs"]
 mod shared;
 mod transport;
+#[allow(dead_code)]
+#[path = "../common/wire.rs"]
+mod wire;
 
 use core::time::Duration;
+use hotmem_virtio::HandshakeError;
 use hotmem_virtio::balloon::{
     Device, Failure, Features, InitError, MemoryStatistics, Numbering, Poison, Progress, Queue,
     QueueMissing, Statistic, Status, Wanted,
@@ -22,8 +26,9 @@ use hotmem_virtio::balloon::{
 use hotmem_virtio::queue::QueueError;
 use memory::{Frame, TestMemory};
 use shared::Page;
-use transport::{Host, Misdeed, MockTransport};
+use transport::{Host, MockTransport};
 use virtio_drivers::transport::{DeviceStatus, DeviceType};
+use wire::Misdeed;
 
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 10_000;
@@ -55,7 +60,7 @@ fn every_mix_of_features_under_either_numbering() {
 
 /// All that this mix allows works, and nothing else is done.
 fn check_mix(offered: Features, numbering: Numbering, poison: Poison) {
-    let host = Host::new(offered, numbering);
+    let host = transport::host(offered, numbering);
     host.borrow_mut().device.config.num_pages = 700;
     let wanted = Wanted { features: Features::all(), poison };
     let (mut device, mut memory) = start(&host, wanted).unwrap();
@@ -88,7 +93,7 @@ fn check_mix(offered: Features, numbering: Numbering, poison: Poison) {
 
 #[test]
 fn only_what_is_wanted_is_negotiated() {
-    let host = Host::new(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), Numbering::Dense);
     let wanted = Wanted { features: Features::PAGE_REPORTING, poison: Poison::None };
     let (mut device, mut memory) = start(&host, wanted).unwrap();
     let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ACCESS_PLATFORM;
@@ -101,7 +106,7 @@ fn only_what_is_wanted_is_negotiated() {
 
 #[test]
 fn a_device_with_queues_that_it_does_not_offer_lists_them() {
-    let host = Host::new(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
     host.borrow_mut().queue_sizes = vec![128; 5];
     let (device, _) = start(&host, EVERYTHING).unwrap();
     assert_eq!(device.queues().numbering(), Numbering::Listed);
@@ -110,7 +115,7 @@ fn a_device_with_queues_that_it_does_not_offer_lists_them() {
 #[test]
 fn devices_that_cannot_be_started_are_refused() {
     let check = |spoil: &dyn Fn(&mut transport::HostState), expected: InitError| {
-        let host = Host::new(Features::all(), Numbering::Dense);
+        let host = transport::host(Features::all(), Numbering::Dense);
         spoil(&mut host.borrow_mut());
         let wanted = Wanted { features: Features::all(), poison: Poison::Filled(7) };
         assert_eq!(start(&host, wanted).err().expect("it was started"), expected);
@@ -118,11 +123,14 @@ fn devices_that_cannot_be_started_are_refused() {
         assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
     };
     let kind = DeviceType::Memory;
-    check(&|h| h.device_type = kind, InitError::DeviceType(kind));
-    check(&|h| h.stuck_in_reset = true, InitError::Reset);
-    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Legacy);
+    check(&|h| h.device_type = kind, InitError::Handshake(HandshakeError::DeviceType(kind)));
+    check(&|h| h.stuck_in_reset = true, InitError::Handshake(HandshakeError::Reset));
+    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Handshake(HandshakeError::Legacy));
     let refused = Features::VERSION_1 | Features::STATS_VQ;
-    check(&|h| (h.offered, h.refuses_features) = (refused, true), InitError::Features(refused));
+    check(
+        &|h| (h.offered, h.refuses_features) = (refused, true),
+        InitError::Handshake(HandshakeError::Features(refused)),
+    );
     let missing = InitError::Queue(QueueMissing(Queue::Reports));
     check(&|h| h.queue_sizes.truncate(4), missing);
     check(&|h| h.queue_sizes[4] = 16, InitError::QueueSize(Queue::Reports, 16));
@@ -130,7 +138,7 @@ fn devices_that_cannot_be_started_are_refused() {
     let too_small = InitError::Transport(virtio_drivers::Error::ConfigSpaceTooSmall);
     check(&|h| h.config_len = 8, too_small);
     check(&|h| h.config_len = 12, too_small);
-    let host = Host::new(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), Numbering::Dense);
     let short = Page::new().dma(Page::SIZE - Device::<MockTransport>::MEMORY_SIZE + 16);
     let refused = Device::new(host.transport(), short, EVERYTHING).err();
     assert_eq!(refused, Some(InitError::Memory));
@@ -139,7 +147,7 @@ fn devices_that_cannot_be_started_are_refused() {
 #[test]
 fn a_device_of_eight_bytes_of_configuration_will_do() {
     let offered = Features::VERSION_1 | Features::STATS_VQ | Features::PAGE_REPORTING;
-    let host = Host::new(offered, Numbering::Dense);
+    let host = transport::host(offered, Numbering::Dense);
     host.borrow_mut().config_len = 8;
     host.borrow_mut().device.config.num_pages = 10;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
@@ -149,7 +157,7 @@ fn a_device_of_eight_bytes_of_configuration_will_do() {
 
 #[test]
 fn statistics_travel_as_they_are() {
-    let host = Host::new(Features::VERSION_1 | Features::STATS_VQ, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1 | Features::STATS_VQ, Numbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     memory.statistics =
         MemoryStatistics::default().with(Statistic::Free, 5).with(Statistic::Available, u64::MAX);
@@ -160,7 +168,7 @@ fn statistics_travel_as_they_are() {
 
 #[test]
 fn an_answer_may_be_late_and_its_memory_stays_the_device_s() {
-    let host = Host::new(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     host.borrow_mut().asleep = true;
     device.poll(NOW, BUDGET, &mut memory);
@@ -178,7 +186,7 @@ fn an_answer_may_be_late_and_its_memory_stays_the_device_s() {
 
 #[test]
 fn a_reset_brings_everything_back() {
-    let host = Host::new(Features::all(), Numbering::Dense);
+    let host = transport::host(Features::all(), Numbering::Dense);
     host.borrow_mut().device.config.num_pages = 512;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
@@ -199,7 +207,8 @@ fn a_device_that_breaks_a_queue_fails() {
         (Misdeed::Index(9), QueueError::UsedIndex(9)),
     ];
     for (misdeed, error) in cases {
-        let host = Host::new(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
+        let host =
+            transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
         host.borrow_mut().misdeed = Some(misdeed);
         let failed = Progress::Failed(Failure::Queue(Queue::Reports));
@@ -214,7 +223,7 @@ fn a_device_that_breaks_a_queue_fails() {
 
 #[test]
 fn a_device_that_wants_no_notification_gets_none() {
-    let host = Host::new(Features::VERSION_1, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1, Numbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     host.borrow_mut().device.config.num_pages = 1;
     host.borrow_mut().queue(0).set_used_flags(1);
@@ -227,7 +236,7 @@ fn a_device_that_wants_no_notification_gets_none() {
 
 #[test]
 fn a_small_budget_takes_several_polls() {
-    let host = Host::new(Features::VERSION_1, Numbering::Dense);
+    let host = transport::host(Features::VERSION_1, Numbering::Dense);
     host.borrow_mut().device.config.num_pages = 700;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     let polls = (1..100).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);

@@ -1,144 +1,87 @@
-//! A transport whose other end is the mock device.
+//! The mock device at the other end of a transport.
 
 use crate::device::Device;
-use crate::shared::{DeviceSide, Page, Piece};
+use crate::shared::{Page, Piece};
+use crate::wire::{self, End};
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_virtio::balloon::{
     Features, MemoryStatistics, Message, Numbering, Queue, Ranges, Statistic,
 };
-use std::cell::{RefCell, RefMut};
-use std::rc::Rc;
-use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
-use virtio_drivers::{Error, PhysAddr, Result};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use virtio_drivers::transport::DeviceType;
 
-/// The host's end.
-#[derive(Clone)]
-pub(crate) struct Host(Rc<RefCell<HostState>>);
+pub(crate) type Host = wire::Host<BalloonDevice>;
+pub(crate) type HostState = wire::HostState<BalloonDevice>;
+pub(crate) type MockTransport = wire::MockTransport<BalloonDevice>;
 
-pub(crate) struct HostState {
+pub(crate) struct BalloonDevice {
     pub(crate) device: Device,
-    pub(crate) page: Page,
-    pub(crate) device_type: DeviceType,
-    pub(crate) offered: Features,
-    pub(crate) negotiated: Features,
-    pub(crate) refuses_features: bool,
-    pub(crate) stuck_in_reset: bool,
-    /// By number; 0 where there is none.
-    pub(crate) queue_sizes: Vec<u32>,
-    pub(crate) config_len: usize,
-    pub(crate) statuses: Vec<DeviceStatus>,
-    /// Does not look at its queues.
-    pub(crate) asleep: bool,
-    pub(crate) misdeed: Option<Misdeed>,
     pub(crate) poison_val: Option<u32>,
     /// Tags and values, as they came last.
     pub(crate) statistics: Vec<(u16, u64)>,
-    pub(crate) notifications: u32,
-    pub(crate) dropped: bool,
-    status: DeviceStatus,
-    interrupt: bool,
     /// What each number stands for.
     meaning: Vec<Option<Queue>>,
-    queues: [Option<DeviceSide>; 6],
     heads: [u16; 6],
 }
 
-/// What the device does to its queue that it must not, at the next request.
-#[derive(Clone, Copy)]
-pub(crate) enum Misdeed {
-    Id(u32),
-    Length(u32),
-    Index(u16),
+pub(crate) fn host(offered: Features, numbering: Numbering) -> Host {
+    let has = |queue: &Queue| offered.contains(queue.feature());
+    let meaning: Vec<_> = match numbering {
+        Numbering::Dense => Queue::ALL.into_iter().filter(has).map(Some).collect(),
+        Numbering::Listed => Queue::ALL.map(|queue| has(&queue).then_some(queue)).to_vec(),
+    };
+    let queue_sizes = meaning.iter().map(|queue| queue.map_or(0, |_| 128)).collect();
+    let end = BalloonDevice {
+        device: Device::new(0),
+        poison_val: None,
+        statistics: Vec::new(),
+        meaning,
+        heads: [0; 6],
+    };
+    Host::new(end, DeviceType::MemoryBalloon, offered, queue_sizes, 16)
 }
 
-/// The driver's end.
-pub(crate) struct MockTransport(Host);
+impl End for BalloonDevice {
+    type Features = Features;
 
-impl Host {
-    pub(crate) fn new(offered: Features, numbering: Numbering) -> Host {
-        let has = |queue: &Queue| offered.contains(queue.feature());
-        let meaning: Vec<_> = match numbering {
-            Numbering::Dense => Queue::ALL.into_iter().filter(has).map(Some).collect(),
-            Numbering::Listed => Queue::ALL.map(|queue| has(&queue).then_some(queue)).to_vec(),
-        };
-        Host(Rc::new(RefCell::new(HostState {
-            device: Device::new(0),
-            page: Page::new(),
-            device_type: DeviceType::MemoryBalloon,
-            offered,
-            negotiated: Features::empty(),
-            refuses_features: false,
-            stuck_in_reset: false,
-            queue_sizes: meaning.iter().map(|queue| queue.map_or(0, |_| 128)).collect(),
-            config_len: 16,
-            statuses: Vec::new(),
-            asleep: false,
-            misdeed: None,
-            poison_val: None,
-            statistics: Vec::new(),
-            notifications: 0,
-            dropped: false,
-            status: DeviceStatus::empty(),
-            interrupt: false,
-            meaning,
-            queues: [None; 6],
-            heads: [0; 6],
-        })))
-    }
-
-    pub(crate) fn transport(&self) -> MockTransport {
-        MockTransport(self.clone())
-    }
-
-    pub(crate) fn borrow(&self) -> std::cell::Ref<'_, HostState> {
-        self.0.borrow()
-    }
-
-    pub(crate) fn borrow_mut(&self) -> RefMut<'_, HostState> {
-        self.0.borrow_mut()
-    }
-
-    pub(crate) fn page(&self) -> Page {
-        self.borrow().page
-    }
-
-    /// Does every request that is on a queue.
-    pub(crate) fn serve(&self) {
-        self.borrow_mut().serve();
-    }
-}
-
-impl HostState {
-    pub(crate) fn queue(&mut self, number: usize) -> &mut DeviceSide {
-        self.queues[number].as_mut().expect("no queue was set up")
-    }
-
-    fn serve(&mut self) {
-        assert!(self.status.contains(DeviceStatus::DRIVER_OK), "not started yet");
-        for number in 0..self.queues.len() {
-            let Some(side) = &mut self.queues[number] else { continue };
-            while let Some((head, pieces)) = side.take() {
-                let queue = self.meaning[number].expect("a queue that is not there");
-                self.heads[number] = head;
-                let message = read(self.page, queue, &pieces);
-                if queue == Queue::Statistics {
-                    let bytes = self.page.read(pieces[0].0, pieces[0].1 as usize);
-                    self.statistics = entries(&bytes).collect();
-                }
-                self.device.send(message);
-            }
+    fn set_up(&self, queue: usize, negotiated: Features) {
+        if let Some(meaning) = self.meaning.get(queue).copied().flatten() {
+            assert!(negotiated.contains(meaning.feature()), "{meaning:?} is not negotiated");
         }
-        while let Some(queue) = self.device.answer() {
-            let number = self.meaning.iter().position(|&q| q == Some(queue)).unwrap();
-            let head = u32::from(self.heads[number]);
-            match self.misdeed {
-                Some(Misdeed::Id(id)) => self.queue(number).give_back(id, 0),
-                Some(Misdeed::Length(len)) => self.queue(number).give_back(head, len),
-                Some(Misdeed::Index(index)) => self.queue(number).set_used_index(index),
-                None => self.queue(number).give_back(head, 0),
+    }
+
+    fn request(&mut self, page: Page, queue: usize, head: u16, pieces: &[Piece]) {
+        let meaning = self.meaning[queue].expect("a queue that is not there");
+        self.heads[queue] = head;
+        if meaning == Queue::Statistics {
+            let bytes = page.read(pieces[0].0, pieces[0].1 as usize);
+            self.statistics = entries(&bytes).collect();
+        }
+        self.device.send(read(page, meaning, pieces));
+    }
+
+    fn answer(&mut self) -> Option<(usize, u16, u32)> {
+        let queue = self.device.answer()?;
+        let number = self.meaning.iter().position(|&q| q == Some(queue)).unwrap();
+        Some((number, self.heads[number], 0))
+    }
+
+    fn read_config(&mut self, at: usize, negotiated: Features, _asleep: bool) -> u32 {
+        match at {
+            0 => self.device.config.num_pages,
+            8 if negotiated.contains(Features::FREE_PAGE_HINT) => {
+                self.device.config.free_page_hint_cmd_id
             }
-            self.interrupt = true;
+            other => panic!("a read at {other}"),
+        }
+    }
+
+    fn write_config(&mut self, at: usize, value: u32, negotiated: Features, started: bool) {
+        match at {
+            4 if started => self.device.actual = value,
+            12 if negotiated.contains(Features::PAGE_POISON) && !started => {
+                self.poison_val = Some(value);
+            }
+            other => panic!("a write at {other}"),
         }
     }
 }
@@ -187,145 +130,4 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = (u16, u64)> + '_ {
         let tag = u16::from_le_bytes(tag.try_into().unwrap());
         (tag, u64::from_le_bytes(value.try_into().unwrap()))
     })
-}
-
-impl Transport for MockTransport {
-    fn device_type(&self) -> DeviceType {
-        self.0.borrow().device_type
-    }
-
-    fn read_device_features(&mut self) -> u64 {
-        self.0.borrow().offered.bits()
-    }
-
-    fn write_driver_features(&mut self, driver_features: u64) {
-        let mut host = self.0.borrow_mut();
-        host.negotiated = Features::from_bits(driver_features).expect("an unknown feature");
-        assert!(host.offered.contains(host.negotiated));
-    }
-
-    fn max_queue_size(&mut self, queue: u16) -> u32 {
-        self.0.borrow().queue_sizes.get(usize::from(queue)).copied().unwrap_or(0)
-    }
-
-    fn notify(&mut self, _queue: u16) {
-        let mut host = self.0.borrow_mut();
-        host.notifications += 1;
-        if !host.asleep {
-            host.serve();
-        }
-    }
-
-    fn get_status(&self) -> DeviceStatus {
-        let host = self.0.borrow();
-        if host.stuck_in_reset { DeviceStatus::DEVICE_NEEDS_RESET } else { host.status }
-    }
-
-    fn set_status(&mut self, status: DeviceStatus) {
-        let mut host = self.0.borrow_mut();
-        host.statuses.push(status);
-        host.status = status;
-        if status.is_empty() {
-            host.queues = [None; 6];
-        }
-        if host.refuses_features {
-            host.status.remove(DeviceStatus::FEATURES_OK);
-        }
-    }
-
-    fn set_guest_page_size(&mut self, _guest_page_size: u32) {}
-
-    fn requires_legacy_layout(&self) -> bool {
-        false
-    }
-
-    fn queue_set(
-        &mut self,
-        queue: u16,
-        size: u32,
-        descriptors: PhysAddr,
-        driver_area: PhysAddr,
-        device_area: PhysAddr,
-    ) {
-        let mut host = self.0.borrow_mut();
-        let number = usize::from(queue);
-        assert!(size <= host.queue_sizes[number]);
-        assert!(host.status.contains(DeviceStatus::FEATURES_OK));
-        let meaning = host.meaning.get(number).copied().flatten();
-        if let Some(meaning) = meaning {
-            assert!(host.negotiated.contains(meaning.feature()), "{meaning:?} is not negotiated");
-        }
-        let page = host.page;
-        host.queues[number] = Some(DeviceSide {
-            page,
-            size: u16::try_from(size).unwrap(),
-            descriptors,
-            driver_area,
-            device_area,
-            seen: 0,
-            used: 0,
-        });
-    }
-
-    fn queue_unset(&mut self, queue: u16) {
-        self.0.borrow_mut().queues[usize::from(queue)] = None;
-    }
-
-    fn queue_used(&mut self, queue: u16) -> bool {
-        self.0.borrow().queues[usize::from(queue)].is_some()
-    }
-
-    fn ack_interrupt(&mut self) -> InterruptStatus {
-        match std::mem::take(&mut self.0.borrow_mut().interrupt) {
-            true => InterruptStatus::QUEUE_INTERRUPT,
-            false => InterruptStatus::empty(),
-        }
-    }
-
-    fn read_config_generation(&self) -> u32 {
-        0
-    }
-
-    fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
-        let host = self.0.borrow();
-        if offset + size_of::<T>() > host.config_len {
-            return Err(Error::ConfigSpaceTooSmall);
-        }
-        let value = match offset {
-            0 => host.device.config.num_pages,
-            8 if host.negotiated.contains(Features::FREE_PAGE_HINT) => {
-                host.device.config.free_page_hint_cmd_id
-            }
-            other => panic!("a read at {other}"),
-        };
-        Ok(T::read_from_bytes(&value.to_le_bytes()).unwrap())
-    }
-
-    fn write_config_space<T: IntoBytes + Immutable>(
-        &mut self,
-        offset: usize,
-        value: T,
-    ) -> Result<()> {
-        let mut host = self.0.borrow_mut();
-        if offset + size_of::<T>() > host.config_len {
-            return Err(Error::ConfigSpaceTooSmall);
-        }
-        let value = u32::from_le_bytes(value.as_bytes().try_into().unwrap());
-        let started = host.status.contains(DeviceStatus::DRIVER_OK);
-        match offset {
-            4 if started => host.device.actual = value,
-            12 if host.negotiated.contains(Features::PAGE_POISON) && !started => {
-                host.poison_val = Some(value);
-            }
-            other => panic!("a write at {other}"),
-        }
-        Ok(())
-    }
-}
-
-impl Drop for MockTransport {
-    fn drop(&mut self) {
-        self.0.borrow_mut().dropped = true;
-        self.set_status(DeviceStatus::empty());
-    }
 }

@@ -14,17 +14,22 @@ mod mmio;
 #[path = "../queue/shared.rs"]
 mod shared;
 mod transport;
+#[allow(dead_code)]
+#[path = "../common/wire.rs"]
+mod wire;
 
 use core::time::Duration;
 use device::{BUSY, Device as MockDevice, Fault};
+use hotmem_virtio::HandshakeError;
 use hotmem_virtio::mem::{
     Device, Failure, Features, InitError, Pending, Progress, RawConfig, ResponseError, Status,
 };
 use hotmem_virtio::queue::QueueError;
 use memory::TestMemory;
 use shared::Page;
-use transport::{Host, Misdeed, MockTransport};
+use transport::{Host, MockTransport};
 use virtio_drivers::transport::DeviceType;
+use wire::Misdeed;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -35,7 +40,7 @@ const BUDGET: u32 = 1000;
 fn host() -> Host {
     let mut device = MockDevice::new(2 * MIB, 4 * GIB, 64 * GIB);
     device.resize(64 * MIB);
-    Host::new(device)
+    transport::host(device)
 }
 
 fn start(host: &Host) -> Result<(Device<MockTransport>, TestMemory), InitError> {
@@ -88,12 +93,15 @@ fn devices_that_cannot_be_started_are_refused() {
         assert_eq!(refused(&host), expected);
     };
     let kind = DeviceType::Block;
-    check(&|h| h.device_type = kind, InitError::DeviceType(kind));
-    check(&|h| h.stuck_in_reset = true, InitError::Reset);
-    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Legacy);
+    check(&|h| h.device_type = kind, InitError::Handshake(HandshakeError::DeviceType(kind)));
+    check(&|h| h.stuck_in_reset = true, InitError::Handshake(HandshakeError::Reset));
+    check(&|h| h.offered.remove(Features::VERSION_1), InitError::Handshake(HandshakeError::Legacy));
     let offered = Features::VERSION_1 | Features::ACPI_PXM;
-    check(&|h| (h.offered, h.refuses_features) = (offered, true), InitError::Features(offered));
-    check(&|h| h.queue_size = 4, InitError::QueueSize(4));
+    check(
+        &|h| (h.offered, h.refuses_features) = (offered, true),
+        InitError::Handshake(HandshakeError::Features(offered)),
+    );
+    check(&|h| h.queue_sizes[0] = 4, InitError::QueueSize(4));
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
     check(&|h| h.config_len = 52, InitError::Transport(too_small));
     check(&|h| h.unsteady = u32::MAX, InitError::ConfigUnsteady);
@@ -198,13 +206,13 @@ fn an_answer_may_be_late_and_its_buffers_stay_the_device_s() {
     host.borrow_mut().asleep = true;
     let deadline = NOW + Duration::from_secs(1);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(deadline));
-    let sent = host.borrow().page.read(host.page_addr(), Page::SIZE);
+    let sent = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
     host.borrow_mut().device.resize(0);
     for _ in 0..5 {
         assert_eq!(device.poll(deadline, BUDGET, &mut memory), Progress::Idle);
     }
     assert_eq!(device.driver().status(), Status::Pending(Pending::NoAnswer));
-    let still = host.borrow().page.read(host.page_addr(), Page::SIZE);
+    let still = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
     assert_eq!(sent, still, "nothing of it was touched");
     host.borrow_mut().asleep = false;
     host.serve();
@@ -234,7 +242,7 @@ fn a_busy_device_is_waited_for() {
 fn a_device_that_wants_no_notification_gets_none() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
-    host.borrow_mut().queue().set_used_flags(1);
+    host.borrow_mut().queue(0).set_used_flags(1);
     let progress = device.poll(NOW, BUDGET, &mut memory);
     assert!(matches!(progress, Progress::WaitUntil(_)));
     assert_eq!(host.borrow().notifications, 0);
@@ -281,7 +289,7 @@ fn a_device_that_only_says_that_it_answered_fails() {
     let (mut device, mut memory) = start(&host).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
     host.borrow_mut().device.resize(128 * MIB);
-    host.borrow_mut().misdeed = Some(Misdeed::Silence);
+    host.borrow_mut().silent = true;
     let silence = Failure::Response(ResponseError::UnknownType(0xffff));
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Failed(silence));
 }

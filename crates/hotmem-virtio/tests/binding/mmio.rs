@@ -8,6 +8,7 @@ use crate::memory::TestMemory;
 use crate::shared::{DeviceSide, Page};
 use crate::transport::bytes_of;
 use crate::{BUDGET, GIB, MIB, NOW};
+use hotmem_virtio::HandshakeError;
 use hotmem_virtio::mem::{Device, InitError, Progress, Request, Status};
 use virtio_drivers::transport::mmio::MmioTransport;
 
@@ -155,5 +156,5 @@ fn a_device_is_followed_by_its_registers() {
 
 #[test]
 fn registers_of_before_virtio_1_are_refused() {
-    assert_eq!(Host::new(1).start().err(), Some(InitError::Legacy));
+    assert_eq!(Host::new(1).start().err(), Some(InitError::Handshake(HandshakeError::Legacy)));
 }

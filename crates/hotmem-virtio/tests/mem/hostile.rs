@@ -180,7 +180,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(crate::world::cases(2000))]
+        #![proptest_config(crate::cases::cases(2000))]
 
         #[test]
         fn whatever_a_device_says_every_promise_is_kept(script in vec(any::<u8>(), 0..4096)) {

@@ -5,6 +5,8 @@
 #![allow(clippy::cast_possible_truncation)]
 
 mod bear;
+#[path = "../common/cases.rs"]
+mod cases;
 mod device;
 mod hostile;
 mod manager;

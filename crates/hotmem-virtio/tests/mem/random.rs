@@ -78,7 +78,7 @@ fn resize(device: &mut Device, thousandths: u64) {
 }
 
 proptest! {
-    #![proptest_config(crate::world::cases(400))]
+    #![proptest_config(crate::cases::cases(400))]
 
     #[test]
     fn every_history_ends_at_the_size_that_the_device_wants(

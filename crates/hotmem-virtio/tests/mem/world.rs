@@ -5,7 +5,6 @@ use crate::memory::{TestMemory, Unit};
 use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
 use hotmem_virtio::mem::{Driver, Features, RequestKind, Status, Step};
-use proptest::prelude::ProptestConfig;
 
 pub(crate) struct World {
     pub(crate) device: Device,
@@ -14,19 +13,6 @@ pub(crate) struct World {
     pub(crate) now: Duration,
     /// The answer on its way, and after how many polls it arrives.
     pub(crate) late: Option<(Vec<u8>, u32)>,
-}
-
-/// So many cases, or `PROPTEST_CASES`, or many more where time does not matter. Failures print
-/// themselves; no files.
-pub(crate) fn cases(cases: u32) -> ProptestConfig {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let is_set = |name| std::env::var_os(name).is_some();
-    let cases = match () {
-        () if is_set("PROPTEST_CASES") => config.cases,
-        () if is_set("HOTMEM_DEEP") => 20 * cases,
-        () => cases,
-    };
-    ProptestConfig { cases, ..config }
 }
 
 /// More steps than any test's device needs between two waits.

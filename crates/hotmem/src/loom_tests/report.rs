@@ -59,6 +59,13 @@ fn check_all_reported(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
     machine.validate();
 }
 
+/// The same, and again when this is free as well.
+fn check_all_reported_again(machine: &Machine, reporter: &mut Reporter<'_, Threads>, held: Held) {
+    check_all_reported(machine, reporter);
+    machine.free(held);
+    check_all_reported(machine, reporter);
+}
+
 /// Everything that is free but pageblock 0.
 fn all_but_the_first(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
@@ -126,9 +133,7 @@ fn falling_asleep_meets_a_last_free() {
         let other = machine.on_cpu(0, |machine| machine.free(a));
         settle(&machine, &mut reporter);
         other.join().unwrap();
-        check_all_reported(&machine, &mut reporter);
-        machine.free(rest);
-        check_all_reported(&machine, &mut reporter);
+        check_all_reported_again(&machine, &mut reporter, rest);
     });
 }
 
@@ -155,9 +160,7 @@ fn switching_on_meets_a_whole_free() {
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mut reporter = reporter(&machine);
         other.join().unwrap();
-        check_all_reported(&machine, &mut reporter);
-        machine.free(b);
-        check_all_reported(&machine, &mut reporter);
+        check_all_reported_again(&machine, &mut reporter, b);
     });
 }
 

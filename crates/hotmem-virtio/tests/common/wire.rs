@@ -1,0 +1,288 @@
+//! A transport whose other end is a mock device.
+
+use crate::shared::{DeviceSide, Page, Piece};
+use bitflags::Flags;
+use std::cell::{Ref, RefCell, RefMut};
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
+use virtio_drivers::{Error, PhysAddr, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// What a type of device makes of chains and of its configuration.
+pub(crate) trait End {
+    type Features: Flags<Bits = u64> + Copy;
+
+    /// The driver sets up a queue.
+    fn set_up(&self, _queue: usize, _negotiated: Self::Features) {}
+
+    /// A chain came.
+    fn request(&mut self, page: Page, queue: usize, head: u16, pieces: &[Piece]);
+
+    /// The next chain that it has done: its queue, its head, and what it wrote.
+    fn answer(&mut self) -> Option<(usize, u16, u32)>;
+
+    fn generation(&mut self) -> u32 {
+        0
+    }
+
+    /// `asleep`: requests are waiting.
+    fn read_config(&mut self, at: usize, negotiated: Self::Features, asleep: bool) -> u32;
+
+    fn write_config(&mut self, _at: usize, _value: u32, _: Self::Features, _started: bool) {
+        panic!("the configuration is read-only");
+    }
+}
+
+/// The host's end.
+pub(crate) struct Host<E: End>(Rc<RefCell<HostState<E>>>);
+
+pub(crate) struct HostState<E: End> {
+    end: E,
+    pub(crate) page: Page,
+    pub(crate) device_type: DeviceType,
+    pub(crate) offered: E::Features,
+    pub(crate) negotiated: E::Features,
+    pub(crate) refuses_features: bool,
+    pub(crate) stuck_in_reset: bool,
+    /// By number; 0 where there is none.
+    pub(crate) queue_sizes: Vec<u32>,
+    pub(crate) config_len: usize,
+    pub(crate) status: DeviceStatus,
+    pub(crate) statuses: Vec<DeviceStatus>,
+    /// Does not look at its queues.
+    pub(crate) asleep: bool,
+    pub(crate) misdeed: Option<Misdeed>,
+    pub(crate) notifications: u32,
+    pub(crate) dropped: bool,
+    interrupt: bool,
+    queues: [Option<DeviceSide>; 6],
+}
+
+/// What the device does to its queue that it must not, at the next request.
+#[derive(Clone, Copy)]
+pub(crate) enum Misdeed {
+    Id(u32),
+    Length(u32),
+    Index(u16),
+}
+
+/// The driver's end.
+pub(crate) struct MockTransport<E: End>(Host<E>);
+
+impl<E: End> Host<E> {
+    pub(crate) fn new(
+        end: E,
+        device_type: DeviceType,
+        offered: E::Features,
+        queue_sizes: Vec<u32>,
+        config_len: usize,
+    ) -> Host<E> {
+        Host(Rc::new(RefCell::new(HostState {
+            end,
+            page: Page::new(),
+            device_type,
+            offered,
+            negotiated: E::Features::empty(),
+            refuses_features: false,
+            stuck_in_reset: false,
+            queue_sizes,
+            config_len,
+            status: DeviceStatus::empty(),
+            statuses: Vec::new(),
+            asleep: false,
+            misdeed: None,
+            notifications: 0,
+            dropped: false,
+            interrupt: false,
+            queues: [None; 6],
+        })))
+    }
+
+    pub(crate) fn transport(&self) -> MockTransport<E> {
+        self.borrow_mut().dropped = false;
+        MockTransport(Host(self.0.clone()))
+    }
+
+    pub(crate) fn borrow(&self) -> Ref<'_, HostState<E>> {
+        self.0.borrow()
+    }
+
+    pub(crate) fn borrow_mut(&self) -> RefMut<'_, HostState<E>> {
+        self.0.borrow_mut()
+    }
+
+    pub(crate) fn page(&self) -> Page {
+        self.borrow().page
+    }
+
+    /// Does every request that is on a queue.
+    pub(crate) fn serve(&self) {
+        self.borrow_mut().serve();
+    }
+}
+
+impl<E: End> HostState<E> {
+    pub(crate) fn queue(&mut self, number: usize) -> &mut DeviceSide {
+        self.queues[number].as_mut().expect("no queue was set up")
+    }
+
+    fn serve(&mut self) {
+        assert!(self.status.contains(DeviceStatus::DRIVER_OK), "not started yet");
+        for (number, queue) in self.queues.iter_mut().enumerate() {
+            while let Some((head, pieces)) = queue.as_mut().and_then(DeviceSide::take) {
+                self.end.request(self.page, number, head, &pieces);
+            }
+        }
+        while let Some((number, head, len)) = self.end.answer() {
+            let misdeed = self.misdeed;
+            let queue = self.queue(number);
+            match misdeed {
+                Some(Misdeed::Id(id)) => queue.give_back(id, len),
+                Some(Misdeed::Length(len)) => queue.give_back(head.into(), len),
+                Some(Misdeed::Index(index)) => queue.set_used_index(index),
+                None => queue.give_back(head.into(), len),
+            }
+            self.interrupt = true;
+        }
+    }
+}
+
+impl<E: End> Deref for HostState<E> {
+    type Target = E;
+    fn deref(&self) -> &E {
+        &self.end
+    }
+}
+
+impl<E: End> DerefMut for HostState<E> {
+    fn deref_mut(&mut self) -> &mut E {
+        &mut self.end
+    }
+}
+
+impl<E: End> Transport for MockTransport<E> {
+    fn device_type(&self) -> DeviceType {
+        self.0.borrow().device_type
+    }
+
+    fn read_device_features(&mut self) -> u64 {
+        self.0.borrow().offered.bits()
+    }
+
+    fn write_driver_features(&mut self, driver_features: u64) {
+        let mut host = self.0.borrow_mut();
+        host.negotiated = E::Features::from_bits(driver_features).expect("an unknown feature");
+        assert!(host.offered.contains(host.negotiated));
+    }
+
+    fn max_queue_size(&mut self, queue: u16) -> u32 {
+        self.0.borrow().queue_sizes.get(usize::from(queue)).copied().unwrap_or(0)
+    }
+
+    fn notify(&mut self, queue: u16) {
+        let mut host = self.0.borrow_mut();
+        assert!(host.queues[usize::from(queue)].is_some());
+        host.notifications += 1;
+        if !host.asleep {
+            host.serve();
+        }
+    }
+
+    fn get_status(&self) -> DeviceStatus {
+        let host = self.0.borrow();
+        if host.stuck_in_reset { DeviceStatus::DEVICE_NEEDS_RESET } else { host.status }
+    }
+
+    fn set_status(&mut self, status: DeviceStatus) {
+        let mut host = self.0.borrow_mut();
+        host.statuses.push(status);
+        host.status = status;
+        if status.is_empty() {
+            host.queues = [None; 6];
+        }
+        if host.refuses_features {
+            host.status.remove(DeviceStatus::FEATURES_OK);
+        }
+    }
+
+    fn set_guest_page_size(&mut self, _guest_page_size: u32) {}
+
+    fn requires_legacy_layout(&self) -> bool {
+        false
+    }
+
+    fn queue_set(
+        &mut self,
+        queue: u16,
+        size: u32,
+        descriptors: PhysAddr,
+        driver_area: PhysAddr,
+        device_area: PhysAddr,
+    ) {
+        let mut host = self.0.borrow_mut();
+        let number = usize::from(queue);
+        assert!(size <= host.queue_sizes[number]);
+        assert!(host.status.contains(DeviceStatus::FEATURES_OK));
+        host.end.set_up(number, host.negotiated);
+        host.queues[number] = Some(DeviceSide {
+            page: host.page,
+            size: u16::try_from(size).unwrap(),
+            descriptors,
+            driver_area,
+            device_area,
+            seen: 0,
+            used: 0,
+        });
+    }
+
+    fn queue_unset(&mut self, queue: u16) {
+        self.0.borrow_mut().queues[usize::from(queue)] = None;
+    }
+
+    fn queue_used(&mut self, queue: u16) -> bool {
+        self.0.borrow().queues[usize::from(queue)].is_some()
+    }
+
+    fn ack_interrupt(&mut self) -> InterruptStatus {
+        match std::mem::take(&mut self.0.borrow_mut().interrupt) {
+            true => InterruptStatus::QUEUE_INTERRUPT,
+            false => InterruptStatus::empty(),
+        }
+    }
+
+    fn read_config_generation(&self) -> u32 {
+        self.0.borrow_mut().generation()
+    }
+
+    fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
+        let host = &mut *self.0.borrow_mut();
+        if offset + size_of::<T>() > host.config_len {
+            return Err(Error::ConfigSpaceTooSmall);
+        }
+        let word = host.end.read_config(offset, host.negotiated, host.asleep);
+        Ok(T::read_from_bytes(&word.to_le_bytes()).expect("drivers read words"))
+    }
+
+    fn write_config_space<T: IntoBytes + Immutable>(
+        &mut self,
+        offset: usize,
+        value: T,
+    ) -> Result<()> {
+        let host = &mut *self.0.borrow_mut();
+        if offset + size_of::<T>() > host.config_len {
+            return Err(Error::ConfigSpaceTooSmall);
+        }
+        let word = u32::from_le_bytes(value.as_bytes().try_into().expect("drivers write words"));
+        let started = host.status.contains(DeviceStatus::DRIVER_OK);
+        host.end.write_config(offset, word, host.negotiated, started);
+        Ok(())
+    }
+}
+
+impl<E: End> Drop for MockTransport<E> {
+    fn drop(&mut self) {
+        self.0.borrow_mut().dropped = true;
+        self.set_status(DeviceStatus::empty());
+    }
+}
