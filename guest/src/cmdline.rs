@@ -23,6 +23,8 @@ pub struct Options {
     pub reports: bool,
     /// How plugged memory is brought online (`hotmem.online`).
     pub online: Online,
+    /// Whether RAM has a descriptor of 64 bytes for each frame (`hotmem.descriptors=64`).
+    pub descriptors: bool,
     /// When the run is over (`hotmem.exit`).
     pub exit: ExitWhen,
     /// What the patterns are mixed with (`hotmem.seed`).
@@ -152,6 +154,7 @@ impl Default for Options {
             hold: true,
             reports: true,
             online: Online::Movable,
+            descriptors: false,
             exit: ExitWhen::Never,
             seed: 0,
             release: true,
@@ -213,6 +216,13 @@ impl Options {
                     "online" => Online::Online,
                     "online_kernel" => Online::Kernel,
                     "online_movable" => Online::Movable,
+                    _ => return None,
+                };
+            }
+            "descriptors" => {
+                self.descriptors = match value {
+                    "0" => false,
+                    "64" => true,
                     _ => return None,
                 };
             }
@@ -327,8 +337,9 @@ mod tests {
     fn every_key() {
         let options = parse(
             "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
-             hotmem.reports=off hotmem.online=online_kernel hotmem.exit=resizes:3 \
-             hotmem.seed=42 hotmem.release=off hotmem.churn=on hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
+             hotmem.reports=off hotmem.online=online_kernel hotmem.descriptors=64 \
+             hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off hotmem.churn=on \
+             hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
              hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
              hotmem.rebinds=3 hotmem.watchdog=5",
         );
@@ -339,6 +350,7 @@ mod tests {
             hold: false,
             reports: false,
             online: Online::Kernel,
+            descriptors: true,
             exit: ExitWhen::Resizes(3),
             seed: 42,
             release: false,
@@ -385,6 +397,7 @@ mod tests {
             "hotmem.touch",
             "hotmem.work_at=reported",
             "hotmem.online=movable",
+            "hotmem.descriptors=32",
             "hotmem.exit=resizes",
             "hotmem.exit=size:",
             "hotmem.seed=-1",

@@ -61,6 +61,9 @@ impl Describe for Owner {
 }
 
 impl Owner {
+    /// The kernel's own memory.
+    pub const RAM: Owner = Owner(0);
+
     /// The descriptor of a frame in compounds, or of a single one, as it is to be in its place.
     #[must_use]
     pub fn page(&self, pfn: Pfn, kind: Kind, layout: &MapLayout) -> Page {

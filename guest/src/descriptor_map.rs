@@ -170,6 +170,24 @@ impl DescriptorMap {
         }
     }
 
+    /// Takes these pages from sight and remembers what is behind them; large ones only if all of
+    /// theirs are among them.
+    pub fn hide(&mut self, pages: Range<u64>) {
+        self.change(pages, |entry| entry & !PRESENT);
+    }
+
+    /// Shows what [`DescriptorMap::hide`] has hidden.
+    pub fn show(&mut self, pages: Range<u64>) {
+        self.change(pages, |entry| entry | PRESENT);
+    }
+
+    /// Whether the page is a part of a large one, hidden or not.
+    #[must_use]
+    pub fn is_large(&self, page: u64) -> bool {
+        let directory = self.table(page, 1);
+        directory.is_some_and(|table| self.read(table, index(page, 1)) & LARGE_PAGE != 0)
+    }
+
     /// The frame behind a page, and what may be done with it.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod cmdline;
+pub mod described;
 pub mod descriptor;
 pub mod descriptor_map;
 pub mod direct_map;

@@ -16,6 +16,9 @@ pub enum Guest {
     /// The reference guest
     #[default]
     Hotmem,
+    /// The same with a descriptor of 64 bytes for each frame, as Linux has
+    #[value(name = "hotmem-64B")]
+    Hotmem64,
     /// Debian's cloud kernel with its own virtio-mem driver
     Linux,
 }
@@ -82,8 +85,10 @@ impl Machine {
         if self.icount && self.accel != Accel::Tcg {
             bail!("--icount: only QEMU's translator counts instructions");
         }
-        let image =
-            guests.contains(&Guest::Hotmem).then(|| image::find(self.guest_image.as_deref()));
+        let image = guests
+            .iter()
+            .any(|guest| guest.is_reference())
+            .then(|| image::find(self.guest_image.as_deref()));
         Ok(Guests {
             accel: self.accel,
             icount: self.icount,
@@ -114,6 +119,9 @@ impl Guests {
     pub fn config(&self, guest: Guest, policy: Policy, memory: Bytes) -> Result<Config> {
         let config = match (guest, &self.image, &self.linux) {
             (Guest::Hotmem, Some(image), _) => Config::new(image.clone(), memory),
+            (Guest::Hotmem64, Some(image), _) => {
+                Config::new(image.clone(), memory).with("descriptors", 64)
+            }
             (Guest::Linux, _, Some(linux)) => linux.config(memory),
             _ => bail!("{guest} was not looked for"),
         };
@@ -127,10 +135,16 @@ impl Guests {
 }
 
 impl Guest {
+    /// Whether it is the reference guest, which says what it does.
+    #[must_use]
+    pub const fn is_reference(self) -> bool {
+        matches!(self, Guest::Hotmem | Guest::Hotmem64)
+    }
+
     /// The least memory at boot with which it can be given `memory`.
     fn least_boot_memory(self, memory: Bytes) -> Bytes {
         match self {
-            Guest::Hotmem => Bytes::mib(64),
+            Guest::Hotmem | Guest::Hotmem64 => Bytes::mib(64),
             Guest::Linux => Linux::least_boot_memory(memory),
         }
     }
@@ -141,7 +155,7 @@ impl Guest {
     /// [`crate::qemu::Error`]
     pub fn ready(self, vm: &mut Vm) -> Result<()> {
         let is_ready = |event: &Event| match (self, event) {
-            (Guest::Hotmem, Event::Device { kind, .. }) => kind == "virtio-mem",
+            (Guest::Hotmem | Guest::Hotmem64, Event::Device { kind, .. }) => kind == "virtio-mem",
             (Guest::Linux, Event::Boot { .. }) => true,
             _ => false,
         };
@@ -174,8 +188,8 @@ mod tests {
     #[test]
     fn names_are_those_that_are_typed() {
         assert_eq!(
-            [Guest::Hotmem, Guest::Linux].map(|guest| guest.to_string()),
-            ["hotmem", "linux"]
+            [Guest::Hotmem, Guest::Hotmem64, Guest::Linux].map(|guest| guest.to_string()),
+            ["hotmem", "hotmem-64B", "linux"]
         );
         let policies = Policy::value_variants().iter().map(ToString::to_string);
         let names = ["offline", "online", "online_kernel", "online_movable"];

@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
     let started = vm.started();
     let samples = watch.map(Watch::finish);
     let metadata = match args.guest {
-        Guest::Hotmem => Some(args.leave(vm)?),
+        Guest::Hotmem | Guest::Hotmem64 => Some(args.leave(vm)?),
         Guest::Linux => None,
     };
     progress.finish_and_clear();
@@ -132,7 +132,7 @@ impl Args {
 
     fn config(&self, guests: &Guests) -> Result<Config> {
         let mut config = guests.config(self.guest, self.policy, self.plug)?;
-        if self.guest == Guest::Hotmem {
+        if self.guest.is_reference() {
             config = config.with("exit", format!("resizes:{}", self.resizes() + 1));
         }
         if let Some(size) = self.touched() {
@@ -160,7 +160,7 @@ impl Args {
         for &(step, target) in steps.iter().take(self.resizes() as usize) {
             progress.set_message(format!("{step} {}", self.plug));
             let done = match self.guest {
-                Guest::Hotmem => Some(vm.resize(target)?),
+                Guest::Hotmem | Guest::Hotmem64 => Some(vm.resize(target)?),
                 Guest::Linux => vm.resize_within(target, Duration::from_secs(self.limit.into()))?,
             };
             let Some(resize) = done else {

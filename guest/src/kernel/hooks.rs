@@ -9,6 +9,7 @@ use super::smp;
 use super::workload::Workload;
 use super::writers;
 use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare};
+use hotmem_guest::described;
 use hotmem_guest::direct_map::Caching;
 
 /// The kernel's part in adding and removing memory.
@@ -19,6 +20,8 @@ pub(crate) struct KernelHooks {
     pub(crate) balloon: Option<BalloonMemory>,
     /// Bytes that were written to describe memory that came.
     pub(crate) written: Bytes,
+    /// Whether RAM has descriptors.
+    pub(crate) described: bool,
 }
 
 /// What the engine writes at most to add a section and put it online.
@@ -37,7 +40,33 @@ impl Hooks for KernelHooks {
         self.written = self.written + mapped.unwrap_or_default() + words;
     }
 
+    fn descriptors_needed(&self, range: PfnRange) -> u64 {
+        let map = self.described.then(|| self.space.descriptor_map());
+        map.map_or(0, |map| described::needed(map, range))
+    }
+
+    fn keeps(&self, _: PfnRange) -> u64 {
+        if self.described { described::KEPT } else { 0 }
+    }
+
+    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
+        if self.described {
+            // As in `map`: the frames are there, and there was nothing behind these descriptors.
+            let _ = self.write(range, || spare.take());
+        }
+    }
+
+    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        if let Some(map) = self.map_of_ram() {
+            described::unmap(map, range, smp::flush_all, free);
+        }
+    }
+
     fn unmap(&mut self, range: PfnRange) {
+        // What is hidden is flushed with the rest.
+        if let Some(map) = self.map_of_ram() {
+            map.hide(described::pages_with(map, range));
+        }
         if let Err(stopped) = self.space.tables_mut().unmap(range) {
             give_up(format_args!("{range} was not unmapped: {stopped}"));
         }
@@ -47,6 +76,9 @@ impl Hooks for KernelHooks {
         // The tables are there: nothing but what was unmapped together is mapped again together.
         if let Err(error) = self.space.tables_mut().map(range, Caching::WriteBack, || None) {
             give_up(error);
+        }
+        if let Some(map) = self.map_of_ram() {
+            map.show(described::pages_with(map, range));
         }
     }
 

@@ -132,6 +132,11 @@ impl AddressSpace {
     }
 
     /// The page tables of the descriptor map.
+    pub(crate) fn descriptor_map(&self) -> &DescriptorMap {
+        &self.descriptors
+    }
+
+    /// The page tables of the descriptor map, to be changed.
     pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap {
         &mut self.descriptors
     }

@@ -7,6 +7,7 @@ mod boot_memory;
 mod churn;
 mod clock;
 mod config_space;
+mod descriptors;
 mod device;
 mod entropy;
 mod entry;
@@ -101,8 +102,12 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         heap::open(&space, map.ram_end());
     }
     let workload = Workload::new(&options);
-    let hooks = KernelHooks { space, workload, balloon: None, written: Bytes::ZERO };
+    let (written, described) = (Bytes::ZERO, false);
+    let hooks = KernelHooks { space, workload, balloon: None, written, described };
     let mut engine = Engine { hotplug, hooks };
+    if options.descriptors {
+        must("descriptors of RAM", engine.describe_boot_memory());
+    }
     if let Some(namespace) = options.nvdimm {
         let persistent = must("ACPI", firmware.persistent);
         let by = (&clock, &options);

@@ -8,6 +8,7 @@ use super::attached::Attached;
 use super::balloon::Balloon;
 use super::churn;
 use super::clock::Clock;
+use super::descriptors::Look;
 use super::device::is_driven;
 use super::entropy::Entropy;
 use super::heap::{self, HeapUse};
@@ -236,6 +237,10 @@ impl<'a> Session<'a> {
         });
         self.resizes += 1;
         self.report_written_and_verified();
+        if self.options.descriptors {
+            WATCHDOG.enter(Step::Verify);
+            must("descriptors", self.engine.check_descriptors(Look::Sample));
+        }
         if plugged >= before {
             self.report.ok(format_args!("plug {}", plugged - before));
         } else {
@@ -311,6 +316,10 @@ impl<'a> Session<'a> {
         }
         self.engine.hooks.workload.verify_and_free_all();
         self.report_written_and_verified();
+        if self.options.descriptors {
+            let looked = must("descriptors", self.engine.check_descriptors(Look::All));
+            self.report.ok(format_args!("{looked} descriptors of RAM, all as written"));
+        }
         if self.touched != Bytes::ZERO {
             self.report.ok(format_args!("touched {}, all found as written", self.touched));
         }

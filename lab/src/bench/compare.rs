@@ -6,11 +6,12 @@ use crate::{
     table::{figures, table},
 };
 
-const NOTE: &str = "Linux writes a descriptor for each frame that it is given; Hotmem's engine \
-     writes none.";
+const NOTE: &str = "Linux writes a descriptor for each frame that it is given. Hotmem's engine \
+     writes none; hotmem-64B is a guest that writes as many.";
 
 /// A row's guest, and what it writes to describe one frame.
-const SUBJECTS: [(&str, u64); 2] = [("hotmem", 0), ("linux", DESCRIPTOR.0)];
+const SUBJECTS: [(&str, u64); 3] =
+    [("hotmem", 0), ("hotmem-64B", DESCRIPTOR.0), ("linux", DESCRIPTOR.0)];
 
 /// Prints each case's `metric`, guest by guest, also as a multiple of the first guest's; and what
 /// was `left` to do where a limit was reached.
@@ -60,6 +61,7 @@ mod tests {
         let (time, left) = (("time", "s"), ("left", "MiB"));
         sample.add("16G/plug", "hotmem", time, 0.002);
         sample.add("16G/plug", "hotmem", ("requests", "count"), 1.0);
+        sample.add("16G/plug", "hotmem-64B", time, 0.2);
         sample.add("16G/plug", "linux", time, 3.0);
         sample.add("16G/unplug", "hotmem", time, 0.001);
         sample.add_not_done("16G/unplug", "linux", time, 60.0);
@@ -67,6 +69,7 @@ mod tests {
         sample.add("512G/plug", "hotmem", time, 0.003);
         let expected = [
             ["16G/plug", "hotmem", "0 B", "2 ms", "1", ""],
+            ["16G/plug", "hotmem-64B", "64 B", "200 ms", "100", ""],
             ["16G/plug", "linux", "64 B", "3 s", "1500", ""],
             ["16G/unplug", "hotmem", "0 B", "1 ms", "1", ""],
             ["16G/unplug", "linux", "64 B", "> 60 s", "> 60000", "2 MiB"],

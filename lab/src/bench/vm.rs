@@ -213,7 +213,7 @@ impl Bench<'_> {
             add(TIME, resize.recognised.as_secs_f64());
             add(DEVICE_TIME, resize.device_done.as_secs_f64());
         }
-        if guest == Guest::Hotmem {
+        if guest.is_reference() {
             add(REQUESTS, resize.requests as f64);
         }
         Ok(true)
@@ -222,7 +222,7 @@ impl Bench<'_> {
     /// `None`: not within the limit.
     fn change(&self, vm: &mut Vm, guest: Guest, target: Bytes) -> Result<Option<Resize>> {
         Ok(match guest {
-            Guest::Hotmem => Some(vm.resize(target)?),
+            Guest::Hotmem | Guest::Hotmem64 => Some(vm.resize(target)?),
             Guest::Linux => {
                 vm.resize_within(target, Duration::from_secs(self.args.limit.into()))?
             }

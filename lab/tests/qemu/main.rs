@@ -5,6 +5,7 @@ mod balloon;
 mod boot;
 mod churn;
 mod command;
+mod descriptors;
 mod devices;
 mod heap;
 mod hot_add;

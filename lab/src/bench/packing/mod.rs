@@ -71,6 +71,7 @@ const KERNEL: u64 = 12;
 enum Subject {
     Before,
     Hotmem,
+    Hotmem64,
     Linux,
 }
 
@@ -91,6 +92,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn subjects(guests: &[Guest]) -> Vec<Subject> {
     let subjects = guests.iter().flat_map(|guest| match guest {
         Guest::Hotmem => &[Subject::Before, Subject::Hotmem][..],
+        Guest::Hotmem64 => &[Subject::Hotmem64],
         Guest::Linux => &[Subject::Linux],
     });
     subjects.copied().collect()
@@ -101,12 +103,17 @@ impl Subject {
         match self {
             Subject::Before => "before",
             Subject::Hotmem => "hotmem",
+            Subject::Hotmem64 => "hotmem-64B",
             Subject::Linux => "linux",
         }
     }
 
     fn guest(self) -> Guest {
-        if self == Subject::Linux { Guest::Linux } else { Guest::Hotmem }
+        match self {
+            Subject::Before | Subject::Hotmem => Guest::Hotmem,
+            Subject::Hotmem64 => Guest::Hotmem64,
+            Subject::Linux => Guest::Linux,
+        }
     }
 }
 
@@ -234,7 +241,7 @@ impl Bench<'_> {
         let config = config.with("work", work).with("hold", "off");
         let balloon = match subject {
             Subject::Before => Balloon::Plain,
-            Subject::Hotmem | Subject::Linux => Balloon::Reports,
+            Subject::Hotmem | Subject::Hotmem64 | Subject::Linux => Balloon::Reports,
         };
         Ok(Config { boot_memory: guest, balloon, patience, ..config })
     }

@@ -1,0 +1,79 @@
+//! Guests that keep a descriptor of 64 bytes for each frame of their RAM. After each resize they
+//! look at some, and at all of them at the end.
+
+use crate::support::{config, start};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Event};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+/// A machine of 128 MiB whose guest describes its RAM.
+fn describing(device_memory: Bytes) -> Config {
+    config(device_memory).with("descriptors", 64)
+}
+
+#[test]
+fn memory_that_comes_brings_its_own_descriptors_and_takes_them_along() {
+    let size = Bytes::gib(16);
+    let mut vm = start(&describing(size).touching(Bytes::mib(64)).with("exit", "resizes:4"));
+    for target in [size, Bytes::ZERO, size] {
+        vm.resize_checked(target);
+        let written = |event: &Event| match *event {
+            Event::Metadata { written } => Some(written),
+            _ => None,
+        };
+        if target != Bytes::ZERO {
+            let (written, _) = vm.wait("metadata", written).unwrap();
+            // And those of boot memory, page tables and words.
+            let least = target.0 / 64;
+            assert!((least..least + (4 << 20)).contains(&written), "{written} for {target}");
+        }
+    }
+    vm.finish(Bytes::ZERO);
+}
+
+#[test]
+fn every_way_to_bring_described_memory_online() {
+    let size = Bytes::gib(1);
+    for online in ["offline", "online", "online_kernel"] {
+        let config = describing(size).with("online", online).with("exit", "resizes:3");
+        let mut vm = start(&config);
+        vm.resize(size).unwrap();
+        vm.resize(Bytes::mib(100)).unwrap();
+        assert_eq!(vm.device_size().unwrap(), Bytes::mib(100));
+        vm.finish(Bytes::ZERO);
+    }
+}
+
+#[test]
+fn migration_leaves_descriptors_where_they_are() {
+    let config = describing(Bytes::gib(2)).touching(Bytes::mib(64)).with("release", "off");
+    let mut vm = start(&config.with("exit", "size:256M"));
+    vm.resize_checked(Bytes::gib(2));
+    vm.wait("touching", |event| matches!(event, Event::Touched { .. }).then_some(())).unwrap();
+    vm.resize_checked(Bytes::gib(1));
+    vm.finish(Bytes::mib(256));
+}
+
+#[test]
+fn eighty_random_resizes_by_pageblocks() {
+    let seed = 0x64;
+    let (block, blocks) = (Bytes::mib(2), 1024);
+    let last = Bytes::mib(6);
+    let config = describing(Bytes(block.0 * blocks)).touching(Bytes::mib(16)).with("seed", seed);
+    let mut vm = start(&config.with("exit", format!("size:{}", last.0)));
+    let mut random = SmallRng::seed_from_u64(seed);
+    for _ in 0..80 {
+        let mut target = || loop {
+            let target = Bytes(block.0 * random.random_range(0..=blocks));
+            if target != last {
+                return target;
+            }
+        };
+        let (hurried, awaited) = (target(), target());
+        if hurried.0.is_multiple_of(3) {
+            vm.request(hurried).unwrap();
+        }
+        vm.resize_checked(awaited);
+    }
+    vm.finish(last);
+}
