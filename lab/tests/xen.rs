@@ -8,7 +8,7 @@ const PAGES: u64 = 4096;
 fn boot(xpti: Xpti) -> Outcome {
     let machine = Machine::find(None).unwrap();
     let outcome = machine.boot(xpti, &format!("mode=test pages={PAGES} writes=50000")).unwrap();
-    assert_eq!(outcome.points.len(), 8, "{:?}", outcome.points);
+    assert_eq!(outcome.points.len(), 9, "{:?}", outcome.points);
     outcome
 }
 
@@ -17,7 +17,7 @@ fn check(outcome: &Outcome) {
         let mut figures = outcome.figures.iter().filter(|f| f.subject == "hotmem");
         figures.find(|figure| figure.case == case).unwrap_or_else(|| panic!("no case {case}"))
     };
-    for case in ["xen-munmap", "xen-protect", "xen-foreign"] {
+    for case in ["xen-munmap", "xen-munmap-clean", "xen-protect", "xen-foreign"] {
         let figure = hotmem(case);
         assert_eq!((figure.hypercalls, figure.flushes), (PAGES / 512 + 1, 1), "{case}");
     }

@@ -2,6 +2,7 @@
 //! on. The guest runs them under the real one.
 
 use crate::abi::{Command, Errno, MmuUpdate};
+use crate::hypervisor::Partly;
 use hotmem::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags};
 
@@ -42,7 +43,7 @@ const NONE: Flags = Flags::empty();
 use Command::{Normal, PreserveAd};
 
 /// The cases.
-pub const VECTORS: [Vector; 20] = [
+pub const VECTORS: [Vector; 21] = [
     case(PUW, Normal, NONE, Frame::None, Ok(NONE)),
     case(PUW.union(AD), Normal, NONE, Frame::None, Ok(NONE)),
     case(PUW, PreserveAd, NONE, Frame::None, Ok(NONE)),
@@ -65,6 +66,7 @@ pub const VECTORS: [Vector; 20] = [
     ),
     case(PU, PreserveAd, PUW, Frame::Same, Ok(PUW)),
     case(PUW.union(AD), Normal, PU, Frame::Same, Ok(PU)),
+    case(PUW.union(AD), Normal, PU.union(AD), Frame::Same, Ok(PU.union(AD))),
     // Another frame: bits are the entry's and not the page's.
     case(PUW.union(AD), PreserveAd, PUW, Frame::Other, Ok(PUW.union(AD))),
     case(PUW.union(AD), Normal, PUW, Frame::Other, Ok(PUW)),
@@ -84,6 +86,22 @@ const fn case(
 ) -> Vector {
     Vector { before, command, value, frame, after }
 }
+
+/// A batch of three updates of empty entries, of which Xen refuses the second: the first is done,
+/// the third is not.
+#[must_use]
+pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
+    let [first, second, third] = at;
+    let entry = |frame| Entry::new(frame, PUW);
+    [
+        MmuUpdate::new(first, Normal, entry(frames.same)),
+        MmuUpdate::new(second, PreserveAd, entry(frames.table)),
+        MmuUpdate::new(third, Normal, entry(frames.other)),
+    ]
+}
+
+/// What comes of [`refused_second`].
+pub const AFTER_FIRST: Partly = Partly { done: 1, errno: Errno::EBUSY };
 
 /// The frames that a run of the cases uses.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ mod common;
 
 use common::Xen;
 use hotmem_pgtable::{Entry, EntryAddr, Flags, Level};
-use hotmem_xen::vectors::{Frames, VECTORS};
+use hotmem_xen::vectors::{AFTER_FIRST, Frames, VECTORS, refused_second};
 use hotmem_xen::{Command, MmuExtOp, MmuUpdate, Partly};
 
 #[test]
@@ -27,6 +27,10 @@ fn the_model_does_what_xen_does() {
         assert_eq!(done.err(), refused, "{vector:?}");
         assert_eq!(xen.entry(at), vector.after(frames), "{vector:?}");
     }
+    let at = [8, 9, 10].map(|index| EntryAddr::new(table, index));
+    let batch = refused_second(at, frames);
+    assert_eq!(xen.updates(&batch), Err(AFTER_FIRST));
+    assert_eq!(at.map(|at| xen.entry(at)), [batch[0].value(), Entry::EMPTY, Entry::EMPTY]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::console::Console;
 use super::space::Kernel;
 use hotmem_guest::report::Report;
 use hotmem_pgtable::{Entry, Flags};
-use hotmem_xen::vectors::{Frames, VECTORS};
+use hotmem_xen::vectors::{AFTER_FIRST, Frames, VECTORS, refused_second};
 use hotmem_xen::{Command, DomId, Hypervisor, MmuUpdate, Partly};
 
 /// Xen sets these in entries of its own accord.
@@ -16,6 +16,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     let table = kernel.memory.lowest(space, super::space::BASE);
     let frames = Frames { same: kernel.page(0), other: kernel.page(1), table };
     let Some(at) = kernel.entries(space, 7..8).next() else { return };
+    let plain = |entry: Entry| entry.bits() & !XENS.bits();
     let mut agreed = 0;
     for (number, vector) in VECTORS.iter().enumerate() {
         for before in [Entry::EMPTY, vector.before(frames)] {
@@ -25,13 +26,26 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         let done = kernel.xen.mmu_update(&[vector.update(at, frames)], DomId::SELF);
         let after = kernel.entry(at);
         let refused = vector.after.err().map(|errno| Partly { done: 0, errno });
-        let plain = |entry: Entry| entry.bits() & !XENS.bits();
         if done.err() == refused && plain(after) == plain(vector.after(frames)) {
             agreed += 1;
         } else {
             report.not_ok(format_args!(
                 "case {number} of an update: {done:?}, {after:?}: {vector:?}"
             ));
+        }
+    }
+    let mut entries = kernel.entries(space, 8..11);
+    if let (Some(first), Some(second), Some(third)) =
+        (entries.next(), entries.next(), entries.next())
+    {
+        let at = [first, second, third];
+        let batch = refused_second(at, frames);
+        let done = kernel.xen.mmu_update(&batch, DomId::SELF);
+        let after = at.map(|at| plain(kernel.entry(at)));
+        if done == Err(AFTER_FIRST) && after == [plain(batch[0].value()), 0, 0] {
+            report.ok("a batch stops at the update that is refused, and says so");
+        } else {
+            report.not_ok(format_args!("a batch with a refused update: {done:?}, {after:x?}"));
         }
     }
     report.ok(format_args!("{agreed} of {} updates are as the model has them", VECTORS.len()));

@@ -62,11 +62,11 @@ extern "C" fn kernel_main(info: u64) -> ! {
     match mode {
         "test" => {
             agree::run(kernel, &mut report);
-            race::run(kernel, &mut report, info.number("writes", 100_000), pages);
+            race::run(kernel, &mut report, info.number("writes", 100_000));
             case::run(kernel, &mut report, pages, batch, 1);
             foreign::run(kernel, &mut report, pages, batch, 1);
         }
-        "race" => race::run(kernel, &mut report, info.number("writes", 1_000_000), pages),
+        "race" => race::run(kernel, &mut report, info.number("writes", 1_000_000)),
         "bench" => {
             case::run(kernel, &mut report, pages, batch, runs);
             foreign::run(kernel, &mut report, pages, batch, runs);

@@ -46,7 +46,8 @@ const LOST: Metric = ("lost_dirty", "count");
 const WRITES: Metric = ("racing_writes", "count");
 
 /// The cases under Xen, without what follows their slash.
-const XEN: [&str; 5] = ["xen-munmap", "xen-foreign", "xen-exit", "xen-protect", "xen-unhook"];
+const XEN: [&str; 6] =
+    ["xen-munmap", "xen-munmap-clean", "xen-foreign", "xen-exit", "xen-protect", "xen-unhook"];
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let wanted = |case: &str| args.cases.iter().any(|wanted| case.starts_with(wanted.as_str()));
@@ -83,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 }
             }
             if args.writes > 0 && cases.contains(&&"xen-munmap") {
-                let words = format!("mode=race pages={pages} writes={}", args.writes);
+                let words = format!("mode=race writes={}", args.writes);
                 for race in machine.boot(*xpti, &words)?.races {
                     let case = format!("xen-munmap/{xpti}/batch-{}", race.batch);
                     sample.add(&case, &race.subject, LOST, count(race.lost));

@@ -22,16 +22,19 @@ const SPARSE: usize = 64;
 pub(super) enum Case {
     Sparse,
     Dense,
+    /// Dense, and no page is dirty: each may become so until it is taken out.
+    Clean,
     Exit,
 }
 
 impl Case {
-    pub(super) const ALL: [Case; 3] = [Case::Sparse, Case::Dense, Case::Exit];
+    pub(super) const ALL: [Case; 4] = [Case::Sparse, Case::Dense, Case::Clean, Case::Exit];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Case::Sparse => "native-munmap-sparse",
             Case::Dense => "native-munmap-dense",
+            Case::Clean => "native-munmap-clean",
             Case::Exit => "native-exit",
         }
     }
@@ -42,6 +45,10 @@ impl Case {
 
     fn mapped(self) -> u64 {
         PAGES / self.step() as u64
+    }
+
+    fn dirty(self) -> u64 {
+        if self == Case::Clean { 0 } else { self.mapped() / 2 }
     }
 }
 
@@ -88,7 +95,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             }
             let cycles = clock()? - start;
             ensure!(
-                (seen.pages, seen.dirty) == (case.mapped(), case.mapped() / 2),
+                (seen.pages, seen.dirty) == (case.mapped(), case.dirty()),
                 "not all that was mapped was told: {seen:?}"
             );
             if run == 0 {
@@ -157,7 +164,7 @@ impl Memory {
             self.tables[3][number].store(link(4 + number), Relaxed);
             for index in 0..ENTRIES {
                 let page = number * ENTRIES + index;
-                let is_dirty = (page / 256).is_multiple_of(2);
+                let is_dirty = case != Case::Clean && (page / 256).is_multiple_of(2);
                 let used = if is_dirty { Flags::USED } else { Flags::ACCESSED };
                 let frame = pfn(page + usize::try_from(FIRST_FRAME).unwrap_or(0));
                 let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE | used);
