@@ -23,6 +23,20 @@ fn plug_touch_unplug_and_plug_again() {
 }
 
 #[test]
+fn whole_gigabytes_take_a_page_each_and_are_split() {
+    let size = Bytes::gib(64);
+    let mut vm = start(&config(size).with("exit", "resizes:6"));
+    vm.resize_checked(size);
+    for part in [2, 66] {
+        vm.resize_checked(Bytes(size.0 - Bytes::mib(part).0));
+        vm.resize_checked(size);
+    }
+    let written = vm.finish(Bytes::ZERO);
+    // 232 bytes a section are the engine's; a table for each 1 GiB would be 4 KiB.
+    assert!(written < Bytes::kib(64 * 3), "{written}");
+}
+
+#[test]
 fn migration_frees_what_the_owner_keeps() {
     let config = config(Bytes::gib(4)).touching(Bytes::mib(64)).with("release", "off");
     let mut vm = start(&config.with("exit", "size:32M"));

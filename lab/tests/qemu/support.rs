@@ -65,10 +65,11 @@ impl Machine {
         resize
     }
 
-    /// The guest's own verdict on the run, after a last request.
-    pub(crate) fn finish(mut self, last: Bytes) {
+    /// The guest's own verdict on the run, after a last request. Returns how much it wrote to
+    /// describe the memory that came.
+    pub(crate) fn finish(mut self, last: Bytes) -> Bytes {
         self.vm.request(last).unwrap();
-        self.vm.finish().unwrap();
+        self.vm.finish().unwrap().unwrap_or_default()
     }
 }
 

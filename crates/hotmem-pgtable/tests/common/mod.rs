@@ -54,6 +54,12 @@ impl Arena {
         self.owned.borrow().len()
     }
 
+    /// The table in a frame, if it is one.
+    pub(crate) fn words_of(&self, frame: Pfn) -> Option<&Table> {
+        let frame = usize::try_from(frame.number()).ok()?;
+        self.owned.borrow().contains(&frame).then(|| &self.frames[frame])
+    }
+
     pub(crate) fn words(&self, table: Pfn) -> &Table {
         &self.frames[number(table)]
     }
@@ -110,8 +116,7 @@ impl Arena {
 
 impl Tables for &Arena {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        let frame = usize::try_from(frame.number()).ok()?;
-        self.owned.borrow().contains(&frame).then(|| &self.frames[frame])
+        self.words_of(frame)
     }
 }
 
