@@ -7,7 +7,7 @@ use crate::kernel::serial::Serial;
 use crate::kernel::session::Engine;
 use crate::kernel::{WATCHDOG, give_up, must, online_type};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{Announce, Bytes, NodeId, PfnRange};
+use hotmem::{Announce, Bytes, NodeId, PfnRange, State};
 use hotmem_guest::cmdline::{Namespace, Options};
 use hotmem_guest::descriptor_map::DESCRIPTOR_BYTES;
 use hotmem_guest::event::Event;
@@ -128,9 +128,20 @@ impl Turns<'_> {
 
     fn bind(&mut self, engine: &mut Engine) -> Bound {
         WATCHDOG.enter(Step::Nvdimm);
-        let (bound, event) = must("NVDIMM", self.try_to_bind(engine));
-        self.report.event(&event);
-        bound
+        let before = not_the_kernels();
+        match self.try_to_bind(engine) {
+            Ok((bound, event)) => {
+                self.report.event(&event);
+                bound
+            }
+            Err(error) => {
+                let (_, state) = engine.hotplug.state_at(self.region.start(), self.region.end());
+                if state != State::Absent || not_the_kernels() != before {
+                    give_up(format_args!("NVDIMM: half bound: {error}"));
+                }
+                give_up(format_args!("NVDIMM: {error}"))
+            }
+        }
     }
 
     fn try_to_bind(&self, engine: &mut Engine) -> Result<(Bound, Event<'static>), BindError> {
