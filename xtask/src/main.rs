@@ -12,8 +12,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  setup   install what the other tasks need: lints, the bare-metal target, QEMU, Xen, valgrind,
-          Linux
+  setup   install what the other tasks need: lints, targets, QEMU, Xen, valgrind, Linux
   demo    watch a guest of 128 MiB grow by 64 GiB and shrink again
   lint    formatting, clippy and documentation, warnings as errors
   test    every test, on the host and under QEMU

@@ -10,6 +10,7 @@ use std::{
 const TARGET: &str = "x86_64-unknown-none";
 const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
+const AARCH64: &str = "aarch64-unknown-linux-musl";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
@@ -27,6 +28,9 @@ pub(crate) fn everything() -> ExitCode {
     }
     if !pseries() {
         steps.skip(PSERIES_WANTED);
+    }
+    if !aarch64() {
+        steps.skip(AARCH64_WANTED);
     }
     if !program("valgrind", "valgrind") {
         steps.skip("valgrind, which counts instructions in benches: apt-get install valgrind");
@@ -49,22 +53,36 @@ pub(crate) const QEMU_WANTED: &str =
 
 /// Makes sure of the target that the guest is built for.
 pub(crate) fn target() -> bool {
-    if has_target() {
+    add_target(TARGET)
+}
+
+fn add_target(target: &str) -> bool {
+    if has_target(target) {
         return true;
     }
     // Explicitly: rustup's automatic installs may be switched off.
-    show("rustup", &["target", "add", TARGET]);
-    has_target()
+    show("rustup", &["target", "add", target]);
+    has_target(target)
 }
 
 /// A compiler has a target if it has its core library.
-fn has_target() -> bool {
-    let args = ["--print", "target-libdir", "--target", TARGET];
+fn has_target(target: &str) -> bool {
+    let args = ["--print", "target-libdir", "--target", target];
     let Ok(output) = Command::new("rustc").args(args).output() else { return false };
     let libdir = String::from_utf8_lossy(&output.stdout);
     std::fs::read_dir(libdir.trim()).is_ok_and(|files| {
         files.flatten().any(|file| file.file_name().to_string_lossy().starts_with("libcore"))
     })
+}
+
+/// What to do where [`aarch64`] fails.
+pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unknown-linux-musl, \
+     and install qemu-aarch64 (Debian: apt-get install qemu-user)";
+
+/// Makes sure of a target for programs of another architecture, and of what runs them. The
+/// compiler's own linker is enough for it.
+pub(crate) fn aarch64() -> bool {
+    add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
 }
 
 /// Makes sure of the tools that lint.

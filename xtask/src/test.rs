@@ -18,6 +18,7 @@ pub(crate) fn run() -> ExitCode {
     steps.run(&Step::cargo("host tests", "test --no-fail-fast --all-features"));
     steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib --tests"));
     pseries(&mut steps);
+    aarch64(&mut steps);
     bare_metal(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
@@ -46,6 +47,19 @@ fn pseries(steps: &mut Steps) {
         steps.run(&Step::cargo("device trees of pseries", tests));
     } else {
         steps.skip(setup::PSERIES_WANTED);
+    }
+}
+
+/// Streams of another architecture, run by QEMU's user mode.
+fn aarch64(steps: &mut Steps) {
+    if setup::aarch64() {
+        let tests = "test -p hotmem-stream --no-fail-fast --lib --tests \
+                     --target aarch64-unknown-linux-musl";
+        let step = Step::cargo("streams on AArch64", tests);
+        let step = step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+        steps.run(&step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"));
+    } else {
+        steps.skip(setup::AARCH64_WANTED);
     }
 }
 

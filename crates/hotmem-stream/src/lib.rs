@@ -34,7 +34,14 @@
     path = "x86_64/mod.rs"
 )]
 #[cfg_attr(
-    not(all(target_arch = "x86_64", not(any(miri, hotmem_stores = "ordinary")))),
+    all(target_arch = "aarch64", not(any(miri, hotmem_stores = "ordinary"))),
+    path = "aarch64.rs"
+)]
+#[cfg_attr(
+    not(all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        not(any(miri, hotmem_stores = "ordinary"))
+    )),
     path = "portable.rs"
 )]
 mod arch;

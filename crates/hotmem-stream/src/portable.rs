@@ -4,6 +4,7 @@ use crate::{ordinary, stores::Kind};
 use core::mem::MaybeUninit;
 
 pub(crate) const GENERAL: Kind = Kind::Ordinary;
+pub(crate) const ALL: &[Kind] = &[Kind::Ordinary];
 
 pub(crate) const fn widest() -> Kind {
     GENERAL

@@ -10,8 +10,10 @@ pub struct Stores(Kind);
 
 /// From the plainest to the widest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(dead_code, reason = "each architecture has some of them")]
 pub(crate) enum Kind {
     Ordinary,
+    Stnp,
     Movnti,
     Avx2,
     Avx512,
@@ -22,7 +24,7 @@ impl Stores {
     pub const ORDINARY: Stores = Stores(Kind::Ordinary);
 
     /// What bypasses the caches with general registers alone, so that it may be used anywhere, in
-    /// a kernel too: `movnti` on x86-64, elsewhere ordinary stores.
+    /// a kernel too: `movnti` on x86-64, `stnp` on AArch64, elsewhere ordinary stores.
     pub const GENERAL: Stores = Stores(arch::GENERAL);
 
     /// The best that may be used without asking: with vector registers where the target lets the
@@ -56,17 +58,15 @@ impl Stores {
     /// As for [`Stores::vector`].
     pub unsafe fn all() -> impl Iterator<Item = Stores> + Clone {
         let widest = arch::widest();
-        [Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512]
-            .into_iter()
-            .filter(move |&kind| kind <= widest)
-            .map(Stores)
+        arch::ALL.iter().copied().filter(move |&kind| kind <= widest).map(Stores)
     }
 
-    /// Its name: `ordinary`, `movnti`, `avx2` or `avx512`.
+    /// Its name: `ordinary`, `stnp`, `movnti`, `avx2` or `avx512`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
             Kind::Ordinary => "ordinary",
+            Kind::Stnp => "stnp",
             Kind::Movnti => "movnti",
             Kind::Avx2 => "avx2",
             Kind::Avx512 => "avx512",

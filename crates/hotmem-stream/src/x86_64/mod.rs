@@ -15,6 +15,7 @@ use core::{arch::asm, mem::MaybeUninit, slice};
 pub(crate) use cpu::widest;
 
 pub(crate) const GENERAL: Kind = Kind::Movnti;
+pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512];
 
 /// Bytes in a cache line, the unit that reaches memory in one piece.
 const LINE: usize = 64;
