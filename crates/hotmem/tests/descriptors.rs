@@ -249,6 +249,23 @@ fn only_the_descriptors_are_in_the_way_of_what_stays() {
 }
 
 #[test]
+fn descriptors_wait_for_what_is_being_added() {
+    on_a_machine(|m| {
+        m.plug(range(WHOLE, SECTION));
+        assert_eq!(m.shrink(range(WHOLE + BLOCK, SECTION - BLOCK), SECTION), (BLOCK, None));
+        let kept = range(WHOLE, BLOCK);
+        let coming = m.hotplug.prepare_add(range(WHOLE + BLOCK, BLOCK), &mut m.kernel).unwrap();
+        assert_eq!(coming.tables().frames(), 0);
+        let blocker = Blocker { range: kept, why: Why::Metadata };
+        assert_eq!(m.shrink(kept, BLOCK), (BLOCK, Some(blocker)));
+        m.hotplug.commit_add(coming, &mut m.kernel);
+        assert_eq!(m.kernel.of.get(&(WHOLE / BLOCK + 1)), Some(&At::ItsSection));
+        m.hotplug.remove(range(WHOLE + BLOCK, BLOCK), &mut m.kernel).unwrap();
+        assert_eq!(m.shrink(kept, BLOCK), (0, None));
+    });
+}
+
+#[test]
 fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);

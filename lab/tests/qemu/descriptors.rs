@@ -13,7 +13,7 @@ fn describing(device_memory: Bytes) -> Config {
 
 #[test]
 fn memory_that_comes_brings_its_own_descriptors_and_takes_them_along() {
-    let size = Bytes::gib(16);
+    let size = Bytes::gib(8);
     let mut vm = start(&describing(size).touching(Bytes::mib(64)).with("exit", "resizes:4"));
     for target in [size, Bytes::ZERO, size] {
         vm.resize_checked(target);
@@ -55,14 +55,14 @@ fn migration_leaves_descriptors_where_they_are() {
 }
 
 #[test]
-fn eighty_random_resizes_by_pageblocks() {
+fn forty_random_resizes_by_pageblocks() {
     let seed = 0x64;
     let (block, blocks) = (Bytes::mib(2), 1024);
     let last = Bytes::mib(6);
     let config = describing(Bytes(block.0 * blocks)).touching(Bytes::mib(16)).with("seed", seed);
     let mut vm = start(&config.with("exit", format!("size:{}", last.0)));
     let mut random = SmallRng::seed_from_u64(seed);
-    for _ in 0..80 {
+    for _ in 0..40 {
         let mut target = || loop {
             let target = Bytes(block.0 * random.random_range(0..=blocks));
             if target != last {

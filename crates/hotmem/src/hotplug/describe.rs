@@ -44,7 +44,9 @@ impl<P: Platform> Hotplug<'_, P> {
                 return None;
             }
             let leaving = self.frames.slots().get(slot)?.mask_of(index, leaving);
-            let stays = section.present.load(Ordering::Acquire) & !leaving != 0;
+            // What is being added was promised its descriptors, too.
+            let held = section.isolated.load(Ordering::Acquire);
+            let stays = (section.present.load(Ordering::Acquire) | held) & !leaving != 0;
             stays.then(|| self.frames.first_block(slot, index, kept))
         })
     }

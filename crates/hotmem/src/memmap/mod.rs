@@ -8,6 +8,9 @@
 //! compound are the same, they need not even be written: they can share one frame
 //! ([`Memmap::sharing_tails`]).
 //!
+//! Where descriptors of RAM lie, and when they come and go, a kernel says by
+//! [`Hooks::describe`](crate::Hooks::describe) and [`Hooks::keeps`](crate::Hooks::keeps).
+//!
 //! ```
 //! use core::mem::MaybeUninit;
 //! use hotmem::memmap::{Compound, Describe, Frame, Kind, Memmap, Role, SectionField, Slots};
