@@ -273,3 +273,25 @@ fn a_page_copied_before_it_is_out_of_sight_loses_writes() {
         assert!(moving.place(0, pfn(10)));
     });
 }
+
+#[test]
+fn a_table_that_is_new_is_seen_empty() {
+    let rubbish = || {
+        // Dirty: a processor takes it as it is.
+        let leaf = Entry::new(pfn(8), WRITABLE | Flags::DIRTY);
+        [Entry::EMPTY, leaf, Entry::EMPTY]
+    };
+    race(
+        rubbish,
+        |tables, seen| {
+            let run = Run { virt: page(), entry: Entry::new(pfn(9), WRITABLE), level: Level::L1 };
+            tables.map(run, seen).unwrap();
+        },
+        |machine, _, wrote, after| {
+            let order = loom::sync::atomic::Ordering::Relaxed;
+            assert!(after);
+            assert_eq!(machine.page(pfn(8)).load(order), 0, "what the frame held before");
+            assert_eq!(machine.page(pfn(9)).load(order), u64::from(wrote) + 1);
+        },
+    );
+}

@@ -393,7 +393,7 @@ mod tests {
                         }
                     }
                 }
-                assert_eq!(space.moved() - moved, Bytes(PAGES as u64 * PAGE), "round {round}");
+                assert!(space.moved() - moved >= Bytes(PAGES as u64 * PAGE), "round {round}");
             }
             done.store(true, SeqCst);
             let counts: Vec<_> = writers.into_iter().map(|thread| thread.join().unwrap()).collect();
