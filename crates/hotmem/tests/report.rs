@@ -35,13 +35,19 @@ type Machine<'m> = Frames<&'m Bells>;
 
 /// Runs `test` on a machine of a few sections, all free but for the engine's own frames.
 fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
+    on_nodes(NodeId::ZERO, test);
+}
+
+/// The same, and what may be plugged is on a node of its own.
+fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
     let bells = Bells::default();
     let memory = Memory::new(ALL * SECTION);
     let frames = Frames::new(&bells);
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
     let mut hotplug =
         Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
-    hotplug.announce(range(BOOT * SECTION, (ALL - BOOT) * SECTION)).unwrap();
+    let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+    hotplug.announce(Announce::range(room).on_node(plugged)).unwrap();
     test(&frames, &mut hotplug, &bells);
     frames.validate().unwrap();
 }
@@ -466,6 +472,34 @@ fn some_stays_free_and_unreported() {
         frames.free(one).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts(), counts);
+    });
+}
+
+#[test]
+fn each_node_keeps_something() {
+    on_nodes(NodeId::new(1).unwrap(), |frames, hotplug, _| {
+        let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        let settings = Settings { keep_free: frames_of(3), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let (_, step) = settle(&mut reporter, ms(0));
+        assert!(matches!(step, Step::Idle), "{step:?}");
+        for node in [range(0, BOOT * SECTION), plugged] {
+            let counts = frames.counts_in(node);
+            assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK, "{node}");
+        }
+        // What one has to spare does not help the other.
+        let used: Vec<_> = (0..3)
+            .map(|_| frames.alloc(Want::frames(BLOCK).movable().near(NodeId::new(1).unwrap())))
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert!(used.iter().all(|&range| plugged.covers(range)));
+        assert_eq!(reporter.statistics().refaulted, 0);
+        used.into_iter().for_each(|range| frames.free(range).unwrap());
+        settle(&mut reporter, ms(0));
+        let counts = frames.counts_in(plugged);
+        assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK);
     });
 }
 

@@ -25,6 +25,13 @@ fn reported(event: &Event) -> Option<u64> {
     }
 }
 
+fn reports_queue(event: &Event) -> Option<Option<u16>> {
+    match event {
+        Event::Balloon { reports_queue, .. } => Some(*reports_queue),
+        _ => None,
+    }
+}
+
 fn touched(event: &Event) -> Option<u64> {
     match *event {
         Event::Touched { bytes, .. } => Some(bytes),
@@ -74,9 +81,58 @@ fn what_is_freed_goes_back_unasked() {
     let boot_memory = Bytes::mib(512);
     let balloon = Balloon::Reports;
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
+    // QEMU always has statistics, and here no hints: queues are counted without gaps.
+    assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(3));
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(256).0);
     vm.wait("reports", reported).unwrap();
     shrinks_to(&vm, Bytes::mib(150));
+}
+
+#[test]
+fn the_host_is_told_how_much_memory_there_is() {
+    let _turn = turn();
+    let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Plain);
+    let mut vm = Vm::start(&Config { boot_memory, balloon, ..config(Bytes::ZERO) }).unwrap();
+    vm.wait("balloon", reports_queue).unwrap();
+    let path = "/machine/peripheral/balloon0";
+    vm.monitor_line(&format!("qom-set {path} guest-stats-polling-interval 1")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let says = vm.ask_monitor(&format!("qom-get {path} guest-stats")).unwrap();
+        let value = |name: &str| -> Option<u64> {
+            let (_, rest) = says.split_once(&format!("\"{name}\": "))?;
+            rest.split([',', '}', '\r', '\n']).next()?.trim().parse().ok()
+        };
+        let (total, free) = (value("stat-total-memory"), value("stat-free-memory"));
+        // QEMU has all bits set where the guest has said nothing yet.
+        if let (Some(total), Some(free)) = (total.filter(|&total| total != u64::MAX), free) {
+            assert!(Bytes(total) <= boot_memory && total > Bytes::mib(254).0, "{says}");
+            assert!(free < total && free > Bytes::mib(230).0, "{says}");
+            return;
+        }
+        assert!(Instant::now() < deadline, "{says}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_another_cpu_uses_meanwhile_is_never_reported() {
+    let _turn = turn();
+    // Its frames hold patterns, and the host discards what is reported.
+    let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
+    let config = config.touching(Bytes::mib(256)).with("hold", "off").with("churn", "on");
+    let config = config.with("exit", "resizes:7");
+    let balloon = Balloon::Reports;
+    let mut vm = Vm::start(&Config { balloon, ..config }).unwrap();
+    vm.wait("balloon", reports_queue).unwrap();
+    for _ in 0..3 {
+        vm.resize(Bytes::gib(1)).unwrap();
+        assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(256).0);
+        shrinks_to(&vm, Bytes::mib(220));
+        vm.resize(Bytes::mib(512)).unwrap();
+    }
+    vm.request(Bytes::ZERO).unwrap();
+    vm.finish().unwrap();
 }
 
 #[test]
@@ -129,10 +185,6 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
     let config = config(Bytes::gib(1)).with("exit", "size:2M");
     let (boot_memory, balloon) = (Bytes::gib(1), Balloon::Everything);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
-    let reports_queue = |event: &Event| match event {
-        Event::Balloon { reports_queue, .. } => Some(*reports_queue),
-        _ => None,
-    };
     assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(4));
     // More than the guest can spare. QEMU's command says what is left to it.
     vm.monitor_line("balloon 1").unwrap();

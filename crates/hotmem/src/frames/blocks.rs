@@ -9,7 +9,7 @@ use super::quiet::Moves;
 use super::small::{aligned_starts, runs_of, suits};
 use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, bits_of, mask};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{ALL, Section};
@@ -123,7 +123,7 @@ impl<P: Platform> Frames<P> {
         self.claim_held(place, want, moves)
             .or_else(|| {
                 self.find_section(place, want, moves, |slot, index, _| {
-                    self.claim_one_in(slot, index, place.zone, want)
+                    self.claim_one_in(slot, index, place.zone, want, true)
                 })
             })
             .or_else(|| {
@@ -141,13 +141,13 @@ impl<P: Platform> Frames<P> {
     /// again for a reported one. From this CPU's section, else from one of the first that the
     /// reporter is to look at and no CPU works in.
     fn claim_held(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<Block<'_>> {
-        if want.is_picky() || !self.bell().is_on() {
+        if !self.bell().is_on() {
             return None;
         }
         let zone = place.zone;
         let own = self.own_section(zone);
         let near = own.filter(|&(slot, _)| self.slots()[slot].node() == place.node);
-        let claim = |(slot, index)| self.claim_lowest(slot, index, zone, || false);
+        let claim = |(slot, index)| self.claim_one_in(slot, index, zone, want, false);
         near.and_then(claim).or_else(|| {
             let sections = self.slots_of(place, want).flat_map(|slot| {
                 let tree = self.slots()[slot].tree(Class::unreported(zone));
@@ -157,7 +157,9 @@ impl<P: Platform> Frames<P> {
             let nobodys = |&at: &(usize, usize)| self.hinted_sections(zone).all(|own| own != at);
             sections.take(LOOKS).filter(nobodys).find_map(|(slot, index)| {
                 let block = claim((slot, index))?;
-                self.adopt_section(slot, index, zone, moves);
+                if !want.is_picky() {
+                    self.adopt_section(slot, index, zone, moves);
+                }
                 Some(block)
             })
         })
@@ -210,20 +212,24 @@ impl<P: Platform> Frames<P> {
         false
     }
 
-    /// A free pageblock of a section that suits.
+    /// A free pageblock of a section that suits; `any`: as for [`claim_lowest`](Self::claim_lowest).
     fn claim_one_in(
         &self,
         slot: usize,
         index: usize,
         zone: Zone,
         want: &Want,
+        any: bool,
     ) -> Option<Block<'_>> {
         if !want.is_picky() {
-            return self.claim_lowest(slot, index, zone, || true);
+            return self.claim_lowest(slot, index, zone, || any);
         }
-        let free = self.section(slot, index)?.available(Class::free(zone));
-        (0..SECTION_PAGEBLOCKS)
-            .filter(|bit| free >> bit & 1 != 0)
+        let section = self.section(slot, index)?;
+        let free = section.available(Class::free(zone));
+        let held = free & !section.reported.load(Ordering::Relaxed);
+        let rest = if any { free & !held } else { 0 };
+        bits_of(held)
+            .chain(bits_of(rest))
             .filter_map(|bit| self.block(slot, index, bit))
             .find(|block| suits(block, want) && self.claim_for(block, block.mask(), zone))
     }
@@ -382,7 +388,8 @@ impl<P: Platform> Frames<P> {
         self.block(slot, index, 0).map(|block| block.start())
     }
 
-    /// Claims the lowest suitable run of `blocks` pageblocks within a section.
+    /// Claims the lowest suitable run of `blocks` pageblocks within a section, one whose memory is
+    /// still here first.
     fn claim_run(
         &self,
         slot: usize,
@@ -401,7 +408,11 @@ impl<P: Platform> Frames<P> {
         };
         loop {
             let free = first.section.available(Class::free(zone)) & SECTION_MASK;
-            let starts = runs_of(free, blocks) & aligned;
+            let held = free & !first.section.reported.load(Ordering::Relaxed);
+            let starts = match runs_of(held, blocks) & aligned {
+                0 => runs_of(free, blocks) & aligned,
+                starts => starts,
+            };
             if starts == 0 {
                 return None;
             }
