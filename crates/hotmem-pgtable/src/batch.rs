@@ -191,16 +191,16 @@ impl Batch {
 
     /// Adds a slot; whether there was room.
     pub fn push(&mut self, slot: Slot) -> bool {
-        self.extend(slot.alone()).entries.is_empty()
+        self.extend(slot.alone()) == 1
     }
 
-    /// Adds slots; returns those that there was no room for.
+    /// Adds slots, as many as there is room for; returns how many.
     #[inline]
-    pub(crate) fn extend<'e>(&mut self, slots: Slots<&'e [Entry]>) -> Slots<&'e [Entry]> {
+    pub(crate) fn extend(&mut self, slots: Slots<&[Entry]>) -> usize {
         let room = self.entries.get_mut(self.len..).unwrap_or_default();
         let count = room.len().min(slots.entries.len());
         if count == 0 {
-            return slots;
+            return 0;
         }
         for (room, entry) in room.iter_mut().zip(slots.entries) {
             *room = *entry;
@@ -218,7 +218,7 @@ impl Batch {
         if let [.., last] = self.places.get_mut(..self.places_len).unwrap_or_default() {
             last.entries = self.len;
         }
-        slots.part(count..slots.entries.len())
+        count
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 0);
         let entries = [Entry::from_bits(1); 300];
         let slots = Slots { virt: 0, at, level: Level::L1, entries: entries.as_slice() };
-        assert_eq!([0, 88, 300], [(); 3].map(|()| batch.extend(slots).entries.len()));
+        assert_eq!([300, 212, 0], [(); 3].map(|()| batch.extend(slots)));
         assert!(batch.is_full());
         assert_eq!(batch.slots().count(), 2, "the same twice");
     }

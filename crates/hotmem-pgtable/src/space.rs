@@ -130,12 +130,16 @@ impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
     fn lowest(&mut self, mmu: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
         let change = self.change;
         for mut slots in slots.parts(|entry| entry.is_present() && change.of(entry) != entry) {
-            while !slots.entries.is_empty() {
-                slots = self.batch.extend(slots);
+            loop {
+                let added = self.batch.extend(slots);
                 if self.batch.is_full() {
                     self.commit(mmu);
                     self.stopped.map_or(Ok(()), Err)?;
                 }
+                if added == slots.entries.len() {
+                    break;
+                }
+                slots = slots.part(added..slots.entries.len());
             }
         }
         Ok(())

@@ -105,13 +105,16 @@ struct Unmapper<'a, O> {
 impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
     #[inline]
     fn lowest(&mut self, mmu: &mut M, mut slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
-        while !slots.entries.is_empty() {
-            slots = self.batch.extend(slots);
+        loop {
+            let added = self.batch.extend(slots);
             if self.batch.is_full() {
                 self.commit(mmu)?;
             }
+            if added == slots.entries.len() {
+                return Ok(());
+            }
+            slots = slots.part(added..slots.entries.len());
         }
-        Ok(())
     }
 
     fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
