@@ -133,15 +133,18 @@ fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
 fn a_device_becomes_ram_and_a_device_again() {
     let _turn = turn();
     let touched = Bytes::mib(32);
-    // Freed for it, or moved elsewhere; for any use.
-    for (release, online) in [("on", "online_movable"), ("off", "online_kernel")] {
-        let keys =
-            [("nvdimm", "system_ram"), ("rebinds", "2"), ("release", release), ("online", online)];
-        let config = nvdimm(&keys).with("touch", touched.0);
+    // Freed for it, or moved elsewhere; for any use; with descriptors while it is RAM.
+    for keys in [
+        [("release", "on"), ("online", "online_movable")],
+        [("release", "off"), ("online", "online_kernel")],
+        [("release", "off"), ("descriptors", "64")],
+    ] {
+        let config = nvdimm(&[("nvdimm", "system_ram"), ("rebinds", "2")]).with("touch", touched.0);
+        let config = keys.into_iter().fold(config, |config, (key, value)| config.with(key, value));
         let mut vm = Vm::start(&config).unwrap();
         for _ in 0..3 {
             let (online, free) = reconfigured(&mut vm, "system_ram");
-            assert!(online > SIZE.0 && free > SIZE.0, "{online} {free}");
+            assert!(online > SIZE.0 && free > SIZE.0 + touched.0, "{online} {free}");
             let used = |event: &Event| match *event {
                 Event::Touched { bytes, .. } => Some(bytes),
                 _ => None,
