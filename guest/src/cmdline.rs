@@ -38,7 +38,8 @@ pub struct Options {
     pub heap: Bytes,
     /// Whether some of that is pinned until it stands in the way (`hotmem.pin`).
     pub pin: bool,
-    /// How much memory other CPUs write to through addresses (`hotmem.writers`).
+    /// How much memory other CPUs write to through addresses, at most [`MAX_WRITTEN`]
+    /// (`hotmem.writers`).
     pub writers: Bytes,
     /// How devices may interrupt (`hotmem.interrupts`).
     pub interrupts: Interrupts,

@@ -131,7 +131,7 @@ impl Mapped {
     /// A frame to move the page to.
     fn destination(&self, page: u64) -> Result<Pfn, Migration> {
         if self.window.is_pinned(page) {
-            return Err(Migration::Pinned("a pinned page of the kernel's"));
+            return Err(Migration::Pinned("a page pinned by the kernel"));
         }
         take_frame(self.window.address(page)).ok_or(Migration::Retry)
     }

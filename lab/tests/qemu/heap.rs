@@ -79,7 +79,7 @@ fn an_object_that_cannot_be_moved_is_named() {
     let grown = heap(&mut vm);
     vm.request(Bytes::ZERO).unwrap();
     let why = pending(&mut vm);
-    assert!(why.contains("pinned page of the kernel's"), "{why}");
+    assert!(why.contains("a page pinned by the kernel"), "{why}");
     // It was let go then, and no object was freed.
     assert_eq!(heap(&mut vm).objects, grown.objects);
     vm.wait("end of the shrink", |event| matches!(event, Event::Resized { .. }).then_some(()))
