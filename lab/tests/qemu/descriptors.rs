@@ -1,9 +1,9 @@
 //! Guests that keep a descriptor of 64 bytes for each frame of their RAM. After each resize they
 //! look at some, and at all of them at the end.
 
-use crate::support::{config, start};
+use crate::support::{config, start, turn};
 use hotmem::Bytes;
-use hotmem_lab::qemu::{Config, Event};
+use hotmem_lab::qemu::{Config, Event, Vm};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 /// A machine of 128 MiB whose guest describes its RAM.
@@ -52,6 +52,16 @@ fn migration_leaves_descriptors_where_they_are() {
     vm.wait("touching", |event| matches!(event, Event::Touched { .. }).then_some(())).unwrap();
     vm.resize_checked(Bytes::gib(1));
     vm.finish(Bytes::mib(256));
+}
+
+#[test]
+fn a_device_that_becomes_ram_is_described_as_ram() {
+    let _turn = turn();
+    let nvdimms = vec![Bytes::gib(1), Bytes::mib(162)];
+    let config = describing(Bytes::ZERO).touching(Bytes::mib(16)).with("exit", "nvdimm");
+    let config = config.with("nvdimm", "system_ram").with("rebinds", 2);
+    let vm = Vm::start(&Config { nvdimms, ..config }).unwrap();
+    vm.finish().unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{BindError, Bound, How, check};
 use crate::kernel::clock::Clock;
+use crate::kernel::descriptors::Look;
 use crate::kernel::memory::FRAMES;
 use crate::kernel::serial::Serial;
 use crate::kernel::session::Engine;
@@ -100,6 +101,10 @@ impl Turns<'_> {
         let (kind, started) = (online_type(self.options.online), self.clock.now_us());
         let ram = must("NVDIMM", bound.into_ram(engine, kind));
         self.reconfigured("system_ram", started);
+        if self.options.descriptors {
+            let look = if all { Look::All } else { Look::Sample };
+            must("descriptors", engine.check_descriptors(look));
+        }
 
         let (device, region) = (self.device, self.region);
         let workload = &mut engine.hooks.workload;
