@@ -10,7 +10,7 @@
 //! boot memory is all below 4 GiB.
 
 use super::record::{self, Sample};
-use crate::{hosted::Hosted, hosted::Threads, progress, size};
+use crate::{guest::Policy, hosted::Hosted, hosted::Threads, progress, size};
 use anyhow::{Context, Result, bail};
 use hotmem::{
     Announce, Budget, Bytes, Hotplug, NoHooks, NodeId, OnlineType, PfnRange, Progress, State, Zone,
@@ -28,6 +28,14 @@ pub struct Args {
     /// The largest size for the subject `before`, whose cost grows with the square
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512G")]
     before_up_to: Bytes,
+    /// What memory comes online for
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "offline,online,online_movable"
+    )]
+    policies: Vec<Policy>,
     /// Runs for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -58,12 +66,15 @@ impl Subject {
     }
 }
 
-/// What memory comes online for, as document 000's tables have it.
-const POLICIES: [(&str, OnlineType); 3] = [
-    ("offline", OnlineType::Offline),
-    ("online", OnlineType::Kernel),
-    ("online_movable", OnlineType::Movable),
-];
+/// What a policy of document 000's tables brings memory online for, in a zone that grows from
+/// nothing.
+fn kind_of(policy: Policy) -> OnlineType {
+    match policy {
+        Policy::Offline => OnlineType::Offline,
+        Policy::Online | Policy::OnlineKernel => OnlineType::Kernel,
+        Policy::OnlineMovable => OnlineType::Movable,
+    }
+}
 
 /// So many devices of so much memory on the far node.
 #[derive(Clone, Copy)]
@@ -78,17 +89,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
         .map(|devices| (format!("cxl-{devices}x128G"), Shape { devices, each: Bytes::gib(128) }));
     let shapes: Vec<_> = vm.chain(cxl).collect();
     let mut sample = Sample::new("contiguity");
-    let steps = shapes.len() * POLICIES.len() * args.runs as usize;
+    let steps = shapes.len() * args.policies.len() * args.runs as usize;
     let progress = progress::bar(steps as u64);
     for (name, shape) in &shapes {
-        for (policy, kind) in POLICIES {
-            for _ in 0..args.runs {
-                for subject in [Subject::Before, Subject::Hotmem] {
+        for &policy in &args.policies {
+            for run in 0..args.runs {
+                // In turns, neither always the first.
+                let mut subjects = [Subject::Before, Subject::Hotmem];
+                subjects.rotate_left(run as usize % 2);
+                for subject in subjects {
                     let size = Bytes(shape.each.0.saturating_mul(shape.devices));
                     if subject == Subject::Before && size > args.before_up_to {
                         continue;
                     }
-                    let done = measure(*shape, kind, subject)
+                    let done = measure(*shape, kind_of(policy), subject)
                         .with_context(|| format!("{name}/{policy} of {}", subject.name()))?;
                     for (step, (seconds, probes)) in STEPS.into_iter().zip(done) {
                         let case = format!("{name}/{policy}/{step}");
@@ -103,7 +117,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     progress.finish_and_clear();
     let mut records = sample.records();
-    let growth = growth(&records, &args.sizes);
+    let growth = growth(&records, args);
     records.extend(growth);
     record::print(&records);
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
@@ -227,12 +241,12 @@ impl Asked {
 
 /// How time grows with size: the slope of the line through the medians, both logarithmic; 1 is
 /// proportional, 2 the square.
-fn growth(records: &[record::Record], sizes: &[Bytes]) -> Vec<record::Record> {
+fn growth(records: &[record::Record], args: &Args) -> Vec<record::Record> {
     let mut found = Vec::new();
     for subject in [Subject::Before, Subject::Hotmem] {
-        for (policy, _) in POLICIES {
+        for policy in &args.policies {
             for step in STEPS {
-                let points = sizes.iter().filter_map(|&size| {
+                let points = args.sizes.iter().filter_map(|&size| {
                     let case = format!("{}/{policy}/{step}", size::short(size));
                     let is_it = |r: &&record::Record| {
                         r.case == case && r.subject == subject.name() && r.metric == TIME.0
@@ -270,7 +284,7 @@ mod tests {
 
     #[test]
     fn both_subjects_give_the_same_answers_and_only_one_walks() {
-        for (_, kind) in POLICIES {
+        for kind in [OnlineType::Offline, OnlineType::Kernel, OnlineType::Movable] {
             let shape = Shape { devices: 2, each: Bytes::gib(1) };
             let before = measure(shape, kind, Subject::Before).unwrap();
             let hotmem = measure(shape, kind, Subject::Hotmem).unwrap();
