@@ -117,15 +117,26 @@ impl Guests {
     /// # Errors
     /// If it was not asked for.
     pub fn config(&self, guest: Guest, policy: Policy, memory: Bytes) -> Result<Config> {
+        let is_offline = policy == Policy::Offline;
+        let is_two_blocks = memory.0.is_power_of_two() && memory <= Bytes::gib(128);
         let config = match (guest, &self.image, &self.linux) {
             (Guest::Hotmem, Some(image), _) => Config::new(image.clone(), memory),
             (Guest::Hotmem64, Some(image), _) => {
                 Config::new(image.clone(), memory).with("descriptors", 64)
             }
+            (Guest::Linux, _, Some(_)) if is_offline && !is_two_blocks => bail!(
+                "{memory}: of its virtio-mem device {guest} leaves powers of two up to 128 GiB \
+                 offline, nothing else"
+            ),
+            (Guest::Linux, _, Some(linux)) if is_offline => linux.config_offline(memory),
             (Guest::Linux, _, Some(linux)) => linux.config(memory),
             _ => bail!("{guest} was not looked for"),
         };
+        // Linux's blocks are aligned to their size, and lie above all memory of boot.
+        let above = Bytes::gib(5) + self.boot_memory;
+        let aligned = Bytes(above.0.next_multiple_of((memory.0 / 2).max(1)));
         Ok(Config {
+            device_address: (is_offline && self.linux.is_some()).then_some(aligned),
             boot_memory: self.boot_memory,
             accel: self.accel,
             icount: self.icount,

@@ -16,11 +16,12 @@ fail() {
 mount -t devtmpfs dev /dev && mount -t proc proc /proc && mount -t sysfs sysfs /sys ||
     fail "no /dev, /proc or /sys"
 
-online=online_movable plug=0 touch=0 work=0
+online=online_movable plug=0 touch=0 work=0 block=0
 read -r cmdline < /proc/cmdline
 for word in $cmdline; do
     case $word in
         hotmem.online=*) online=${word#*=} ;;
+        hotmem.block=*) block=${word#*=} ;;
         hotmem.plug=*) plug=${word#*=} ;;
         hotmem.touch=*) touch=${word#*=} ;;
         hotmem.work=*) work=${word#*=} ;;
@@ -29,7 +30,11 @@ done
 
 echo "$online" > /sys/devices/system/memory/auto_online_blocks || fail "no policy $online"
 for module in /modules/*; do
-    insmod "$module" || fail "insmod $module"
+    options=
+    case $module in
+        *virtio_mem*) [ "$block" -gt 0 ] && options="force_bbm=1 bbm_block_size=$block" ;;
+    esac
+    insmod "$module" $options || fail "insmod $module $options"
 done
 
 # A time as /proc/uptime has it, 12.34, in hundredths of a second; a leading 0 would mean octal.
@@ -39,10 +44,19 @@ hundredths() {
     time=${time#0}
 }
 
+# Sets total (KiB) to the memory blocks that are there, online or not: what is left offline shows
+# in them alone.
+read -r memory_block < /sys/devices/system/memory/block_size_bytes
+count_blocks() {
+    set -- /sys/devices/system/memory/memory[0-9]*
+    total=$(($# * (0x$memory_block / 1024)))
+}
+
 # Sets: total, free (KiB), up and busy, the time that the CPUs were not idle (10 ms).
 cpus=$(nproc)
 look() {
     { read -r _ total _; read -r _ free _; } < /proc/meminfo
+    [ "$online" = offline ] && count_blocks
     read -r up_text idle_text < /proc/uptime
     hundredths "$up_text"
     up=$time

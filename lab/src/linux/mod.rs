@@ -94,6 +94,15 @@ impl Linux {
         Config { append: append.collect(), initrd: Some(initrd), ..config }
     }
 
+    /// The same for one that leaves all of it offline.
+    ///
+    /// Linux's driver adds no more than 1 GiB, or two of its own blocks, until somebody brings that
+    /// online: so its blocks are half of `memory`, which must be a power of two up to 128 GiB.
+    #[must_use]
+    pub fn config_offline(&self, memory: Bytes) -> Config {
+        self.config(memory).with("block", memory.0 / 2)
+    }
+
     /// The least memory at boot with which it can be given `memory`: it must describe every frame
     /// from memory that it has already.
     #[must_use]
@@ -219,6 +228,8 @@ mod tests {
         let config = linux.config(Bytes::gib(16));
         assert_eq!(config.append, ["console=ttyS0", "quiet", "hotmem.plug=17179869184"]);
         assert_eq!(fs::read(config.initrd.unwrap()).unwrap(), b"070701");
+        let offline = linux.config_offline(Bytes::gib(16));
+        assert_eq!(offline.append.last().unwrap(), "hotmem.block=8589934592");
         assert_eq!(Linux::least_boot_memory(Bytes::gib(64)), Bytes::mib(1280));
     }
 }

@@ -78,6 +78,8 @@ pub struct Config {
     pub device_memory: Bytes,
     /// The device's node.
     pub device_node: Option<u16>,
+    /// Where the device's region lies, if that is not left to QEMU.
+    pub device_address: Option<Bytes>,
     /// Further devices like it: the most that each can plug, and its node.
     pub more_devices: Vec<(Bytes, u16)>,
     /// The sizes of NVDIMMs. Their memory counts as touched only as far as [`Config::touched`] says.
@@ -127,6 +129,7 @@ impl Config {
             nodes: Vec::new(),
             device_memory,
             device_node: None,
+            device_address: None,
             more_devices: Vec::new(),
             nvdimms: Vec::new(),
             acpi_tables: Vec::new(),
@@ -181,7 +184,8 @@ impl Config {
     #[must_use]
     pub fn command(&self) -> Command {
         // A device's region starts at a multiple of 1 GiB above the boot memory: leave room.
-        let needed = self.boot_memory + self.all_device_memory() + Bytes::gib(16);
+        let room = self.device_address.unwrap_or(Bytes::gib(16));
+        let needed = self.boot_memory + self.all_device_memory() + room;
         let max_memory = self.max_memory.unwrap_or(needed);
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits: less than 1 TiB can be plugged. With `erms`
@@ -242,10 +246,12 @@ impl Config {
                 Transport::Mmio => format!("virtio-mem,memaddr={}", (n + 1) << 40),
             };
             let node = node.map(|node| format!(",node={node}")).unwrap_or_default();
+            let address = self.device_address.filter(|_| n == 0);
+            let address = address.map(|at| format!(",memaddr={}", at.0)).unwrap_or_default();
             pair(
                 "-device",
                 format!(
-                    "{kind},id=vmem{n},memdev=plug{n},block-size={}B,requested-size={}B{node}",
+                    "{kind},id=vmem{n},memdev=plug{n},block-size={}B,requested-size={}B{node}{address}",
                     self.block_size.0, self.requested.0
                 ),
             );
@@ -304,6 +310,19 @@ mod tests {
             assert!(line.contains(part), "no `{part}` in `{line}`");
         }
         assert!(!line.contains("-icount") && !line.contains("-initrd"), "{line}");
+    }
+
+    #[test]
+    fn a_device_lies_where_it_is_told_to_and_there_is_room_up_to_there() {
+        let address = Some(Bytes::gib(32));
+        let config =
+            Config { device_address: address, ..Config::new("guest".into(), Bytes::gib(64)) };
+        let line: Vec<_> =
+            config.command().get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        let line = line.join(" ");
+        let most = Bytes::gib(96) + config.boot_memory;
+        assert!(line.contains("requested-size=0B,memaddr=34359738368"), "{line}");
+        assert!(line.contains(&format!("maxmem={}B", most.0)), "{line}");
     }
 
     #[test]
