@@ -3,7 +3,7 @@
 
 use crate::device::Device;
 use core::time::Duration;
-use hotmem::report::{ReporterError, Settings};
+use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{
     BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, Want,
 };
@@ -13,6 +13,7 @@ use hotmem_virtio::balloon::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
 
 const SIZE: u64 = 256 << 20;
 const BLOCK: u64 = 512;
@@ -73,26 +74,38 @@ struct World<'f> {
     used: Option<Queue>,
     owned: Vec<(PfnRange, u64)>,
     stamp: u64,
+    /// What the host leaves in memory that is reported.
+    leaves: u64,
 }
 
 const FEATURES: Features = Features::all().difference(Features::PAGE_POISON);
 
 impl<'f> World<'f> {
     fn new(machine: &'f Machine, features: Features, settings: Settings) -> World<'f> {
-        let device = Device::new(0);
-        let driver = Driver::new(features, &device.config);
         let mut memory = EngineMemory::new(&machine.frames, FLOOR);
         memory.report(features, Poison::None, settings).unwrap();
+        World::with(machine, features, memory)
+    }
+
+    fn with(
+        machine: &'f Machine,
+        features: Features,
+        memory: EngineMemory<'f, OneCpu, 64>,
+    ) -> World<'f> {
+        let device = Device::new(0);
+        let driver = Driver::new(features, &device.config);
         let (now, used, owned, stamp) = (Duration::ZERO, None, Vec::new(), 0);
-        World { machine, device, driver, memory, now, used, owned, stamp }
+        World { machine, device, driver, memory, now, used, owned, stamp, leaves: u64::MAX }
     }
 
     /// The host takes what it is given for as long as it has it.
     fn scribble(&self, message: &Message) {
-        let take = |range: PfnRange| self.machine.write(range, |_| u64::MAX);
+        let take = |range: PfnRange, leaves| self.machine.write(range, |_| leaves);
         match message {
-            Message::Inflate(range) | Message::Hint(range) => take(*range),
-            Message::Report(ranges) => ranges.as_slice().iter().for_each(|&range| take(range)),
+            Message::Inflate(range) | Message::Hint(range) => take(*range, u64::MAX),
+            Message::Report(ranges) => {
+                ranges.as_slice().iter().for_each(|&range| take(range, self.leaves));
+            }
             _ => {}
         }
     }
@@ -249,6 +262,55 @@ fn what_stands_in_the_way_moves() {
     assert_eq!(world.memory.held(), 20_000);
     assert_eq!(world.memory.migrate(used), None);
     isolation.release();
+}
+
+const FILL: u32 = 0xaaaa_aaaa;
+const FILLED: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+
+thread_local! { static SPACE: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) }; }
+
+/// As a kernel does that fills what it frees.
+fn fill(range: PfnRange) {
+    for pfn in range.start().number()..range.end().number() {
+        // SAFETY: within the memory of this thread's machine.
+        unsafe { SPACE.get().add((pfn << 12) as usize).cast::<u64>().write(FILLED) }
+    }
+}
+
+/// Everything that can be had, frame by frame.
+fn all_frames(machine: &Machine) -> Vec<PfnRange> {
+    std::iter::from_fn(|| machine.frames.alloc(Want::frames(1).movable()).ok()).collect()
+}
+
+#[test]
+fn what_a_kernel_fills_is_found_filled() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    SPACE.set(machine.space);
+    for frame in all_frames(&machine) {
+        fill(frame);
+        machine.frames.free(frame).unwrap();
+    }
+    let mut memory = EngineMemory::new(&machine.frames, FLOOR).filled_by(fill);
+    let settings = Settings { contents: Contents::Filled(FILL), ..Settings::eager() };
+    let (features, poison) = (Features::all(), Poison::Filled(FILL));
+    // The host must know what it may leave in reported memory; elsewhere it leaves anything.
+    let spoilt = memory.report(FEATURES, poison, settings);
+    assert!(matches!(spoilt, Err(ReporterError::WouldSpoil { .. })), "{spoilt:?}");
+    memory.report(features, poison, settings).unwrap();
+    let mut world = World { leaves: FILLED, ..World::with(&machine, features, memory) };
+    world.device.config.num_pages = 20_000;
+    world.device.config.free_page_hint_cmd_id = 5;
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.memory.held(), 20_000);
+    assert!(!world.device.hinted.is_empty() && !world.device.reported.is_empty());
+    world.device.config.num_pages = 0;
+    world.device.config.free_page_hint_cmd_id = 1;
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.memory.held(), 0);
+    for frame in all_frames(&machine) {
+        assert_eq!(machine.read(frame.start().number()), FILLED, "{frame}");
+    }
 }
 
 #[test]
