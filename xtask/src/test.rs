@@ -34,6 +34,11 @@ pub(crate) fn run_deep() -> ExitCode {
         "host tests, deep",
         "test --release --no-fail-fast --all-features",
     )));
+    if setup::target() {
+        guest(&mut steps, "guest under QEMU, deep", deep);
+    } else {
+        steps.missing(setup::TARGET_WANTED);
+    }
     small(&mut steps, "small machines, deep", deep);
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);
@@ -63,7 +68,7 @@ fn aarch64(steps: &mut Steps) {
     }
 }
 
-/// The engine and the guest for the bare machine, and the guest under QEMU.
+/// The engine and the guests for the bare machine, and the guests where they run.
 fn bare_metal(steps: &mut Steps) {
     if !setup::target() {
         steps.missing(setup::TARGET_WANTED);
@@ -73,17 +78,24 @@ fn bare_metal(steps: &mut Steps) {
                   --features hotmem/memmap,hotmem-dlpar/fdt,hotmem-dlpar/log \
                   --target x86_64-unknown-none";
     steps.run(&Step::cargo("engine and drivers without an operating system", engine));
-    let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
-    steps.run(&Step::cargo("guest", guest));
+    guest(steps, "guest under QEMU", |step| step);
     if setup::qemu() {
-        steps
-            .run(&Step::cargo("guest under QEMU", "test -p hotmem-lab --no-fail-fast --test qemu"));
         if setup::xen() {
             let xen = "test -p hotmem-lab --no-fail-fast --test xen -- --test-threads 1";
             steps.run(&Step::cargo("guest under Xen", xen));
         } else {
             steps.skip(setup::XEN_WANTED);
         }
+    }
+}
+
+/// The guest, built and run.
+fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+    let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
+    steps.run(&Step::cargo("guest", guest));
+    if setup::qemu() {
+        let tests = "test -p hotmem-lab --no-fail-fast --test qemu";
+        steps.run(&more(Step::cargo(name, tests)));
     } else {
         steps.missing(setup::QEMU_WANTED);
     }
