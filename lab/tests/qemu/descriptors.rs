@@ -1,10 +1,9 @@
 //! Guests that keep a descriptor of 64 bytes for each frame of their RAM. After each resize they
 //! look at some, and at all of them at the end.
 
-use crate::support::{config, start, turn};
+use crate::support::{config, random_resizes, start, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Vm};
-use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 /// A machine of 128 MiB whose guest describes its RAM.
 fn describing(device_memory: Bytes) -> Config {
@@ -66,24 +65,5 @@ fn a_device_that_becomes_ram_is_described_as_ram() {
 
 #[test]
 fn forty_random_resizes_by_pageblocks() {
-    let seed = 0x64;
-    let (block, blocks) = (Bytes::mib(2), 1024);
-    let last = Bytes::mib(6);
-    let config = describing(Bytes(block.0 * blocks)).touching(Bytes::mib(16)).with("seed", seed);
-    let mut vm = start(&config.with("exit", format!("size:{}", last.0)));
-    let mut random = SmallRng::seed_from_u64(seed);
-    for _ in 0..40 {
-        let mut target = || loop {
-            let target = Bytes(block.0 * random.random_range(0..=blocks));
-            if target != last {
-                return target;
-            }
-        };
-        let (hurried, awaited) = (target(), target());
-        if hurried.0.is_multiple_of(3) {
-            vm.request(hurried).unwrap();
-        }
-        vm.resize_checked(awaited);
-    }
-    vm.finish(last);
+    random_resizes(0x64, 40, 1024, |size| describing(size).touching(Bytes::mib(16)));
 }

@@ -1,9 +1,8 @@
 //! Growing and shrinking.
 
-use crate::support::{config, start};
+use crate::support::{config, random_resizes, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
-use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 #[test]
 fn plug_touch_unplug_and_plug_again() {
@@ -132,24 +131,6 @@ fn a_new_target_in_mid_resize() {
 
 #[test]
 fn two_hundred_random_resizes() {
-    let seed = 0x686f_746d_656d;
-    let (block, blocks) = (Bytes::mib(2), 4096);
-    let last = Bytes::mib(6);
-    let config = config(Bytes(block.0 * blocks)).touching(Bytes::mib(64)).with("seed", seed);
-    let mut vm = start(&config.with("exit", format!("size:{}", last.0)));
-    let mut random = SmallRng::seed_from_u64(seed);
-    for _ in 0..200 {
-        let mut target = || loop {
-            let target = Bytes(block.0 * random.random_range(0..=blocks));
-            if target != last {
-                return target;
-            }
-        };
-        let (hurried, awaited) = (target(), target());
-        if hurried.0.is_multiple_of(3) {
-            vm.request(hurried).unwrap();
-        }
-        vm.resize_checked(awaited);
-    }
-    vm.finish(last);
+    let config = |size| config(size).touching(Bytes::mib(64));
+    random_resizes(0x686f_746d_656d, 200, 4096, config);
 }

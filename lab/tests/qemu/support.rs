@@ -2,6 +2,7 @@
 
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Resize, Vm, image};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::{
     ops::{Deref, DerefMut},
     path::PathBuf,
@@ -51,6 +52,30 @@ pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     let (interrupts, _) = vm.wait("device", device).unwrap();
     let boot_memory = config.boot_memory;
     (Machine { vm, _turn: turn, boot_memory, online_at_boot: None }, interrupts)
+}
+
+/// Resizes a device of so many blocks of 2 MiB at random, from this seed, now and then without waiting for
+/// the request before.
+pub(crate) fn random_resizes(seed: u64, times: u32, blocks: u64, config: impl Fn(Bytes) -> Config) {
+    let block = Bytes::mib(2);
+    let last = Bytes::mib(6);
+    let config = config(Bytes(block.0 * blocks)).with("seed", seed);
+    let mut vm = start(&config.with("exit", format!("size:{}", last.0)));
+    let mut random = SmallRng::seed_from_u64(seed);
+    for _ in 0..times {
+        let mut target = || loop {
+            let target = Bytes(block.0 * random.random_range(0..=blocks));
+            if target != last {
+                return target;
+            }
+        };
+        let (hurried, awaited) = (target(), target());
+        if hurried.0.is_multiple_of(3) {
+            vm.request(hurried).unwrap();
+        }
+        vm.resize_checked(awaited);
+    }
+    vm.finish(last);
 }
 
 impl Machine {
