@@ -123,6 +123,20 @@ fn whole_tables_are_unhooked_and_become_ordinary_memory() {
 }
 
 #[test]
+fn where_more_cpus_run_than_a_table_has_entries_it_is_cleared_and_not_unhooked() {
+    for (cpus, freed) in [(1, 1), (507, 1), (508, 0)] {
+        let xen = Xen::new(64);
+        let (space, map) = mapped(&xen, 512, false);
+        let mut notes = Notes::new(&xen);
+        let config = Config { cpus, ..Config::default() };
+        let how = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
+        with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes)).unwrap();
+        assert_eq!(notes.freed, freed, "{cpus} CPUs");
+        assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_dying_address_space_takes_three_flushes_however_many_its_tables() {
     for pins_l1 in [false, true] {
         for tables in [1, 40] {
