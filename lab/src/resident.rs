@@ -110,11 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_holds_something() {
-        let own = std::process::id();
-        let (resident, proportional) = (resident(own).unwrap(), proportional(own).unwrap());
+    fn a_process_holds_something() {
+        // Not this one: other tests' threads take memory between two looks.
+        let mut idle = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let seen = (resident(idle.id()), proportional(idle.id()), cpu_time(idle.id()));
+        idle.kill().unwrap();
+        idle.wait().unwrap();
+        let (resident, proportional) = (seen.0.unwrap(), seen.1.unwrap());
         assert!(proportional > Bytes::ZERO && resident.0 + (1 << 20) > proportional.0);
-        assert!(cpu_time(own).is_some());
+        assert!(seen.2.is_some());
         assert_eq!(super::resident(u32::MAX), None);
     }
 
