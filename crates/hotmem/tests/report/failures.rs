@@ -1,0 +1,124 @@
+//! A host that refuses, loses or is switched off.
+
+use super::*;
+
+#[test]
+fn refusals_are_retried_a_bounded_number_of_times() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { tries: 3, retry: ms(10), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let before = frames.counts();
+        let batch = send(&mut reporter, ms(0));
+        reporter.failed(batch, ms(0));
+        assert_eq!(frames.validate().unwrap(), before, "unreported");
+        assert!(matches!(reporter.step(ms(9)), Step::WaitUntil(at) if at == ms(10)));
+        let batch = send(&mut reporter, ms(10));
+        reporter.failed(batch, ms(10));
+        assert!(matches!(reporter.step(ms(29)), Step::WaitUntil(at) if at == ms(30)));
+        // One that is taken ends the row.
+        let batch = send(&mut reporter, ms(30));
+        reporter.reported(batch);
+        for now in [ms(30), ms(40), ms(60)] {
+            let used = frames.alloc(Want::frames(BLOCK)).unwrap();
+            frames.free(used).unwrap();
+            let batch = send(&mut reporter, now);
+            reporter.failed(batch, now);
+        }
+        assert!(!reporter.is_on());
+        assert!(matches!(reporter.step(ms(1000)), Step::Off));
+        assert_eq!(reporter.statistics().refused, 5);
+        reporter.set_on(true);
+        settle(&mut reporter, ms(1000));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}
+
+#[test]
+fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { batch: 1, longest: frames_of(2), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let before = frames.counts();
+        let (batch, stale) = (send(&mut reporter, ms(0)), send(&mut reporter, ms(0)));
+        let out = batch.bytes().frames() + stale.bytes().frames();
+        drop(batch);
+        let lost = frames.validate().unwrap();
+        assert_eq!((lost.isolated, lost.reporting), (out, out));
+        assert_eq!(lost.free, before.free - out);
+        assert_eq!(reporter.reset() * BLOCK, out);
+        assert_eq!(frames.validate().unwrap(), before);
+        reporter.reported(stale);
+        assert_eq!(frames.validate().unwrap(), before, "a void batch does nothing");
+        // Also those of a reporter that is gone.
+        let lost = send(&mut reporter, ms(0));
+        drop(reporter);
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        assert_eq!(frames.counts().reporting, lost.bytes().frames());
+        assert_eq!(reporter.reset() * BLOCK, lost.bytes().frames());
+        reporter.reported(lost);
+        assert_eq!(frames.validate().unwrap(), before);
+    });
+}
+
+#[test]
+fn a_batch_of_another_machine_does_nothing() {
+    on_machine(|frames, _, _| {
+        on_machine(|other, _, _| {
+            let (mut here, mut there) = (eager(frames), eager(other));
+            let (mine, foreign) = (send(&mut here, ms(0)), send(&mut there, ms(0)));
+            let before = frames.counts();
+            here.reported(foreign);
+            assert_eq!(frames.validate().unwrap(), before);
+            here.reported(mine);
+            there.reset();
+        });
+    });
+}
+
+#[test]
+fn there_is_one_reporter_and_it_does_not_spoil() {
+    on_machine(|frames, _, _| {
+        let poison = Settings { contents: Contents::Filled(0xaaaa_aaaa), ..Settings::eager() };
+        for after in [Contents::Undefined, Contents::Filled(0)] {
+            let refused = Reporter::new(frames, poison, after).unwrap_err();
+            let relied_on = poison.contents;
+            assert_eq!(refused, ReporterError::WouldSpoil { relied_on, after });
+        }
+        let mut first = Reporter::new(frames, poison, poison.contents).unwrap();
+        let second = Reporter::new(frames, Settings::eager(), Contents::Undefined);
+        assert_eq!(second.unwrap_err(), ReporterError::AlreadyThere);
+        let zero = Settings { contents: Contents::Filled(0), ..Settings::eager() };
+        assert!(first.set_settings(zero).is_err());
+        assert_eq!(first.settings(), poison);
+        drop(first);
+        eager(frames);
+    });
+}
+
+#[test]
+fn off_is_off_and_on_finds_what_became_free_meanwhile() {
+    on_machine(|frames, _, bells| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        reporter.set_on(false);
+        let used = frames.alloc(Want::frames(3 * BLOCK)).unwrap();
+        frames.free(used).unwrap();
+        assert!(matches!(reporter.step(ms(5)), Step::Off));
+        assert_eq!(bells.0.load(Ordering::Relaxed), 0);
+        reporter.set_on(true);
+        let (reported, _) = settle(&mut reporter, ms(5));
+        assert_eq!(blocks(&reported), 3);
+    });
+}
+
+#[test]
+fn what_is_out_when_it_is_switched_off_comes_back() {
+    on_machine(|frames, _, _| {
+        let mut reporter = eager(frames);
+        let batch = send(&mut reporter, ms(0));
+        reporter.set_on(false);
+        reporter.reported(batch);
+        assert_eq!(frames.validate().unwrap().reporting, 0);
+        assert!(frames.counts().reported > 0);
+    });
+}

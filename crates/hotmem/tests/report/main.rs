@@ -1,0 +1,99 @@
+//! Free page reporting, driven by hand: what is reported, when, and what comes back.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod failures;
+mod pace;
+mod pins;
+mod what;
+
+use common::{BLOCK, Memory, SECTION, pfn, range};
+use hotmem::report::{
+    Batch, Contents, PinError, Reporter, ReporterError, Settings, Statistics, Step,
+};
+use hotmem::{
+    Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, IsolateError, NoHooks,
+    NodeId, OnlineType, PfnRange, Platform, Progress, Want, Why, geometry::FRAME_SIZE,
+};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Sections of boot memory, and with what may be plugged above it.
+const BOOT: u64 = 2;
+const ALL: u64 = 4;
+
+/// Counts how often the reporter is woken.
+#[derive(Default)]
+struct Bells(AtomicU32);
+
+impl Platform for &Bells {
+    fn cpu(&self) -> usize {
+        0
+    }
+
+    fn wake_reporter(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+type Machine<'m> = Frames<&'m Bells>;
+
+/// Runs `test` on a machine of a few sections, all free but for the engine's own frames.
+fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
+    on_nodes(NodeId::ZERO, test);
+}
+
+/// The same, and what may be plugged is on a node of its own.
+fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
+    let bells = Bells::default();
+    let memory = Memory::new(ALL * SECTION);
+    let frames = Frames::new(&bells);
+    let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+    hotplug.announce(Announce::range(room).on_node(plugged)).unwrap();
+    test(&frames, &mut hotplug, &bells);
+    frames.validate().unwrap();
+}
+
+fn eager<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {
+    Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Steps until there is nothing more to do at this time, and lets the host take everything.
+fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<PfnRange>, Step) {
+    let mut reported = Vec::new();
+    loop {
+        match reporter.step(now) {
+            Step::Send(batch) => {
+                reported.extend_from_slice(batch.ranges());
+                reporter.reported(batch);
+            }
+            Step::Again => {}
+            step => return (reported, step),
+        }
+    }
+}
+
+fn send<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> Batch {
+    loop {
+        match reporter.step(now) {
+            Step::Send(batch) => return batch,
+            Step::Again => {}
+            step => panic!("{step:?} instead of a batch"),
+        }
+    }
+}
+
+fn blocks(ranges: &[PfnRange]) -> u64 {
+    ranges.iter().map(|range| range.frames() / BLOCK).sum()
+}
+
+fn frames_of(blocks: u64) -> Bytes {
+    Bytes(blocks * BLOCK * FRAME_SIZE)
+}

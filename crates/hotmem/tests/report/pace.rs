@@ -1,0 +1,198 @@
+//! What stays here, and how fast the rest goes.
+
+use super::*;
+
+#[test]
+fn young_memory_is_left_alone() {
+    on_machine(|frames, _, bells| {
+        let settings = Settings { delay: ms(10), dwell: ms(100), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        assert!(matches!(reporter.step(ms(0)), Step::WaitUntil(at) if at == ms(10)));
+        assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::WaitUntil(at))
+            if none.is_empty() && at == ms(110)));
+        // In use for a moment: its time starts again.
+        let used = frames.alloc(Want::frames(BLOCK)).unwrap();
+        frames.free(used).unwrap();
+        let whole = frames.counts().free_whole / BLOCK;
+        let (reported, step) = settle(&mut reporter, ms(110));
+        assert!(matches!(step, Step::WaitUntil(at) if at == ms(210)), "{step:?}");
+        assert_eq!(blocks(&reported), whole - 1);
+        assert!(reported.iter().all(|range| !range.overlaps(used)));
+        let (reported, step) = settle(&mut reporter, ms(210));
+        assert_eq!(reported, [used]);
+        assert!(matches!(step, Step::Idle));
+        assert_eq!(bells.0.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn memory_in_constant_use_is_never_reported() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { dwell: ms(100), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let mut now = 0;
+        while !matches!(settle(&mut reporter, ms(now)), (_, Step::Idle)) {
+            now += 100;
+        }
+        for round in 0..50 {
+            let used = frames.alloc(Want::frames(4 * BLOCK)).unwrap();
+            settle(&mut reporter, ms(now + round * 30));
+            frames.free(used).unwrap();
+            settle(&mut reporter, ms(now + round * 30));
+        }
+        // The first use found everything reported; later ones did not.
+        assert_eq!(reporter.statistics().refaulted, 4);
+    });
+}
+
+#[test]
+fn a_threshold_keeps_little_things_back() {
+    on_machine(|frames, _, bells| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        reporter.set_settings(Settings { threshold: frames_of(3), ..Settings::eager() }).unwrap();
+        let used = frames.alloc(Want::frames(3 * BLOCK)).unwrap();
+        for (i, block) in used.chunks(BLOCK).enumerate() {
+            frames.free(block).unwrap();
+            let (reported, step) = settle(&mut reporter, ms(0));
+            assert!(matches!(step, Step::Idle), "{step:?}");
+            assert_eq!(blocks(&reported), if i == 2 { 3 } else { 0 });
+        }
+        // With new settings it wanted to look by itself.
+        assert_eq!(bells.0.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn some_stays_free_and_unreported() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { keep_free: frames_of(2), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let mut out = Vec::new();
+        let mut step = reporter.step(ms(0));
+        while let Step::Send(batch) = step {
+            out.push(batch);
+            assert!(frames.counts().free_whole >= 2 * BLOCK);
+            step = reporter.step(ms(0));
+        }
+        assert_eq!(frames.counts().free_whole, 2 * BLOCK);
+        out.into_iter().for_each(|batch| reporter.reported(batch));
+        assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
+        let counts = frames.counts();
+        assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
+        // That is what is used next, also in pieces, and what comes back stays.
+        let used = frames.alloc(Want::frames(BLOCK)).unwrap();
+        let one = frames.alloc(Want::frames(1)).unwrap();
+        assert_eq!(reporter.statistics().refaulted, 0);
+        frames.free(used).unwrap();
+        frames.free(one).unwrap();
+        settle(&mut reporter, ms(0));
+        assert_eq!(frames.counts(), counts);
+    });
+}
+
+#[test]
+fn each_node_keeps_something() {
+    on_nodes(NodeId::new(1).unwrap(), |frames, hotplug, _| {
+        let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        let settings = Settings { keep_free: frames_of(3), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let (_, step) = settle(&mut reporter, ms(0));
+        assert!(matches!(step, Step::Idle), "{step:?}");
+        for node in [range(0, BOOT * SECTION), plugged] {
+            let counts = frames.counts_in(node);
+            assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK, "{node}");
+        }
+        // What one has to spare does not help the other.
+        let used: Vec<_> = (0..3)
+            .map(|_| frames.alloc(Want::frames(BLOCK).movable().near(NodeId::new(1).unwrap())))
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert!(used.iter().all(|&range| plugged.covers(range)));
+        assert_eq!(reporter.statistics().refaulted, 0);
+        used.into_iter().for_each(|range| frames.free(range).unwrap());
+        settle(&mut reporter, ms(0));
+        let counts = frames.counts_in(plugged);
+        assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK);
+    });
+}
+
+#[test]
+fn what_is_still_here_is_used_before_what_the_host_has() {
+    on_machine(|frames, _, _| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        // Whichever section is the CPU's own.
+        for place in [SECTION + 2 * BLOCK, 3 * BLOCK, SECTION, BLOCK] {
+            let here = frames.alloc(Want::frames(BLOCK).at(pfn(place))).unwrap();
+            let refaulted = reporter.statistics().refaulted;
+            frames.free(here).unwrap();
+            assert_eq!(frames.alloc(Want::frames(BLOCK)).unwrap(), here);
+            assert_eq!(reporter.statistics().refaulted, refaulted);
+            let next = frames.alloc(Want::frames(BLOCK)).unwrap();
+            assert_eq!(reporter.statistics().refaulted, refaulted + 1);
+            frames.free(next).unwrap();
+            settle(&mut reporter, ms(0));
+            frames.free(here).unwrap();
+            // Also where a pageblock must be split.
+            let counts = frames.counts();
+            let split = counts.free - counts.free_whole;
+            let mut ones: Vec<_> =
+                (0..=split).map(|_| frames.alloc(Want::frames(1)).unwrap()).collect();
+            assert!(here.covers(ones.pop().unwrap()));
+            assert_eq!(reporter.statistics().refaulted, refaulted + 1);
+            let one = range(here.start().number(), 1);
+            ones.into_iter().chain([one]).for_each(|range| frames.free(range).unwrap());
+            settle(&mut reporter, ms(0));
+        }
+    });
+}
+
+#[test]
+fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round() {
+    on_machine(|frames, hotplug, _| {
+        let far = range(ALL * SECTION, BOOT * SECTION);
+        hotplug.announce(Announce::range(far).on_node(NodeId::new(1).unwrap())).unwrap();
+        hotplug.add(far, &mut NoHooks).unwrap();
+        hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
+        // All but one pageblock of the far node, and all of the near one.
+        let keep_free = frames_of(far.frames() / BLOCK - 1);
+        let settings = Settings { keep_free, ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let batch = send(&mut reporter, ms(0));
+        assert!(far.covers(batch.ranges()[0]) && blocks(batch.ranges()) == 1);
+        reporter.set_settings(Settings::eager()).unwrap();
+        reporter.reported(batch);
+        settle(&mut reporter, ms(1));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}
+
+#[test]
+fn no_more_is_out_than_may_be() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { most_out: frames_of(2), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let batch = send(&mut reporter, ms(0));
+        assert_eq!(batch.bytes(), frames_of(2));
+        assert!(matches!(reporter.step(ms(0)), Step::OutOfRoom));
+        reporter.reported(batch);
+        settle(&mut reporter, ms(0));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}
+
+#[test]
+fn the_rate_is_kept() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { rate: Some(frames_of(2)), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let (reported, step) = settle(&mut reporter, ms(0));
+        assert_eq!(blocks(&reported), 2);
+        assert!(matches!(step, Step::WaitUntil(at) if at == ms(1000)), "{step:?}");
+        assert_eq!(blocks(&settle(&mut reporter, ms(999)).0), 0);
+        assert_eq!(blocks(&settle(&mut reporter, ms(1000)).0), 2);
+    });
+}

@@ -1,0 +1,175 @@
+//! What is reported, and when.
+
+use super::*;
+
+#[test]
+fn everything_free_is_reported_once() {
+    on_machine(|frames, _, bells| {
+        let mut reporter = eager(frames);
+        let whole = frames.counts().free_whole;
+        let (reported, step) = settle(&mut reporter, ms(0));
+        assert!(matches!(step, Step::Idle), "{step:?}");
+        assert_eq!(blocks(&reported) * BLOCK, whole);
+        let counts = frames.validate().unwrap();
+        assert_eq!((counts.reported, counts.free_whole), (whole, whole));
+        // Idle, and stays so.
+        assert!(matches!(reporter.step(ms(100_000)), Step::Idle));
+        assert_eq!(bells.0.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn what_is_used_and_freed_rings_once_and_is_reported_again() {
+    on_machine(|frames, _, bells| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        let used = frames.alloc(Want::frames(2 * BLOCK)).unwrap();
+        assert_eq!(bells.0.load(Ordering::Relaxed), 0, "an allocation rings nothing");
+        for block in used.chunks(BLOCK) {
+            frames.free(block).unwrap();
+        }
+        assert_eq!(bells.0.load(Ordering::Relaxed), 1, "one ring is enough");
+        let (reported, step) = settle(&mut reporter, ms(0));
+        assert!(matches!(step, Step::Idle));
+        assert_eq!(blocks(&reported), 2);
+        let done = reporter.statistics();
+        assert_eq!(done.refaulted, 2);
+        assert_eq!(done.reported * BLOCK, frames.counts().reported + 2 * BLOCK);
+    });
+}
+
+#[test]
+fn a_pageblock_that_is_split_or_used_is_not_reported() {
+    on_machine(|frames, _, _| {
+        let one = frames.alloc(Want::frames(1)).unwrap();
+        let whole = frames.alloc(Want::frames(BLOCK)).unwrap();
+        let mut reporter = eager(frames);
+        let (reported, _) = settle(&mut reporter, ms(0));
+        for range in reported {
+            assert!(!range.overlaps(one.align_outward(BLOCK)) && !range.overlaps(whole));
+        }
+        frames.free(one).unwrap();
+        frames.free(whole).unwrap();
+    });
+}
+
+#[test]
+fn what_stays_split_as_a_hint_is_reported_in_the_end() {
+    on_machine(|frames, _, _| {
+        let one = frames.alloc(Want::frames(1)).unwrap();
+        frames.free(one).unwrap();
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+        assert_eq!(frames.counts().free_whole, frames.counts().free / BLOCK * BLOCK);
+    });
+}
+
+#[test]
+fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
+    on_machine(|frames, _, _| {
+        for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / BLOCK)] {
+            let settings = Settings { batch, longest: frames_of(longest), ..Settings::eager() };
+            let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+            // All of it waits again.
+            let taken: Vec<_> =
+                core::iter::from_fn(|| frames.alloc(Want::frames(BLOCK)).ok()).collect();
+            taken.iter().for_each(|&range| frames.free(range).unwrap());
+            let mut total = 0;
+            let mut largest = 0;
+            loop {
+                match reporter.step(ms(0)) {
+                    Step::Send(sent) => {
+                        assert!((1..=batch).contains(&sent.ranges().len()));
+                        let sections = |r: &PfnRange| r.align_outward(SECTION).frames() / SECTION;
+                        assert!(sent.ranges().iter().all(|range| sections(range) == 1));
+                        largest =
+                            largest.max(sent.ranges().iter().map(|r| r.frames()).max().unwrap());
+                        total += sent.bytes().frames();
+                        reporter.reported(sent);
+                    }
+                    Step::Again => {}
+                    Step::Idle => break,
+                    step => panic!("{step:?}"),
+                }
+            }
+            assert_eq!(total, frames.counts().free_whole);
+            assert!(largest <= longest * BLOCK);
+            if longest < SECTION / BLOCK {
+                assert_eq!(largest, longest * BLOCK);
+            }
+        }
+    });
+}
+
+#[test]
+fn neighbours_are_merged() {
+    on_machine(|frames, _, _| {
+        let settings = Settings { longest: frames_of(1), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let batch = send(&mut reporter, ms(0));
+        let merged: Vec<_> = batch.merged().collect();
+        assert!(merged.len() < batch.ranges().len());
+        assert_eq!(blocks(&merged), blocks(batch.ranges()));
+        reporter.reported(batch);
+    });
+}
+
+#[test]
+fn memory_that_is_out_cannot_be_had() {
+    on_machine(|frames, hotplug, _| {
+        let mut reporter = eager(frames);
+        let before = frames.counts();
+        let mut out = Vec::new();
+        while let Step::Send(batch) = reporter.step(ms(0)) {
+            out.push(batch);
+        }
+        let counts = frames.validate().unwrap();
+        assert_eq!(counts.reporting, before.free_whole);
+        assert_eq!(counts.free_whole, 0);
+        assert!(frames.alloc(Want::frames(BLOCK)).is_err());
+        let first = out[0].ranges()[0];
+        let first = range(first.start().number(), BLOCK);
+        assert_eq!(frames.isolate(first).unwrap_err(), IsolateError::Reporting(first));
+
+        // Offline waits for it, and goes on.
+        let all = range(SECTION, SECTION / 2);
+        let mut offline = hotplug.offline(all).unwrap();
+        match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
+            Progress::Pending(blocker @ Blocker { why: Why::Reporting, .. }) => {
+                assert!(blocker.is_temporary());
+            }
+            other => panic!("{other:?}"),
+        }
+        out.into_iter().for_each(|batch| reporter.reported(batch));
+        match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
+            Progress::Done(gone) => assert_eq!(gone, all),
+            other => panic!("{other:?}"),
+        }
+        // Online again it is like new.
+        hotplug.online(all, OnlineType::Kernel, &mut NoHooks).unwrap();
+        let (reported, _) = settle(&mut reporter, ms(0));
+        assert_eq!(blocks(&reported), SECTION / BLOCK / 2);
+    });
+}
+
+#[test]
+fn memory_that_comes_later_is_reported() {
+    on_machine(|frames, hotplug, bells| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        let added = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        hotplug.add(added, &mut NoHooks).unwrap();
+        hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
+        assert_eq!(bells.0.load(Ordering::Relaxed), 1);
+        let (reported, _) = settle(&mut reporter, ms(0));
+        assert_eq!(blocks(&reported), added.frames() / BLOCK);
+        assert!(reported.iter().all(|&range| added.covers(range)));
+        // And it goes.
+        let mut offline = hotplug.offline(added).unwrap();
+        let gone = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(gone, Progress::Done(added));
+        hotplug.remove(added, &mut NoHooks).unwrap();
+        assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
+    });
+}
