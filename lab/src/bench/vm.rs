@@ -23,9 +23,9 @@ use std::{
 /// Arguments of `hotmem bench vm`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much to plug
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
-          default_value = "16G,64G,256G,512G,4T")]
+    /// How much to plug [default: 16G,64G,256G,512G,4T; 16G,64G where Linux is beside, which
+    /// describes what it is given in memory that it has]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<Bytes>,
     /// Who is measured, in turns
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
@@ -40,8 +40,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     touch: Bytes,
     /// How much each guest is given and relieved of before it is measured, so that it has run that
-    /// code before: QEMU's translator is slow the first time [default: 2G where Linux is beside,
-    /// so that kernels are compared; otherwise 0]
+    /// code before: QEMU's translator is slow the first time; no more than half of what is measured
+    /// [default: 2G where Linux is beside, so that kernels are compared; otherwise 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     warm_up: Option<Bytes>,
     /// How long Linux may take for a step
@@ -81,12 +81,11 @@ const LINUX_OFFLINE: &str = "linux, offline: its virtio-mem driver would wait fo
      warmed up with one of them; what is there is told by the number of memory blocks.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let guests = args.machine.guests(&args.guests, &args.sizes)?;
+    let sizes = args.sizes();
+    let guests = args.machine.guests(&args.guests, &sizes)?;
     let mut bench =
         Bench { args, guests, sample: Sample::new("vm"), progress: progress::spinner() };
-    for (size, policy) in
-        args.sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p)))
-    {
+    for (size, policy) in sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p))) {
         for run in 1..=args.runs {
             for &guest in &args.guests {
                 let case = format!("{}/{policy}", size::short(size));
@@ -99,10 +98,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     bench.progress.finish_and_clear();
     let records = bench.sample.records();
     record::print(&records);
-    if args.warm_up() != Bytes::ZERO {
-        println!("Each guest had been given and relieved of {} before.", args.warm_up());
+    if args.wanted_warm_up() != Bytes::ZERO {
+        let warm_up = args.wanted_warm_up();
+        println!(
+            "Each guest had been given and relieved of {warm_up} before, or half of the size."
+        );
     }
-    if args.guests.contains(&Guest::Linux) {
+    if args.is_beside_linux() {
         println!();
         compare::print(&records, args.metric(), LEFT);
         if args.machine.counts_instructions() {
@@ -117,13 +119,38 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
+/// What is plugged, if nothing else is said.
+const SIZES: [Bytes; 5] =
+    [Bytes::gib(16), Bytes::gib(64), Bytes::gib(256), Bytes::gib(512), Bytes::tib(4)];
+/// Of these, how many beside Linux: it describes no more than 64 GiB in its usual memory at boot.
+const BESIDE_LINUX: usize = 2;
 /// A warm-up beside Linux, if nothing else is said.
 const WARM_UP: Bytes = Bytes::gib(2);
 
 impl Args {
-    fn warm_up(&self) -> Bytes {
-        let beside_linux = self.guests.contains(&Guest::Linux);
-        self.warm_up.unwrap_or(if beside_linux { WARM_UP } else { Bytes::ZERO })
+    fn is_beside_linux(&self) -> bool {
+        self.guests.contains(&Guest::Linux)
+    }
+
+    fn sizes(&self) -> Vec<Bytes> {
+        let usual = if self.is_beside_linux() { &SIZES[..BESIDE_LINUX] } else { &SIZES };
+        if self.sizes.is_empty() { usual.to_vec() } else { self.sizes.clone() }
+    }
+
+    fn wanted_warm_up(&self) -> Bytes {
+        self.warm_up.unwrap_or(if self.is_beside_linux() { WARM_UP } else { Bytes::ZERO })
+    }
+
+    /// The warm-up of a guest that will be asked for `size`: never for all of that, or what it says
+    /// of the warm-up would be taken for what is measured.
+    fn warm_up(&self, policy: Policy, size: Bytes) -> Bytes {
+        let half = Bytes(size.0 / 2);
+        match self.wanted_warm_up() {
+            Bytes::ZERO => Bytes::ZERO,
+            // One of Linux's blocks.
+            _ if policy == Policy::Offline => half,
+            wanted => wanted.min(half),
+        }
     }
 
     /// What guests are compared by.
@@ -144,11 +171,7 @@ impl Bench<'_> {
     /// Two boots: in one nobody touches the memory, in the other the guest does.
     fn measure(&mut self, guest: Guest, policy: Policy, size: Bytes, case: &str) -> Result<()> {
         let config = self.guests.config(guest, policy, size)?;
-        let warm_up = match self.args.warm_up() {
-            // One of Linux's blocks. Not all: of that the guest will be asked.
-            some if policy == Policy::Offline && some != Bytes::ZERO => Bytes(size.0 / 2),
-            some => some,
-        };
+        let warm_up = self.args.warm_up(policy, size);
         let mut vm = self.boot(guest, &config, warm_up)?;
         if self.resize(&mut vm, guest, size, &format!("{case}/plug"))? {
             self.resize(&mut vm, guest, Bytes::ZERO, &format!("{case}/unplug"))?;
@@ -230,5 +253,44 @@ impl Bench<'_> {
                 vm.resize_within(target, Duration::from_secs(self.args.limit.into()))?
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Line::parse_from(["vm"].into_iter().chain(line.split_whitespace())).args
+    }
+
+    #[test]
+    fn beside_linux_sizes_are_what_it_can_be_given_and_guests_are_warmed_up() {
+        let beside = args("--guests hotmem,linux");
+        assert_eq!(beside.sizes(), [Bytes::gib(16), Bytes::gib(64)]);
+        let usual = Bytes::gib(2);
+        assert!(beside.sizes().iter().all(|&size| linux::Linux::least_boot_memory(size) <= usual));
+        assert_eq!(beside.warm_up(Policy::OnlineMovable, Bytes::gib(64)), usual);
+        let alone = args("");
+        assert_eq!(alone.sizes().last(), Some(&Bytes::tib(4)));
+        assert_eq!(alone.warm_up(Policy::OnlineMovable, Bytes::gib(64)), Bytes::ZERO);
+        assert_eq!(alone.warm_up(Policy::Offline, Bytes::gib(64)), Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_warm_up_is_never_what_is_measured() {
+        let args = args("--guests hotmem,linux --warm-up 2G");
+        for gib in [1, 2, 4] {
+            let (size, half) = (Bytes::gib(gib), Bytes(Bytes::gib(gib).0 / 2));
+            assert_eq!(args.warm_up(Policy::OnlineMovable, size), half);
+        }
+        assert_eq!(args.warm_up(Policy::Offline, Bytes::gib(64)), Bytes::gib(32));
     }
 }
