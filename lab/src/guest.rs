@@ -98,6 +98,12 @@ impl Machine {
         })
     }
 
+    /// The memory at boot that was asked for.
+    #[must_use]
+    pub fn boot_memory(&self) -> Option<Bytes> {
+        self.boot_memory
+    }
+
     /// Whether instructions are counted, which makes the host's clock worthless.
     #[must_use]
     pub fn counts_instructions(&self) -> bool {

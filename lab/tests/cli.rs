@@ -17,7 +17,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 27] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -45,6 +45,9 @@ fn bad_arguments_are_named() {
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--dtb", "/nowhere/tree"], "/nowhere/tree"),
         (&["bench", "vm", "--runs", "0"], "--runs"),
         (&["bench", "vm", "--guests", "hotmem,windows"], "linux"),
+        (&["bench", "nvdimm", "--guests", "hotmem-64B"], "--guests hotmem-64B"),
+        (&["bench", "packing", "--boot-memory", "1G"], "--guest"),
+        (&["bench", "packing", "--icount"], "--icount"),
     ];
     for (args, word) in cases {
         let said = complaint(args);

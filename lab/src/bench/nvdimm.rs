@@ -3,7 +3,7 @@
 use super::record::{self, Metric, Sample};
 use crate::{
     guest::Guest,
-    linux::{Drivers, Linux},
+    linux::{DESCRIPTOR, Drivers, Linux},
     progress,
     qemu::{Accel, Config, Event, Vm, host, image},
     size,
@@ -87,9 +87,8 @@ const WRITTEN: Metric = ("written_per_frame", "B");
 const SAVED: Metric = ("saved", "MiB");
 
 const BOOT_MEMORY: Bytes = Bytes::gib(3);
-/// A descriptor, and what of the device's data the reference guest writes at most: 258 frames,
-/// behind each of which the host may have a huge page.
-const DESCRIPTOR: u64 = 64;
+/// What of the device's data the reference guest writes at most: 258 frames, behind each of which
+/// the host may have a huge page.
 const DATA: Bytes = Bytes::mib(2 * 258);
 
 /// What a guest says of a bind.
@@ -104,6 +103,9 @@ struct Bound {
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.measures.contains(&Measure::Instructions) && args.accel != Accel::Tcg {
         bail!("--measures instructions: only QEMU's translator counts them");
+    }
+    if args.guests.contains(&Guest::Hotmem64) {
+        bail!("--guests {}: persistent memory is described by all guests", Guest::Hotmem64);
     }
     let hotmem = args.guests.contains(&Guest::Hotmem);
     let image = hotmem.then(|| image::find(args.guest_image.as_deref())).transpose()?;
@@ -161,7 +163,7 @@ impl Bench<'_> {
             case.keys().into_iter().fold(config, |config, (key, value)| config.with(key, value));
         // Whoever watches ends it: nothing else is to run while the last bind is timed.
         let config = config.with("rebinds", rebinds).with("exit", "nvdimm");
-        let descriptors = Bytes(self.args.size.frames() * DESCRIPTOR);
+        let descriptors = Bytes(self.args.size.frames() * DESCRIPTOR.0);
         let config = Config {
             boot_memory: BOOT_MEMORY,
             nvdimms: vec![self.args.size],

@@ -79,6 +79,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
         bail!("--guest {}: more than the host's {}", args.guest, args.host);
     }
+    if args.machine.boot_memory().is_some() {
+        bail!("--boot-memory: what guests boot with is said by --guest");
+    }
+    if args.machine.counts_instructions() {
+        bail!("--icount: makes the host's clock worthless, by which guests are packed");
+    }
     let guests = args.machine.guests(&args.guests, &[])?;
     let mut bench = Bench { args, guests, sample: Sample::new("packing") };
     for subject in subjects(&args.guests) {
