@@ -1,6 +1,7 @@
 //! What a process holds of the host's memory, over time.
 
 use crate::plot::Series;
+use anyhow::{Context, Result};
 use hotmem::Bytes;
 use std::{
     fs,
@@ -57,6 +58,14 @@ impl Watch {
 #[must_use]
 pub fn resident(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
+}
+
+/// What this process holds.
+///
+/// # Errors
+/// Where the kernel does not say.
+pub fn resident_here() -> Result<Bytes> {
+    resident(std::process::id()).context("no VmRSS in /proc/self/status")
 }
 
 /// What a process holds, of shared memory its share. Slower: the kernel looks at every page.

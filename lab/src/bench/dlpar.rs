@@ -10,6 +10,7 @@ use super::record::{self, Metric, Sample};
 use crate::{
     dlpar::{Description, Partition, Parts},
     progress,
+    resident::resident_here,
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{Budget, Bytes, OnlineType, PfnRange, geometry::PAGEBLOCK_FRAMES};
@@ -121,7 +122,7 @@ struct Measured {
 
 /// Builds a machine and changes it.
 fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
-    let without = resident()?;
+    let without = resident_here()?;
     let Case { table, assigned, lmbs, change, .. } = case;
     let description = Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?;
     let mut parts = Parts::new(description)?;
@@ -152,7 +153,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
             start.elapsed().as_secs_f64()
         }
     };
-    let held = (resident()?.0.saturating_sub(without.0)) as f64 / Bytes::mib(1).0 as f64;
+    let held = (resident_here()?.0.saturating_sub(without.0)) as f64 / Bytes::mib(1).0 as f64;
     let expected = match change {
         Change::Add => assigned + lmbs,
         Change::Remove => assigned - lmbs,
@@ -162,14 +163,6 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
         bail!("{online} frames are online at the end");
     }
     Ok(Measured { seconds, held })
-}
-
-/// Real memory that this process has.
-fn resident() -> Result<Bytes> {
-    let text = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
-    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    let page = rustix::param::page_size() as u64;
-    Ok(Bytes(pages.context("no resident pages in /proc/self/statm")? * page))
 }
 
 /// LMB by LMB.

@@ -1,9 +1,8 @@
 //! How long it takes until the host has everything that is free.
 
-use crate::hosted::Hosted;
-use crate::qemu::host;
-use anyhow::{Context, Result, ensure};
-use hotmem::{Bytes, Hooks, NoHooks, OnlineType, Want, geometry::FRAME_SIZE, report::Settings};
+use crate::{hosted::Hosted, qemu::host, resident::resident_here};
+use anyhow::{Result, ensure};
+use hotmem::{Bytes, Hooks, NoHooks, OnlineType, Want, report::Settings};
 use std::{fmt, time::Instant};
 
 /// Who gives it back.
@@ -55,7 +54,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     fastrand::Rng::with_seed(1).shuffle(&mut frames);
     frames.drain(..).try_for_each(|frame| machine.frames().free(frame))?;
 
-    let before = resident()?;
+    let before = resident_here()?;
     let started = Instant::now();
     match subject {
         Subject::Hotmem => {
@@ -65,14 +64,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
         Subject::Limit => machine.hooks().unmap(room),
     }
     let seconds = started.elapsed().as_secs_f64();
-    let given = before.saturating_sub(resident()?);
+    let given = before.0.saturating_sub(resident_here()?.0);
     ensure!(given >= size.0 / 100 * 99, "only {} went back to the host", Bytes(given));
     Ok(seconds)
-}
-
-/// Bytes of this process that the host has in memory.
-fn resident() -> Result<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
-    let pages = statm.split(' ').nth(1).context("a second number in /proc/self/statm")?;
-    Ok(pages.parse::<u64>()? * FRAME_SIZE)
 }
