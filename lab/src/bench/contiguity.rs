@@ -4,10 +4,10 @@
 //! A hosted machine, metadata only. Memory comes and goes in blocks of 128 MiB, and after each the
 //! zone is asked. The subject `before` differs in nothing but how the answer is found: it walks
 //! the zone's span pageblock by pageblock, as Linux did, and stops at the first that is not the
-//! zone's. Then the zone is scanned for how much of each pageblock is in use: `hotmem` trusts its
-//! contiguity, `before` asks of each pageblock whether it is there, as Linux does in a zone that is
-//! not contiguous. The memory lies on a node of its own, as a zone of hot-added memory does in a guest whose
-//! boot memory is all below 4 GiB.
+//! zone's. When all is there, the zone is scanned for how much of each pageblock is in use: `hotmem`
+//! trusts its contiguity, `before` asks of each pageblock whether it is there, as Linux does in a
+//! zone that is not contiguous. The memory lies on a node of its own, as a zone of hot-added memory
+//! does in a guest whose boot memory is all below 4 GiB.
 
 use super::record::{self, Sample};
 use crate::{guest::Policy, hosted::Hosted, hosted::Threads, progress, size};
@@ -21,7 +21,8 @@ use std::{path::PathBuf, time::Instant};
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory is plugged and unplugged
+    /// How much memory is plugged, scanned and unplugged; beside these always 2 and 4 devices of
+    /// 128G
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "64G,256G,512G,4T,64T")]
     sizes: Vec<Bytes>,
