@@ -1,23 +1,9 @@
-#!/bin/busybox sh
 # The Linux guest's first process: loads the kernel's virtio-mem driver and says on the serial
 # console what the reference guest would say, in the same events.
 #
 # The loop starts no program, so that looking costs the guest next to nothing: `read` with a time
 # limit is its sleep.
-export PATH=/bin
-echo "TAP version 14"
-/bin/busybox --install -s /bin
-
-fail() {
-    echo "Bail out! $*"
-    while :; do sleep 1000; done
-}
-
-mount -t devtmpfs dev /dev && mount -t proc proc /proc && mount -t sysfs sysfs /sys ||
-    fail "no /dev, /proc or /sys"
-
 online=online_movable plug=0 touch=0 work=0 block=0
-read -r cmdline < /proc/cmdline
 for word in $cmdline; do
     case $word in
         hotmem.online=*) online=${word#*=} ;;
@@ -36,13 +22,6 @@ for module in /modules/*; do
     esac
     insmod "$module" $options || fail "insmod $module $options"
 done
-
-# A time as /proc/uptime has it, 12.34, in hundredths of a second; a leading 0 would mean octal.
-hundredths() {
-    time=${1%.*}${1#*.}
-    time=${time#0}
-    time=${time#0}
-}
 
 # Sets total (KiB) to the memory blocks that are there, online or not: what is left offline shows
 # in them alone.

@@ -1,8 +1,8 @@
 //! Linux as the guest to compare with: Debian's cloud kernel, its own virtio-mem driver, and a
 //! script that says on the console what the reference guest would say.
 //!
-//! The initramfs is put together when it is needed: BusyBox, the kernel's modules, and `init.sh` or
-//! `nvdimm.sh`.
+//! The initramfs is put together when it is needed: BusyBox, the kernel's modules, and `begin.sh`
+//! followed by `init.sh` or `nvdimm.sh`.
 
 mod cpio;
 mod packages;
@@ -23,8 +23,8 @@ use std::{
 const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"), "/"];
 
 /// Its first process: follows virtio-mem, or binds persistent memory.
-const INIT: &str = include_str!("init.sh");
-const NVDIMM: &str = include_str!("nvdimm.sh");
+const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
+const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh"));
 
 /// How often the guest looks at its memory: it sees a change by so much late.
 pub const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_millis(20);

@@ -1,23 +1,11 @@
-#!/bin/busybox sh
 # The Linux guest's first process where it is to bind persistent memory: does what ndctl does, and
 # says on the serial console what the reference guest would say, in the same events.
 #
 # How long descriptors take is what the kernel itself says in its log; all else is timed by its
 # clock of 10 ms.
-export PATH=/bin
-echo "TAP version 14"
-/bin/busybox --install -s /bin
-
-fail() {
-    echo "Bail out! $*"
-    while :; do sleep 1000; done
-}
-
-mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t debugfs debug /sys/kernel/debug ||
-    fail "no /proc or /sys"
+mount -t debugfs debug /sys/kernel/debug || fail "no /sys/kernel/debug"
 
 nvdimm=fsdax map=dev rebinds=30
-read -r cmdline < /proc/cmdline
 for word in $cmdline; do
     case $word in
         hotmem.nvdimm=*) nvdimm=${word#*=} ;;
@@ -37,12 +25,11 @@ for module in /modules/*; do
     insmod "$module" || fail "insmod $module"
 done
 
-# A time as /proc/uptime has it, 12.34, in hundredths of a second; a leading 0 would mean octal.
+# Sets up (10 ms).
 look() {
     read -r up_text _ < /proc/uptime
-    up=${up_text%.*}${up_text#*.}
-    up=${up#0}
-    up=${up#0}
+    hundredths "$up_text"
+    up=$time
 }
 
 devices=/sys/bus/nd/devices
