@@ -7,10 +7,11 @@ use crate::{
 use std::{fs, path::Path, process::ExitCode};
 
 /// Crates that must do without a heap.
-const WITHOUT_HEAP: [&str; 5] = [
+const WITHOUT_HEAP: [&str; 6] = [
     "crates/hotmem/src",
     "crates/hotmem-dlpar/src",
     "crates/hotmem-pgtable/src",
+    "crates/hotmem-stream/src",
     "crates/hotmem-virtio/src",
     "crates/hotmem-xen/src",
 ];

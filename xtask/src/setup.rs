@@ -150,7 +150,8 @@ fn linux() -> bool {
     let dir = root().join("target/linux");
     let there = || {
         files(&dir.join("boot")).any(|(_, name)| name.starts_with("vmlinuz-"))
-            && dir.join("bin/busybox").exists()
+            // Debian 13 has it below `usr`.
+            && ["bin/busybox", "usr/bin/busybox"].iter().any(|path| dir.join(path).exists())
     };
     let kernel = || dependency_of("linux-image-cloud-amd64", "linux-image-");
     there() || {
