@@ -19,7 +19,7 @@ use anyhow::Result;
 pub enum Command {
     /// Plugging and unplugging memory in a guest under QEMU
     Vm(vm::Args),
-    /// Asking a zone whether it is contiguous while memory comes and goes
+    /// Asking a zone whether it is contiguous while memory comes and goes, and scanning it
     Contiguity(contiguity::Args),
     /// Writing the page descriptors of a device, beside what the memory allows
     Memmap(memmap::Args),
@@ -60,5 +60,32 @@ pub fn run(command: &Command) -> Result<()> {
         Command::ReportingCase(args) => reporting::run_case(args),
         Command::Packing(args) => packing::run(args),
         Command::FramesCase(args) => frames::run_case(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(subcommand)]
+        _command: Command,
+    }
+
+    /// Whether they do what the row says, only a run shows.
+    #[test]
+    fn the_commands_in_the_readme_are_understood() {
+        let rows = include_str!("../../../README.md").lines();
+        let command = |row: &'static str| row.strip_suffix("` |")?.rsplit_once("| `");
+        let commands: Vec<_> = rows.filter_map(command).map(|(_, command)| command).collect();
+        assert!(commands.len() > 30, "{commands:?}");
+        for command in commands {
+            let line = ["bench"].into_iter().chain(command.split_whitespace());
+            if let Err(error) = Line::try_parse_from(line) {
+                panic!("{command}: {error}");
+            }
+        }
     }
 }
