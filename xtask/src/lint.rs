@@ -46,6 +46,13 @@ pub(crate) fn run() -> ExitCode {
     } else {
         steps.missing(setup::TARGET_WANTED);
     }
+    if setup::aarch64() {
+        let streams = "clippy --quiet -p hotmem-stream --lib --tests \
+                       --target aarch64-unknown-linux-musl -- -D warnings";
+        steps.run(&Step::cargo("clippy, AArch64", streams));
+    } else {
+        steps.skip(setup::AARCH64_WANTED);
+    }
     for sources in WITHOUT_HEAP {
         for file in with_heap(&root().join(sources)) {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));
