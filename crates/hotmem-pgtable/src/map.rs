@@ -14,6 +14,9 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// Maps a run of pages at addresses that map nothing. Tables that are missing come from the
     /// owner. No flush: processors do not remember that nothing was there.
     ///
+    /// The caller holds the range's lock (see [`Mmu`]). Where tables are missing, nobody else may be
+    /// about to add the same ones.
+    ///
     /// Cost: a store for each entry, and those of new tables. Returns how many bytes of tables
     /// were written.
     ///

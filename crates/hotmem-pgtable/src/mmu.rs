@@ -16,8 +16,9 @@ pub type Table = [AtomicU64; ENTRIES];
 /// The caller holds what the kernel guards a range's entries with: nobody else adds, changes or
 /// removes them meanwhile. Processors go on using them, and setting Accessed and Dirty.
 ///
-/// The entries of a batch are what was read before; only their Accessed and Dirty may have changed
-/// since. No two are the same one. A call that stops has done those before [`Halted::done`] and no
+/// The entries of a batch are what was read before: nothing but Accessed and Dirty, set by
+/// processors, may have changed since; who clears these holds the same lock. No two are the same
+/// one. A call that stops has done those before [`Halted::done`] and no
 /// others.
 pub trait Mmu {
     /// Why it refuses.

@@ -27,8 +27,8 @@ pub struct Moving<'b, T: Tables, F: Flusher> {
 }
 
 impl<'b, T: Tables, F: Flusher> PageTables<'b, Native<T, F>> {
-    /// Takes pages out of sight, each named by an address within it: as many of them as a
-    /// batch holds. One flush, unless they reach from the first address to the last.
+    /// Takes pages out of sight, each named by an address within it, and none twice: as many
+    /// of them as a batch holds. One flush, unless they reach from the first address to the last.
     ///
     /// The caller holds the pages' lock until they are shown again.
     ///

@@ -31,7 +31,7 @@ impl<F: FnMut(Flush)> Flusher for F {
 ///
 /// An entry in which a processor may still set Accessed or Dirty is exchanged. Where both are set
 /// there is nothing to lose, and it is simply overwritten: processors set them by locked cycles
-/// (SDM volume 3, 8.1.2.1), which find the entry either as it was or not present.
+/// (SDM volume 3, 9.1.2.1), which find the entry either as it was or not present.
 ///
 /// All of it is `Relaxed`: what an exchange returns is a property of the one word. What the kernel
 /// does with pages afterwards is ordered by the flush, which every processor takes part in, and

@@ -4,9 +4,9 @@
 //! one entry of the batch: it is unhooked, and read when the flush has made it ordinary memory.
 
 use crate::batch::{Batch, Slot, Slots};
-use crate::entry::{Entry, Kind, Level};
+use crate::entry::{ENTRIES, Entry, Kind, Level};
 use crate::error::{Stopped, Why};
-use crate::mmu::{Flush, Mmu};
+use crate::mmu::{Flush, Mmu, entry_at};
 use crate::range::{Span, VirtRange};
 use crate::run::Runs;
 use crate::space::{Owner, PageTables, Space, split};
@@ -205,11 +205,16 @@ impl<O: Owner> Unmapper<'_, O> {
     }
 }
 
-/// Whether the entry in a table of this level, and all below it, point to tables: what is unhooked
-/// must not turn out unreadable.
+/// Whether the entry in a table of this level, and all below it, point to tables or map pages: what
+/// is unhooked must not turn out unreadable.
 fn is_sound<M: Mmu>(mmu: &mut M, table: Pfn, level: Level) -> bool {
     let Some(level) = level.below() else { return false };
-    let each = &mut |mmu: &mut M, table, _| mmu.table(table).map(|_| ()).ok_or(());
+    let each = &mut |mmu: &mut M, table, level: Level| {
+        let words = mmu.table(table).ok_or(())?;
+        // Further down, all that is present is a page or a table.
+        let malformed = |index| entry_at(words, index).kind(level) == Kind::Malformed;
+        if level > Level::L3 && (0..ENTRIES).any(malformed) { Err(()) } else { Ok(()) }
+    };
     each_table(mmu, table, level, each).is_ok()
 }
 

@@ -102,6 +102,25 @@ fn a_page_of_a_level_that_has_none() {
 }
 
 #[test]
+fn a_table_with_a_page_of_a_level_that_has_none_is_not_unhooked() {
+    let arena = Arena::new(16);
+    let space = Space { root: arena.table().unwrap(), levels: Level::L5 };
+    let (malformed, above) = (512 << 30, 1 << 40);
+    let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
+    arena.put(space, 0, Level::L1, page(0));
+    arena.put(space, malformed, Level::L4, entry);
+    arena.put(space, above, Level::L1, page(1));
+    let mut batch = Batch::new();
+    let mut notes = Notes::new(&arena);
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    let refused = tables.unmap_range(range(0, 1 << 48), Unmap::default(), &mut notes);
+    let why = Why::Malformed(entry);
+    assert_eq!(refused, Err(Stopped { at: malformed, why, flushed: true }));
+    assert_eq!((notes.told(), notes.freed), (Bytes(PAGE), 3));
+    assert!(!arena.put(space, above, Level::L1, page(1)), "what lies above is still there");
+}
+
+#[test]
 fn what_cannot_be_mapped_is_refused_and_loses_no_table() {
     let arena = Arena::new(4);
     let space = mapped(&arena, 1);
