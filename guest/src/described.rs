@@ -100,6 +100,7 @@ fn first_pageblock(section: PfnRange) -> PfnRange {
 mod tests {
     use super::*;
     use crate::frame_words::FrameWords;
+    use crate::tables::FrameTables;
     use std::collections::BTreeSet;
 
     const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -118,7 +119,8 @@ mod tests {
             frames[0] = [0; 512];
             let memory = FrameWords::at_offset(frames.as_mut_ptr().expose_provenance());
             // SAFETY: the frames live as long as the test and are reached through the map only.
-            let map = unsafe { DescriptorMap::new(pfn(0), memory) };
+            let tables = unsafe { FrameTables::new(memory) };
+            let map = DescriptorMap::new(tables, pfn(0));
             (Memory { frames, next: 1, taken: BTreeSet::new() }, map)
         }
 

@@ -10,11 +10,14 @@
 mod tests;
 
 use crate::direct_map::DIRECT_MAP_BYTES;
-use crate::frame_words::{FRAME_WORDS, FrameWords};
+use crate::tables::{FrameTables, SpareTables};
+use crate::to_usize;
 use core::fmt;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Release;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
+use hotmem_pgtable::{Flags, Tables, entry_at};
 
 /// Where the descriptor of frame 0 would be: aligned to the descriptors of any compound.
 pub const DESCRIPTOR_MAP_BASE: u64 = 0xffff_f400_0000_0000;
@@ -23,12 +26,12 @@ pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Pages of the map: room for all that the direct map has room for.
 pub const PAGES: u64 = DIRECT_MAP_BYTES / FRAME_SIZE * DESCRIPTOR_BYTES / FRAME_SIZE;
 
-const ENTRIES: u64 = FRAME_WORDS;
-const PRESENT: u64 = 1 << 0;
-const WRITABLE: u64 = 1 << 1;
-/// Accessed and dirty, set from the start so that no access has to set them.
-const USED: u64 = 1 << 5 | 1 << 6;
-const LARGE_PAGE: u64 = 1 << 7;
+const ENTRIES: u64 = hotmem_pgtable::ENTRIES as u64;
+const PRESENT: u64 = Flags::PRESENT.bits();
+const WRITABLE: u64 = Flags::WRITABLE.bits();
+/// Set from the start so that no access has to set them.
+const USED: u64 = Flags::USED.bits();
+const LARGE_PAGE: u64 = Flags::LARGE.bits();
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// Frames behind a large page.
@@ -57,7 +60,7 @@ pub enum MapError {
 /// The page tables of the map. Pages are numbered from its base.
 pub struct DescriptorMap {
     root: Pfn,
-    memory: FrameWords,
+    tables: FrameTables,
 }
 
 /// The pages that hold the descriptors of `range`; shared with those of its neighbours, unless it
@@ -69,15 +72,10 @@ pub fn pages_of(range: PfnRange) -> Range<u64> {
 }
 
 impl DescriptorMap {
-    /// The map within the page tables at `root`.
-    ///
-    /// # Safety
-    /// The root, its entries for the map, every table below them, and every frame that is handed
-    /// over for a table are reached through `memory` for as long as the value lives, and nobody
-    /// else writes to them.
+    /// The map within the page tables at `root`, whose entries for it nobody else changes.
     #[must_use]
-    pub unsafe fn new(root: Pfn, memory: FrameWords) -> Self {
-        DescriptorMap { root, memory }
+    pub const fn new(tables: FrameTables, root: Pfn) -> Self {
+        DescriptorMap { root, tables }
     }
 
     /// Puts these frames behind the pages from `page` on, and makes the tables that are missing.
@@ -161,14 +159,10 @@ impl DescriptorMap {
         if !run.0.is_empty() {
             each(run.0, run.1);
         }
-        // Linked through their first words, as addresses: entries that map nothing.
-        let mut released = 0;
-        for level in 0..3 {
-            released = self.unlink_tables(&pages, level, released);
-        }
+        let mut released = SpareTables::new(self.tables);
+        (0..3).for_each(|level| self.unlink_tables(&pages, level, &mut released));
         flush();
-        while let Some(unlinked) = Pfn::containing(released).filter(|_| released != 0) {
-            released = self.read(unlinked, 0);
+        while let Some(unlinked) = released.pop() {
             table(unlinked);
         }
     }
@@ -230,9 +224,8 @@ impl DescriptorMap {
         }
     }
 
-    /// Takes the tables of a level away that serve these pages, and nobody any more, and links them
-    /// to `released`.
-    fn unlink_tables(&mut self, pages: &Range<u64>, level: u32, mut released: u64) -> u64 {
+    /// Takes the tables of a level away that serve these pages, and nobody any more.
+    fn unlink_tables(&mut self, pages: &Range<u64>, level: u32, released: &mut SpareTables) {
         let covered = 1 << (9 * (level + 1));
         let mut page = pages.start;
         while page < pages.end {
@@ -241,12 +234,10 @@ impl DescriptorMap {
                 && (0..ENTRIES).all(|index| self.read(table, index) == 0)
             {
                 self.write(above, index(page, level + 1), 0);
-                self.write(table, 0, released);
-                released = table.phys_addr();
+                released.push(table);
             }
             page = next_multiple(page, covered);
         }
-        released
     }
 
     /// Writes the entry of a page, which must be empty.
@@ -294,13 +285,14 @@ impl DescriptorMap {
     }
 
     fn read(&self, table: Pfn, index: u64) -> u64 {
-        // SAFETY: tables are the map's, see `new`; indices are below `ENTRIES`.
-        unsafe { self.memory.read(table, index) }
+        self.tables.table(table).map_or(0, |table| entry_at(table, to_usize(index)).bits())
     }
 
     fn write(&mut self, table: Pfn, index: u64, entry: u64) {
-        // SAFETY: as above, and `&mut self` is the only writer.
-        unsafe { self.memory.write(table, index, entry) }
+        if let Some(table) = self.tables.table(table) {
+            // Release: with the walker's dependent reads, it sees a new table empty.
+            table[to_usize(index)].store(entry, Release);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tables in an arena of frames.
 
 use super::*;
+use crate::frame_words::FrameWords;
 
 /// Memory for tables: frame 0 is the root, the others come as they are asked for.
 struct Tables {
@@ -16,7 +17,8 @@ impl Tables {
         let offset = frames.as_mut_ptr().expose_provenance();
         let memory = FrameWords::at_offset(offset);
         // SAFETY: the frames live as long as the test and are reached through the map only.
-        let map = unsafe { DescriptorMap::new(Pfn::ZERO, memory) };
+        let tables = unsafe { FrameTables::new(memory) };
+        let map = DescriptorMap::new(tables, Pfn::ZERO);
         (Tables { frames, next: 1, back: Vec::new() }, map)
     }
 

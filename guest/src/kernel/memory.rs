@@ -92,8 +92,7 @@ impl AddressSpace {
         // so is all that `FRAMES` gives out.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
         let tables = PageTables::new(frame_tables, space, has_huge_pages(), flush);
-        // SAFETY: the same, and these entries of the root nobody else uses.
-        let descriptors = unsafe { DescriptorMap::new(root, FRAME_WORDS) };
+        let descriptors = DescriptorMap::new(frame_tables, root);
         AddressSpace { space, frame_tables, tables, descriptors, early }
     }
 
