@@ -1,0 +1,102 @@
+//! Command lines that are followed, and such as are not.
+
+use super::*;
+
+fn parse(text: &str) -> Result<Options, CmdlineError<'_>> {
+    Options::parse(text.as_bytes())
+}
+
+#[test]
+fn an_empty_line_and_words_of_others_leave_the_defaults() {
+    assert_eq!(parse(""), Ok(Options::default()));
+    assert_eq!(parse(" console=ttyS0 quiet  hotmemory.x=1 root=hotmem.y "), parse(""));
+}
+
+#[test]
+fn every_key() {
+    let options = parse(
+        "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
+         hotmem.reports=off hotmem.online=online_kernel hotmem.descriptors=64 \
+         hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off hotmem.churn=on \
+         hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
+         hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
+         hotmem.rebinds=3 hotmem.watchdog=5",
+    );
+    let expected = Options {
+        touch: Touch::UpTo(Bytes::gib(1)),
+        work: Bytes::gib(2),
+        work_at: WorkAt::Inflated,
+        hold: false,
+        reports: false,
+        online: Online::Kernel,
+        descriptors: true,
+        exit: ExitWhen::Resizes(3),
+        seed: 42,
+        release: false,
+        churn: true,
+        heap: Bytes::mib(32),
+        pin: true,
+        writers: Bytes::mib(4),
+        interrupts: Interrupts::Intx,
+        nvdimm: Some(Namespace::DevDax),
+        map: MapOn::Memory,
+        shared_tails: true,
+        rebinds: 3,
+        watchdog_seconds: 5,
+    };
+    assert_eq!(options, Ok(expected));
+    assert_eq!(parse("hotmem.touch=all").unwrap().touch, Touch::All);
+    assert_eq!(parse("hotmem.nvdimm=fsdax").unwrap().nvdimm, Some(Namespace::FsDax));
+    let namespace = parse("hotmem.nvdimm=system_ram").unwrap().nvdimm;
+    assert_eq!(namespace, Some(Namespace::SystemRam));
+    assert_eq!(parse("hotmem.exit=nvdimm").unwrap().exit, ExitWhen::Nvdimm);
+    assert_eq!(parse("hotmem.exit=boot").unwrap().exit, ExitWhen::Boot);
+    assert_eq!(parse("hotmem.exit=boot hotmem.exit=never").unwrap().exit, ExitWhen::Never);
+    let exit = parse("hotmem.exit=size:64G").unwrap().exit;
+    assert_eq!(exit, ExitWhen::Size(Bytes::gib(64)));
+}
+
+#[test]
+fn sizes() {
+    assert_eq!(parse_size("0"), Some(Bytes(0)));
+    assert_eq!(parse_size("4097"), Some(Bytes(4097)));
+    assert_eq!(parse_size("3K"), Some(Bytes::kib(3)));
+    assert_eq!(parse_size("2T"), Some(Bytes::tib(2)));
+    for bad in ["", "K", "-1", "+1", "1k", "1.5G", "0x10", "1GB", "16777216T"] {
+        assert_eq!(parse_size(bad), None, "{bad}");
+    }
+    assert_eq!(parse_size("18446744073709551616"), None);
+}
+
+#[test]
+fn unknown_keys_and_bad_values_are_named() {
+    assert_eq!(parse("a hotmem.tuch=1G"), Err(CmdlineError::UnknownKey("hotmem.tuch=1G")));
+    for bad in [
+        "hotmem.touch=",
+        "hotmem.touch",
+        "hotmem.work_at=reported",
+        "hotmem.online=movable",
+        "hotmem.descriptors=32",
+        "hotmem.exit=resizes",
+        "hotmem.exit=size:",
+        "hotmem.seed=-1",
+        "hotmem.release=yes",
+        "hotmem.churn=",
+        "hotmem.heap=much",
+        "hotmem.pin=1",
+        "hotmem.writers=17M",
+        "hotmem.interrupts=msi",
+        "hotmem.nvdimm=raw",
+        "hotmem.map=ram",
+        "hotmem.tails=on",
+        "hotmem.rebinds=",
+        "hotmem.watchdog=0",
+    ] {
+        assert_eq!(parse(bad), Err(CmdlineError::BadValue(bad)));
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused() {
+    assert_eq!(Options::parse(b"quiet \xff"), Err(CmdlineError::NotText(6)));
+}
