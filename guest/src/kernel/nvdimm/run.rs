@@ -5,16 +5,19 @@ use crate::kernel::clock::Clock;
 use crate::kernel::descriptors::Look;
 use crate::kernel::memory::FRAMES;
 use crate::kernel::serial::Serial;
-use crate::kernel::session::Engine;
+use crate::kernel::session::{Engine, MAX_DEVICES};
 use crate::kernel::{WATCHDOG, give_up, must, online_type};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Announce, Bytes, NodeId, PfnRange, State};
 use hotmem_guest::cmdline::{Namespace, Options};
 use hotmem_guest::descriptor_map::DESCRIPTOR_BYTES;
 use hotmem_guest::event::Event;
-use hotmem_guest::nfit::PersistentRange;
+use hotmem_guest::nfit::{MAX_RANGES, PersistentRange};
 use hotmem_guest::report::Report;
 use hotmem_guest::watchdog::Step;
+
+// The workload watches them by their numbers, as it does other devices.
+const _: () = assert!(MAX_RANGES <= MAX_DEVICES);
 
 /// Binds each range as `namespace` again and again.
 pub(in crate::kernel) fn run(
