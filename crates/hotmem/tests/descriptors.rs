@@ -266,6 +266,51 @@ fn descriptors_wait_for_what_is_being_added() {
 }
 
 #[test]
+fn what_is_leaving_describes_nothing_that_comes() {
+    on_a_machine(|m| {
+        m.plug(range(WHOLE, SECTION));
+        let rest = range(WHOLE + BLOCK, SECTION - BLOCK);
+        assert_eq!(m.shrink(rest, SECTION), (BLOCK, None));
+        let kept = range(WHOLE, BLOCK);
+        let device = range(WHOLE + BLOCK, BLOCK);
+        m.hotplug.attach(device, &mut m.kernel).unwrap();
+        m.take_offline(kept);
+        let leaving = m.hotplug.prepare_remove(kept, &mut m.kernel).unwrap();
+        let part = range(WHOLE + 2 * BLOCK, BLOCK);
+        assert_eq!(m.hotplug.add(part, &mut m.kernel), Err(AddError::Held(kept)));
+        let refused = m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel);
+        assert_eq!(refused, Err(DeviceError::Online(OnlineError::Held(kept))));
+        m.hotplug.abandon_remove(leaving, &mut m.kernel);
+        m.hotplug.add(part, &mut m.kernel).unwrap();
+        m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel).unwrap();
+        m.frames.validate().unwrap();
+    });
+}
+
+#[test]
+fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
+    on_a_machine(|m| {
+        let sections = range(WHOLE, 2 * SECTION);
+        m.hotplug.add(sections, &mut m.kernel).unwrap();
+        let removal = m.hotplug.prepare_remove(sections, &mut m.kernel).unwrap();
+        let removal = removal.split_at(pfn(WHOLE + BLOCK)).unwrap_err();
+        assert_eq!(removal.range(), sections);
+        let (gone, stays) = removal.split_at(pfn(WHOLE + SECTION)).unwrap();
+        m.hotplug.commit_remove(gone, &mut m.kernel);
+        m.hotplug.abandon_remove(stays, &mut m.kernel);
+        assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE + SECTION, BLOCK)]);
+        // What keeps nothing is cut anywhere.
+        let part = range(WHOLE, 2 * BLOCK);
+        m.hotplug.add(part, &mut m.kernel).unwrap();
+        let removal = m.hotplug.prepare_remove(part, &mut m.kernel).unwrap();
+        let (gone, stays) = removal.split_at(pfn(WHOLE + BLOCK)).unwrap();
+        m.hotplug.commit_remove(gone, &mut m.kernel);
+        m.hotplug.abandon_remove(stays, &mut m.kernel);
+        m.frames.validate().unwrap();
+    });
+}
+
+#[test]
 fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);

@@ -74,7 +74,7 @@ fn a_removal_is_cut_in_two() {
         hotplug.announce(all).expect("room");
         hotplug.add(all, &mut NoHooks).expect("announced");
         let removal = hotplug.prepare_remove(all, &mut NoHooks).expect("offline");
-        let (gone, stays) = removal.split_at(pfn(BOOT + BLOCK + 1));
+        let (gone, stays) = removal.split_at(pfn(BOOT + BLOCK + 1)).expect("keeps nothing");
         assert_eq!(
             [gone.range(), stays.range()].map(PfnRange::frames),
             [BLOCK, 2 * SECTION - BLOCK]

@@ -100,7 +100,17 @@ impl<'f, P: Platform> Request<'f, P> {
             Some(last) => table.lmb(last).range.end(),
             None => removal.range().start(),
         };
-        let (gone, rest) = removal.split_at(end);
+        let (gone, rest) = match removal.split_at(end) {
+            Ok(parts) => parts,
+            // The descriptors of what stays have gone: it comes as if it were new. If there is no
+            // room to describe it, it stays absent, and cannot be put online.
+            Err(removal) => {
+                let stays = removal.range().split_at(end).1;
+                machine.hotplug.commit_remove(removal, machine.hooks);
+                let _ = machine.hotplug.add(stays, machine.hooks);
+                return;
+            }
+        };
         if !gone.range().is_empty() {
             machine.hotplug.commit_remove(gone, machine.hooks);
         }

@@ -28,7 +28,7 @@ pub enum AddError {
     Present(PfnRange),
     /// This pageblock of it is device memory.
     Device(PfnRange),
-    /// This pageblock of it is being added or removed.
+    /// This pageblock is being added or removed: a part of it, or where it would be described.
     Held(PfnRange),
     /// So many frames for page tables and descriptors could not be had.
     NoTables {
@@ -79,6 +79,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             if held != 0 {
                 return Err(AddError::Held(self.frames.first_block(slot, index, held)));
             }
+        }
+        if let Some(kept) = self.leaves_with_descriptors(range) {
+            return Err(AddError::Held(kept));
         }
         let frames = hooks.tables_needed(range).saturating_add(more);
         let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;

@@ -51,6 +51,17 @@ impl<P: Platform> Hotplug<'_, P> {
         })
     }
 
+    /// A pageblock on its way out that holds descriptors for the sections of `range`: what came
+    /// there now would lose its own.
+    pub(super) fn leaves_with_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
+        self.words(range).find_map(|(slot, index, _, section)| {
+            let held = section.isolated.load(Ordering::Acquire);
+            let offline = !section.online.load(Ordering::Acquire);
+            let leaving = self.frames.kept(slot, index) & held & offline;
+            (leaving != 0).then(|| self.frames.first_block(slot, index, leaving))
+        })
+    }
+
     /// Has all of `range` kept from now on, or what is kept of it no more.
     fn set_kept(&self, range: PfnRange, kept: bool) {
         for (slot, index, blocks, _) in self.words(range) {

@@ -88,6 +88,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         if let Some(poison) = kept_of(range, hooks).find_map(|kept| self.poison_in(kept)) {
             return Err(DeviceError::Online(OnlineError::Poisoned(poison)));
         }
+        if let Some(kept) = self.leaves_with_descriptors(range) {
+            return Err(DeviceError::Online(OnlineError::Held(kept)));
+        }
         let frames = hooks.descriptors_needed(range);
         let taken = self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
         let mut spare = Spare::new(taken);

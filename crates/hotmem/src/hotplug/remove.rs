@@ -2,7 +2,7 @@
 
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -16,6 +16,8 @@ pub struct Removal {
     range: PfnRange,
     /// It was taken offline to be removed, so it goes online again if it stays.
     was_online: bool,
+    /// A part of it holds descriptors of other parts, which cannot stay without it.
+    keeps: bool,
 }
 
 /// Why memory could not be removed. Nothing has changed.
@@ -46,7 +48,7 @@ impl<P: Platform> Hotplug<'_, P> {
         self.check_removable(range)?;
         self.frames.hold(range);
         hooks.unmap(range);
-        Ok(Removal { range, was_online: false })
+        Ok(Removal { range, was_online: false, keeps: self.frames.kept_in(range) != 0 })
     }
 
     /// Whether all of `range` is there, offline and nobody's.
@@ -80,7 +82,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// Unmaps `range`, which is offline and held.
     pub(super) fn hand_over(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Removal {
         hooks.unmap(range);
-        Removal { range, was_online: true }
+        Removal { range, was_online: true, keeps: self.frames.kept_in(range) != 0 }
     }
 
     /// The memory is gone, and what was poisoned of it forgotten. Cannot fail.
@@ -139,12 +141,19 @@ impl Removal {
     }
 
     /// The part below `pfn` (rounded down to a pageblock) and the part from there up, for devices
-    /// that took one and not the other. Not within a section that [keeps](Hooks::keeps) its own
-    /// descriptors: the part above would have none.
-    pub fn split_at(self, pfn: Pfn) -> (Removal, Removal) {
+    /// that took one and not the other.
+    ///
+    /// # Errors
+    /// The removal as it was, if a part of it [keeps](Hooks::keeps) descriptors and `pfn` lies within
+    /// a section: the part above might stay without them.
+    pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
+        let cuts = !below.is_empty() && !above.is_empty();
+        if self.keeps && cuts && !above.start().is_aligned(SECTION_FRAMES as u64) {
+            return Err(self);
+        }
         let part = |range| Removal { range, ..self };
-        (part(below), part(above))
+        Ok((part(below), part(above)))
     }
 }
 
