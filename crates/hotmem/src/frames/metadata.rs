@@ -6,7 +6,6 @@ use crate::addr::{Bytes, PfnRange};
 use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
 use crate::region::Region;
-use crate::section::KEPT;
 
 /// Frames that the engine keeps for itself or for the kernel's descriptors, and what for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +43,7 @@ impl<P: Platform> Frames<P> {
     /// The pageblocks of a section that hold its own descriptors: the first so many.
     pub(crate) fn kept(&self, slot: usize, index: usize) -> u64 {
         let is_kept = |&bit: &usize| {
-            self.block(slot, index, bit).is_some_and(|block| block.counter.load() == KEPT)
+            self.block(slot, index, bit).is_some_and(|block| block.counter.is_kept())
         };
         mask((0..SECTION_PAGEBLOCKS).take_while(is_kept).count())
     }

@@ -53,7 +53,7 @@ impl<P: Platform> Frames<P> {
         let isolated = is(&section.isolated);
         let counter = block.counter.load();
         let live = counter & LIVE != 0;
-        let kept = counter == KEPT;
+        let kept = block.counter.is_kept();
         let claimable = live && counter & ISOLATED == 0 && count(counter) > 0;
         let poisoned = self.poisoned_in(block.range()).count() > 0;
         let announced = block.region.announced(block.index) & block.mask() != 0;
@@ -68,7 +68,11 @@ impl<P: Platform> Frames<P> {
             (!free || counter & (LIVE | OUT | KEPT) == 0, "free, but its counter is in use"),
             (!free || !isolated, "free and isolated"),
             (
-                isolated == (counter & ISOLATED != 0) || (isolated && !live),
+                if kept {
+                    (isolated || !online) == (counter & ISOLATED != 0)
+                } else {
+                    isolated == (counter & ISOLATED != 0) || (isolated && !live)
+                },
                 "the counter does not agree with the isolation",
             ),
             (!online || free || live || isolated || kept, "owned by nobody: lost"),

@@ -4,6 +4,7 @@
 use super::Hotplug;
 use super::policy::Planned;
 use crate::addr::PfnRange;
+use crate::geometry::bits_of;
 use crate::hooks::{Hooks, Veto};
 use crate::platform::Platform;
 use crate::region::Zone;
@@ -112,7 +113,12 @@ impl<P: Platform> Hotplug<'_, P> {
                     Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
                 };
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                let free = blocks & !self.frames.kept(slot, index);
+                let kept = blocks & self.frames.kept(slot, index);
+                for block in bits_of(kept).filter_map(|bit| self.frames.block(slot, index, bit)) {
+                    // With Release, too: whoever isolates it now finds it online.
+                    block.counter.release();
+                }
+                let free = blocks & !kept;
                 if free != 0 {
                     // Publishes the words above with Release.
                     self.frames.show_free(slot, index, free, &mut moves);

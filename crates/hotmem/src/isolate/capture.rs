@@ -76,25 +76,18 @@ impl<P: Platform> Frames<P> {
         for bit in bits_of(in_use) {
             let Some(block) = self.block(slot, index, bit) else { continue };
             match capture_block(&block) {
-                Capture::Owned | Capture::Flagged => {
+                how @ (Capture::Owned | Capture::Flagged | Capture::Kept) => {
                     section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
                     captured |= block.mask();
-                }
-                // Whoever sets the bit has it.
-                Capture::Kept
-                    if section.isolated.fetch_or(block.mask(), Ordering::AcqRel) & block.mask()
-                        == 0 =>
-                {
-                    captured |= block.mask();
-                    kept |= block.mask();
+                    if how == Capture::Kept {
+                        kept |= block.mask();
+                    }
                 }
                 failed => {
                     self.release_in(slot, index, captured);
                     let range = self.first_block(slot, index, block.mask());
                     return Err(match failed {
-                        Capture::HeldByAnother | Capture::Kept => {
-                            IsolateError::HeldByAnother(range)
-                        }
+                        Capture::HeldByAnother => IsolateError::HeldByAnother(range),
                         Capture::Reporting => IsolateError::Reporting(range),
                         _ => IsolateError::Busy(range),
                     });

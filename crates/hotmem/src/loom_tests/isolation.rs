@@ -6,6 +6,7 @@ use crate::frames::Want;
 use crate::hotplug::OnlineType;
 use crate::isolate::{IsolateError, Isolation};
 use crate::section::ALL;
+use crate::sync::Ordering;
 
 const ONE: Want = Want::frames(1);
 const WHOLE: Want = Want::frames(BLOCK);
@@ -236,6 +237,29 @@ fn isolations_meet_at_a_free_pageblock() {
         let other = machine.on_cpu(1, isolate);
         assert!(isolate(&machine) | other.join().unwrap());
         machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_descriptors_that_go_offline() {
+    model(|| {
+        let machine = Machine::new(1);
+        let kept = range(0, BLOCK);
+        assert!(machine.take_offline(kept));
+        machine.block(0, 0, 0).unwrap().counter.keep(true);
+        machine.online(kept, OnlineType::Kernel);
+        let other = machine.on_cpu(1, |machine| machine.take_offline(range(0, BLOCK)));
+        let token = machine.isolate(kept);
+        let offline = other.join().unwrap();
+        let online = machine.section(0, 0).unwrap().online.load(Ordering::Relaxed) & 1;
+        assert_eq!(offline, online == 0);
+        assert!(!offline || token.is_err(), "isolated, but not online");
+        let _ = token.map(Isolation::release);
+        if offline {
+            machine.online(kept, OnlineType::Kernel);
+        }
+        machine.validate();
+        machine.isolate(kept).unwrap().release();
     });
 }
 

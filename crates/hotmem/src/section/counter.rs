@@ -6,6 +6,7 @@
 //! | `SEEN` | the same, and the reporter has seen it free; whoever uses it next forgets that |
 //! | `OUT` | the reporter holds it while the host works on it |
 //! | `KEPT` | it holds the descriptors of its section: nobody's to allocate while it is present |
+//! | `KEPT\|ISOLATED` | the same under an isolation token, or not online |
 //! | `LIVE\|n` | split, or handed out whole (n = 0); n frames are claimable |
 //! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
 //! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
@@ -89,7 +90,13 @@ impl Counter {
     /// The slow side only, of memory that is not online: it holds descriptors from now on, or no
     /// more. Release: whoever finds that comes after what was done before.
     pub(crate) fn keep(&self, kept: bool) {
-        self.0.store(if kept { KEPT } else { 0 }, Ordering::Release);
+        self.0.store(if kept { KEPT | ISOLATED } else { 0 }, Ordering::Release);
+    }
+
+    /// Whether the pageblock holds descriptors of its section. Acquire pairs with
+    /// [`keep`](Self::keep).
+    pub(crate) fn is_kept(&self) -> bool {
+        self.load() & (LIVE | KEPT) == KEPT
     }
 
     /// Owner only: the pageblock is live with `free` frames. Release publishes the line.
@@ -256,8 +263,8 @@ impl Counter {
         loop {
             let next = match now {
                 _ if now & (LIVE | OUT) == OUT => return Capture::Reporting,
-                KEPT => return Capture::Kept,
-                _ if now & LIVE == 0 && !mutant!("isolation of any counter") => {
+                KEPT => KEPT | ISOLATED,
+                _ if now & (LIVE | KEPT) == 0 && !mutant!("isolation of any counter") => {
                     return Capture::InFlight;
                 }
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
@@ -268,6 +275,7 @@ impl Counter {
             // AcqRel: Acquire as in `give`, Release so that a drained state is seen with the flag.
             match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if next == 0 => return Capture::Owned,
+                Ok(KEPT) => return Capture::Kept,
                 Ok(_) => return Capture::Flagged,
                 Err(seen) => now = seen,
             }
