@@ -1,8 +1,9 @@
 //! Every call of the hypervisor fails once, in every way, in the middle of each request.
 
+use crate::common::Entry;
 use crate::plain::{ADD, REMOVE};
-use crate::world::{FIRST, LMB, lmbs, new, with};
-use hotmem::{Budget, Want};
+use crate::world::{FIRST, LMB, lmbs, new, with, with_lmbs};
+use hotmem::{Budget, Pfn, State, Want};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 
@@ -233,4 +234,47 @@ fn memory_taken_into_use_meanwhile_is_named() {
         world.finished(&Err(Failure { unrestored: 0, ..failure }));
         assert_eq!(LMB, 16 << 20);
     });
+}
+
+/// A section of eight LMBs holds its own descriptors, the first of them goes, and the third does not.
+#[test]
+fn what_stays_of_a_section_is_described_anew() {
+    let entry = |nth: u32| Entry {
+        address: u64::from(nth) * LMB,
+        index: FIRST + nth,
+        reserved: 0,
+        aa_index: 0,
+        flags: 0,
+    };
+    let lmbs: Vec<_> = (8..24).map(entry).collect();
+    with_lmbs(
+        &lmbs,
+        |_| 0,
+        |world| {
+            let which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
+            world.kernel.keeps = true;
+            let added = world.poll(&mut new(ADD, which), Budget::UNLIMITED);
+            assert!(matches!(added, Progress::Done(Ok(_))), "{added:?}");
+            let kept = |world: &crate::world::World<'_, '_>| {
+                world
+                    .hotplug
+                    .frames()
+                    .metadata()
+                    .filter(|metadata| metadata.frames.frames() == 512)
+                    .count()
+            };
+            assert_eq!(kept(world), 1);
+            world.script(|_, asked| match asked {
+                Asked::Connector(DrcIndex(index), _) if index == FIRST + 10 => Answer::Status(-1),
+                _ => Answer::True,
+            });
+            let removed = world.poll(&mut new(REMOVE, which), Budget::UNLIMITED);
+            assert!(matches!(removed, Progress::Done(Err(_))), "{removed:?}");
+            assert_eq!(kept(world), 0);
+            let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
+            let there = world.hotplug.state_at(at(8), at(16));
+            assert_eq!((there.0.frames(), there.1), (LMB / 4096 * 8, State::OnlineMovable));
+            world.hotplug.frames().validate().expect("the engine agrees with itself");
+        },
+    );
 }

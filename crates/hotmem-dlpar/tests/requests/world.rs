@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 pub(crate) const LMB: u64 = 16 << 20;
 const FRAMES: u64 = LMB / 4096;
+const SECTION: u64 = 8 * FRAMES;
 /// LMBs of boot memory.
 const BOOT: u64 = 4;
 /// LMBs after boot memory.
@@ -96,6 +97,10 @@ pub(crate) struct Kernel {
     pub(crate) tables: u64,
     pub(crate) veto_online: BTreeSet<PfnKey>,
     pub(crate) veto_offline: BTreeSet<PfnKey>,
+    /// Sections that come as a whole keep their own descriptors.
+    pub(crate) keeps: bool,
+    /// Pageblocks that are described in their own section.
+    own: BTreeSet<u64>,
     mapped: BTreeSet<u64>,
     spare: Vec<(Pfn, u64)>,
 }
@@ -139,6 +144,24 @@ impl Hooks for Kernel {
         }
     }
 
+    fn keeps(&self, _: PfnRange) -> u64 {
+        u64::from(self.keeps)
+    }
+
+    fn describe(&mut self, range: PfnRange, _: &mut Spare) {
+        let whole = range.sections().filter(|piece| self.keeps && piece.frames() == SECTION);
+        self.own.extend(whole.flat_map(|piece| piece.chunks(512)).map(|b| b.start().number()));
+    }
+
+    fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
+        self.own.retain(|&block| !range.contains(Pfn::new(block).expect("small")));
+        for start in range.sections().map(PfnRange::start).filter(|start| start.is_aligned(SECTION))
+        {
+            let section = PfnRange::with_len(start, SECTION).expect("small");
+            assert!(!any_in(&self.own, section), "described by memory that has gone");
+        }
+    }
+
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
         if any_in(&self.veto_online, range) { Err(Veto("not this one")) } else { Ok(()) }
     }
@@ -178,7 +201,19 @@ pub(crate) struct World<'w, 'f> {
 
 /// Boots a machine and lends it.
 pub(crate) fn with<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
-    let property = v2(&entries(), LMB);
+    with_lmbs(&entries(), node_of, |world| {
+        world.check();
+        f(world)
+    })
+}
+
+/// The same with other LMBs.
+pub(crate) fn with_lmbs<T>(
+    entries: &[Entry],
+    node_of: impl Fn(u64) -> u32,
+    f: impl FnOnce(&mut World<'_, '_>) -> T,
+) -> T {
+    let property = v2(entries, LMB);
     let memory = DynamicMemory::parse(Version::V2, &property, size(LMB)).expect("good");
     let lists = arrays(&[0, 1, 2]);
     let lists = LookupArrays::parse(&lists).expect("good");
@@ -208,7 +243,6 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
     let mut kernel = Kernel::default();
     table.adopt(&mut hotplug, &mut kernel, OnlineType::Movable).expect("room");
     let mut world = World { table, hotplug, kernel, hypervisor, script: &script, excused: 0 };
-    world.check();
     f(&mut world)
 }
 
