@@ -142,8 +142,11 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
         }
         if self.own.shrink.is_none()
             && let Some(range) = self.highest_offline(wanted)
+            // What holds the descriptors of memory that is online goes after that.
+            && let Ok(removal) = self.hotplug.prepare_remove(range, self.hooks)
         {
-            return self.prepare_offline(range);
+            self.own.leaving = Some(removal);
+            return Ok(range);
         }
         let Unplug { region, surplus, at_once, unit } = wanted;
         let shrinking = self.own.shrink.get_or_insert_with(|| Shrinking {
@@ -212,16 +215,6 @@ impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
         let units = highest?;
         let frames = units.frames().min(wanted.at_once);
         Some(units.split_at(Pfn::new(units.end().number() - frames)?).1)
-    }
-
-    fn prepare_offline(&mut self, range: PfnRange) -> Result<PfnRange, Obstacle> {
-        match self.hotplug.prepare_remove(range, self.hooks) {
-            Ok(removal) => {
-                self.own.leaving = Some(removal);
-                Ok(range)
-            }
-            Err(_) => Err(Obstacle::Later("no longer offline")),
-        }
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Kernel<'f> {
     /// Whether they cannot move.
     pub(crate) pinned: bool,
     pub(crate) veto: bool,
+    /// Sections that come as a whole keep a pageblock for their descriptors.
+    pub(crate) keeps: bool,
     /// Frames of page tables for a pageblock, to be had and given back.
     pub(crate) frames_per_pageblock: u64,
     /// Frames that are page tables.
@@ -32,6 +34,7 @@ impl<'f> Kernel<'f> {
             held: Vec::new(),
             pinned: false,
             veto: false,
+            keeps: false,
             frames_per_pageblock: 0,
             tables: 0,
             table_frames: Vec::new(),
@@ -84,6 +87,10 @@ impl<'f> Kernel<'f> {
 impl Hooks for Kernel<'_> {
     fn tables_needed(&self, range: PfnRange) -> u64 {
         self.frames_per_pageblock * pageblocks(range).count() as u64
+    }
+
+    fn keeps(&self, _: PfnRange) -> u64 {
+        u64::from(self.keeps)
     }
 
     fn map(&mut self, range: PfnRange, spare: &mut Spare) {

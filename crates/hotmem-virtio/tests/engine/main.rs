@@ -12,7 +12,7 @@ mod random;
 
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};
-use hotmem::{Bytes, NoHooks, OnlineType, PfnRange, Policy, Want, Why};
+use hotmem::{Budget, Bytes, NoHooks, OnlineType, PfnRange, Policy, Progress, State, Want, Why};
 use hotmem_virtio::mem::{Failure, Pending, Status, Step};
 use machine::{GIB, MIB, Machine, REGION, World};
 
@@ -181,6 +181,26 @@ fn memory_that_is_offline_in_part_stays_as_far_as_it_is_not() {
     world.run(SECOND);
     world.assert_reached();
     assert!(world.kernel.is_all_mapped(within));
+}
+
+#[test]
+fn descriptors_that_are_offline_go_after_what_they_describe() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.kernel.keeps = true;
+    world.resize(GIB);
+    world.poll();
+    let kept: Vec<_> = machine.frames.metadata().map(|metadata| metadata.frames).collect();
+    let hotplug = world.hotplug.as_mut().unwrap();
+    let is_ours =
+        |kept: &PfnRange| hotplug.state_at(kept.start(), kept.end()).1 == State::OnlineMovable;
+    let kept = kept.into_iter().rfind(is_ours).unwrap();
+    let mut offline = hotplug.offline(kept).unwrap();
+    let done = offline.poll(hotplug, &mut world.kernel, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(kept));
+    world.resize(0);
+    world.run(SECOND);
+    world.assert_reached();
 }
 
 #[test]
