@@ -181,8 +181,13 @@ impl<'f, P: Platform> Request<'f, P> {
         if self.undoing.is_none() {
             let (group, bit) = table.group_of(position);
             let range = table.lmb(position).range;
+            // The engine has forgotten the zone of what it described anew.
+            let kind = match group.movable >> bit & 1 {
+                0 => OnlineType::AsBefore,
+                _ => OnlineType::Movable,
+            };
             if group.online >> bit & 1 != 0
-                && machine.hotplug.online(range, OnlineType::AsBefore, machine.hooks).is_err()
+                && machine.hotplug.online(range, kind, machine.hooks).is_err()
             {
                 self.summary.unrestored += 1;
             }

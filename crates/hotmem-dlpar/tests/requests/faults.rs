@@ -264,16 +264,32 @@ fn what_stays_of_a_section_is_described_anew() {
                     .count()
             };
             assert_eq!(kept(world), 1);
-            world.script(|_, asked| match asked {
-                Asked::Connector(DrcIndex(index), _) if index == FIRST + 10 => Answer::Status(-1),
-                _ => Answer::True,
-            });
+            let refuse_the_third = |world: &mut crate::world::World<'_, '_>| {
+                world.script(|_, asked| match asked {
+                    Asked::Connector(DrcIndex(index), _) if index == FIRST + 10 => {
+                        Answer::Status(-1)
+                    }
+                    _ => Answer::True,
+                });
+            };
+            refuse_the_third(world);
             let removed = world.poll(&mut new(REMOVE, which), Budget::UNLIMITED);
             assert!(matches!(removed, Progress::Done(Err(_))), "{removed:?}");
             assert_eq!(kept(world), 0);
             let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
             let there = world.hotplug.state_at(at(8), at(16));
             assert_eq!((there.0.frames(), there.1), (LMB / 4096 * 8, State::OnlineMovable));
+            // The same where others can go instead: what stays is as movable as it was.
+            world.truth();
+            for (change, which) in [(REMOVE, which), (ADD, Which::Count(16))] {
+                let done = world.poll(&mut new(change, which), Budget::UNLIMITED);
+                assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
+            }
+            assert_eq!(kept(world), 2);
+            refuse_the_third(world);
+            let done = world.poll(&mut new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
+            assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
+            assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
             world.hotplug.frames().validate().expect("the engine agrees with itself");
         },
     );
