@@ -120,31 +120,33 @@ impl PageTables {
         if range.end().phys_addr() > DIRECT_MAP_BYTES {
             return Err(MapError::BeyondDirectMap(range));
         }
-        let mut written = Bytes::ZERO;
+        let (mut batch, mut written) = (Batch::new(), Bytes::ZERO);
         for part in range.chunks(HUGE_FRAMES).filter(|part| !part.is_empty()) {
             let whole = self.huge_pages && part.frames() == HUGE_FRAMES;
             let there = self.gigabyte(part.start());
             if let Gigabyte::Reserved(at) = there {
                 self.set(at, Entry::EMPTY);
             }
+            let batch = &mut batch;
             written = written
                 + match (there, whole) {
                     (Gigabyte::Page, _) => Bytes::ZERO,
                     (Gigabyte::Nothing, true) => {
                         let spare = table_frame().ok_or(MapError::NoTableFrame(part))?;
-                        let bytes = self.map_pages(part, Level::L3, caching, &mut table_frame)?;
+                        let bytes =
+                            self.map_pages(part, Level::L3, caching, batch, &mut table_frame)?;
                         self.reserve.push(spare);
                         bytes + SpareTables::LINK_BYTES
                     }
                     (Gigabyte::Reserved(_), true) => {
-                        self.map_pages(part, Level::L3, caching, || None)?
+                        self.map_pages(part, Level::L3, caching, batch, || None)?
                     }
                     (Gigabyte::Reserved(_), false) => {
                         let mut table = self.reserve.pop();
-                        self.map_pages(part, Level::L2, caching, || table.take())?
+                        self.map_pages(part, Level::L2, caching, batch, || table.take())?
                     }
                     (Gigabyte::Nothing | Gigabyte::Table, _) => {
-                        self.map_pages(part, Level::L2, caching, &mut table_frame)?
+                        self.map_pages(part, Level::L2, caching, batch, &mut table_frame)?
                     }
                 };
         }
@@ -222,6 +224,7 @@ impl PageTables {
         part: PfnRange,
         level: Level,
         caching: Caching,
+        batch: &mut Batch,
         new_table: impl FnMut() -> Option<Pfn>,
     ) -> Result<Bytes, MapError> {
         let caching = match caching {
@@ -229,11 +232,10 @@ impl PageTables {
             Caching::Uncached => Flags::WRITE_THROUGH | Flags::CACHE_DISABLE,
         };
         let mut kernel = Kernel { new_table, unmapped: |_| {} };
-        let mut batch = Batch::new();
         let (mut rest, mut written) = (part, Bytes::ZERO);
         while let Some(virt) = virt(rest) {
             let entry = Entry::new(rest.start(), PAGE | caching);
-            let mut tables = pgtable::PageTables::new(self.mmu(), self.space, &mut batch);
+            let mut tables = pgtable::PageTables::new(self.mmu(), self.space, batch);
             match tables.map(Run { virt, entry, level }, &mut kernel) {
                 Ok(bytes) => return Ok(written + bytes),
                 // It is mapped already: two ranges touch this page.

@@ -3,7 +3,7 @@
 
 use super::Frames;
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, bits_of};
 use crate::region::Region;
 use crate::section::{ISOLATED, LIVE, OUT, POISON, count};
 use crate::sync::Ordering;
@@ -107,7 +107,7 @@ impl<P> Frames<P> {
             counts.free_whole += frames(free);
             counts.reported += frames(load(&section.reported));
             counts.isolated += frames(online & load(&section.isolated));
-            for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| (online & !free) >> bit & 1 != 0) {
+            for bit in bits_of(online & !free) {
                 let counter = region.block(index, bit).map_or(0, |(_, counter)| counter.load());
                 if counter & (LIVE | ISOLATED) == LIVE {
                     counts.free += u64::from(count(counter));

@@ -4,7 +4,7 @@
 
 use super::{Blocker, Hotplug, Why};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, bits_of};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, bits_of};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
 use crate::section::{LIVE, OUT, Section};
@@ -101,7 +101,7 @@ impl<P: Platform> Hotplug<'_, P> {
     pub fn removable(&self, block: &MemoryBlock) -> Result<(), Blocker> {
         for (slot, index, blocks, section) in self.words(block.range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
-            for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| kernel >> bit & 1 != 0) {
+            for bit in bits_of(kernel) {
                 let Some(found) = self.frames.block(slot, index, bit) else { continue };
                 if found.counter.load() & LIVE != 0
                     && let Some(range) = self.frames.used_in(&found)

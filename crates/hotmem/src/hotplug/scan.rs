@@ -5,7 +5,7 @@
 
 use super::Hotplug;
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Region, Zone};
 use crate::section::{ALL, LIVE, count};
@@ -39,7 +39,7 @@ impl<P: Platform> Hotplug<'_, P> {
             for (_, index, blocks) in self.frames.words_of(part).filter(|_| !part.is_empty()) {
                 let Some(section) = region.section(index) else { continue };
                 let free = section.free.load(Ordering::Acquire);
-                for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| blocks >> bit & 1 != 0) {
+                for bit in bits_of(blocks) {
                     let used = if free >> bit & 1 == 0 { used_in(region, index, bit) } else { 0 };
                     each(pageblocks(region, index, bit, 1), used);
                 }

@@ -12,7 +12,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::FreeError;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
-use crate::region::{Class, MAX_NODES, MAX_REGIONS, NodeId, Region, Zone};
+use crate::region::{Class, MAX_NODES, MAX_REGIONS, NodeId, NodeSet, Region, Zone};
 use crate::sync::Ordering;
 
 /// A zone of a node, in frames.
@@ -170,11 +170,12 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 
     /// The nodes that have a part of `range`.
-    pub(super) fn nodes_of(&self, range: PfnRange) -> impl Iterator<Item = NodeId> {
+    pub(super) fn nodes_of(&self, range: PfnRange) -> NodeSet {
+        let mut nodes = NodeSet::default();
         let regions = self.frames.regions().iter();
         let here = regions.filter(|region| region.range().is_some_and(|r| r.overlaps(range)));
-        let nodes = here.fold(0u32, |nodes, region| nodes | 1 << region.node().number());
-        NodeId::all().filter(move |node| nodes >> node.number() & 1 != 0)
+        here.for_each(|region| nodes.insert(region.node()));
+        nodes
     }
 
     /// For kernels that bring the rest of their boot memory online later: until they say that this
@@ -209,21 +210,20 @@ impl<P: Platform> Hotplug<'_, P> {
                 }
             }
         }
-        let mut edges = [[false; 2]; MAX_NODES];
+        let mut edges = [NodeSet::default(); Zone::ALL.len()];
         self.for_zone_runs(range, |zones, slot, node, zone, run, own| {
             *zones.of_regions[slot].of(zone) -= run.frames();
             let kept = zones.of(node, zone);
             kept.online -= run.frames();
             kept.reserved -= own;
             let spanned = kept.spanned;
-            edges[node.number()][zone as usize] |=
-                run.start() <= spanned.start() || run.end() >= spanned.end();
+            if run.start() <= spanned.start() || run.end() >= spanned.end() {
+                edges[zone as usize].insert(node);
+            }
         });
-        for (node, edges) in NodeId::all().zip(edges) {
-            for zone in Zone::ALL {
-                if edges[zone as usize] {
-                    self.zones.of(node, zone).spanned = self.look_for_span(node, zone);
-                }
+        for zone in Zone::ALL {
+            for node in edges[zone as usize] {
+                self.zones.of(node, zone).spanned = self.look_for_span(node, zone);
             }
         }
     }

@@ -16,6 +16,7 @@ pub use class::Zone;
 pub(crate) use layout::Layout;
 #[cfg(loom)]
 pub(crate) use layout::ModelWords;
+pub(crate) use node::NodeSet;
 pub use node::{MAX_NODES, NodeId};
 
 use crate::addr::{Pfn, PfnRange};

@@ -29,3 +29,25 @@ impl NodeId {
         self.0 as usize
     }
 }
+
+/// Some of the nodes. As an iterator it hands them out, lowest first.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NodeSet(u32);
+
+const _: () = assert!(MAX_NODES <= u32::BITS as usize);
+
+impl NodeSet {
+    pub(crate) fn insert(&mut self, node: NodeId) {
+        self.0 |= 1 << node.number();
+    }
+}
+
+impl Iterator for NodeSet {
+    type Item = NodeId;
+
+    fn next(&mut self) -> Option<NodeId> {
+        let lowest = NodeId::new(self.0.trailing_zeros() as usize)?;
+        self.0 &= self.0 - 1;
+        Some(lowest)
+    }
+}
