@@ -9,7 +9,10 @@
 //! zone that is not contiguous. The memory lies on a node of its own, as a zone of hot-added memory
 //! does in a guest whose boot memory is all below 4 GiB.
 
-use super::record::{self, Sample};
+use super::{
+    record::{self, Sample},
+    subject::Subject,
+};
 use crate::{guest::Policy, hosted::Hosted, hosted::Threads, progress, size};
 use anyhow::{Context, Result, bail};
 use hotmem::{
@@ -51,21 +54,6 @@ const EXPONENT: (&str, &str) = ("growth_exponent", "count");
 
 /// Memory is plugged and unplugged in blocks of this many frames (128 MiB).
 const BLOCK: u64 = SECTION_FRAMES as u64;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Subject {
-    Hotmem,
-    Before,
-}
-
-impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Hotmem => "hotmem",
-            Subject::Before => "before",
-        }
-    }
-}
 
 /// What a policy of document 000's tables brings memory online for, in a zone that grows from
 /// nothing.

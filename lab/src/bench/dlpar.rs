@@ -6,7 +6,10 @@
 //! the same calls and the same engine, but LMB by LMB, each looked for by its address from the
 //! start of the table, each with a claim of its own in a list, each with a line in the log.
 
-use super::record::{self, Metric, Sample};
+use super::{
+    record::{self, Metric, Sample},
+    subject::Subject,
+};
 use crate::{
     dlpar::{Description, Partition, Parts},
     progress,
@@ -97,21 +100,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let records = sample.records();
     record::print(&records);
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Subject {
-    Hotmem,
-    Before,
-}
-
-impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Subject::Hotmem => "hotmem",
-            Subject::Before => "before",
-        }
-    }
 }
 
 struct Measured {

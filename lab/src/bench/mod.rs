@@ -9,6 +9,7 @@ mod nvdimm;
 mod packing;
 pub mod record;
 mod reporting;
+mod subject;
 mod teardown;
 mod vm;
 
