@@ -406,21 +406,20 @@ impl<P: Platform> Frames<P> {
         } else {
             u64::from(start.is_aligned(want.alignment()))
         };
+        let room = want.bound().number().checked_sub(start.number())?.checked_sub(want.len())?;
+        let last = usize::try_from(room / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
+        let suitable = aligned & mask(last.saturating_add(1));
         loop {
             let free = first.section.available(Class::free(zone)) & SECTION_MASK;
             let held = free & !first.section.reported.load(Ordering::Relaxed);
-            let starts = match runs_of(held, blocks) & aligned {
-                0 => runs_of(free, blocks) & aligned,
+            let starts = match runs_of(held, blocks) & suitable {
+                0 => runs_of(free, blocks) & suitable,
                 starts => starts,
             };
             if starts == 0 {
                 return None;
             }
             let bit = starts.trailing_zeros() as usize;
-            let end = start.checked_add((bit * PAGEBLOCK_FRAMES) as u64 + want.len())?;
-            if end > want.bound() {
-                return None;
-            }
             if self.claim_for(&first, mask(blocks) << bit, zone) {
                 return Some(Run { slot, index, bit, blocks });
             }
