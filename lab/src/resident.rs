@@ -5,6 +5,8 @@ use anyhow::{Context, Result};
 use hotmem::Bytes;
 use std::{
     fs,
+    io::{BufReader, Read, Seek, SeekFrom},
+    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -68,6 +70,28 @@ pub fn resident_here() -> Result<Bytes> {
     resident(std::process::id()).context("no VmRSS in /proc/self/status")
 }
 
+/// What this process holds, in memory or swapped out, of the pages of `length` bytes at `address`:
+/// whatever its other threads take and give back meanwhile elsewhere.
+///
+/// # Errors
+/// Where the kernel does not say.
+pub fn held_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
+    /// A page's entry (Documentation/admin-guide/mm/pagemap.rst): present, or swapped out.
+    const HELD: u64 = 1 << 63 | 1 << 62;
+    let page = rustix::param::page_size() as u64;
+    let pages = length.0.div_ceil(page);
+    let mut pagemap = fs::File::open("/proc/self/pagemap").context("/proc/self/pagemap")?;
+    pagemap.seek(SeekFrom::Start(address.addr().get() as u64 / page * 8))?;
+    let mut entries = BufReader::with_capacity(1 << 16, pagemap.take(pages * 8));
+    let mut held = 0;
+    let mut entry = [0; 8];
+    for _ in 0..pages {
+        entries.read_exact(&mut entry).context("/proc/self/pagemap")?;
+        held += u64::from(u64::from_ne_bytes(entry) & HELD != 0);
+    }
+    Ok(Bytes(held * page))
+}
+
 /// What a process holds, of shared memory its share. Slower: the kernel looks at every page.
 #[must_use]
 pub fn proportional(pid: u32) -> Option<Bytes> {
@@ -129,6 +153,19 @@ mod tests {
         assert!(proportional > Bytes::ZERO && resident.0 + (1 << 20) > proportional.0);
         assert!(seen.2.is_some());
         assert_eq!(super::resident(u32::MAX), None);
+    }
+
+    #[test]
+    fn what_was_touched_is_held() {
+        let page = rustix::param::page_size();
+        let mut room = vec![0_u8; 64 * page];
+        let start = room.as_ptr().align_offset(page);
+        let room = &mut room[start..][..63 * page];
+        let address = NonNull::from(&mut room[0]);
+        let held = |pages: usize| held_at(address, Bytes((pages * page) as u64)).unwrap();
+        room.fill(1);
+        assert_eq!(held(63), Bytes(63 * page as u64));
+        assert_eq!(held(7), Bytes(7 * page as u64));
     }
 
     #[test]

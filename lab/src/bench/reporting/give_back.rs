@@ -1,7 +1,7 @@
 //! How long it takes until the host has everything that is free.
 
-use crate::{hosted::Hosted, qemu::host, resident::resident_here};
-use anyhow::{Result, ensure};
+use crate::{hosted::Hosted, qemu::host, resident};
+use anyhow::{Context, Result, ensure};
 use hotmem::{Bytes, Hooks, NoHooks, OnlineType, Want, report::Settings};
 use std::{fmt, time::Instant};
 
@@ -54,7 +54,8 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     fastrand::Rng::with_seed(1).shuffle(&mut frames);
     frames.drain(..).try_for_each(|frame| machine.frames().free(frame))?;
 
-    let before = resident_here()?;
+    let address = machine.address_of(room.start()).context("the room is nowhere")?;
+    ensure!(resident::held_at(address, size)? == size, "not all of {size} was touched");
     let started = Instant::now();
     match subject {
         Subject::Hotmem => {
@@ -64,7 +65,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
         Subject::Limit => machine.hooks().unmap(room),
     }
     let seconds = started.elapsed().as_secs_f64();
-    let given = before.0.saturating_sub(resident_here()?.0);
-    ensure!(given >= size.0 / 100 * 99, "only {} went back to the host", Bytes(given));
+    let held = resident::held_at(address, size)?;
+    ensure!(held.0 <= size.0 / 100, "{held} did not go back to the host");
     Ok(seconds)
 }
