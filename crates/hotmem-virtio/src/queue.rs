@@ -3,7 +3,9 @@
 //! Memory that a host discards or plugs cannot be lent as a slice, so chains are made of
 //! addresses and lengths as the device sees them. Nothing that the device can write is believed:
 //! links and lengths are kept in the driver's own memory, and every used element must name a
-//! chain that is outstanding, by a length that it has.
+//! chain that is outstanding. A length that such a chain does not have is taken for the most that
+//! it has: QEMU before 7.0 and earlier releases of Cloud Hypervisor answer requests of which they
+//! write nothing with the length of what they read.
 
 use crate::dma::DmaMemory;
 use core::fmt;
@@ -40,7 +42,7 @@ pub struct Buffer {
 pub struct Used {
     /// What [`SplitQueue::push`] returned for it.
     pub token: u16,
-    /// Bytes that the device says it wrote; at most what it may.
+    /// Bytes that the device says it wrote; what it may write, if it says more.
     pub written: u32,
 }
 
@@ -57,8 +59,6 @@ pub enum QueueError {
     UsedIndex(u16),
     /// The device used a descriptor that starts no chain it was given.
     UsedId(u32),
-    /// The device says that it wrote more than the chain holds.
-    UsedLength(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,13 +203,10 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         let token = u16::try_from(id).map_err(|_| unknown)?;
         let outstanding = self.outstanding.get_mut(usize::from(token)).ok_or(unknown)?;
         let chain = outstanding.ok_or(unknown)?;
-        if written > chain.writable {
-            return Err(QueueError::UsedLength(written));
-        }
         *outstanding = None;
         self.recycle(token, chain.pieces);
         self.used_index = self.used_index.wrapping_add(1);
-        Ok(Some(Used { token, written }))
+        Ok(Some(Used { token, written: written.min(chain.writable) }))
     }
 
     /// Whether the device wants to be told of what was pushed.
@@ -257,7 +254,6 @@ impl fmt::Display for QueueError {
             QueueError::Order => write!(f, "what the device reads comes before what it writes"),
             QueueError::UsedIndex(index) => write!(f, "used index {index} passes what is owned"),
             QueueError::UsedId(id) => write!(f, "used id {id} starts no outstanding chain"),
-            QueueError::UsedLength(len) => write!(f, "used length {len} is more than writable"),
         }
     }
 }

@@ -52,18 +52,28 @@ fn every_mix_of_features_under_either_numbering() {
     for offered in mixes() {
         for numbering in [Numbering::Dense, Numbering::Listed] {
             for poison in [Poison::None, Poison::Filled(0), Poison::Filled(0xaaaa_aaaa)] {
-                check_mix(offered, numbering, poison);
+                check_mix(&transport::host(offered, numbering), poison);
             }
         }
     }
 }
 
-/// All that this mix allows works, and nothing else is done.
-fn check_mix(offered: Features, numbering: Numbering, poison: Poison) {
-    let host = transport::host(offered, numbering);
+#[test]
+fn lengths_of_what_was_not_written_are_of_no_account() {
+    // QEMU before 7.0 said how much it had read, and 1 on the queue of hints.
+    for length in [1, 1024, u32::MAX] {
+        let host = transport::host(Features::all(), Numbering::Dense);
+        host.borrow_mut().misdeed = Some(Misdeed::Length(length));
+        check_mix(&host, Poison::None);
+    }
+}
+
+/// All that the mix of features allows that is offered works, and nothing else is done.
+fn check_mix(host: &Host, poison: Poison) {
+    let offered = host.borrow().offered;
     host.borrow_mut().device.config.num_pages = 700;
     let wanted = Wanted { features: Features::all(), poison };
-    let (mut device, mut memory) = start(&host, wanted).unwrap();
+    let (mut device, mut memory) = start(host, wanted).unwrap();
     let features = device.driver().features();
     assert!(offered.contains(features));
     assert_eq!(host.borrow().negotiated, features);
@@ -201,11 +211,8 @@ fn a_reset_brings_everything_back() {
 
 #[test]
 fn a_device_that_breaks_a_queue_fails() {
-    let cases = [
-        (Misdeed::Id(7), QueueError::UsedId(7)),
-        (Misdeed::Length(u32::MAX), QueueError::UsedLength(u32::MAX)),
-        (Misdeed::Index(9), QueueError::UsedIndex(9)),
-    ];
+    let cases =
+        [(Misdeed::Id(7), QueueError::UsedId(7)), (Misdeed::Index(9), QueueError::UsedIndex(9))];
     for (misdeed, error) in cases {
         let host =
             transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);

@@ -92,14 +92,13 @@ fn chains_that_cannot_be_are_refused_and_change_nothing() {
 #[test]
 fn used_elements_that_cannot_be_are_refused_for_good() {
     type Misdeed = fn(&mut DeviceSide, u32);
-    let cases: [(Misdeed, QueueError); 7] = [
+    let cases: [(Misdeed, QueueError); 6] = [
         (|device, _| device.give_back(8, 0), QueueError::UsedId(8)),
         (|device, _| device.give_back(u32::MAX, 0), QueueError::UsedId(u32::MAX)),
         (|device, token| device.give_back(token + 0x1_0000, 0), QueueError::UsedId(0x1_0000)),
         // The second descriptor of the chain, and one of no chain.
         (|device, token| device.give_back(token + 1, 0), QueueError::UsedId(1)),
         (|device, token| device.give_back(token + 5, 0), QueueError::UsedId(5)),
-        (|device, token| device.give_back(token, 11), QueueError::UsedLength(11)),
         (|device, _| device.set_used_index(2), QueueError::UsedIndex(2)),
     ];
     for (misdeed, error) in cases {
@@ -111,6 +110,19 @@ fn used_elements_that_cannot_be_are_refused_for_good() {
             assert_eq!(queue.pop(), Err(error));
         }
         assert_eq!(queue.outstanding(), 1);
+    }
+}
+
+#[test]
+fn a_length_that_a_chain_does_not_have_is_the_most_that_it_has() {
+    for (pieces, most) in [(&REQUEST[..], 10), (&REQUEST[..1], 0)] {
+        for (said, written) in [(0, 0), (most, most), (most + 1, most), (u32::MAX, most)] {
+            let (mut queue, mut device) = queue();
+            let token = push(&mut queue, pieces).unwrap();
+            device.give_back(token.into(), said);
+            assert_eq!(queue.pop(), Ok(Some(Used { token, written })));
+            assert_eq!(queue.pop(), Ok(None));
+        }
     }
 }
 
