@@ -21,9 +21,6 @@ bitflags! {
         const PAGE_REPORTING = 1 << 5;
         /// The device follows version 1 of the specification or later.
         const VERSION_1 = 1 << 32;
-        /// The device sees memory through the platform (an IOMMU, shared pages): whoever provides
-        /// the queues' memory gives its address as the device sees it.
-        const ACCESS_PLATFORM = 1 << 33;
     }
 }
 
@@ -53,12 +50,14 @@ impl Features {
     /// What to accept of what is `offered`, if the kernel wants `wanted` and does this with free
     /// memory.
     ///
-    /// `MUST_TELL_HOST` and the bits of every device are always accepted. A kernel whose free
+    /// `MUST_TELL_HOST` and `VERSION_1` are always accepted. `ACCESS_PLATFORM` (6) never is: what
+    /// the device is given are numbers and addresses of frames themselves, and nobody translates
+    /// them for an IOMMU. A device that insists on it refuses the features. A kernel whose free
     /// memory has to keep a value must not have it taken by a device that does not know the value
     /// (5.5.3.1): without `PAGE_POISON` there are no reports and, for the same reason, no hints.
     #[must_use]
     pub fn accepted(offered: Features, wanted: Features, poison: Poison) -> Features {
-        let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ACCESS_PLATFORM;
+        let always = Features::MUST_TELL_HOST | Features::VERSION_1;
         let accepted = offered & ((wanted - Features::PAGE_POISON) | always);
         match poison {
             Poison::None => accepted,
@@ -81,10 +80,7 @@ mod tests {
         assert_eq!(Features::accepted(all, all, Poison::Filled(0)), all);
         assert_eq!(
             Features::accepted(all, Features::PAGE_REPORTING, Poison::None),
-            Features::MUST_TELL_HOST
-                | Features::VERSION_1
-                | Features::ACCESS_PLATFORM
-                | Features::PAGE_REPORTING
+            Features::MUST_TELL_HOST | Features::VERSION_1 | Features::PAGE_REPORTING
         );
     }
 

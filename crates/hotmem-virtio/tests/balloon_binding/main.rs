@@ -106,12 +106,20 @@ fn only_what_is_wanted_is_negotiated() {
     let host = transport::host(Features::all(), Numbering::Dense);
     let wanted = Wanted { features: Features::PAGE_REPORTING, poison: Poison::None };
     let (mut device, mut memory) = start(&host, wanted).unwrap();
-    let always = Features::MUST_TELL_HOST | Features::VERSION_1 | Features::ACCESS_PLATFORM;
+    let always = Features::MUST_TELL_HOST | Features::VERSION_1;
     assert_eq!(host.borrow().negotiated, always | Features::PAGE_REPORTING);
     // What is offered has its number although it is not wanted.
     assert_eq!(device.queues().number(Queue::Reports), Some(4));
     device.poll(NOW, BUDGET, &mut memory);
     assert_eq!(memory.count(Frame::Reported), FRAMES);
+}
+
+#[test]
+fn a_device_behind_an_iommu_is_not_told_that_addresses_are_translated() {
+    const ACCESS_PLATFORM: Features = Features::from_bits_retain(1 << 33);
+    let host = transport::host(Features::all() | ACCESS_PLATFORM, Numbering::Dense);
+    let _device = start(&host, EVERYTHING).unwrap();
+    assert!(!host.borrow().negotiated.intersects(ACCESS_PLATFORM));
 }
 
 #[test]
