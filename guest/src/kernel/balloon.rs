@@ -103,12 +103,16 @@ impl Balloon {
     }
 
     /// Has it give up so many frames, because the kernel has run out; 0: it needs none. Whether any
-    /// will come.
+    /// came or will.
     pub(crate) fn give_up(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
+        let hinted = memory.hinted_frames();
+        memory.need(frames);
         let may = self.driver().features().contains(Features::DEFLATE_ON_OOM);
         let comes = may && frames > 0 && memory.held() > 0;
-        memory.need(if comes { frames } else { 0 });
-        comes
+        if !comes {
+            memory.need(0);
+        }
+        comes || memory.hinted_frames() < hinted
     }
 
     /// What there is to report since the last call, now that the driver has nothing more to do.

@@ -194,7 +194,7 @@ impl Driver {
             Queue::Inflate => self.inflation.used(true, memory, counters),
             Queue::Deflate => self.inflation.used(false, memory, counters),
             Queue::Statistics => self.telling.used(),
-            Queue::Hints => self.hints.used(counters),
+            Queue::Hints => self.hints.used(memory, counters),
             Queue::Reports => self.reports.used(memory, counters),
         }
     }

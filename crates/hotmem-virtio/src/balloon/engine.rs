@@ -24,8 +24,8 @@ pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
     out: Option<Batch>,
     balloon: Pieces<PIECES>,
     hints: Pieces<PIECES>,
-    /// The device may not be done with it.
-    last_hint: PfnRange,
+    /// With the device.
+    hint_out: PfnRange,
     /// Frames that stay free, however much the host wants.
     floor: u64,
     /// Frames that may go before they are counted again.
@@ -52,7 +52,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             out: None,
             balloon: Pieces::new(),
             hints: Pieces::new(),
-            last_hint: PfnRange::EMPTY,
+            hint_out: PfnRange::EMPTY,
             floor,
             credit: 0,
             needed: 0,
@@ -102,10 +102,11 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     }
 
     /// The kernel runs out of memory: so many frames are to come out of the balloon, if the host
-    /// allows it. Hints are released at once. Step the driver, then try again; 0: it has enough.
+    /// allows it. Hints that the device has taken are released at once. Step the driver, then try
+    /// again; 0: it has enough.
     pub fn need(&mut self, frames: u64) {
         if frames > 0 {
-            self.release_hints();
+            self.release_taken_hints();
         }
         self.needed = frames;
     }
@@ -114,7 +115,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     /// is in the balloon is exchanged for something else, which takes a few steps of the driver.
     pub fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         if let Some(hint) = self.hints.last_in(used, u64::MAX) {
-            if hint.overlaps(self.last_hint) || self.hints.take(hint).is_err() {
+            if hint.overlaps(self.hint_out) || self.hints.take(hint).is_err() {
                 return Some(Migration::Retry);
             }
             self.give_back(hint);
@@ -139,6 +140,27 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     #[must_use]
     pub fn held(&self) -> u64 {
         self.balloon.frames()
+    }
+
+    /// Frames that are out of use because they were hinted.
+    #[must_use]
+    pub fn hinted_frames(&self) -> u64 {
+        self.hints.frames()
+    }
+
+    /// All but the one that is with the device.
+    fn release_taken_hints(&mut self) {
+        while let Some(piece) = self.hints.pop() {
+            let (below, rest) = piece.split_at(self.hint_out.start());
+            let above = rest.split_at(self.hint_out.end()).1;
+            [below, above].into_iter().filter(|part| !part.is_empty()).for_each(|part| {
+                self.give_back(part);
+            });
+        }
+        if !self.hint_out.is_empty() {
+            // There are no other pieces.
+            let _ = self.hints.insert(self.hint_out);
+        }
     }
 
     fn give_back(&mut self, range: PfnRange) {
@@ -244,7 +266,6 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
-        self.last_hint = PfnRange::EMPTY;
         // Sections at most, pageblocks at least: less is not worth a message.
         let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
         let most = sizes.into_iter().find(|&frames| self.needed == 0 && self.may_spare(frames))?;
@@ -255,15 +276,20 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
             return None;
         }
         self.credit -= range.frames();
-        self.last_hint = range;
+        self.hint_out = range;
         Some(range)
     }
 
-    fn release_hints(&mut self) {
-        self.last_hint = PfnRange::EMPTY;
-        while let Some(range) = self.hints.pop() {
-            self.give_back(range);
+    fn hinted(&mut self) {
+        self.hint_out = PfnRange::EMPTY;
+        if self.needed > 0 {
+            self.release_hints();
         }
+    }
+
+    fn release_hints(&mut self) {
+        self.hint_out = PfnRange::EMPTY;
+        self.release_taken_hints();
     }
 
     fn statistics(&mut self) -> MemoryStatistics {

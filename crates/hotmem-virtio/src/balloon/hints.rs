@@ -39,11 +39,12 @@ impl Hints {
     }
 
     /// The device answered. Whether that was due.
-    pub(super) fn used(&mut self, counters: &mut Counters) -> bool {
+    pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
         let Some(Sent { what: frames, .. }) = self.sent.take() else { return false };
         if frames > 0 {
             counters.hints = counters.hints.wrapping_add(1);
             counters.hinted = counters.hinted.wrapping_add(frames);
+            memory.hinted();
         }
         true
     }

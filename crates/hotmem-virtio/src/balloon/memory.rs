@@ -62,11 +62,17 @@ pub trait Memory {
 
     /// Takes some free memory out of use that a migration need not carry; `None` if there is no
     /// more. It should stay out of use until [`release_hints`](Memory::release_hints), lest it be
-    /// written to and carried after all; a kernel that needs it sooner takes it back and writes to
-    /// it before it reads.
+    /// written to and carried after all; a kernel that needs it sooner takes it back, but not
+    /// before it was [`hinted`](Memory::hinted), and writes to it before it reads.
     fn next_hint(&mut self) -> Option<PfnRange> {
         None
     }
+
+    /// The device has taken the last hint.
+    ///
+    /// The specification lets a driver use memory before that (5.5.6.5.1). Firecracker discards it
+    /// when it comes to the hint, whatever was written to it by then.
+    fn hinted(&mut self) {}
 
     /// The migration is over: all that was hinted may be used again.
     fn release_hints(&mut self) {}

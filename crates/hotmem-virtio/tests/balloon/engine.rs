@@ -242,6 +242,34 @@ fn the_guest_takes_back_what_it_needs() {
 }
 
 #[test]
+fn a_hint_is_not_needed_so_much_that_it_is_taken_from_the_device() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
+    world.device.config.free_page_hint_cmd_id = 5;
+    let is_hint = |message: &Message| matches!(message, Message::Hint(_));
+    while world.device.hinted.is_empty() || !world.device.waiting.iter().any(is_hint) {
+        world.used = world.used.or_else(|| world.device.answer());
+        world.step();
+    }
+    let hinted = world.memory.hinted_frames();
+    world.memory.need(1);
+    let with_device = world.memory.hinted_frames();
+    assert!((1..hinted).contains(&with_device), "{with_device} of {hinted}");
+    while machine.frames.counts().free > BLOCK {
+        world.allocate(1);
+    }
+    // The device writes to it until it answers, and a migration may leave it behind after that.
+    world.step();
+    world.check();
+    world.used = world.device.answer();
+    world.step();
+    assert_eq!(world.memory.hinted_frames(), 0);
+    world.run(Duration::from_secs(1));
+    world.check();
+}
+
+#[test]
 fn what_stands_in_the_way_moves() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
