@@ -3,7 +3,12 @@
 
 use hotmem_stream::{Stores, stream};
 use proptest::prelude::*;
+use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
 
 const GUARD: usize = 128;
 const ROOM: usize = 4096;
@@ -155,14 +160,63 @@ fn templates_of_which_one_word_is_patched() {
     }
 }
 
+/// A word that one thread streams and another one reads once it has been told.
+struct Told {
+    word: Line<UnsafeCell<u64>>,
+    written: Line<AtomicU64>,
+    read: Line<AtomicU64>,
+}
+
+/// Alone in its line, and in the one that is fetched with it.
+#[repr(align(128))]
+struct Line<T>(T);
+
+// SAFETY: the word is the writer's until it has `written`, then the reader's until it has `read`.
+unsafe impl Sync for Told {}
+
+impl Told {
+    fn write(&self, turn: u64, stores: Stores) {
+        await_turn(&self.read.0, turn - 1);
+        // SAFETY: the reader waits for `written`.
+        let word = unsafe { &mut *self.word.0.get().cast::<[u8; 8]>() };
+        stream(stores, move |stream| stream.copy(word, &turn.to_ne_bytes()));
+        self.written.0.store(turn, Release);
+    }
+
+    fn read(&self, turn: u64) -> u64 {
+        await_turn(&self.written.0, turn);
+        // SAFETY: the writer waits for `read`.
+        let word = unsafe { *self.word.0.get() };
+        self.read.0.store(turn, Release);
+        word
+    }
+}
+
+/// A word does not fill a line: undrained it would stay with its CPU for a while, and what is stored
+/// after it would be seen before it.
 #[test]
-fn what_is_written_can_be_seen_by_others() {
-    let mut line = [0_u8; 64];
+fn whoever_is_told_sees_what_was_written() {
+    let turns = 1..=if cfg!(miri) { 10 } else { 2000 };
     for stores in all() {
-        let dst = &mut line;
-        stream(stores, move |stream| stream.copy(dst, &[stores.name().len() as u8; 64]));
-        let seen = std::thread::scope(|scope| scope.spawn(|| line).join().unwrap());
-        assert_eq!(seen, [stores.name().len() as u8; 64]);
+        let told = Told { word: Line(0.into()), written: Line(0.into()), read: Line(0.into()) };
+        let stale = std::thread::scope(|scope| {
+            let reader =
+                scope.spawn(|| turns.clone().filter(|&turn| told.read(turn) != turn).count());
+            turns.clone().for_each(|turn| told.write(turn, stores));
+            reader.join().unwrap()
+        });
+        assert_eq!(stale, 0, "{stores:?}");
+    }
+}
+
+fn await_turn(counter: &AtomicU64, turn: u64) {
+    let mut waited = 0_u32;
+    while counter.load(Acquire) < turn {
+        waited += 1;
+        if waited.is_multiple_of(1000) {
+            std::thread::yield_now();
+        }
+        std::hint::spin_loop();
     }
 }
 
