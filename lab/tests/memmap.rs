@@ -124,14 +124,15 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
     }
     assert_eq!(own.next(), None);
 
-    let slots = NonNull::new(map.reserved.with_addr(start).cast::<Page>()).unwrap();
+    let first = NonNull::new(map.reserved.with_addr(start).cast::<Page>()).unwrap();
     // SAFETY: the pages that are not shared are mapped, writable, and nobody else uses them.
-    let written = memmap.describe(unsafe { Slots::mapped(range, slots) }.unwrap()).unwrap();
+    let slots = unsafe { Slots::mapped(range, first, layout) }.unwrap();
+    let written = memmap.describe(slots).unwrap();
     assert_eq!(written, Bytes(needed * FRAME_SIZE));
 
     let count = usize::try_from(range.frames()).unwrap();
     // SAFETY: all of it is mapped and has been written, and any words make a `Page`.
-    let pages: &[Page] = unsafe { slice::from_raw_parts(slots.as_ptr(), count) };
+    let pages: &[Page] = unsafe { slice::from_raw_parts(first.as_ptr(), count) };
     for (nth, page) in pages.iter().enumerate() {
         let pfn = range.start().checked_add(nth as u64).unwrap();
         let head = layout.head_address(std::ptr::from_ref(page).addr());

@@ -8,7 +8,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use hotmem::geometry::SECTION_FRAMES;
-use hotmem::memmap::{Compound, Kind, Memmap, Slots};
+use hotmem::memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 use hotmem::{Bytes, Pfn, PfnRange, State, Want};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
 use hotmem_guest::descriptor_map::{DescriptorMap, MapError};
@@ -82,7 +82,7 @@ impl KernelHooks {
         for part in range.chunks(AT_ONCE) {
             // SAFETY: there are frames behind all of these since the line above, nobody else uses
             // them, and they stay for as long as what they describe.
-            let slots = unsafe { slots(part) };
+            let slots = unsafe { slots(part, memmap.layout()) };
             let written = slots.and_then(|slots| memmap.describe(slots).ok());
             self.written = self.written + written.unwrap_or(Bytes::ZERO);
             WATCHDOG.progress();
@@ -100,10 +100,10 @@ impl KernelHooks {
 ///
 /// # Safety
 /// As for [`Slots::mapped`].
-unsafe fn slots(range: PfnRange) -> Option<Slots<'static, Page>> {
+unsafe fn slots(range: PfnRange, layout: &MapLayout) -> Option<Slots<'static, Page>> {
     let base = core::ptr::with_exposed_provenance_mut(to_usize(address_of(range.start())));
     // SAFETY: as the caller says.
-    unsafe { Slots::mapped(range, NonNull::new(base)?) }.ok()
+    unsafe { Slots::mapped(range, NonNull::new(base)?, layout) }.ok()
 }
 
 /// A descriptor of RAM that there is.

@@ -1,5 +1,6 @@
 //! The place of descriptors: one slot for each frame of a range.
 
+use super::MapLayout;
 use crate::addr::{Pfn, PfnRange};
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull, slice};
 
@@ -7,6 +8,8 @@ use core::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull, slice};
 pub struct Slots<'m, D> {
     range: PfnRange,
     base: NonNull<MaybeUninit<D>>,
+    /// Which of them are there, if not all.
+    only: Option<MapLayout>,
     memory: PhantomData<&'m mut [MaybeUninit<D>]>,
 }
 
@@ -39,19 +42,24 @@ impl<'m, D> Slots<'m, D> {
             return Err(SlotsError::Count { range, slots: slots.len() });
         }
         let base = NonNull::from(slots).cast();
-        Ok(Slots { range, base, memory: PhantomData })
+        Ok(Slots { range, base, only: None, memory: PhantomData })
     }
 
-    /// The slots from `base` on, of which only those need be there that the kernel has mapped: all
-    /// of a [`Memmap`](super::Memmap)'s own, while those that its compounds share are skipped.
+    /// The slots from `base` on, of which only those need be there that `layout` has mapped: those
+    /// that its compounds share are skipped. It is that of the [`Memmap`](super::Memmap) that
+    /// describes them, which refuses them otherwise.
     ///
     /// # Errors
     /// [`SlotsError`] if they could not be addressed.
     ///
     /// # Safety
-    /// For `'m`, every slot of `range` that [`MapLayout::pages`](super::MapLayout::pages) backs by
-    /// a frame of its own may be written from `base` on, and nobody else uses it.
-    pub unsafe fn mapped(range: PfnRange, base: NonNull<D>) -> Result<Self, SlotsError> {
+    /// For `'m`, every slot of `range` that [`layout.pages`](MapLayout::pages) backs by a frame of
+    /// its own may be written from `base` on, and nobody else uses it.
+    pub unsafe fn mapped(
+        range: PfnRange,
+        base: NonNull<D>,
+        layout: &MapLayout,
+    ) -> Result<Self, SlotsError> {
         let bytes =
             usize::try_from(range.frames()).ok().and_then(|n| n.checked_mul(size_of::<D>()));
         let end = bytes.filter(|&bytes| isize::try_from(bytes).is_ok());
@@ -61,7 +69,8 @@ impl<'m, D> Slots<'m, D> {
         if !base.as_ptr().is_aligned() {
             return Err(SlotsError::Misaligned(range));
         }
-        Ok(Slots { range, base: base.cast(), memory: PhantomData })
+        let only = Some(*layout).filter(MapLayout::shares_tails);
+        Ok(Slots { range, base: base.cast(), only, memory: PhantomData })
     }
 
     /// The frames.
@@ -70,16 +79,18 @@ impl<'m, D> Slots<'m, D> {
         self.range
     }
 
+    /// Whether all that descriptors in this layout are written to is there.
+    pub(super) fn suits(&self, layout: &MapLayout) -> bool {
+        self.only.is_none_or(|only| only == *layout)
+    }
+
     /// The slots below `pfn` and those from `pfn` on, for two CPUs.
     #[must_use]
     pub fn split_at(self, pfn: Pfn) -> (Self, Self) {
         let (low, high) = self.range.split_at(pfn);
         // SAFETY: at most the slots' end.
         let base = unsafe { self.base.add(index(low.frames())) };
-        (
-            Slots { range: low, base: self.base, memory: PhantomData },
-            Slots { range: high, base, memory: PhantomData },
-        )
+        (Slots { range: low, ..self }, Slots { range: high, base, ..self })
     }
 
     /// Cut into `parts` of about the same size, at multiples of `frames` (a power of two); fewer

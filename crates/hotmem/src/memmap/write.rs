@@ -31,6 +31,8 @@ pub enum DescribeError {
         /// The size of compounds.
         compound: Compound,
     },
+    /// Only the slots of another layout's own descriptors are there.
+    OtherLayout(PfnRange),
 }
 
 impl<'a, B: Describe> Memmap<'a, B> {
@@ -76,11 +78,15 @@ impl<'a, B: Describe> Memmap<'a, B> {
     /// Any context; calls back [`Describe`] alone. Cost: the bytes written, at the memory's speed.
     ///
     /// # Errors
-    /// [`DescribeError`] if they are no whole compounds; nothing is written then.
+    /// [`DescribeError`] if they are no whole compounds, or were mapped for another layout; nothing
+    /// is written then.
     pub fn describe(&self, slots: Slots<'_, B::Descriptor>) -> Result<Bytes, DescribeError> {
         let (range, compound) = (slots.range(), self.layout.compound());
         if !range.is_aligned(compound.frames()) {
             return Err(DescribeError::NotWholeCompounds { range, compound });
+        }
+        if !slots.suits(&self.layout) {
+            return Err(DescribeError::OtherLayout(range));
         }
         if self.by.traced() {
             self.pages(slots, None);
@@ -247,8 +253,14 @@ impl<B> fmt::Debug for Memmap<'_, B> {
 
 impl fmt::Display for DescribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DescribeError::NotWholeCompounds { range, compound } = self;
-        write!(f, "{range} does not consist of whole pages, each a {compound:?}")
+        match self {
+            DescribeError::NotWholeCompounds { range, compound } => {
+                write!(f, "{range} does not consist of whole pages, each a {compound:?}")
+            }
+            DescribeError::OtherLayout(range) => {
+                write!(f, "the slots of {range} were mapped for another layout")
+            }
+        }
     }
 }
 

@@ -129,7 +129,8 @@ impl Bound {
         };
         // SAFETY: `map` has put frames behind all pages of these slots, nobody else uses them, and
         // they stay until it is unbound.
-        let slots = unsafe { Slots::mapped(self.data, base) }.map_err(BindError::Slots)?;
+        let slots = unsafe { Slots::mapped(self.data, base, &self.layout) };
+        let slots = slots.map_err(BindError::Slots)?;
         memmap.describe(slots).map_err(BindError::Describe)
     }
 

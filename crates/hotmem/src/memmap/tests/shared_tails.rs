@@ -29,7 +29,7 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     let mut map = Room::<N>::new(range.frames(), 0);
     let base = core::ptr::NonNull::from(map.slots()).cast();
     // SAFETY: all of the map is there.
-    let slots = unsafe { Slots::mapped(range, base) }.unwrap();
+    let slots = unsafe { Slots::mapped(range, base, memmap.layout()) }.unwrap();
     let written = memmap.describe(slots).unwrap();
     assert_eq!(written.0, memmap.layout().frames_needed(range) * FRAME_SIZE);
     assert_eq!(written, Bytes(compounds * FRAME_SIZE));
