@@ -8,18 +8,33 @@ use hotmem_stream::Stream;
 /// They must be as large as the descriptor, which must be aligned to them:
 ///
 /// ```compile_fail,E0080
-/// # use core::mem::MaybeUninit;
 /// # use hotmem::{PfnRange, memmap::*};
-/// struct Device;
+/// # struct Device;
+/// impl Describe for Device {
+///     type Descriptor = [u64; 7];
+///     type Words = [u64; 8];
+///     // …
+/// #   fn words(&self, _: &Frame) -> [u64; 8] {
+/// #       [0; 8]
+/// #   }
+/// }
+/// # let slots = Slots::of(PfnRange::EMPTY, &mut []).unwrap();
+/// # Memmap::new(Kind::Generic, Compound::SINGLE, &Device).describe(slots);
+/// ```
+///
+/// ```compile_fail,E0080
+/// # use hotmem::{PfnRange, memmap::*};
+/// # struct Device;
 /// impl Describe for Device {
 ///     type Descriptor = [u8; 64];
 ///     type Words = [u64; 8];
-///     fn words(&self, _: &Frame) -> [u64; 8] {
-///         [0; 8]
-///     }
+///     // …
+/// #   fn words(&self, _: &Frame) -> [u64; 8] {
+/// #       [0; 8]
+/// #   }
 /// }
-/// let slots = Slots::of(PfnRange::EMPTY, &mut []).unwrap();
-/// Memmap::new(Kind::Generic, Compound::SINGLE, &Device).describe(slots);
+/// # let slots = Slots::of(PfnRange::EMPTY, &mut []).unwrap();
+/// # Memmap::new(Kind::Generic, Compound::SINGLE, &Device).describe(slots);
 /// ```
 pub trait Words: Copy + Arithmetic {}
 

@@ -25,6 +25,17 @@ fn every_kind_and_compound() {
 
 #[test]
 #[cfg(not(miri))]
+fn every_order_up_to_a_gibibyte() {
+    for (order, kind) in (0..Compound::GIB_1.order()).zip(Kind::ALL.into_iter().cycle()) {
+        let compound = Compound::new(order).unwrap();
+        let frames = compound.frames();
+        every_way::<8, 1, true>(kind, compound, range(frames * 5, frames * 2));
+    }
+    assert_eq!(Compound::new(Compound::GIB_1.order() + 1), None);
+}
+
+#[test]
+#[cfg(not(miri))]
 fn pages_of_a_gibibyte_cross_sections() {
     let compound = Compound::GIB_1;
     every_way::<8, 3, true>(Kind::DeviceDax, compound, range(0, compound.frames()));
