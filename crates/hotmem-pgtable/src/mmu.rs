@@ -84,7 +84,7 @@ pub trait Mmu {
     /// more ordinary memory, flushed, but with what they hold.
     ///
     /// # Errors
-    /// Its fault; some of the tables are not ordinary memory then.
+    /// Its fault; some of the tables are not ordinary memory then. It can be called again.
     fn retire(&mut self, space: Space) -> Result<(), Self::Fault>;
 
     /// Whether unhooking tables costs less than clearing their entries, for a range of this size.
@@ -97,9 +97,9 @@ pub trait Mmu {
 /// A batch that stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Halted<F> {
-    /// How many entries, from the first, are done.
+    /// How many entries, from the first, are done; perhaps all.
     pub done: usize,
-    /// Why the next one is not.
+    /// Why the next one is not, or what else of it failed.
     pub fault: F,
 }
 

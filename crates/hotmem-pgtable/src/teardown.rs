@@ -19,7 +19,8 @@ impl<M: Mmu> PageTables<'_, M> {
     /// what was mapped.
     ///
     /// # Errors
-    /// [`Stopped`]. If it stopped at 0, nothing was told and no table freed.
+    /// [`Stopped`]. If it stopped at 0, nothing was told and no table freed: it can be tried again,
+    /// if a processor still used the address space when it is off it.
     pub fn teardown(mut self, owner: &mut impl Owner) -> Result<(), Stopped<M::Fault>> {
         let space = self.space;
         let own = Span { start: 0, end: space.levels.table_bytes().0 / 2 };

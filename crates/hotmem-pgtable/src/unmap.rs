@@ -28,7 +28,7 @@ pub struct Unmap {
 /// lock: nobody may be about to fill it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Covered {
-    /// They go, unhooked at the highest level.
+    /// They go, unhooked at the highest level. They are this address space's alone.
     #[default]
     Free,
     /// They stay, so that mapping again needs none.
@@ -150,7 +150,8 @@ impl<O: Owner> Unmapper<'_, O> {
             _ => mmu.get_and_clear(self.batch),
         };
         let stopped = cleared.err().map(|halted| {
-            let at = self.batch.get(halted.done).map_or(self.range.start(), |slot| slot.virt);
+            let end = || self.batch.slots().last().map_or(self.range.start(), |slots| slots.end());
+            let at = self.batch.get(halted.done).map_or_else(end, |slot| slot.virt);
             self.batch.truncate(halted.done);
             Stopped::before(at, Why::Mmu(halted.fault))
         });

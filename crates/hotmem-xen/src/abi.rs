@@ -1,7 +1,8 @@
 //! What Xen's public headers say: `xen.h`, `errno.h`, `features.h`.
 
 use core::fmt;
-use hotmem_pgtable::{Entry, EntryAddr};
+use hotmem::Pfn;
+use hotmem_pgtable::{Entry, EntryAddr, Level};
 
 /// Numbers of hypercalls, `__HYPERVISOR_*`.
 pub(crate) mod number {
@@ -9,6 +10,7 @@ pub(crate) mod number {
     pub(crate) const MULTICALL: u64 = 13;
     pub(crate) const MMUEXT_OP: u64 = 26;
     pub(crate) const MEMORY_OP: u64 = 12;
+    pub(crate) const XEN_VERSION: u64 = 17;
     pub(crate) const DOMCTL: u64 = 36;
 }
 
@@ -95,21 +97,29 @@ impl MmuExtOp {
     /// No operation.
     pub const NONE: MmuExtOp = MmuExtOp { cmd: 0, arg1: 0, arg2: 0 };
 
-    /// `MMUEXT_PIN_L1_TABLE` and so on up to 4: the frame stays a table.
+    /// `MMUEXT_PIN_L1_TABLE` and so on: the frame stays a table. `None` for the fifth level, which
+    /// Xen does not give PV guests.
     #[must_use]
-    pub const fn pin(level: hotmem_pgtable::Level, table: hotmem::Pfn) -> MmuExtOp {
-        MmuExtOp { cmd: level as u32 - 1, arg1: table.number(), arg2: 0 }
+    pub const fn pin(level: Level, table: Pfn) -> Option<MmuExtOp> {
+        let cmd = match level {
+            Level::L1 => 0,
+            Level::L2 => 1,
+            Level::L3 => 2,
+            Level::L4 => 3,
+            Level::L5 => return None,
+        };
+        Some(MmuExtOp { cmd, arg1: table.number(), arg2: 0 })
     }
 
     /// `MMUEXT_UNPIN_TABLE`: it need not be one any more.
     #[must_use]
-    pub const fn unpin(table: hotmem::Pfn) -> MmuExtOp {
+    pub const fn unpin(table: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 4, arg1: table.number(), arg2: 0 }
     }
 
     /// `MMUEXT_NEW_BASEPTR`: this CPU's root.
     #[must_use]
-    pub const fn new_root(root: hotmem::Pfn) -> MmuExtOp {
+    pub const fn new_root(root: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 5, arg1: root.number(), arg2: 0 }
     }
 

@@ -1,6 +1,6 @@
 //! The machine of a Xen PV guest.
 
-use crate::abi::{Command, DomId, MmuExtOp, MmuUpdate};
+use crate::abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate};
 use crate::fault::{Call, Fault};
 use crate::hypervisor::{Hypervisor, Partly};
 use hotmem::{Bytes, Pfn, geometry::FRAME_SIZE};
@@ -17,6 +17,11 @@ pub trait MachineTables: Tables {
     /// The entry by which the kernel itself maps this frame, and what it holds: read-only while
     /// the frame is a table.
     fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)>;
+
+    /// Returns when none of the kernel's own walkers without locks is in a table that was unhooked
+    /// before. Xen's flush interrupts processors and not what the kernel runs on them, so it does
+    /// not wait for these, as an interrupt of the kernel's own would.
+    fn grace_period(&self);
 }
 
 /// What is the kernel's choice.
@@ -24,7 +29,8 @@ pub trait MachineTables: Tables {
 pub struct Config {
     /// Tables of the lowest level are pinned one by one, as Linux does, beside the root.
     pub pins_l1: bool,
-    /// The flag, one of [`Flags::AVAILABLE`], with which the kernel marks entries that map grants.
+    /// The flag, one of [`Flags::AVAILABLE`], with which the kernel marks pages that are grants. If
+    /// there is one, whole tables are read for it before they go.
     pub grant: Flags,
     /// How many entries go into one hypercall: 1 to 512.
     pub batch: usize,
@@ -91,7 +97,8 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         (self.ops, self.updates) = (0, 0);
         let (mut done, mut unpinned) = (0, Ok(()));
         for slots in batch.slots() {
-            let mut left = slots;
+            let (sound, grant) = self.up_to_grant(slots);
+            let mut left = slots.part(0..sound);
             while !left.entries.is_empty() {
                 let gathered = left.part(0..self.gather(left, &update));
                 if self.config.pins_l1 && slots.level != Level::L1 {
@@ -101,31 +108,56 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
                         .fold(unpinned, |so_far, slot| so_far.and(self.unpin_below(slot)));
                 }
                 left = left.part(gathered.entries.len()..left.entries.len());
-                let refused = left.each().next().filter(|slot| self.is_grant(slot));
-                if refused.is_some() || self.updates == self.config.batch {
+                if self.updates == self.config.batch {
                     self.send(&mut done, unpinned)?;
                 }
-                if let Some(Slot { at, entry, .. }) = refused {
-                    return Err(Halted { done, fault: Fault::GrantMapped { at, entry } });
-                }
+            }
+            if let Some(fault) = grant {
+                self.send(&mut done, unpinned)?;
+                return Err(Halted { done, fault });
             }
         }
         self.send(&mut done, unpinned)
     }
 
-    fn is_grant(&self, slot: &Slot) -> bool {
-        slot.entry.flags().intersects(self.config.grant)
+    /// How many slots come before the first that is a grant's, or has one below it.
+    fn up_to_grant(&mut self, slots: Slots<&[Entry]>) -> (usize, Option<Fault>) {
+        let mut refused = None;
+        let refuses = |slot| {
+            refused = self.refuse_grants(slot).err();
+            refused.is_some()
+        };
+        let first = slots.each().position(refuses);
+        (first.unwrap_or(slots.entries.len()), refused)
     }
 
-    /// Gathers updates of these slots, as far as there is room, up to a grant. Returns how many.
-    fn gather(&mut self, slots: Slots<&[Entry]>, update: impl Fn(&Slot) -> MmuUpdate) -> usize {
+    /// Refuses a slot that is a grant's, or has one below it: Xen would take it for given back, and
+    /// the domain that granted it never gets it.
+    fn refuse_grants(&mut self, slot: Slot) -> Result<(), Fault> {
         let grant = self.config.grant;
+        if grant.is_empty() {
+            return Ok(());
+        }
+        let refuse = |at, entry: Entry| {
+            let is_grant = entry.is_present() && entry.flags().intersects(grant);
+            if is_grant { Err(Fault::GrantMapped { at, entry }) } else { Ok(()) }
+        };
+        let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
+            return refuse(slot.at, slot.entry);
+        };
+        each_table(self, table, level, &mut |this: &mut Self, table, level| {
+            let lowest = this.tables.table(table).filter(|_| level == Level::L1);
+            let entry = |index| lowest.map(|words| (index, entry_at(words, index)));
+            let mut entries = (0..ENTRIES).map_while(entry);
+            entries.try_for_each(|(index, entry)| refuse(EntryAddr::new(table, index), entry))
+        })
+    }
+
+    /// Gathers updates of these slots, as far as there is room. Returns how many.
+    fn gather(&mut self, slots: Slots<&[Entry]>, update: impl Fn(&Slot) -> MmuUpdate) -> usize {
         let room = self.room.updates.get_mut(self.updates..self.config.batch).unwrap_or_default();
         let mut gathered = 0;
         for (room, slot) in room.iter_mut().zip(slots.each()) {
-            if slot.entry.flags().intersects(grant) {
-                break;
-            }
             *room = update(&slot);
             gathered += 1;
         }
@@ -141,11 +173,13 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         let (ops, updated) = match (ops.is_empty(), updates.is_empty()) {
             (_, true) => (Ok(()), Ok(())),
             (true, _) => (Ok(()), self.xen.mmu_update(updates, DomId::SELF)),
-            _ => self.xen.mmuext_op_then_update(ops, updates),
+            _ => {
+                let (unpinned, updated) = self.xen.mmuext_op_then_update(ops, updates);
+                (go_on_unpinning(&mut self.xen, ops, unpinned), updated)
+            }
         };
         *done += updated.map_or_else(|partly| partly.done, |()| updates.len());
-        let faults = updated.map_err(refused(Call::MmuUpdate));
-        let faults = faults.and(unpinned).and(ops.map_err(refused(Call::Unpin)));
+        let faults = updated.map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
         faults.map_err(|fault| Halted { done: *done, fault })
     }
 
@@ -175,7 +209,8 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         if ops.is_empty() {
             return Ok(());
         }
-        self.xen.mmuext_op(ops).map_err(refused(Call::Unpin))
+        let unpinned = self.xen.mmuext_op(ops);
+        go_on_unpinning(&mut self.xen, ops, unpinned)
     }
 
     /// Gathers the mapping of a table as ordinary memory; what is full goes at once.
@@ -221,6 +256,20 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         }
         Ok(())
     }
+}
+
+/// Goes on after tables that are not pinned: so that what failed in the middle can be done again.
+/// Whether a table is in use is seen when it is mapped writable.
+fn go_on_unpinning(
+    xen: &mut impl Hypervisor,
+    mut ops: &[MmuExtOp],
+    mut result: Result<(), Partly>,
+) -> Result<(), Fault> {
+    while let Err(Partly { done, errno: Errno::EINVAL }) = result {
+        ops = ops.get(done + 1..).unwrap_or_default();
+        result = if ops.is_empty() { Ok(()) } else { xen.mmuext_op(ops) };
+    }
+    result.map_err(refused(Call::Unpin))
 }
 
 fn refused(call: Call) -> impl Fn(Partly) -> Fault {
@@ -286,7 +335,11 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         let one = flush.range.bytes().0 == FRAME_SIZE && !flush.tables;
         let page = MmuExtOp::flush_page(flush.range.start());
         let op = if one { page } else { MmuExtOp::flush_all() };
-        self.xen.mmuext_op(&[op]).map_err(refused(Call::Flush))
+        self.xen.mmuext_op(&[op]).map_err(refused(Call::Flush))?;
+        if flush.tables {
+            self.tables.grace_period();
+        }
+        Ok(())
     }
 
     /// All tables in one go: the first change from table to ordinary memory has Xen flush, and the
@@ -299,6 +352,7 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
 
     /// All unpinning before all mapping, so that Xen flushes once and not once a table.
     fn retire(&mut self, space: Space) -> Result<(), Fault> {
+        self.each_own(space, Self::refuse_grants)?;
         (self.ops, self.updates) = (0, 0);
         self.gather_op(MmuExtOp::unpin(space.root))?;
         if self.config.pins_l1 {

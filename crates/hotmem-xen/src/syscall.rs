@@ -34,6 +34,20 @@ impl Syscall {
         self.flushes
     }
 
+    /// Xen's first feature word, whose bits are [`features`](crate::features).
+    ///
+    /// # Errors
+    /// Xen's.
+    pub fn features(&mut self) -> Result<u32, Errno> {
+        const XENVER_GET_FEATURES: u64 = 6;
+        // `struct xen_feature_info`: which word, and the word.
+        let mut info = [0_u32; 2];
+        let pointer = info.as_mut_ptr().expose_provenance() as u64;
+        // SAFETY: reads and writes the structure.
+        unsafe { self.call(number::XEN_VERSION, [XENVER_GET_FEATURES, pointer, 0, 0, 0])? };
+        Ok(info[1])
+    }
+
     /// Any hypercall, by its number.
     ///
     /// # Errors

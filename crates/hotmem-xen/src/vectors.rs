@@ -103,6 +103,12 @@ pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
 /// What comes of [`refused_second`].
 pub const AFTER_FIRST: Partly = Partly { done: 1, errno: Errno::EBUSY };
 
+/// What comes of an update of a frame that is not the domain's.
+pub const NOT_OWNED: Partly = Partly { done: 0, errno: Errno::EINVAL };
+
+/// What comes of unpinning a table that is not pinned.
+pub const NOT_PINNED: Partly = Partly { done: 0, errno: Errno::EINVAL };
+
 /// The frames that a run of the cases uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames {

@@ -5,11 +5,10 @@ mod common;
 use common::{Xen, notes::Notes};
 use hotmem::Bytes;
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, EntryAddr, Flags, PageTables, Space, Stopped, Unmap, VirtRange,
-    Why,
+    Batch, Change, Covered, Entry, Flags, Level, PageTables, Space, Stopped, Unmap, VirtRange, Why,
 };
 use hotmem_xen::{
-    Call, Command, Config, Errno, Fault, Hypervisor, MmuExtOp, MmuUpdate, Room, XenPv,
+    Call, Config, DomId, Errno, Fault, Hypervisor, MmuExtOp, MmuUpdate, Partly, Room, XenPv,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -212,13 +211,121 @@ fn a_grant_stops_the_batch_before_it() {
 }
 
 #[test]
-fn a_table_that_is_not_the_domains() {
-    let xen = Xen::new(64);
-    let mut hypervisor = &xen;
-    let foreign = hotmem::Pfn::new(1).unwrap();
-    let update = MmuUpdate::new(EntryAddr::new(foreign, 3), Command::PreserveAd, Entry::EMPTY);
-    let refused = hypervisor.mmu_update(&[update], hotmem_xen::DomId::SELF).unwrap_err();
-    assert_eq!((refused.done, refused.errno), (0, Errno::EPERM));
+fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_does_not_go() {
+    let grant = Flags::from_bits_retain(1 << 10);
+    for pins_l1 in [false, true] {
+        let xen = Xen::new(64);
+        let (space, map) = mapped(&xen, 3 * 512, pins_l1);
+        let granted = Entry::new(xen.frame(), Flags::PRESENT | grant);
+        xen.put(space, 4 * LARGE - PAGE, granted, pins_l1);
+        // What a bit means where there is no page is the kernel's to say.
+        let note = Entry::from_bits(grant.bits());
+        xen.put(space, 3 * LARGE, note, pins_l1);
+        let (before, at) = (xen.in_use(), xen.find(space, 4 * LARGE - PAGE).unwrap());
+        let why = Why::Mmu(Fault::GrantMapped { at, entry: granted });
+        let mut notes = Notes::new(&xen);
+        let config = Config { grant, pins_l1, ..Config::default() };
+        xen.hypercalls.set(0);
+        let torn = with(&xen, space, config, |tables| tables.teardown(&mut notes));
+        assert_eq!(torn, Err(Stopped { at: 0, why, flushed: false }));
+        assert_eq!((xen.hypercalls.get(), notes.pages()), (0, vec![]));
+        let stopped = with(&xen, space, config, |mut tables| {
+            tables.unmap_range(range(0, 5 * LARGE), Unmap::default(), &mut notes)
+        });
+        assert_eq!(stopped, Err(Stopped { at: 3 * LARGE, why, flushed: true }));
+        assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+        assert_eq!((notes.freed, before - xen.in_use()), (3, 3));
+        let left =
+            [3 * LARGE, 4 * LARGE - PAGE].map(|virt| xen.entry(xen.find(space, virt).unwrap()));
+        assert_eq!(left, [note, granted]);
+    }
+}
+
+#[test]
+fn what_is_not_pinned_is_not_in_the_way() {
+    for pinned in [[false; 3], [true, true, false], [false, true, true]] {
+        let xen = Xen::new(64);
+        let (space, map) = mapped(&xen, 3 * 512, false);
+        for (table, _) in (0..).zip(pinned).filter(|(_, pinned)| *pinned) {
+            let table = xen.find(space, table * LARGE).unwrap().table();
+            (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table).unwrap()]).unwrap();
+        }
+        let mut notes = Notes::new(&xen);
+        let config = Config { pins_l1: true, ..Config::default() };
+        with(&xen, space, config, |mut tables| {
+            tables.unmap_range(range(0, 3 * LARGE), Unmap::default(), &mut notes)
+        })
+        .unwrap();
+        assert_eq!((notes.freed, notes.stuck), (3, 0));
+        assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// Xen, with a fault of its own at the unpinning.
+struct NoUnpinning<'x>(&'x Xen);
+
+impl Hypervisor for NoUnpinning<'_> {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+        self.0.mmu_update(updates, owner)
+    }
+
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+        self.0.mmuext_op(ops)
+    }
+
+    fn mmuext_op_then_update(
+        &mut self,
+        _: &[MmuExtOp],
+        updates: &[MmuUpdate],
+    ) -> (Result<(), Partly>, Result<(), Partly>) {
+        (Err(Partly { done: 0, errno: Errno::EPERM }), self.0.mmu_update(updates, DomId::SELF))
+    }
+}
+
+#[test]
+fn an_unpinning_that_is_refused_is_told_and_so_is_all_that_was_done() {
+    for (pins_l1, call, errno) in
+        [(false, Call::Unpin, Errno::EPERM), (true, Call::Remap, Errno::EBUSY)]
+    {
+        let xen = Xen::new(64);
+        let (space, map) = mapped(&xen, 3 * 512, pins_l1);
+        let mut notes = Notes::new(&xen);
+        let config = Config { pins_l1: true, ..Config::default() };
+        let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+        let machine = XenPv::new(NoUnpinning(&xen), &xen, config, &mut room);
+        let stopped = PageTables::new(machine, space, &mut batch).unmap_range(
+            range(0, 2 * LARGE),
+            Unmap::default(),
+            &mut notes,
+        );
+        // What is still pinned does not become memory, which is the graver matter.
+        let why = Why::Mmu(Fault::Refused { call, errno });
+        assert_eq!(stopped, Err(Stopped { at: 2 * LARGE, why, flushed: true }));
+        let (freed, stuck) = if pins_l1 { (0, 2) } else { (2, 0) };
+        assert_eq!((notes.freed, notes.stuck), (freed, stuck));
+        assert_eq!(notes.pages(), map.into_iter().take(1024).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_teardown_that_is_refused_in_the_middle_can_be_done_again() {
+    // The unpinning of the root and of three tables; then remaps of these and of three above them.
+    for (pins_l1, operations) in [(false, 1 + 6), (true, 4 + 6)] {
+        for refused_after in 0..operations {
+            let xen = Xen::new(64);
+            let (space, map) = mapped(&xen, 3 * 512, pins_l1);
+            let mut notes = Notes::new(&xen);
+            let config = Config { pins_l1, ..Config::default() };
+            xen.refuse_after.set(Some(refused_after));
+            let torn = with(&xen, space, config, |tables| tables.teardown(&mut notes));
+            assert!(torn.is_err_and(|stopped| stopped.at == 0), "{refused_after}: {torn:?}");
+            assert_eq!((notes.pages(), notes.freed, notes.stuck), (vec![], 0, 0));
+            xen.refuse_after.set(None);
+            with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
+            assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+            assert_eq!((notes.freed, notes.stuck), (6, 0));
+        }
+    }
 }
 
 #[test]
@@ -348,7 +455,7 @@ proptest! {
     #[test]
     fn as_a_map_without_tables(
         pages in prop::collection::btree_map(0u64..4096, (any::<bool>(), 0u64..4), 1..120),
-        ranges in prop::collection::vec((0u64..4096, 1u64..2000, 0..3usize, any::<bool>()), 1..8),
+        ranges in prop::collection::vec((0u64..4096, 1u64..2000, 0..3usize, 0..4u8), 1..8),
         pins_l1 in any::<bool>(),
         batch in prop::sample::select(vec![1usize, 7, 512]),
     ) {
@@ -363,10 +470,10 @@ proptest! {
             map.insert(page * PAGE, entry);
         }
         let config = Config { pins_l1, batch, ..Config::default() };
-        for (page, pages, tables, protect) in ranges {
+        for (page, pages, tables, how) in ranges {
             let (start, bytes) = (page * PAGE, pages * PAGE);
             let mut notes = Notes::new(&xen);
-            if protect {
+            if how == 0 {
                 let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
                 let range = range(start, bytes);
                 with(&xen, space, config, |mut t| t.protect(range, change, &mut notes)).unwrap();
@@ -375,7 +482,7 @@ proptest! {
                 }
             } else {
                 let tables = [Covered::Free, Covered::Keep, Covered::Cheapest][tables];
-                let how = Unmap { tables, ..Unmap::default() };
+                let how = Unmap { tables, ignore_used: how == 1, dying: how == 2 };
                 let range = range(start, bytes);
                 with(&xen, space, config, |mut t| t.unmap_range(range, how, &mut notes)).unwrap();
                 let gone: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();

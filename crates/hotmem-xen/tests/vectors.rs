@@ -3,8 +3,9 @@
 mod common;
 
 use common::Xen;
+use hotmem::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags, Level};
-use hotmem_xen::vectors::{AFTER_FIRST, Frames, VECTORS, refused_second};
+use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
 use hotmem_xen::{Command, MmuExtOp, MmuUpdate, Partly};
 
 #[test]
@@ -17,7 +18,7 @@ fn the_model_does_what_xen_does() {
     }
     let frames = Frames { same, other, table };
     use hotmem_xen::Hypervisor;
-    (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table)]).unwrap();
+    (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table).unwrap()]).unwrap();
     let at = EntryAddr::new(table, 7);
     for vector in VECTORS {
         xen.updates(&[MmuUpdate::new(at, Command::Normal, Entry::EMPTY)]).unwrap();
@@ -27,6 +28,10 @@ fn the_model_does_what_xen_does() {
         assert_eq!(done.err(), refused, "{vector:?}");
         assert_eq!(xen.entry(at), vector.after(frames), "{vector:?}");
     }
+    let foreign = MmuUpdate::new(EntryAddr::new(Pfn::ZERO, 3), Command::PreserveAd, Entry::EMPTY);
+    assert_eq!(xen.updates(&[foreign]), Err(NOT_OWNED));
+    let not_pinned = xen.new_table();
+    assert_eq!((&xen).mmuext_op(&[MmuExtOp::unpin(not_pinned)]), Err(NOT_PINNED));
     let at = [8, 9, 10].map(|index| EntryAddr::new(table, index));
     let batch = refused_second(at, frames);
     assert_eq!(xen.updates(&batch), Err(AFTER_FIRST));

@@ -3,9 +3,9 @@
 use super::console::Console;
 use super::space::Kernel;
 use hotmem_guest::report::Report;
-use hotmem_pgtable::{Entry, Flags};
-use hotmem_xen::vectors::{AFTER_FIRST, Frames, VECTORS, refused_second};
-use hotmem_xen::{Command, DomId, Hypervisor, MmuUpdate, Partly};
+use hotmem_pgtable::{Entry, EntryAddr, Flags};
+use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
+use hotmem_xen::{Command, DomId, Hypervisor, MmuExtOp, MmuUpdate, Partly};
 
 /// Xen sets these in entries of its own accord.
 const XENS: Flags = Flags::GLOBAL.union(Flags::USER);
@@ -47,6 +47,18 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         } else {
             report.not_ok(format_args!("a batch with a refused update: {done:?}, {after:x?}"));
         }
+    }
+    let refused = [
+        kernel.memory.foreign().and_then(|frame| {
+            let clear = MmuUpdate::new(EntryAddr::new(frame, 3), Command::PreserveAd, Entry::EMPTY);
+            kernel.xen.mmu_update(&[clear], DomId::SELF).err()
+        }),
+        kernel.xen.mmuext_op(&[MmuExtOp::unpin(table)]).err(),
+    ];
+    if refused == [Some(NOT_OWNED), Some(NOT_PINNED)] {
+        report.ok("what is not the domain's, or not pinned, is refused as by the model");
+    } else {
+        report.not_ok(format_args!("refused otherwise than by the model: {refused:?}"));
     }
     report.ok(format_args!("{agreed} of {} updates are as the model has them", VECTORS.len()));
     super::case::drop_tables(kernel, space);

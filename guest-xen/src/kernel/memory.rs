@@ -80,6 +80,11 @@ impl Memory {
         is_own.then_some(VIRT_BASE + number * 4096)
     }
 
+    /// A frame of the machine's above its first MiB that is not the domain's.
+    pub(crate) fn foreign(&self) -> Option<Pfn> {
+        (0x100..self.machine_frames).filter_map(Pfn::new).find(|&frame| self.virt(frame).is_none())
+    }
+
     /// The words of a frame that is ordinary memory, or a table to be read.
     pub(crate) fn words(&self, frame: Pfn) -> Option<&'static Table> {
         let table = core::ptr::with_exposed_provenance::<Table>(to_usize(self.virt(frame)?));
@@ -127,4 +132,7 @@ impl MachineTables for Memory {
             (table, level) = (next, below);
         }
     }
+
+    /// Nobody in this kernel walks tables that another CPU may take away.
+    fn grace_period(&self) {}
 }

@@ -46,6 +46,8 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
                 let dirty = &kernel.pool.dirty[..PAGES];
                 let unseen = |(page, dirty): (usize, &bool)| !dirty && other::wrote(page);
                 lost += dirty.iter().enumerate().filter(|&page| unseen(page)).count() as u64;
+                // What is not told at all is lost too.
+                lost += (PAGES as u64).abs_diff(kernel.pool.told.pages);
                 rounds += 1;
             }
             let race = Race { subject: subject.name(), batch, rounds, writes, lost };

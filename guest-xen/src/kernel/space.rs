@@ -114,6 +114,13 @@ impl Kernel {
         must("mmuext_op", self.xen.mmuext_op(&[op]).map_err(|partly| partly.errno));
     }
 
+    fn pin(&mut self, level: Level, table: Pfn) {
+        match MmuExtOp::pin(level, table) {
+            Some(op) => self.ext(op),
+            None => super::give_up("a table of a fifth level"),
+        }
+    }
+
     /// An empty frame.
     fn table(&mut self) -> Pfn {
         let Some(frame) = self.pool.take() else { super::give_up("no frame for a table") };
@@ -161,7 +168,7 @@ impl Kernel {
             }
             self.set_window(table, false);
             if pins_l1 {
-                self.ext(MmuExtOp::pin(Level::L1, table));
+                self.pin(Level::L1, table);
             }
             self.write(directory, first / ENTRIES, link(table));
         }
@@ -176,7 +183,7 @@ impl Kernel {
             }
             self.write(root, index, link(pointers));
             self.set_window(root, false);
-            self.ext(MmuExtOp::pin(Level::L4, root));
+            self.pin(Level::L4, root);
         } else {
             let update =
                 MmuUpdate::new(EntryAddr::new(root, index), Command::Normal, link(pointers));

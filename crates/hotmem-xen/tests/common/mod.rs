@@ -42,6 +42,8 @@ pub(crate) struct Xen {
     /// Flushes that all the domain's CPUs took part in.
     pub(crate) flushes: Cell<u64>,
     pub(crate) hypercalls: Cell<u64>,
+    /// A walker of the kernel's that takes no lock may be in a table that was unhooked.
+    walker: Cell<bool>,
     /// Updates and operations that are done before one is refused.
     pub(crate) refuse_after: Cell<Option<u64>>,
     /// Another CPU, which uses what is mapped at any time it likes.
@@ -59,6 +61,7 @@ impl Xen {
             flushed: Cell::new(1),
             flushes: Cell::new(0),
             hypercalls: Cell::new(0),
+            walker: Cell::new(false),
             refuse_after: Cell::new(None),
             other_cpu: RefCell::new(None),
         };
@@ -88,6 +91,7 @@ impl Xen {
     pub(crate) fn free(&self, frame: Pfn) {
         let page = self.page(frame).unwrap();
         assert!(page.table.is_none() && page.writable > 0, "freed, but not ordinary memory");
+        assert!(!self.walker.get(), "freed under a walker");
         assert!(self.free.borrow_mut().insert(frame.number() - FIRST), "freed twice");
         self.words(frame).iter().for_each(|word| word.store(0xdead_d001, Relaxed));
     }
@@ -114,7 +118,7 @@ impl Xen {
     /// A pinned root, as PV has it: four levels.
     pub(crate) fn new_space(&self) -> Space {
         let root = self.new_table();
-        self.ext(MmuExtOp::pin(Level::L4, root)).unwrap();
+        self.ext(MmuExtOp::pin(Level::L4, root).unwrap()).unwrap();
         Space { root, levels: Level::L4 }
     }
 
@@ -135,7 +139,7 @@ impl Xen {
                 (_, Some(next)) => {
                     let below = self.new_table();
                     if pins_l1 && next == Level::L1 {
-                        self.ext(MmuExtOp::pin(next, below)).unwrap();
+                        self.ext(MmuExtOp::pin(next, below).unwrap()).unwrap();
                     }
                     let link = Entry::new(below, Flags::PRESENT | Flags::WRITABLE | Flags::USER);
                     self.update_entry(at, link, false).unwrap();
@@ -177,7 +181,7 @@ impl Xen {
 
     fn page(&self, frame: Pfn) -> Result<Page, Errno> {
         let index = frame.number().checked_sub(FIRST).and_then(|index| usize::try_from(index).ok());
-        index.and_then(|index| self.pages.borrow().get(index).copied()).ok_or(Errno::EPERM)
+        index.and_then(|index| self.pages.borrow().get(index).copied()).ok_or(Errno::EINVAL)
     }
 
     fn set_page(&self, frame: Pfn, page: Page) {
@@ -209,5 +213,9 @@ impl MachineTables for &Xen {
         let table = Pfn::new(FIRST + (index / ENTRIES) as u64)?;
         let at = EntryAddr::new(table, index % ENTRIES);
         (index < self.words.len()).then(|| (at, self.entry(at)))
+    }
+
+    fn grace_period(&self) {
+        self.walker.set(false);
     }
 }

@@ -111,6 +111,7 @@ impl Xen {
         word.store(value.with(kept).bits(), Relaxed);
         self.put_entry(old, level);
         if level != Level::L1 && old.is_present() {
+            self.walker.set(true);
             self.flush();
         }
         Ok(())
