@@ -14,7 +14,7 @@ use hotmem_xen::{Command, DomId, MmuExtOp, MmuUpdate};
 const PAGE: Flags = Flags::PRESENT.union(Flags::USER).union(Flags::WRITABLE).union(Flags::ACCESSED);
 
 /// Page `number`'s entry: every second one is dirty.
-fn entry(kernel: &Kernel, number: usize) -> Entry {
+pub(crate) fn entry(kernel: &Kernel, number: usize) -> Entry {
     let dirty = if number.is_multiple_of(2) { Flags::DIRTY } else { Flags::empty() };
     Entry::new(kernel.page(number), PAGE | dirty)
 }
@@ -67,29 +67,6 @@ pub(crate) fn measure(
     let (hypercalls, flushes) = (kernel.xen.calls() - hypercalls, kernel.xen.flushes() - flushes);
     let _ = writeln!(Console::new(), "{}", Figure { cycles, hypercalls, flushes, ..figure });
     kernel.pool.told
-}
-
-/// Where nothing is mapped: page faults at addresses from here on are marks in QEMU's log of
-/// interrupts, between which the host counts those by which Xen flushes.
-const MARKS: u64 = 0x5_0000_0000;
-
-/// Takes address spaces of 8 and of 32 tables down, between marks.
-pub(crate) fn mark_flushes(kernel: &mut Kernel, report: &mut Report<Console>) {
-    let mut mark = MARKS;
-    let mut next_mark = || {
-        // SAFETY: nothing is mapped there.
-        unsafe { super::trap::store(mark, 0) };
-        mark += 1 << 12;
-    };
-    for tables in [8, 32] {
-        for subject in [Subject::ReadThenClear, Subject::Hotmem] {
-            let space = kernel.build(true, true, tables * 512, entry);
-            next_mark();
-            exit(kernel, subject, space, tables * 512, 512);
-            next_mark();
-        }
-    }
-    report.ok("address spaces taken down between marks");
 }
 
 /// All cases that need no other domain.

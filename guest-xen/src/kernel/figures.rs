@@ -23,6 +23,14 @@ pub(crate) struct Race<'a> {
     pub(crate) lost: u64,
 }
 
+/// What was done between the marks just made.
+pub(crate) struct Marked {
+    pub(crate) case: &'static str,
+    pub(crate) subject: &'static str,
+    /// Lowest tables, all of them full.
+    pub(crate) tables: usize,
+}
+
 impl fmt::Display for Figure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Figure { case, subject, batch, entries, cycles, hypercalls, flushes } = self;
@@ -30,6 +38,13 @@ impl fmt::Display for Figure<'_> {
             f,
             r#"{{"event":"figure","case":"{case}","subject":"{subject}","batch":{batch},"entries":{entries},"cycles":{cycles},"hypercalls":{hypercalls},"flushes":{flushes}}}"#
         )
+    }
+}
+
+impl fmt::Display for Marked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Marked { case, subject, tables } = self;
+        write!(f, r#"{{"event":"marked","case":"{case}","subject":"{subject}","tables":{tables}}}"#)
     }
 }
 

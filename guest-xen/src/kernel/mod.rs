@@ -6,6 +6,7 @@ mod console;
 mod entry;
 mod figures;
 mod foreign;
+mod marks;
 mod memory;
 mod other;
 mod race;
@@ -19,7 +20,7 @@ use core::fmt;
 use core::fmt::Write;
 use hotmem_guest::report::{Report, bail_out};
 use hotmem_guest::to_usize;
-use hotmem_xen::{Errno, Syscall};
+use hotmem_xen::{Errno, Syscall, features};
 use memory::Memory;
 use space::Kernel;
 use start_info::StartInfo;
@@ -53,6 +54,9 @@ extern "C" fn kernel_main(info: u64) -> ! {
     let memory = unsafe { Memory::new(info) };
     // SAFETY: the first and only time.
     let kernel = unsafe { Kernel::new(memory) };
+    if must("features", kernel.xen.features()) & features::MMU_PT_UPDATE_PRESERVE_AD == 0 {
+        give_up("this Xen has no MMU_PT_UPDATE_PRESERVE_AD");
+    }
     must("the other CPU", other::start(memory.root));
     report.ok("boot, two CPUs");
     let pages = to_usize(info.number("pages", 4096)).clamp(1, other::PAGES).next_multiple_of(512);
@@ -71,7 +75,7 @@ extern "C" fn kernel_main(info: u64) -> ! {
             case::run(kernel, &mut report, pages, batch, runs);
             foreign::run(kernel, &mut report, pages, batch, runs);
         }
-        "flushes" => case::mark_flushes(kernel, &mut report),
+        "marks" => marks::run(kernel, &mut report),
         "foreign" => foreign::run(kernel, &mut report, pages, batch, runs),
         _ => report.not_ok(format_args!("a mode {mode}")),
     }

@@ -61,15 +61,19 @@ pub struct Race {
     pub lost: u64,
 }
 
-/// The flushes that taking down an address space took.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Flushes {
-    /// Its lowest tables.
+/// What the guest cannot count of an operation itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interrupts {
+    /// `xen-munmap` and so on.
+    pub case: String,
+    /// `before`, `read-then-clear` or `hotmem`.
+    pub subject: String,
+    /// The lowest tables that it was done to, all of them full.
     pub tables: u64,
-    /// `table by table`, or `hotmem`.
-    pub subject: &'static str,
+    /// Page faults of the guest's, by which Xen came to emulate an instruction.
+    pub traps: u64,
     /// Interrupts by which the other CPU was made to flush.
-    pub count: u64,
+    pub flushes: u64,
 }
 
 /// What the guest said, all of it good.
@@ -79,8 +83,25 @@ pub struct Outcome {
     pub figures: Vec<Figure>,
     /// The same.
     pub races: Vec<Race>,
+    /// The same, of what was done between marks.
+    marked: Vec<Marked>,
     /// What held.
     pub points: Vec<String>,
+}
+
+/// An operation between two marks in QEMU's log.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+struct Marked {
+    case: String,
+    subject: String,
+    tables: u64,
+}
+
+/// What is in QEMU's log between two marks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Logged {
+    traps: u64,
+    flushes: u64,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +109,7 @@ pub struct Outcome {
 enum Event {
     Figure(Figure),
     Race(Race),
+    Marked(Marked),
 }
 
 impl Machine {
@@ -118,28 +140,28 @@ impl Machine {
         outcome.with_context(|| format!("{xpti}, {words}"))
     }
 
-    /// Boots, has the guest take down address spaces of 8 and of 32 lowest tables, and counts the
+    /// Boots, has the guest change and take down page tables, and counts its page faults and the
     /// interrupts by which Xen made the other CPU flush meanwhile.
     ///
     /// # Errors
     /// As for [`boot`](Self::boot).
-    pub fn flushes(&self, xpti: Xpti) -> Result<Vec<Flushes>> {
-        let mut command = self.command(xpti, "mode=flushes")?;
+    pub fn interrupts(&self, xpti: Xpti) -> Result<Vec<Interrupts>> {
+        let mut command = self.command(xpti, "mode=marks")?;
         // QEMU's log goes to standard error.
         command.args(["-d", "int"]).stderr(Stdio::piped());
         let mut qemu = start(command)?;
         let log = qemu.0.stderr.take().context("QEMU's log")?;
-        let counted = thread::spawn(move || {
-            count_flushes(BufReader::new(log).split(b'\n').map_while(Result::ok))
-        });
-        watch(qemu).context("counting flushes")?;
+        let counted =
+            thread::spawn(move || count(BufReader::new(log).split(b'\n').map_while(Result::ok)));
+        let marked = watch(qemu).context("counting interrupts")?.marked;
         let between = counted.join().ok().context("reading QEMU's log")?;
-        let cases = [8, 32].into_iter().flat_map(|t| [(t, "table by table"), (t, "hotmem")]);
         // Between the first mark and the second, the third and the fourth, and so on.
-        let counts: Vec<u64> = between.into_iter().skip(1).step_by(2).collect();
-        ensure!(counts.len() == 4, "marks in QEMU's log: {counts:?}");
-        let flushes = |((tables, subject), count)| Flushes { tables, subject, count };
-        Ok(cases.zip(counts).map(flushes).collect())
+        let logged: Vec<Logged> = between.into_iter().skip(1).step_by(2).collect();
+        ensure!(logged.len() == marked.len(), "marks in QEMU's log: {logged:?} for {marked:?}");
+        let interrupts = |(Marked { case, subject, tables }, Logged { traps, flushes })| {
+            Interrupts { case, subject, tables, traps, flushes }
+        };
+        Ok(marked.into_iter().zip(logged).map(interrupts).collect())
     }
 
     fn command(&self, xpti: Xpti, words: &str) -> Result<Command> {
@@ -168,18 +190,18 @@ fn start(mut command: Command) -> Result<Killed> {
     Ok(Killed(command.spawn().with_context(|| format!("{QEMU} does not run"))?))
 }
 
-/// Counts Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before, between and after the guest's
-/// marks, which are page faults at addresses that it has nothing at.
-fn count_flushes(log: impl Iterator<Item = Vec<u8>>) -> Vec<u64> {
-    let mut counts = vec![0];
+/// Counts page faults and Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before, between and
+/// after the guest's marks, which are page faults at addresses that it has nothing at.
+fn count(log: impl Iterator<Item = Vec<u8>>) -> Vec<Logged> {
+    let mut counts = vec![Logged::default()];
     for line in log {
         let line = String::from_utf8_lossy(&line);
-        if line.contains("v=0e") && line.contains("CR2=00000005") {
-            counts.push(0);
-        } else if line.starts_with("Servicing hardware INT=0xfd")
-            && let Some(count) = counts.last_mut()
-        {
-            *count += 1;
+        let is_fault = line.contains("v=0e");
+        if is_fault && line.contains("CR2=00000005") {
+            counts.push(Logged::default());
+        } else if let Some(count) = counts.last_mut() {
+            count.traps += u64::from(is_fault);
+            count.flushes += u64::from(line.starts_with("Servicing hardware INT=0xfd"));
         }
     }
     counts
@@ -227,6 +249,7 @@ fn watch(mut qemu: Killed) -> Result<Outcome> {
             match event.with_context(|| format!("what the guest said: {line}"))? {
                 Event::Figure(figure) => outcome.figures.push(figure),
                 Event::Race(race) => outcome.races.push(race),
+                Event::Marked(marked) => outcome.marked.push(marked),
             }
         } else if line == "hotmem: PASS" && failed.is_empty() {
             return Ok(outcome);
@@ -264,14 +287,16 @@ mod tests {
     }
 
     #[test]
-    fn flushes_between_marks() {
+    fn what_is_between_marks() {
         let flush = "Servicing hardware INT=0xfd";
         let mark = "  96: v=0e e=0006 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=0000000500000000";
         let registers = "CR0=80050033 CR2=0000000500000000 CR3=000000003fd60000 CR4=00140660";
         let other = "Servicing hardware INT=0xfa";
-        let log = [flush, mark, flush, registers, other, flush, mark, registers];
-        let counts = count_flushes(log.into_iter().map(|line| line.as_bytes().to_vec()));
-        assert_eq!(counts, [1, 2, 0]);
+        let trap = "  97: v=0e e=0007 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=ffffffff80123000";
+        let log = [flush, mark, flush, registers, trap, other, flush, mark, registers];
+        let counts = count(log.into_iter().map(|line| line.as_bytes().to_vec()));
+        let counts: Vec<_> = counts.iter().map(|count| (count.traps, count.flushes)).collect();
+        assert_eq!(counts, [(0, 1), (1, 2), (0, 0)]);
     }
 
     #[test]

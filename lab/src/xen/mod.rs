@@ -3,7 +3,7 @@
 
 mod machine;
 
-pub use machine::{Figure, Flushes, Machine, Outcome, Race};
+pub use machine::{Figure, Interrupts, Machine, Outcome, Race};
 
 use crate::{
     progress, size,

@@ -41,6 +41,7 @@ pub struct Args {
 const CYCLES: Metric = ("cycles_per_entry", "cycles");
 const HYPERCALLS: Metric = ("hypercalls", "count");
 const FLUSHES: Metric = ("flushes", "count");
+const TRAPS: Metric = ("traps", "count");
 const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
 const LOST: Metric = ("lost_dirty", "count");
 const WRITES: Metric = ("racing_writes", "count");
@@ -48,6 +49,9 @@ const WRITES: Metric = ("racing_writes", "count");
 /// The cases under Xen, without what follows their slash.
 const XEN: [&str; 6] =
     ["xen-munmap", "xen-munmap-clean", "xen-foreign", "xen-exit", "xen-protect", "xen-unhook"];
+
+/// Those of them whose traps and flushes are counted by the host too.
+const MARKED: [&str; 3] = ["xen-munmap", "xen-exit", "xen-protect"];
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let wanted = |case: &str| args.cases.iter().any(|wanted| case.starts_with(wanted.as_str()));
@@ -77,10 +81,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 sample.add(&case, subject, HYPERCALLS, count(figure.hypercalls));
                 sample.add(&case, subject, FLUSHES, count(figure.flushes));
             }
-            if cases.contains(&&"xen-exit") {
-                for flushes in machine.flushes(*xpti)? {
-                    let case = format!("xen-exit/{xpti}/tables-{}", flushes.tables);
-                    sample.add(&case, flushes.subject, FLUSH_INTERRUPTS, count(flushes.count));
+            if cases.iter().any(|case| MARKED.contains(case)) {
+                let interrupts = machine.interrupts(*xpti)?;
+                for of in interrupts.iter().filter(|of| cases.contains(&&of.case.as_str())) {
+                    let case = format!("{}/{xpti}/tables-{}", of.case, of.tables);
+                    sample.add(&case, &of.subject, TRAPS, count(of.traps));
+                    sample.add(&case, &of.subject, FLUSH_INTERRUPTS, count(of.flushes));
                 }
             }
             if args.writes > 0 && cases.contains(&&"xen-munmap") {

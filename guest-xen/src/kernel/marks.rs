@@ -1,0 +1,64 @@
+//! What the guest itself cannot count, between marks for the host: page faults of its own that Xen
+//! answers, and interrupts by which Xen has the other CPU flush.
+
+use super::case::{drop_tables, entry, refill};
+use super::console::Console;
+use super::figures::Marked;
+use super::space::Kernel;
+use super::subject::{SUBJECTS, Subject, exit, protect, unmap};
+use super::trap;
+use core::fmt::Write;
+use hotmem_guest::report::Report;
+use hotmem_pgtable::Unmap;
+
+/// Where nothing is mapped: page faults at addresses from here on are marks in QEMU's log of
+/// interrupts.
+const MARKS: u64 = 0x5_0000_0000;
+const BATCH: usize = 512;
+
+/// Changes and takes down page tables, all of it between marks.
+pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
+    let mut next = MARKS;
+    let pages = 8 * 512;
+    let space = kernel.build(false, false, pages, entry);
+    for subject in SUBJECTS {
+        between(&mut next, "xen-protect", subject, pages, || {
+            protect(kernel, subject, space, pages, BATCH);
+        });
+        refill(kernel, space, pages, entry);
+        between(&mut next, "xen-munmap", subject, pages, || {
+            unmap(kernel, subject, space, pages, BATCH, Unmap::default());
+        });
+        refill(kernel, space, pages, entry);
+    }
+    drop_tables(kernel, space);
+    for pages in [8 * 512, 32 * 512] {
+        for subject in SUBJECTS {
+            let space = kernel.build(true, true, pages, entry);
+            between(&mut next, "xen-exit", subject, pages, || {
+                exit(kernel, subject, space, pages, BATCH);
+            });
+        }
+    }
+    report.ok("page tables changed between marks");
+}
+
+/// Does it between two marks, and says what it was.
+fn between(
+    next: &mut u64,
+    case: &'static str,
+    subject: Subject,
+    pages: usize,
+    operation: impl FnOnce(),
+) {
+    let mut mark = || {
+        // SAFETY: nothing is mapped there.
+        unsafe { trap::store(*next, 0) };
+        *next += 1 << 12;
+    };
+    mark();
+    operation();
+    mark();
+    let marked = Marked { case, subject: subject.name(), tables: pages / 512 };
+    let _ = writeln!(Console::new(), "{marked}");
+}
