@@ -9,6 +9,7 @@ mod tests;
 
 use core::fmt;
 use hotmem::Bytes;
+use hotmem::memmap::Compound;
 
 /// What to do, and when to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +53,8 @@ pub struct Options {
     pub map: MapOn,
     /// Whether the tails of its compounds share a frame of descriptors (`hotmem.tails`).
     pub shared_tails: bool,
+    /// How large these compounds are (`hotmem.align`).
+    pub compound: Compound,
     /// How often it is unbound and bound again (`hotmem.rebinds`).
     pub rebinds: u32,
     /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
@@ -108,7 +111,7 @@ pub enum Interrupts {
 pub enum Namespace {
     /// Single frames, for a file system.
     FsDax,
-    /// Compounds of 2 MiB, for whoever maps the device.
+    /// Compounds, for whoever maps the device.
     DevDax,
     /// The same, and RAM between two binds.
     SystemRam,
@@ -170,6 +173,7 @@ impl Default for Options {
             nvdimm: None,
             map: MapOn::Device,
             shared_tails: false,
+            compound: Compound::MIB_2,
             rebinds: 30,
             watchdog_seconds: 60,
         }
@@ -275,6 +279,13 @@ impl Options {
                 self.shared_tails = match value {
                     "own" => false,
                     "shared" => true,
+                    _ => return None,
+                };
+            }
+            "align" => {
+                self.compound = match value {
+                    "2M" => Compound::MIB_2,
+                    "1G" => Compound::GIB_1,
                     _ => return None,
                 };
             }

@@ -20,7 +20,7 @@ fn every_key() {
          hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off hotmem.churn=on \
          hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
-         hotmem.rebinds=3 hotmem.watchdog=5",
+         hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
     );
     let expected = Options {
         touch: Touch::UpTo(Bytes::gib(1)),
@@ -41,6 +41,7 @@ fn every_key() {
         nvdimm: Some(Namespace::DevDax),
         map: MapOn::Memory,
         shared_tails: true,
+        compound: Compound::GIB_1,
         rebinds: 3,
         watchdog_seconds: 5,
     };
@@ -72,6 +73,7 @@ fn sizes() {
 fn unknown_keys_and_bad_values_are_named() {
     assert_eq!(parse("a hotmem.tuch=1G"), Err(CmdlineError::UnknownKey("hotmem.tuch=1G")));
     for bad in [
+        "hotmem.align=4M",
         "hotmem.touch=",
         "hotmem.touch",
         "hotmem.work_at=reported",

@@ -25,7 +25,7 @@ fn nvdimm(keys: &[(&str, &str)]) -> Config {
     keys.iter().fold(config, |config, (key, value)| config.with(key, value))
 }
 
-/// Runs to the guest's own verdict: what it said of its binds, which are all alike, and how many
+/// Runs with one device to the guest's own verdict: what it said of its binds, which are all alike, and how many
 /// descriptors it looked at in the last.
 fn run(config: &Config, binds: usize) -> (Bound, u64) {
     let _turn = turn();
@@ -34,7 +34,7 @@ fn run(config: &Config, binds: usize) -> (Bound, u64) {
         Event::Nvdimm { size, .. } => Some(size),
         _ => None,
     };
-    assert_eq!(vm.wait("persistent memory", found).unwrap().0, SIZE.0);
+    assert_eq!(vm.wait("persistent memory", found).unwrap().0, config.nvdimms[0].0);
     let mut all = Vec::new();
     let mut looked = 0;
     for _ in 0..binds {
@@ -67,6 +67,28 @@ fn single_frames_are_described_on_the_device_again_and_again() {
 }
 
 #[test]
+fn compounds_are_described_on_the_device_again_and_again() {
+    let (bound, looked) = run(&nvdimm(&[("nvdimm", "devdax")]), 1 + REBINDS);
+    assert!(DATA.contains(&bound.frames), "{bound:?}");
+    assert_eq!((bound.map, bound.written, bound.saved), (bound.frames * 64, bound.frames * 64, 0));
+    assert_eq!(looked, bound.frames);
+}
+
+#[test]
+fn compounds_of_a_gibibyte() {
+    let gib = Bytes::gib(1);
+    let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G"), ("rebinds", "2")]);
+    let in_memory = devdax.clone().with("map", "mem");
+    let each = Bound { frames: gib.frames(), map: 16 << 20, saved: 0, written: 16 << 20 };
+    // On the device: descriptors leave one of its two.
+    let two = Config { nvdimms: vec![Bytes::gib(2)], ..devdax };
+    assert_eq!(run(&two, 3), (each, gib.frames()));
+    assert_eq!(run(&in_memory, 3), (each, gib.frames()));
+    let shared = Bound { map: 2 << 12, saved: (16 << 20) - (2 << 12), written: 1 << 12, ..each };
+    assert_eq!(run(&in_memory.with("tails", "shared"), 3), (shared, gib.frames()));
+}
+
+#[test]
 fn compounds_are_described_in_ordinary_memory() {
     let keys = [("nvdimm", "devdax"), ("map", "mem"), ("rebinds", "2")];
     let (bound, looked) = run(&nvdimm(&keys), 3);
@@ -89,33 +111,48 @@ fn shared_tails_leave_one_frame_of_descriptors_in_eight() {
 }
 
 #[test]
-fn several_devices_and_parts_of_sections() {
-    let _turn = turn();
+fn several_devices_and_parts_of_sections_at_once() {
     let sizes = [130, 66, 4].map(Bytes::mib);
-    let keys = [("nvdimm", "devdax"), ("tails", "shared"), ("rebinds", "2")];
-    let mut vm = Vm::start(&Config { nvdimms: sizes.to_vec(), ..nvdimm(&keys) }).unwrap();
-    let mut seen = Vec::new();
-    for number in 0..sizes.len() {
-        let found = |event: &Event| match *event {
-            Event::Nvdimm { device, size, .. } => Some((device, size)),
-            _ => None,
-        };
-        let ((device, size), _) = vm.wait("persistent memory", found).unwrap();
-        assert_eq!(device, number);
-        seen.push(Bytes(size));
-        for _ in 0..3 {
-            let bound = |event: &Event| match *event {
-                Event::Bound { device, frames, .. } => Some((device, frames)),
+    // A pageblock of each device for its own descriptors, or none.
+    for (map, tails, without) in [("dev", "shared", 512), ("mem", "own", 0)] {
+        let keys = [("nvdimm", "devdax"), ("map", map), ("tails", tails), ("rebinds", "2")];
+        let _turn = turn();
+        let mut vm = Vm::start(&Config { nvdimms: sizes.to_vec(), ..nvdimm(&keys) }).unwrap();
+        let mut seen = Vec::new();
+        for _ in sizes {
+            let found = |event: &Event| match *event {
+                Event::Nvdimm { device, size, .. } => Some((device, Bytes(size))),
                 _ => None,
             };
-            let ((device, frames), _) = vm.wait("bind", bound).unwrap();
-            // A frame of each pageblock's descriptors, and one for all tails.
-            assert_eq!((device, frames), (number, Bytes(size).frames() - 512));
+            seen.push(vm.wait("persistent memory", found).unwrap().0);
         }
+        for _ in 0..3 {
+            for &(device, size) in &seen {
+                let bound = |event: &Event| match *event {
+                    Event::Bound { device, frames, .. } => Some((device, frames)),
+                    _ => None,
+                };
+                let bound = vm.wait("bind", bound).unwrap().0;
+                assert_eq!(bound, (device, size.frames() - without));
+            }
+            for &(device, size) in &seen {
+                let checked = |event: &Event| match *event {
+                    Event::Checked { device, data, .. } => Some((device, data)),
+                    _ => None,
+                };
+                let (number, data) = vm.wait("check", checked).unwrap().0;
+                assert_eq!(number, device);
+                assert!(data >= 256.min(size.frames() - without), "{data}");
+            }
+        }
+        vm.finish().unwrap();
+        assert_eq!(seen.iter().map(|&(device, _)| device).collect::<Vec<_>>(), [0, 1, 2]);
+        seen.sort_by_key(|&(_, size)| size);
+        assert_eq!(
+            seen.iter().map(|&(_, size)| size).collect::<Vec<_>>(),
+            [4, 66, 130].map(Bytes::mib)
+        );
     }
-    seen.sort();
-    assert_eq!(seen, [4, 66, 130].map(Bytes::mib));
-    vm.finish().unwrap();
 }
 
 /// What is online and free, each time that the device's mode changes.
@@ -137,6 +174,7 @@ fn a_device_becomes_ram_and_a_device_again() {
     for keys in [
         [("release", "on"), ("online", "online_movable")],
         [("release", "off"), ("online", "online_kernel")],
+        [("release", "off"), ("online", "online")],
         [("release", "off"), ("descriptors", "64")],
     ] {
         let config = nvdimm(&[("nvdimm", "system_ram"), ("rebinds", "2")]).with("touch", touched.0);
@@ -155,6 +193,19 @@ fn a_device_becomes_ram_and_a_device_again() {
         }
         vm.finish().unwrap();
     }
+}
+
+#[test]
+fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
+    let _turn = turn();
+    let keys =
+        [("nvdimm", "system_ram"), ("online", "offline"), ("touch", "32M"), ("rebinds", "2")];
+    let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
+    for _ in 0..3 {
+        let (online, _) = reconfigured(&mut vm, "system_ram");
+        assert_eq!(reconfigured(&mut vm, "device").0, online);
+    }
+    vm.finish().unwrap();
 }
 
 #[test]
@@ -194,6 +245,12 @@ fn what_cannot_be_bound_is_refused() {
     // Too small for a pageblock of data behind its descriptors.
     let why = refused(&Config { nvdimms: vec![Bytes::mib(2)], ..fsdax.clone() });
     assert!(why.contains("no room for data"), "{why}");
+    let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G")]);
+    let why = refused(&devdax);
+    assert!(why.contains("no room for data"), "{why}");
+    let small = Config { nvdimms: vec![Bytes::mib(512)], ..devdax.with("map", "mem") };
+    let why = refused(&small);
+    assert!(why.contains("does not consist of whole pages"), "{why}");
     // Descriptors of 8 GiB take all of the machine's 128 MiB.
     let why = refused(&Config { nvdimms: vec![Bytes::gib(8)], ..fsdax.with("map", "mem") });
     assert!(why.contains("no memory for descriptors"), "{why}");

@@ -72,7 +72,7 @@ impl How {
     fn wanted(namespace: Namespace, options: &Options) -> Self {
         let (kind, compound) = match namespace {
             Namespace::FsDax => (Kind::FileSystemDax, Compound::SINGLE),
-            Namespace::DevDax | Namespace::SystemRam => (Kind::DeviceDax, Compound::MIB_2),
+            Namespace::DevDax | Namespace::SystemRam => (Kind::DeviceDax, options.compound),
         };
         How { kind, compound, shared_tails: options.shared_tails, map: options.map }
     }
@@ -108,7 +108,7 @@ impl Bound {
                 let altmap = carve(region, &layout).map_err(BindError::Altmap)?;
                 (altmap.data(), Supply::on_device(altmap.map()))
             }
-            MapOn::Memory => (region, Supply::of_memory()),
+            MapOn::Memory => (whole_compounds(region, layout.compound())?, Supply::of_memory()),
         };
         let mut bound = Bound { region, data, how, layout, owner, tails: None };
         match bound.map(space, &mut supply) {
@@ -231,6 +231,15 @@ impl Bound {
         }
         refused.map_or(Ok(()), |error| Err(BindError::NoMemory(error)))
     }
+}
+
+/// What of the device can be described if its descriptors lie elsewhere.
+fn whole_compounds(range: PfnRange, compound: Compound) -> Result<PfnRange, BindError> {
+    let whole = range.align_inward(compound.frames());
+    if whole.is_empty() {
+        return Err(BindError::Describe(DescribeError::NotWholeCompounds { range, compound }));
+    }
+    Ok(whole)
 }
 
 /// Divides the device: a frame for shared tails, if there are to be any, the descriptors, the data.

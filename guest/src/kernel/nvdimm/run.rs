@@ -1,4 +1,4 @@
-//! The run with persistent memory: bind, look, unbind, and again.
+//! The run with persistent memory: all of it bound, looked at, unbound, and again.
 
 use super::{BindError, Bound, How, check};
 use crate::kernel::clock::Clock;
@@ -8,7 +8,7 @@ use crate::kernel::serial::Serial;
 use crate::kernel::session::{Engine, MAX_DEVICES};
 use crate::kernel::{WATCHDOG, give_up, must, online_type};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{Announce, Bytes, NodeId, PfnRange, State};
+use hotmem::{Announce, Bytes, NodeId, PfnRange, RegionId, State};
 use hotmem_guest::cmdline::{Namespace, Options};
 use hotmem_guest::descriptor_map::DESCRIPTOR_BYTES;
 use hotmem_guest::event::Event;
@@ -19,7 +19,7 @@ use hotmem_guest::watchdog::Step;
 // The workload watches them by their numbers, as it does other devices.
 const _: () = assert!(MAX_RANGES <= MAX_DEVICES);
 
-/// Binds each range as `namespace` again and again.
+/// Binds all ranges as `namespace` again and again.
 pub(in crate::kernel) fn run(
     namespace: Namespace,
     ranges: &[PersistentRange],
@@ -30,39 +30,53 @@ pub(in crate::kernel) fn run(
     if ranges.is_empty() {
         give_up("there is no persistent memory");
     }
-    for (device, persistent) in ranges.iter().enumerate() {
-        WATCHDOG.enter(Step::Nvdimm);
-        let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
-        let (addr, size) = (region.start().phys_addr(), region.bytes());
-        report.event(&Event::Nvdimm { device, addr, size });
-        let node = usize::try_from(persistent.domain.unwrap_or(0)).ok().and_then(NodeId::new);
-        let node = node.unwrap_or_else(|| give_up("NVDIMM: there is no such node"));
-        let announced = engine.hotplug.announce(Announce::range(region).on_node(node));
-        let announced = must("NVDIMM", announced);
+    WATCHDOG.enter(Step::Nvdimm);
+    let mut devices = [None; MAX_RANGES];
+    for ((number, persistent), device) in ranges.iter().enumerate().zip(&mut devices) {
+        *device = Some(Device::announce(number, persistent, engine, report));
+    }
+    let devices = || devices.iter().flatten();
+    let how = How::wanted(namespace, options);
+    let as_ram = namespace == Namespace::SystemRam;
 
-        let mut free = not_the_kernels();
-        let how = How::wanted(namespace, options);
-        let mut turns = Turns { device, region, how, clock, options, report };
-        for turn in 0..=options.rebinds {
-            let all = turn == 0 || turn == options.rebinds;
-            if namespace == Namespace::SystemRam {
-                turns.take_as_ram(engine, all);
-                if turn == 0 {
-                    // Whoever used it keeps the tables of what it has.
-                    free = not_the_kernels();
-                }
-            } else {
-                turns.take(engine, turn == 0, all);
+    let mut free = not_the_kernels();
+    let mut turns = Turns { how, clock, options, report };
+    for turn in 0..=options.rebinds {
+        let all = turn == 0 || turn == options.rebinds;
+        let mut every_bound = [const { None }; MAX_RANGES];
+        for (device, slot) in devices().zip(&mut every_bound) {
+            let bound = turns.bind(device, engine);
+            if turn == 0 && !as_ram {
+                check::write_data(&bound, options.seed);
             }
+            *slot = Some(bound);
         }
-        report.ok(format_args!("{size} of persistent memory bound {} times", options.rebinds + 1));
-        let left = not_the_kernels();
-        if left == free {
-            report.ok("all memory that described it is free again");
-        } else {
-            report.not_ok(format_args!("{left} frames are left, not {free} as before"));
+        for (device, mut bound) in devices().zip(every_bound.into_iter().flatten()) {
+            if as_ram {
+                turns.look(device, &bound, engine, 0, all);
+                bound = turns.use_as_ram(device, bound, engine, all);
+            }
+            let data = if as_ram { 0 } else { must("NVDIMM", check::data(&bound, options.seed)) };
+            turns.look(device, &bound, engine, data, all);
+            turns.unbind(device, bound, engine);
         }
-        must("NVDIMM", engine.hotplug.withdraw(announced));
+        if turn == 0 && as_ram {
+            // Whoever used it keeps the tables of what it has.
+            free = not_the_kernels();
+        }
+    }
+    for device in devices() {
+        let (size, times) = (device.region.bytes(), options.rebinds + 1);
+        report.ok(format_args!("{size} of persistent memory bound {times} times"));
+    }
+    let left = not_the_kernels();
+    if left == free {
+        report.ok("all memory that described it is free again");
+    } else {
+        report.not_ok(format_args!("{left} frames are left, not {free} as before"));
+    }
+    for device in devices() {
+        must("NVDIMM", engine.hotplug.withdraw(device.announced));
     }
 }
 
@@ -72,10 +86,33 @@ fn not_the_kernels() -> u64 {
     FRAMES.counts().free + metadata.sum::<u64>()
 }
 
-/// What the turns of a device have in common.
-struct Turns<'a> {
-    device: usize,
+/// A range of persistent memory.
+#[derive(Clone, Copy)]
+struct Device {
+    number: usize,
     region: PfnRange,
+    announced: RegionId,
+}
+
+impl Device {
+    fn announce(
+        number: usize,
+        persistent: &PersistentRange,
+        engine: &mut Engine,
+        report: &mut Report<Serial>,
+    ) -> Device {
+        let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
+        let (addr, size) = (region.start().phys_addr(), region.bytes());
+        report.event(&Event::Nvdimm { device: number, addr, size });
+        let node = usize::try_from(persistent.domain.unwrap_or(0)).ok().and_then(NodeId::new);
+        let node = node.unwrap_or_else(|| give_up("NVDIMM: there is no such node"));
+        let announced = engine.hotplug.announce(Announce::range(region).on_node(node));
+        Device { number, region, announced: must("NVDIMM", announced) }
+    }
+}
+
+/// What the turns have in common.
+struct Turns<'a> {
     how: How,
     clock: &'a Clock,
     options: &'a Options,
@@ -83,35 +120,24 @@ struct Turns<'a> {
 }
 
 impl Turns<'_> {
-    /// Binds, looks and unbinds. In the `first` turn there is no data to be found yet; `all` has
-    /// everything looked at.
-    fn take(&mut self, engine: &mut Engine, first: bool, all: bool) {
-        let bound = self.bind(engine);
-        let seed = self.options.seed;
-        if first {
-            check::write_data(&bound, seed);
-        }
-        let data = must("NVDIMM", check::data(&bound, seed));
-        self.look(&bound, engine, data, all);
-        self.unbind(bound, engine);
-    }
-
-    /// Binds, looks, uses the memory as RAM, has it back, looks and unbinds.
-    fn take_as_ram(&mut self, engine: &mut Engine, all: bool) {
-        let bound = self.bind(engine);
-        self.look(&bound, engine, 0, all);
-
+    /// Uses the memory as RAM, and has it back.
+    fn use_as_ram(
+        &mut self,
+        device: &Device,
+        bound: Bound,
+        engine: &mut Engine,
+        all: bool,
+    ) -> Bound {
         let (kind, started) = (online_type(self.options.online), self.clock.now_us());
         let ram = must("NVDIMM", bound.into_ram(engine, kind));
-        self.reconfigured("system_ram", started);
+        self.reconfigured(device, "system_ram", started);
         if self.options.descriptors {
             let look = if all { Look::All } else { Look::Sample };
             must("descriptors", engine.check_descriptors(look));
         }
 
-        let (device, region) = (self.device, self.region);
         let workload = &mut engine.hooks.workload;
-        workload.watch(device, region);
+        workload.watch(device.number, device.region);
         workload.memory_came();
         let started = self.clock.now_us();
         let mut bytes = Bytes::ZERO;
@@ -124,26 +150,26 @@ impl Turns<'_> {
         let started = self.clock.now_us();
         let bound = must("NVDIMM", ram.into_device(engine));
         must("NVDIMM", bound.describe());
-        self.reconfigured("device", started);
+        self.reconfigured(device, "device", started);
         let workload = &mut engine.hooks.workload;
         workload.verify_and_free_all();
-        workload.forget(device);
+        workload.forget(device.number);
         let bytes = workload.take_verified();
         self.report.event(&Event::Verified { bytes });
-        self.look(&bound, engine, 0, all);
-        self.unbind(bound, engine);
+        bound
     }
 
-    fn bind(&mut self, engine: &mut Engine) -> Bound {
+    fn bind(&mut self, device: &Device, engine: &mut Engine) -> Bound {
         WATCHDOG.enter(Step::Nvdimm);
         let before = not_the_kernels();
-        match self.try_to_bind(engine) {
+        match self.try_to_bind(device, engine) {
             Ok((bound, event)) => {
                 self.report.event(&event);
                 bound
             }
             Err(error) => {
-                let (_, state) = engine.hotplug.state_at(self.region.start(), self.region.end());
+                let Device { region, .. } = device;
+                let (_, state) = engine.hotplug.state_at(region.start(), region.end());
                 if state != State::Absent || not_the_kernels() != before {
                     give_up(format_args!("NVDIMM: half bound: {error}"));
                 }
@@ -152,15 +178,25 @@ impl Turns<'_> {
         }
     }
 
-    fn try_to_bind(&self, engine: &mut Engine) -> Result<(Bound, Event<'static>), BindError> {
+    fn try_to_bind(
+        &self,
+        device: &Device,
+        engine: &mut Engine,
+    ) -> Result<(Bound, Event<'static>), BindError> {
         let started = self.clock.now_us();
-        let bound = Bound::bind(engine, self.region, self.how)?;
+        let bound = Bound::bind(engine, device.region, self.how)?;
         let mapped = self.clock.now_us();
-        let written = bound.describe()?;
+        let written = match bound.describe() {
+            Ok(written) => written,
+            Err(error) => {
+                must("NVDIMM", bound.unbind(engine));
+                return Err(error);
+            }
+        };
         let described = self.clock.now_us();
         let (frames, map) = (bound.data.frames(), bound.map_bytes());
         let event = Event::Bound {
-            device: self.device,
+            device: device.number,
             frames,
             map,
             saved: Bytes((frames * DESCRIPTOR_BYTES).saturating_sub(map.0)),
@@ -171,28 +207,30 @@ impl Turns<'_> {
         Ok((bound, event))
     }
 
-    fn unbind(&mut self, bound: Bound, engine: &mut Engine) {
+    fn unbind(&mut self, device: &Device, bound: Bound, engine: &mut Engine) {
         let started = self.clock.now_us();
         must("NVDIMM", bound.unbind(engine));
         let us = self.clock.now_us().saturating_sub(started);
-        self.report.event(&Event::Unbound { device: self.device, us });
+        self.report.event(&Event::Unbound { device: device.number, us });
     }
 
     /// Looks at descriptors; `data` has been looked at before.
-    fn look(&mut self, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
+    fn look(&mut self, device: &Device, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
         let descriptors = must("NVDIMM", check::descriptors(bound, all));
         let space = &mut engine.hooks.space;
         if all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {
             give_up("NVDIMM: another amount of memory than was wanted holds its descriptors");
         }
-        self.report.event(&Event::Checked { device: self.device, descriptors, data });
+        let device = device.number;
+        self.report.event(&Event::Checked { device, descriptors, data });
     }
 
-    fn reconfigured(&mut self, mode: &'static str, started: u64) {
+    fn reconfigured(&mut self, device: &Device, mode: &'static str, started: u64) {
         let us = self.clock.now_us().saturating_sub(started);
         let counts = FRAMES.counts();
         let (online, free) = (Bytes(counts.online * FRAME_SIZE), Bytes(counts.free * FRAME_SIZE));
-        self.report.event(&Event::Reconfigured { device: self.device, mode, online, free, us });
+        let device = device.number;
+        self.report.event(&Event::Reconfigured { device, mode, online, free, us });
     }
 }
 
