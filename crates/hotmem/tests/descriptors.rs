@@ -248,6 +248,27 @@ fn only_the_descriptors_are_in_the_way_of_what_stays() {
     });
 }
 
+/// The section's lines and its descriptors would wait for each other for ever.
+#[test]
+fn what_holds_descriptors_needs_no_lines() {
+    on_a_machine(|m| {
+        while m.frames.alloc(Want::frames(1)).is_ok() {}
+        let section = range(WHOLE, SECTION);
+        m.plug(section);
+        let last = range(WHOLE + SECTION - BLOCK, BLOCK);
+        let divided = m.frames.alloc(Want::frames(1).at(last.start()).movable()).unwrap();
+        let is_lines = |metadata: Metadata| metadata.frames.frames() == 1;
+        let mut there = m.frames.metadata().filter(|metadata| last.covers(metadata.frames));
+        assert!(there.any(is_lines));
+        m.frames.free(divided).unwrap();
+        let between = range(WHOLE + BLOCK, SECTION - 2 * BLOCK);
+        m.take_offline(between);
+        m.hotplug.remove(between, &mut m.kernel).unwrap();
+        assert_eq!(m.shrink(section, 2 * BLOCK), (0, None));
+        m.frames.validate().unwrap();
+    });
+}
+
 #[test]
 fn descriptors_wait_for_what_is_being_added() {
     on_a_machine(|m| {

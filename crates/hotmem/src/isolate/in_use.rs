@@ -2,12 +2,12 @@
 //!
 //! # Metadata
 //! A section's frame of lines (see `frames/split.rs`) is never free, reported or migrated. When
-//! memory goes and a token holds everything of a section that is online, nobody can reach the lines
-//! any more, and they are dropped. So they do not hinder the removal of their section; only a
-//! smaller part of a section that happens to hold them stays until the rest of the section is free
-//! as well. Only the slow side does this: meanwhile no other part of the section may come online
-//! and be divided. Other metadata lies in boot memory, or in what was there when boot
-//! memory was full, and stays ([`InUse::Metadata`]).
+//! memory goes and a token holds everything of a section that is online and not kept for
+//! descriptors, nobody can reach the lines any more, and they are dropped. So they do not hinder the
+//! removal of their section; only a smaller part of a section that happens to hold them stays until
+//! the rest of the section is free as well. Only the slow side does this: meanwhile no other part of
+//! the section may come online and be divided. Other metadata lies in boot memory, or in what was
+//! there when boot memory was full, and stays ([`InUse::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Block, Frames};
@@ -67,11 +67,14 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Drops the lines of a section of which `held` is isolated, if that is all that is online of
-    /// it and nothing else of it is in use. The caller keeps the rest from coming online.
+    /// it, but for what it keeps for descriptors, and nothing else of it is in use. The caller keeps
+    /// the rest from coming online.
     pub(super) fn drop_lines(&self, slot: usize, index: usize, held: u64, live: u64) -> Option<()> {
         let section = self.section(slot, index)?;
         let frame = PfnRange::with_len(self.frame_of_lines(slot, index)?, 1)?;
-        if section.online.load(Ordering::Acquire) != held {
+        let others = section.online.load(Ordering::Acquire) & !held;
+        // What is kept is never divided.
+        if others != 0 && others & !self.kept(slot, index) != 0 {
             return None;
         }
         match self.what_holds(slot, index, live) {

@@ -170,7 +170,7 @@ impl Machine<'_> {
     }
 
     /// What the kernel's image had becomes memory like any other.
-    fn free_reserved(&mut self, part: PfnRange) {
+    pub(crate) fn free_reserved(&mut self, part: PfnRange) {
         self.world.give(part);
         let answer = self.hotplug.free_reserved(part);
         self.world.tell(|| format!("free reserved {part:?}: {answer:?}"));

@@ -3,17 +3,20 @@
 use crate::ask::Ask;
 use crate::common::{BLOCK, numbers, range};
 use crate::road::NODES;
-use crate::world::{BOOT, Frame, Machine, SIZE, Tag, World};
+use crate::world::{BOOT, DESCRIPTORS, Frame, Machine, SIZE, Tag, World};
 use hotmem::{Counts, NodeId, PfnRange, State, Zone};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
     /// Learns which frames the engine has taken for itself or dropped: the one thing that the model
-    /// cannot know. Says how many it has taken.
+    /// cannot know. Says how many it has taken. What is kept for descriptors it knows.
     pub(crate) fn sync_metadata(&mut self) -> usize {
-        let now: BTreeSet<u64> =
-            self.frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
+        let (mut kept, own): (Vec<_>, Vec<_>) =
+            self.frames.metadata().partition(|metadata| metadata.frames.frames() >= BLOCK);
+        kept.sort_by_key(|metadata| metadata.frames.start());
+        assert!(self.kept().eq(kept.iter().copied()), "{kept:?}");
+        let now: BTreeSet<u64> = own.iter().flat_map(|metadata| numbers(metadata.frames)).collect();
         let before = std::mem::replace(&mut self.metadata, now.clone());
         for &dropped in before.difference(&now) {
             self.frame[dropped as usize] = Frame::Free;
@@ -35,14 +38,18 @@ impl World<'_> {
         }
     }
 
-    fn pattern(frame: u64) -> u64 {
-        !frame
+    /// What a frame that is not in use says.
+    fn untouched(&self, frame: u64) -> u64 {
+        match self.frame[frame as usize] {
+            Frame::Descriptors => DESCRIPTORS,
+            _ => !frame,
+        }
     }
 
     /// Nobody may touch this memory.
     pub(crate) fn forbid(&self, range: PfnRange) {
         for frame in numbers(range) {
-            self.memory.word(frame).store(Self::pattern(frame), Ordering::Relaxed);
+            self.memory.word(frame).store(self.untouched(frame), Ordering::Relaxed);
         }
     }
 
@@ -50,7 +57,7 @@ impl World<'_> {
     pub(crate) fn assert_untouched(&self, range: PfnRange) {
         for frame in numbers(range) {
             let now = self.memory.word(frame).load(Ordering::Relaxed);
-            assert_eq!(now, Self::pattern(frame), "frame {frame:#x} was touched");
+            assert_eq!(now, self.untouched(frame), "frame {frame:#x} was touched");
         }
     }
 }
@@ -63,6 +70,7 @@ impl Machine<'_> {
         let free: u64 = numbers.map(|number| self.check_block(range(number * BLOCK, BLOCK))).sum();
         assert_eq!(self.world.frames.counts().free, free);
         self.check_zones();
+        self.world.check_descriptors();
     }
 
     /// Says what is free of the pageblock.
@@ -171,7 +179,8 @@ impl Walked {
             let frame = world.frame[frame as usize];
             let is_reserved = matches!(frame, Frame::Used(Tag { owner: BOOT, .. }));
             self.present += u64::from(frame != Frame::Hole);
-            self.managed += u64::from(frame != Frame::Hole && !is_reserved);
+            let is_own = matches!(frame, Frame::Hole | Frame::Descriptors);
+            self.managed += u64::from(!is_own && !is_reserved);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Device memory: it goes, becomes RAM, and becomes a device's again.
 
+use crate::ask::Ask;
 use crate::common::{BLOCK, SECTION, numbers, range};
 use crate::world::{Block, Machine, World};
-use hotmem::{DeviceError, OnlineError, OnlineType, PfnRange};
+use hotmem::{AllocError, DeviceError, OnlineError, OnlineType, PfnRange};
 
 impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
@@ -42,13 +43,8 @@ impl Machine<'_> {
         use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
         let world = &mut self.world;
         let kind = [Offline, Online, Movable, Kernel, AsBefore][world.rng.usize(..5)];
-        let expected = world.device_refused(wanted);
-        let poison = match expected {
-            None if kind != Offline => world.poisoned.range(numbers(wanted)).next().copied(),
-            _ => None,
-        };
-        let poison = poison.map(|frame| OnlineError::Poisoned(range(frame, 1)));
-        let expected = expected.or(poison.map(DeviceError::Online));
+        let frames = world.frames_to_describe(wanted);
+        let expected = world.device_refused(wanted).or_else(|| world.ram_refused(wanted, kind));
         let chosen = expected.is_none().then(|| self.by_policy(wanted));
         let world = &mut self.world;
         world.last_veto = None;
@@ -57,7 +53,7 @@ impl Machine<'_> {
         }
         let answer = self.hotplug.device_to_ram(wanted, kind, world);
         world.tell(|| format!("to RAM {wanted:?} {kind:?}: {answer:?}"));
-        assert_eq!(world.sync_metadata(), 0);
+        assert!(world.sync_metadata() == 0 || frames > 0);
         if let Err(DeviceError::Online(OnlineError::Vetoed { range, .. })) = answer {
             assert_eq!((expected, world.last_veto), (None, Some(range)));
             assert!(world.all(wanted, |block| !block.movable));
@@ -100,6 +96,24 @@ impl World<'_> {
         }
         let other: fn(&Block) -> bool = |block| !block.device;
         self.first(wanted, [other]).map(|(_, block)| DeviceError::NotDevice(block))
+    }
+
+    /// Why device memory cannot be RAM, before the kernel is asked.
+    fn ram_refused(&self, wanted: PfnRange, kind: OnlineType) -> Option<DeviceError> {
+        let online = |error| Some(DeviceError::Online(error));
+        let poisoned = |frame| online(OnlineError::Poisoned(range(frame, 1)));
+        if let Some(frame) = self.poison_under_descriptors(wanted) {
+            return poisoned(frame);
+        }
+        if let Some(kept) = self.leaving_descriptors(wanted) {
+            return online(OnlineError::Held(kept));
+        }
+        let frames = self.frames_to_describe(wanted);
+        if frames > 0 && !self.can_grant(&Ask::frames(frames)) {
+            return Some(DeviceError::NoFrames { frames, error: AllocError::OutOfMemory });
+        }
+        let frame = self.poisoned.range(numbers(wanted)).next().copied();
+        frame.filter(|_| kind != OnlineType::Offline).and_then(poisoned)
     }
 
     fn set_device(&mut self, range: PfnRange, device: bool) {

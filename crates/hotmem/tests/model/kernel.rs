@@ -1,7 +1,7 @@
 //! The kernel on the modelled machine: it knows who has each frame, and moves what can be moved.
 
 use crate::ask::{Ask, Wish};
-use crate::common::{BLOCK, numbers, pfn, range};
+use crate::common::{BLOCK, SECTION, numbers, pfn, range};
 use crate::world::{Frame, TABLES, Tag, World};
 use hotmem::notify::Change;
 use hotmem::{Hooks, Migration, NodeId, Pfn, PfnRange, Spare, Veto, Zone};
@@ -9,6 +9,23 @@ use hotmem::{Hooks, Migration, NodeId, Pfn, PfnRange, Spare, Veto, Zone};
 impl Hooks for World<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.tables_needed
+    }
+
+    fn descriptors_needed(&self, range: PfnRange) -> u64 {
+        self.frames_to_describe(range)
+    }
+
+    fn keeps(&self, section: PfnRange) -> u64 {
+        assert!(section.frames() == SECTION && section.is_aligned(SECTION), "{section:?}");
+        World::keeps(self)
+    }
+
+    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
+        self.describe_all(range, spare);
+    }
+
+    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        self.undescribe_all(range, free);
     }
 
     fn map(&mut self, range: PfnRange, spare: &mut Spare) {
@@ -19,12 +36,14 @@ impl Hooks for World<'_> {
         for _ in 0..take {
             if let Some(table) = spare.take() {
                 self.tables.push((table.number(), range));
+                self.spare_taken += 1;
             }
         }
     }
 
     fn unmap(&mut self, range: PfnRange) {
         assert!(self.all(range, |block| block.mapped && !block.online), "{range:?} is in use");
+        self.assert_describes_no_other(range);
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = false);
         self.forbid(range);
     }
@@ -64,9 +83,7 @@ impl Hooks for World<'_> {
     fn offlined(&mut self, range: PfnRange) {
         self.tell(|| format!("offlined {range:?}"));
         self.sync_metadata();
-        let is_free =
-            |frame: u64| matches!(self.frame[frame as usize], Frame::Free | Frame::Poisoned);
-        let free = numbers(range).all(is_free);
+        let free = numbers(range).all(|frame| self.frame[frame as usize].is_unused());
         assert!(free && self.all(range, |block| block.online && block.is_held()), "{range:?}");
         for block in self.blocks_in(range) {
             // What is held by tokens nobody was asked about.

@@ -22,7 +22,7 @@ impl Machine<'_> {
                 }
             }
             (Err(PoisonError::Metadata(metadata)), None) => {
-                let is_metadata = |frame: u64| world.frame[frame as usize] == Frame::Metadata;
+                let is_metadata = |frame| is_metadata(world.frame[frame as usize]);
                 assert!(metadata.contains(pfn(frame)) && numbers(metadata).all(is_metadata));
             }
             (Err(error), Some(expected)) => assert_eq!(error, expected),
@@ -36,13 +36,17 @@ impl Machine<'_> {
     }
 }
 
+/// Whether nobody can do without it.
+fn is_metadata(frame: Frame) -> bool {
+    matches!(frame, Frame::Metadata | Frame::Descriptors)
+}
+
 impl World<'_> {
     fn poison_refused(&self, frame: u64) -> Option<PoisonError> {
         if !self.block_of(frame).present {
             return Some(PoisonError::NotPresent(pfn(frame)));
         }
-        let is_new =
-            !self.poisoned.contains(&frame) && self.frame[frame as usize] != Frame::Metadata;
+        let is_new = !self.poisoned.contains(&frame) && !is_metadata(self.frame[frame as usize]);
         let is_full = self.poisoned.len() == MAX_POISONED;
         (is_new && is_full).then_some(PoisonError::TooMany(pfn(frame)))
     }

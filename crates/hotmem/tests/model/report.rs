@@ -119,6 +119,15 @@ impl<'f> Machine<'f> {
         }
     }
 
+    pub(crate) fn end_reporting(&mut self) {
+        if self.reporting.reporter.is_none() {
+            self.start_reporter();
+        }
+        if let Some(mut reporter) = self.reporting.reporter.take() {
+            self.reset_host(&mut reporter);
+        }
+    }
+
     /// Everything comes back, what was lost included; batches on their way are void.
     fn reset_host(&mut self, reporter: &mut Reporter<'f, Cpus>) {
         let world = &mut self.world;

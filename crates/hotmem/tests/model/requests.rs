@@ -3,7 +3,10 @@
 use crate::ask::Ask;
 use crate::common::{BLOCK, Cpus, SECTION, numbers, range};
 use crate::world::{Block, Frame, Machine, SIZE, World};
-use hotmem::{Blocker, Budget, Offline, OfflineError, PfnRange, Progress, Shrink, Shrunk, Why};
+use hotmem::{
+    Blocker, Budget, Offline, OfflineError, OnlineError, OnlineType, PfnRange, Progress, Shrink,
+    Shrunk, Why,
+};
 
 pub(crate) enum Request<'f> {
     Offline {
@@ -71,6 +74,10 @@ impl<'f> Machine<'f> {
             1 => range(rng.u64(..SIZE), SIZE),
             _ => self.world.regions[self.world.rng.usize(..self.world.regions.len())].range,
         };
+        self.shrink_range(within, frames, unit, largest);
+    }
+
+    pub(crate) fn shrink_range(&mut self, within: PfnRange, frames: u64, unit: u64, largest: u64) {
         self.world.tell(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
         self.requests.push(Request::Shrink {
             request: Shrink::new(within, frames, unit, largest),
@@ -87,7 +94,7 @@ impl<'f> Machine<'f> {
         (count > 0).then(|| self.world.rng.usize(..count))
     }
 
-    fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
         let Some(at) = self.some_request() else { return };
         let budget = match self.world.rng.u8(..4) {
             0 => Budget::pageblocks(0),
@@ -125,8 +132,9 @@ impl<'f> Machine<'f> {
         };
         self.world.ready = Some(std::mem::take(ready));
         let shrunk = request.poll(&mut self.hotplug, &mut self.world, budget);
+        *ready = self.world.ready.take().unwrap_or_default();
+        self.check_put_back(ready);
         let world = &mut self.world;
-        *ready = world.ready.take().unwrap_or_default();
         world.sync_metadata();
         world.tell(|| format!("polled shrink of {within:?}: {shrunk:?}"));
         match shrunk {
@@ -153,8 +161,29 @@ impl<'f> Machine<'f> {
         self.requests.push(state);
     }
 
+    /// What a shrink could not hand over after all is nobody's again: online, or poisoned.
+    fn check_put_back(&mut self, ready: &mut Vec<u64>) {
+        let is_back = |machine: &Self, number: &u64| machine.world.blocks[*number as usize].online;
+        if !ready.iter().any(|number| is_back(self, number)) {
+            return;
+        }
+        ready.retain(|&number| {
+            let block = range(number * BLOCK, BLOCK);
+            let held = Err(OnlineError::Held(block));
+            let stays = !is_back(self, &number)
+                && self.hotplug.online(block, OnlineType::Offline, &mut self.world) == held;
+            if !stays {
+                let poisoned = self.world.has_poison(block);
+                let block = &mut self.world.blocks[number as usize];
+                assert_eq!(block.online, !poisoned);
+                block.in_transit = false;
+            }
+            stays
+        });
+    }
+
     /// The kernel changes its mind.
-    fn cancel(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         let Some(at) = self.some_request() else { return };
         let request = self.requests.swap_remove(at);
         match request {
@@ -179,6 +208,21 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
+    /// Whether these frames are needed when what is leaving of their section is offline.
+    fn is_needed(&self, metadata: PfnRange, leaving: PfnRange) -> bool {
+        let leaving = leaving.intersection(metadata.align_outward(SECTION));
+        let mut here = self.frames.metadata().filter(|here| here.frames.overlaps(metadata));
+        here.any(|here| {
+            let of = here.describes;
+            let is_words = of.is_empty() || self.regions.iter().any(|region| region.range == of);
+            let is_divided = |block: PfnRange| {
+                let online = self.block_of(block.start().number()).online;
+                online && !self.is_kept(block) && !leaving.covers(block)
+            };
+            is_words || of.chunks(BLOCK).any(is_divided)
+        })
+    }
+
     /// What is named as standing in the way does stand in the way.
     fn check_blocker(&self, blocker: Blocker, within: PfnRange) {
         let Blocker { range: named, why } = blocker;
@@ -192,7 +236,9 @@ impl World<'_> {
                 other => *other == Frame::Hole,
             }),
             Why::Retry => self.retries > 0 || !self.can_grant(&one),
-            Why::Metadata => !frames(|frame| *frame != Frame::Metadata),
+            Why::Metadata => {
+                !frames(|frame| *frame != Frame::Metadata) && self.is_needed(named, within)
+            }
             Why::HeldByAnother => self.all(named, |block| block.token || block.agreed > 0),
             Why::Reporting => self.all(named, |block| block.out),
             Why::Veto(_) => self.last_veto == Some(named),

@@ -119,6 +119,7 @@ impl<'f> Machine<'f> {
     pub(crate) fn add_range(&mut self, wanted: PfnRange) {
         let rng = &mut self.world.rng;
         self.world.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
+        let needed = self.world.tables_needed + self.world.frames_to_describe(wanted);
         let answer = self.hotplug.prepare_add(wanted, &mut self.world);
         let world = &mut self.world;
         world.tell(|| format!("add {wanted:?}: {answer:?}"));
@@ -128,7 +129,7 @@ impl<'f> Machine<'f> {
             Err(error) => {
                 assert_eq!(added, 0);
                 if let AddError::NoTables { frames, .. } = error {
-                    assert_eq!(frames, world.tables_needed);
+                    assert_eq!(frames, needed);
                     assert!(!world.can_grant(&Ask::frames(frames)));
                     assert_eq!(world.add_refused(wanted), None);
                 } else {
@@ -138,7 +139,7 @@ impl<'f> Machine<'f> {
             }
         };
         assert_eq!(world.add_refused(wanted), None);
-        assert_eq!(addition.tables().frames(), world.tables_needed);
+        assert_eq!(addition.tables().frames(), needed);
         world.take_tables(addition.tables());
         world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
         self.additions.push(addition);
@@ -148,17 +149,17 @@ impl<'f> Machine<'f> {
     }
 
     /// The device has brought the memory, or has not.
-    fn finish_addition(&mut self) {
+    pub(crate) fn finish_addition(&mut self) {
         if self.additions.is_empty() {
             return;
         }
         let world = &mut self.world;
         let addition = self.additions.swap_remove(world.rng.usize(..self.additions.len()));
         let (wanted, tables) = (addition.range(), addition.tables());
-        let taken_before = world.tables.len();
+        let taken_before = world.spare_taken;
         let came = world.rng.u8(..4) != 0;
         let device = came && world.rng.u8(..4) == 0;
-        world.tables_needed = tables.frames();
+        world.tables_needed = tables.frames() - world.frames_to_describe(wanted);
         world.tell(|| format!("added {wanted:?}: {came}, as a device's: {device}"));
         for block in world.blocks_in(wanted) {
             block.in_transit = false;
@@ -170,7 +171,7 @@ impl<'f> Machine<'f> {
             (true, true) => self.hotplug.commit_attach(addition, world),
         }
         let world = &mut self.world;
-        let taken = (world.tables.len() - taken_before) as u64;
+        let taken = world.spare_taken - taken_before;
         let unused = tables.split_at(tables.start().checked_add(taken).expect("few")).1;
         world.give(unused);
         world.sync_metadata();
@@ -271,16 +272,19 @@ impl<'f> Machine<'f> {
     }
 
     /// The device has taken the memory, or has not.
-    fn finish_removal(&mut self) {
+    pub(crate) fn finish_removal(&mut self) {
         if self.removals.is_empty() {
             return;
         }
         let world = &mut self.world;
-        let (removal, was_online) =
-            self.removals.swap_remove(world.rng.usize(..self.removals.len()));
+        let at = world.rng.usize(..self.removals.len());
+        let (removal, was_online) = self.removals.swap_remove(at);
+        if world.rng.u8(..4) == 0 {
+            return self.split_removal(removal, was_online);
+        }
         let gone = removal.range();
         world.assert_untouched(gone);
-        let taken = world.rng.u8(..4) != 0;
+        let taken = world.rng.u32(..100) >= world.refusals;
         world.tell(|| format!("removed {gone:?}: {taken}"));
         if taken {
             self.hotplug.commit_remove(removal, world);
@@ -301,6 +305,29 @@ impl<'f> Machine<'f> {
         }
         world.sync_metadata();
         world.assert_untouched(gone);
+    }
+}
+
+impl Machine<'_> {
+    /// The device answers for a part of the memory at a time.
+    fn split_removal(&mut self, removal: Removal, was_online: bool) {
+        let world = &mut self.world;
+        let all = removal.range();
+        let at = pfn(world.rng.u64(numbers(all)));
+        let (low, high) = all.split_at(at.align_down(BLOCK));
+        let keeps = all.chunks(BLOCK).any(|block| world.is_kept(block));
+        match removal.split_at(at) {
+            Ok((below, above)) => {
+                assert_eq!((below.range(), above.range()), (low, high));
+                assert!(low.is_empty() || high.start().is_aligned(SECTION) || !keeps);
+                let parts = [below, above].into_iter().filter(|part| !part.range().is_empty());
+                self.removals.extend(parts.map(|part| (part, was_online)));
+            }
+            Err(removal) => {
+                assert!(!low.is_empty() && !high.start().is_aligned(SECTION), "{removal:?}");
+                self.removals.push((removal, was_online));
+            }
+        }
     }
 }
 
@@ -344,8 +371,11 @@ impl World<'_> {
             return Some(AddError::NotAnnounced(wanted));
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| b.present, |b| b.device, |b| b.in_transit];
-        let (which, block) = self.first(wanted, wrong)?;
-        Some([AddError::Present(block), AddError::Device(block), AddError::Held(block)][which])
+        if let Some((which, block)) = self.first(wanted, wrong) {
+            let errors = [AddError::Present(block), AddError::Device(block), AddError::Held(block)];
+            return Some(errors[which]);
+        }
+        self.leaving_descriptors(wanted).map(AddError::Held)
     }
 
     fn online_refused(&self, wanted: PfnRange) -> Option<OnlineError> {
@@ -376,7 +406,9 @@ impl World<'_> {
             return Some(RemoveError::NotPresent(wanted));
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
-        let (which, block) = self.first(wanted, wrong)?;
+        let Some((which, block)) = self.first(wanted, wrong) else {
+            return self.first_describing(wanted, wanted).map(RemoveError::Describes);
+        };
         let errors =
             [RemoveError::NotPresent(block), RemoveError::Online(block), RemoveError::Held(block)];
         Some(errors[which])

@@ -81,8 +81,10 @@ impl<'f> Machine<'f> {
                 assert_eq!(left.as_ref().err().map(|(_, in_use)| *in_use), in_use);
                 match left {
                     Ok(()) => {
-                        for block in self.world.blocks_in(held) {
-                            (block.token, block.reported) = (false, true);
+                        for part in held.chunks(BLOCK) {
+                            let reported = !self.world.is_kept(part);
+                            let block = &mut self.world.blocks_in(part)[0];
+                            (block.token, block.reported) = (false, reported);
                         }
                     }
                     Err((token, _)) => self.tokens.push(token),
@@ -120,8 +122,7 @@ impl<'f> Machine<'f> {
         };
         match in_use {
             None => {
-                let free = is(held, |frame| matches!(frame, Frame::Free | Frame::Poisoned));
-                assert!(free, "{held:?}");
+                assert!(is(held, |frame| frame.is_unused()), "{held:?}");
             }
             Some(InUse::Frames(used)) => {
                 assert!(held.covers(used) && !used.is_empty());

@@ -1,6 +1,7 @@
 //! The model: what every frame and every pageblock is.
 
 use crate::common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
+use crate::describe::{At, Describing};
 use crate::listeners::Listeners;
 use crate::report::Reporting;
 use crate::requests::Request;
@@ -33,10 +34,19 @@ pub(crate) enum Frame {
     Used(Tag),
     /// The engine's own.
     Metadata,
+    /// The kernel's descriptors of the section that it lies in.
+    Descriptors,
     /// No RAM.
     Hole,
     /// Out of use for good.
     Poisoned,
+}
+
+impl Frame {
+    /// Whether it hinders nobody who takes the memory away.
+    pub(crate) fn is_unused(self) -> bool {
+        matches!(self, Frame::Free | Frame::Poisoned | Frame::Descriptors)
+    }
 }
 
 /// Who has a frame.
@@ -75,6 +85,8 @@ pub(crate) struct Block {
     /// The kernel has agreed that it comes online; it was in this zone before.
     pub coming: bool,
     pub was_movable: bool,
+    /// As RAM.
+    pub described: Option<At>,
 }
 
 impl Block {
@@ -85,8 +97,10 @@ impl Block {
 
 /// Owner of what was reserved at boot.
 pub(crate) const BOOT: u64 = 1;
-/// Owner of page tables.
+/// Owner of page tables, and of descriptors in frames of their own.
 pub(crate) const TABLES: u64 = 2;
+/// Owner of descriptors in what they describe.
+pub(crate) const DESCRIPTORS: u64 = 3;
 
 /// The model, and the kernel that lives on it.
 pub(crate) struct World<'f> {
@@ -112,9 +126,14 @@ pub(crate) struct World<'f> {
     pub next_owner: u64,
     pub tables: Vec<(u64, PfnRange)>,
     pub tables_needed: u64,
+    pub describing: Option<Describing>,
+    /// Frames that the kernel has ever taken for page tables and descriptors.
+    pub spare_taken: u64,
     /// In percent.
     pub vetoes: u32,
     pub retries: u32,
+    /// Of devices that memory is given back to.
+    pub refusals: u32,
     pub last_veto: Option<PfnRange>,
     /// While a shrink is polled: pageblocks that it has taken offline and not handed over.
     pub ready: Option<Vec<u64>>,
@@ -155,6 +174,9 @@ impl Machine<'_> {
             machine.step(operation);
         }
         machine.find_everything();
+        if LOOK_CLOSELY {
+            machine.empty();
+        }
         progress.done = true;
         true
     }
@@ -215,6 +237,7 @@ impl Machine<'_> {
         let (node, group) = (NodeId::ZERO, Group::None);
         world.regions.push(Region { id, range: region, slot: 0, node, group });
         world.slots.push(region.align_outward(SECTION).frames() / SECTION);
+        world.describing = Describing::some(rng);
         world.adopt(&ram, &reserved);
         let machine = Machine {
             hotplug,
@@ -252,11 +275,14 @@ impl<'f> World<'f> {
             boot_complete: true,
             listeners: Listeners::new((SIZE / BLOCK) as usize),
             poisoned: BTreeSet::new(),
-            next_owner: TABLES + 1,
+            next_owner: DESCRIPTORS + 1,
             tables: vec![],
             tables_needed: 0,
+            describing: None,
+            spare_taken: 0,
             vetoes: 0,
             retries: 0,
+            refusals: 25,
             last_veto: None,
             ready: None,
             trace: false,
@@ -275,6 +301,7 @@ impl<'f> World<'f> {
             block.present |= is_ram;
             block.online |= is_ram;
             block.mapped |= is_ram;
+            block.described = self.describing.filter(|_| block.present).map(|_| At::Boot);
             self.frame[frame as usize] = match (is_ram, is_reserved) {
                 (false, _) => Frame::Hole,
                 (true, false) => Frame::Free,
@@ -331,7 +358,11 @@ impl<'f> World<'f> {
         longest: u64,
         is: impl Fn(&Block) -> bool,
     ) -> Option<PfnRange> {
-        let at = self.rng.u64(..SIZE / BLOCK);
+        let mut at = self.rng.u64(..SIZE / BLOCK);
+        if self.describing.is_some() && self.rng.bool() {
+            // So that whole sections come and go.
+            at -= at % (SECTION / BLOCK);
+        }
         let found = (at..SIZE / BLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
         let region = |b: u64| {
             let block = range(b * BLOCK, BLOCK);

@@ -1,0 +1,194 @@
+//! A kernel that describes its RAM, on the half of the machines: what a section keeps of itself
+//! describes it if it came as a whole; the pageblocks of all else have a frame each.
+
+use crate::ask::Ask;
+use crate::common::{BLOCK, SECTION, numbers, pfn, range};
+use crate::world::{Block, DESCRIPTORS, Frame, SIZE, TABLES, Tag, World};
+use fastrand::Rng;
+use hotmem::{Metadata, Pfn, PfnRange, Spare};
+use std::sync::atomic::Ordering;
+
+/// How a kernel describes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Describing {
+    /// Pageblocks that a section which comes as a whole keeps.
+    keeps: u64,
+    /// Frames that it asks for and never takes.
+    slack: u64,
+}
+
+impl Describing {
+    pub(crate) fn some(rng: &mut Rng) -> Option<Describing> {
+        let keeps = [1, 1, 1, 0, 2, SECTION][rng.usize(..6)];
+        rng.bool().then(|| Describing { keeps, slack: rng.u64(..2) })
+    }
+}
+
+/// Where the descriptors of a pageblock are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum At {
+    /// In what was there at boot.
+    Boot,
+    /// In what its section keeps.
+    Section,
+    /// In this frame.
+    Frame(u64),
+}
+
+impl World<'_> {
+    pub(crate) fn keeps(&self) -> u64 {
+        self.describing.map_or(0, |describing| describing.keeps)
+    }
+
+    /// Whether this pageblock holds descriptors of its section.
+    pub(crate) fn is_kept(&self, block: PfnRange) -> bool {
+        self.frame.get(block.start().number() as usize) == Some(&Frame::Descriptors)
+    }
+
+    /// What the section of `piece` keeps.
+    fn kept_beside(&self, piece: PfnRange) -> PfnRange {
+        let section = piece.align_outward(SECTION);
+        let kept = section.chunks(BLOCK).take_while(|&block| self.is_kept(block)).count() as u64;
+        range(section.start().number(), kept * BLOCK)
+    }
+
+    /// Where the engine is to say that descriptors are.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Metadata> {
+        range(0, SIZE).sections().filter_map(|section| {
+            let frames = self.kept_beside(section);
+            (!frames.is_empty()).then_some(Metadata { frames, describes: section })
+        })
+    }
+
+    /// What a section which comes as a whole is going to keep: never all of it.
+    fn to_be_kept(&self, piece: PfnRange) -> PfnRange {
+        let whole = piece.frames() == SECTION;
+        let keeps = if whole { self.keeps().min(SECTION / BLOCK - 1) } else { 0 };
+        piece.split_at(pfn(piece.start().number() + keeps * BLOCK)).0
+    }
+
+    /// Whether a part of a section is described by the section itself when it comes.
+    fn describes_itself(&self, piece: PfnRange) -> bool {
+        !self.to_be_kept(piece).is_empty() || !self.kept_beside(piece).is_empty()
+    }
+
+    pub(crate) fn frames_to_describe(&self, range: PfnRange) -> u64 {
+        let Some(Describing { slack, .. }) = self.describing else { return 0 };
+        let parts = range.sections().filter(|&piece| !self.describes_itself(piece));
+        parts.map(|piece| piece.frames() / BLOCK).sum::<u64>() + slack
+    }
+
+    pub(crate) fn describe_all(&mut self, range: PfnRange, spare: &mut Spare) {
+        assert!(self.all(range, |block| block.mapped && block.described.is_none()), "{range:?}");
+        if self.describing.is_none() {
+            return;
+        }
+        for piece in range.sections() {
+            let itself = self.describes_itself(piece);
+            for frame in numbers(self.to_be_kept(piece)) {
+                assert_eq!(self.frame[frame as usize], Frame::Free, "{frame:#x}");
+                self.frame[frame as usize] = Frame::Descriptors;
+                self.memory.word(frame).store(DESCRIPTORS, Ordering::Relaxed);
+            }
+            for block in piece.chunks(BLOCK) {
+                let at = if itself { At::Section } else { At::Frame(self.frame_from(spare)) };
+                self.blocks_in(block)[0].described = Some(at);
+            }
+        }
+    }
+
+    /// A frame for descriptors.
+    fn frame_from(&mut self, spare: &mut Spare) -> u64 {
+        let frame = spare.take().expect("what was asked for").number();
+        self.spare_taken += 1;
+        let tag = Tag { owner: TABLES, movable: false };
+        if self.frame[frame as usize] != Frame::Used(tag) {
+            assert!(self.is_free_for(frame, &Ask::frames(1)), "{frame:#x}");
+            self.take(range(frame, 1), tag);
+        }
+        assert!(self.blocks.iter().all(|block| block.described != Some(At::Frame(frame))));
+        frame
+    }
+
+    pub(crate) fn undescribe_all(&mut self, gone: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        if self.describing.is_none() {
+            return;
+        }
+        self.assert_untouched(gone);
+        for frame in numbers(gone) {
+            if self.frame[frame as usize] == Frame::Descriptors {
+                self.frame[frame as usize] = Frame::Free;
+            }
+        }
+        self.forbid(gone);
+        for block in gone.chunks(BLOCK) {
+            match self.blocks_in(block)[0].described.take().expect("it was described") {
+                At::Frame(frame) => {
+                    self.give(range(frame, 1));
+                    free(pfn(frame));
+                    // What is none of the kernel's is refused.
+                    free(pfn(frame));
+                }
+                At::Boot | At::Section => {}
+            }
+        }
+    }
+
+    /// All RAM is described and nothing else, and all descriptors are whole.
+    pub(crate) fn check_descriptors(&self) {
+        for (number, block) in (0..).zip(&self.blocks) {
+            let all = range(number * BLOCK, BLOCK);
+            let is_described = self.describing.is_some() && block.present;
+            assert_eq!(block.described.is_some(), is_described, "{all:?}: {block:?}");
+            let tables = Frame::Used(Tag { owner: TABLES, movable: false });
+            let holds = |frames: PfnRange, what: Frame, owner: u64| {
+                let word = |frame: u64| self.memory.word(frame).load(Ordering::Relaxed);
+                let is = |frame: u64| (self.frame[frame as usize], word(frame)) == (what, owner);
+                !frames.is_empty() && numbers(frames).all(is)
+            };
+            let is_held = match block.described {
+                None | Some(At::Boot) => true,
+                Some(At::Section) => holds(self.kept_beside(all), Frame::Descriptors, DESCRIPTORS),
+                Some(At::Frame(frame)) => {
+                    self.block_of(frame).online && holds(range(frame, 1), tables, TABLES)
+                }
+            };
+            assert!(is_held, "the descriptors of {all:?} have gone: {block:?}");
+            assert!(!self.is_kept(all) || block.present, "{all:?} still holds descriptors");
+        }
+    }
+
+    /// What goes out of sight describes nothing that stays in sight.
+    pub(crate) fn assert_describes_no_other(&self, range: PfnRange) {
+        assert_eq!(self.first_describing(range, range), None);
+    }
+
+    /// The first pageblock of `within` that describes what is there, or comes, if `leaving` goes.
+    pub(crate) fn first_describing(&self, within: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
+        within.sections().find_map(|piece| {
+            let kept = piece.chunks(BLOCK).find(|&block| self.is_kept(block))?;
+            let mut section = piece.align_outward(SECTION).chunks(BLOCK);
+            let stays = section.any(|block| {
+                let Block { present, in_transit, .. } = self.block_of(block.start().number());
+                (*present || *in_transit) && !leaving.covers(block)
+            });
+            stays.then_some(kept)
+        })
+    }
+
+    /// The first pageblock on its way out that would have to describe what comes in `range`.
+    pub(crate) fn leaving_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
+        range.sections().find_map(|piece| {
+            self.kept_beside(piece).chunks(BLOCK).find(|block| {
+                let block = self.block_of(block.start().number());
+                block.in_transit && !block.online
+            })
+        })
+    }
+
+    /// The first poisoned frame where descriptors would go if `range` came.
+    pub(crate) fn poison_under_descriptors(&self, range: PfnRange) -> Option<u64> {
+        let mut kept = range.sections().map(|piece| self.to_be_kept(piece));
+        kept.find_map(|kept| self.poisoned.range(numbers(kept)).next().copied())
+    }
+}
