@@ -86,14 +86,14 @@ fn shrink(
     hotplug: &mut Hotplug<'_, Threads>,
     kernel: &mut Kernel<'_>,
     room: PfnRange,
-) -> Option<Blocker> {
+) -> Result<Option<Blocker>> {
     let unit = PAGEBLOCK_FRAMES as u64;
     let mut shrink = Shrink::new(room, room.frames(), unit, room.frames());
     loop {
         match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal, kernel),
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal, kernel)?,
             Shrunk::Working => {}
-            Shrunk::Done { blocker, .. } => return blocker,
+            Shrunk::Done { blocker, .. } => return Ok(blocker),
         }
     }
 }
@@ -129,7 +129,7 @@ fn main() -> Result<()> {
 
     // The older ones, in the memory that stays.
     drop(objects.drain(..400));
-    let Some(blocker) = shrink(&mut hotplug, &mut kernel, room) else {
+    let Some(blocker) = shrink(&mut hotplug, &mut kernel, room)? else {
         bail!("memory with live objects in it is gone");
     };
     show("shrunk around them");
@@ -141,7 +141,7 @@ fn main() -> Result<()> {
 
     objects.clear();
     show("without objects");
-    if let Some(blocker) = shrink(&mut hotplug, &mut kernel, room) {
+    if let Some(blocker) = shrink(&mut hotplug, &mut kernel, room)? {
         bail!("memory without objects stays: {blocker}");
     }
     show("shrunk");

@@ -6,6 +6,7 @@
 //! used from within.
 
 use crate::addr::{Pfn, PfnRange};
+use crate::origin::MachineId;
 use crate::region::{NodeId, Zone};
 use core::fmt;
 
@@ -156,11 +157,17 @@ pub enum Migration {
 #[derive(Debug)]
 pub struct Spare {
     left: PfnRange,
+    machine: MachineId,
 }
 
 impl Spare {
-    pub(crate) const fn new(frames: PfnRange) -> Spare {
-        Spare { left: frames }
+    pub(crate) const fn new(frames: PfnRange, machine: MachineId) -> Spare {
+        Spare { left: frames, machine }
+    }
+
+    /// Whose frames these are.
+    pub(crate) const fn machine(&self) -> MachineId {
+        self.machine
     }
 
     pub(crate) const fn left(&self) -> PfnRange {

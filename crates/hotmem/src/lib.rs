@@ -55,6 +55,10 @@
 //! Where to read on: `section/` is the heart (the words, the counter, the claim), `tree.rs` finds
 //! things, `frames/` allocates, `isolate/` takes memory out of use, `hotplug/` walks the road.
 #![no_std]
+#![allow(
+    clippy::result_large_err,
+    reason = "a token that is refused is handed back, without a heap"
+)]
 // For other crates' models, in which nothing of this one's is exercised.
 #![cfg_attr(all(loom, not(test)), allow(dead_code, unused_imports))]
 
@@ -72,6 +76,7 @@ mod loom_tests;
 #[cfg(feature = "memmap")]
 pub mod memmap;
 pub mod notify;
+mod origin;
 #[cfg(not(loom))]
 mod owners;
 mod platform;
@@ -89,6 +94,7 @@ pub use frames::{
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;
 pub use isolate::{InUse, IsolateError, Isolation};
+pub use origin::{Foreign, MachineId};
 #[cfg(not(loom))]
 pub use owners::{Owner, Owners};
 pub use platform::{DirectMap, OneCpu, Platform};

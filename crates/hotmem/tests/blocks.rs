@@ -65,7 +65,7 @@ fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
         [(0, BlockState::Online, Some(Zone::Kernel)), (4, BlockState::Offline, None)]
     );
     drop(coming);
-    reporter.reported(batch);
+    reporter.reported(batch).unwrap();
 }
 
 #[test]

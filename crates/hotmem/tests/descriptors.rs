@@ -134,7 +134,9 @@ impl Machine<'_> {
         let mut shrink = Shrink::new(within, frames, BLOCK, u64::MAX);
         loop {
             match shrink.poll(&mut self.hotplug, &mut self.kernel, Budget::UNLIMITED) {
-                Shrunk::Ready(removal) => self.hotplug.commit_remove(removal, &mut self.kernel),
+                Shrunk::Ready(removal) => {
+                    self.hotplug.commit_remove(removal, &mut self.kernel).unwrap()
+                }
                 Shrunk::Working => {}
                 Shrunk::Done { left, blocker } => return (left, blocker),
             }
@@ -279,7 +281,7 @@ fn descriptors_wait_for_what_is_being_added() {
         assert_eq!(coming.tables().frames(), 0);
         let blocker = Blocker { range: kept, why: Why::Metadata };
         assert_eq!(m.shrink(kept, BLOCK), (BLOCK, Some(blocker)));
-        m.hotplug.commit_add(coming, &mut m.kernel);
+        m.hotplug.commit_add(coming, &mut m.kernel).unwrap();
         assert_eq!(m.kernel.of.get(&(WHOLE / BLOCK + 1)), Some(&At::ItsSection));
         m.hotplug.remove(range(WHOLE + BLOCK, BLOCK), &mut m.kernel).unwrap();
         assert_eq!(m.shrink(kept, BLOCK), (0, None));
@@ -301,7 +303,7 @@ fn what_is_leaving_describes_nothing_that_comes() {
         assert_eq!(m.hotplug.add(part, &mut m.kernel), Err(AddError::Held(kept)));
         let refused = m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel);
         assert_eq!(refused, Err(DeviceError::Online(OnlineError::Held(kept))));
-        m.hotplug.abandon_remove(leaving, &mut m.kernel);
+        m.hotplug.abandon_remove(leaving, &mut m.kernel).unwrap();
         m.hotplug.add(part, &mut m.kernel).unwrap();
         m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel).unwrap();
         m.frames.validate().unwrap();
@@ -317,16 +319,16 @@ fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
         let removal = removal.split_at(pfn(WHOLE + BLOCK)).unwrap_err();
         assert_eq!(removal.range(), sections);
         let (gone, stays) = removal.split_at(pfn(WHOLE + SECTION)).unwrap();
-        m.hotplug.commit_remove(gone, &mut m.kernel);
-        m.hotplug.abandon_remove(stays, &mut m.kernel);
+        m.hotplug.commit_remove(gone, &mut m.kernel).unwrap();
+        m.hotplug.abandon_remove(stays, &mut m.kernel).unwrap();
         assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE + SECTION, BLOCK)]);
         // What keeps nothing is cut anywhere.
         let part = range(WHOLE, 2 * BLOCK);
         m.hotplug.add(part, &mut m.kernel).unwrap();
         let removal = m.hotplug.prepare_remove(part, &mut m.kernel).unwrap();
         let (gone, stays) = removal.split_at(pfn(WHOLE + BLOCK)).unwrap();
-        m.hotplug.commit_remove(gone, &mut m.kernel);
-        m.hotplug.abandon_remove(stays, &mut m.kernel);
+        m.hotplug.commit_remove(gone, &mut m.kernel).unwrap();
+        m.hotplug.abandon_remove(stays, &mut m.kernel).unwrap();
         m.frames.validate().unwrap();
     });
 }
@@ -426,7 +428,7 @@ fn all_that_is_ram_is_described_and_nothing_else() {
                     let mut offline = hotplug.offline(run).unwrap();
                     match offline.poll(hotplug, hooks, Budget::UNLIMITED) {
                         Progress::Done(_) => {}
-                        _ => offline.cancel(hotplug, hooks),
+                        _ => offline.cancel(hotplug, hooks).unwrap(),
                     }
                 }
                 _ => {}
@@ -488,11 +490,11 @@ fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
     loop {
         match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(8)) {
             Shrunk::Ready(removal) if rng.u8(..4) == 0 => {
-                m.hotplug.abandon_remove(removal, &mut m.kernel);
+                m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
             }
-            Shrunk::Ready(removal) => m.hotplug.commit_remove(removal, &mut m.kernel),
+            Shrunk::Ready(removal) => m.hotplug.commit_remove(removal, &mut m.kernel).unwrap(),
             Shrunk::Working if rng.u8(..8) == 0 => {
-                return shrink.cancel(&mut m.hotplug, &mut m.kernel);
+                return shrink.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
             }
             Shrunk::Working => {}
             Shrunk::Done { .. } => return,

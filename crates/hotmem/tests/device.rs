@@ -174,7 +174,7 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
                 let mut offline = hotplug.offline(device()).unwrap();
                 let said = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(said, Progress::Pending(_)), "{said:?}");
-                offline.cancel(hotplug, &mut NoHooks);
+                offline.cancel(hotplug, &mut NoHooks).unwrap();
                 assert_eq!(state(hotplug, device()), expected);
                 frames.free(got).unwrap();
                 take_offline(hotplug, device());

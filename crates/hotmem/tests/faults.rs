@@ -218,7 +218,7 @@ fn an_offline_request_that_fails_is_cancelled() {
             match settle(m, &mut request) {
                 Progress::Pending(blocker) => {
                     assert!(m.kernel.hit && is_of(fault, blocker.why), "{blocker}");
-                    request.cancel(&mut m.hotplug, &mut m.kernel);
+                    request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
                     assert!(m.kernel.agreed.is_empty());
                     assert_eq!(m.sums(), sums);
                     assert!(m.kernel.moved || m.snapshot() == before);
@@ -263,7 +263,7 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(1)) {
                         Shrunk::Ready(removal) => {
                             gone += removal.range().frames();
-                            m.hotplug.commit_remove(removal, &mut m.kernel);
+                            m.hotplug.commit_remove(removal, &mut m.kernel).unwrap();
                         }
                         Shrunk::Working => {}
                         Shrunk::Done { left, blocker } => break (left, blocker),
@@ -297,9 +297,9 @@ fn a_device_that_refuses_leaves_the_memory_online() {
                 let section = range(HOT + part * SECTION, SECTION);
                 assert_eq!(removal.range(), section);
                 if part == refused {
-                    m.hotplug.abandon_remove(removal, &mut m.kernel);
+                    m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
                 } else {
-                    m.hotplug.commit_remove(removal, &mut m.kernel);
+                    m.hotplug.commit_remove(removal, &mut m.kernel).unwrap();
                 }
                 let expected = if part == refused { State::OnlineMovable } else { State::Absent };
                 assert_eq!(m.hotplug.state_at(section.start(), section.end()).1, expected);
@@ -317,7 +317,7 @@ fn a_device_that_refuses_offline_memory_leaves_it_offline() {
         m.hotplug.add(more, &mut m.kernel).unwrap();
         let before = m.snapshot();
         let removal = m.hotplug.prepare_remove(more, &mut m.kernel).unwrap();
-        m.hotplug.abandon_remove(removal, &mut m.kernel);
+        m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
         assert_eq!(m.snapshot(), before);
     });
 }
@@ -361,7 +361,7 @@ fn without_room_nothing_is_moved() {
             panic!("there is no room")
         };
         assert!(matches!(blocker.why, Why::NoRoom { free: 0, .. }), "{blocker}");
-        request.cancel(&mut m.hotplug, &mut m.kernel);
+        request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
         assert!(!m.kernel.moved && m.kernel.agreed.is_empty());
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &used), before);
     });
@@ -402,7 +402,7 @@ fn words_come_from_anywhere_but_are_never_moved() {
         let said = settle(m, &mut request);
         let Progress::Pending(blocker) = said else { panic!("its words are still needed") };
         assert!(words.contains(&blocker.range) && blocker.why == Why::Metadata, "{blocker}");
-        request.cancel(&mut m.hotplug, &mut m.kernel);
+        request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
         frames.validate().unwrap();
     });
 }

@@ -100,7 +100,7 @@ fn no_cancel_without_a_going() {
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert!(matches!(progress, Progress::Pending(Blocker { why: Why::HeldByAnother, .. })));
-        offline.cancel(hotplug, &mut hooks);
+        offline.cancel(hotplug, &mut hooks).unwrap();
         let online = hotplug.online(hot, OnlineType::Kernel, &mut hooks);
         assert!(matches!(online, Err(OnlineError::AlreadyOnline(_))));
         assert!(hooks.witnesses.iter().all(|witness| witness.told.is_empty()));
@@ -116,7 +116,7 @@ fn no_cancel_to_or_after_the_one_that_vetoed() {
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Veto("no"), .. })));
-        offline.cancel(hotplug, &mut hooks);
+        offline.cancel(hotplug, &mut hooks).unwrap();
         let told = hooks.witnesses.map(|witness| witness.told);
         assert_eq!(told, [vec!["going", "cancelled"], vec!["going"], vec![]]);
     });
@@ -175,7 +175,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
-        offline.cancel(hotplug, &mut NoHooks);
+        offline.cancel(hotplug, &mut NoHooks).unwrap();
         assert_eq!(hosted(frames), 1);
         frames.validate().unwrap();
         frames.free(used).unwrap();
@@ -183,7 +183,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
-        hotplug.abandon_remove(removal, &mut NoHooks);
+        hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         assert_eq!(frames.validate().unwrap().movable, HOT);
         let again = frames.alloc(Want::frames(1).movable()).unwrap();
         frames.free(again).unwrap();
@@ -191,7 +191,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
-        hotplug.commit_remove(removal, &mut NoHooks);
+        hotplug.commit_remove(removal, &mut NoHooks).unwrap();
         assert_eq!((hosted(frames), frames.validate().unwrap().present), (0, BOOT));
         boot.into_iter().for_each(|frame| frames.free(frame).unwrap());
     });

@@ -151,7 +151,7 @@ fn frame_bits_keep_only_a_part_of_their_section() {
     let mut part = hotplug.offline(host).unwrap();
     let said = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     assert_eq!(said, Progress::Pending(Blocker { range: lines, why: Why::Metadata }));
-    part.cancel(&mut hotplug, &mut NoHooks);
+    part.cancel(&mut hotplug, &mut NoHooks).unwrap();
     for block in hot.chunks(BLOCK).filter(|&block| block != host).chain([host]) {
         hotplug.offline_all(block);
     }

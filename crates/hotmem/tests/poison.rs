@@ -28,7 +28,7 @@ fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRa
     let mut offline = hotplug.offline(range).unwrap();
     let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
     if progress != Progress::Done(range) {
-        offline.cancel(hotplug, &mut NoHooks);
+        offline.cancel(hotplug, &mut NoHooks).unwrap();
     }
     progress
 }
@@ -159,7 +159,7 @@ fn what_a_device_refuses_to_take_comes_back_online_without_the_poison() {
             panic!("all of it can go");
         };
         assert_eq!(removal.range(), hot);
-        hotplug.abandon_remove(removal, &mut NoHooks);
+        hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         let last = range(bad.number(), BLOCK);
         assert_eq!(hotplug.state_at(last.start(), last.end()).1, State::Offline);
         let rest = range(BOOT, HOT - BLOCK);

@@ -206,7 +206,7 @@ fn putting_online() {
         });
         let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK), &mut NoHooks).unwrap();
         m.refuses(OnlineError::Held(leaving.range()), |m| online(m, range(OFFLINE, SECTION)));
-        m.hotplug.abandon_remove(leaving, &mut NoHooks);
+        m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
         online(m, range(OFFLINE, SECTION)).unwrap();
     });
 }
@@ -241,7 +241,7 @@ fn removing() {
         m.refuses(RemoveError::NotPresent(stray), |m| remove(m, stray));
         let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK), &mut NoHooks).unwrap();
         m.refuses(RemoveError::Held(leaving.range()), |m| remove(m, range(OFFLINE, SECTION)));
-        m.hotplug.abandon_remove(leaving, &mut NoHooks);
+        m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
         remove(m, range(OFFLINE, SECTION)).unwrap();
     });
 }

@@ -48,7 +48,7 @@ fn memory_comes_is_used_and_goes() {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
                 Shrunk::Ready(removal) => {
                     gone += removal.range().frames();
-                    hotplug.commit_remove(removal, &mut NoHooks);
+                    hotplug.commit_remove(removal, &mut NoHooks).unwrap();
                 }
                 Shrunk::Working => {}
                 Shrunk::Done { left, blocker } => {

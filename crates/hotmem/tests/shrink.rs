@@ -122,7 +122,7 @@ fn one_case(rng: &mut Rng) {
             Shrunk::Ready(removal) => {
                 assert!(removal.range().frames() <= (largest / unit * unit).max(unit));
                 gone.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));
-                hotplug.commit_remove(removal, &mut kernel);
+                hotplug.commit_remove(removal, &mut kernel).unwrap();
             }
             Shrunk::Working => {}
             Shrunk::Done { left, blocker } => break (left, blocker),

@@ -57,7 +57,7 @@ fn what_is_trimmed_off_can_be_announced_for_another_node() {
         let mut shrink = Shrink::new(all, all.frames(), BLOCK, all.frames());
         loop {
             match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
-                Shrunk::Ready(removal) => hotplug.commit_remove(removal, &mut NoHooks),
+                Shrunk::Ready(removal) => hotplug.commit_remove(removal, &mut NoHooks).unwrap(),
                 Shrunk::Working => {}
                 Shrunk::Done { left, .. } => break assert_eq!(left, 0),
             }
@@ -80,8 +80,8 @@ fn a_removal_is_cut_in_two() {
             [BLOCK, 2 * SECTION - BLOCK]
         );
         let (gone_range, stays_range) = (gone.range(), stays.range());
-        hotplug.commit_remove(gone, &mut NoHooks);
-        hotplug.abandon_remove(stays, &mut NoHooks);
+        hotplug.commit_remove(gone, &mut NoHooks).unwrap();
+        hotplug.abandon_remove(stays, &mut NoHooks).unwrap();
         let state = |range: PfnRange| hotplug.state_at(range.start(), range.end());
         assert_eq!(state(gone_range), (gone_range, State::Absent));
         assert_eq!(state(stays_range), (stays_range, State::Offline));

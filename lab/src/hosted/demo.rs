@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut shrink = Shrink::new(room, room.frames(), PAGEBLOCK_FRAMES as u64, room.frames());
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal, &mut hooks),
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal, &mut hooks)?,
             Shrunk::Working => {}
             Shrunk::Done { left: 0, .. } => break,
             Shrunk::Done { left, blocker } => bail!("{left} frames stay: {blocker:?}"),

@@ -385,7 +385,7 @@ mod tests {
                 let mut shrink = Shrink::new(room, room.frames(), 512, 2048);
                 loop {
                     match shrink.poll(&mut hotplug, hooks, Budget::pageblocks(4)) {
-                        Shrunk::Ready(removal) => hotplug.commit_remove(removal, hooks),
+                        Shrunk::Ready(removal) => hotplug.commit_remove(removal, hooks).unwrap(),
                         Shrunk::Working => {}
                         Shrunk::Done { left, blocker } => {
                             assert_eq!((left, blocker), (0, None));

@@ -27,7 +27,7 @@
 //! // All of it goes again, as one piece.
 //! let mut shrink = Shrink::new(room, room.frames(), 512, room.frames());
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-//!     hotplug.commit_remove(removal, &mut hooks);
+//!     hotplug.commit_remove(removal, &mut hooks)?;
 //! }
 //! assert_eq!(machine.frames().counts().present, machine.boot_memory().frames());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

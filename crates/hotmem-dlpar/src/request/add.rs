@@ -36,7 +36,8 @@ impl<'f, P: Platform> Request<'f, P> {
             });
         match added {
             Ok((place, addition)) => {
-                machine.hotplug.commit_add(addition, machine.hooks);
+                // Prepared on this machine, so this cannot fail.
+                let _ = machine.hotplug.commit_add(addition, machine.hooks);
                 let lmbs = table.lmbs_in(place.range);
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;

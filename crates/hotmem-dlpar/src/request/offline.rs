@@ -18,7 +18,8 @@ pub(super) struct Leaving<'f, P: Platform> {
 impl<'f, P: Platform> Leaving<'f, P> {
     /// They stay.
     pub(super) fn cancel<H: Hooks, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, H, C>) {
-        self.offline.cancel(machine.hotplug, machine.hooks);
+        // Begun on this machine, as `poll` has seen to, so this cannot fail.
+        let _ = self.offline.cancel(machine.hotplug, machine.hooks);
     }
 }
 

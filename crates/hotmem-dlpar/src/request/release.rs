@@ -96,6 +96,7 @@ impl<'f, P: Platform> Request<'f, P> {
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
         let Some(removal) = self.removal.take() else { return };
+        // Here and below: prepared on this machine, as `poll` has seen to, so none of it can fail.
         let end = match self.cursor.checked_sub(1) {
             Some(last) => table.lmb(last).range.end(),
             None => removal.range().start(),
@@ -106,16 +107,16 @@ impl<'f, P: Platform> Request<'f, P> {
             // room to describe it, it stays absent, and cannot be put online.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
-                machine.hotplug.commit_remove(removal, machine.hooks);
+                let _ = machine.hotplug.commit_remove(removal, machine.hooks);
                 let _ = machine.hotplug.add(stays, machine.hooks);
                 return;
             }
         };
         if !gone.range().is_empty() {
-            machine.hotplug.commit_remove(gone, machine.hooks);
+            let _ = machine.hotplug.commit_remove(gone, machine.hooks);
         }
         if !rest.range().is_empty() {
-            machine.hotplug.abandon_remove(rest, machine.hooks);
+            let _ = machine.hotplug.abandon_remove(rest, machine.hooks);
         }
     }
 

@@ -6,15 +6,16 @@
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Group, Hooks, Hotplug, NodeId,
-    OnlineType, Pfn, PfnRange, Platform, Removal, Shrink, Shrunk, State, Why,
+    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Foreign, Group, Hooks, Hotplug,
+    NodeId, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink, Shrunk, State, Why,
     geometry::SECTION_FRAMES,
 };
 
 /// What one device has under way in the engine.
 ///
 /// It lives as long as the device's driver; for each step, [`with`](Self::with) lends it the
-/// engine, so that several devices can share one.
+/// engine, so that several devices can share one: always the same, as nothing that was begun on one
+/// machine goes on on another.
 pub struct HotplugMemory<'f, P: Platform> {
     online: OnlineType,
     budget: Budget,
@@ -126,7 +127,10 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
     fn plugged(&mut self, range: PfnRange) {
         if let Some(addition) = self.own.addition.take() {
-            self.hotplug.commit_add(addition, self.hooks);
+            if let Err(Foreign(addition)) = self.hotplug.commit_add(addition, self.hooks) {
+                self.own.addition = Some(addition);
+                return;
+            }
             // Present and offline since the line above, so this cannot fail.
             let _ = self.hotplug.online(range, self.own.online, self.hooks);
         }
@@ -164,6 +168,9 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
                 Ok(range)
             }
             Shrunk::Working => Err(Obstacle::Working),
+            Shrunk::Done { blocker: Some(Blocker { why: why @ Why::Foreign, .. }), .. } => {
+                Err(Obstacle::Never(reason(why)))
+            }
             Shrunk::Done { blocker, .. } => {
                 self.own.shrink = None;
                 self.own.blocker = blocker;
@@ -174,14 +181,16 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
     fn unplugged(&mut self, _range: PfnRange) {
         if let Some(removal) = self.own.leaving.take() {
-            self.hotplug.commit_remove(removal, self.hooks);
+            let gone = self.hotplug.commit_remove(removal, self.hooks);
+            self.own.leaving = gone.err().map(|Foreign(removal)| removal);
         }
     }
 
     fn unplug_refused(&mut self, _range: PfnRange) {
         self.stop_shrinking();
         if let Some(removal) = self.own.leaving.take() {
-            self.hotplug.abandon_remove(removal, self.hooks);
+            let stays = self.hotplug.abandon_remove(removal, self.hooks);
+            self.own.leaving = stays.err().map(|Foreign(removal)| removal);
         }
     }
 
@@ -192,8 +201,9 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
 impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
     fn stop_shrinking(&mut self) {
-        if let Some(shrinking) = self.own.shrink.take() {
-            shrinking.shrink.cancel(self.hotplug, self.hooks);
+        if let Some(Shrinking { shrink, wanted }) = self.own.shrink.take() {
+            let cancelled = shrink.cancel(self.hotplug, self.hooks);
+            self.own.shrink = cancelled.err().map(|Foreign(shrink)| Shrinking { shrink, wanted });
         }
     }
 
@@ -228,6 +238,7 @@ fn reason(why: Why) -> &'static str {
         Why::Reporting => "out for reporting",
         Why::NoRoom { .. } => "no room elsewhere for what lives here",
         Why::NotOnline => "not online",
+        Why::Foreign => "begun on another machine",
     }
 }
 

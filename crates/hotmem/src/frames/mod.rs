@@ -45,6 +45,7 @@ pub use want::{AllocError, BadWant, FreeError, FreeErrorKind, Want};
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::origin::MachineId;
 use crate::platform::{DirectMap, Platform};
 use crate::region::{MAX_REGIONS, Region, Zone};
 use crate::section::{Counter, Line, Section};
@@ -59,6 +60,8 @@ use want::Unit;
 /// Empty until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) gives it the boot memory.
 pub struct Frames<P> {
     platform: P,
+    /// Told from all other machines by this; 0 until it is started.
+    id: settled::AtomicU64,
     /// Base of the direct map; set once, before the first frame is there.
     direct_map: settled::AtomicPtr<u8>,
     /// Slots below this number have been used.
@@ -92,6 +95,7 @@ impl<P> Frames<P> {
         pub fn new(platform: P) -> Frames<P> {
             Frames {
                 platform,
+                id: settled::AtomicU64::new(0),
                 direct_map: settled::AtomicPtr::new(core::ptr::null_mut()),
                 region_slots: settled::AtomicUsize::new(0),
                 regions: array_of![Region::unused(); MAX_REGIONS],
@@ -102,6 +106,19 @@ impl<P> Frames<P> {
                 poison: poison::Table::new(),
             }
         }
+    }
+
+    /// Which machine this is.
+    pub(crate) fn id(&self) -> MachineId {
+        // Relaxed: set before the machine has made anything that is compared by it.
+        MachineId(self.id.load(Ordering::Relaxed))
+    }
+
+    /// The caller starts the machine, unless somebody has.
+    #[cfg(not(loom))]
+    pub(crate) fn start(&self) -> bool {
+        let id = crate::origin::unique();
+        self.id.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// The CPUs that may have hints or be moving something.

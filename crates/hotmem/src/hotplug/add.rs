@@ -4,11 +4,13 @@ use super::Hotplug;
 use crate::addr::PfnRange;
 use crate::frames::{AllocError, Frames, Want};
 use crate::hooks::{Hooks, Spare};
+use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
 
-/// Memory that is ready to be added: everything that could fail is done. Dropping it undoes it.
+/// Memory that is ready to be added: everything that could fail is done. Dropping it undoes it; one
+/// that is forgotten leaves the place held and what was taken for it allocated, for good.
 #[must_use = "nothing is added before it is committed"]
 pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
@@ -86,12 +88,23 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         let frames = hooks.tables_needed(range).saturating_add(more);
         let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
         self.frames.hold(range);
-        Ok(Addition { frames: self.frames, range, tables: spare, spare: Spare::new(spare) })
+        Ok(Addition { frames: self.frames, range, tables: spare.left(), spare })
     }
 
     /// Adds it as RAM: mapped, and online as [`set_auto_online`](Self::set_auto_online) says, unless a
-    /// hook refuses that. The memory is there now; this cannot fail.
-    pub fn commit_add(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
+    /// hook refuses that. The memory is there now; this cannot fail on the machine that prepared it.
+    ///
+    /// # Errors
+    /// The addition, if another machine prepared it.
+    pub fn commit_add(
+        &mut self,
+        addition: Addition<'f, P>,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), Foreign<Addition<'f, P>>> {
+        addition.of(self.frames).map(|addition| self.bring_in(addition, hooks))
+    }
+
+    fn bring_in(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
         addition.map(hooks);
         let range = addition.range;
         self.describe(range, &mut addition.spare, hooks);
@@ -102,8 +115,12 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     }
 
     /// Frames for what must not fail later.
-    pub(super) fn spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
-        if frames == 0 { Ok(PfnRange::EMPTY) } else { self.frames.alloc(Want::frames(frames)) }
+    pub(super) fn spare(&self, frames: u64) -> Result<Spare, AllocError> {
+        let taken = match frames {
+            0 => PfnRange::EMPTY,
+            _ => self.frames.alloc(Want::frames(frames))?,
+        };
+        Ok(Spare::new(taken, self.machine()))
     }
 
     /// What is nobody's is present from now on, or the other way round.
@@ -125,7 +142,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// [`AddError`].
     pub fn add(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), AddError> {
         let addition = self.prepare_add(range, hooks)?;
-        self.commit_add(addition, hooks);
+        self.bring_in(addition, hooks);
         Ok(())
     }
 }
@@ -151,10 +168,24 @@ impl<P: Platform> Addition<'_, P> {
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
         self.frames.let_go(self.range);
-        if !self.spare.left().is_empty() {
-            // Allocated in `prepare_add` and not taken since, so this cannot fail.
-            let _ = self.frames.free(self.spare.left());
+        self.frames.free_rest(&self.spare);
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// What the kernel has not taken of a spare. A hook may have exchanged it for another
+    /// machine's, whose frames are not this one's to free.
+    pub(super) fn free_rest(&self, spare: &Spare) {
+        if spare.machine() == self.id() && !spare.left().is_empty() {
+            // Allocated for it and not taken since, so this cannot fail.
+            let _ = self.free(spare.left());
         }
+    }
+}
+
+impl<P: Platform> Token for Addition<'_, P> {
+    fn machine(&self) -> MachineId {
+        self.frames.id()
     }
 }
 

@@ -3,14 +3,20 @@
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
+use crate::origin::unique;
 use crate::platform::Platform;
-use crate::region::{Layout, MAX_REGIONS, NodeId};
+use crate::region::{Layout, MAX_REGIONS, NodeId, Region};
 use crate::sync::Ordering;
 use core::fmt;
 
-/// An announced region.
+/// An announced region. It names nothing any more once the region is withdrawn, and nothing on any
+/// other machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct RegionId(pub(crate) usize);
+pub struct RegionId {
+    slot: usize,
+    /// No two announcements share it.
+    announced: u64,
+}
 
 /// What a platform announces. A plain range is memory of node 0, each part for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +70,7 @@ pub enum AnnounceError {
 /// Why a region could not be withdrawn. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithdrawError {
-    /// There is no such region.
+    /// There is no such region on this machine, or no more.
     Unknown,
     /// This part of it is still present.
     Present(PfnRange),
@@ -84,11 +90,33 @@ impl<P: Platform> Hotplug<'_, P> {
         let Announce { range, node, group } = what.into();
         check_new(self.frames, range)?;
         let slot = self.slot_for(Layout::for_range(range))?;
-        self.frames.slots()[slot].announce(range, node, false);
+        self.groups[slot] = group;
+        Ok(self.use_slot(slot, range, node, false))
+    }
+
+    /// Announces `range` in a slot that has words for it.
+    pub(super) fn use_slot(
+        &mut self,
+        slot: usize,
+        range: PfnRange,
+        node: NodeId,
+        fixed: bool,
+    ) -> RegionId {
+        self.frames.slots()[slot].announce(range, node, fixed);
         self.frames.use_node(node);
         self.frames.use_slot(slot);
-        self.groups[slot] = group;
-        Ok(RegionId(slot))
+        self.announced[slot] = unique();
+        self.region_id(slot)
+    }
+
+    fn region_id(&self, slot: usize) -> RegionId {
+        RegionId { slot, announced: self.announced[slot] }
+    }
+
+    /// The words of a region that is still announced.
+    fn region(&self, id: RegionId) -> Option<&Region> {
+        let region = self.frames.regions().get(id.slot)?;
+        (self.region_id(id.slot) == id).then_some(region)
     }
 
     /// Takes an announcement back. Its words are kept for the next one that fits.
@@ -98,7 +126,7 @@ impl<P: Platform> Hotplug<'_, P> {
     pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
         let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
         self.check_absent(range)?;
-        self.frames.slots()[region.0].withdraw();
+        self.frames.slots()[region.slot].withdraw();
         Ok(())
     }
 
@@ -124,13 +152,13 @@ impl<P: Platform> Hotplug<'_, P> {
     /// What the region spans.
     #[must_use]
     pub fn region_range(&self, region: RegionId) -> Option<PfnRange> {
-        self.frames.regions().get(region.0)?.range()
+        self.region(region)?.range()
     }
 
     /// The node that the region's memory belongs to.
     #[must_use]
     pub fn region_node(&self, region: RegionId) -> Option<NodeId> {
-        let region = self.frames.regions().get(region.0)?;
+        let region = self.region(region)?;
         region.range().map(|_| region.node())
     }
 
@@ -142,20 +170,20 @@ impl<P: Platform> Hotplug<'_, P> {
     pub fn trim(&mut self, region: RegionId, keep: PfnRange) -> Result<(), WithdrawError> {
         let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
         let kept = range.covers(keep) && !keep.is_empty() && keep.is_pageblock_aligned();
-        if !kept || self.frames.slots()[region.0].is_fixed() {
+        if !kept || self.frames.slots()[region.slot].is_fixed() {
             return Err(WithdrawError::Unknown);
         }
         for rest in [range.split_at(keep.start()).0, range.split_at(keep.end()).1] {
             self.check_absent(rest)?;
         }
-        self.frames.slots()[region.0].trim(keep);
+        self.frames.slots()[region.slot].trim(keep);
         Ok(())
     }
 
     /// All regions, boot memory first.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
         let regions = self.frames.regions().iter().enumerate();
-        regions.filter_map(|(slot, region)| Some((RegionId(slot), region.range()?)))
+        regions.filter_map(|(slot, region)| Some((self.region_id(slot), region.range()?)))
     }
 
     /// A slot with words for `layout`: one that a withdrawn region has left, or a new one.

@@ -80,12 +80,12 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         direct_map: DirectMap,
         map: &BootMap<'_>,
     ) -> Result<Hotplug<'f, P>, BootError> {
-        if !frames.regions().is_empty() {
-            return Err(BootError::AlreadyStarted);
-        }
         let map = Map::check(map)?;
         let metadata = map.place_metadata()?;
         let map = Map { metadata, ..map };
+        if !frames.start() {
+            return Err(BootError::AlreadyStarted);
+        }
         frames.set_direct_map(direct_map);
         let mut hotplug = Hotplug::without_memory(frames);
         let mut unused = metadata;
@@ -120,9 +120,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             self.frames.slots()[slot].install(layout, pointer);
         }
         debug_assert_eq!(check_new(self.frames, region), Ok::<(), AnnounceError>(()));
-        self.frames.slots()[slot].announce(region, node, true);
-        self.frames.use_node(node);
-        self.frames.use_slot(slot);
+        self.use_slot(slot, region, node, true);
         rest
     }
 

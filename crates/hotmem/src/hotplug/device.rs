@@ -13,7 +13,8 @@ use super::describe::kept_of;
 use super::{AddError, Addition, Hotplug, OnlineError, OnlineType, RemoveError};
 use crate::addr::PfnRange;
 use crate::frames::AllocError;
-use crate::hooks::{Hooks, Spare};
+use crate::hooks::Hooks;
+use crate::origin::{Foreign, Token};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
@@ -46,12 +47,24 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// [`AddError`]. Nothing has changed.
     pub fn attach(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), AddError> {
         let addition = self.prepare(range, 0, hooks)?;
-        self.commit_attach(addition, hooks);
+        self.bring_to_device(addition, hooks);
         Ok(())
     }
 
-    /// Adds what was [prepared](Self::prepare_add) as device memory instead of RAM. Cannot fail.
-    pub fn commit_attach(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
+    /// Adds what was [prepared](Self::prepare_add) as device memory instead of RAM. Cannot fail on
+    /// the machine that prepared it.
+    ///
+    /// # Errors
+    /// The addition, if another machine prepared it.
+    pub fn commit_attach(
+        &mut self,
+        addition: Addition<'f, P>,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), Foreign<Addition<'f, P>>> {
+        addition.of(self.frames).map(|addition| self.bring_to_device(addition, hooks))
+    }
+
+    fn bring_to_device(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
         addition.map(hooks);
         self.set_device(addition.range(), true);
     }
@@ -92,8 +105,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             return Err(DeviceError::Online(OnlineError::Held(kept)));
         }
         let frames = hooks.descriptors_needed(range);
-        let taken = self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
-        let mut spare = Spare::new(taken);
+        let mut spare =
+            self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
         self.set_device(range, false);
         self.set_present(range, true);
         // The kernel is asked before its descriptors overwrite a part of the device's data.
@@ -108,10 +121,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 self.set_device(range, true);
             }
         }
-        if !spare.left().is_empty() {
-            // Allocated just now, so this cannot fail.
-            let _ = self.frames.free(spare.left());
-        }
+        self.frames.free_rest(&spare);
         agreed.map_err(DeviceError::Online)?;
         if kind != OnlineType::Offline {
             self.bring_online(range, kind, hooks);

@@ -5,6 +5,7 @@ use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::{Hooks, Migration, Veto};
 use crate::isolate::{InUse, IsolateError, Isolation};
+use crate::origin::{Foreign, Token};
 use crate::platform::Platform;
 use core::fmt;
 
@@ -46,6 +47,8 @@ pub enum Why {
     },
     /// It is not online, so there is nothing to isolate.
     NotOnline,
+    /// The request was begun on another machine, which alone can go on with it. Nothing has changed.
+    Foreign,
 }
 
 impl Blocker {
@@ -69,6 +72,15 @@ impl Blocker {
             Why::Retry | Why::Busy | Why::HeldByAnother | Why::Reporting | Why::NoRoom { .. }
         )
     }
+}
+
+/// Why isolated memory stays in the allocator. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeaveError {
+    /// This is still in use.
+    InUse(InUse),
+    /// It is another machine's.
+    Foreign,
 }
 
 /// Isolated memory that is being drained.
@@ -172,18 +184,22 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// its zone is remembered.
     ///
     /// # Errors
-    /// The token and what is in use, if anything is.
+    /// The token and why it is where it was.
     pub fn take_offline(
         &mut self,
         isolation: Isolation<'f, P>,
         hooks: &mut impl Hooks,
-    ) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
-        let range = self.leave(isolation, hooks)?;
+    ) -> Result<PfnRange, (Isolation<'f, P>, LeaveError)> {
+        let own = isolation.of(self.frames);
+        let isolation = own.map_err(|Foreign(isolation)| (isolation, LeaveError::Foreign))?;
+        let left = self.leave(isolation, hooks);
+        let range = left.map_err(|(isolation, in_use)| (isolation, LeaveError::InUse(in_use)))?;
         self.frames.let_go(range);
         Ok(range)
     }
 
-    /// As [`take_offline`](Self::take_offline), but the memory stays held.
+    /// As [`take_offline`](Self::take_offline), but for this machine's own, and the memory stays
+    /// held.
     pub(super) fn leave(
         &mut self,
         isolation: Isolation<'f, P>,
@@ -221,8 +237,20 @@ impl fmt::Display for Blocker {
                 write!(f, "{live} frames live here and {free} are free elsewhere")
             }
             Why::NotOnline => f.write_str("not online"),
+            Why::Foreign => f.write_str("begun on another machine"),
         }
     }
 }
 
 impl core::error::Error for Blocker {}
+
+impl fmt::Display for LeaveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeaveError::InUse(in_use) => write!(f, "{} is in use", in_use.range()),
+            LeaveError::Foreign => f.write_str("it belongs to another machine"),
+        }
+    }
+}
+
+impl core::error::Error for LeaveError {}

@@ -47,7 +47,7 @@ pub use blocks::{BlockState, MemoryBlock};
 #[cfg(not(loom))]
 pub use boot::{BootError, BootMap, BootRange};
 pub use device::DeviceError;
-pub use drain::{Blocker, Why};
+pub use drain::{Blocker, LeaveError, Why};
 pub use offline::{Offline, OfflineError};
 pub use online::{OnlineError, OnlineType};
 pub use poison::PoisonError;
@@ -58,6 +58,7 @@ pub use zone::ZoneInfo;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
+use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::region::MAX_REGIONS;
 use crate::section::Section;
@@ -70,6 +71,8 @@ pub struct Hotplug<'f, P> {
     frames: &'f Frames<P>,
     zones: Zones,
     groups: [Group; MAX_REGIONS],
+    /// The number of each slot's last announcement.
+    announced: [u64; MAX_REGIONS],
     policy: Policy,
     auto_online: OnlineType,
 }
@@ -137,6 +140,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             frames,
             zones: Zones::new(),
             groups: [Group::None; MAX_REGIONS],
+            announced: [0; MAX_REGIONS],
             policy: Policy::default(),
             auto_online: OnlineType::Offline,
         }
@@ -146,6 +150,12 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {
         self.frames
+    }
+
+    /// Which machine this is, among all of the process.
+    #[must_use]
+    pub fn machine(&self) -> MachineId {
+        self.frames.id()
     }
 
     /// The state at `from` (rounded down to a pageblock), and how far up to `limit` it reaches.

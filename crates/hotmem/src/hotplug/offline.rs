@@ -1,22 +1,24 @@
 //! All of a range goes offline, or none of it.
 
 use super::drain::{Drained, Window};
-use super::{Blocker, Budget, Hotplug, Progress};
+use super::{Blocker, Budget, Hotplug, Progress, Why};
 use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
+use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
 use core::fmt;
 
-/// A range on its way offline. Poll it until it is done; [`cancel`](Self::cancel) it, or it stays
-/// isolated.
+/// A range on its way offline. Poll it until it is done, or [`cancel`](Self::cancel) it: one that is
+/// dropped or forgotten leaves what it has come to isolated and counted.
 ///
 /// It is isolated window by window, so that what lives in the first windows can still move into
 /// the later ones only until those are reached, and never starves the machine: room for the live
 /// memory is checked before each window.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P> {
+    machine: MachineId,
     range: PfnRange,
     /// What is isolated and drained so far, from the bottom up.
     held: Option<Isolation<'f, P>>,
@@ -51,20 +53,23 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         });
         match offline {
             Some(offline) => Err(OfflineError::NotOnline(offline)),
-            None => Ok(Offline { range, held: None, window: None }),
+            None => Ok(Offline { machine: self.machine(), range, held: None, window: None }),
         }
     }
 }
 
 impl<'f, P: Platform> Offline<'f, P> {
     /// Goes on. After [`Progress::Pending`] it can be polled again; the part that is isolated stays
-    /// so meanwhile.
+    /// so meanwhile. On another machine than its own, it is pending for [`Why::Foreign`].
     pub fn poll(
         &mut self,
         hotplug: &mut Hotplug<'f, P>,
         hooks: &mut impl Hooks,
         mut budget: Budget,
     ) -> Progress<PfnRange> {
+        if self.machine != hotplug.machine() {
+            return Progress::Pending(Blocker { range: self.range, why: Why::Foreign });
+        }
         loop {
             if let Some(mut window) = self.window.take() {
                 match hotplug.drain(&mut window, hooks, &mut budget) {
@@ -105,26 +110,45 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P>,
         hooks: &mut impl Hooks,
     ) -> Progress<PfnRange> {
-        match self.held.take().map(|held| hotplug.take_offline(held, hooks)) {
+        match self.held.take().map(|held| hotplug.leave(held, hooks)) {
             None => Progress::Done(self.range),
-            Some(Ok(range)) => Progress::Done(range),
+            Some(Ok(range)) => {
+                hotplug.frames.let_go(range);
+                Progress::Done(range)
+            }
             // Drained a while ago, and nothing is allocated there since: only a wrong free can have
             // come between.
             Some(Err((held, in_use))) => {
                 self.held = Some(held);
-                Progress::Pending(Blocker { range: in_use.range(), why: super::Why::Busy })
+                Progress::Pending(Blocker { range: in_use.range(), why: Why::Busy })
             }
         }
     }
 
-    /// Gives everything back that was isolated: the range stays online.
-    pub fn cancel(mut self, hotplug: &mut Hotplug<'f, P>, hooks: &mut impl Hooks) {
-        if let Some(window) = self.window.take() {
+    /// Gives everything back that was isolated: the range stays online. Cannot fail on the machine
+    /// that it was begun on.
+    ///
+    /// # Errors
+    /// The request, if it was begun on another machine.
+    pub fn cancel(
+        self,
+        hotplug: &mut Hotplug<'f, P>,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), Foreign<Offline<'f, P>>> {
+        let Offline { window, held, .. } = self.of(hotplug.frames)?;
+        if let Some(window) = window {
             hotplug.give_back(window.into_isolation(), hooks);
         }
-        if let Some(held) = self.held.take() {
+        if let Some(held) = held {
             hotplug.give_back(held, hooks);
         }
+        Ok(())
+    }
+}
+
+impl<P> Token for Offline<'_, P> {
+    fn machine(&self) -> MachineId {
+        self.machine
     }
 }
 

@@ -4,15 +4,20 @@ use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
+use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
 
 /// Memory that is ready to go: offline and unmapped, its page tables kept. Commit it when the
 /// device has taken it, abandon it when the device has not.
+///
+/// One that is dropped or forgotten leaves the memory unmapped, present in all counts and held for
+/// good: a device may have taken it.
 #[derive(Debug)]
 #[must_use = "the memory is neither here nor gone until it is committed or abandoned"]
 pub struct Removal {
+    machine: MachineId,
     range: PfnRange,
     /// It was taken offline to be removed, so it goes online again if it stays.
     was_online: bool,
@@ -48,7 +53,7 @@ impl<P: Platform> Hotplug<'_, P> {
         self.check_removable(range)?;
         self.frames.hold(range);
         hooks.unmap(range);
-        Ok(Removal { range, was_online: false, keeps: self.frames.kept_in(range) != 0 })
+        Ok(self.removal(range, false))
     }
 
     /// Whether all of `range` is there, offline and nobody's.
@@ -82,15 +87,33 @@ impl<P: Platform> Hotplug<'_, P> {
     /// Unmaps `range`, which is offline and held.
     pub(super) fn hand_over(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Removal {
         hooks.unmap(range);
-        Removal { range, was_online: true, keeps: self.frames.kept_in(range) != 0 }
+        self.removal(range, true)
     }
 
-    /// The memory is gone, and what was poisoned of it forgotten. Cannot fail.
-    pub fn commit_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
-        self.set_present(removal.range, false);
-        self.undescribe(removal.range, hooks);
-        self.frames.let_go(removal.range);
-        self.forget(removal.range, hooks);
+    fn removal(&self, range: PfnRange, was_online: bool) -> Removal {
+        let keeps = self.frames.kept_in(range) != 0;
+        Removal { machine: self.machine(), range, was_online, keeps }
+    }
+
+    /// The memory is gone, and what was poisoned of it forgotten. Cannot fail on the machine that
+    /// prepared it.
+    ///
+    /// # Errors
+    /// The removal, if another machine prepared it.
+    pub fn commit_remove(
+        &mut self,
+        removal: Removal,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), Foreign<Removal>> {
+        removal.of(self.frames).map(|removal| self.take_out(removal.range, hooks))
+    }
+
+    /// `range`, which is held and unmapped, is gone.
+    fn take_out(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
+        self.set_present(range, false);
+        self.undescribe(range, hooks);
+        self.frames.let_go(range);
+        self.forget(range, hooks);
     }
 
     /// What was poisoned of memory that has gone, and the page tables that mapped it.
@@ -100,16 +123,25 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 
     /// The memory stays: mapped again, and online again if it was before a [`Shrink`] took it,
-    /// except for pageblocks with poison.
+    /// except for pageblocks with poison. Cannot fail on the machine that prepared it.
     ///
     /// [`Shrink`]: super::Shrink
-    pub fn abandon_remove(&mut self, removal: Removal, hooks: &mut impl Hooks) {
+    ///
+    /// # Errors
+    /// The removal, if another machine prepared it.
+    pub fn abandon_remove(
+        &mut self,
+        removal: Removal,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), Foreign<Removal>> {
+        let removal = removal.of(self.frames)?;
         hooks.remap(removal.range);
         if removal.was_online {
             self.put_back(removal.range, hooks);
         } else {
             self.frames.let_go(removal.range);
         }
+        Ok(())
     }
 
     /// Memory that was taken offline to be removed, and is held, is online again, as far as it has
@@ -128,7 +160,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// [`RemoveError`].
     pub fn remove(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), RemoveError> {
         let removal = self.prepare_remove(range, hooks)?;
-        self.commit_remove(removal, hooks);
+        self.take_out(removal.range, hooks);
         Ok(())
     }
 }
@@ -154,6 +186,12 @@ impl Removal {
         }
         let part = |range| Removal { range, ..self };
         Ok((part(below), part(above)))
+    }
+}
+
+impl Token for Removal {
+    fn machine(&self) -> MachineId {
+        self.machine
     }
 }
 

@@ -8,14 +8,19 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
+use crate::origin::{Foreign, MachineId};
 use crate::platform::Platform;
 use core::fmt;
 
 /// Memory on its way out, highest first.
 ///
-/// Each [`Shrunk::Ready`] is a run that the device can be told to take.
+/// Each [`Shrunk::Ready`] is a run that the device can be told to take. It is the machine's that
+/// polls it first. One that is dropped or forgotten before it is done leaves what it has come to
+/// isolated, or offline and held, and counted: [`cancel`](Self::cancel) it.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Shrink<'f, P> {
+    /// Once it was polled.
+    machine: Option<MachineId>,
     /// Where it may look; its end moves down.
     within: PfnRange,
     /// The smallest part that the platform can take, in frames.
@@ -41,7 +46,8 @@ pub enum Shrunk {
     Ready(Removal),
     /// The budget is used up: poll again.
     Working,
-    /// It is over. `left` frames could not be had; the first thing in the way is named.
+    /// It is over. `left` frames could not be had; the first thing in the way is named. For
+    /// [`Why::Foreign`] it is not over, but can go on only where it was begun.
     Done {
         /// Frames that stay though they were to go.
         left: u64,
@@ -57,6 +63,7 @@ impl<'f, P> Shrink<'f, P> {
         let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         let within = within.align_inward(unit);
         Shrink {
+            machine: None,
             within,
             unit,
             left: frames / unit * unit,
@@ -77,6 +84,10 @@ impl<'f, P: Platform> Shrink<'f, P> {
         hooks: &mut impl Hooks,
         mut budget: Budget,
     ) -> Shrunk {
+        if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
+            let blocker = Some(Blocker { range: self.within, why: Why::Foreign });
+            return Shrunk::Done { left: self.left, blocker };
+        }
         loop {
             if let Some(mut window) = self.window.take() {
                 match hotplug.drain(&mut window, hooks, &mut budget) {
@@ -138,14 +149,26 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Gives back what is isolated or offline and not yet handed over.
-    pub fn cancel(mut self, hotplug: &mut Hotplug<'f, P>, hooks: &mut impl Hooks) {
+    /// Gives back what is isolated or offline and not yet handed over. Cannot fail on the machine
+    /// that it was begun on.
+    ///
+    /// # Errors
+    /// The request, if it was begun on another machine.
+    pub fn cancel(
+        mut self,
+        hotplug: &mut Hotplug<'f, P>,
+        hooks: &mut impl Hooks,
+    ) -> Result<(), Foreign<Shrink<'f, P>>> {
+        if self.machine.is_some_and(|machine| machine != hotplug.machine()) {
+            return Err(Foreign(self));
+        }
         if let Some(window) = self.window.take() {
             hotplug.give_back(window.into_isolation(), hooks);
         }
         if !self.ready.is_empty() {
             hotplug.put_back(self.ready, hooks);
         }
+        Ok(())
     }
 
     /// A drained window leaves the allocator and joins what is ready.

@@ -16,6 +16,7 @@ pub use in_use::InUse;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, bits_of};
+use crate::origin::{MachineId, Token};
 use crate::platform::Platform;
 use crate::section::{LIVE, count};
 use crate::sync::Ordering;
@@ -151,6 +152,12 @@ impl<'f, P: Platform> Isolation<'f, P> {
 
     fn words(&self) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> {
         self.frames.words_of(self.range)
+    }
+}
+
+impl<P> Token for Isolation<'_, P> {
+    fn machine(&self) -> MachineId {
+        self.frames.id()
     }
 }
 

@@ -30,7 +30,7 @@ fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
             Step::Send(batch) => {
                 discard(machine, &batch);
                 reported += batch.bytes().frames();
-                reporter.reported(batch);
+                reporter.reported(batch).unwrap();
             }
             Step::Again => {}
             Step::Idle => return reported,
@@ -75,7 +75,7 @@ fn all_but_the_first(machine: &Machine) -> Held {
 fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
     if let Some(batch) = send(reporter) {
         discard(machine, &batch);
-        reporter.reported(batch);
+        reporter.reported(batch).unwrap();
     }
 }
 
@@ -173,7 +173,7 @@ fn a_refusal_meets_an_allocation() {
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
         if let Some(batch) = send(&mut reporter) {
             discard(&machine, &batch);
-            reporter.failed(batch, NOW);
+            reporter.failed(batch, NOW).unwrap();
         }
         let got = other.join().unwrap();
         machine.check();
@@ -195,7 +195,7 @@ fn a_reset_meets_an_allocation_and_a_free() {
             machine.try_alloc(ONE).ok()
         });
         reporter.reset();
-        lost.into_iter().for_each(|batch| reporter.reported(batch));
+        lost.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         let got = other.join().unwrap();
         assert_eq!(machine.counts().reporting, 0);
         machine.check();

@@ -2,6 +2,7 @@
 
 use crate::addr::{Bytes, PfnRange};
 use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use crate::origin::{MachineId, Token};
 use core::fmt;
 
 /// Most ranges in a batch.
@@ -16,13 +17,14 @@ pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 pub struct Batch {
     ranges: [PfnRange; MAX_BATCH],
     len: usize,
-    /// Where it comes from: address of the machine's frames, and the generation.
-    pub(super) origin: (usize, u32),
+    machine: MachineId,
+    /// It is void once this one is over.
+    pub(super) generation: u32,
 }
 
 impl Batch {
-    pub(super) fn new(origin: (usize, u32)) -> Batch {
-        Batch { ranges: [PfnRange::EMPTY; MAX_BATCH], len: 0, origin }
+    pub(super) fn new(machine: MachineId, generation: u32) -> Batch {
+        Batch { ranges: [PfnRange::EMPTY; MAX_BATCH], len: 0, machine, generation }
     }
 
     pub(super) fn push(&mut self, range: PfnRange) {
@@ -60,6 +62,12 @@ impl Batch {
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.ranges().iter().map(|range| range.frames()).sum::<u64>() * FRAME_SIZE)
+    }
+}
+
+impl Token for Batch {
+    fn machine(&self) -> MachineId {
+        self.machine
     }
 }
 

@@ -28,7 +28,7 @@
 //!     for range in batch.ranges() {
 //!         // The host discards it, and says so, now or later.
 //!     }
-//!     reporter.reported(batch);
+//!     reporter.reported(batch)?;
 //! }
 //! assert_eq!(FRAMES.counts().reported, FRAMES.counts().free_whole);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -51,6 +51,7 @@ pub use settings::{Contents, Settings};
 use crate::addr::PfnRange;
 use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::origin::{Foreign, Token};
 use crate::platform::Platform;
 use core::fmt;
 use core::time::Duration;
@@ -183,14 +184,23 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// The host has taken the memory of this batch: it is free again, and used last.
-    pub fn reported(&mut self, batch: Batch) {
+    ///
+    /// # Errors
+    /// The batch, if it is another machine's.
+    pub fn reported(&mut self, batch: Batch) -> Result<(), Foreign<Batch>> {
+        let batch = batch.of(self.frames)?;
         self.refusals = 0;
         self.done.reported += self.come_back(&batch, true);
+        Ok(())
     }
 
     /// The host has refused this batch: it is free again, and tried again after a pause, until
     /// there are too many refusals in a row.
-    pub fn failed(&mut self, batch: Batch, now: Duration) {
+    ///
+    /// # Errors
+    /// The batch, if it is another machine's.
+    pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Foreign<Batch>> {
+        let batch = batch.of(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
         self.done.refused += 1;
         self.come_back(&batch, false);
@@ -200,6 +210,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let pause = self.settings.pause_after(self.refusals);
             self.phase = Phase::Waiting(now.saturating_add(pause));
         }
+        Ok(())
     }
 
     /// The host was reset and touches nothing any more that it was given. Everything that is out

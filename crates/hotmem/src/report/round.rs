@@ -88,7 +88,7 @@ impl<P: Platform> Reporter<'_, P> {
             return Step::WaitUntil(self.not_before);
         }
         let mut room = room.min(self.settings.most_at_once());
-        let mut batch = Batch::new(self.origin());
+        let mut batch = Batch::new(self.frames.id(), self.frames.bell().generation());
         for _ in 0..SECTIONS_A_STEP {
             if let Some(rest) = round.rest.take() {
                 self.take(rest, &mut batch, &mut room, &mut round);

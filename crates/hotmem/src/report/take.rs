@@ -13,11 +13,6 @@ use crate::sync::{Ordering, mutant};
 const TRIES: usize = 4;
 
 impl<P: Platform> Reporter<'_, P> {
-    /// Where a batch comes from.
-    pub(super) fn origin(&self) -> (usize, u32) {
-        (core::ptr::from_ref(self.frames).addr(), self.frames.bell().generation())
-    }
-
     /// The next section that may have something, in the order of a round.
     pub(super) fn next_section(&self, cursor: &mut Cursor) -> Option<(usize, usize)> {
         loop {
@@ -176,7 +171,7 @@ impl<P: Platform> Reporter<'_, P> {
 
     /// Publishes a batch again; says how many pageblocks that was.
     pub(super) fn come_back(&mut self, batch: &Batch, reported: bool) -> u64 {
-        if batch.origin != self.origin() {
+        if batch.generation != self.frames.bell().generation() {
             return 0;
         }
         self.out = self.out.saturating_sub(batch.blocks());

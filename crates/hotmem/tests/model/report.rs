@@ -171,11 +171,11 @@ impl<'f> Machine<'f> {
         let reporting = &mut self.reporting;
         reporting.out = reporting.out.saturating_sub(blocks);
         if taken {
-            reporter.reported(batch);
+            reporter.reported(batch).unwrap();
             reporting.refusals = 0;
             reporting.done.reported += blocks;
         } else {
-            reporter.failed(batch, now);
+            reporter.failed(batch, now).unwrap();
             reporting.refusals += 1;
             reporting.done.refused += 1;
             reporting.on &= reporting.refusals < reporting.settings.tries;

@@ -189,11 +189,11 @@ impl<'f> Machine<'f> {
         match request {
             Request::Offline { request, range } => {
                 self.world.tell(|| format!("cancel offline {range:?}"));
-                request.cancel(&mut self.hotplug, &mut self.world);
+                request.cancel(&mut self.hotplug, &mut self.world).unwrap();
             }
             Request::Shrink { request, within, ready, .. } => {
                 self.world.tell(|| format!("cancel shrink {within:?}"));
-                request.cancel(&mut self.hotplug, &mut self.world);
+                request.cancel(&mut self.hotplug, &mut self.world).unwrap();
                 for number in ready {
                     let stays = self.world.has_poison(range(number * BLOCK, BLOCK));
                     let block = &mut self.world.blocks[number as usize];
@@ -244,7 +244,8 @@ impl World<'_> {
             Why::Veto(_) => self.last_veto == Some(named),
             Why::NoRoom { live, free } => live > free,
             Why::NotOnline => self.all(named, |block| !block.online),
-            Why::Busy => false,
+            // Nobody else is there, and no other machine.
+            Why::Busy | Why::Foreign => false,
         };
         assert!(true_enough, "{blocker:?}");
     }

@@ -168,7 +168,7 @@ impl<'f> Machine<'f> {
         match (came, device) {
             (false, _) => drop(addition),
             (true, false) => self.commit_addition(addition),
-            (true, true) => self.hotplug.commit_attach(addition, world),
+            (true, true) => self.hotplug.commit_attach(addition, world).unwrap(),
         }
         let world = &mut self.world;
         let taken = world.spare_taken - taken_before;
@@ -183,7 +183,7 @@ impl<'f> Machine<'f> {
         let kind = self.auto_online;
         let chosen = self.by_policy(wanted);
         self.world.last_veto = None;
-        self.hotplug.commit_add(addition, &mut self.world);
+        self.hotplug.commit_add(addition, &mut self.world).unwrap();
         let world = &mut self.world;
         if kind == OnlineType::Offline || world.last_veto.is_some() {
             assert!(world.all(wanted, |block| !block.online));
@@ -287,9 +287,9 @@ impl<'f> Machine<'f> {
         let taken = world.rng.u32(..100) >= world.refusals;
         world.tell(|| format!("removed {gone:?}: {taken}"));
         if taken {
-            self.hotplug.commit_remove(removal, world);
+            self.hotplug.commit_remove(removal, world).unwrap();
         } else {
-            self.hotplug.abandon_remove(removal, world);
+            self.hotplug.abandon_remove(removal, world).unwrap();
         }
         if taken {
             world.heal(gone);

@@ -2,7 +2,7 @@
 
 use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn};
 use crate::world::{Block, Frame, Machine};
-use hotmem::{InUse, IsolateError, Isolation, PfnRange};
+use hotmem::{InUse, IsolateError, Isolation, LeaveError, PfnRange};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
 
@@ -99,10 +99,11 @@ impl<'f> Machine<'f> {
                         assert_eq!(range, held);
                         assert!(world.all(held, |block| !block.online));
                     }
-                    Err((token, in_use)) => {
+                    Err((token, LeaveError::InUse(in_use))) => {
                         self.tokens.push(token);
                         self.check_in_use(held, Some(in_use));
                     }
+                    Err((_, LeaveError::Foreign)) => panic!("there is no other machine"),
                 }
             }
             _ => {

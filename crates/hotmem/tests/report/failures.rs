@@ -9,20 +9,20 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let batch = send(&mut reporter, ms(0));
-        reporter.failed(batch, ms(0));
+        reporter.failed(batch, ms(0)).unwrap();
         assert_eq!(frames.validate().unwrap(), before, "unreported");
         assert!(matches!(reporter.step(ms(9)), Step::WaitUntil(at) if at == ms(10)));
         let batch = send(&mut reporter, ms(10));
-        reporter.failed(batch, ms(10));
+        reporter.failed(batch, ms(10)).unwrap();
         assert!(matches!(reporter.step(ms(29)), Step::WaitUntil(at) if at == ms(30)));
         // One that is taken ends the row.
         let batch = send(&mut reporter, ms(30));
-        reporter.reported(batch);
+        reporter.reported(batch).unwrap();
         for now in [ms(30), ms(40), ms(60)] {
             let used = frames.alloc(Want::frames(BLOCK)).unwrap();
             frames.free(used).unwrap();
             let batch = send(&mut reporter, now);
-            reporter.failed(batch, now);
+            reporter.failed(batch, now).unwrap();
         }
         assert!(!reporter.is_on());
         assert!(matches!(reporter.step(ms(1000)), Step::Off));
@@ -47,7 +47,7 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         assert_eq!(lost.free, before.free - out);
         assert_eq!(reporter.reset() * BLOCK, out);
         assert_eq!(frames.validate().unwrap(), before);
-        reporter.reported(stale);
+        reporter.reported(stale).unwrap();
         assert_eq!(frames.validate().unwrap(), before, "a void batch does nothing");
         // Also those of a reporter that is gone.
         let lost = send(&mut reporter, ms(0));
@@ -55,22 +55,24 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         assert_eq!(frames.counts().reporting, lost.bytes().frames());
         assert_eq!(reporter.reset() * BLOCK, lost.bytes().frames());
-        reporter.reported(lost);
+        reporter.reported(lost).unwrap();
         assert_eq!(frames.validate().unwrap(), before);
     });
 }
 
 #[test]
-fn a_batch_of_another_machine_does_nothing() {
+fn a_batch_of_another_machine_is_handed_back() {
     on_machine(|frames, _, _| {
         on_machine(|other, _, _| {
             let (mut here, mut there) = (eager(frames), eager(other));
             let (mine, foreign) = (send(&mut here, ms(0)), send(&mut there, ms(0)));
             let before = frames.counts();
-            here.reported(foreign);
+            let Err(Foreign(foreign)) = here.reported(foreign) else { panic!("taken") };
+            let Err(Foreign(foreign)) = here.failed(foreign, ms(0)) else { panic!("taken") };
             assert_eq!(frames.validate().unwrap(), before);
-            here.reported(mine);
-            there.reset();
+            here.reported(mine).unwrap();
+            there.reported(foreign).unwrap();
+            assert_eq!((frames.counts().reporting, other.counts().reporting), (0, 0));
         });
     });
 }
@@ -117,7 +119,7 @@ fn what_is_out_when_it_is_switched_off_comes_back() {
         let mut reporter = eager(frames);
         let batch = send(&mut reporter, ms(0));
         reporter.set_on(false);
-        reporter.reported(batch);
+        reporter.reported(batch).unwrap();
         assert_eq!(frames.validate().unwrap().reporting, 0);
         assert!(frames.counts().reported > 0);
     });

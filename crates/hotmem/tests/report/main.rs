@@ -12,8 +12,8 @@ use hotmem::report::{
     Batch, Contents, PinError, Reporter, ReporterError, Settings, Statistics, Step,
 };
 use hotmem::{
-    Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, IsolateError, NoHooks,
-    NodeId, OnlineType, PfnRange, Platform, Progress, Want, Why, geometry::FRAME_SIZE,
+    Announce, Blocker, BootMap, BootRange, Budget, Bytes, Foreign, Frames, Hotplug, IsolateError,
+    NoHooks, NodeId, OnlineType, PfnRange, Platform, Progress, Want, Why, geometry::FRAME_SIZE,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<Pf
         match reporter.step(now) {
             Step::Send(batch) => {
                 reported.extend_from_slice(batch.ranges());
-                reporter.reported(batch);
+                reporter.reported(batch).unwrap();
             }
             Step::Again => {}
             step => return (reported, step),

@@ -76,7 +76,7 @@ fn some_stays_free_and_unreported() {
             step = reporter.step(ms(0));
         }
         assert_eq!(frames.counts().free_whole, 2 * BLOCK);
-        out.into_iter().for_each(|batch| reporter.reported(batch));
+        out.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
         let counts = frames.counts();
         assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
@@ -183,7 +183,7 @@ fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round(
         let batch = send(&mut reporter, ms(0));
         assert!(far.covers(batch.ranges()[0]) && blocks(batch.ranges()) == 1);
         reporter.set_settings(Settings::eager()).unwrap();
-        reporter.reported(batch);
+        reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(1));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
@@ -197,7 +197,7 @@ fn no_more_is_out_than_may_be() {
         let batch = send(&mut reporter, ms(0));
         assert_eq!(batch.bytes(), frames_of(2));
         assert!(matches!(reporter.step(ms(0)), Step::OutOfRoom));
-        reporter.reported(batch);
+        reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });

@@ -11,7 +11,7 @@ fn pinned_memory_is_never_reported() {
         let out = batch.ranges()[0];
         let first = range(out.start().number(), BLOCK);
         assert_eq!(reporter.pin(out), Err(PinError::Out(first)));
-        reporter.failed(batch, ms(0));
+        reporter.failed(batch, ms(0)).unwrap();
         reporter.pin(pinned).unwrap();
         let (reported, step) = settle(&mut reporter, ms(100_000));
         assert!(matches!(step, Step::Idle));
@@ -55,7 +55,7 @@ fn memory_that_is_out_cannot_be_pinned_across_regions() {
         assert!(batch.ranges().iter().any(|out| out.overlaps(both)));
         let PinError::Out(out) = reporter.pin(both).unwrap_err() else { panic!("there is room") };
         assert!(both.covers(out) && out.frames() == BLOCK);
-        reporter.reported(batch);
+        reporter.reported(batch).unwrap();
         reporter.pin(both).unwrap();
     });
 }

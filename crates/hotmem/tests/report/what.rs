@@ -86,7 +86,7 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
                         largest =
                             largest.max(sent.ranges().iter().map(|r| r.frames()).max().unwrap());
                         total += sent.bytes().frames();
-                        reporter.reported(sent);
+                        reporter.reported(sent).unwrap();
                     }
                     Step::Again => {}
                     Step::Idle => break,
@@ -111,7 +111,7 @@ fn neighbours_are_merged() {
         let merged: Vec<_> = batch.merged().collect();
         assert!(merged.len() < batch.ranges().len());
         assert_eq!(blocks(&merged), blocks(batch.ranges()));
-        reporter.reported(batch);
+        reporter.reported(batch).unwrap();
     });
 }
 
@@ -141,7 +141,7 @@ fn memory_that_is_out_cannot_be_had() {
             }
             other => panic!("{other:?}"),
         }
-        out.into_iter().for_each(|batch| reporter.reported(batch));
+        out.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
             Progress::Done(gone) => assert_eq!(gone, all),
             other => panic!("{other:?}"),

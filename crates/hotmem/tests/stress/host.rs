@@ -84,11 +84,11 @@ impl<'f, 's> Host<'f, 's> {
             }
             1..4 => {
                 self.done.refused += 1;
-                self.reporter.failed(batch, self.started.elapsed());
+                self.reporter.failed(batch, self.started.elapsed()).unwrap();
             }
             _ => {
                 self.done.reported += 1;
-                self.reporter.reported(batch);
+                self.reporter.reported(batch).unwrap();
             }
         }
     }
@@ -116,7 +116,7 @@ impl<'f, 's> Host<'f, 's> {
             match self.reporter.step(self.started.elapsed()) {
                 Step::Send(batch) => {
                     self.discard(&batch);
-                    self.reporter.reported(batch);
+                    self.reporter.reported(batch).unwrap();
                 }
                 Step::Idle => break,
                 Step::Again | Step::WaitUntil(_) => {}

@@ -128,11 +128,11 @@ impl<'f, 's> Plug<'f, 's> {
         for _ in 0..self.rng.u64(..200) {
             match shrink.poll(&mut self.hotplug, &mut self.kernel, Budget::pageblocks(8)) {
                 Shrunk::Ready(removal) if self.rng.u8(..4) == 0 => {
-                    self.hotplug.abandon_remove(removal, &mut self.kernel);
+                    self.hotplug.abandon_remove(removal, &mut self.kernel).unwrap();
                     self.done.abandoned += 1;
                 }
                 Shrunk::Ready(removal) => {
-                    self.hotplug.commit_remove(removal, &mut self.kernel);
+                    self.hotplug.commit_remove(removal, &mut self.kernel).unwrap();
                     self.done.removed += 1;
                 }
                 Shrunk::Working => {}
@@ -142,7 +142,7 @@ impl<'f, 's> Plug<'f, 's> {
                 }
             }
         }
-        shrink.cancel(&mut self.hotplug, &mut self.kernel);
+        shrink.cancel(&mut self.hotplug, &mut self.kernel).unwrap();
         self.done.cancelled += 1;
     }
 
@@ -162,7 +162,7 @@ impl<'f, 's> Plug<'f, 's> {
                 Progress::Pending(_) => self.done.blocked += 1,
             }
         }
-        request.cancel(&mut self.hotplug, &mut self.kernel);
+        request.cancel(&mut self.hotplug, &mut self.kernel).unwrap();
         self.done.cancelled += 1;
     }
 

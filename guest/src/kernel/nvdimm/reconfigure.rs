@@ -54,7 +54,8 @@ impl Ram {
                     Progress::Working => WATCHDOG.progress(),
                     Progress::Done(_) => break,
                     Progress::Pending(blocker) => {
-                        offline.cancel(hotplug, hooks);
+                        // Begun on this machine, so this cannot fail.
+                        let _ = offline.cancel(hotplug, hooks);
                         return Err(ReconfigureError::Blocked(blocker));
                     }
                 }
