@@ -59,7 +59,7 @@ impl<'f, P: Platform> Request<'f, P> {
             group.told = Group::EMPTY.told;
         }
         table.taken = 0;
-        table.busy = false;
+        table.request = None;
         // What is left over from a failure may name them still.
         if result.is_err() && self.summary.unrestored == 0 {
             table.rows.undo();

@@ -37,6 +37,7 @@ pub use outcome::{Error, Failure, Progress, Summary, Wait};
 use crate::connectors::{Connectors, Exchange};
 use crate::property::DrcIndex;
 use crate::table::Table;
+use core::sync::atomic::{AtomicU64, Ordering};
 use hotmem::{Budget, Hooks, Hotplug, NodeId, OnlineType, Pfn, PfnRange, Platform, Removal};
 use offline::Leaving;
 use turn::Cancel;
@@ -82,6 +83,8 @@ pub struct Machine<'m, 'f, P, H, C: ?Sized> {
 #[must_use = "a request does nothing until it is polled"]
 #[derive(Debug)]
 pub struct Request<'f, P: Platform> {
+    /// No two requests share it.
+    number: u64,
     change: Change,
     which: Which,
     online: OnlineType,
@@ -155,7 +158,10 @@ impl<'f, P: Platform> Request<'f, P> {
             unrestored: 0,
             lost: 0,
         };
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Request {
+            // Relaxed: that no two are alike is all that matters.
+            number: LAST.fetch_add(1, Ordering::Relaxed),
             change,
             which,
             online: OnlineType::Online,
@@ -190,7 +196,8 @@ impl<'f, P: Platform> Request<'f, P> {
         (table.taken, self.wanted)
     }
 
-    /// Goes on. The budget is in pageblocks, as the engine's; one LMB is the least.
+    /// Goes on. The budget is in pageblocks, as the engine's; one LMB is the least. From its first
+    /// poll on it goes on with the same table on the same machine only.
     ///
     /// Cost: what the LMBs of the request need; a 64th of a word per LMB of the table for looking
     /// for candidates; and the property, which is written as a whole.
@@ -200,6 +207,10 @@ impl<'f, P: Platform> Request<'f, P> {
         machine: &mut Machine<'_, 'f, P, H, C>,
         budget: Budget,
     ) -> Progress {
+        let here = (self.number, machine.hotplug.machine());
+        if self.step != Step::Select && table.request != Some(here) {
+            return Progress::Pending(Wait::Elsewhere);
+        }
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
         let lmbs = budget.left() / pageblocks.max(1);
         let mut left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
@@ -212,7 +223,10 @@ impl<'f, P: Platform> Request<'f, P> {
             }
             let flow = match self.step {
                 Step::Select => match self.select(table) {
-                    Ok(()) => Flow::On,
+                    Ok(()) => {
+                        table.request = Some(here);
+                        Flow::On
+                    }
                     Err(error) => {
                         self.step = Step::Done;
                         return self.end_with(Err(error.into()), table);

@@ -34,6 +34,9 @@ pub enum Wait {
     },
     /// Memory that may be able to leave later.
     Memory(Blocker),
+    /// Its own table and machine: it was begun with others, and nothing has changed. Or nothing any
+    /// more, because it is over.
+    Elsewhere,
 }
 
 /// A request that was carried out.

@@ -8,7 +8,7 @@ use hotmem::Platform;
 impl<P: Platform> Request<'_, P> {
     /// Checks what can be checked before anything is done.
     pub(super) fn select(&mut self, table: &mut Table<'_>) -> Result<(), Error> {
-        if table.busy {
+        if table.request.is_some() {
             return Err(Error::InProgress);
         }
         let candidates = self.candidates();
@@ -46,7 +46,6 @@ impl<P: Platform> Request<'_, P> {
                 (self.tried, self.end, self.wanted) = (first, end, wanted);
             }
         }
-        table.busy = true;
         self.go_to(match self.change {
             Change::Add => Step::Acquire,
             Change::Remove => Step::Offline,

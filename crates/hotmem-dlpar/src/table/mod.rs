@@ -13,7 +13,7 @@ pub(crate) use stretch::Stretch;
 
 use crate::associativity::{LookupArrays, NO_ROW, Numa, Rows};
 use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, LmbSize, Version};
-use hotmem::{NodeId, Pfn, PfnRange};
+use hotmem::{MachineId, NodeId, Pfn, PfnRange};
 use storage::{GROUP, GROUP_LMBS, index, place};
 
 /// All LMBs.
@@ -30,7 +30,8 @@ pub struct Table<'a> {
     numa: Numa,
     /// LMBs that the request in progress has in its hands.
     pub(crate) taken: u32,
-    pub(crate) busy: bool,
+    /// The request in progress, and the machine that it works on.
+    pub(crate) request: Option<(u64, MachineId)>,
 }
 
 /// One LMB.
@@ -85,7 +86,7 @@ impl<'a> Table<'a> {
             rows: Rows::new(*arrays, storage.arrays),
             numa,
             taken: 0,
-            busy: false,
+            request: None,
         };
         table.fill();
         Ok(table)

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod elsewhere;
 mod faults;
 mod plain;
 mod random;

@@ -201,7 +201,7 @@ fn slow_hypervisors_and_small_budgets_change_nothing_but_time() {
         assert_eq!(slow, !waits.is_empty());
         let asked_for = |wait: &Wait| match *wait {
             Wait::Connector { milliseconds, .. } | Wait::Update { milliseconds } => milliseconds,
-            Wait::Memory(_) => panic!("no memory is waited for"),
+            Wait::Memory(_) | Wait::Elsewhere => panic!("{wait:?}"),
         };
         assert!(waits.iter().map(asked_for).all(|wait| wait == 0 || wait == 100));
         (world.snapshot(), world.hypervisor.property().to_vec())

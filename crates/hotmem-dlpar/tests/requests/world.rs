@@ -66,10 +66,10 @@ pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
 }
 
 /// Memory that plays physical memory, committed when it is touched.
-struct Ram(*mut u8, Layout);
+pub(crate) struct Ram(*mut u8, Layout);
 
 impl Ram {
-    fn new() -> Ram {
+    pub(crate) fn new() -> Ram {
         let bytes = usize::try_from((BOOT + ALL + 1) * LMB).expect("small") + 4096;
         // Aligned by hand: only then does zeroed memory come without being written.
         let layout = Layout::from_size_align(bytes, 1).expect("small");
@@ -79,7 +79,7 @@ impl Ram {
         Ram(start, layout)
     }
 
-    fn base(&self) -> *mut u8 {
+    pub(crate) fn base(&self) -> *mut u8 {
         self.0.wrapping_add(self.0.addr().next_multiple_of(4096) - self.0.addr())
     }
 }
