@@ -10,7 +10,7 @@ use std::{
 };
 
 const LOOM: &str = "--cfg loom";
-const SMALL: &str = "--cfg hotmem_geometry=\"small\"";
+const SMALL: &str = "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
 /// Every test that a change must pass.
 pub(crate) fn run() -> ExitCode {
@@ -101,11 +101,13 @@ fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
     }
 }
 
-/// The engine's tests on machines of a few words, where brute force sees everything.
+/// The engine's tests on machines of a few words, where brute force sees everything; and streams
+/// as they are built for tools that watch stores.
 fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
     let tests = Step::cargo(
         name,
-        "test -p hotmem --release --no-fail-fast --lib --tests --target-dir target/small",
+        "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
+         --target-dir target/small",
     );
     steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
 }

@@ -60,6 +60,8 @@ pub enum ShareError {
 
 impl MapLayout {
     pub(super) const fn each<D>(compound: Compound) -> MapLayout {
+        // Those of all frames there can be have addresses.
+        const { assert!(size_of::<D>() < 1 << 24, "a descriptor must be smaller than 16 MiB") };
         MapLayout { descriptor: size_of::<D>() as u64, compound, shared: false }
     }
 
@@ -146,7 +148,7 @@ impl MapLayout {
         if range.is_empty() {
             return (0, 0);
         }
-        // 2^40 frames at most, so this cannot wrap below descriptors of 16 MiB.
+        // 2^40 frames at most, and descriptors of less than 16 MiB: it cannot wrap.
         let bytes =
             (range.start().number() * self.descriptor, range.end().number() * self.descriptor);
         (bytes.0 >> FRAME_SHIFT, bytes.1.div_ceil(FRAME_SIZE))
