@@ -17,7 +17,8 @@
 //! | `quiet.rs` | when "out of memory" may be said |
 //! | `words.rs` | a range of frames as section words |
 //! | `bell.rs` | how what becomes free finds the reporter |
-//! | `counts.rs`, `validate.rs` | how much there is; whether everything agrees |
+//! | `counts.rs`, `room.rs` | how much there is; whether that is enough |
+//! | `validate.rs` | whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
 
 mod bell;
@@ -30,6 +31,7 @@ mod metadata;
 mod order;
 mod poison;
 mod quiet;
+mod room;
 mod small;
 mod split;
 mod validate;

@@ -42,7 +42,12 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        Ok(self.counts())
+        let counts = self.counts();
+        if self.ensure_free(u64::MAX) != Err(counts.free) {
+            let what = "what is free is not what searches lead to";
+            return Err(Fault { range: PfnRange::EMPTY, what });
+        }
+        Ok(counts)
     }
 
     fn validate_block(&self, block: &Block<'_>) -> Result<(), Fault> {

@@ -118,8 +118,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         // Only what is in use needs room, and most windows are free.
         let room = self.in_use(&isolation).map_or(Ok(()), |_| {
-            let (live, free) = (isolation.frames_in_use(), self.frames.counts().free);
-            if live + floor > free { Err(Why::NoRoom { live, free }) } else { Ok(()) }
+            let live = isolation.frames_in_use();
+            let there = self.frames.ensure_free(live + floor);
+            there.map_err(|free| Why::NoRoom { live, free })
         });
         let agreed = room
             .and_then(|()| hooks.going_offline(window).map_err(|Veto(reason)| Why::Veto(reason)));
