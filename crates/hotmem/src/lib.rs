@@ -16,6 +16,10 @@
 //! - [`Hotplug`], the slow side: unique, everything `&mut self`, under whatever lock the kernel
 //!   likes. It calls the kernel back through [`Hooks`].
 //!
+//! Many machines can live in one process. A token that one of them has made, such as a [`Removal`],
+//! is refused by every other, which hands it back as [`Foreign`]. One that is dropped says itself
+//! what becomes of its memory: undone, or held and counted, never used by two.
+//!
 //! Units: a frame is 4 KiB, a *pageblock* 2 MiB (the unit of adding, onlining, isolating and
 //! removing), a *section* 128 MiB, so that one 64-bit word answers a question about it.
 //!

@@ -2,7 +2,8 @@
 //!
 //! An optional helper: a kernel's [`Hooks`](crate::Hooks) hand their calls on to it. Listeners are
 //! asked in the order of their priority, highest first. After a veto exactly those that agreed hear
-//! that it was cancelled, in reverse: neither the one that refused nor any after it.
+//! that it was cancelled, in reverse: neither the one that refused nor any after it. A chain knows
+//! nothing of machines: it passes on what it is told.
 
 use crate::addr::PfnRange;
 use crate::hooks::Veto;

@@ -274,6 +274,61 @@ fn a_shrink() {
 }
 
 #[test]
+fn frames() {
+    on_two(|here, there| {
+        // Free, offline, absent and unknown here: it is told which.
+        let free = there.frames().alloc(Want::frames(BLOCK).movable()).unwrap();
+        there.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
+        there.hotplug.add(absent(), &mut NoHooks).unwrap();
+        there.hotplug.online(absent(), OnlineType::Movable, &mut NoHooks).unwrap();
+        there.used.push(free);
+        let at = |range: PfnRange| Want::frames(1).movable().at(range.start());
+        let elsewhere = [offline(), absent()].map(|all| there.frames().alloc(at(all)).unwrap());
+        there.used.extend(elsewhere);
+        unchanged(here, there, |here| {
+            let refused = |range, kind| {
+                assert_eq!(here.frames().free(range), Err(FreeError { range, kind }));
+            };
+            refused(free, FreeErrorKind::NotAllocated);
+            elsewhere.into_iter().for_each(|range| refused(range, FreeErrorKind::Foreign));
+        });
+        // What both have is freed here, and there it is still in use.
+        assert_eq!(here.used, there.used[..1]);
+        let before = there.snapshot();
+        here.frames().free(there.used[0]).unwrap();
+        here.used.clear();
+        assert_eq!(there.snapshot(), before);
+    });
+}
+
+#[test]
+fn a_memory_block() {
+    on_two(|here, there| {
+        let theirs: Vec<_> = there.hotplug.memory_blocks(SECTION).collect();
+        there.hotplug.remove(offline(), &mut NoHooks).unwrap();
+        unchanged(here, there, |here| {
+            for block in &theirs {
+                let own = here.memory_blocks(SECTION).find(|own| own.range == block.range);
+                assert_eq!(here.removable(block), here.removable(&own.unwrap()));
+            }
+        });
+    });
+}
+
+#[test]
+fn a_device() {
+    on_two(|here, there| {
+        there.hotplug.attach(absent(), &mut NoHooks).unwrap();
+        unchanged(here, there, |here| {
+            let not_device = DeviceError::NotDevice(range(4 * SECTION, BLOCK));
+            assert_eq!(here.detach(absent(), &mut NoHooks), Err(not_device));
+            let to_ram = here.device_to_ram(absent(), OnlineType::Offline, &mut NoHooks);
+            assert_eq!(to_ram, Err(not_device));
+        });
+    });
+}
+
+#[test]
 fn a_region() {
     on_two(|here, there| {
         let theirs = there.region;

@@ -6,6 +6,7 @@
 #[allow(dead_code)]
 #[path = "../mem/device.rs"]
 mod device;
+mod elsewhere;
 mod kernel;
 mod machine;
 mod random;

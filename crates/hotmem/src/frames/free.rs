@@ -13,6 +13,10 @@ use core::ops::Range;
 impl<P: Platform> Frames<P> {
     /// Gives `range` back: all or any part of one or of several allocations.
     ///
+    /// A range is only numbers. One that another machine has allocated is refused like any that is
+    /// not allocated here; if it is allocated here as well, it is taken for that, as it would be
+    /// from anybody who does not own it: nothing is counted wrongly, but its owner has lost it.
+    ///
     /// Context: any. Calls nothing back, holds no locks, never waits. Cost: 2 atomic
     /// read-modify-writes for up to 64 frames in a word, 1 a whole pageblock and 1 a section.
     ///

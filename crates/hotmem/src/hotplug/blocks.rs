@@ -10,7 +10,7 @@ use crate::region::{Class, NodeId, Zone};
 use crate::section::{LIVE, OUT, Section};
 use crate::sync::Ordering;
 
-/// A memory block, as far as it is present or a device's.
+/// A memory block, as far as it is present or a device's. A view of one moment: it holds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBlock {
     /// Where it lies.
@@ -94,7 +94,7 @@ impl<P: Platform> Hotplug<'_, P> {
 
     /// Whether a memory block could go offline as things are: what stands in the way for certain is
     /// named. What a kernel has in movable memory it has promised to migrate; what it has in
-    /// kernel memory it has not.
+    /// kernel memory it has not. Of the view, only the range is asked for.
     ///
     /// # Errors
     /// The first [`Blocker`], from the bottom up.

@@ -143,6 +143,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// leaves only `poison_val` or what was there (virtio 1.3, 5.5.6.7). So a kernel that fills
     /// free memory negotiates `PAGE_POISON` with its value, which is then `after`.
     ///
+    /// What an earlier reporter left out is out still, and comes back with its batches or by
+    /// [`reset`](Self::reset). One that is forgotten and not dropped is the reporter for good.
+    ///
     /// Cost: O(sections) of online memory, once.
     ///
     /// # Errors
@@ -162,7 +165,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             after,
             phase: Phase::Resting,
             not_before: Duration::ZERO,
-            out: 0,
+            out: frames.counts().reporting / PAGEBLOCK_FRAMES as u64,
             refusals: 0,
             hints_seen: false,
             pins: [PfnRange::EMPTY; MAX_PINS],

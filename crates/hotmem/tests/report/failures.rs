@@ -78,6 +78,31 @@ fn a_batch_of_another_machine_is_handed_back() {
 }
 
 #[test]
+fn what_an_earlier_reporter_left_out_counts_and_comes_back_to_its_successor() {
+    on_machine(|frames, _, _| {
+        let one = Settings { most_out: frames_of(1), longest: frames_of(1), ..Settings::eager() };
+        let mut first = Reporter::new(frames, one, Contents::Undefined).unwrap();
+        let left = send(&mut first, ms(0));
+        drop(first);
+        let mut second = Reporter::new(frames, one, Contents::Undefined).unwrap();
+        let step = second.step(ms(0));
+        assert!(matches!(step, Step::OutOfRoom), "{step:?}");
+        second.reported(left).unwrap();
+        assert_eq!((frames.counts().reporting, frames.counts().reported), (0, BLOCK));
+        assert_eq!(send(&mut second, ms(0)).bytes(), frames_of(1));
+    });
+}
+
+#[test]
+fn one_that_is_forgotten_is_the_reporter_for_good() {
+    on_machine(|frames, _, _| {
+        std::mem::forget(eager(frames));
+        let second = Reporter::new(frames, Settings::eager(), Contents::Undefined);
+        assert_eq!(second.unwrap_err(), ReporterError::AlreadyThere);
+    });
+}
+
+#[test]
 fn there_is_one_reporter_and_it_does_not_spoil() {
     on_machine(|frames, _, _| {
         let poison = Settings { contents: Contents::Filled(0xaaaa_aaaa), ..Settings::eager() };

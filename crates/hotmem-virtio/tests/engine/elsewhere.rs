@@ -1,0 +1,84 @@
+//! What a device has under way on one machine does not go on on another.
+
+use crate::machine::{GIB, MIB, Machine, REGION};
+use hotmem::{Budget, Bytes, Counts, Hotplug, NoHooks, OneCpu, OnlineType, PfnRange};
+use hotmem_virtio::mem::{HotplugMemory, Memory, Obstacle, Unplug};
+
+const UNIT: u64 = 512;
+
+fn region() -> PfnRange {
+    PfnRange::from_bytes(REGION, Bytes(GIB)).unwrap()
+}
+
+fn part() -> PfnRange {
+    PfnRange::from_bytes(REGION, Bytes(256 * MIB)).unwrap()
+}
+
+/// Two machines, each with the region announced, and what a device has on the first.
+fn on_two(
+    test: impl for<'f> FnOnce(
+        &mut HotplugMemory<'f, OneCpu>,
+        &mut Hotplug<'f, OneCpu>,
+        &mut Hotplug<'f, OneCpu>,
+    ),
+) {
+    let machines = [Machine::new(), Machine::new()];
+    let [mut own, mut other] = [0, 1].map(|nth| machines[nth].boot());
+    own.announce(region()).unwrap();
+    other.announce(region()).unwrap();
+    let mut memory = HotplugMemory::new(OnlineType::Movable, Budget::UNLIMITED);
+    test(&mut memory, &mut own, &mut other);
+}
+
+fn counts(machines: [&Hotplug<'_, OneCpu>; 2]) -> [Counts; 2] {
+    machines.map(|machine| machine.frames().validate().unwrap())
+}
+
+#[test]
+fn plugging() {
+    on_two(|memory, own, other| {
+        assert_eq!(memory.with(own, &mut NoHooks).prepare_plug(part(), UNIT), Ok(part()));
+        let before = counts([own, other]);
+        memory.with(other, &mut NoHooks).plugged(part());
+        assert_eq!(counts([own, other]), before);
+        memory.with(own, &mut NoHooks).plugged(part());
+        assert_eq!(own.frames().counts().movable, part().frames());
+    });
+}
+
+#[test]
+fn unplugging() {
+    on_two(|memory, own, other| {
+        for machine in [&mut *own, &mut *other] {
+            machine.add(part(), &mut NoHooks).unwrap();
+            machine.online(part(), OnlineType::Movable, &mut NoHooks).unwrap();
+        }
+        let all = own.frames().counts();
+        let mut hooks = NoHooks;
+        let surplus = part().frames();
+        let wanted = Unplug { region: region(), surplus, at_once: UNIT, unit: UNIT };
+        for taken in [true, false] {
+            let prepared = memory.with(own, &mut NoHooks).prepare_unplug(wanted).unwrap();
+            let before = counts([own, other]);
+            // In its hands: a run that is ready, and more that is offline already.
+            {
+                let mut elsewhere = memory.with(other, &mut hooks);
+                elsewhere.unplugged(prepared);
+                elsewhere.unplug_refused(prepared);
+                elsewhere.cancel();
+                let more = elsewhere.prepare_unplug(wanted);
+                assert_eq!(more, Err(Obstacle::Never("begun on another machine")));
+            }
+            assert_eq!(counts([own, other]), before);
+            let mut here = memory.with(own, &mut hooks);
+            if taken {
+                here.unplugged(prepared)
+            } else {
+                here.unplug_refused(prepared)
+            }
+            here.cancel();
+        }
+        let counts = own.frames().counts();
+        assert_eq!((counts.present, counts.online), (all.present - UNIT, all.online - UNIT));
+    });
+}
