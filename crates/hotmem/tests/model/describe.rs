@@ -3,7 +3,7 @@
 
 use crate::ask::Ask;
 use crate::common::{BLOCK, SECTION, numbers, pfn, range};
-use crate::world::{Block, DESCRIPTORS, Frame, SIZE, TABLES, Tag, World};
+use crate::world::{Block, DESCRIPTORS, Frame, Machine, SIZE, TABLES, Tag, World};
 use fastrand::Rng;
 use hotmem::{Metadata, Pfn, PfnRange, Spare};
 use std::sync::atomic::Ordering;
@@ -21,6 +21,39 @@ impl Describing {
     pub(crate) fn some(rng: &mut Rng) -> Option<Describing> {
         let keeps = [1, 1, 1, 0, 2, SECTION][rng.usize(..6)];
         rng.bool().then(|| Describing { keeps, slack: rng.u64(..2) })
+    }
+}
+
+impl Machine<'_> {
+    /// Anything at all is done to what a section keeps, to the rest of it, or to all of it.
+    pub(crate) fn stir_section(&mut self) {
+        let world = &mut self.world;
+        let sections: Vec<_> = world.kept().map(|kept| (kept.describes, kept.frames)).collect();
+        if sections.is_empty() {
+            return;
+        }
+        let (section, kept) = sections[world.rng.usize(..sections.len())];
+        let rest = section.split_at(kept.end()).1;
+        let above = world.some_part(rest).align_outward(BLOCK);
+        let part = [section, kept, rest, above][world.rng.usize(..4)];
+        match world.rng.u8(..10) {
+            0 if self.requests.len() < 3 => self.start_offline(part),
+            0 | 1 => self.isolate_range(part),
+            2 => self.online_range(part),
+            3 => self.add_range(part),
+            4 => self.remove_range(part),
+            5 => self.ram_to_device(part),
+            6 => self.device_to_ram(part),
+            7 => {
+                let part = world.some_part(kept);
+                world.free(part);
+            }
+            8 => self.poison_frame(kept.start().number()),
+            _ => {
+                let at = world.rng.u64(numbers(kept));
+                world.alloc(&Ask { at: Some(at), movable: true, ..Ask::frames(1) });
+            }
+        }
     }
 }
 

@@ -72,7 +72,7 @@ impl Machine<'_> {
         }
     }
 
-    fn ram_to_device(&mut self, wanted: PfnRange) {
+    pub(crate) fn ram_to_device(&mut self, wanted: PfnRange) {
         let world = &mut self.world;
         let expected = world.remove_refused(wanted);
         let answer = self.hotplug.ram_to_device(wanted, world);

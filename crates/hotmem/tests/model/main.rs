@@ -20,6 +20,7 @@ mod kernel;
 mod listeners;
 mod poison;
 mod policy;
+mod remove;
 mod report;
 mod requests;
 mod road;

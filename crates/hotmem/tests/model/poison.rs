@@ -7,6 +7,10 @@ use hotmem::{MAX_POISONED, PfnRange, PoisonError, Poisoned};
 impl Machine<'_> {
     pub(crate) fn poison(&mut self) {
         let frame = self.world.rng.u64(..SIZE);
+        self.poison_frame(frame);
+    }
+
+    pub(crate) fn poison_frame(&mut self, frame: u64) {
         let expected = self.world.poison_refused(frame);
         let answer = self.hotplug.poison(pfn(frame));
         let world = &mut self.world;

@@ -19,6 +19,7 @@ pub(crate) enum Request<'f> {
         unit: u64,
         largest: u64,
         left: u64,
+        is_new: bool,
         /// Offline, and not handed over yet.
         ready: Vec<u64>,
     },
@@ -85,6 +86,7 @@ impl<'f> Machine<'f> {
             unit,
             largest: (largest / unit * unit).max(unit),
             left: frames / unit * unit,
+            is_new: true,
             ready: vec![],
         });
     }
@@ -127,7 +129,8 @@ impl<'f> Machine<'f> {
     }
 
     fn poll_shrink(&mut self, mut state: Request<'f>, budget: Budget) {
-        let Request::Shrink { request, within, unit, largest, left, ready } = &mut state else {
+        let Request::Shrink { request, within, unit, largest, left, is_new, ready } = &mut state
+        else {
             return;
         };
         self.world.ready = Some(std::mem::take(ready));
@@ -155,9 +158,16 @@ impl<'f> Machine<'f> {
                 assert!(ready.is_empty());
                 assert_eq!(not_had, *left);
                 assert!(blocker.is_none_or(|blocker| blocker.why != Why::Busy));
+                // What was in the way of an earlier poll may have gone; another veto may have come.
+                let lasts = |blocker: &Blocker| *is_new && !matches!(blocker.why, Why::Veto(_));
+                if let Some(blocker) = blocker.filter(lasts) {
+                    assert!(within.covers(blocker.range), "{blocker:?}");
+                    world.check_blocker(blocker, blocker.range.align_outward(*unit));
+                }
                 return;
             }
         }
+        *is_new = false;
         self.requests.push(state);
     }
 
@@ -236,6 +246,7 @@ impl World<'_> {
                 other => *other == Frame::Hole,
             }),
             Why::Retry => self.retries > 0 || !self.can_grant(&one),
+            Why::Metadata if self.is_kept(named) => self.first_describing(named, named).is_some(),
             Why::Metadata => {
                 !frames(|frame| *frame != Frame::Metadata) && self.is_needed(named, within)
             }

@@ -6,7 +6,7 @@ use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Group, MAX_REGIONS, NodeId, OnlineError,
-    OnlineType, PfnRange, Removal, RemoveError, WithdrawError,
+    OnlineType, PfnRange, WithdrawError,
 };
 
 /// Nodes of a machine; boot memory is node 0's.
@@ -14,6 +14,9 @@ pub(crate) const NODES: usize = 3;
 
 impl<'f> Machine<'f> {
     pub(crate) fn travel(&mut self) {
+        if self.world.describing.is_some() && self.world.rng.u8(..4) == 0 {
+            return self.stir_section();
+        }
         match self.world.rng.u32(..24) {
             0..3 => self.announce(),
             3 => self.withdraw(),
@@ -237,98 +240,6 @@ impl<'f> Machine<'f> {
             assert!(world.all(wanted, |block| block.online));
         }
     }
-
-    fn remove(&mut self) {
-        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
-        let wanted = match self.world.rng.u8(..10) {
-            0 => Some(self.world.some_blocks(4)),
-            _ => self.world.some_run(3 * SECTION / BLOCK, offline),
-        };
-        if let Some(wanted) = wanted {
-            self.remove_range(wanted);
-        }
-    }
-
-    pub(crate) fn remove_range(&mut self, wanted: PfnRange) {
-        let expected = self.world.remove_refused(wanted);
-        let answer = self.hotplug.prepare_remove(wanted, &mut self.world);
-        self.world.tell(|| format!("remove {wanted:?}: {answer:?}"));
-        match answer {
-            Err(error) => assert_eq!(Some(error), expected),
-            Ok(removal) => {
-                assert_eq!((expected, removal.range()), (None, wanted));
-                self.world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
-                self.hand_over(removal, false);
-            }
-        }
-    }
-
-    /// Memory is ready to go, and the device answers now or later.
-    pub(crate) fn hand_over(&mut self, removal: Removal, was_online: bool) {
-        self.removals.push((removal, was_online));
-        if self.world.rng.bool() {
-            self.finish_removal();
-        }
-    }
-
-    /// The device has taken the memory, or has not.
-    pub(crate) fn finish_removal(&mut self) {
-        if self.removals.is_empty() {
-            return;
-        }
-        let world = &mut self.world;
-        let at = world.rng.usize(..self.removals.len());
-        let (removal, was_online) = self.removals.swap_remove(at);
-        if world.rng.u8(..4) == 0 {
-            return self.split_removal(removal, was_online);
-        }
-        let gone = removal.range();
-        world.assert_untouched(gone);
-        let taken = world.rng.u32(..100) >= world.refusals;
-        world.tell(|| format!("removed {gone:?}: {taken}"));
-        if taken {
-            self.hotplug.commit_remove(removal, world).unwrap();
-        } else {
-            self.hotplug.abandon_remove(removal, world).unwrap();
-        }
-        if taken {
-            world.heal(gone);
-        }
-        for part in gone.chunks(BLOCK) {
-            let stays = world.has_poison(part);
-            let block = &mut world.blocks_in(part)[0];
-            block.in_transit = false;
-            if taken {
-                (block.present, block.movable) = (false, false);
-            }
-            assert_eq!(block.online, was_online && !taken && !stays);
-        }
-        world.sync_metadata();
-        world.assert_untouched(gone);
-    }
-}
-
-impl Machine<'_> {
-    /// The device answers for a part of the memory at a time.
-    fn split_removal(&mut self, removal: Removal, was_online: bool) {
-        let world = &mut self.world;
-        let all = removal.range();
-        let at = pfn(world.rng.u64(numbers(all)));
-        let (low, high) = all.split_at(at.align_down(BLOCK));
-        let keeps = all.chunks(BLOCK).any(|block| world.is_kept(block));
-        match removal.split_at(at) {
-            Ok((below, above)) => {
-                assert_eq!((below.range(), above.range()), (low, high));
-                assert!(low.is_empty() || high.start().is_aligned(SECTION) || !keeps);
-                let parts = [below, above].into_iter().filter(|part| !part.range().is_empty());
-                self.removals.extend(parts.map(|part| (part, was_online)));
-            }
-            Err(removal) => {
-                assert!(!low.is_empty() && !high.start().is_aligned(SECTION), "{removal:?}");
-                self.removals.push((removal, was_online));
-            }
-        }
-    }
 }
 
 impl World<'_> {
@@ -396,22 +307,6 @@ impl World<'_> {
         }
         let poison = self.poisoned.range(numbers(wanted)).next();
         poison.map(|&frame| OnlineError::Poisoned(range(frame, 1)))
-    }
-
-    pub(crate) fn remove_refused(&self, wanted: PfnRange) -> Option<RemoveError> {
-        if !Self::is_whole(wanted) {
-            return Some(RemoveError::Unaligned(wanted));
-        }
-        if !self.in_one_region(wanted) {
-            return Some(RemoveError::NotPresent(wanted));
-        }
-        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
-        let Some((which, block)) = self.first(wanted, wrong) else {
-            return self.first_describing(wanted, wanted).map(RemoveError::Describes);
-        };
-        let errors =
-            [RemoveError::NotPresent(block), RemoveError::Online(block), RemoveError::Held(block)];
-        Some(errors[which])
     }
 
     /// A range that is wrong for nearly everything.

@@ -3,6 +3,7 @@
 use crate::common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use crate::describe::{At, Describing};
 use crate::listeners::Listeners;
+use crate::remove::Leaving;
 use crate::report::Reporting;
 use crate::requests::Request;
 use crate::road::NODES;
@@ -10,7 +11,7 @@ use crate::tokens::Token;
 use fastrand::Rng;
 use hotmem::{
     Addition, BootMap, BootRange, Bytes, Frames, Group, Hotplug, NodeId, OnlineType, PfnRange,
-    Policy, RegionId, Removal,
+    Policy, RegionId,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -146,7 +147,7 @@ pub(crate) struct Machine<'f> {
     pub world: World<'f>,
     pub requests: Vec<Request<'f>>,
     pub tokens: Vec<Token<'f>>,
-    pub removals: Vec<(Removal, bool)>,
+    pub removals: Vec<Leaving>,
     pub additions: Vec<Addition<'f, Cpus>>,
     pub reporting: Reporting<'f>,
     pub policy: Policy,

@@ -1,0 +1,124 @@
+//! Memory goes: removals that a device takes, in parts or as a whole, or refuses.
+
+use crate::common::{BLOCK, SECTION, numbers, pfn};
+use crate::world::{Block, Machine, World};
+use hotmem::{PfnRange, Removal, RemoveError};
+
+/// Memory that is ready to go.
+pub(crate) struct Leaving {
+    removal: Removal,
+    /// A shrink took it offline.
+    was_online: bool,
+    /// A part of it, or of what it was split from, holds descriptors.
+    keeps: bool,
+}
+
+impl Machine<'_> {
+    pub(crate) fn remove(&mut self) {
+        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
+        let wanted = match self.world.rng.u8(..10) {
+            0 => Some(self.world.some_blocks(4)),
+            _ => self.world.some_run(3 * SECTION / BLOCK, offline),
+        };
+        if let Some(wanted) = wanted {
+            self.remove_range(wanted);
+        }
+    }
+
+    pub(crate) fn remove_range(&mut self, wanted: PfnRange) {
+        let expected = self.world.remove_refused(wanted);
+        let answer = self.hotplug.prepare_remove(wanted, &mut self.world);
+        self.world.tell(|| format!("remove {wanted:?}: {answer:?}"));
+        match answer {
+            Err(error) => assert_eq!(Some(error), expected),
+            Ok(removal) => {
+                assert_eq!((expected, removal.range()), (None, wanted));
+                self.world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
+                self.hand_over(removal, false);
+            }
+        }
+    }
+
+    /// Memory is ready to go, and the device answers now or later.
+    pub(crate) fn hand_over(&mut self, removal: Removal, was_online: bool) {
+        let keeps = removal.range().chunks(BLOCK).any(|block| self.world.is_kept(block));
+        self.removals.push(Leaving { removal, was_online, keeps });
+        if self.world.rng.bool() {
+            self.finish_removal();
+        }
+    }
+
+    /// The device answers for all of some memory, or for a part of it only.
+    pub(crate) fn finish_removal(&mut self) {
+        if self.removals.is_empty() {
+            return;
+        }
+        let leaving = self.removals.swap_remove(self.world.rng.usize(..self.removals.len()));
+        match self.world.rng.u8(..4) {
+            0 => self.split_removal(leaving),
+            _ => self.end_removal(leaving),
+        }
+    }
+
+    /// The device has taken the memory, or has not.
+    fn end_removal(&mut self, Leaving { removal, was_online, .. }: Leaving) {
+        let world = &mut self.world;
+        let gone = removal.range();
+        world.assert_untouched(gone);
+        let taken = world.rng.u32(..100) >= world.refusals;
+        world.tell(|| format!("removed {gone:?}: {taken}"));
+        if taken {
+            self.hotplug.commit_remove(removal, world).unwrap();
+            world.heal(gone);
+        } else {
+            self.hotplug.abandon_remove(removal, world).unwrap();
+        }
+        for part in gone.chunks(BLOCK) {
+            let stays = world.has_poison(part);
+            let block = &mut world.blocks_in(part)[0];
+            block.in_transit = false;
+            if taken {
+                (block.present, block.movable) = (false, false);
+            }
+            assert_eq!(block.online, was_online && !taken && !stays);
+        }
+        world.sync_metadata();
+        world.assert_untouched(gone);
+    }
+
+    fn split_removal(&mut self, Leaving { removal, was_online, keeps }: Leaving) {
+        let at = pfn(self.world.rng.u64(numbers(removal.range())));
+        let (low, high) = removal.range().split_at(at.align_down(BLOCK));
+        let alone = keeps && !low.is_empty() && !high.start().is_aligned(SECTION);
+        let parts = match removal.split_at(at) {
+            Ok((below, above)) => {
+                assert_eq!((alone, below.range(), above.range()), (false, low, high));
+                vec![below, above]
+            }
+            Err(removal) => {
+                assert!(alone, "{removal:?} at {at:?}");
+                vec![removal]
+            }
+        };
+        let parts = parts.into_iter().filter(|part| !part.range().is_empty());
+        self.removals.extend(parts.map(|removal| Leaving { removal, was_online, keeps }));
+    }
+}
+
+impl World<'_> {
+    pub(crate) fn remove_refused(&self, wanted: PfnRange) -> Option<RemoveError> {
+        if !Self::is_whole(wanted) {
+            return Some(RemoveError::Unaligned(wanted));
+        }
+        if !self.in_one_region(wanted) {
+            return Some(RemoveError::NotPresent(wanted));
+        }
+        let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
+        let Some((which, block)) = self.first(wanted, wrong) else {
+            return self.first_describing(wanted, wanted).map(RemoveError::Describes);
+        };
+        let errors =
+            [RemoveError::NotPresent(block), RemoveError::Online(block), RemoveError::Held(block)];
+        Some(errors[which])
+    }
+}
