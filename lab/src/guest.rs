@@ -44,12 +44,19 @@ pub struct Machine {
     /// Memory at boot [default: 128M; 2G if Linux is among the guests]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     boot_memory: Option<Bytes>,
-    /// What runs the guest's instructions
-    #[arg(long, value_enum, default_value_t)]
-    accel: Accel,
     /// Count the guest's instructions, each a nanosecond of its time: slow, but free of noise
     #[arg(long)]
     icount: bool,
+    #[command(flatten)]
+    runner: Runner,
+}
+
+/// What boots, and what runs it.
+#[derive(Clone, clap::Args)]
+pub struct Runner {
+    /// What runs the guest's instructions
+    #[arg(long, value_enum, default_value_t)]
+    accel: Accel,
     /// The reference guest's image; built from the workspace if not given
     #[arg(long, value_name = "PATH")]
     guest_image: Option<PathBuf>,
@@ -82,32 +89,35 @@ impl Machine {
                 bail!("{size}: {guest} takes whole memory blocks of {}", linux::MEMORY_BLOCK);
             }
         }
-        if self.icount && self.accel != Accel::Tcg {
+        if self.icount && self.runner.accel != Accel::Tcg {
             bail!("--icount: only QEMU's translator counts instructions");
         }
-        let image = guests
-            .iter()
-            .any(|guest| guest.is_reference())
-            .then(|| image::find(self.guest_image.as_deref()));
-        Ok(Guests {
-            accel: self.accel,
-            icount: self.icount,
-            boot_memory,
-            image: image.transpose()?,
-            linux: with_linux.then(|| Linux::find(Drivers::Virtio)).transpose()?,
-        })
-    }
-
-    /// The memory at boot that was asked for.
-    #[must_use]
-    pub fn boot_memory(&self) -> Option<Bytes> {
-        self.boot_memory
+        Ok(Guests { icount: self.icount, ..self.runner.guests(guests, boot_memory)? })
     }
 
     /// Whether instructions are counted, which makes the host's clock worthless.
     #[must_use]
     pub fn counts_instructions(&self) -> bool {
         self.icount
+    }
+}
+
+impl Runner {
+    /// Finds the guests, which are to have so much memory at boot.
+    ///
+    /// # Errors
+    /// A guest that is not there.
+    pub fn guests(&self, guests: &[Guest], boot_memory: Bytes) -> Result<Guests> {
+        let has_reference = guests.iter().any(|guest| guest.is_reference());
+        let image = has_reference.then(|| image::find(self.guest_image.as_deref()));
+        let linux = guests.contains(&Guest::Linux).then(|| Linux::find(Drivers::Virtio));
+        Ok(Guests {
+            accel: self.accel,
+            icount: false,
+            boot_memory,
+            image: image.transpose()?,
+            linux: linux.transpose()?,
+        })
     }
 }
 

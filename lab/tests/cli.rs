@@ -17,7 +17,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -46,7 +46,8 @@ fn bad_arguments_are_named() {
         (&["bench", "vm", "--runs", "0"], "--runs"),
         (&["bench", "vm", "--guests", "hotmem,windows"], "linux"),
         (&["bench", "nvdimm", "--guests", "hotmem-64B"], "--guests hotmem-64B"),
-        (&["bench", "packing", "--boot-memory", "1G"], "--guest"),
+        (&["bench", "packing", "--boot-memory", "1G"], "--boot-memory"),
+        (&["bench", "packing", "--guest", "20G"], "more than the host's"),
         (&["bench", "packing", "--icount"], "--icount"),
     ];
     for (args, word) in cases {

@@ -5,7 +5,7 @@ mod group;
 
 use super::record::{self, Metric, Sample};
 use crate::{
-    guest::{Guest, Guests, Machine, Policy},
+    guest::{Guest, Guests, Policy, Runner},
     progress,
     qemu::{Balloon, Config, Error, Event, Vm, host},
     resident::{self, Watch},
@@ -44,7 +44,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]
-    machine: Machine,
+    runner: Runner,
     /// Where to write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -79,13 +79,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
         bail!("--guest {}: more than the host's {}", args.guest, args.host);
     }
-    if args.machine.boot_memory().is_some() {
-        bail!("--boot-memory: what guests boot with is said by --guest");
-    }
-    if args.machine.counts_instructions() {
-        bail!("--icount: makes the host's clock worthless, by which guests are packed");
-    }
-    let guests = args.machine.guests(&args.guests, &[])?;
+    let guests = args.runner.guests(&args.guests, args.guest)?;
     let mut bench = Bench { args, guests, sample: Sample::new("packing") };
     for subject in subjects(&args.guests) {
         bench.pack(subject).with_context(|| format!("packing {}", subject.name()))?;
@@ -249,7 +243,7 @@ impl Bench<'_> {
             Subject::Before => Balloon::Plain,
             Subject::Hotmem | Subject::Hotmem64 | Subject::Linux => Balloon::Reports,
         };
-        Ok(Config { boot_memory: guest, balloon, patience, ..config })
+        Ok(Config { balloon, patience, ..config })
     }
 }
 
