@@ -25,6 +25,8 @@ pub struct Options {
     pub hold: bool,
     /// Whether free memory is reported to a balloon (`hotmem.reports`).
     pub reports: bool,
+    /// How much of it in a second at most (`hotmem.report_rate`).
+    pub report_rate: Option<Bytes>,
     /// How plugged memory is brought online (`hotmem.online`).
     pub online: Online,
     /// Whether RAM has a descriptor of 64 bytes for each frame (`hotmem.descriptors=64`).
@@ -160,6 +162,7 @@ impl Default for Options {
             work_at: WorkAt::Boot,
             hold: true,
             reports: true,
+            report_rate: None,
             online: Online::Movable,
             descriptors: false,
             exit: ExitWhen::Never,
@@ -218,6 +221,7 @@ impl Options {
             }
             "hold" => self.hold = parse_switch(value)?,
             "reports" => self.reports = parse_switch(value)?,
+            "report_rate" => self.report_rate = Some(parse_size(value)?),
             "online" => {
                 self.online = match value {
                     "offline" => Online::Offline,

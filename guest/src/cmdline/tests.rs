@@ -16,7 +16,7 @@ fn an_empty_line_and_words_of_others_leave_the_defaults() {
 fn every_key() {
     let options = parse(
         "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
-         hotmem.reports=off hotmem.online=online_kernel hotmem.descriptors=64 \
+         hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel hotmem.descriptors=64 \
          hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off hotmem.churn=on \
          hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
@@ -28,6 +28,7 @@ fn every_key() {
         work_at: WorkAt::Inflated,
         hold: false,
         reports: false,
+        report_rate: Some(Bytes::mib(64)),
         online: Online::Kernel,
         descriptors: true,
         exit: ExitWhen::Resizes(3),

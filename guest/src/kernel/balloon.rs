@@ -10,6 +10,7 @@ use super::transport::{Connected, Wired, Wiring};
 use core::time::Duration;
 use hotmem::report::Settings;
 use hotmem::{Bytes, PfnRange};
+use hotmem_guest::cmdline::Options;
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon::{
     Counters, Device, Driver, EngineMemory, Failure, Features, Memory, Pending, Poison, Progress,
@@ -44,21 +45,22 @@ impl Balloon {
     /// What a virtio transport calls it.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::MemoryBalloon;
 
-    /// Starts the device. `reports`: whether free memory is reported.
+    /// Starts the device.
     pub(crate) fn start(
         connected: Connected,
-        reports: bool,
+        options: &Options,
     ) -> Result<(Self, BalloonMemory), DeviceError> {
         let Connected { transport, wiring } = connected;
         let kind = transport.kind();
         let (shared, queues) = queue_memory(Device::<Wired>::MEMORY_SIZE)?;
         let mut features = Features::all();
-        features.set(Features::PAGE_REPORTING, reports);
+        features.set(Features::PAGE_REPORTING, options.reports);
         let wanted = Wanted { features, poison: Poison::None };
         let device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
         // A kernel that idles has no use for what it does not use.
-        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
+        let rate = options.report_rate;
+        let settings = Settings { keep_free: Bytes::ZERO, rate, ..Settings::default() };
         memory
             .report(device.driver().features(), Poison::None, settings)
             .map_err(DeviceError::Reporter)?;

@@ -91,6 +91,8 @@ pub struct Config {
     pub transport: Transport,
     /// Whether there is a balloon, and what it can do.
     pub balloon: Balloon,
+    /// What `migrate` wrote of another machine like this: it goes on here.
+    pub incoming: Option<PathBuf>,
     /// A control group to start QEMU in: its file `cgroup.procs`, open for writing.
     pub group: Option<Arc<File>>,
     /// Devices of other kinds, as QEMU's option `-device` has them.
@@ -135,6 +137,7 @@ impl Config {
             acpi_tables: Vec::new(),
             transport: Transport::Pci,
             balloon: Balloon::None,
+            incoming: None,
             group: None,
             other_devices: Vec::new(),
             empty_ports: 0,
@@ -282,6 +285,9 @@ impl Config {
         }
         for n in 0..self.empty_ports {
             pair("-device", root_port(&format!("spare{n}"), slots.next()));
+        }
+        if let Some(file) = &self.incoming {
+            pair("-incoming", format!("exec:cat \"{}\"", file.display()));
         }
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command

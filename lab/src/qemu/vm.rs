@@ -31,6 +31,8 @@ pub struct Vm {
     console: Console,
     started: Instant,
     patience: Duration,
+    /// Its first line may have begun on the machine that it comes from.
+    goes_on: bool,
     failed_point: Option<String>,
     /// Why the guest cannot reach its target for now, as it said last.
     pending: Option<String>,
@@ -99,6 +101,7 @@ impl Vm {
                     console,
                     started,
                     patience,
+                    goes_on: config.incoming.is_some(),
                     failed_point: None,
                     pending: None,
                     metadata: None,
@@ -323,7 +326,9 @@ impl Vm {
                 return Err(ended.unwrap_or_else(|| self.hang("end after its console closed")));
             }
         };
+        let goes_on = std::mem::take(&mut self.goes_on);
         let report = match Report::parse(&line) {
+            Err(_) if goes_on => return self.poll(patience),
             Ok(Report::BailOut(why)) => return Err(Error::BailOut(why)),
             Ok(Report::Verdict(false)) => return Err(Error::Failed(self.failed_point.take())),
             Ok(report) => report,

@@ -85,7 +85,7 @@ impl Session<'_> {
     }
 
     fn attach_balloon(&mut self, connected: Connected) {
-        let started = Balloon::start(connected, self.options.reports);
+        let started = Balloon::start(connected, self.options);
         let (balloon, memory) = must("virtio-balloon", started);
         self.report.event(&balloon.event());
         self.balloon = Some(balloon);
