@@ -88,3 +88,38 @@ fn a_partition_is_asked_for_memory() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("101 LMBs are asked for and 100 can be had"), "{said}");
 }
+
+/// What scripts read: cases, subjects, metrics and how they grow.
+#[test]
+fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
+    let file = std::env::temp_dir().join(format!("hotmem-contiguity-{}.json", std::process::id()));
+    let path = file.to_str().unwrap();
+    let sizes = ["--sizes", "1G,2G,4G", "--before-up-to", "2G", "--runs", "1", "--json", path];
+    let output = hotmem(&[&["bench", "contiguity"][..], &sizes].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let of = |case: &str, subject: &str, metric: &str| {
+        let keys = [("case", case), ("subject", subject), ("metric", metric)];
+        let record = records.iter().find(|r| keys.iter().all(|&(key, value)| r[key] == value))?;
+        record["median"].as_f64()
+    };
+    for policy in ["offline", "online", "online_movable"] {
+        for step in ["plug", "unplug"] {
+            for shape in ["1G", "2G", "4G", "cxl-2x128G", "cxl-4x128G"] {
+                let case = format!("{shape}/{policy}/{step}");
+                assert!(of(&case, "hotmem", "time").unwrap() > 0.0, "{case}");
+                let has_before = of(&case, "before", "time").is_some();
+                assert_eq!(has_before, matches!(shape, "1G" | "2G"), "{case}");
+            }
+            let (case, asks) = (format!("{policy}/{step}"), policy != "offline");
+            let growth = |subject| of(&case, subject, "probes_growth_exponent");
+            assert!(of(&case, "hotmem", "growth_exponent").unwrap().is_finite(), "{case}");
+            assert_eq!(growth("hotmem").is_some_and(|n| (n - 1.0).abs() < 1e-9), asks, "{case}");
+            assert_eq!(growth("before").is_some_and(|n| n > 1.8), asks, "{case}");
+            let probes = of(&format!("2G/{case}"), "hotmem", "probes");
+            assert_eq!(probes, Some(if asks { 16.0 } else { 0.0 }), "{case}");
+        }
+    }
+}

@@ -10,7 +10,7 @@
 //! does in a guest whose boot memory is all below 4 GiB.
 
 use super::{
-    record::{self, Sample},
+    record::{self, Metric, Record, Sample},
     subject::Subject,
 };
 use crate::{guest::Policy, hosted::Hosted, hosted::Threads, progress, size};
@@ -48,9 +48,11 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-const TIME: (&str, &str) = ("time", "s");
-const PROBES: (&str, &str) = ("probes", "count");
-const EXPONENT: (&str, &str) = ("growth_exponent", "count");
+const TIME: Metric = ("time", "s");
+const PROBES: Metric = ("probes", "count");
+/// What grows with the size, and how: the exponents of [`TIME`] and of [`PROBES`].
+const GROWTH: [(Metric, Metric); 2] =
+    [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
 
 /// Memory is plugged and unplugged in blocks of this many frames (128 MiB).
 const BLOCK: u64 = SECTION_FRAMES as u64;
@@ -228,32 +230,30 @@ impl Asked {
     }
 }
 
-/// How time grows with size: the slope of the line through the medians, both logarithmic; 1 is
-/// proportional, 2 the square.
-fn growth(records: &[record::Record], args: &Args) -> Vec<record::Record> {
-    let mut found = Vec::new();
-    for subject in [Subject::Before, Subject::Hotmem] {
-        for policy in &args.policies {
-            for step in STEPS {
-                let points = args.sizes.iter().filter_map(|&size| {
-                    let case = format!("{}/{policy}/{step}", size::short(size));
-                    let is_it = |r: &&record::Record| {
-                        r.case == case && r.subject == subject.name() && r.metric == TIME.0
-                    };
-                    #[allow(clippy::cast_precision_loss, reason = "a logarithm of it")]
-                    records.iter().find(is_it).map(|r| ((size.0 as f64).ln(), r.median.ln()))
-                });
-                let points: Vec<_> = points.collect();
-                if points.len() >= 2 {
-                    let slope = slope(&points);
-                    let mut sample = Sample::new("contiguity");
-                    sample.add(&format!("{policy}/{step}"), subject.name(), EXPONENT, slope);
-                    found.extend(sample.records());
-                }
+/// How time and probes grow with size: the slope of the line through the medians, both logarithmic;
+/// 1 is proportional, 2 the square. Where nobody asks there are no probes to grow.
+fn growth(records: &[Record], args: &Args) -> Vec<Record> {
+    let mut sample = Sample::new("contiguity");
+    let cases =
+        args.policies.iter().flat_map(|policy| STEPS.map(|step| format!("{policy}/{step}")));
+    for (case, subject) in cases.flat_map(|case| {
+        [Subject::Before, Subject::Hotmem].map(|subject| (case.clone(), subject.name()))
+    }) {
+        for (metric, exponent) in GROWTH {
+            let points = args.sizes.iter().filter_map(|&size| {
+                let case = format!("{}/{case}", size::short(size));
+                let is_it = |r: &&Record| r.case == case && r.subject == subject && r.is(metric);
+                #[allow(clippy::cast_precision_loss, reason = "a logarithm of it")]
+                let point = |r: &Record| ((size.0 as f64).ln(), r.median.ln());
+                records.iter().find(is_it).filter(|r| r.median > 0.0).map(point)
+            });
+            let points: Vec<_> = points.collect();
+            if points.len() >= 2 {
+                sample.add(&case, subject, exponent, slope(&points));
             }
         }
     }
-    found
+    sample.records()
 }
 
 /// Least squares.
