@@ -123,7 +123,9 @@ pub trait Hooks {
 
     /// Moves what the kernel has in these frames somewhere else and frees them. `used` is a run of
     /// allocated frames within one pageblock, which may belong to several allocations. The counters
-    /// decide whether it worked; the answer only says what to do next.
+    /// decide whether it worked; the answer only says what to do next. What belongs where it goes is
+    /// best asked for as [leaving](crate::Want::leaving) [its node](crate::Frames::node_of), more of
+    /// which may be about to go.
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let _ = used;
         Migration::Pinned("this kernel does not migrate")

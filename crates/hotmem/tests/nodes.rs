@@ -80,6 +80,33 @@ fn a_wish_can_name_a_node_and_insist() {
     assert_eq!(frames.alloc(missing), Err(AllocError::OutOfMemory));
 }
 
+#[test]
+fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
+    for frames_wanted in [1, 3, BLOCK] {
+        let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+        let frames = Frames::new(&at);
+        let mut hotplug = four_nodes(&frames, &memory);
+        at.0.store(6, Ordering::Relaxed);
+        frames.set_fallback(node(6), &[node(5), node(2)]);
+        let want = Want::frames(frames_wanted);
+        let homes = |want: Want| home(frames.alloc(want).unwrap());
+        assert_eq!((homes(want), homes(want.movable())), (2, 2), "{want:?}");
+        let here = range(6 * SECTION, SECTION);
+        hotplug.announce(Announce::range(here).on_node(node(6))).unwrap();
+        hotplug.add(here, &mut NoHooks).unwrap();
+        assert_eq!(homes(want.movable()), 2, "it is offline");
+        hotplug.online(here, OnlineType::Movable, &mut NoHooks).unwrap();
+        let got = frames.alloc(want.movable()).unwrap();
+        assert_eq!((home(got), homes(want)), (6, 2), "{want:?}");
+        frames.free(got).unwrap();
+        let mut offline = hotplug.offline(here).unwrap();
+        let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(here));
+        assert_eq!(homes(want.movable()), 2, "it is gone again");
+        frames.validate().unwrap();
+    }
+}
+
 #[derive(Default)]
 struct Seen(Vec<(&'static str, usize)>);
 

@@ -49,7 +49,7 @@ impl Mapped {
 
     /// Puts a frame behind a page that has none; `None` if there is no memory for it.
     pub(crate) fn map(&mut self, page: u64) -> Option<()> {
-        let frame = take_frame(self.window.address(page))?;
+        let frame = take_frame(Want::frames(1).movable(), self.window.address(page))?;
         let below = Want::frames(1).below(self.tables_below);
         let new_table = || Some(FRAMES.alloc(below).ok()?.start());
         let mapped = self.window.map(page, frame, self.flags, new_table);
@@ -84,22 +84,23 @@ impl Mapped {
         if len == 0 {
             return None;
         }
-        Some(match self.move_pages(&pages[..len]) {
+        let elsewhere = elsewhere(used.start());
+        Some(match self.move_pages(&pages[..len], elsewhere) {
             Ok(()) => Migration::Moved,
             Err(obstacle) => obstacle,
         })
     }
 
-    /// Moves pages to frames that are allocated for them, as far as there are some: at most
-    /// [`TOGETHER`], and at least one.
-    pub(crate) fn move_pages(&mut self, pages: &[u64]) -> Result<(), Migration> {
+    /// Moves pages to frames that are allocated for them like this, as far as there are some: at
+    /// most [`TOGETHER`], and at least one.
+    pub(crate) fn move_pages(&mut self, pages: &[u64], to: Want) -> Result<(), Migration> {
         let mut frames = [Pfn::ZERO; TOGETHER];
         let (mut len, mut obstacle) = (0, Migration::Retry);
-        for (&page, to) in pages.iter().zip(&mut frames) {
-            let Some(frame) = self.destination(page).map_err(|why| obstacle = why).ok() else {
+        for (&page, place) in pages.iter().zip(&mut frames) {
+            let Some(frame) = self.destination(page, to).map_err(|why| obstacle = why).ok() else {
                 break;
             };
-            *to = frame;
+            *place = frame;
             len += 1;
         }
         if len == 0 {
@@ -129,11 +130,11 @@ impl Mapped {
     }
 
     /// A frame to move the page to.
-    fn destination(&self, page: u64) -> Result<Pfn, Migration> {
+    fn destination(&self, page: u64, want: Want) -> Result<Pfn, Migration> {
         if self.window.is_pinned(page) {
             return Err(Migration::Pinned("a page pinned by the kernel"));
         }
-        take_frame(self.window.address(page)).ok_or(Migration::Retry)
+        take_frame(want, self.window.address(page)).ok_or(Migration::Retry)
     }
 
     /// The pages whose frames are among these. Each page is an owner of its own, so each part is
@@ -143,9 +144,15 @@ impl Mapped {
     }
 }
 
-/// A frame that can be moved and that is the page's at this address.
-fn take_frame(address: u64) -> Option<Pfn> {
-    let frame = FRAMES.alloc(Want::frames(1).movable()).ok()?;
+/// A frame for what has to leave `from`: another node's, since more of this one's may be about to
+/// go.
+pub(crate) fn elsewhere(from: Pfn) -> Want {
+    Want::frames(1).movable().leaving(FRAMES.node_of(from).unwrap_or_default())
+}
+
+/// A frame that is the page's at this address.
+fn take_frame(want: Want, address: u64) -> Option<Pfn> {
+    let frame = FRAMES.alloc(want).ok()?;
     if OWNERS.set(frame, Owner::new(address)?).is_err() {
         give_back(frame.start());
         return None;

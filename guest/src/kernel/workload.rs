@@ -3,6 +3,7 @@
 //! Every frame holds a pattern of its own, which is checked before the frame is freed or moved,
 //! and at the end of the run.
 
+use super::mapped;
 use super::memory::{FRAME_WORDS, FRAMES};
 use super::session::MAX_DEVICES;
 use super::{WATCHDOG, give_up};
@@ -163,7 +164,7 @@ impl Workload {
 
     /// Whether there was a place for what the frame holds.
     fn move_frame(&mut self, from: Pfn) -> bool {
-        let Ok(new) = FRAMES.alloc(Want::frames(1).movable()) else { return false };
+        let Ok(new) = FRAMES.alloc(mapped::elsewhere(from)) else { return false };
         if !self.own(new) {
             give_back(new);
             return false;

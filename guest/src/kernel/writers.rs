@@ -12,7 +12,7 @@ use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use hotmem::{Bytes, Migration, Pfn, PfnRange, Platform};
+use hotmem::{Bytes, Migration, Pfn, PfnRange, Platform, Want};
 use hotmem_guest::cmdline::MAX_WRITTEN;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words;
@@ -131,7 +131,7 @@ pub(crate) fn grow(wanted: Bytes) {
         let len = some.iter_mut().zip(next..page).map(|(slot, page)| *slot = page).count();
         next += len as u64;
         // What does not move stays.
-        let _ = memory.move_pages(&some[..len]);
+        let _ = memory.move_pages(&some[..len], Want::frames(1).movable());
         PHASE.fetch_add(1, Relaxed);
     }
     while page < (wanted.0 / PAGE_BYTES).min(MAX_PAGES as u64) && memory.map(page).is_some() {

@@ -232,7 +232,9 @@ impl<'m> AddressSpace<'m> {
         let frames = used.chunks(1).take(PAGEBLOCK_FRAMES);
         let pages: Vec<(PfnRange, u64)> =
             frames.filter_map(|from| Some((from, *mapped.owners.get(&from.start())?))).collect();
-        let destination = || self.machine.frames().alloc(Want::frames(1).movable()).ok();
+        let frames = self.machine.frames();
+        let node = frames.node_of(used.start()).unwrap_or_default();
+        let destination = || frames.alloc(Want::frames(1).movable().leaving(node)).ok();
         let moves: Vec<(PfnRange, u64, PfnRange)> =
             pages.iter().map_while(|&(from, page)| Some((from, page, destination()?))).collect();
         if moves.is_empty() {
@@ -301,7 +303,7 @@ impl<'m> AddressSpace<'m> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hotmem::{Budget, OnlineType, Shrink, Shrunk};
+    use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, Shrunk};
     use std::{
         sync::atomic::{AtomicBool, Ordering::SeqCst},
         thread,
@@ -332,6 +334,29 @@ mod tests {
         // Tables are kept, and run out.
         let refused = (0..1 << 20).find(|n| space.map(n << 30).is_err());
         assert!(refused.is_some_and(|n| n < TABLES as u64), "{refused:?}");
+    }
+
+    #[test]
+    fn what_leaves_a_node_moves_to_another_though_its_own_has_room() {
+        let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        let (room, space) = (machine.room(), machine.address_space());
+        let hooks = &mut machine.hooks();
+        let (near, far) = room.split_at(room.start().checked_add(room.frames() / 2).unwrap());
+        for (part, node) in [(near, 0), (far, 1)] {
+            let node = NodeId::new(node).unwrap();
+            hotplug.announce(Announce::range(part).on_node(node)).unwrap();
+            hotplug.add(part, hooks).unwrap();
+            hotplug.online(part, OnlineType::Movable, hooks).unwrap();
+        }
+        (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
+        let are_on =
+            |part: PfnRange| space.mmu.mapped().owners.keys().all(|&frame| part.contains(frame));
+        assert!(are_on(near));
+        let mut offline = hotplug.offline(near).unwrap();
+        let done = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(near));
+        assert!(are_on(far), "node 0 has boot memory");
     }
 
     /// Writes to a quarter of all pages at a time, and counts it.

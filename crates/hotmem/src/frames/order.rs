@@ -1,6 +1,7 @@
 //! On which node an allocation looks first, and where it goes on.
 
 use super::{Frames, Want};
+use crate::addr::Pfn;
 use crate::platform::Platform;
 use crate::region::{MAX_NODES, NodeId, Zone};
 use crate::sync::Ordering;
@@ -40,6 +41,14 @@ impl<P: Platform> Frames<P> {
             // Relaxed: an order, not a promise.
             entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
         }
+    }
+
+    /// The node that `frame` belongs to, if it is announced. For those who migrate what lives there:
+    /// see [`Want::leaving`].
+    #[must_use]
+    pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
+        let (slot, _) = self.find(frame)?;
+        Some(self.slots().get(slot)?.node())
     }
 
     /// A region has been announced on `node`.

@@ -103,7 +103,7 @@ impl<P: Platform> Hotplug<'_, P> {
         kind: OnlineType,
         hooks: &mut impl Hooks,
     ) {
-        let node = self.node_of(range);
+        let node = self.frames.node_of(range.start());
         let is_first = node.is_some_and(|node| !self.has_memory(node));
         let mut moves = self.frames.no_moves_yet();
         for (run, zone) in self.partition(range, kind) {

@@ -163,12 +163,6 @@ impl<P: Platform> Hotplug<'_, P> {
         Zone::ALL.iter().any(|&zone| self.zone(node, zone).online != 0)
     }
 
-    /// The node that `range` belongs to.
-    pub(super) fn node_of(&self, range: PfnRange) -> Option<NodeId> {
-        let (slot, _) = self.frames.find(range.start())?;
-        Some(self.frames.slots().get(slot)?.node())
-    }
-
     /// The nodes that have a part of `range`.
     pub(super) fn nodes_of(&self, range: PfnRange) -> NodeSet {
         let mut nodes = NodeSet::default();
