@@ -101,6 +101,7 @@ mod tests {
     use super::*;
     use crate::frame_words::FrameWords;
     use crate::tables::FrameTables;
+    use hotmem_pgtable::{Level, Space};
     use std::collections::BTreeSet;
 
     const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -120,7 +121,7 @@ mod tests {
             let memory = FrameWords::at_offset(frames.as_mut_ptr().expose_provenance());
             // SAFETY: the frames live as long as the test and are reached through the map only.
             let tables = unsafe { FrameTables::new(memory) };
-            let map = DescriptorMap::new(tables, pfn(0));
+            let map = DescriptorMap::new(tables, Space { root: pfn(0), levels: Level::L4 });
             (Memory { frames, next: 1, taken: BTreeSet::new() }, map)
         }
 

@@ -17,7 +17,9 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Release;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
-use hotmem_pgtable::{Flags, Tables, entry_at};
+use hotmem_pgtable::{
+    Entry, EntryAddr, Flags, Flush, Level, Native, Slot, Space, Tables, entry_at, slot_from,
+};
 
 /// Where the descriptor of frame 0 would be: aligned to the descriptors of any compound.
 pub const DESCRIPTOR_MAP_BASE: u64 = 0xffff_f400_0000_0000;
@@ -27,15 +29,14 @@ pub const DESCRIPTOR_BYTES: u64 = 64;
 pub const PAGES: u64 = DIRECT_MAP_BYTES / FRAME_SIZE * DESCRIPTOR_BYTES / FRAME_SIZE;
 
 const ENTRIES: u64 = hotmem_pgtable::ENTRIES as u64;
-const PRESENT: u64 = Flags::PRESENT.bits();
-const WRITABLE: u64 = Flags::WRITABLE.bits();
-/// Set from the start so that no access has to set them.
-const USED: u64 = Flags::USED.bits();
-const LARGE_PAGE: u64 = Flags::LARGE.bits();
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-
 /// Frames behind a large page.
 const LARGE_FRAMES: u64 = ENTRIES;
+
+/// A frame that others show too. Accessed and Dirty are set from the start so that no access has to
+/// set them.
+const SHARED: Flags = Flags::PRESENT.union(Flags::USED);
+/// A page's own frame, or a table.
+const OWN: Flags = SHARED.union(Flags::WRITABLE);
 
 /// What may be done with a page of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,8 +60,8 @@ pub enum MapError {
 
 /// The page tables of the map. Pages are numbered from its base.
 pub struct DescriptorMap {
-    root: Pfn,
     tables: FrameTables,
+    space: Space,
 }
 
 /// The pages that hold the descriptors of `range`; shared with those of its neighbours, unless it
@@ -72,10 +73,10 @@ pub fn pages_of(range: PfnRange) -> Range<u64> {
 }
 
 impl DescriptorMap {
-    /// The map within the page tables at `root`, whose entries for it nobody else changes.
+    /// The map within `space`, whose entries for it nobody else changes.
     #[must_use]
-    pub const fn new(tables: FrameTables, root: Pfn) -> Self {
-        DescriptorMap { root, tables }
+    pub const fn new(tables: FrameTables, space: Space) -> Self {
+        DescriptorMap { tables, space }
     }
 
     /// Puts these frames behind the pages from `page` on, and makes the tables that are missing.
@@ -90,20 +91,20 @@ impl DescriptorMap {
     ) -> Result<(), MapError> {
         while !frames.is_empty() {
             let alike = page.is_multiple_of(ENTRIES) && frames.start().is_aligned(LARGE_FRAMES);
-            let large = alike && frames.frames() >= LARGE_FRAMES;
-            let level = u32::from(large);
-            let table = self.make_table(page, level, &mut table_frame)?;
-            let each = if large { LARGE_FRAMES } else { 1 };
-            let first = index(page, level);
-            let entries = (frames.frames() / each).min(ENTRIES - first);
-            let flags = if large { PRESENT | WRITABLE | USED | LARGE_PAGE } else { TABLE };
+            let (level, each, flags) = if alike && frames.frames() >= LARGE_FRAMES {
+                (Level::L2, LARGE_FRAMES, OWN | Flags::LARGE)
+            } else {
+                (Level::L1, 1, OWN)
+            };
+            let first = self.make_table(page, level, &mut table_frame)?;
+            let entries = (frames.frames() / each).min(ENTRIES - first.index() as u64);
             for entry in 0..entries {
-                let address = frames.start().phys_addr() + entry * each * FRAME_SIZE;
-                self.fill(table, page + entry * each, level, address | flags)?;
+                let at = EntryAddr::new(first.table(), first.index() + to_usize(entry));
+                let frame = frames.start();
+                self.fill(at, page, Entry::new(frame, flags))?;
+                frames = frames.split_at(frame.checked_add(each).unwrap_or(Pfn::LIMIT)).1;
+                page += each;
             }
-            let done = frames.start().checked_add(entries * each).unwrap_or(Pfn::LIMIT);
-            frames = frames.split_at(done).1;
-            page += entries * each;
         }
         Ok(())
     }
@@ -121,11 +122,12 @@ impl DescriptorMap {
         for (page, frame, access) in pages {
             let table = match last {
                 Some((of, table)) if of == page / ENTRIES => table,
-                _ => self.make_table(page, 0, &mut table_frame)?,
+                _ => self.make_table(page, Level::L1, &mut table_frame)?.table(),
             };
             last = Some((page / ENTRIES, table));
-            let flags = if access == Access::Write { TABLE } else { TABLE & !WRITABLE };
-            self.fill(table, page, 0, frame.phys_addr() | flags)?;
+            let flags = if access == Access::Write { OWN } else { SHARED };
+            let at = EntryAddr::new(table, to_usize(page % ENTRIES));
+            self.fill(at, page, Entry::new(frame, flags))?;
         }
         Ok(())
     }
@@ -139,11 +141,11 @@ impl DescriptorMap {
         mut each: impl FnMut(PfnRange, Access),
         mut table: impl FnMut(Pfn),
     ) {
-        self.change(pages.clone(), |entry| entry & !PRESENT);
+        self.change(pages.clone(), |entry, _| without(entry, Flags::PRESENT));
         flush();
         let mut run = (PfnRange::EMPTY, Access::Read);
-        self.change(pages.clone(), |entry| {
-            let (frames, access) = (frames_of(entry), access_of(entry));
+        self.change(pages.clone(), |entry, level| {
+            let (frames, access) = (frames_of(entry, level), access_of(entry));
             let goes_on = run.1 == access && run.0.end() == frames.start();
             match PfnRange::new(run.0.start(), frames.end()).filter(|_| goes_on) {
                 Some(longer) => run.0 = longer,
@@ -154,13 +156,17 @@ impl DescriptorMap {
                     }
                 }
             }
-            0
+            Entry::EMPTY
         });
         if !run.0.is_empty() {
             each(run.0, run.1);
         }
         let mut released = SpareTables::new(self.tables);
-        (0..3).for_each(|level| self.unlink_tables(&pages, level, &mut released));
+        for (level, above) in
+            [(Level::L1, Level::L2), (Level::L2, Level::L3), (Level::L3, Level::L4)]
+        {
+            self.unlink_tables(&pages, level, above, &mut released);
+        }
         flush();
         while let Some(unlinked) = released.pop() {
             table(unlinked);
@@ -170,153 +176,152 @@ impl DescriptorMap {
     /// Takes these pages from sight and remembers what is behind them; large ones only if all of
     /// theirs are among them.
     pub fn hide(&mut self, pages: Range<u64>) {
-        self.change(pages, |entry| entry & !PRESENT);
+        self.change(pages, |entry, _| without(entry, Flags::PRESENT));
     }
 
     /// Shows what [`DescriptorMap::hide`] has hidden.
     pub fn show(&mut self, pages: Range<u64>) {
-        self.change(pages, |entry| entry | PRESENT);
+        self.change(pages, |entry, _| entry.with(Flags::PRESENT));
     }
 
     /// Whether the page is a part of a large one, hidden or not.
     #[must_use]
     pub fn is_large(&self, page: u64) -> bool {
-        let directory = self.table(page, 1);
-        directory.is_some_and(|table| self.read(table, index(page, 1)) & LARGE_PAGE != 0)
+        let slot = self.slot(page, Level::L2);
+        slot.is_some_and(|slot| slot.entry.flags().contains(Flags::LARGE))
     }
 
     /// The frame behind a page, and what may be done with it.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {
-        let (level, table) = match self.table(page, 0) {
-            Some(table) => (0, table),
-            None => (1, self.table(page, 1)?),
-        };
-        let entry = self.read(table, index(page, level));
-        let offset = if level == 0 { 0 } else { page % ENTRIES };
-        let frame = frames_of(entry).start().checked_add(offset)?;
-        (entry & PRESENT != 0).then_some((frame, access_of(entry)))
+        let Slot { entry, level, .. } = self.lowest(page)?;
+        let offset = if level == Level::L1 { 0 } else { page % ENTRIES };
+        let frame = frames_of(entry, level).start().checked_add(offset)?;
+        entry.is_present().then_some((frame, access_of(entry)))
     }
 
     /// Changes every entry that maps some of these pages; those of large pages only if all of
     /// theirs are among them.
-    fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(u64) -> u64) {
-        let mut change_at = |map: &mut Self, table, index| {
-            let entry = map.read(table, index);
-            if entry != 0 {
-                map.write(table, index, change(entry));
-            }
-        };
+    fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(Entry, Level) -> Entry) {
         let mut page = pages.start;
         while page < pages.end {
             let end = next_multiple(page, ENTRIES).min(pages.end);
-            if let Some(table) = self.table(page, 0) {
-                (page..end).for_each(|page| change_at(self, table, index(page, 0)));
-            } else if let Some(directory) = self.table(page, 1) {
-                if end - page == LARGE_FRAMES {
-                    change_at(self, directory, index(page, 1));
-                }
-            } else {
+            let Some(Slot { at, level, .. }) = self.lowest(page) else {
                 page = next_multiple(page, ENTRIES * ENTRIES);
                 continue;
+            };
+            let entries = match level {
+                Level::L1 => end - page,
+                _ => (end - page) / LARGE_FRAMES,
+            };
+            for index in (at.index()..).take(to_usize(entries)) {
+                let at = EntryAddr::new(at.table(), index);
+                let entry = self.read(at);
+                if entry.bits() != 0 {
+                    self.write(at, change(entry, level));
+                }
             }
             page = end;
         }
     }
 
     /// Takes the tables of a level away that serve these pages, and nobody any more.
-    fn unlink_tables(&mut self, pages: &Range<u64>, level: u32, released: &mut SpareTables) {
-        let covered = 1 << (9 * (level + 1));
+    fn unlink_tables(
+        &mut self,
+        pages: &Range<u64>,
+        level: Level,
+        above: Level,
+        released: &mut SpareTables,
+    ) {
         let mut page = pages.start;
         while page < pages.end {
-            if let (Some(table), Some(above)) =
-                (self.table(page, level), self.table(page, level + 1))
-                && (0..ENTRIES).all(|index| self.read(table, index) == 0)
-            {
-                self.write(above, index(page, level + 1), 0);
-                released.push(table);
+            if let (Some(slot), Some(above)) = (self.slot(page, level), self.slot(page, above)) {
+                let table = slot.at.table();
+                let entry = |index| self.read(EntryAddr::new(table, index));
+                if (0..to_usize(ENTRIES)).all(|index| entry(index).bits() == 0) {
+                    self.write(above.at, Entry::EMPTY);
+                    released.push(table);
+                }
             }
-            page = next_multiple(page, covered);
+            page = next_multiple(page, level.table_bytes().frames());
         }
     }
 
     /// Writes the entry of a page, which must be empty.
-    fn fill(&mut self, table: Pfn, page: u64, level: u32, entry: u64) -> Result<(), MapError> {
-        let index = index(page, level);
-        if self.read(table, index) != 0 {
+    fn fill(&mut self, at: EntryAddr, page: u64, entry: Entry) -> Result<(), MapError> {
+        if self.read(at).bits() != 0 {
             return Err(MapError::Taken(page));
         }
-        self.write(table, index, entry);
+        self.write(at, entry);
         Ok(())
     }
 
-    /// The table of a level that has the page's entry, made if it is missing.
+    /// The page's entry on a level, in a table that is made if it is missing.
     fn make_table(
         &mut self,
         page: u64,
-        level: u32,
+        level: Level,
         mut table_frame: impl FnMut() -> Option<Pfn>,
-    ) -> Result<Pfn, MapError> {
-        if page >= PAGES {
-            return Err(MapError::NoSuchPage(page));
+    ) -> Result<EntryAddr, MapError> {
+        loop {
+            let slot = self.walk(page, level).ok_or(MapError::NoSuchPage(page))?;
+            if slot.level == level {
+                return Ok(slot.at);
+            }
+            if slot.entry.bits() != 0 {
+                return Err(MapError::Taken(page));
+            }
+            let table = table_frame().ok_or(MapError::NoTable(page))?;
+            for index in 0..to_usize(ENTRIES) {
+                self.write(EntryAddr::new(table, index), Entry::EMPTY);
+            }
+            self.write(slot.at, Entry::new(table, OWN));
         }
-        let mut table = self.root;
-        for above in (level + 1..4).rev() {
-            let entry = self.read(table, index(page, above));
-            table = if entry == 0 {
-                let new = table_frame().ok_or(MapError::NoTable(page))?;
-                (0..ENTRIES).for_each(|index| self.write(new, index, 0));
-                self.write(table, index(page, above), new.phys_addr() | TABLE);
-                new
-            } else {
-                next_table(entry).ok_or(MapError::Taken(page))?
-            };
-        }
-        Ok(table)
     }
 
-    /// The table of a level that has the page's entry.
-    fn table(&self, page: u64, level: u32) -> Option<Pfn> {
-        let mut table = Some(self.root).filter(|_| page < PAGES)?;
-        for above in (level + 1..4).rev() {
-            table = next_table(self.read(table, index(page, above)))?;
-        }
-        Some(table)
+    /// The entry that maps a page, or would.
+    fn lowest(&self, page: u64) -> Option<Slot> {
+        self.walk(page, Level::L1).filter(|slot| slot.level <= Level::L2)
     }
 
-    fn read(&self, table: Pfn, index: u64) -> u64 {
-        self.tables.table(table).map_or(0, |table| entry_at(table, to_usize(index)).bits())
+    /// The page's entry on a level, if there is a table.
+    fn slot(&self, page: u64, level: Level) -> Option<Slot> {
+        self.walk(page, level).filter(|slot| slot.level == level)
     }
 
-    fn write(&mut self, table: Pfn, index: u64, entry: u64) {
-        if let Some(table) = self.tables.table(table) {
+    /// The page's entry on a level, or above it where tables end.
+    fn walk(&self, page: u64, level: Level) -> Option<Slot> {
+        let page = Some(page).filter(|&page| page < PAGES)?;
+        let native = Native::new(self.tables, |_: Flush| {});
+        slot_from(&native, self.space, DESCRIPTOR_MAP_BASE + page * FRAME_SIZE, level).ok()
+    }
+
+    fn read(&self, at: EntryAddr) -> Entry {
+        let table = self.tables.table(at.table());
+        table.map_or(Entry::EMPTY, |table| entry_at(table, at.index()))
+    }
+
+    fn write(&mut self, at: EntryAddr, entry: Entry) {
+        if let Some(table) = self.tables.table(at.table()) {
             // Release: with the walker's dependent reads, it sees a new table empty.
-            table[to_usize(index)].store(entry, Release);
+            table[at.index()].store(entry.bits(), Release);
         }
     }
 }
 
-const TABLE: u64 = PRESENT | WRITABLE | USED;
-
-/// The page's place in a table of a level: 3 is the root.
-fn index(page: u64, level: u32) -> u64 {
-    (DESCRIPTOR_MAP_BASE / FRAME_SIZE + page) >> (9 * level) & (ENTRIES - 1)
-}
-
-fn next_table(entry: u64) -> Option<Pfn> {
-    let is_table = entry & PRESENT != 0 && entry & LARGE_PAGE == 0;
-    Pfn::containing(entry & ADDRESS).filter(|_| is_table)
+fn without(entry: Entry, flags: Flags) -> Entry {
+    Entry::from_bits(entry.bits() & !flags.bits())
 }
 
 /// The frames of an entry that maps a page, hidden or not.
-fn frames_of(entry: u64) -> PfnRange {
-    let frames = if entry & LARGE_PAGE != 0 { LARGE_FRAMES } else { 1 };
-    let first = Pfn::containing(entry & ADDRESS);
+fn frames_of(entry: Entry, level: Level) -> PfnRange {
+    let first = entry.with(Flags::PRESENT).frame(level);
+    let frames = level.entry_bytes().frames();
     first.and_then(|first| PfnRange::with_len(first, frames)).unwrap_or(PfnRange::EMPTY)
 }
 
-fn access_of(entry: u64) -> Access {
-    if entry & WRITABLE != 0 { Access::Write } else { Access::Read }
+fn access_of(entry: Entry) -> Access {
+    if entry.flags().contains(Flags::WRITABLE) { Access::Write } else { Access::Read }
 }
 
 /// The first multiple of `of`, a power of two, behind `page`.

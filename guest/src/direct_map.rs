@@ -18,7 +18,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
     self as pgtable, Batch, Covered, ENTRIES, Entry, EntryAddr, Flags, Flush, Kind, Level, Native,
-    NativeFault, Run, Space, Stopped, Tables, Unmap, VirtRange, Why, entry_at, slot_at,
+    NativeFault, Run, Slot, Space, Stopped, Tables, Unmap, VirtRange, Why, entry_at, slot_at,
+    slot_from,
 };
 
 /// Where physical address 0 appears: the start of the upper half.
@@ -96,7 +97,7 @@ impl PageTables {
     pub fn tables_needed(&self, range: PfnRange) -> u64 {
         let range = range.align_outward(LARGE_FRAMES);
         let needed = |part: PfnRange| {
-            if self.table(part.start(), Level::L3).is_none() {
+            if self.slot(part.start(), Level::L3).is_none() {
                 return 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
             }
             let missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Nothing;
@@ -189,24 +190,26 @@ impl PageTables {
     pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
         let mut released = SpareTables::new(self.tables);
         for part in range.align_outward(LARGE_FRAMES).chunks(ROOT_ENTRY_FRAMES) {
-            let Some(table) = self.table(part.start(), Level::L3) else { continue };
+            let Some(first) = self.slot(part.start(), Level::L3) else { continue };
             for part in part.chunks(HUGE_FRAMES) {
-                let below = match self.gigabyte(part.start()) {
+                let Some(slot) = self.slot(part.start(), Level::L3) else { continue };
+                let below = match slot.kind() {
                     // Of the others, a part may yet be mapped again.
-                    Gigabyte::Reserved(_) if part.frames() == HUGE_FRAMES => self.reserve.pop(),
-                    Gigabyte::Table => {
-                        self.table(part.start(), Level::L2).filter(|&table| self.is_empty(table))
+                    _ if slot.entry == RESERVED && part.frames() == HUGE_FRAMES => {
+                        self.reserve.pop()
                     }
+                    Kind::Table(table) if self.is_empty(table) => Some(table),
                     _ => None,
                 };
                 if let Some(below) = below {
-                    self.set(EntryAddr::new(table, index(part.start(), Level::L3)), Entry::EMPTY);
+                    self.set(slot.at, Entry::EMPTY);
                     released.push(below);
                 }
             }
-            if self.is_empty(table) {
-                let at = EntryAddr::new(self.space.root, index(part.start(), Level::L4));
-                self.set(at, Entry::EMPTY);
+            let table = first.at.table();
+            if let Some(above) = self.slot(part.start(), Level::L4).filter(|_| self.is_empty(table))
+            {
+                self.set(above.at, Entry::EMPTY);
                 released.push(table);
             }
         }
@@ -257,28 +260,20 @@ impl PageTables {
 
     /// What there is for the 1 GiB that the frame lies in.
     fn gigabyte(&self, frame: Pfn) -> Gigabyte {
-        let Some(table) = self.table(frame, Level::L3) else { return Gigabyte::Nothing };
-        let at = EntryAddr::new(table, index(frame, Level::L3));
-        match self.tables.table(table).map(|table| entry_at(table, at.index())) {
-            Some(RESERVED) => Gigabyte::Reserved(at),
-            Some(entry) => match entry.kind(Level::L3) {
-                Kind::Empty => Gigabyte::Nothing,
-                Kind::Page => Gigabyte::Page,
-                _ => Gigabyte::Table,
-            },
-            None => Gigabyte::Nothing,
+        let Some(slot) = self.slot(frame, Level::L3) else { return Gigabyte::Nothing };
+        match slot.kind() {
+            _ if slot.entry == RESERVED => Gigabyte::Reserved(slot.at),
+            Kind::Empty => Gigabyte::Nothing,
+            Kind::Page => Gigabyte::Page,
+            _ => Gigabyte::Table,
         }
     }
 
-    /// The table of a level that the frame is mapped by.
-    fn table(&self, frame: Pfn, level: Level) -> Option<Pfn> {
-        let (mut table, mut at) = (self.space.root, self.space.levels);
-        while at > level {
-            let entry = entry_at(self.tables.table(table)?, index(frame, at));
-            let Kind::Table(below) = entry.kind(at) else { return None };
-            (table, at) = (below, at.below()?);
-        }
-        Some(table)
+    /// The frame's entry on a level, if there is a table.
+    fn slot(&self, frame: Pfn, level: Level) -> Option<Slot> {
+        let address = DIRECT_MAP_BASE.checked_add(frame.phys_addr())?;
+        let slot = slot_from(&self.mmu(), self.space, address, level).ok()?;
+        (slot.level == level).then_some(slot)
     }
 
     fn is_empty(&self, table: Pfn) -> bool {
@@ -305,12 +300,6 @@ fn store(tables: FrameTables, at: EntryAddr, entry: Entry) {
 /// Where frames are seen, if there are any.
 fn virt(range: PfnRange) -> Option<VirtRange> {
     VirtRange::new(DIRECT_MAP_BASE.checked_add(range.start().phys_addr())?, range.bytes()).ok()
-}
-
-/// Which entry of a table of this level maps the frame.
-fn index(frame: Pfn, level: Level) -> usize {
-    let address = DIRECT_MAP_BASE.wrapping_add(frame.phys_addr());
-    to_usize(address / level.entry_bytes().0) % ENTRIES
 }
 
 impl fmt::Display for MapError {

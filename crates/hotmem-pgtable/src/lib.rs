@@ -47,4 +47,4 @@ pub use run::Run;
 pub use space::{Owner, PageTables, Space};
 pub use sync::AtomicU64;
 pub use unmap::{Covered, Unmap};
-pub use walk::{each_table, slot_at};
+pub use walk::{each_table, slot_at, slot_from};

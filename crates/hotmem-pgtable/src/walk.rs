@@ -115,6 +115,19 @@ pub(crate) fn walk_table<M: Mmu>(
 /// # Errors
 /// [`Stopped`]: the address is not canonical, or it leads to a table that is none.
 pub fn slot_at<M: Mmu>(mmu: &M, space: Space, address: u64) -> Result<Slot, Stopped<M::Fault>> {
+    slot_from(mmu, space, address, Level::L1)
+}
+
+/// [`slot_at`], but on no level below `lowest`: an entry of this level, unless it has no table there.
+///
+/// # Errors
+/// As for [`slot_at`].
+pub fn slot_from<M: Mmu>(
+    mmu: &M,
+    space: Space,
+    address: u64,
+    lowest: Level,
+) -> Result<Slot, Stopped<M::Fault>> {
     let page = VirtRange::page(address);
     let refused = |why| Stopped::before(page.start(), why);
     let offset = Span::of(page, space.levels).ok_or(refused(Why::NotCanonical(page)))?.start;
@@ -124,7 +137,7 @@ pub fn slot_at<M: Mmu>(mmu: &M, space: Space, address: u64) -> Result<Slot, Stop
         let not_there = refused(Why::NotATable { frame: table, level });
         let entry = entry_at(mmu.table(table).ok_or(not_there)?, at.index());
         match (entry.kind(level), level.below()) {
-            (Kind::Table(below), Some(lower)) => (table, level) = (below, lower),
+            (Kind::Table(below), Some(lower)) if lower >= lowest => (table, level) = (below, lower),
             _ => {
                 let start = offset & !(level.entry_bytes().0 - 1);
                 return Ok(Slot { virt: virt(start, space.levels), at, entry, level });

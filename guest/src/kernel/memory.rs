@@ -92,7 +92,7 @@ impl AddressSpace {
         // so is all that `FRAMES` gives out.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
         let tables = PageTables::new(frame_tables, space, has_huge_pages(), flush);
-        let descriptors = DescriptorMap::new(frame_tables, root);
+        let descriptors = DescriptorMap::new(frame_tables, space);
         AddressSpace { space, frame_tables, tables, descriptors, early }
     }
 

@@ -3,7 +3,7 @@
 use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{
     AtomicU64, Batch, Change, Covered, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
-    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, slot_at,
+    PageTables, Run, Space, Table, Tables, Unmap, VirtRange, slot_at, slot_from,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
@@ -129,6 +129,12 @@ fn operate(
     let flags = Flags::from_bits_truncate(value.rotate_left(u32::from(b)));
     let native = Native::new(frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
     let seen = slot_at(&native, space, start);
+    for lowest in [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5] {
+        if let (Ok(seen), Ok(above)) = (seen, slot_from(&native, space, start, lowest)) {
+            assert_eq!(above.level, seen.level.max(lowest).min(space.levels));
+            assert!(above.level > seen.level || above == seen);
+        }
+    }
     let mut tables = PageTables::new(native, space, batch);
     let mut kernel = kernel(frames, Some(range));
     match op {
