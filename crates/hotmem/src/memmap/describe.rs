@@ -11,7 +11,8 @@ use core::mem::MaybeUninit;
 /// written faster, or must be written slower.
 pub trait Describe {
     /// The kernel's own type: as large as [`Words`](Self::Words), and aligned as they are or more.
-    /// Anything else does not compile.
+    /// Anything else does not compile. What it points to it keeps as an address: a pointer that was
+    /// written as a word has no provenance.
     type Descriptor;
     /// The descriptor as 64-bit words: `[u64; 8]` for 64 bytes.
     type Words: Words;
