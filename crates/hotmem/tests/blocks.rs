@@ -42,6 +42,9 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
         states(&hotplug, 4 * SECTION),
         [(0, Online, Some(Zone::Kernel)), (4, Mixed, None), (8, Online, Some(Zone::Movable))]
     );
+    // The smallest and the largest that there can be.
+    assert_eq!(states(&hotplug, 0), states(&hotplug, SECTION));
+    assert_eq!(states(&hotplug, u64::MAX), [(0, Online, Some(Zone::Kernel)), (4, Mixed, None)]);
 }
 
 #[test]

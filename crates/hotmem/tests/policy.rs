@@ -178,3 +178,15 @@ fn memory_that_is_added_comes_online_by_itself_if_so_set() {
         assert_eq!(runs(&hotplug, part(n)), [(state, PER_SECTION)]);
     }
 }
+
+#[test]
+fn a_unit_that_makes_no_sense_is_taken_for_the_nearest_that_does() {
+    for unit in [0, u64::MAX] {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+        let mut hotplug = boot(&frames, &memory, 1);
+        hotplug.set_policy(Policy::AUTO_MOVABLE);
+        let device = range(SECTION, SECTION);
+        hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();
+        assert_eq!(plug(&mut hotplug, device), [(State::OnlineMovable, PER_SECTION)]);
+    }
+}

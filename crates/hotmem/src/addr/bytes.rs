@@ -12,28 +12,28 @@ impl Bytes {
     /// Nothing.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// `n` KiB.
+    /// `n` KiB. Saturates, as the larger units do.
     #[must_use]
     pub const fn kib(n: u64) -> Bytes {
-        Bytes(n << 10)
+        Bytes(n.saturating_mul(1 << 10))
     }
 
     /// `n` MiB.
     #[must_use]
     pub const fn mib(n: u64) -> Bytes {
-        Bytes(n << 20)
+        Bytes(n.saturating_mul(1 << 20))
     }
 
     /// `n` GiB.
     #[must_use]
     pub const fn gib(n: u64) -> Bytes {
-        Bytes(n << 30)
+        Bytes(n.saturating_mul(1 << 30))
     }
 
     /// `n` TiB.
     #[must_use]
     pub const fn tib(n: u64) -> Bytes {
-        Bytes(n << 40)
+        Bytes(n.saturating_mul(1 << 40))
     }
 
     /// Whole frames in it, rounded down.
@@ -89,5 +89,12 @@ mod tests {
         assert_eq!(Bytes::gib(64).to_string(), "64GiB");
         assert_eq!(Bytes(4097).to_string(), "4097B");
         assert_eq!(Bytes::mib(1536).to_string(), "1536MiB");
+    }
+
+    #[test]
+    fn what_is_too_much_saturates() {
+        for unit in [Bytes::kib, Bytes::mib, Bytes::gib, Bytes::tib] {
+            assert_eq!(unit(u64::MAX), Bytes(u64::MAX));
+        }
     }
 }

@@ -47,24 +47,26 @@ impl Pfn {
         }
     }
 
-    /// Rounds down to a multiple of `frames` (a power of two).
+    /// Rounds down to a multiple of `frames` (a power of two; 0 stands for 2^64).
     #[must_use]
     pub const fn align_down(self, frames: u64) -> Pfn {
-        Pfn(self.0 & !(frames - 1))
+        Pfn(self.0 & !frames.wrapping_sub(1))
     }
 
     /// Rounds up to a multiple of `frames` (a power of two), at most [`Pfn::LIMIT`].
     #[must_use]
     pub const fn align_up(self, frames: u64) -> Pfn {
-        // PFN_LIMIT is 2^40, so this cannot wrap for any power of two that fits a PFN.
-        let up = (self.0 + (frames - 1)) & !(frames - 1);
-        if up > PFN_LIMIT { Pfn::LIMIT } else { Pfn(up) }
+        let below = frames.wrapping_sub(1);
+        match self.0.checked_add(below) {
+            Some(above) if above & !below <= PFN_LIMIT => Pfn(above & !below),
+            _ => Pfn::LIMIT,
+        }
     }
 
     /// Whether the frame number is a multiple of `frames` (a power of two).
     #[must_use]
     pub const fn is_aligned(self, frames: u64) -> bool {
-        self.0 & (frames - 1) == 0
+        self.0 & frames.wrapping_sub(1) == 0
     }
 }
 

@@ -163,11 +163,13 @@ impl PfnRange {
 
     /// Cut at multiples of `frames` (a power of two), from the bottom up.
     pub fn chunks(self, frames: u64) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
-        let outer = self.align_outward(frames);
-        let count = if self.is_empty() { 0 } else { outer.frames() / frames };
+        let PfnRange { start, end } = self.align_outward(frames);
+        let all = (end.0 - start.0).checked_div(frames).unwrap_or(0).max(1);
+        let count = if self.is_empty() { 0 } else { all };
         (0..count).map(move |i| {
-            let start = Pfn(outer.start.0 + i * frames);
-            self.intersection(PfnRange { start, end: Pfn(start.0 + frames) })
+            let start = Pfn(start.0 + i * frames);
+            let end = if i + 1 == count { end } else { Pfn(start.0 + frames) };
+            self.intersection(PfnRange { start, end })
         })
     }
 
@@ -211,7 +213,9 @@ impl core::error::Error for AddrError {}
 
 #[cfg(all(test, not(any(loom, hotmem_geometry = "small"))))]
 mod tests {
+    extern crate std;
     use super::*;
+    use crate::geometry::PFN_LIMIT;
 
     fn range(start: u64, end: u64) -> PfnRange {
         PfnRange::new(Pfn(start), Pfn(end)).unwrap()
@@ -252,5 +256,21 @@ mod tests {
         assert_eq!(r.chunks(512).count(), 3);
         assert_eq!(PfnRange::EMPTY.chunks(512).count(), 0);
         assert_eq!(range(100, 100).chunks(512).count(), 0);
+    }
+
+    #[test]
+    fn no_alignment_panics_and_the_largest_leave_a_range_whole() {
+        let r = range(100, PFN_LIMIT - 1);
+        for large in [PFN_LIMIT, 1 << 63, 0] {
+            assert_eq!(r.align_outward(large), range(0, PFN_LIMIT));
+            assert!(r.align_inward(large).is_empty());
+            assert!(!r.is_aligned(large) && Pfn::ZERO.is_aligned(large));
+            assert_eq!(r.chunks(large).collect::<std::vec::Vec<_>>(), [r]);
+            assert_eq!(Pfn::ZERO.align_up(large), Pfn::ZERO);
+        }
+        for no_power_of_two in [3, u64::MAX - 1, u64::MAX] {
+            let _ = (r.align_inward(no_power_of_two), r.align_outward(no_power_of_two));
+            let _ = r.chunks(no_power_of_two).next_back();
+        }
     }
 }

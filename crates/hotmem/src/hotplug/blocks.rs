@@ -4,7 +4,7 @@
 
 use super::{Blocker, Hotplug, Why};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, bits_of};
+use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES, bits_of};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
 use crate::section::{LIVE, OUT, Section};
@@ -48,7 +48,7 @@ impl<P: Platform> Hotplug<'_, P> {
     ///
     /// Cost: O(sections) of the regions.
     pub fn memory_blocks(&self, frames: u64) -> impl Iterator<Item = MemoryBlock> {
-        let frames = frames.next_power_of_two().max(SECTION_FRAMES as u64);
+        let frames = frames.clamp(SECTION_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         let regions = self.frames.regions().iter().enumerate();
         let regions = regions.filter_map(|(slot, region)| Some((slot, region.range()?)));
         regions.flat_map(move |(slot, range)| {

@@ -7,7 +7,7 @@
 
 use super::Hotplug;
 use crate::addr::PfnRange;
-use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::platform::Platform;
 use crate::region::{NodeId, Zone};
 
@@ -116,7 +116,7 @@ impl<P: Platform> Hotplug<'_, P> {
                 (range, all.saturating_sub(here.movable + planned.movable))
             }
             Group::Dynamic { unit } => {
-                let unit = unit.next_power_of_two().max(PAGEBLOCK_FRAMES as u64);
+                let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
                 let part = range.chunks(unit).next().unwrap_or(range);
                 let all = self.frames.slots()[slot].range().unwrap_or(range);
                 if self.online_in(part.align_outward(unit).intersection(all), Zone::Kernel) {
