@@ -24,8 +24,8 @@
 //! removing), a *section* 128 MiB, so that one 64-bit word answers a question about it.
 //!
 //! ```
-//! use hotmem::{BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, NoHooks, OneCpu};
-//! use hotmem::{OnlineType, Pfn, PfnRange, Want};
+//! use hotmem::{BootMap, BootRange, Budget, Bytes, DirectMap, Frames, Hotplug, NoHooks, OneCpu};
+//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, Shrunk, State, Want};
 //!
 //! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //!
@@ -53,6 +53,14 @@
 //! let huge_page = FRAMES.alloc(Want::order(9).movable())?;
 //! assert!(plugged.covers(huge_page));
 //! FRAMES.free(huge_page)?;
+//!
+//! // The device wants it back: whatever can go goes, from the top down.
+//! let mut shrink = Shrink::new(region, plugged.frames(), 512, plugged.frames());
+//! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+//!     // Here the device is told to take `removal.range()`, and says that it has.
+//!     hotplug.commit_remove(removal, &mut NoHooks)?;
+//! }
+//! assert_eq!(hotplug.state_at(plugged.start(), plugged.end()), (plugged, State::Absent));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

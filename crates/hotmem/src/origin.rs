@@ -12,7 +12,8 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MachineId(pub(crate) u64);
 
-/// What another machine has made. Nothing has changed, and here it is again.
+/// What another machine has made. Nothing has changed, and here it is again. A kernel that runs on
+/// one machine never meets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Foreign<T>(pub T);
 

@@ -44,6 +44,8 @@ pub enum AddError {
 impl<'f, P: Platform> Hotplug<'f, P> {
     /// Takes all that adding `range` will need. The memory itself need not be there yet.
     ///
+    /// Cost: O(sections), and the allocation of what the hooks need, in one piece.
+    ///
     /// # Errors
     /// [`AddError`].
     pub fn prepare_add(
@@ -94,6 +96,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// Adds it as RAM: mapped, and online as [`set_auto_online`](Self::set_auto_online) says, unless a
     /// hook refuses that. The memory is there now; this cannot fail on the machine that prepared it.
     ///
+    /// Cost: O(sections).
+    ///
     /// # Errors
     /// The addition, if another machine prepared it.
     pub fn commit_add(
@@ -137,6 +141,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     }
 
     /// Adds memory that is there already: prepare and commit in one.
+    ///
+    /// Cost: O(sections).
     ///
     /// # Errors
     /// [`AddError`].

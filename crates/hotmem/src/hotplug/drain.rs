@@ -184,6 +184,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// The third exit of a token: its memory leaves the allocator. It is present and offline, and
     /// its zone is remembered.
     ///
+    /// Cost: O(sections) if all of it was free when it was isolated, otherwise O(pageblocks).
+    ///
     /// # Errors
     /// The token and why it is where it was.
     pub fn take_offline(

@@ -67,6 +67,9 @@ use zone::Zones;
 
 /// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
 /// chooses its own lock around it. The frame allocator goes on at full speed beside it.
+///
+/// Context: where the kernel's own [`Hooks`](crate::Hooks) may run, which are called with nothing
+/// of the engine locked. Costs are given without what the hooks do.
 pub struct Hotplug<'f, P> {
     frames: &'f Frames<P>,
     zones: Zones,
@@ -146,7 +149,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         }
     }
 
-    /// The allocator beside it.
+    /// The allocator beside it, which can be shared with every CPU.
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {
         self.frames

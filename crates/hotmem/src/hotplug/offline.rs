@@ -36,7 +36,9 @@ pub enum OfflineError {
 }
 
 impl<'f, P: Platform> Hotplug<'f, P> {
-    /// Starts to take `range` offline.
+    /// Starts to take `range` offline: nothing is done to it before it is polled.
+    ///
+    /// Cost: O(sections).
     ///
     /// # Errors
     /// [`OfflineError`].
@@ -61,6 +63,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
 impl<'f, P: Platform> Offline<'f, P> {
     /// Goes on. After [`Progress::Pending`] it can be polled again; the part that is isolated stays
     /// so meanwhile. On another machine than its own, it is pending for [`Why::Foreign`].
+    ///
+    /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
     pub fn poll(
         &mut self,
         hotplug: &mut Hotplug<'f, P>,
@@ -127,6 +131,8 @@ impl<'f, P: Platform> Offline<'f, P> {
 
     /// Gives everything back that was isolated: the range stays online. Cannot fail on the machine
     /// that it was begun on.
+    ///
+    /// Cost: O(pageblocks) of what was isolated.
     ///
     /// # Errors
     /// The request, if it was begun on another machine.

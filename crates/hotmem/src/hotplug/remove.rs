@@ -43,6 +43,8 @@ pub enum RemoveError {
 impl<P: Platform> Hotplug<'_, P> {
     /// Unmaps `range`, which must be offline.
     ///
+    /// Cost: O(sections).
+    ///
     /// # Errors
     /// [`RemoveError`].
     pub fn prepare_remove(
@@ -98,6 +100,8 @@ impl<P: Platform> Hotplug<'_, P> {
     /// The memory is gone, and what was poisoned of it forgotten. Cannot fail on the machine that
     /// prepared it.
     ///
+    /// Cost: O(sections).
+    ///
     /// # Errors
     /// The removal, if another machine prepared it.
     pub fn commit_remove(
@@ -127,6 +131,8 @@ impl<P: Platform> Hotplug<'_, P> {
     ///
     /// [`Shrink`]: super::Shrink
     ///
+    /// Cost: O(sections).
+    ///
     /// # Errors
     /// The removal, if another machine prepared it.
     pub fn abandon_remove(
@@ -154,7 +160,9 @@ impl<P: Platform> Hotplug<'_, P> {
         }
     }
 
-    /// Removes memory that is offline and that no device has a say in.
+    /// Removes memory that is offline and that no device has a say in: prepare and commit in one.
+    ///
+    /// Cost: O(sections).
     ///
     /// # Errors
     /// [`RemoveError`].

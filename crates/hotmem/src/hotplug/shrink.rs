@@ -78,6 +78,8 @@ impl<'f, P> Shrink<'f, P> {
 
 impl<'f, P: Platform> Shrink<'f, P> {
     /// Goes on.
+    ///
+    /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
     pub fn poll(
         &mut self,
         hotplug: &mut Hotplug<'f, P>,
@@ -151,6 +153,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
 
     /// Gives back what is isolated or offline and not yet handed over. Cannot fail on the machine
     /// that it was begun on.
+    ///
+    /// Cost: O(pageblocks) of what is isolated, O(sections) of what is offline.
     ///
     /// # Errors
     /// The request, if it was begun on another machine.

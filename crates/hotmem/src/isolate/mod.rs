@@ -70,6 +70,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Exit: back to the allocator, what is in use as well as what is free.
+    ///
+    /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
         for (slot, index, held) in self.words() {
             self.frames.release_in(slot, index, held);
@@ -77,6 +79,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Exit: the host has taken the memory; it is free again and marked so, to be used last.
+    ///
+    /// Context: any. Cost: O(pageblocks).
     ///
     /// # Errors
     /// The token and what is in use, if anything is.

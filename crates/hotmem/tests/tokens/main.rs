@@ -1,0 +1,103 @@
+//! What a caller carries from one call to another, in wrong hands: given to another machine, dropped
+//! or forgotten.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod foreign;
+mod lost;
+
+use common::{Memory, SECTION, Snapshot, range};
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::*;
+use std::sync::Barrier;
+use std::thread;
+
+/// Sections: at boot, and of all memory that there can be.
+const BOOT: u64 = 1;
+const ALL: u64 = 5;
+
+/// In the region above boot memory: online and movable, offline, absent.
+fn online() -> PfnRange {
+    range(2 * SECTION, SECTION)
+}
+
+fn offline() -> PfnRange {
+    range(3 * SECTION, SECTION)
+}
+
+fn absent() -> PfnRange {
+    range(4 * SECTION, SECTION)
+}
+
+struct Machine<'f> {
+    hotplug: Hotplug<'f, OneCpu>,
+    region: RegionId,
+    used: Vec<PfnRange>,
+}
+
+impl<'f> Machine<'f> {
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.hotplug, ALL * SECTION, &self.used)
+    }
+
+    fn frames(&self) -> &'f Frames<OneCpu> {
+        self.hotplug.frames()
+    }
+}
+
+/// Two machines, each with a section in each state, and some of what is online in use.
+fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
+    let memories = [Memory::new(ALL * SECTION), Memory::new(ALL * SECTION)];
+    let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
+    let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
+    let [mut here, mut there] = [0, 1].map(|nth| {
+        let direct_map = memories[nth].direct_map();
+        let map = BootMap::of_ram(&ram);
+        let mut hotplug = Hotplug::bootstrap(&frames[nth], direct_map, &map).unwrap();
+        let region = hotplug.announce(range(2 * SECTION, 3 * SECTION)).unwrap();
+        for part in [online(), offline()] {
+            hotplug.add(part, &mut NoHooks).unwrap();
+        }
+        hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
+        let used = frames[nth].alloc(Want::frames(1).movable().at(online().start())).unwrap();
+        Machine { hotplug, region, used: vec![used] }
+    });
+    assert_ne!(here.hotplug.machine(), there.hotplug.machine());
+    test(&mut here, &mut there);
+    for machine in [here, there] {
+        machine.frames().validate().unwrap();
+    }
+}
+
+/// What is done `here` is to change neither machine.
+fn unchanged<'f, T>(
+    here: &mut Machine<'f>,
+    there: &mut Machine<'f>,
+    act: impl FnOnce(&mut Hotplug<'f, OneCpu>) -> T,
+) -> T {
+    let before = (here.snapshot(), there.snapshot());
+    let answer = act(&mut here.hotplug);
+    assert_eq!((here.snapshot(), there.snapshot()), before);
+    answer
+}
+
+#[test]
+fn a_machine_is_started_once() {
+    let memory = Memory::new(SECTION);
+    let ram = [BootRange { start: 0, len: Bytes(SECTION * FRAME_SIZE) }];
+    for _ in 0..50 {
+        let (frames, together) = (Frames::new(OneCpu), Barrier::new(4));
+        let start = || Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
+        let start_together = || {
+            together.wait();
+            start().is_ok()
+        };
+        let started = thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(start_together));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(started.into_iter().filter(|&started| started).count(), 1);
+        frames.validate().unwrap();
+        assert_eq!(start().err(), Some(BootError::AlreadyStarted));
+    }
+}
