@@ -74,8 +74,10 @@ impl<'f> Machine<'f> {
         assert_eq!(start().err(), Some(ReporterError::AlreadyThere));
         let Reporting { batches, now, reporter, .. } =
             std::mem::replace(&mut self.reporting, Reporting::new());
+        // What its predecessor left out counts.
+        let out = self.world.blocks.iter().filter(|block| block.out).count() as u64;
         self.reporting =
-            Reporting { reporter, batches, now, settings, on: true, ..Reporting::new() };
+            Reporting { reporter, batches, now, settings, out, on: true, ..Reporting::new() };
     }
 
     fn change_settings(&mut self, reporter: &mut Reporter<'f, Cpus>) {
