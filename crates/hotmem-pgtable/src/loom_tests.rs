@@ -160,6 +160,19 @@ fn a_page_taken_out_tells_every_write() {
 }
 
 #[test]
+#[should_panic(expected = "left == right")]
+fn a_page_that_is_overwritten_when_it_was_read_may_be_told_clean() {
+    race(
+        small,
+        |tables, seen| {
+            let how = Unmap { ignore_used: true, ..Unmap::default() };
+            tables.unmap_range(page(), how, seen).unwrap();
+        },
+        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+    );
+}
+
+#[test]
 fn a_page_that_was_dirty_before_is_told_dirty_and_gone() {
     race(
         dirty,

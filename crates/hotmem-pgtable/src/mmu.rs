@@ -161,8 +161,22 @@ pub fn entry_at(table: &Table, index: usize) -> Entry {
     Entry::from_bits(table[index % ENTRIES].load(Ordering::Relaxed))
 }
 
-/// The entries of a cache line of a table; the number wraps within it.
+/// The first cache line of a table, of those from `from` to `last`, in which anything is: its
+/// number and its entries.
 #[inline]
-pub(crate) fn line_at(table: &Table, line: usize) -> [Entry; LINE] {
-    core::array::from_fn(|index| entry_at(table, line * LINE + index))
+pub(crate) fn occupied_line(
+    table: &Table,
+    from: usize,
+    last: usize,
+) -> Option<(usize, [Entry; LINE])> {
+    let lines = table.as_chunks::<LINE>().0.get(from..=last)?;
+    let bits = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    let is_occupied = |words: &[AtomicU64; LINE]| {
+        // In a dense table it is the first that says so.
+        let anything = |bits| !Entry::from_bits(bits).is_empty();
+        anything(bits(&words[0])) || anything(words.iter().fold(0, |all, word| all | bits(word)))
+    };
+    let number = lines.iter().position(is_occupied)?;
+    let entries = lines.get(number)?.each_ref().map(|word| Entry::from_bits(bits(word)));
+    Some((from + number, entries))
 }

@@ -1,7 +1,7 @@
 //! Pages alike, one after another.
 
 use crate::batch::Slots;
-use crate::entry::{Entry, Flags, Level};
+use crate::entry::{Entry, Flags, LINE, Level};
 use crate::range::VirtRange;
 use crate::space::Owner;
 use hotmem::{Bytes, PfnRange};
@@ -59,17 +59,44 @@ impl Runs {
     pub(crate) fn add(&mut self, slots: Slots<&[Entry]>, owner: &mut impl Owner) {
         let Slots { mut virt, level, entries, .. } = slots;
         let page = level.entry_bytes().0;
-        let mut goes_on =
-            self.bytes != 0 && self.virt.wrapping_add(self.bytes) == virt && self.level == level;
-        for &entry in entries {
+        for line in entries.chunks(LINE) {
+            if self.goes_on(virt, level) && self.go_on_as(line, page) {
+                self.bytes += page * line.len() as u64;
+            } else {
+                self.add_each(line, virt, level, owner);
+            }
+            virt = virt.wrapping_add(page * line.len() as u64);
+        }
+    }
+
+    /// Whether a page there is the next of the run.
+    #[inline]
+    fn goes_on(&self, virt: u64, level: Level) -> bool {
+        self.bytes != 0 && self.virt.wrapping_add(self.bytes) == virt && self.level == level
+    }
+
+    /// Whether all of these are the next pages of the run: looked at together.
+    #[inline]
+    fn go_on_as(&self, line: &[Entry], page: u64) -> bool {
+        let mut next = self.entry.bits().wrapping_add(self.bytes);
+        let mut different = 0;
+        for entry in line {
+            different |= entry.bits() ^ next;
+            next = next.wrapping_add(page);
+        }
+        different == 0 && self.entry.is_present()
+    }
+
+    fn add_each(&mut self, line: &[Entry], mut virt: u64, level: Level, owner: &mut impl Owner) {
+        for &entry in line {
             let next = self.entry.bits().wrapping_add(self.bytes);
-            if !(goes_on && next == entry.bits() && entry.is_present()) {
+            if !(self.goes_on(virt, level) && next == entry.bits() && entry.is_present()) {
                 self.finish(owner);
                 *self = Runs { virt, bytes: 0, entry, level };
             }
+            let page = level.entry_bytes().0;
             self.bytes += page;
             virt = virt.wrapping_add(page);
-            goes_on = true;
         }
     }
 
@@ -79,5 +106,55 @@ impl Runs {
         if let Ok(virt) = VirtRange::new(virt, bytes) {
             owner.unmapped(Run { virt, entry, level });
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::entry::EntryAddr;
+    use hotmem::Pfn;
+
+    struct Told(Vec<Run>);
+
+    impl Owner for Told {
+        fn unmapped(&mut self, run: Run) {
+            self.0.push(run);
+        }
+
+        fn free_table(&mut self, _: Pfn) {}
+    }
+
+    #[test]
+    fn runs_are_as_long_as_pages_are_alike() {
+        let page = |number: u64, flags| Entry::new(Pfn::new(0x1000 + number).unwrap(), flags);
+        let clean = Flags::PRESENT;
+        let mut entries: Vec<_> = (0..60).map(|number| page(number, clean)).collect();
+        // From here on dirty, from here on other frames; and notes.
+        entries[13..30].iter_mut().for_each(|entry| *entry = entry.with(Flags::DIRTY));
+        entries.drain(40..43);
+        entries[50] = Entry::from_bits(0x6a);
+        entries[51] = Entry::from_bits(0x106a);
+        let expected = vec![(0, 13), (13, 17), (30, 10), (40, 10), (50, 1), (51, 1), (52, 5)];
+        for cut in [57, 1, 7, 8, 9, 16] {
+            let (mut runs, mut told) = (Runs::default(), Told(Vec::new()));
+            for (number, entries) in (0..).step_by(cut).zip(entries.chunks(cut)) {
+                let at = EntryAddr::new(Pfn::ZERO, 0);
+                runs.add(Slots { virt: number << 12, at, level: Level::L1, entries }, &mut told);
+            }
+            runs.finish(&mut told);
+            let pages = |run: &Run| (run.virt.start() >> 12, run.virt.bytes().frames());
+            assert_eq!(told.0.iter().map(pages).collect::<Vec<_>>(), expected, "cut at {cut}");
+            let dirty: Vec<_> = told.0.iter().map(Run::is_dirty).collect();
+            assert_eq!(dirty.iter().position(|&dirty| dirty), Some(1));
+        }
+        // An address that does not follow.
+        let (mut runs, mut told) = (Runs::default(), Told(Vec::new()));
+        for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
+            let at = EntryAddr::new(Pfn::ZERO, 0);
+            runs.add(Slots { virt, at, level: Level::L1, entries }, &mut told);
+        }
+        runs.finish(&mut told);
+        assert_eq!(told.0.len(), 2);
     }
 }

@@ -5,7 +5,7 @@ use crate::batch::{Slot, Slots};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
 use crate::error::{Stopped, Why};
 use crate::map::index;
-use crate::mmu::{Mmu, entry_at, line_at};
+use crate::mmu::{Mmu, entry_at, occupied_line};
 use crate::range::{Span, VirtRange, virt};
 use crate::space::Space;
 use hotmem::Pfn;
@@ -75,12 +75,11 @@ pub(crate) fn walk_table<M: Mmu>(
     let missing = Stopped::before(virt(span.start, space.levels), not_there);
     let (first, last) = place.indices(span);
     let bytes = level.entry_bytes().0;
-    for line in first / LINE..=last / LINE {
-        let entries = line_at(mmu.table(table).ok_or(missing)?, line);
-        let all = entries.iter().fold(0, |bits, entry| bits | entry.bits());
-        if Entry::from_bits(all).is_empty() {
-            continue;
-        }
+    let mut next = first / LINE;
+    while let Some((line, entries)) =
+        occupied_line(mmu.table(table).ok_or(missing)?, next, last / LINE)
+    {
+        next = line + 1;
         let number = line * LINE;
         let Some(below_level) = level.below() else {
             let virt = virt(place.whole.start + number as u64 * bytes, space.levels);
@@ -158,9 +157,13 @@ pub fn each_table<M: Mmu, E>(
     each: &mut impl FnMut(&mut M, Pfn, Level) -> Result<(), E>,
 ) -> Result<(), E> {
     if let Some(below) = level.below() {
-        for line in 0..ENTRIES / LINE {
+        let mut next = 0;
+        loop {
             let Some(words) = mmu.table(table) else { return Ok(()) };
-            for entry in line_at(words, line) {
+            let occupied = occupied_line(words, next, ENTRIES / LINE - 1);
+            let Some((line, entries)) = occupied else { break };
+            next = line + 1;
+            for entry in entries {
                 if let Kind::Table(table) = entry.kind(level) {
                     each_table(mmu, table, below, each)?;
                 }

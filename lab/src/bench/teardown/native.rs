@@ -55,6 +55,8 @@ impl Case {
 #[derive(Clone, Copy)]
 enum Subject {
     Before,
+    /// The same, but for entries that are empty when they are read.
+    TestedFirst,
     Hotmem,
     /// The same, with tables that stay: each entry is cleared.
     TablesKept,
@@ -63,8 +65,8 @@ enum Subject {
 /// Measures a case; cycles are for each entry that the range spans.
 pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> {
     let subjects: &[Subject] = match case {
-        Case::Exit => &[Subject::Before, Subject::Hotmem],
-        _ => &[Subject::Before, Subject::Hotmem, Subject::TablesKept],
+        Case::Exit => &[Subject::Before, Subject::TestedFirst, Subject::Hotmem],
+        _ => &[Subject::Before, Subject::TestedFirst, Subject::Hotmem, Subject::TablesKept],
     };
     let memory = Memory::new();
     let mut batch = Box::new(Batch::new());
@@ -77,7 +79,11 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             let start = clock()?;
             match subject {
                 Subject::Before => {
-                    memory.exchange_each(space, &mut seen);
+                    memory.exchange_each::<false>(space, &mut seen);
+                    flushes += 1;
+                }
+                Subject::TestedFirst => {
+                    memory.exchange_each::<true>(space, &mut seen);
                     flushes += 1;
                 }
                 Subject::Hotmem | Subject::TablesKept => {
@@ -103,6 +109,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             }
             let name = match subject {
                 Subject::Before => "before",
+                Subject::TestedFirst => "before, tested first",
                 Subject::Hotmem => "hotmem",
                 Subject::TablesKept => "hotmem, tables kept",
             };
@@ -176,8 +183,8 @@ impl Memory {
     }
 
     /// What `before` does: an exchange for each entry of the range, runs for the owner, and the
-    /// tables freed after the flush.
-    fn exchange_each(&self, space: Space, owner: &mut Seen) {
+    /// tables freed after the flush. `TESTED`: not of those that are empty when they are read.
+    fn exchange_each<const TESTED: bool>(&self, space: Space, owner: &mut Seen) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
         let below = |table: &Table, index| {
             let frame = entry_at(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);
@@ -188,6 +195,9 @@ impl Memory {
         for number in 0..LOWEST {
             let table = below(directory, number);
             for (index, word) in table.iter().enumerate() {
+                if TESTED && entry_at(table, index).is_empty() {
+                    continue;
+                }
                 let entry = Entry::from_bits(word.swap(0, Relaxed));
                 if entry.is_empty() {
                     continue;
