@@ -8,7 +8,7 @@ const PAGES: u64 = 4096;
 fn boot(xpti: Xpti) -> Outcome {
     let machine = Machine::find(None).unwrap();
     let outcome = machine.boot(xpti, &format!("mode=test pages={PAGES} writes=50000")).unwrap();
-    assert_eq!(outcome.points.len(), 10, "{:?}", outcome.points);
+    assert_eq!(outcome.points.len(), 11, "{:?}", outcome.points);
     outcome
 }
 

@@ -8,8 +8,8 @@ use super::subject::{SUBJECTS, Subject, exit, protect, unmap};
 use core::fmt::Write;
 use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Entry, EntryAddr, Flags, Space, Unmap};
-use hotmem_xen::{Command, DomId, MmuExtOp, MmuUpdate};
+use hotmem_pgtable::{Entry, EntryAddr, Flags, Space, Unmap, Why};
+use hotmem_xen::{Call, Command, Config, DomId, Errno, Fault, MmuExtOp, MmuUpdate};
 
 const PAGE: Flags = Flags::PRESENT.union(Flags::USER).union(Flags::WRITABLE).union(Flags::ACCESSED);
 
@@ -48,7 +48,7 @@ pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space) {
     let at = EntryAddr::new(space.root, to_usize(BASE >> 39));
     let range = hotmem_pgtable::VirtRange::new(BASE, hotmem::Bytes::gib(512));
     let range = super::must("a range", range);
-    let (mut tables, pool) = kernel.tables(space, hotmem_xen::Config::default());
+    let (mut tables, pool) = kernel.tables(space, Config::default());
     super::must("dropping tables", tables.unmap_range(range, Unmap::default(), pool));
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
@@ -67,6 +67,28 @@ pub(crate) fn measure(
     let (hypercalls, flushes) = (kernel.xen.calls() - hypercalls, kernel.xen.flushes() - flushes);
     let _ = writeln!(Console::new(), "{}", Figure { cycles, hypercalls, flushes, ..figure });
     kernel.pool.told
+}
+
+/// An address space that a CPU still uses does not go, and loses nothing; it goes when none does.
+pub(crate) fn exit_in_use(kernel: &mut Kernel, report: &mut Report<Console>) {
+    const PAGES: usize = 2 * 512;
+    let space = kernel.build(true, true, PAGES, entry);
+    let config = Config { pins_l1: true, ..Config::default() };
+    kernel.pool.told = Told::default();
+    kernel.ext(MmuExtOp::new_root(space.root));
+    let (tables, pool) = kernel.tables(space, config);
+    let refused = tables.teardown(pool).map_err(|stopped| (stopped.at, stopped.why));
+    kernel.ext(MmuExtOp::new_root(kernel.memory.root));
+    let told = kernel.pool.told;
+    let (tables, pool) = kernel.tables(space, config);
+    let done = tables.teardown(pool);
+    let busy = Fault::Refused { call: Call::Remap, errno: Errno::EBUSY };
+    let all = Told { pages: PAGES as u64, dirty: PAGES as u64 / 2 };
+    if refused == Err((0, Why::Mmu(busy))) && told == Told::default() && kernel.pool.told == all {
+        report.ok("an address space in use does not go, and goes afterwards");
+    } else {
+        report.not_ok(format_args!("an address space in use: {refused:?}, {told:?}, {done:?}"));
+    }
 }
 
 /// All cases that need no other domain.

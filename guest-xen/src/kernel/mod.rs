@@ -66,6 +66,7 @@ extern "C" fn kernel_main(info: u64) -> ! {
     match mode {
         "test" => {
             agree::run(kernel, &mut report);
+            case::exit_in_use(kernel, &mut report);
             race::run(kernel, &mut report, info.number("writes", 100_000));
             case::run(kernel, &mut report, pages, batch, 1);
             foreign::run(kernel, &mut report, pages, batch, 1);
