@@ -40,6 +40,8 @@ pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
 /// Of what is free above the floor, this part may go before it is counted again: counting looks
 /// at every section.
 const CREDIT_PART: u64 = 8;
+/// So often it is tried to find memory that is not pinned.
+const TRIES: usize = 64;
 
 impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     /// Without reports. The guest keeps `floor` frames for itself; more, if it needs more.
@@ -181,18 +183,37 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.credit >= frames
     }
 
-    /// The largest piece of at most `most` frames that is free, halving until there is one.
+    /// The largest piece of at most `most` frames that is free and not pinned, halving until there
+    /// is one.
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
+        let is_pinned = |range| self.reporter.as_ref().is_some_and(|r| r.is_pinned(range));
+        let mut pinned = Pieces::<PIECES>::new();
         let mut frames = most;
-        while frames >= least && frames > 0 {
+        let mut found = None;
+        for _ in 0..TRIES {
+            if frames < least || frames == 0 {
+                break;
+            }
             let want = Want::frames(frames).movable();
             let want = Pfn::new(Message::FRAME_LIMIT).map_or(want, |limit| want.below(limit));
-            if let Ok(range) = self.frames.alloc(want) {
-                return Some(range);
+            match self.frames.alloc(want) {
+                Ok(range) if !is_pinned(range) => {
+                    found = Some(range);
+                    break;
+                }
+                Ok(range) if pinned.insert(range).is_err() => {
+                    // As in `inflate`.
+                    let _ = self.frames.free(range);
+                    break;
+                }
+                Ok(_) => {}
+                Err(_) => frames /= 2,
             }
-            frames /= 2;
         }
-        None
+        while let Some(range) = pinned.pop() {
+            let _ = self.frames.free(range);
+        }
+        found
     }
 }
 

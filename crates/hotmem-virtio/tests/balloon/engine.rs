@@ -224,6 +224,32 @@ fn the_balloon_leaves_the_floor() {
 }
 
 #[test]
+fn what_an_assigned_device_may_reach_is_given_in_no_way() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, FEATURES, patient());
+    let pinned = PfnRange::new(Pfn::new(100 * BLOCK).unwrap(), Pfn::new(120 * BLOCK).unwrap());
+    let pinned = pinned.unwrap();
+    world.memory.reporter().unwrap().pin(pinned).unwrap();
+    world.run(Duration::from_secs(2));
+    assert!(!world.device.reported.is_empty());
+    world.device.config.num_pages = 20_000;
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.memory.held(), 20_000);
+    world.device.config.free_page_hint_cmd_id = 5;
+    world.run(Duration::from_secs(1));
+    assert!(!world.device.hinted.is_empty());
+    // The host wants the rest as well.
+    world.device.config.num_pages = u32::MAX;
+    world.run(Duration::from_secs(10));
+    let given = world.device.reported.iter().chain(&world.device.hinted);
+    assert!(given.clone().all(|range| !range.overlaps(pinned)), "{given:?}");
+    let mut frames = world.device.balloon.iter().map(|&n| Pfn::new(n.into()).unwrap());
+    assert!(frames.all(|frame| !pinned.contains(frame)));
+    world.check();
+}
+
+#[test]
 fn the_guest_takes_back_what_it_needs() {
     let machine = Machine::new();
     let _hotplug = machine.boot();

@@ -278,6 +278,13 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
+    /// Whether any of `range` is [pinned](Self::pin): then the host must not be given it in any
+    /// other way either.
+    #[must_use]
+    pub fn is_pinned(&self, range: PfnRange) -> bool {
+        self.pins.iter().any(|pin| pin.overlaps(range))
+    }
+
     /// Undoes one [`pin`](Self::pin) of exactly this range; says whether there was one.
     pub fn unpin(&mut self, range: PfnRange) -> bool {
         let range = range.align_outward(PAGEBLOCK_FRAMES as u64);
