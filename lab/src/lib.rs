@@ -15,6 +15,11 @@ pub mod table;
 pub mod vm;
 pub mod xen;
 
+/// The longest that a test waits for what must come: only a hang takes so long, however slow and
+/// busy the machine.
+#[cfg(test)]
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
+
 /// The README's example, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

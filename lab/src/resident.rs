@@ -141,17 +141,28 @@ pub fn series(samples: &[Sample], start: Instant) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PATIENCE;
 
     #[test]
     fn a_process_holds_something() {
         // Not this one: other tests' threads take memory between two looks.
-        let mut idle = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let seen = (resident(idle.id()), proportional(idle.id()), cpu_time(idle.id()));
+        let mut idle = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = idle.id();
+        // Nor does it idle before it is loaded.
+        let held = || {
+            let (before, proportional) = (resident(pid)?, proportional(pid)?);
+            Some((before, proportional)).filter(|_| resident(pid) == Some(before))
+        };
+        let started = Instant::now();
+        let held = std::iter::repeat_with(held)
+            .take_while(|_| started.elapsed() < PATIENCE)
+            .find_map(|held| held.filter(|(_, proportional)| *proportional > Bytes::ZERO));
+        let used = cpu_time(pid);
         idle.kill().unwrap();
         idle.wait().unwrap();
-        let (resident, proportional) = (seen.0.unwrap(), seen.1.unwrap());
-        assert!(proportional > Bytes::ZERO && resident.0 + (1 << 20) > proportional.0);
-        assert!(seen.2.is_some());
+        let (resident, proportional) = held.unwrap();
+        assert!(resident.0 + (1 << 20) > proportional.0, "{resident} {proportional}");
+        assert!(used.is_some());
         assert_eq!(super::resident(u32::MAX), None);
     }
 
@@ -188,10 +199,14 @@ mod tests {
 
     #[test]
     fn a_watch_sees_again_and_again() {
-        let watch = Watch::start(std::process::id(), Duration::from_millis(1));
-        thread::sleep(Duration::from_millis(50));
-        let samples = watch.finish();
-        assert!(samples.len() > 2);
+        // Longer and longer, until its thread has had its turns.
+        let long = (3..).map(|n| Duration::from_millis(1 << n)).take_while(|&long| long < PATIENCE);
+        let watched = long.map(|long| {
+            let watch = Watch::start(std::process::id(), Duration::from_millis(1));
+            thread::sleep(long);
+            watch.finish()
+        });
+        let samples = watched.into_iter().find(|samples| samples.len() > 2).unwrap();
         assert!(samples.is_sorted_by_key(|sample| sample.at));
     }
 }

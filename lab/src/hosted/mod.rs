@@ -39,7 +39,7 @@ mod reporter;
 mod reservation;
 
 pub use mmu::{AddressSpace, MapError};
-pub use reporter::HostReporter;
+pub use reporter::{HostReporter, Running};
 
 use hotmem::{
     BootError, BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, Migration, NodeId,

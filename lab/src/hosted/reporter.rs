@@ -8,7 +8,7 @@ use std::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, Scope, ScopedJoinHandle, Thread},
+    thread::{self, Scope, Thread},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,9 @@ pub struct HostReporter<'m> {
     /// Whether the thread that runs it has nothing to do, and who waits for that.
     idle: (Mutex<bool>, Condvar),
 }
+
+/// A reporter that a thread runs; dropped, it is stopped.
+pub struct Running<'a, 'm>(&'a HostReporter<'m>);
 
 /// A machine's bell: the thread that is woken when an idle reporter has work.
 #[derive(Debug, Default)]
@@ -64,7 +67,7 @@ impl Hosted {
     }
 }
 
-impl HostReporter<'_> {
+impl<'m> HostReporter<'m> {
     /// Reports, and sleeps while there is nothing to report, until it is [`stop`](Self::stop)ped.
     pub fn run(&self) {
         self.machine.waker().set(Some(thread::current()));
@@ -82,12 +85,11 @@ impl HostReporter<'_> {
         self.machine.waker().set(None);
     }
 
-    /// Starts a thread that runs it.
-    pub fn start<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-    ) -> ScopedJoinHandle<'scope, ()> {
-        scope.spawn(|| self.run())
+    /// Starts a thread that runs it until what this returns is dropped.
+    #[must_use = "dropped, it stops the reporter"]
+    pub fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Running<'scope, 'm> {
+        scope.spawn(|| self.run());
+        Running(self)
     }
 
     /// Waits until the thread that runs it has nothing to do.
@@ -150,6 +152,12 @@ impl HostReporter<'_> {
     }
 }
 
+impl Drop for Running<'_, '_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// What to do before the next step.
 enum Wait {
     No,
@@ -165,6 +173,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PATIENCE;
     use hotmem::{Bytes, NoHooks, OnlineType, PfnRange, Want, geometry::FRAME_SIZE};
 
     /// The first and the last word of a frame.
@@ -219,16 +228,19 @@ mod tests {
         let eager = Settings { longest: Bytes::mib(4), ..Settings::eager() };
         let reporter = machine.reporter(eager).unwrap();
         thread::scope(|scope| {
-            reporter.start(scope);
+            let _running = reporter.start(scope);
             let machine = &machine;
-            let workers: Vec<_> =
-                (1..=2).map(|seed| scope.spawn(move || churn(machine, seed))).collect();
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
-            reporter.wait_until_idle();
-            reporter.stop();
+            let started = Instant::now();
+            // The reporter's thread may not get its turn before the others have ended.
+            while reporter.statistics().refaulted == 0 {
+                assert!(started.elapsed() < PATIENCE, "{:?}", reporter.statistics());
+                let workers: Vec<_> =
+                    (1..=2).map(|seed| scope.spawn(move || churn(machine, seed))).collect();
+                workers.into_iter().for_each(|worker| worker.join().unwrap());
+                reporter.wait_until_idle();
+            }
         });
-        let (counts, done) = (machine.frames().validate().unwrap(), reporter.statistics());
-        assert!(done.reported > 0 && done.refaulted > 0 && counts.reporting == 0, "{done:?}");
+        assert_eq!(machine.frames().validate().unwrap().reporting, 0);
     }
 
     fn churn(machine: &Hosted, seed: u64) {

@@ -67,13 +67,14 @@ impl Console {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PATIENCE;
 
     #[test]
     fn lines_then_the_end() {
         let mut console = Console::new(&b"one\r\ntwo\nunfini"[..]);
         let mut seen = Vec::new();
         let end = loop {
-            match console.next(Duration::from_secs(5)) {
+            match console.next(PATIENCE) {
                 Ok((_, line)) => seen.push(line),
                 Err(end) => break end,
             }
@@ -87,7 +88,7 @@ mod tests {
     fn the_tail_is_short() {
         let text: String = (0..100).map(|n| format!("{n}\n")).collect();
         let mut console = Console::new(std::io::Cursor::new(text));
-        while console.next(Duration::from_secs(5)).is_ok() {}
+        while console.next(PATIENCE).is_ok() {}
         assert_eq!(console.tail().0.len(), TAIL_LINES);
         assert_eq!(console.tail().0.last().map(String::as_str), Some("99"));
     }

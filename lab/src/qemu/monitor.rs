@@ -76,7 +76,11 @@ fn failed(command: impl ToString, error: ExecuteError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{io::Write, thread};
+    use crate::PATIENCE;
+    use std::{
+        io::{ErrorKind, Write},
+        thread,
+    };
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
 
@@ -97,7 +101,7 @@ mod tests {
     }
 
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
-        Monitor::new(fake(answers), Duration::from_millis(200))
+        Monitor::new(fake(answers), PATIENCE)
     }
 
     #[test]
@@ -122,8 +126,11 @@ mod tests {
 
     #[test]
     fn silence_and_a_closed_monitor_are_errors() {
-        let silent = &[GREETING, r#"{"return": {}}"#];
-        assert!(matches!(monitor(silent).unwrap().size(0), Err(Error::Monitor(_))));
+        let (silent, _open) = UnixStream::pair().unwrap();
+        let silence = Monitor::new(silent, Duration::from_millis(10)).map(|_| ());
+        assert!(matches!(silence, Err(Error::Monitor(why)) if why.kind() == ErrorKind::WouldBlock));
+        let closed = &[GREETING, r#"{"return": {}}"#];
+        assert!(matches!(monitor(closed).unwrap().size(0), Err(Error::Monitor(_))));
         assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
     }
 

@@ -1,7 +1,7 @@
 //! Frames allocated, cleared and freed, as will-it-scale's `page_fault1` does.
 
 use super::Subject;
-use crate::hosted::{HostReporter, Hosted, Threads};
+use crate::hosted::{Hosted, Threads};
 use anyhow::{Context, Result, ensure};
 use hotmem::{
     Announce, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Want,
@@ -68,8 +68,7 @@ pub(super) fn measure(subject: Subject, threads: u16, work: Work) -> Result<Done
     }
     let reporter = machine.reporter(Settings::default())?;
     let (rate, statistics) = thread::scope(|scope| {
-        let _stop = Stop(&reporter);
-        reporter.start(scope);
+        let _running = reporter.start(scope);
         reporter.wait_until_idle();
         let rate = work_with(&machine, threads, work);
         (rate, reporter.statistics())
@@ -77,15 +76,6 @@ pub(super) fn measure(subject: Subject, threads: u16, work: Work) -> Result<Done
     ensure!(statistics.reported > 0, "nothing was reported");
     ensure!(statistics.refaulted > 0, "nothing was used again after it was reported");
     Ok(Done { rate: rate?, statistics: Some(statistics) })
-}
-
-/// Stops a reporter's thread, however its scope is left.
-struct Stop<'a, 'm>(&'a HostReporter<'m>);
-
-impl Drop for Stop<'_, '_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// Operations a second of all threads.
