@@ -53,8 +53,7 @@ impl<'a> Step<'a> {
     fn command(&self) -> Command {
         let seconds = self.budget.as_secs().to_string();
         let guard = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
-        let guarded = runs("setpriv", &["--pdeathsig", "TERM", "timeout", "5", "true"]);
-        let mut words = if guarded { guard.to_vec() } else { Vec::new() };
+        let mut words = if can_guard() { guard.to_vec() } else { Vec::new() };
         words.push(self.program);
         words.extend(&self.args);
         let mut command = Command::new(words[0]);
@@ -62,6 +61,11 @@ impl<'a> Step<'a> {
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
+}
+
+/// Whether [`Step::command`]'s guards are at hand.
+fn can_guard() -> bool {
+    runs("setpriv", &["--pdeathsig", "TERM", "timeout", "60", "true"])
 }
 
 /// Whether the program is there and succeeds; nothing is shown of it.
@@ -177,13 +181,10 @@ mod tests {
     #[test]
     fn a_step_ends_with_its_budget() {
         let mut steps = Steps::default();
-        let start = Instant::now();
         let mut step = Step::cargo("sleep", "60").seconds(1);
         step.program = "sleep";
         steps.run(&step);
-        if runs("setpriv", &["--pdeathsig", "TERM", "timeout", "5", "true"]) {
-            assert!(start.elapsed() < Duration::from_secs(30));
-            assert_eq!(steps.failures.len(), 1);
-        }
+        // By itself it ends well.
+        assert_eq!(steps.failures.len(), usize::from(can_guard()));
     }
 }

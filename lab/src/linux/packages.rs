@@ -102,6 +102,8 @@ mod tests {
         fn new(name: &str, files: &[&str]) -> Tree {
             let tree =
                 Tree(std::env::temp_dir().join(format!("hotmem-{name}-{}", std::process::id())));
+            // What a run left behind that was killed.
+            let _ = fs::remove_dir_all(&tree.0);
             for file in files {
                 let path = tree.0.join(file);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
