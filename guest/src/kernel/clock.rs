@@ -5,8 +5,11 @@ use core::arch::x86_64::{__cpuid, _rdtsc};
 use core::fmt;
 
 /// A time-stamp counter whose speed is not known yet.
+#[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
     started: u64,
+    /// What it counted while the timer beside it was started.
+    slack: u64,
 }
 
 /// Microseconds since the kernel's first instructions.
@@ -20,14 +23,19 @@ pub(crate) struct UnknownSpeed;
 
 /// Shortest time to measure over: the error is then about one count of the 8254 in 1193.
 const MIN_COUNTS: u32 = pit::HZ / 1000;
+/// What may have been counted between a look at the timer and one at the counter is less than this
+/// part of all: a host that takes the CPU away just then would make the clock wrong by any factor.
+const LEAST_SLACK: u64 = 16;
 /// Even a port that answers in a nanosecond takes longer than that to count to `MIN_COUNTS`.
 const MAX_READS: u32 = 10_000_000;
 
 impl Stopwatch {
     /// Starts counting, beside a timer of known speed.
     pub(crate) fn start() -> Self {
+        let before = tsc();
         pit::start_countdown();
-        Stopwatch { started: tsc() }
+        let started = tsc();
+        Stopwatch { started, slack: started.wrapping_sub(before) }
     }
 
     /// Finds out how fast the counter counts: what the CPU says, or else what the 8254 counted
@@ -36,7 +44,7 @@ impl Stopwatch {
     pub(crate) fn calibrate(self, ticks: u32) -> Result<Clock, UnknownSpeed> {
         let hz = match speed_by_cpuid() {
             Some(hz) => hz,
-            None if pit::has_countdown() => measure(self.started)?,
+            None if pit::has_countdown() => measure(self)?,
             None => measure_by_ticks(pit::counts_per_tick(ticks))?,
         };
         Ok(Clock { started: self.started, hz })
@@ -50,19 +58,18 @@ impl Clock {
     }
 }
 
-/// `started` is when the 8254 was started, or too long ago.
-fn measure(mut started: u64) -> Result<u64, UnknownSpeed> {
+/// While the 8254 counts down, which was started with the stopwatch, or starts again with another.
+fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
     for _ in 0..MAX_READS {
-        let (counts, now) = (pit::counted(), tsc());
+        let (before, counts, now) = (tsc(), pit::counted(), tsc());
+        let counted = now.wrapping_sub(stopwatch.started);
+        let slack = stopwatch.slack + now.wrapping_sub(before);
         match counts {
-            Some(counts) if counts >= MIN_COUNTS => {
-                return speed(now.wrapping_sub(started), counts);
+            Some(counts) if counts >= MIN_COUNTS && slack < counted / LEAST_SLACK => {
+                return speed(counted, counts);
             }
             Some(_) => {}
-            None => {
-                pit::start_countdown();
-                started = tsc();
-            }
+            None => stopwatch = Stopwatch::start(),
         }
     }
     Err(UnknownSpeed)
@@ -70,15 +77,21 @@ fn measure(mut started: u64) -> Result<u64, UnknownSpeed> {
 
 /// While channel 0 of the 8254 counts from `period` down, again and again.
 fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
-    let (mut last, started) = (pit::left(), tsc());
-    let mut counts = 0;
+    let (mut before, mut last, mut started) = (tsc(), pit::left(), tsc());
+    let (mut counts, mut wanted, mut slack) = (0, MIN_COUNTS, 0);
     for _ in 0..MAX_READS {
-        let (left, now) = (pit::left(), tsc());
-        let next = if left > last { last + period } else { last };
-        counts += next.saturating_sub(left);
-        last = left;
-        if counts >= MIN_COUNTS {
-            return speed(now.wrapping_sub(started), counts);
+        let (next, left, now) = (tsc(), pit::left(), tsc());
+        counts += if left > last { last + period } else { last }.saturating_sub(left);
+        // Also what it counts between two looks, or a whole period might go unseen.
+        slack = now.wrapping_sub(before).max(slack);
+        (before, last) = (next, left);
+        let counted = now.wrapping_sub(started);
+        if counts >= wanted {
+            if slack < counted / LEAST_SLACK {
+                return speed(counted, counts);
+            }
+            (started, counts, slack) = (now, 0, 0);
+            wanted += MIN_COUNTS;
         }
     }
     Err(UnknownSpeed)

@@ -19,8 +19,10 @@ type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
 /// What is asked for.
 const ANSWER: Bytes = Bytes(64);
 const VERSION_1: u64 = 1 << 32;
-/// The queue is looked at when the device rings, or else after so long.
-const PATIENCE_US: u64 = 500_000;
+/// The queue is looked at when the device rings, or else after so long: one that can ring may be
+/// slow to.
+const PATIENCE_US: u64 = 60_000_000;
+const SILENT_PATIENCE_US: u64 = 500_000;
 
 /// A device that has been asked.
 pub(crate) struct Entropy {
@@ -77,7 +79,9 @@ impl Entropy {
     /// What to report, once it has answered.
     pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
         let us = now_us.saturating_sub(self.since_us);
-        if !self.rang && us < PATIENCE_US {
+        let is_silent = self.wiring == Wiring::Silent;
+        let patience_us = if is_silent { SILENT_PATIENCE_US } else { PATIENCE_US };
+        if !self.rang && us < patience_us {
             return Ok(None);
         }
         let used = self.queue.pop();
