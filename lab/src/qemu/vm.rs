@@ -21,6 +21,10 @@ use std::{
 /// The least time between two looks at the device's size: looking without a pause slows the guest.
 const POLL: Duration = Duration::from_millis(1);
 
+/// The longest that QEMU takes to end when it has closed its console, or to pass on what was said
+/// before: on a busy host some seconds.
+const LAST_WORDS: Duration = Duration::from_secs(60);
+
 /// QEMU's exit status after the guest's PASS: `isa-debug-exit` makes 2 × 0x10 + 1 of its 0x10.
 const PASS_STATUS: i32 = 33;
 
@@ -351,7 +355,7 @@ impl Vm {
     /// monitor may be the first to notice.
     fn behind(&mut self, error: Error) -> Error {
         while let Error::Monitor(_) = error {
-            match self.poll(Duration::from_secs(1)) {
+            match self.poll(LAST_WORDS) {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(cause) => return cause,
@@ -366,9 +370,10 @@ impl Vm {
 }
 
 impl Qemu {
-    /// How it ended; `None` if it has not within some seconds.
+    /// How it ended; `None` if it does not.
     fn exit_status(&mut self) -> Option<ExitStatus> {
-        for _ in 0..500 {
+        let started = Instant::now();
+        while started.elapsed() < LAST_WORDS {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
             }
@@ -382,7 +387,7 @@ impl Qemu {
         let status = self.exit_status()?;
         let Tail(mut said) = console.tail();
         if let Some(complaints) = &mut self.complaints {
-            while complaints.next(Duration::from_secs(1)).is_ok() {}
+            while complaints.next(LAST_WORDS).is_ok() {}
             said.extend(complaints.tail().0);
         }
         Some(Error::Ended { what: what.into(), status, said: Tail(said) })

@@ -18,7 +18,9 @@ use std::{
 };
 
 const QEMU: &str = "qemu-system-ppc64";
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest that anything is waited for: only a hang takes so long, however slow and busy the
+/// machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where the machine begins to run.
 const ENTRY: usize = 0x100;

@@ -1,12 +1,9 @@
 //! Devices that come and go while the machine runs.
 
-use crate::support::{config, turn};
+use crate::support::{config, turn, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 /// Two empty root ports, and room for as much memory as the report has on which Linux's zones
 /// were last measured (linux-mm, March 2026).
@@ -41,15 +38,10 @@ fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
 
 /// Repeats a line until QEMU refuses it for this reason.
 fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
+    wait_for(reason, || {
         let answer = vm.monitor_line(line);
-        if matches!(&answer, Err(error) if error.to_string().contains(reason)) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{answer:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
+        matches!(answer, Err(error) if error.to_string().contains(reason)).then_some(())
+    });
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! How devices tell the guest that there is something to do, and that it halts until then.
 
-use crate::support::{Machine, config, start, start_and_see, turn};
+use crate::support::{Machine, config, start, start_and_see, turn, wait_for};
 use hotmem::Bytes;
-use hotmem_lab::qemu::{Config, Event, Vm};
+use hotmem_lab::{
+    qemu::{Config, Event, Vm},
+    resident::cpu_time,
+};
 use std::{thread, time::Duration};
 
-/// Resizes until the device has rung for one, or so often that it does not ring.
+/// Resizes until the device has rung for one. The guest may see any of them by itself, just before.
 fn rings(vm: &mut Machine) -> bool {
-    (1..=5).any(|n| vm.resize_checked(Bytes::gib(n)).rang)
+    (1..=64).any(|n| vm.resize_checked(Bytes::gib(n)).rang)
 }
 
 #[test]
@@ -18,7 +21,11 @@ fn virtio_mem_rings_by_its_line_or_is_looked_at() {
     {
         let (mut vm, interrupts) = start_and_see(&config(Bytes::gib(64)).with("interrupts", mode));
         assert!(expected.contains(&interrupts.as_str()), "{mode}: {interrupts}");
-        assert_eq!(rings(&mut vm), mode != "poll", "{mode}");
+        if mode == "poll" {
+            assert!((1..=5).all(|n| !vm.resize_checked(Bytes::gib(n)).rang));
+        } else {
+            assert!(rings(&mut vm), "{mode}");
+        }
         assert_idle(vm.pid());
     }
 }
@@ -50,21 +57,15 @@ fn a_device_with_messages_uses_them() {
     }
 }
 
-/// Fails if QEMU, whose guest has nothing to do, uses 2 % of a CPU.
+/// Fails unless QEMU, whose guest has nothing to do, comes to use less than a tenth of a CPU; a
+/// guest that does not halt keeps one busy. Some 0.3 % are usual, and 1.3 % where the guest looks
+/// by itself, on a machine that is neither slow nor busy.
 fn assert_idle(qemu: u32) {
     let period = Duration::from_secs(3);
-    let before = cpu_time(qemu);
-    thread::sleep(period);
-    let used = cpu_time(qemu) - before;
-    assert!(used < period.mul_f64(0.02), "{used:?} in {period:?}");
-}
-
-/// User and system time of all of a process's threads, in steps of 10 ms.
-fn cpu_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // Fields are counted from behind the name, which may hold spaces: utime is the 12th.
-    let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    // Linux counts them in units of 1/100 s (USER_HZ) on every architecture that QEMU runs on.
-    Duration::from_millis(ticks * 10)
+    wait_for("idleness", || {
+        let before = cpu_time(qemu).unwrap();
+        thread::sleep(period);
+        let used = cpu_time(qemu).unwrap() - before;
+        (used < period / 10).then_some(())
+    });
 }

@@ -13,7 +13,7 @@ fn microvm(device_memory: Bytes) -> Config {
 fn virtio_mem_plugs_and_unplugs_over_mmio() {
     let _turn = turn();
     // QEMU maps none of the memory here, so that nobody may touch it.
-    let mut vm = Vm::start(&microvm(Bytes::gib(64)).with("exit", "resizes:6")).unwrap();
+    let mut vm = Vm::start(&microvm(Bytes::gib(64)).with("exit", "size:2M")).unwrap();
     let device = |event: &Event| match event {
         Event::Device { transport, interrupts, .. } => {
             Some((transport.clone(), interrupts.clone()))
@@ -22,18 +22,19 @@ fn virtio_mem_plugs_and_unplugs_over_mmio() {
     };
     let ((transport, interrupts), _) = vm.wait("device", device).unwrap();
     assert_eq!((transport.as_str(), interrupts.as_str()), ("mmio", "intx"));
-    let mut rang = false;
     let mut online = None;
-    for gib in [64, 0, 3, 64, 1] {
+    let mut rings = |gib| {
         let target = Bytes::gib(gib);
         let resize = vm.resize(target).unwrap();
         assert_eq!(vm.device_size().unwrap(), target);
         let beside = resize.online - target;
         assert_eq!(*online.get_or_insert(beside), beside, "{target}");
-        rang |= resize.rang;
-    }
-    assert!(rang);
-    vm.request(Bytes::ZERO).unwrap();
+        resize.rang
+    };
+    let rang = [64, 0, 3, 64, 1].map(&mut rings).contains(&true);
+    // The guest may have seen each by itself, just before.
+    assert!(rang || (2..64).any(rings));
+    vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
 }
 

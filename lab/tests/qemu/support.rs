@@ -7,8 +7,15 @@ use std::{
     ops::{Deref, DerefMut},
     path::PathBuf,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
+
+/// The longest that anything is waited for: only a hang takes so long, however slow and busy the
+/// machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+/// Less, since the guest knows what it hangs in.
+const WATCHDOG: Duration = Duration::from_secs(240);
 
 /// One machine at a time: each keeps a core busy, and some tests measure.
 static TURN: Mutex<()> = Mutex::new(());
@@ -25,10 +32,23 @@ pub(crate) struct Machine {
     online_at_boot: Option<Bytes>,
 }
 
-/// A machine of 128 MiB with a device of this size, whose faults show soon.
+/// A machine of 128 MiB with a device of this size.
 pub(crate) fn config(device_memory: Bytes) -> Config {
-    let patience = Duration::from_secs(30);
-    Config { patience, ..Config::new(IMAGE.clone(), device_memory) }.with("watchdog", 20)
+    let config = Config::new(IMAGE.clone(), device_memory).with("watchdog", WATCHDOG.as_secs());
+    Config { patience: PATIENCE, ..config }
+}
+
+/// Looks again and again until there is what is looked for.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "no {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The right to start a machine.
