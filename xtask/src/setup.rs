@@ -171,7 +171,7 @@ fn unpack(dir: &Path, names: impl Fn() -> Option<Vec<String>>) {
         return;
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    show_in(&packages, "apt-get", &[&["download", "-q"], &names[..]].concat());
+    show_in(&packages, "apt-get", &[&APT_PATIENCE[..], &["download", "-q"], &names].concat());
     for (package, _) in files(&packages) {
         show_in(dir, "dpkg-deb", &["--extract", &package.display().to_string(), "."]);
     }
@@ -185,7 +185,7 @@ fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
 
 /// The package behind one that is nothing but a dependency on it.
 fn dependency_of(package: &str, prefix: &str) -> Option<String> {
-    let output = Command::new("apt-cache").args(["depends", package]).output();
+    let output = Command::new("apt-cache").args(["depends", package]).env("LC_ALL", "C").output();
     dependency(&String::from_utf8_lossy(&output.ok()?.stdout), prefix)
 }
 
@@ -193,6 +193,9 @@ fn dependency(depends: &str, prefix: &str) -> Option<String> {
     let mut packages = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     packages.find(|package| package.starts_with(prefix)).map(str::to_owned)
 }
+
+/// With a server that fails now and then, and with others who install something.
+const APT_PATIENCE: [&str; 4] = ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
 
 /// Runs apt-get where that is allowed.
 fn apt_as_root(args: &[&str]) {
@@ -206,7 +209,8 @@ fn apt_as_root(args: &[&str]) {
     } else {
         return;
     };
-    let words = [sudo, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"], args].concat();
+    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
+    let words = [sudo, &apt, &APT_PATIENCE, args].concat();
     show(words[0], &words[1..]);
 }
 

@@ -7,6 +7,7 @@ use crate::{
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 const LOOM: &str = "--cfg loom";
@@ -29,7 +30,12 @@ pub(crate) fn run() -> ExitCode {
 /// Longer model checks and random tests, and fuzzing. Tests read `HOTMEM_DEEP`.
 pub(crate) fn run_deep() -> ExitCode {
     let mut steps = Steps::default();
-    let deep = |step: Step<'static>| step.env("HOTMEM_DEEP", "1").seconds(3600);
+    // Other random tests in each run, where `.cargo/config.toml` has the same in all.
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    println!("PROPTEST_RNG_SEED={seed}");
+    let deep = |step: Step<'static>| {
+        step.env("HOTMEM_DEEP", "1").env("PROPTEST_RNG_SEED", seed.to_string()).seconds(3600)
+    };
     steps.run(&deep(Step::cargo(
         "host tests, deep",
         "test --release --no-fail-fast --all-features",
