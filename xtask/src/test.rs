@@ -19,7 +19,7 @@ pub(crate) fn run() -> ExitCode {
     steps.run(&Step::cargo("host tests", "test --no-fail-fast --all-features"));
     steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib --tests"));
     pseries(&mut steps);
-    aarch64(&mut steps);
+    aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
     bare_metal(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
@@ -45,6 +45,7 @@ pub(crate) fn run_deep() -> ExitCode {
     } else {
         steps.missing(setup::TARGET_WANTED);
     }
+    aarch64(&mut steps, "engine on AArch64", "-p hotmem --features memmap --lib");
     small(&mut steps, "small machines, deep", deep);
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);
@@ -61,12 +62,11 @@ fn pseries(steps: &mut Steps) {
     }
 }
 
-/// Streams of another architecture, run by QEMU's user mode.
-fn aarch64(steps: &mut Steps) {
+/// Another architecture, run by QEMU's user mode.
+fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     if setup::aarch64() {
-        let tests = "test -p hotmem-stream --no-fail-fast --lib --tests \
-                     --target aarch64-unknown-linux-musl";
-        let step = Step::cargo("streams on AArch64", tests);
+        let tests = format!("test {which} --no-fail-fast --target aarch64-unknown-linux-musl");
+        let step = Step::cargo(name, &tests);
         let step = step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
         steps.run(&step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"));
     } else {

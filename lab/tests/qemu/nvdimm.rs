@@ -271,6 +271,9 @@ fn range(base: u64, len: u64) -> Vec<u8> {
 fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
     let good = range(4 << 30, 1 << 30);
     let torn = good[..40].to_vec();
+    let mut elsewhere = good.clone();
+    // Its proximity domain is valid, and one that no engine has room for.
+    (elsewhere[6], elsewhere[13]) = (2, 0xff);
     let endless = [good.clone(), vec![1, 0, 0, 0]].concat();
     let file = std::env::temp_dir().join(format!("hotmem-nfit-{}", std::process::id()));
     let table = Config {
@@ -278,6 +281,7 @@ fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
         ..config(Bytes::ZERO).with("exit", "nvdimm")
     };
     for (structures, reason) in [
+        (elsewhere, "no such node"),
         (torn, "no structure of 56 bytes"),
         (endless, "no structure of 0 bytes"),
         (range(0x10_0000, 1 << 30), "lies over RAM"),
