@@ -12,6 +12,56 @@ use core::fmt;
 
 /// A kernel's part in adding and removing memory. The defaults suit a machine whose memory is
 /// always mapped and never moved.
+///
+/// ```
+/// use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare};
+/// use std::collections::BTreeMap;
+///
+/// /// Maps memory in pages of 2 MiB: a table for each GiB.
+/// #[derive(Default)]
+/// struct Kernel {
+///     tables: BTreeMap<Pfn, Pfn>,
+/// }
+///
+/// const GIB: u64 = Bytes::gib(1).frames();
+///
+/// impl Hooks for Kernel {
+///     fn tables_needed(&self, range: PfnRange) -> u64 {
+///         range.chunks(GIB).count() as u64
+///     }
+///
+///     fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+///         for part in range.chunks(GIB) {
+///             let table = self.tables.entry(part.start().align_down(GIB));
+///             table.or_insert_with(|| spare.take().expect("as asked for"));
+///             // Its entries for `part` are written.
+///         }
+///     }
+///
+///     fn unmap(&mut self, range: PfnRange) {
+///         // The entries are cleared, and every TLB flushed.
+///     }
+///
+///     fn remap(&mut self, range: PfnRange) {
+///         // The entries are written again.
+///     }
+///
+///     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+///         for whole in range.chunks(GIB).filter(|part| part.frames() == GIB) {
+///             self.tables.remove(&whole.start()).into_iter().for_each(&mut *free);
+///         }
+///     }
+///
+///     fn migrate(&mut self, used: PfnRange) -> Migration {
+///         // What lies there is copied elsewhere, mapped there, and `used` is freed.
+///         Migration::Moved
+///     }
+/// }
+///
+/// let range = PfnRange::from_bytes(512 << 20, Bytes::gib(2))?;
+/// assert_eq!(Kernel::default().tables_needed(range), 3);
+/// # Ok::<(), hotmem::AddrError>(())
+/// ```
 pub trait Hooks {
     /// How many frames of page tables mapping `range` will need at most.
     fn tables_needed(&self, range: PfnRange) -> u64 {

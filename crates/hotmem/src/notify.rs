@@ -106,6 +106,13 @@ fn cancel(agreed: &mut [Option<Entry<'_>>], change: Change) {
     }
 }
 
+impl<const N: usize> core::fmt::Debug for Chain<'_, N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let priorities = self.listeners.iter().flatten().map(|entry| entry.priority);
+        f.debug_list().entries(priorities).finish()
+    }
+}
+
 impl<const N: usize> Default for Chain<'_, N> {
     fn default() -> Self {
         Chain::new()

@@ -53,6 +53,7 @@ use crate::region::{MAX_REGIONS, Region, Zone};
 use crate::section::{Counter, Line, Section};
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
 use bell::Bell;
+use core::fmt;
 use hints::{Cpu, MAX_CPUS};
 use order::NodeOrder;
 use want::Unit;
@@ -242,6 +243,12 @@ impl<P: Platform> Frames<P> {
             self.cpus_seen.fetch_max(number + 1, Ordering::Release);
         }
         &self.cpus[number]
+    }
+}
+
+impl<P> fmt::Debug for Frames<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frames").field("machine", &self.id()).finish_non_exhaustive()
     }
 }
 

@@ -63,6 +63,7 @@ use crate::platform::Platform;
 use crate::region::MAX_REGIONS;
 use crate::section::Section;
 use crate::sync::Ordering;
+use core::fmt;
 use zone::Zones;
 
 /// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
@@ -78,6 +79,12 @@ pub struct Hotplug<'f, P> {
     announced: [u64; MAX_REGIONS],
     policy: Policy,
     auto_online: OnlineType,
+}
+
+impl<P> fmt::Debug for Hotplug<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hotplug").field("frames", self.frames).finish_non_exhaustive()
+    }
 }
 
 /// How much a single poll of a request may do: about this many pageblocks.

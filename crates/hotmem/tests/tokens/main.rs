@@ -98,6 +98,6 @@ fn a_machine_is_started_once() {
         });
         assert_eq!(started.into_iter().filter(|&started| started).count(), 1);
         frames.validate().unwrap();
-        assert_eq!(start().err(), Some(BootError::AlreadyStarted));
+        assert_eq!(start().unwrap_err(), BootError::AlreadyStarted);
     }
 }
