@@ -4,10 +4,39 @@ use crate::{Stores, arch};
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 
 /// An open stream of writes. What it is given to write to stays borrowed until the stream has been
-/// drained.
+/// drained. So it cannot be looked at before:
+///
+/// ```compile_fail,E0502
+/// # use hotmem_stream::{Stores, stream};
+/// let mut line = [0_u8; 64];
+/// let out = &mut line;
+/// stream(Stores::best(), move |stream| {
+///     stream.copy(&mut *out, &[1; 64]);
+///     assert_eq!(out[0], 1);
+/// });
+/// ```
+///
+/// Nor can it be something that goes before, or that is lent again meanwhile:
+///
+/// ```compile_fail,E0597
+/// # use hotmem_stream::{Stores, stream};
+/// stream(Stores::best(), |stream| {
+///     let mut line = [0_u8; 64];
+///     stream.copy(&mut line, &[1; 64]);
+/// });
+/// ```
 ///
 /// It is bound to its thread, whose stores the drain waits for. (A kernel that moves a thread to
 /// another CPU in the middle of a stream drains by the locked instructions on the way.)
+///
+/// ```compile_fail,E0277
+/// # use hotmem_stream::{Stores, stream};
+/// # let mut line = [0_u8; 64];
+/// # let out = &mut line;
+/// stream(Stores::best(), move |stream| {
+///     std::thread::scope(|scope| drop(scope.spawn(|| stream.copy(out, &[1; 64]))));
+/// });
+/// ```
 pub struct Stream<'env> {
     stores: Stores,
     /// Invariant, so that no destination can be borrowed for less than the whole stream.

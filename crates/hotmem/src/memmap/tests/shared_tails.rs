@@ -5,19 +5,21 @@ use crate::addr::Bytes;
 
 #[test]
 fn shared_tails_are_written_once_and_what_a_kernel_sees_is_whole() {
-    shared_tails::<8, 1>(Compound::new(7).unwrap(), 2);
-    if !cfg!(miri) {
-        shared_tails::<8, 0>(Compound::MIB_2, 2);
-        shared_tails::<8, 3>(Compound::MIB_2, 1);
-        shared_tails::<4, 1>(Compound::MIB_2, 2);
-        shared_tails::<8, 1>(Compound::GIB_1, 1);
+    for traced in [false, true] {
+        shared_tails::<8, 1>(Compound::new(7).unwrap(), 2, traced);
+        if !cfg!(miri) {
+            shared_tails::<8, 0>(Compound::MIB_2, 2, traced);
+            shared_tails::<8, 3>(Compound::MIB_2, 1, traced);
+            shared_tails::<4, 1>(Compound::MIB_2, 2, traced);
+            shared_tails::<8, 1>(Compound::GIB_1, 1, traced);
+        }
     }
 }
 
 /// Describes compounds with shared tails and looks at the map through the pages that a kernel
 /// would have mapped.
-fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: u64) {
-    let kernel = Kernel::<N, META, true>::default();
+fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: u64, traced: bool) {
+    let kernel = Kernel::<N, META, true> { traced, ..Kernel::default() };
     let range = range(compound.frames() * 6, compound.frames() * compounds);
     let memmap = Memmap::new(Kind::DeviceDax, compound, &kernel).stores(Stores::best());
     let memmap = memmap.sharing_tails().unwrap();
@@ -33,6 +35,9 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     let written = memmap.describe(slots).unwrap();
     assert_eq!(written.0, memmap.layout().frames_needed(range) * FRAME_SIZE);
     assert_eq!(written, Bytes(compounds * FRAME_SIZE));
+    // Watched, those of the shared frame too.
+    let watched = if traced { (1 + compounds) * FRAME_SIZE / size } else { 0 };
+    assert_eq!(kernel.written.lock().unwrap().len() as u64, watched);
 
     let want = expected(&kernel, Kind::DeviceDax, compound, true, range);
     let base_offset = range.start().number() * size;
