@@ -5,7 +5,7 @@
 
 use super::give_up;
 use super::memory::{FRAME_WORDS, FRAMES};
-use super::smp::{self, Signal};
+use super::smp::Signal;
 use super::writers::Writer;
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -21,6 +21,8 @@ const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
 /// All frames are to be given back.
 static RELEASE: Signal = Signal::new();
+/// Everybody is to come past the end of a piece of work.
+static PASS: Signal = Signal::new();
 /// None are to be taken, or no more: written before `RELEASE` asks and read after it is answered.
 static RESTING: AtomicBool = AtomicBool::new(true);
 /// A statistic: nothing is ordered by it.
@@ -39,7 +41,7 @@ pub(crate) fn run(cpu: usize) -> ! {
     let mut writer = Writer::new(cpu);
     let mut held = [PfnRange::EMPTY; to_usize(HELD)];
     loop {
-        smp::answer_flush(cpu);
+        PASS.answer(cpu, || {});
         RELEASE.answer(cpu, || {
             held.iter_mut()
                 .for_each(|frames| release(core::mem::replace(frames, PfnRange::EMPTY), seed));
@@ -57,6 +59,11 @@ pub(crate) fn run(cpu: usize) -> ! {
             release(core::mem::replace(frames, PfnRange::EMPTY), seed);
         }
     }
+}
+
+/// Returns when no other CPU is at a piece of work that it was at before.
+pub(crate) fn pass() {
+    PASS.ask();
 }
 
 /// Has all other CPUs give back what they hold. Until then they may be anywhere in memory.

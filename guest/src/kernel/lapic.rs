@@ -1,8 +1,9 @@
 //! The CPU's own interrupt controller: it has to pass the 8259s' interrupts on, where minimal
-//! firmware leaves it shut, and starts other CPUs.
+//! firmware leaves it shut, and starts and interrupts other CPUs.
 
 use super::memory::{AddressSpace, ReachError};
 use super::pic;
+use core::arch::asm;
 use core::ptr::NonNull;
 use hotmem_guest::direct_map::Caching;
 use spin::Once;
@@ -26,6 +27,8 @@ const LINT0: usize = 0x350;
 const SPURIOUS_ON: u32 = 1 << 8 | (pic::FIRST_VECTOR + 15) as u32;
 /// Not masked; the vector is the 8259s' to give.
 const EXTERNAL: u32 = 0x700;
+/// A command to all CPUs but the one that gives it, by this vector (Intel SDM volume 3, 11.6.1).
+const INTERRUPT_OTHERS: u32 = 0xc_4000;
 /// A command that is on its way.
 const PENDING: u32 = 1 << 12;
 
@@ -102,6 +105,10 @@ impl LocalApic {
             Ipi::Init => 0x4500,
             Ipi::Startup { page } => 0x4600 | u32::try_from(page & 0xff).unwrap_or(0),
         };
+        self.command(apic_id, command);
+    }
+
+    fn command(&self, apic_id: u8, command: u32) {
         match self {
             LocalApic::Page(_) => {
                 self.write(DESTINATION, u32::from(apic_id) << 24);
@@ -112,8 +119,13 @@ impl LocalApic {
             }
             LocalApic::X2Apic => {
                 let command = u64::from(apic_id) << 32 | u64::from(command);
-                // SAFETY: the CPU it goes to runs nothing of the kernel's yet.
-                unsafe { msr(COMMAND).write(command) }
+                // SAFETY: CPUs that it goes to run nothing of the kernel's yet, or have a handler.
+                // What was stored before is there when it comes: writes of these registers wait
+                // for nothing by themselves (Intel SDM volume 3, 11.12.3).
+                unsafe {
+                    asm!("mfence", "lfence", options(nostack, preserves_flags));
+                    msr(COMMAND).write(command);
+                }
             }
         }
     }
@@ -132,8 +144,8 @@ impl LocalApic {
 
     fn write(&self, offset: usize, value: u32) {
         match self {
-            // SAFETY: as above; all vectors of the 8259s have handlers, and a CPU that is sent
-            // anything runs nothing of the kernel's yet.
+            // SAFETY: as above; all vectors have handlers, and a CPU that is started runs nothing
+            // of the kernel's yet.
             LocalApic::Page(page) => unsafe {
                 page.byte_add(offset).cast::<u32>().write_volatile(value);
             },
@@ -143,7 +155,26 @@ impl LocalApic {
     }
 }
 
-/// Tells the calling CPU's local APIC that the handler of a message is done.
+/// Has the calling CPU, which has just been started, take interrupts by its own as well.
+pub(crate) fn join() {
+    let Some(apic) = LOCAL.get() else { return };
+    if let LocalApic::X2Apic = apic {
+        let mut base = Msr::new(APIC_BASE);
+        // SAFETY: every CPU with a 64-bit mode has this register; the mode is that of the CPU that
+        // boots.
+        unsafe { base.write(base.read() | ENABLED | X2APIC) }
+    }
+    apic.write(SPURIOUS, SPURIOUS_ON);
+}
+
+/// Interrupts all other CPUs by a vector.
+pub(crate) fn interrupt_others(vector: u8) {
+    if let Some(apic) = LOCAL.get() {
+        apic.command(0, INTERRUPT_OTHERS | u32::from(vector));
+    }
+}
+
+/// Tells the calling CPU's local APIC that the handler of a message, or of another CPU's interrupt, is done.
 pub(crate) fn end_of_interrupt() {
     if let Some(apic) = LOCAL.get() {
         apic.write(END_OF_INTERRUPT, 0);

@@ -1,11 +1,11 @@
-//! The other CPUs: started by INIT and SIPI (Intel SDM volume 3, 9.4.4), told apart, and asked for
-//! what all of them have to do.
+//! The other CPUs: started by INIT and SIPI (Intel SDM volume 3, 9.4.4), told apart, interrupted
+//! when they have to forget what was mapped, and asked for what else all of them have to do.
 
 use super::acpi::MAX_CPUS;
 use super::churn;
 use super::clock::Clock;
 use super::entry;
-use super::lapic::{Ipi, LocalApic};
+use super::lapic::{self, Ipi, LocalApic};
 use super::memory::{AddressSpace, FRAMES, virt};
 use super::trap;
 use core::arch::{asm, global_asm};
@@ -17,7 +17,7 @@ use core::sync::atomic::{
 use hotmem::{AllocError, Platform, Want};
 use hotmem_guest::to_usize;
 use x86_64::VirtAddr;
-use x86_64::instructions::tlb;
+use x86_64::instructions::{interrupts, tlb};
 use x86_64::registers::model_specific::GsBase;
 
 /// The engine's CPU numbers: 0 is the one that boots.
@@ -99,10 +99,14 @@ pub(crate) fn others() -> usize {
     OTHERS.load(Relaxed)
 }
 
-/// Has all CPUs forget where memory was mapped.
+/// Has all CPUs forget where memory was mapped, whatever they are at.
 pub(crate) fn flush_all() {
     tlb::flush_all();
-    FLUSH.ask();
+    if others() > 0 {
+        let round = FLUSH.begin();
+        lapic::interrupt_others(trap::FLUSH);
+        FLUSH.wait(round);
+    }
 }
 
 /// Forgets where memory was mapped, if that was asked of this CPU.
@@ -117,9 +121,17 @@ impl Signal {
 
     /// Asks all other CPUs, and waits until all have done it. Only the CPU that boots asks.
     pub(crate) fn ask(&self) {
+        self.wait(self.begin());
+    }
+
+    fn begin(&self) -> u32 {
         let round = self.asked.load(Relaxed).wrapping_add(1);
         // Release, to the acquire in `answer`: they see what was written before.
         self.asked.store(round, Release);
+        round
+    }
+
+    fn wait(&self, round: u32) {
         for answered in &self.answered[1..=others()] {
             // Acquire, from the release in `answer`: what they did has happened.
             while answered.load(Acquire) != round {
@@ -191,6 +203,8 @@ extern "C" fn ap_main(number: u64) -> ! {
     let number = to_usize(number);
     set_number(number);
     trap::load();
+    lapic::join();
+    interrupts::enable();
     ARRIVED.store(number, Release);
     churn::run(number)
 }

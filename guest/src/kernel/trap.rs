@@ -1,9 +1,11 @@
 //! Exceptions, which end the run, unless what is missing comes back; and interrupts, which only
-//! ring a bell.
+//! ring a bell, or have a CPU forget what was mapped.
 
+use super::smp::{self, ThisCpu};
 use super::{WATCHDOG, entry, give_up, lapic, pic, pit, writers};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering::Relaxed};
+use hotmem::Platform;
 use hotmem_guest::to_usize;
 use spin::Once;
 use x86_64::VirtAddr;
@@ -18,8 +20,10 @@ pub(crate) const MESSAGES: u8 = 32;
 
 /// Vector of message 0; the others follow.
 const FIRST_MESSAGE: u8 = pic::FIRST_VECTOR + pic::LINES;
+/// By this a CPU is made to forget where memory was mapped.
+pub(crate) const FLUSH: u8 = FIRST_MESSAGE + MESSAGES;
 const PAGE_FAULT: u64 = 14;
-const VECTORS: usize = (FIRST_MESSAGE + MESSAGES) as usize;
+const VECTORS: usize = FLUSH as usize + 1;
 
 /// The IRQs by which devices may ring, a bit each.
 static BELLS: AtomicU16 = AtomicU16::new(0);
@@ -151,6 +155,10 @@ impl Gate {
 
 extern "C" fn handle_trap(frame: &TrapFrame) {
     let vector = u8::try_from(frame.vector).unwrap_or(0);
+    if vector == FLUSH {
+        smp::answer_flush(ThisCpu.cpu());
+        return lapic::end_of_interrupt();
+    }
     if let Some(message) = vector.checked_sub(FIRST_MESSAGE) {
         CAME.fetch_or(1 << (message % MESSAGES), Relaxed);
         return lapic::end_of_interrupt();

@@ -47,7 +47,7 @@ struct Seen {
     /// Before it was; this time, while that is not yet over.
     before: u32,
     now: u32,
-    /// When all CPUs had forgotten it.
+    /// When all CPUs had forgotten it, and counted what they wrote before they had.
     after: u32,
     dirty: bool,
 }
@@ -165,10 +165,14 @@ pub(crate) fn harvest() -> Event<'static> {
             give_up(format_args!("page {page} was written {times} times and is not dirty"));
         }
     }
+    // Whoever misses a page is waiting for it.
+    drop(memory);
     smp::flush_all();
+    // Who was interrupted between a write and counting it has counted it.
+    churn::pass();
     let (mut dirty, mut clean, mut writes) = (0, 0, 0);
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
-        // A CPU that made it dirty has counted its write by the time that it forgets the page.
+        // A CPU that made it dirty before it forgot the page has counted its write.
         seen.after = counted(page);
         let before = core::mem::replace(&mut seen.before, seen.now);
         if seen.after == before && seen.dirty {
