@@ -77,24 +77,58 @@ fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
 
 /// While channel 0 of the 8254 counts from `period` down, again and again.
 fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
-    let (mut before, mut last, mut started) = (tsc(), pit::left(), tsc());
-    let (mut counts, mut wanted, mut slack) = (0, MIN_COUNTS, 0);
+    let mut ticks = Ticks::begin();
+    let mut attempts = 16;
     for _ in 0..MAX_READS {
-        let (next, left, now) = (tsc(), pit::left(), tsc());
-        counts += if left > last { last + period } else { last }.saturating_sub(left);
-        // Also what it counts between two looks, or a whole period might go unseen.
-        slack = now.wrapping_sub(before).max(slack);
-        (before, last) = (next, left);
-        let counted = now.wrapping_sub(started);
-        if counts >= wanted {
-            if slack < counted / LEAST_SLACK {
-                return speed(counted, counts);
-            }
-            (started, counts, slack) = (now, 0, 0);
-            wanted += MIN_COUNTS;
+        let (counted, slack) = ticks.look(period);
+        let is_good = slack < counted / LEAST_SLACK && ticks.is_gapless(counted, period);
+        // A host that lets no attempt be good is given a clock that may be slow, rather than none.
+        if ticks.counts >= MIN_COUNTS && (is_good || attempts == 0) {
+            return speed(counted, ticks.counts);
+        }
+        if ticks.counts > 4 * period {
+            ticks = Ticks::begin();
+            attempts -= 1;
         }
     }
     Err(UnknownSpeed)
+}
+
+/// What channel 0 of the 8254 has counted, look by look.
+struct Ticks {
+    started: u64,
+    slack: u64,
+    left: u32,
+    counts: u32,
+    /// What the time-stamp counter was before the last look, and the most that it counted from
+    /// before one to after the next.
+    looked: u64,
+    longest: u64,
+}
+
+impl Ticks {
+    fn begin() -> Self {
+        let (looked, left, started) = (tsc(), pit::left(), tsc());
+        let slack = started.wrapping_sub(looked);
+        Ticks { started, slack, left, counts: 0, looked, longest: 0 }
+    }
+
+    /// What the time-stamp counter has counted meanwhile, and what of it may be too much.
+    fn look(&mut self, period: u32) -> (u64, u64) {
+        let (before, left, now) = (tsc(), pit::left(), tsc());
+        let from = if left > self.left { self.left + period } else { self.left };
+        self.counts += from.saturating_sub(left);
+        self.longest = now.wrapping_sub(self.looked).max(self.longest);
+        (self.left, self.looked) = (left, before);
+        (now.wrapping_sub(self.started), self.slack + now.wrapping_sub(before))
+    }
+
+    /// Whether no period can have gone unseen between two looks.
+    fn is_gapless(&self, counted: u64, period: u32) -> bool {
+        let (longest, counts) = (u128::from(self.longest), u128::from(self.counts));
+        self.longest < counted / 4
+            && longest * counts < u128::from(counted) * u128::from(period / 2)
+    }
 }
 
 /// Hertz of what counted to `counted` while the 8254 counted to `counts`.
