@@ -1,4 +1,5 @@
-//! What is dropped, forgotten or exchanged by a hook: undone, or held and counted; never used by two.
+//! What is dropped, forgotten, used again or exchanged by a hook: undone, or held and counted; never
+//! used by two.
 
 use crate::common::{BLOCK, SECTION, range};
 use crate::{absent, offline, on_two, online, unchanged};
@@ -88,6 +89,34 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
         let next = range(3 * SECTION - 2 * BLOCK, BLOCK);
         let online = here.hotplug.online(next, OnlineType::Movable, &mut NoHooks);
         assert_eq!(online, Err(OnlineError::Held(next)));
+    });
+}
+
+#[test]
+fn requests_that_are_over_do_nothing_when_they_are_used_again() {
+    on_two(|here, there| {
+        here.frames().free(here.used.remove(0)).unwrap();
+        let mut offline = here.hotplug.offline(online()).unwrap();
+        let done = offline.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(online()));
+        unchanged(here, there, |here| {
+            let again = offline.poll(here, &mut NoHooks, Budget::UNLIMITED);
+            let Progress::Pending(blocker) = again else { panic!("{again:?}") };
+            assert_eq!(blocker.why, Why::NotOnline);
+            offline.cancel(here, &mut NoHooks).unwrap();
+        });
+        here.hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
+        let mut shrink = Shrink::new(online(), BLOCK, BLOCK, BLOCK);
+        let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
+        here.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+        unchanged(here, there, |here| {
+            for _ in 0..2 {
+                let over = shrink.poll(here, &mut NoHooks, Budget::UNLIMITED);
+                assert!(matches!(over, Shrunk::Done { left: 0, blocker: None }), "{over:?}");
+            }
+            shrink.cancel(here, &mut NoHooks).unwrap();
+        });
     });
 }
 
