@@ -89,22 +89,26 @@ fn a_partition_is_asked_for_memory() {
     assert!(said.contains("101 LMBs are asked for and 100 can be had"), "{said}");
 }
 
-/// What scripts read: cases, subjects, metrics and how they grow.
-#[test]
-fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
-    let file = std::env::temp_dir().join(format!("hotmem-contiguity-{}.json", std::process::id()));
-    let path = file.to_str().unwrap();
-    let sizes = ["--sizes", "1G,2G,4G", "--before-up-to", "2G", "--runs", "1", "--json", path];
-    let output = hotmem(&[&["bench", "contiguity"][..], &sizes].concat());
+/// Runs a bench and reads what it writes for scripts: the median of a case, subject and metric.
+fn medians(bench: &str, args: &[&str]) -> impl Fn(&str, &str, &str) -> Option<f64> {
+    let file = std::env::temp_dir().join(format!("hotmem-{bench}-{}.json", std::process::id()));
+    let output = hotmem(&[&["bench", bench, "--json", file.to_str().unwrap()], args].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let of = |case: &str, subject: &str, metric: &str| {
+    move |case, subject, metric| {
         let keys = [("case", case), ("subject", subject), ("metric", metric)];
         let record = records.iter().find(|r| keys.iter().all(|&(key, value)| r[key] == value))?;
         record["median"].as_f64()
-    };
+    }
+}
+
+/// What scripts read: cases, subjects, metrics and how they grow.
+#[test]
+fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
+    let sizes = ["--sizes", "1G,2G,4G", "--before-up-to", "2G", "--runs", "1"];
+    let of = medians("contiguity", &sizes);
     for policy in ["offline", "online", "online_movable"] {
         for step in ["plug", "unplug"] {
             for shape in ["1G", "2G", "4G", "cxl-2x128G", "cxl-4x128G"] {
@@ -122,4 +126,20 @@ fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
             assert_eq!(probes, Some(if asks { 16.0 } else { 0.0 }), "{case}");
         }
     }
+}
+
+#[test]
+fn descriptors_are_timed_beside_the_baseline_and_the_limit() {
+    let of = medians("memmap", &["--size", "1G", "--rebinds", "2", "--first-binds", "1"]);
+    let cases =
+        ["fsdax/first", "fsdax/rebind", "devdax-2M/first", "devdax-2M/rebind", "devdax-1G/rebind"];
+    for case in cases {
+        for subject in ["before", "template", "movnti", "hotmem", "limit"] {
+            assert!(of(case, subject, "time").unwrap() > 0.0, "{case}: {subject}");
+        }
+        assert_eq!(of(case, "limit", "of_limit"), Some(1.0), "{case}");
+        assert_eq!(of(case, "before", "speedup"), Some(1.0), "{case}");
+        assert_eq!(of(case, "hotmem", "written"), Some(16.0), "{case}");
+    }
+    assert_eq!(of("devdax-2M-shared/rebind", "hotmem", "written"), Some(2.0));
 }
