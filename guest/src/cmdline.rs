@@ -38,6 +38,9 @@ pub struct Options {
     /// Whether touched frames are freed when a shrink needs them (`hotmem.release`); otherwise
     /// they are left to migration.
     pub release: bool,
+    /// What free memory at boot is filled with, and what the work and other CPUs free of it
+    /// (`hotmem.poison`), if anything.
+    pub poison: Option<u32>,
     /// Whether other CPUs take and free memory all the time (`hotmem.churn`).
     pub churn: bool,
     /// How much of what the kernel itself keeps to have on its heap (`hotmem.heap`).
@@ -168,6 +171,7 @@ impl Default for Options {
             exit: ExitWhen::Never,
             seed: 0,
             release: true,
+            poison: None,
             churn: false,
             heap: Bytes::ZERO,
             pin: false,
@@ -250,6 +254,7 @@ impl Options {
             }
             "seed" => self.seed = value.parse().ok()?,
             "release" => self.release = parse_switch(value)?,
+            "poison" => self.poison = Some(value.parse().ok()?),
             "churn" => self.churn = parse_switch(value)?,
             "heap" => self.heap = parse_size(value)?,
             "pin" => self.pin = parse_switch(value)?,

@@ -16,8 +16,9 @@ fn an_empty_line_and_words_of_others_leave_the_defaults() {
 fn every_key() {
     let options = parse(
         "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
-         hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel hotmem.descriptors=64 \
-         hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off hotmem.churn=on \
+         hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
+         hotmem.descriptors=64 hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
+         hotmem.poison=7 hotmem.churn=on \
          hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
          hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
@@ -34,6 +35,7 @@ fn every_key() {
         exit: ExitWhen::Resizes(3),
         seed: 42,
         release: false,
+        poison: Some(7),
         churn: true,
         heap: Bytes::mib(32),
         pin: true,

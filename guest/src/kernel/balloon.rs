@@ -5,10 +5,11 @@
 
 use super::device::{DeviceError, queue_memory};
 use super::memory::FRAMES;
+use super::poison;
 use super::smp::ThisCpu;
 use super::transport::{Connected, Wired, Wiring};
 use core::time::Duration;
-use hotmem::report::Settings;
+use hotmem::report::{Contents, Settings};
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::event::Event;
@@ -55,14 +56,16 @@ impl Balloon {
         let (shared, queues) = queue_memory(Device::<Wired>::MEMORY_SIZE)?;
         let mut features = Features::all();
         features.set(Features::PAGE_REPORTING, options.reports);
-        let wanted = Wanted { features, poison: Poison::None };
+        let poison = options.poison.map_or(Poison::None, Poison::Filled);
+        let wanted = Wanted { features, poison };
         let device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
-        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
+        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames()).filled_by(poison::fill);
         // A kernel that idles has no use for what it does not use.
         let rate = options.report_rate;
-        let settings = Settings { keep_free: Bytes::ZERO, rate, ..Settings::default() };
+        let contents = options.poison.map_or(Contents::Undefined, Contents::Filled);
+        let settings = Settings { keep_free: Bytes::ZERO, rate, contents, ..Settings::default() };
         memory
-            .report(device.driver().features(), Poison::None, settings)
+            .report(device.driver().features(), poison, settings)
             .map_err(DeviceError::Reporter)?;
         let balloon = Balloon {
             target: 0,

@@ -3,10 +3,10 @@
 //!
 //! The patterns are different on each CPU, so that a frame that two hold shows.
 
-use super::give_up;
 use super::memory::{FRAME_WORDS, FRAMES};
 use super::smp::Signal;
 use super::writers::Writer;
+use super::{give_up, poison};
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -83,6 +83,7 @@ pub(crate) fn stop() -> u64 {
 fn take(frames: u64, seed: u64) -> PfnRange {
     let Ok(taken) = FRAMES.alloc(Want::frames(frames).movable()) else { return PfnRange::EMPTY };
     TAKEN.fetch_add(1, Relaxed);
+    poison::check(taken);
     for frame in each(taken) {
         // SAFETY: the frame was allocated just now, so it is mapped and nobody else's.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) }
@@ -96,6 +97,7 @@ fn release(frames: PfnRange, seed: u64) {
         let found = unsafe { pattern::check(FRAME_WORDS, frame, seed) };
         found.unwrap_or_else(|mismatch| give_up(mismatch));
     }
+    poison::fill(frames);
     if !frames.is_empty()
         && let Err(error) = FRAMES.free(frames)
     {

@@ -24,6 +24,7 @@ mod objects;
 mod pci;
 mod pic;
 mod pit;
+mod poison;
 mod serial;
 mod session;
 mod smp;
@@ -101,7 +102,12 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     if options.heap != Bytes::ZERO {
         heap::open(&space, map.ram_end());
     }
-    let workload = Workload::new(&options);
+    let boot_memory = PfnRange::new(Pfn::ZERO, map.ram_end()).unwrap_or(PfnRange::EMPTY);
+    let mut workload = Workload::new(&options);
+    if let Some(word) = options.poison {
+        poison::begin(word);
+        workload.fill_free(boot_memory);
+    }
     let (written, described) = (Bytes::ZERO, false);
     let hooks = KernelHooks { space, workload, balloon: None, written, described };
     let mut engine = Engine { hotplug, hooks };
@@ -135,7 +141,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         ecam: firmware.ecam,
         cmdline,
         cpu: apic.and_then(LocalApic::message_id),
-        boot_memory: PfnRange::new(Pfn::ZERO, map.ram_end()).unwrap_or(PfnRange::EMPTY),
+        boot_memory,
     };
     exit::exit(Session::open(report, &clock, &options, places, engine).run())
 }

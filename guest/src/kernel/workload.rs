@@ -6,7 +6,7 @@
 use super::mapped;
 use super::memory::{FRAME_WORDS, FRAMES};
 use super::session::MAX_DEVICES;
-use super::{WATCHDOG, give_up};
+use super::{WATCHDOG, give_up, poison};
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Bytes, Migration, Pfn, PfnRange, Want};
@@ -76,6 +76,20 @@ impl Workload {
         self.try_again();
     }
 
+    /// Fills all free memory of `boot` with what free memory is to hold.
+    pub(crate) fn fill_free(&mut self, boot: PfnRange) {
+        self.work(boot, boot.bytes());
+        while let Some(frames) = self.take_some() {
+            if !self.own(frames) {
+                give_back(frames);
+                break;
+            }
+            WATCHDOG.progress();
+        }
+        self.free_all();
+        self.taking = None;
+    }
+
     /// Frames of any kind that it wanted and did not get.
     pub(crate) fn lacks(&self) -> u64 {
         let anywhere = !self.regions[MAX_DEVICES].is_empty();
@@ -99,6 +113,7 @@ impl Workload {
     /// can get.
     pub(crate) fn touch_some(&mut self) -> Option<Bytes> {
         let frames = self.take_some()?;
+        poison::check(frames);
         for frame in each(frames) {
             // SAFETY: the frame was allocated just now, so it is mapped and nobody else's.
             unsafe { pattern::write(FRAME_WORDS, frame, self.seed) }
@@ -289,6 +304,7 @@ fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
 
 /// Frees frames that were allocated, once.
 fn give_back(frames: PfnRange) {
+    poison::fill(frames);
     FRAMES.free(frames).unwrap_or_else(|error| refused(error));
 }
 

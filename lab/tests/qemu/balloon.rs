@@ -29,6 +29,11 @@ fn reports_queue(event: &Event) -> Option<Option<u16>> {
     }
 }
 
+fn has_poison(event: &Event) -> Option<()> {
+    const PAGE_POISON: u64 = 1 << 4;
+    matches!(event, Event::Balloon { features, .. } if features & PAGE_POISON != 0).then_some(())
+}
+
 fn touched(event: &Event) -> Option<u64> {
     match *event {
         Event::Touched { bytes, .. } => Some(bytes),
@@ -120,6 +125,32 @@ fn what_another_cpu_uses_meanwhile_is_never_reported() {
     }
     vm.request(Bytes::ZERO).unwrap();
     vm.finish().unwrap();
+}
+
+#[test]
+fn what_the_kernel_fills_is_found_filled_and_qemu_discards_only_what_is_zero() {
+    for (poison, discards) in [(0, true), (0xaaaa_aaaa_u32, false)] {
+        let _turn = turn();
+        let config = config(Bytes::ZERO).with("poison", poison).with("churn", "on");
+        let config = config.with("work", "100M").with("work_at", "inflated").with("hold", "off");
+        let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Reports);
+        let mut vm = Vm::start(&Config { cpus: 2, boot_memory, balloon, ..config }).unwrap();
+        let ((), _) = vm.wait("poison", has_poison).unwrap();
+        vm.wait("reports", reported).unwrap();
+        if discards {
+            shrinks_to(&vm, Bytes::mib(120));
+        } else {
+            // It took the reports, and left the memory as it was.
+            assert!(resident::proportional(vm.pid()).unwrap() > Bytes::mib(250));
+        }
+        // What comes out of the balloon is filled again before anybody gets it.
+        for left in [200, 256] {
+            vm.monitor_line(&format!("balloon {left}")).unwrap();
+            let taken = Bytes::mib(256 - left).0;
+            assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
+        }
+        assert_eq!(vm.wait("work", freed).unwrap().0, Bytes::mib(100).0);
+    }
 }
 
 #[test]
