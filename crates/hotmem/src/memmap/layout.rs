@@ -22,6 +22,50 @@ use crate::geometry::{FRAME_SHIFT, FRAME_SIZE};
 use core::fmt;
 
 /// How the descriptors of compounds lie in the map.
+///
+/// ```
+/// use core::{mem::MaybeUninit, ptr::NonNull};
+/// use hotmem::memmap::{Backing, Compound, Kind, Memmap, Slots};
+/// use hotmem::{Bytes, PfnRange};
+/// # use hotmem::memmap::{Describe, Frame};
+/// # type Page = [u64; 8];
+/// # struct Device;
+/// # impl Describe for Device {
+/// #     type Descriptor = Page;
+/// #     type Words = Page;
+/// #     fn words(&self, frame: &Frame) -> Page {
+/// #         [frame.refcount.into(), 0, 0, 0, 0, 0, 0, 7]
+/// #     }
+/// # }
+/// # let device = Device;
+/// # // All of the map is there, where a kernel maps pages of it.
+/// # let mut map = vec![MaybeUninit::<Page>::uninit(); 2048];
+/// # let (mut own, mut shared) = (0, 0);
+/// # let mut map_writable = |_: Bytes| own += 1;
+/// # let mut map_read_only = |_: Bytes, _: &[MaybeUninit<Page>]| shared += 1;
+///
+/// let range = PfnRange::from_bytes(4 << 30, Bytes::mib(8))?;
+/// let memmap = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &device).sharing_tails()?;
+/// let layout = memmap.layout();
+/// assert_eq!(layout.frames_needed(range), 4);
+///
+/// let mut tails = [MaybeUninit::<Page>::uninit(); 64];
+/// memmap.describe_shared_tails(&mut tails);
+/// for page in layout.pages(range) {
+///     match page.backing {
+///         Backing::Own => map_writable(page.offset),
+///         Backing::SharedTails => map_read_only(page.offset, &tails),
+///     }
+/// }
+/// let first = NonNull::from(map.as_mut_slice()).cast();
+/// // SAFETY: the pages that compounds have of their own are mapped from here on, and nobody else's.
+/// let slots = unsafe { Slots::mapped(range, first, layout) }?;
+/// assert_eq!(memmap.describe(slots)?, Bytes::kib(16));
+/// # assert_eq!((own, shared), (4, 28));
+/// # // SAFETY: a head is written, and so is the shared frame.
+/// # unsafe { assert_eq!((map[512].assume_init()[0], tails[63].assume_init()[0]), (1, 0)) };
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapLayout {
     descriptor: u64,
