@@ -56,6 +56,8 @@ const TICKS: u32 = 20;
 const TICKS_WITHOUT_IRQ: u32 = 100;
 /// What is isolated and moved at most, in pageblocks of 2 MiB, before the devices are looked at again.
 const BUDGET: Budget = Budget::pageblocks(4096);
+/// Memory that the kernel keeps for itself, page tables and the like, whatever leaves.
+const KEPT_FREE: Bytes = Bytes::mib(1);
 
 /// Where the boot code jumps to, on its stack, with the first [`entry::MAPPED_BYTES`] of physical
 /// memory mapped where the kernel was linked and in the direct map.
@@ -82,7 +84,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let (mut space, early) = must("memory", map.map());
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
     let firmware = must("ACPI", firmware);
-    let hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
+    let mut hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
+    hotplug.set_floor(KEPT_FREE.frames());
     let apic = must("local APIC", LocalApic::open(&mut space));
     if let Some(apic) = apic {
         apic.pass_on_pic_interrupts();

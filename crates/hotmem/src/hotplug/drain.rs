@@ -38,11 +38,12 @@ pub enum Why {
     Reporting,
     /// The kernel refused, and why.
     Veto(&'static str),
-    /// There is no room elsewhere for what lives here.
+    /// There is no room elsewhere for what lives here, or the [floor](super::Hotplug::set_floor) is
+    /// reached.
     NoRoom {
         /// Frames that would have to move.
         live: u64,
-        /// Frames that are free elsewhere.
+        /// Frames that are free elsewhere, above the floor.
         free: u64,
     },
     /// It is not online, so there is nothing to isolate.
@@ -108,21 +109,23 @@ impl<'f, P> Window<'f, P> {
 }
 
 impl<'f, P: Platform> Hotplug<'f, P> {
+    /// No request takes memory offline that would leave fewer frames free than these: for what a
+    /// kernel must be able to allocate whatever is asked of it. 0 unless something else is said here.
+    pub fn set_floor(&mut self, frames: u64) {
+        self.floor = frames;
+    }
+
     /// Isolates `window`, if there is room for what lives there and the kernel agrees.
     pub(super) fn open_window(
         &mut self,
         window: PfnRange,
-        floor: u64,
         hooks: &mut impl Hooks,
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
-        // Only what is in use needs room, and most windows are free.
-        let room = self.in_use(&isolation).map_or(Ok(()), |_| {
-            let live = isolation.frames_in_use();
-            let there = self.frames.ensure_free(live + floor);
-            there.map_err(|free| Why::NoRoom { live, free })
-        });
+        let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
+        let room = self.frames.ensure_free(live.saturating_add(self.floor));
         let agreed = room
+            .map_err(|free| Why::NoRoom { live, free: free.saturating_sub(self.floor) })
             .and_then(|()| hooks.going_offline(window).map_err(|Veto(reason)| Why::Veto(reason)));
         match agreed {
             Ok(()) => Ok(Window { isolation, last: None, tries: 0 }),

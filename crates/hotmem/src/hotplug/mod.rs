@@ -79,6 +79,7 @@ pub struct Hotplug<'f, P> {
     announced: [u64; MAX_REGIONS],
     policy: Policy,
     auto_online: OnlineType,
+    floor: u64,
 }
 
 impl<P> fmt::Debug for Hotplug<'_, P> {
@@ -153,6 +154,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             announced: [0; MAX_REGIONS],
             policy: Policy::default(),
             auto_online: OnlineType::Offline,
+            floor: 0,
         }
     }
 

@@ -99,7 +99,7 @@ impl<'f, P: Platform> Offline<'f, P> {
             let Some(window) = rest.chunks(SECTION_FRAMES as u64).next() else {
                 return self.finish(hotplug, hooks);
             };
-            match hotplug.open_window(window, 0, hooks) {
+            match hotplug.open_window(window, hooks) {
                 Ok(window) => self.window = Some(window),
                 Err(blocker) => return Progress::Pending(blocker),
             }

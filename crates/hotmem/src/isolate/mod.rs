@@ -136,20 +136,21 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
-    /// Frames of it that are still in use.
+    /// Frames of it that are still in use, and would have to move: not its sections' own lines.
     pub(crate) fn frames_in_use(&self) -> u64 {
-        let used = |slot, index, bit| {
+        let used = |slot, index, bit, lines| {
             let Some(block) = self.frames.block(slot, index, bit) else { return 0 };
             match block.counter.load() {
                 counter if counter & LIVE == 0 => 0,
                 counter => {
-                    let drained = self.frames.drained_count(&block, None);
+                    let drained = self.frames.drained_count(&block, lines);
                     u64::from(drained.saturating_sub(count(counter)))
                 }
             }
         };
         let in_use = self.words().map(|(slot, index, held)| {
-            bits_of(held).map(|bit| used(slot, index, bit)).sum::<u64>()
+            let lines = self.frames.frame_of_lines(slot, index);
+            bits_of(held).map(|bit| used(slot, index, bit, lines)).sum::<u64>()
         });
         in_use.sum()
     }

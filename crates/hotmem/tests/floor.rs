@@ -1,0 +1,85 @@
+//! What stays free, whatever is asked to go.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, range};
+use hotmem::*;
+
+const BOOT: u64 = SECTION;
+const HOT: u64 = 4 * SECTION;
+
+/// Moves what is asked for.
+struct Moving<'f>(&'f Frames<OneCpu>);
+
+impl Hooks for Moving<'_> {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        for frame in used.chunks(1) {
+            let Ok(_) = self.0.alloc(Want::frames(1).movable()) else { return Migration::Retry };
+            self.0.free(frame).unwrap();
+        }
+        Migration::Moved
+    }
+}
+
+/// A machine with nothing free but in its hot memory, of which a few frames are in use.
+fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let hot = range(BOOT, HOT);
+    hotplug.announce(hot).unwrap();
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    while frames.alloc(Want::frames(1)).is_ok() {}
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    for section in hot.chunks(SECTION) {
+        frames.alloc(Want::frames(3).movable().at(section.start())).unwrap();
+    }
+    test(&frames, &mut hotplug, hot);
+    frames.validate().unwrap();
+}
+
+#[test]
+fn a_shrink_goes_down_to_the_floor_and_no_further() {
+    for floor in [0, 1, BLOCK, SECTION - 1, SECTION + BLOCK + 7, 3 * SECTION] {
+        on_a_machine(|frames, hotplug, hot| {
+            hotplug.set_floor(floor);
+            let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+            let (left, blocker) = loop {
+                match shrink.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED) {
+                    Shrunk::Ready(removal) => {
+                        hotplug.commit_remove(removal, &mut NoHooks).unwrap();
+                    }
+                    Shrunk::Working => {}
+                    Shrunk::Done { left, blocker } => break (left, blocker),
+                }
+            };
+            let free = frames.counts().free;
+            assert!(free >= floor, "{free} of {floor}");
+            // Another pageblock would have been too much, wherever what lives there went.
+            assert!(left > 0 && free < floor + BLOCK, "{free} of {floor}, {left} left");
+            assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+        });
+    }
+}
+
+#[test]
+fn all_of_it_or_nothing_goes_offline_above_the_floor() {
+    on_a_machine(|frames, hotplug, _| {
+        let top = range(BOOT + 2 * SECTION, 2 * SECTION);
+        // Of each section 3 frames move, and one that holds its lines goes with it.
+        let free_then = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
+        hotplug.set_floor(free_then + 1);
+        let mut offline = hotplug.offline(top).unwrap();
+        let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
+        let Progress::Pending(Blocker { range: last, why: Why::NoRoom { live, free } }) = progress
+        else {
+            panic!("{progress:?}");
+        };
+        assert_eq!((last, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
+        // With one frame less to be kept it goes on.
+        hotplug.set_floor(free_then);
+        let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
+        assert_eq!((progress, frames.counts().free), (Progress::Done(top), free_then));
+    });
+}
