@@ -161,6 +161,12 @@ fn a_section_brings_room_for_its_own_descriptors() {
         let zone = m.hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!((zone.spanned, zone.managed), (section, SECTION - BLOCK));
         assert!(zone.is_contiguous());
+        // Who looks for something to move passes it over.
+        let mut used = vec![];
+        m.hotplug.occupancy(section, |block, frames| used.push((block, frames)));
+        assert_eq!(used[0], (kept, BLOCK));
+        assert!(used[1..].iter().all(|&(_, frames)| frames == 0));
+        assert_eq!(m.hotplug.sparsest(NodeId::ZERO, Zone::Movable), None);
         while let Ok(got) = m.frames.alloc(Want::frames(1).movable()) {
             assert!(!got.overlaps(kept));
         }

@@ -8,7 +8,7 @@ use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Region, Zone};
-use crate::section::{ALL, LIVE, count};
+use crate::section::{ALL, KEPT, LIVE, count};
 use crate::sync::Ordering;
 
 impl<P: Platform> Hotplug<'_, P> {
@@ -48,7 +48,7 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 
     /// The pageblock of a zone that is cheapest to vacate: the lowest of those in which something
-    /// is in use, and least. What a compactor moves first.
+    /// is in use, and least, but for those that hold descriptors. What a compactor moves first.
     ///
     /// Cost: one scan of the zone.
     #[must_use]
@@ -57,7 +57,8 @@ impl<P: Platform> Hotplug<'_, P> {
         self.online_runs(node, zone, |run| {
             self.occupancy(run, |block, used| {
                 let key = (used, block.start());
-                if used != 0 && best.is_none_or(|(range, least)| key < (least, range.start())) {
+                let wanted = used != 0 && best.is_none_or(|(r, least)| key < (least, r.start()));
+                if wanted && self.frames.kept_in(block) == 0 {
                     best = Some((block, used));
                 }
             });
@@ -100,6 +101,7 @@ fn pageblocks(region: &Region, index: usize, bit: usize, len: usize) -> PfnRange
 fn used_in(region: &Region, index: usize, bit: usize) -> u64 {
     match region.block(index, bit).map_or(0, |(_, counter)| counter.load()) {
         live if live & LIVE != 0 => u64::from(ALL - count(live)),
+        kept if kept & KEPT != 0 => PAGEBLOCK_FRAMES as u64,
         _ => 0,
     }
 }

@@ -24,6 +24,7 @@ mod remove;
 mod report;
 mod requests;
 mod road;
+mod scans;
 mod tokens;
 mod views;
 mod world;

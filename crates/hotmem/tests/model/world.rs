@@ -213,6 +213,7 @@ impl Machine<'_> {
         }
         if operation.is_multiple_of(every * 50) {
             self.check_memory_blocks();
+            self.check_scans();
             self.validate();
         }
     }

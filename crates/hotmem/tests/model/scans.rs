@@ -1,0 +1,49 @@
+//! Scans of zones: what they see is what asking every pageblock sees.
+
+use crate::common::{BLOCK, numbers, range};
+use crate::road::NODES;
+use crate::world::{Frame, Machine, SIZE};
+use hotmem::{NodeId, Zone};
+use std::collections::BTreeMap;
+
+impl Machine<'_> {
+    /// Each pageblock of a zone is scanned once, with the frames in use there, and nothing else is.
+    pub(crate) fn check_scans(&self) {
+        for node in (0..NODES).filter_map(NodeId::new) {
+            for zone in Zone::ALL {
+                let mut scanned = BTreeMap::new();
+                self.hotplug.online_runs(node, zone, |run| {
+                    self.hotplug.occupancy(run, |block, used| {
+                        assert!(run.covers(block) && block.frames() == BLOCK);
+                        assert_eq!(scanned.insert(block.start().number(), used), None);
+                    });
+                });
+                let online = (0..SIZE).step_by(BLOCK as usize).filter(|&at| {
+                    let block = self.world.block_of(at);
+                    let is_there = block.online && block.movable == (zone == Zone::Movable);
+                    is_there && self.world.node_of(at) == Some(node)
+                });
+                assert!(online.eq(scanned.keys().copied()), "{node:?} {zone:?}");
+                self.check_occupancy(&scanned);
+                let can_go = scanned.iter().filter(|&(&at, &used)| used > 0 && !self.describes(at));
+                let best = can_go.map(|(&at, &used)| (used, at)).min();
+                let best = best.map(|(used, at)| (range(at, BLOCK), used));
+                assert_eq!(self.hotplug.sparsest(node, zone), best);
+            }
+        }
+    }
+
+    /// What is held may be drained, and counts as free then.
+    fn check_occupancy(&self, scanned: &BTreeMap<u64, u64>) {
+        for (&at, &seen) in scanned.iter().filter(|&(&at, _)| !self.world.block_of(at).is_held()) {
+            let frames = numbers(range(at, BLOCK));
+            let used = frames.filter(|&frame| self.world.frame[frame as usize] != Frame::Free);
+            assert_eq!(seen, used.count() as u64, "{at:#x}");
+        }
+    }
+
+    /// Whether the pageblock holds its section's descriptors.
+    fn describes(&self, at: u64) -> bool {
+        self.world.frame[at as usize] == Frame::Descriptors
+    }
+}
