@@ -89,7 +89,11 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         at.0.store(6, Ordering::Relaxed);
         frames.set_fallback(node(6), &[node(5), node(2)]);
         let want = Want::frames(frames_wanted);
-        let homes = |want: Want| home(frames.alloc(want).unwrap());
+        let homes = |want: Want| {
+            let got = frames.alloc(want).unwrap();
+            frames.free(got).unwrap();
+            home(got)
+        };
         assert_eq!((homes(want), homes(want.movable())), (2, 2), "{want:?}");
         let here = range(6 * SECTION, SECTION);
         hotplug.announce(Announce::range(here).on_node(node(6))).unwrap();
