@@ -30,6 +30,7 @@ mod moving;
 mod native;
 mod range;
 mod run;
+mod sound;
 mod space;
 mod sync;
 mod teardown;

@@ -7,6 +7,7 @@ use crate::error::{Stopped, Why};
 use crate::mmu::Mmu;
 use crate::range::{Span, virt};
 use crate::run::Runs;
+use crate::sound::check;
 use crate::space::{Owner, PageTables};
 use crate::unmap::Harvest;
 use crate::walk::walk;
@@ -19,12 +20,14 @@ impl<M: Mmu> PageTables<'_, M> {
     /// what was mapped.
     ///
     /// # Errors
-    /// [`Stopped`]. If it stopped at 0, nothing was told and no table freed: it can be tried again,
-    /// if a processor still used the address space when it is off it.
+    /// [`Stopped`] at what cannot be read, with nothing done; or at 0 if the machine refused, with
+    /// nothing told and no table freed. It can be tried again, when the processor that still used
+    /// the address space does not any more.
     pub fn teardown(mut self, owner: &mut impl Owner) -> Result<(), Stopped<M::Fault>> {
         let space = self.space;
         let own = Span { start: 0, end: space.levels.table_bytes().0 / 2 };
         let refused = |fault| Stopped { at: 0, why: Why::Mmu(fault), flushed: false };
+        check(&mut self.mmu, space, own)?;
         self.mmu.retire(space).map_err(refused)?;
         let mut harvest = Harvest { owner, runs: Runs::default(), free: true };
         let walked = walk(&mut self.mmu, &mut harvest, space, own);

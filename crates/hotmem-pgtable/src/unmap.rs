@@ -4,13 +4,14 @@
 //! one entry of the batch: it is unhooked, and read when the flush has made it ordinary memory.
 
 use crate::batch::{Batch, Slot, Slots};
-use crate::entry::{ENTRIES, Entry, Kind, Level};
+use crate::entry::{Entry, Kind, Level};
 use crate::error::{Stopped, Why};
-use crate::mmu::{Flush, Mmu, entry_at};
-use crate::range::{Span, VirtRange};
+use crate::mmu::{Flush, Mmu};
+use crate::range::VirtRange;
 use crate::run::Runs;
+use crate::sound::is_sound;
 use crate::space::{Owner, PageTables, Space, split};
-use crate::walk::{Next, Place, Visit, each_table, walk, walk_table};
+use crate::walk::{Next, Place, Visit, walk, walk_table};
 use hotmem::Pfn;
 
 /// How a range is unmapped.
@@ -129,7 +130,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
                 return Ok(Next::Into(table));
             }
             // What is wrong below it is found, and told, on the way down.
-            Kind::Table(table) if !(covered && self.unhook && is_sound(mmu, table, slot.level)) => {
+            Kind::Table(table) if !(covered && self.unhook && is_sound(mmu, slot, self.space)) => {
                 return Ok(Next::Into(table));
             }
             Kind::Table(_) => self.unhooking = true,
@@ -176,14 +177,10 @@ impl<O: Owner> Unmapper<'_, O> {
                 self.runs.add(slots, self.owner);
             } else {
                 for slot in slots.each() {
-                    let Kind::Table(table) = slot.kind() else {
+                    let Some(place) = Place::below(slot, space) else {
                         self.runs.add(slot.alone(), self.owner);
                         continue;
                     };
-                    let Some(level) = slot.level.below() else { continue };
-                    let start = slot.virt & (space.levels.table_bytes().0 - 1);
-                    let whole = Span { start, end: start + slot.level.entry_bytes().0 };
-                    let place = Place { table, level, whole, space };
                     let runs = core::mem::take(&mut self.runs);
                     let mut harvest = Harvest { owner: self.owner, runs, free: fault.is_none() };
                     result = result.and(harvest.table(mmu, place));
@@ -204,19 +201,6 @@ impl<O: Owner> Unmapper<'_, O> {
         }
         Ok(())
     }
-}
-
-/// Whether the entry in a table of this level, and all below it, point to tables or map pages: what
-/// is unhooked must not turn out unreadable.
-fn is_sound<M: Mmu>(mmu: &mut M, table: Pfn, level: Level) -> bool {
-    let Some(level) = level.below() else { return false };
-    let each = &mut |mmu: &mut M, table, level: Level| {
-        let words = mmu.table(table).ok_or(())?;
-        // Further down, all that is present is a page or a table.
-        let malformed = |index| entry_at(words, index).kind(level) == Kind::Malformed;
-        if level > Level::L3 && (0..ENTRIES).any(malformed) { Err(()) } else { Ok(()) }
-    };
-    each_table(mmu, table, level, each).is_ok()
 }
 
 /// Reads tables that have become ordinary memory, and frees them.

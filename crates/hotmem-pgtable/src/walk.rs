@@ -53,6 +53,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// The table that an entry points to.
+    pub(crate) fn below(slot: Slot, space: Space) -> Option<Place> {
+        let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
+            return None;
+        };
+        let bytes = slot.level.entry_bytes().0;
+        let start = slot.virt & (space.levels.table_bytes().0 - 1) & !(bytes - 1);
+        Some(Place { table, level, whole: Span { start, end: start + bytes }, space })
+    }
+
     /// The entries that hold a part of the span, as numbers of the first and the last.
     fn indices(self, span: Span) -> (usize, usize) {
         let bytes = self.level.entry_bytes().0;

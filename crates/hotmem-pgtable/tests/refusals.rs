@@ -66,7 +66,10 @@ fn flags_that_are_not_the_callers() {
 
 #[test]
 fn a_table_that_is_none_stops_before_anything_above_it_is_touched() {
-    for (how, level) in [(KEEP, Level::L1), (Unmap::default(), Level::L1), (KEEP, Level::L3)] {
+    let free = Unmap::default();
+    for (how, level, freed) in
+        [(KEEP, Level::L1, 0), (free, Level::L1, 1), (KEEP, Level::L3, 0), (free, Level::L3, 3)]
+    {
         let arena = Arena::new(8);
         let space = mapped(&arena, 512);
         let table = pfn(0x777_7777);
@@ -80,10 +83,32 @@ fn a_table_that_is_none_stops_before_anything_above_it_is_touched() {
         let why = Why::NotATable { frame: table, level };
         assert_eq!(refused, Err(Stopped { at, why, flushed: true }));
         assert_eq!(notes.told(), Bytes(512 * PAGE));
-        assert_eq!(notes.freed, usize::from(how != KEEP));
+        assert_eq!(notes.freed, freed);
         assert_eq!(arena.flushes.borrow().len(), 1);
         let link = arena.put(space, at + (1 << 40), Level::L1, page(7));
         assert!(!link, "what lies above is still there");
+    }
+}
+
+#[test]
+fn an_address_space_with_a_table_that_is_none_or_a_page_that_cannot_be_does_not_die() {
+    let malformed = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
+    let missing = |level| Why::NotATable { frame: pfn(0x777_7777), level };
+    for (entry, at, of, why) in [
+        (malformed, 512 << 30, Level::L4, Why::Malformed(malformed)),
+        (link(pfn(0x777_7777)), LARGE, Level::L2, missing(Level::L1)),
+        (link(pfn(0x777_7777)), 512 << 30, Level::L4, missing(Level::L3)),
+    ] {
+        let arena = Arena::new(8);
+        let space = mapped(&arena, 2);
+        assert!(arena.put(space, at, of, entry));
+        let mut batch = Batch::new();
+        let mut notes = Notes::new(&arena);
+        let dead = PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes);
+        assert_eq!(dead, Err(Stopped { at, why, flushed: true }));
+        assert_eq!((notes.told(), notes.freed), (Bytes::ZERO, 0));
+        assert!(arena.flushes.borrow().is_empty());
+        assert!(!arena.put(space, PAGE, Level::L1, page(1)), "all of it is still there");
     }
 }
 
