@@ -91,10 +91,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
             }
             if args.writes > 0 && cases.contains(&&"xen-munmap") {
                 let words = format!("mode=race writes={}", args.writes);
-                for race in machine.boot(*xpti, &words)?.races {
+                let races = machine.boot(*xpti, &words)?.races;
+                for race in &races {
                     let case = format!("xen-munmap/{xpti}/batch-{}", race.batch);
                     sample.add(&case, &race.subject, LOST, count(race.lost));
                     sample.add(&case, &race.subject, WRITES, count(race.writes));
+                }
+                for subject in ["hotmem", "read-then-clear"] {
+                    let of = races.iter().filter(|race| race.subject == subject);
+                    let lost = of.map(|race| race.lost).sum();
+                    sample.add(&format!("xen-munmap/{xpti}"), subject, LOST, count(lost));
                 }
             }
         }
