@@ -14,10 +14,12 @@ const BATCHES: [usize; 3] = [1, 32, 512];
 /// Few: a page can be lost only until it is dirty, and that is soon; the oftener all are mapped
 /// again the more there is to lose.
 const PAGES: usize = 512;
-/// There are no more rounds than these make of the writes that are wanted: on a host that has no
-/// CPU for each of the two, the other one hardly comes to write while this one unmaps, and each
+/// Writes in a round, for the round itself and for each of its flushes: a few times as many are
+/// usual. There are no more rounds than these make of the writes that are wanted: on a host that has
+/// no CPU for each of the two, the other one hardly comes to write while this one unmaps, and each
 /// flush takes a turn of the host's scheduler.
-const WRITES_A_ROUND: u64 = 500;
+const WRITES_A_ROUND: u64 = 250;
+const WRITES_A_FLUSH: u64 = 5;
 
 /// Every second page was read before.
 fn entry(kernel: &Kernel, number: usize) -> Entry {
@@ -30,11 +32,12 @@ fn entry(kernel: &Kernel, number: usize) -> Entry {
 /// batch that is easiest to lose by goes on, a hundred times as long.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64) {
     let space = kernel.build(false, false, PAGES, |_, _| Entry::EMPTY);
-    let most_rounds = (enough / WRITES_A_ROUND).max(1);
     let mut lost_by_reading = 0;
     for subject in [Subject::Hotmem, Subject::ReadThenClear] {
         for batch in BATCHES {
             let (mut rounds, mut writes, mut lost) = (0, 0, 0);
+            let a_round = WRITES_A_ROUND + WRITES_A_FLUSH * (PAGES / batch) as u64;
+            let most_rounds = (enough / a_round).max(1);
             let is_last = subject != Subject::Hotmem && batch == BATCHES[BATCHES.len() - 1];
             let proves_nothing = |lost| is_last && lost_by_reading + lost == 0;
             while (writes < enough && rounds < most_rounds)
