@@ -17,7 +17,8 @@ use hotmem::{Frames, Migration, Pfn, PfnRange, Platform, Want};
 /// What one balloon device has of the engine's memory. `PIECES` is into how many pieces that may
 /// fall, in the balloon and again among the hints; each takes 16 bytes.
 ///
-/// It lives as long as the device's driver, and outlives a reset of the device.
+/// It lives as long as the device's driver, and outlives a reset of the device. Dropped, it leaves
+/// what the device has allocated, or out for reporting: the host may still work on it.
 pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
     frames: &'f Frames<P>,
     reporter: Option<Reporter<'f, P>>,

@@ -15,7 +15,7 @@ use hotmem::{
 ///
 /// It lives as long as the device's driver; for each step, [`with`](Self::with) lends it the
 /// engine, so that several devices can share one: always the same, as nothing that was begun on one
-/// machine goes on on another.
+/// machine goes on on another. Dropped, it leaves what was about to go held and counted.
 pub struct HotplugMemory<'f, P: Platform> {
     online: OnlineType,
     budget: Budget,
