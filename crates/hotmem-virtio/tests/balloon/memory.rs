@@ -40,6 +40,7 @@ pub(crate) struct TestMemory {
     pub(crate) statistics: MemoryStatistics,
     pub(crate) out: Vec<PfnRange>,
     deflating: Option<PfnRange>,
+    hint_out: Option<PfnRange>,
 }
 
 impl TestMemory {
@@ -58,6 +59,7 @@ impl TestMemory {
             statistics: MemoryStatistics::default().with(Statistic::Free, 1),
             out: Vec::new(),
             deflating: None,
+            hint_out: None,
         }
     }
 
@@ -177,12 +179,19 @@ impl Memory for TestMemory {
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
+        assert_eq!(self.hint_out, None, "a second hint");
         let range = self.find(Frame::Free, 512)?;
         self.turn(range, &[Frame::Free], Frame::Hinted);
+        self.hint_out = Some(range);
         Some(range)
     }
 
+    fn hinted(&mut self) {
+        assert!(self.hint_out.take().is_some(), "a hint that there was not");
+    }
+
     fn release_hints(&mut self) {
+        assert_eq!(self.hint_out, None, "the device still has a hint");
         while let Some(range) = self.find(Frame::Hinted, u64::MAX) {
             self.turn(range, &[Frame::Hinted], Frame::Free);
         }
@@ -199,6 +208,6 @@ impl Memory for TestMemory {
             }
         }
         self.out.clear();
-        self.deflating = None;
+        (self.deflating, self.hint_out) = (None, None);
     }
 }
