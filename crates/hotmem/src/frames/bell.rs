@@ -15,7 +15,7 @@
 use super::Frames;
 use crate::platform::Platform;
 use crate::region::{Class, Region, Zone};
-use crate::sync::{AtomicU32, Ordering, const_unless_loom, fence};
+use crate::sync::{AtomicU32, Ordering, const_unless_loom, fence, settled};
 
 /// There is no reporter, or it is switched off.
 const OFF: u32 = 0;
@@ -32,9 +32,12 @@ pub(crate) struct Bell {
     taken: AtomicU32,
     /// Batches of earlier generations are void.
     generation: AtomicU32,
+    /// Pageblocks that tokens took from the host, less those that they gave it. A statistic, which
+    /// wraps: nothing depends on it.
+    withdrawn: settled::AtomicU64,
     /// Not 0: there will be a reporter in this model.
     #[cfg(loom)]
-    is_modelled: crate::sync::settled::AtomicU8,
+    is_modelled: settled::AtomicU8,
 }
 
 impl Bell {
@@ -44,8 +47,9 @@ impl Bell {
                 state: AtomicU32::new(OFF),
                 taken: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
+                withdrawn: settled::AtomicU64::new(0),
                 #[cfg(loom)]
-                is_modelled: crate::sync::settled::AtomicU8::new(0),
+                is_modelled: settled::AtomicU8::new(0),
             }
         }
     }
@@ -114,6 +118,22 @@ impl Bell {
 
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Pageblocks of a section that the host had are a token's now, or are nobody's.
+    pub(crate) fn note_withdrawn(&self, blocks: u64) {
+        if blocks != 0 {
+            self.withdrawn.fetch_add(blocks.count_ones().into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Pageblocks of a section were a token's, and the host has them.
+    pub(crate) fn note_given(&self, blocks: u64) {
+        self.withdrawn.fetch_sub(blocks.count_ones().into(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn withdrawn(&self) -> u64 {
+        self.withdrawn.load(Ordering::Relaxed)
     }
 
     /// Voids all batches that were handed out so far.

@@ -69,13 +69,14 @@ impl<P: Platform> Frames<P> {
         if offline != 0 {
             return Err(IsolateError::NotOnline(self.first_block(slot, index, offline)));
         }
-        let mut captured = section.claim_any(wanted);
+        let (mut captured, withdrawn) = section.claim_any(wanted);
+        self.bell().note_withdrawn(withdrawn);
         section.isolated.fetch_or(captured, Ordering::AcqRel);
         let in_use = wanted & !captured;
         let mut kept = 0;
         for bit in bits_of(in_use) {
             let Some(block) = self.block(slot, index, bit) else { continue };
-            match capture_block(&block) {
+            match self.capture_block(&block) {
                 how @ (Capture::Owned | Capture::Flagged | Capture::Kept) => {
                     section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
                     captured |= block.mask();
@@ -95,6 +96,26 @@ impl<P: Platform> Frames<P> {
             }
         }
         Ok(in_use == kept)
+    }
+
+    /// Captures a pageblock that was not free when it was looked at.
+    fn capture_block(&self, block: &Block<'_>) -> Capture {
+        for _ in 0..LOOKS {
+            match block.counter.isolate() {
+                Capture::InFlight => {}
+                captured => return captured,
+            }
+            if block.section.isolated.load(Ordering::Acquire) & block.mask() != 0 {
+                return Capture::HeldByAnother;
+            }
+            let (captured, withdrawn) = block.section.claim_any(block.mask());
+            self.bell().note_withdrawn(withdrawn);
+            if captured != 0 {
+                return Capture::Owned;
+            }
+            spin_hint();
+        }
+        Capture::InFlight
     }
 
     /// Gives captured pageblocks of a section back to the allocator.
@@ -136,24 +157,6 @@ impl<P: Platform> Frames<P> {
             }
         }
     }
-}
-
-/// Captures a pageblock that was not free when it was looked at.
-fn capture_block(block: &Block<'_>) -> Capture {
-    for _ in 0..LOOKS {
-        match block.counter.isolate() {
-            Capture::InFlight => {}
-            captured => return captured,
-        }
-        if block.section.isolated.load(Ordering::Acquire) & block.mask() != 0 {
-            return Capture::HeldByAnother;
-        }
-        if block.section.claim_all(block.mask()) {
-            return Capture::Owned;
-        }
-        spin_hint();
-    }
-    Capture::InFlight
 }
 
 impl fmt::Display for IsolateError {

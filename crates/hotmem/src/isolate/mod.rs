@@ -93,6 +93,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
                 let held = held & !self.frames.kept(slot, index);
                 // Before the publish in the release, which makes it visible.
                 section.reported.fetch_or(held, Ordering::Relaxed);
+                self.frames.bell().note_given(held);
             }
             self.frames.release_in(slot, index, held);
         }

@@ -78,6 +78,8 @@ pub struct Reporter<'f, P: Platform> {
     /// Never reported.
     pins: [PfnRange; MAX_PINS],
     done: Statistics,
+    /// Pageblocks that the host had at the beginning, and that were taken from it before; wraps.
+    before: u64,
 }
 
 /// What the kernel is to do next.
@@ -106,7 +108,8 @@ pub struct Statistics {
     pub batches: u64,
     /// Taken by the host, each time counted.
     pub reported: u64,
-    /// Of these, taken into use again since.
+    /// Of these, and of what an earlier reporter reported, taken into use again since. What was
+    /// isolated, unplugged with its memory perhaps, was not.
     pub refaulted: u64,
     /// Batches that the host refused.
     pub refused: u64,
@@ -159,17 +162,22 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if !frames.bell().take() {
             return Err(ReporterError::AlreadyThere);
         }
+        let counts = frames.counts();
         let mut reporter = Reporter {
             frames,
             settings,
             after,
             phase: Phase::Resting,
             not_before: Duration::ZERO,
-            out: frames.counts().reporting / PAGEBLOCK_FRAMES as u64,
+            out: counts.reporting / PAGEBLOCK_FRAMES as u64,
             refusals: 0,
             hints_seen: false,
             pins: [PfnRange::EMPTY; MAX_PINS],
             done: Statistics::default(),
+            before: frames
+                .bell()
+                .withdrawn()
+                .wrapping_add(counts.reported / PAGEBLOCK_FRAMES as u64),
         };
         reporter.set_on(true);
         Ok(reporter)
@@ -300,7 +308,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let still = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
-        Statistics { refaulted: self.done.reported.saturating_sub(still), ..self.done }
+        let not_used = still.wrapping_add(self.frames.bell().withdrawn());
+        // Below zero while something is in flight.
+        let used = self.before.wrapping_add(self.done.reported).wrapping_sub(not_used);
+        Statistics { refaulted: used.cast_signed().max(0).cast_unsigned(), ..self.done }
     }
 }
 

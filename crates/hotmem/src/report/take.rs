@@ -210,6 +210,7 @@ impl<P: Platform> Reporter<'_, P> {
         if reported {
             // Before the publish, which makes it visible.
             section.reported.fetch_or(whole, Ordering::Relaxed);
+            self.frames.bell().note_withdrawn(back & !whole);
         }
         if whole != 0 {
             self.frames.show_free(slot, index, whole, &mut moves);

@@ -63,16 +63,16 @@ impl Section {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
 
-    /// Claims as many of `wanted` as are free, and says which.
+    /// Claims as many of `wanted` as are free: which, and which of these the host had.
     ///
     /// Acquire: pairs with [`publish`](Self::publish), so that the claimer sees everything that
     /// was done to the pageblocks while they were somebody else's.
-    pub(crate) fn claim_any(&self, wanted: u64) -> u64 {
+    pub(crate) fn claim_any(&self, wanted: u64) -> (u64, u64) {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
             let got = free & wanted;
             if got == 0 {
-                return 0;
+                return (0, 0);
             }
             match self.free.compare_exchange_weak(
                 free,
@@ -80,10 +80,7 @@ impl Section {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => {
-                    self.forget_reported(got);
-                    return got;
-                }
+                Ok(_) => return (got, self.forget_reported(got)),
                 Err(now) => free = now,
             }
         }
@@ -129,11 +126,13 @@ impl Section {
     }
 
     /// `reported` is cleared by the claimer, while it is alone with the pageblocks; the next
-    /// publish (Release) makes it visible, so Relaxed is enough.
-    fn forget_reported(&self, claimed: u64) {
-        if self.reported.load(Ordering::Relaxed) & claimed != 0 {
+    /// publish (Release) makes it visible, so Relaxed is enough. Returns what it was set for.
+    fn forget_reported(&self, claimed: u64) -> u64 {
+        let reported = self.reported.load(Ordering::Relaxed) & claimed;
+        if reported != 0 {
             self.reported.fetch_and(!claimed, Ordering::Relaxed);
         }
+        reported
     }
 
     /// The line of the pageblock at `bit`; `None` before the section has any.

@@ -249,11 +249,13 @@ impl<'f> Machine<'f> {
         assert!(!all || left.clone().count() <= HINTS, "{:x?}", left.collect::<Vec<_>>());
     }
 
-    fn check_reporter(&self, reporter: &Reporter<'f, Cpus>) {
+    fn check_reporter(&mut self, reporter: &Reporter<'f, Cpus>) {
         assert_eq!(reporter.is_on(), self.reporting.on);
-        let reported = self.world.frames.counts().reported / BLOCK;
-        let refaulted = self.reporting.done.reported.saturating_sub(reported);
-        assert_eq!(reporter.statistics(), Statistics { refaulted, ..self.reporting.done });
+        // What was used for a moment, by the engine perhaps, the world does not know.
+        let refaulted = reporter.statistics().refaulted;
+        assert!(refaulted >= self.reporting.done.refaulted, "{refaulted} refaulted");
+        self.reporting.done.refaulted = refaulted;
+        assert_eq!(reporter.statistics(), self.reporting.done);
     }
 }
 

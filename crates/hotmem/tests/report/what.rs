@@ -173,3 +173,43 @@ fn memory_that_comes_later_is_reported() {
         assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
     });
 }
+
+#[test]
+fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
+    on_machine(|frames, hotplug, _| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;
+        // Isolated and released, it is reported once more.
+        let whole = frames.alloc(Want::frames(BLOCK)).unwrap();
+        frames.free(whole).unwrap();
+        settle(&mut reporter, ms(0));
+        assert_eq!(refaulted(&reporter), 1);
+        frames.isolate(whole).unwrap().release();
+        assert_eq!(refaulted(&reporter), 1);
+        settle(&mut reporter, ms(0));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+        assert_eq!(refaulted(&reporter), 1);
+        // Marked by its token.
+        frames.isolate(whole).unwrap().mark_reported().unwrap();
+        assert_eq!(refaulted(&reporter), 1);
+        // Unplugged.
+        let added = range(BOOT * SECTION, SECTION);
+        hotplug.add(added, &mut NoHooks).unwrap();
+        hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
+        settle(&mut reporter, ms(0));
+        let before = refaulted(&reporter);
+        assert_eq!(frames.counts_in(added).reported, frames.counts_in(added).free_whole);
+        let mut offline = hotplug.offline(added).unwrap();
+        let gone = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(gone, Progress::Done(added));
+        hotplug.remove(added, &mut NoHooks).unwrap();
+        assert_eq!(refaulted(&reporter), before);
+        // Those of an earlier reporter's count when they are used.
+        drop(reporter);
+        let reporter = eager(frames);
+        assert_eq!(refaulted(&reporter), 0);
+        let _used = frames.alloc(Want::frames(BLOCK)).unwrap();
+        assert_eq!(refaulted(&reporter), 1);
+    });
+}
