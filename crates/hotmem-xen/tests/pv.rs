@@ -3,12 +3,14 @@
 mod common;
 
 use common::{Xen, notes::Notes};
-use hotmem::Bytes;
+use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Level, PageTables, Space, Stopped, Unmap, VirtRange, Why,
+    Batch, Change, Covered, Entry, EntryAddr, Flags, Level, PageTables, Space, Stopped, Table,
+    Tables, Unmap, VirtRange, Why,
 };
 use hotmem_xen::{
-    Call, Config, DomId, Errno, Fault, Hypervisor, MmuExtOp, MmuUpdate, Partly, Room, XenPv,
+    Call, Config, DomId, Errno, Fault, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Partly,
+    Room, XenPv,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -169,6 +171,42 @@ fn unpinning_and_remapping_in_turn_takes_a_flush_for_each_table() {
         xen.set_window(table, true);
     }
     assert_eq!(xen.flushes.get(), 40);
+}
+
+/// A kernel that does not map one of its tables.
+struct Unmapped<'x>(&'x Xen, Pfn);
+
+impl Tables for Unmapped<'_> {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        Tables::table(&self.0, frame)
+    }
+}
+
+impl MachineTables for Unmapped<'_> {
+    fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
+        self.0.window(frame).filter(|_| frame != self.1)
+    }
+
+    fn grace_period(&self) {
+        self.0.grace_period();
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_mapped_writable_is_told() {
+    let xen = Xen::new(64);
+    let (space, map) = mapped(&xen, 3 * 512, true);
+    let table = xen.find(space, LARGE).unwrap().table();
+    let why = Why::Mmu(Fault::NotMapped(table));
+    let config = Config { pins_l1: true, ..Config::default() };
+    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let mut notes = Notes::new(&xen);
+    let machine = XenPv::new(&xen, Unmapped(&xen, table), config, &mut room);
+    let torn = PageTables::new(machine, space, &mut batch).teardown(&mut notes);
+    assert_eq!(torn, Err(Stopped { at: 0, why, flushed: false }));
+    assert_eq!((notes.pages(), notes.freed), (vec![], 0));
+    with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
+    assert_eq!((notes.pages(), notes.freed), (map.into_iter().collect(), 6));
 }
 
 #[test]

@@ -28,6 +28,18 @@ impl Tables for &Frames {
     }
 }
 
+impl Frames {
+    /// Whether no table can be come to by two ways: not even taken for a page on one of them.
+    fn are_a_tree(&self) -> bool {
+        let mut led_to = vec![false; self.tables.len()];
+        led_to[0] = true;
+        let entries = self.tables.iter().flatten().map(|word| Entry::from_bits(word.load(Relaxed)));
+        let frames = entries.filter_map(|entry| entry.frame(Level::L1)).map(index);
+        let mut tables = frames.filter(|&index| index < TABLES as usize);
+        tables.all(|index| !core::mem::replace(&mut led_to[index], true))
+    }
+}
+
 /// What is told must lie in the range, in the order of addresses; tables go when they are flushed.
 struct Kernel<'a> {
     frames: &'a Frames,
@@ -87,9 +99,11 @@ pub(crate) fn run(script: &[u8]) {
         match op % 10 {
             0 => word.store(value & !1, Relaxed),
             1 => word.store(value | Flags::LARGE.bits() | 1, Relaxed),
-            2 | 3 if links < LINKS => {
-                // One or two of these frames are no tables.
-                let to = Pfn::new(1 + u64::from(c) % (TABLES + 2)).expect("small");
+            link @ (2 | 3) if links < LINKS => {
+                // One or two of these frames are no tables. Two ways may lead to one; or each to
+                // the next one.
+                let to = if link == 2 { u64::from(c) % (TABLES + 2) } else { 1 + links as u64 };
+                let to = Pfn::new(1 + to).expect("small");
                 word.store(Entry::link(to).with(flags - Flags::LARGE).bits(), Relaxed);
                 links += 1;
             }
@@ -100,7 +114,10 @@ pub(crate) fn run(script: &[u8]) {
     let mut kernel = kernel(&frames, VirtRange::new(0, Bytes(1 << 56)).ok());
     if first & 2 != 0 {
         let native = Native::new(&frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
-        let _ = PageTables::new(native, space, &mut batch).teardown(&mut kernel);
+        let is_tree = frames.are_a_tree();
+        let dead = PageTables::new(native, space, &mut batch).teardown(&mut kernel);
+        let nothing = kernel.from == 0 && frames.flushes.get() == kernel.flushes;
+        assert!(!is_tree || dead.is_ok() || nothing, "{dead:?}");
     }
 }
 
@@ -142,8 +159,12 @@ fn operate(
             let covered = [Covered::Free, Covered::Keep, Covered::Cheapest];
             let covered = covered[usize::from(a >> 2) % 3];
             let how = Unmap { tables: covered, ignore_used: a & 64 != 0, dying: a & 128 != 0 };
-            let unmapped = tables.unmap_range(range, how, &mut kernel);
-            assert!(unmapped.is_ok() || unmapped.is_err_and(|stopped| stopped.flushed));
+            let is_tree = frames.are_a_tree();
+            if let Err(stopped) = tables.unmap_range(range, how, &mut kernel) {
+                assert!(stopped.flushed);
+                // Nothing from there on was touched.
+                assert!(!is_tree || kernel.from <= stopped.at, "{stopped:?}");
+            }
         }
         5 => {
             if let Ok(change) = Change::new(flags - Flags::USED, Flags::WRITABLE) {
