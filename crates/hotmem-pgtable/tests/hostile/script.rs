@@ -35,7 +35,7 @@ impl Frames {
         led_to[0] = true;
         let entries = self.tables.iter().flatten().map(|word| Entry::from_bits(word.load(Relaxed)));
         let frames = entries.filter_map(|entry| entry.frame(Level::L1)).map(index);
-        let mut tables = frames.filter(|&index| index < TABLES as usize);
+        let mut tables = frames.filter(|&index| index < self.tables.len());
         tables.all(|index| !core::mem::replace(&mut led_to[index], true))
     }
 }
