@@ -116,11 +116,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Sets the pageblock's `partial` bit and the path to it.
+    /// Sets the pageblock's `partial` bit and the path to it. Whatever of its zone was there before
+    /// has a path, see [`set_zone`](Self::set_zone).
     pub(crate) fn show_partial(&self, block: &Block<'_>) {
+        // Release pairs with the Acquire of the search, Acquire with `set_zone`.
+        let old = block.section.partial.fetch_or(block.mask(), Ordering::AcqRel);
         let zone = block.zone();
-        // Release pairs with the Acquire of the search.
-        let old = block.section.partial.fetch_or(block.mask(), Ordering::Release);
         if old & block.section.zone_mask(zone) == 0 {
             block.region.tree(Class::partial(zone)).set(block.index);
         }
@@ -163,6 +164,10 @@ impl<P: Platform> Frames<P> {
                 moves.start();
             }
         });
+        // Again, after the publish: see `set_zone`.
+        let after = section.movable.load(Ordering::Relaxed);
+        let movable =
+            if mutant!("zones are looked for before the publish") { movable } else { after };
         for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
             if first(mask, before) {
                 self.show_section(slot, index, zone, moves);
@@ -171,6 +176,42 @@ impl<P: Platform> Frames<P> {
         if self.bell.is_on() {
             self.note_unreported(region, index, blocks);
         }
+    }
+
+    /// The slow side only: these pageblocks, none of them online, are of this zone from now on.
+    ///
+    /// Whoever publishes something beside others of its zone counts on the path to those. These here
+    /// may be others: what somebody who is slow says of a pageblock that has left since, or what was
+    /// free until it left. So publishers look for the zones after they have published, and what they
+    /// had published before the zones changed is given a path here.
+    pub(crate) fn set_zone(
+        &self,
+        slot: usize,
+        index: usize,
+        blocks: u64,
+        zone: Zone,
+        moves: &mut Moves<'_>,
+    ) {
+        let Some(region) = self.slots().get(slot) else { return };
+        let Some(section) = region.section(index) else { return };
+        if section.zone_mask(zone) & blocks == blocks {
+            return;
+        }
+        moves.start();
+        match zone {
+            Zone::Movable => section.movable.fetch_or(blocks, Ordering::Relaxed),
+            Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
+        };
+        // Read-modify-writes: who publishes after them sees the new zones. AcqRel pairs with that of
+        // the publishes.
+        let give_paths = |word: &AtomicU64, class: fn(Zone) -> Class| {
+            let some = word.fetch_or(0, Ordering::AcqRel) != 0;
+            if some && !mutant!("a zone changes, and nothing is given a path") {
+                Zone::ALL.iter().for_each(|&zone| region.tree(class(zone)).set(index));
+            }
+        };
+        give_paths(&section.partial, Class::partial);
+        give_paths(&section.free, Class::free);
     }
 
     /// A section that had no free pageblock of this zone has one now.

@@ -6,6 +6,7 @@ use crate::frames::{AllocError, Frames, Want};
 use crate::hooks::{Hooks, Spare};
 use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
+use crate::region::Zone;
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -129,13 +130,14 @@ impl<'f, P: Platform> Hotplug<'f, P> {
 
     /// What is nobody's is present from now on, or the other way round.
     pub(super) fn set_present(&self, range: PfnRange, present: bool) {
-        for (_, _, blocks, section) in self.words(range) {
+        let mut moves = self.frames.no_moves_yet();
+        for (slot, index, blocks, section) in self.words(range) {
             if present {
                 // Release: who finds it present finds it mapped.
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
-                section.movable.fetch_and(!blocks, Ordering::Relaxed);
+                self.frames.set_zone(slot, index, blocks, Zone::Kernel, &mut moves);
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::frames::AllocError;
 use crate::hooks::Hooks;
 use crate::origin::{Foreign, Token};
 use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::region::Zone;
 use core::fmt;
 
 /// Why device memory stays as it is.
@@ -166,12 +166,10 @@ impl<'f, P: Platform> Hotplug<'f, P> {
 
     /// What is not present is a device's from now on, or nobody's.
     fn set_device(&self, range: PfnRange, device: bool) {
-        for (_, _, blocks, section) in self.words(range) {
-            if device {
-                section.movable.fetch_or(blocks, Ordering::Relaxed);
-            } else {
-                section.movable.fetch_and(!blocks, Ordering::Relaxed);
-            }
+        let zone = if device { Zone::Movable } else { Zone::Kernel };
+        let mut moves = self.frames.no_moves_yet();
+        for (slot, index, blocks, _) in self.words(range) {
+            self.frames.set_zone(slot, index, blocks, zone, &mut moves);
         }
     }
 }

@@ -108,10 +108,7 @@ impl<P: Platform> Hotplug<'_, P> {
         let mut moves = self.frames.no_moves_yet();
         for (run, zone) in self.partition(range, kind) {
             for (slot, index, blocks, section) in self.words(run) {
-                match zone {
-                    Zone::Movable => section.movable.fetch_or(blocks, Ordering::Relaxed),
-                    Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
-                };
+                self.frames.set_zone(slot, index, blocks, zone, &mut moves);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
                 let kept = blocks & self.frames.kept(slot, index);
                 for block in bits_of(kept).filter_map(|bit| self.frames.block(slot, index, bit)) {
