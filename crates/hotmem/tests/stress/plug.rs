@@ -5,7 +5,8 @@ use crate::shop::{Shop, Stays};
 use crate::{HOT, HOT_MIDDLE, SIZE};
 use fastrand::Rng;
 use hotmem::{
-    Budget, Hooks, Hotplug, Migration, OnlineType, PfnRange, Progress, Shrink, Shrunk, Spare, State,
+    Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, Shrunk, Spare,
+    State,
 };
 use std::fmt;
 
@@ -19,6 +20,8 @@ pub(crate) struct Plug<'f, 's> {
 struct Kernel<'f, 's> {
     shop: &'s Shop<'f>,
     moved: u64,
+    /// Sections that have come as a whole.
+    described: u64,
 }
 
 /// How often something was brought to its end.
@@ -34,6 +37,21 @@ struct Done {
 }
 
 impl Hooks for Kernel<'_, '_> {
+    fn keeps(&self, _: PfnRange) -> u64 {
+        1
+    }
+
+    fn describe(&mut self, range: PfnRange, _: &mut Spare) {
+        for section in range.sections().filter(|section| section.frames() == SECTION) {
+            self.shop.keep(section.split_at(pfn(section.start().number() + BLOCK)).0);
+            self.described += 1;
+        }
+    }
+
+    fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
+        self.shop.keep_no_more(range);
+    }
+
     fn map(&mut self, range: PfnRange, _: &mut Spare) {
         self.shop.set_there(range, true);
     }
@@ -66,7 +84,12 @@ impl<'f, 's> Plug<'f, 's> {
     pub(crate) fn new(mut hotplug: Hotplug<'f, Cpus>, shop: &'s Shop<'f>, rng: Rng) -> Self {
         hotplug.announce(range(HOT, HOT_MIDDLE - HOT)).unwrap();
         hotplug.announce(range(HOT_MIDDLE, SIZE - HOT_MIDDLE)).unwrap();
-        Plug { hotplug, kernel: Kernel { shop, moved: 0 }, rng, done: Done::default() }
+        Plug {
+            hotplug,
+            kernel: Kernel { shop, moved: 0, described: 0 },
+            rng,
+            done: Done::default(),
+        }
     }
 
     pub(crate) fn step(&mut self) {
@@ -105,6 +128,14 @@ impl<'f, 's> Plug<'f, 's> {
         })
     }
 
+    /// A section that can come as a whole.
+    fn absent_section(&self) -> Option<PfnRange> {
+        let regions = self.hotplug.regions().map(|(_, region)| region.align_inward(SECTION));
+        regions.flat_map(PfnRange::sections).find(|section| {
+            self.hotplug.state_at(section.start(), section.end()) == (*section, State::Absent)
+        })
+    }
+
     fn some_part(&mut self, run: PfnRange) -> PfnRange {
         let blocks = run.frames() / BLOCK;
         let first = self.rng.u64(..blocks);
@@ -114,7 +145,8 @@ impl<'f, 's> Plug<'f, 's> {
 
     fn add(&mut self) {
         let Some(run) = self.some_run(State::Absent) else { return };
-        let part = self.some_part(run);
+        let section = self.absent_section().filter(|_| self.done.added == 0 || self.rng.bool());
+        let part = section.unwrap_or_else(|| self.some_part(run));
         self.hotplug.add(part, &mut self.kernel).unwrap();
         let kind = if self.rng.u8(..4) == 0 { OnlineType::Kernel } else { OnlineType::Movable };
         self.hotplug.online(part, kind, &mut self.kernel).unwrap();
@@ -182,7 +214,8 @@ impl<'f, 's> Plug<'f, 's> {
 
     pub(crate) fn has_done_everything(&self) -> bool {
         let Done { added, removed, abandoned, offline, cancelled, reported, blocked } = self.done;
-        [added, removed, abandoned, offline, cancelled, reported, blocked, self.kernel.moved]
+        let Kernel { moved, described, .. } = self.kernel;
+        [added, removed, abandoned, offline, cancelled, reported, blocked, moved, described]
             .iter()
             .all(|&count| count > 0)
     }
@@ -190,6 +223,7 @@ impl<'f, 's> Plug<'f, 's> {
 
 impl fmt::Debug for Plug<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}, moved {}", self.done, self.kernel.moved)
+        let Kernel { moved, described, .. } = self.kernel;
+        write!(f, "{:?}, moved {moved}, described {described}", self.done)
     }
 }

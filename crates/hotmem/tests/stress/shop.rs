@@ -1,6 +1,6 @@
 //! What the threads hold: goods, each a few frames, that any thread may free and the kernel move.
 
-use crate::common::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn};
+use crate::common::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
 use crate::{BOOT_SECTIONS, SIZE, SMALL, runs};
 use fastrand::Rng;
 use hotmem::{AllocError, Frames, PfnRange, Want};
@@ -18,6 +18,8 @@ const SHELVES: usize = if SMALL { 256 } else { 2048 };
 const FREE: u64 = 0;
 /// What the host leaves in memory that it has taken.
 const SPOILT: u64 = u64::MAX - 1;
+/// Descriptors of the section.
+const KEPT: u64 = u64::MAX - 2;
 /// There is no memory here.
 const ABSENT: u64 = u64::MAX;
 
@@ -204,6 +206,9 @@ impl<'f> Shop<'f> {
     pub(crate) fn set_there(&self, range: PfnRange, there: bool) {
         let (before, after) = if there { (ABSENT, FREE) } else { (FREE, ABSENT) };
         for frame in numbers(range) {
+            if self.is_kept(frame) {
+                continue;
+            }
             let was = self.owners[frame as usize].swap(after, Ordering::AcqRel);
             assert_eq!(was, before, "frame {frame:#x} at the edge");
             let word = self.memory.word(frame);
@@ -212,6 +217,27 @@ impl<'f> Shop<'f> {
             } else {
                 word.store(ABSENT, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Whether the frame holds descriptors, whole as they were.
+    fn is_kept(&self, frame: u64) -> bool {
+        let is_kept = self.owners[frame as usize].load(Ordering::Acquire) == KEPT;
+        let word = self.memory.word(frame).load(Ordering::Relaxed);
+        assert!(!is_kept || word == KEPT, "the descriptors at {frame:#x} have gone");
+        is_kept
+    }
+
+    /// What has just come holds descriptors.
+    pub(crate) fn keep(&self, kept: PfnRange) {
+        numbers(kept).for_each(|frame| self.own(frame, KEPT));
+    }
+
+    /// Memory has gone, and the descriptors that it held.
+    pub(crate) fn keep_no_more(&self, gone: PfnRange) {
+        for frame in numbers(gone).filter(|&frame| self.is_kept(frame)) {
+            self.disown(frame, KEPT);
+            self.set_there(range(frame, 1), false);
         }
     }
 
@@ -227,8 +253,10 @@ impl<'f> Shop<'f> {
                 count += 1;
             }
         }
-        let owned = |owner: &&AtomicU64| ![FREE, ABSENT].contains(&owner.load(Ordering::Acquire));
-        assert_eq!(self.owners.iter().filter(owned).count() as u64, count);
+        let owner = |frame: u64| self.owners[frame as usize].load(Ordering::Acquire);
+        let is_owned =
+            |frame: &u64| !self.is_kept(*frame) && ![FREE, ABSENT].contains(&owner(*frame));
+        assert_eq!((0..SIZE).filter(is_owned).count() as u64, count);
         count
     }
 
