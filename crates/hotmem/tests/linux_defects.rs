@@ -165,12 +165,14 @@ fn removing_what_is_online_is_an_error() {
 #[test]
 fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
     on_a_machine(|frames, hotplug, hot| {
-        let boot: Vec<_> = std::iter::from_fn(|| frames.alloc(Want::frames(1)).ok()).collect();
+        let mut boot: Vec<_> = std::iter::from_fn(|| frames.alloc(Want::frames(1)).ok()).collect();
         let used = frames.alloc(Want::frames(1).movable()).unwrap();
         let hosted = |frames: &Frames<OneCpu>| {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
         };
         assert_eq!(hosted(frames), 1);
+        // For what is in use there is room now, but it does not move.
+        frames.free(boot.pop().unwrap()).unwrap();
         // Undone while something of it is in use, and after all of it was offline.
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);

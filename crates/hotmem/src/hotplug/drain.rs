@@ -87,6 +87,8 @@ pub enum LeaveError {
 /// Isolated memory that is being drained.
 pub(super) struct Window<'f, P> {
     isolation: Isolation<'f, P>,
+    /// Frames that were in use when it was opened.
+    live: u64,
     /// What was in use the last time that somebody looked, and how often in a row.
     last: Option<PfnRange>,
     tries: u32,
@@ -103,6 +105,15 @@ pub(super) enum Drained {
 }
 
 impl<'f, P> Window<'f, P> {
+    /// What was isolated in windows, and is drained in others.
+    pub(super) fn of(isolation: Isolation<'f, P>) -> Window<'f, P> {
+        Window { isolation, live: 0, last: None, tries: 0 }
+    }
+
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
     pub(super) fn into_isolation(self) -> Isolation<'f, P> {
         self.isolation
     }
@@ -115,20 +126,23 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         self.floor = frames;
     }
 
-    /// Isolates `window`, if there is room for what lives there and the kernel agrees.
+    /// Isolates `window`, if there is room for what lives there, and for as much as still has to move
+    /// from elsewhere, and the kernel agrees.
     pub(super) fn open_window(
         &mut self,
         window: PfnRange,
+        elsewhere: u64,
         hooks: &mut impl Hooks,
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
-        let room = self.frames.ensure_free(live.saturating_add(self.floor));
+        let all = live.saturating_add(elsewhere);
+        let room = self.frames.ensure_free(all.saturating_add(self.floor));
         let agreed = room
-            .map_err(|free| Why::NoRoom { live, free: free.saturating_sub(self.floor) })
+            .map_err(|free| Why::NoRoom { live: all, free: free.saturating_sub(self.floor) })
             .and_then(|()| hooks.going_offline(window).map_err(|Veto(reason)| Why::Veto(reason)));
         match agreed {
-            Ok(()) => Ok(Window { isolation, last: None, tries: 0 }),
+            Ok(()) => Ok(Window { live, ..Window::of(isolation) }),
             Err(why) => {
                 isolation.release();
                 Err(Blocker { range: window, why })

@@ -3,7 +3,7 @@
 use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Progress, Why};
 use crate::addr::PfnRange;
-use crate::geometry::SECTION_FRAMES;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::origin::{Foreign, MachineId, Token};
@@ -13,17 +13,21 @@ use core::fmt;
 /// A range on its way offline. Poll it until it is done, or [`cancel`](Self::cancel) it: one that is
 /// dropped or forgotten leaves what it has come to isolated and counted.
 ///
-/// It is isolated window by window, so that what lives in the first windows can still move into
-/// the later ones only until those are reached, and never starves the machine: room for the live
-/// memory is checked before each window.
+/// All of it is isolated, window by window, before anything moves: so what lives there moves once, and
+/// never from one window to the next. The machine is not starved: before each window there must be
+/// room elsewhere for what lives there and in those before.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P> {
     machine: MachineId,
     range: PfnRange,
-    /// What is isolated and drained so far, from the bottom up.
+    /// What is still to be isolated.
+    rest: PfnRange,
+    /// Frames of what is isolated that were in use then.
+    live: u64,
+    /// What is isolated, from the bottom up: drained, being drained, still to be drained.
     held: Option<Isolation<'f, P>>,
-    /// The window that is being drained.
     window: Option<Window<'f, P>>,
+    ahead: Option<Isolation<'f, P>>,
 }
 
 /// Why a range cannot go offline at all. Nothing has changed.
@@ -55,7 +59,15 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         });
         match offline {
             Some(offline) => Err(OfflineError::NotOnline(offline)),
-            None => Ok(Offline { machine: self.machine(), range, held: None, window: None }),
+            None => Ok(Offline {
+                machine: self.machine(),
+                range,
+                rest: range,
+                live: 0,
+                held: None,
+                window: None,
+                ahead: None,
+            }),
         }
     }
 }
@@ -74,39 +86,52 @@ impl<'f, P: Platform> Offline<'f, P> {
         if self.machine != hotplug.machine() {
             return Progress::Pending(Blocker { range: self.range, why: Why::Foreign });
         }
-        loop {
-            if let Some(mut window) = self.window.take() {
-                match hotplug.drain(&mut window, hooks, &mut budget) {
-                    Drained::Yes => {
-                        let drained = window.into_isolation();
-                        self.held = Some(match self.held.take() {
-                            Some(held) => held.join(drained),
-                            None => drained,
-                        });
-                    }
-                    Drained::Working => {
-                        self.window = Some(window);
-                        return Progress::Working;
-                    }
-                    Drained::Blocked(blocker) => {
-                        self.window = Some(window);
+        while let Some(next) = self.rest.chunks(SECTION_FRAMES as u64).next() {
+            match hotplug.open_window(next, self.live, hooks) {
+                Ok(window) => {
+                    self.live += window.live();
+                    self.ahead = join(self.ahead.take(), window.into_isolation());
+                    self.rest = self.rest.split_at(next.end()).1;
+                }
+                Err(blocker) => {
+                    // Some may have been freed since.
+                    let before = self.live;
+                    self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
+                    if self.live >= before {
                         return Progress::Pending(blocker);
                     }
                 }
             }
-            let next = self.held.as_ref().map_or(self.range.start(), |held| held.range().end());
-            let rest = self.range.split_at(next).1;
-            let Some(window) = rest.chunks(SECTION_FRAMES as u64).next() else {
-                return self.finish(hotplug, hooks);
-            };
-            match hotplug.open_window(window, hooks) {
-                Ok(window) => self.window = Some(window),
-                Err(blocker) => return Progress::Pending(blocker),
-            }
-            if !budget.spend(window.frames() / crate::geometry::PAGEBLOCK_FRAMES as u64) {
+            if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {
                 return Progress::Working;
             }
         }
+        while let Some(mut window) = self.next_window() {
+            match hotplug.drain(&mut window, hooks, &mut budget) {
+                Drained::Yes => self.held = join(self.held.take(), window.into_isolation()),
+                Drained::Working => {
+                    self.window = Some(window);
+                    return Progress::Working;
+                }
+                Drained::Blocked(blocker) => {
+                    self.window = Some(window);
+                    return Progress::Pending(blocker);
+                }
+            }
+        }
+        self.finish(hotplug, hooks)
+    }
+
+    /// What is to be drained now.
+    fn next_window(&mut self) -> Option<Window<'f, P>> {
+        self.window.take().or_else(|| {
+            let ahead = self.ahead.take()?;
+            let first = ahead.range().chunks(SECTION_FRAMES as u64).next()?;
+            let next = if ahead.was_free() { ahead.range() } else { first };
+            let (window, rest) = ahead.split_at(next.end());
+            self.ahead = (!rest.range().is_empty()).then_some(rest);
+            Some(Window::of(window))
+        })
     }
 
     fn finish(
@@ -141,12 +166,10 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P>,
         hooks: &mut impl Hooks,
     ) -> Result<(), Foreign<Offline<'f, P>>> {
-        let Offline { window, held, .. } = self.of(hotplug.frames)?;
-        if let Some(window) = window {
-            hotplug.give_back(window.into_isolation(), hooks);
-        }
-        if let Some(held) = held {
-            hotplug.give_back(held, hooks);
+        let Offline { held, window, ahead, .. } = self.of(hotplug.frames)?;
+        let window = window.map(Window::into_isolation);
+        for isolated in [ahead, window, held].into_iter().flatten() {
+            hotplug.give_back(isolated, hooks);
         }
         Ok(())
     }
@@ -156,6 +179,17 @@ impl<P> Token for Offline<'_, P> {
     fn machine(&self) -> MachineId {
         self.machine
     }
+}
+
+/// A token and the one right above it.
+fn join<'f, P: Platform>(
+    below: Option<Isolation<'f, P>>,
+    above: Isolation<'f, P>,
+) -> Option<Isolation<'f, P>> {
+    Some(match below {
+        Some(below) => below.join(above),
+        None => above,
+    })
 }
 
 impl<P> fmt::Debug for Offline<'_, P> {

@@ -139,7 +139,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             let leaving = PfnRange::new(next.start(), next.end().max(self.ready.end()));
             let opened = match hotplug.keeps_for_others(next, leaving.unwrap_or(next)) {
                 Some(range) => Err(Blocker { range, why: Why::Metadata }),
-                None => hotplug.open_window(next, hooks),
+                None => hotplug.open_window(next, 0, hooks),
             };
             match opened {
                 Ok(window) => self.window = Some(window),

@@ -137,6 +137,11 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
+    /// Whether all of it was wholly free when it was captured, so that nothing of it is in use.
+    pub(crate) fn was_free(&self) -> bool {
+        self.was_free
+    }
+
     /// Frames of it that are still in use, and would have to move: not its sections' own lines.
     pub(crate) fn frames_in_use(&self) -> u64 {
         let used = |slot, index, bit, lines| {

@@ -1,0 +1,56 @@
+//! A range goes offline window by window, and what lives there does not move from each to the next.
+
+mod common;
+
+use common::{Memory, SECTION, numbers, pfn, range};
+use hotmem::*;
+
+const BOOT: u64 = SECTION;
+const SECTIONS: u64 = 24;
+
+/// Moves whatever it is asked for, and counts that.
+struct Moving<'f> {
+    frames: &'f Frames<OneCpu>,
+    moved: u64,
+}
+
+impl Hooks for Moving<'_> {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        for frame in used.chunks(1) {
+            self.frames.alloc(Want::frames(1).movable()).unwrap();
+            self.frames.free(frame).unwrap();
+            self.moved += 1;
+        }
+        Migration::Moved
+    }
+}
+
+#[test]
+fn what_lives_in_a_long_range_moves_once() {
+    // At the bottom, in the middle and at the top of movable memory.
+    for first in [0, SECTIONS / 4, SECTIONS / 2] {
+        let memory = Memory::new(BOOT + SECTIONS * SECTION);
+        let frames = Frames::new(OneCpu);
+        let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+        let map = BootMap::of_ram(&ram);
+        let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+        let hot = range(BOOT, SECTIONS * SECTION);
+        hotplug.announce(hot).unwrap();
+        hotplug.add(hot, &mut NoHooks).unwrap();
+        hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+        let leaving = range(BOOT + first * SECTION, SECTIONS / 2 * SECTION);
+        let mut live = 0;
+        for section in leaving.chunks(SECTION) {
+            for frame in numbers(section).step_by(7).take(5) {
+                frames.alloc(Want::frames(1).movable().at(pfn(frame))).unwrap();
+                live += 1;
+            }
+        }
+        let mut kernel = Moving { frames: &frames, moved: 0 };
+        let mut offline = hotplug.offline(leaving).unwrap();
+        let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(leaving));
+        assert_eq!(kernel.moved, live);
+        frames.validate().unwrap();
+    }
+}
