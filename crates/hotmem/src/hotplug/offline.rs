@@ -143,6 +143,8 @@ impl<'f, P: Platform> Offline<'f, P> {
             None => Progress::Done(self.range),
             Some(Ok(range)) => {
                 hotplug.frames.let_go(range);
+                // Polled again, it begins again.
+                (self.rest, self.live) = (self.range, 0);
                 Progress::Done(range)
             }
             // Drained a while ago, and nothing is allocated there since: only a wrong free can have
