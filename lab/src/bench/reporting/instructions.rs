@@ -5,6 +5,7 @@ use super::page_fault::{self, operations_a_round};
 use super::{INSTRUCTIONS, Subject};
 use crate::bench::{frames, record::Sample};
 use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -15,13 +16,14 @@ use std::{
 const ROUNDS: u64 = 8;
 
 /// Counts for each number of threads, if valgrind is installed.
-pub(super) fn count(threads: &[u16], sample: &mut Sample) -> Result<()> {
+pub(super) fn count(threads: &[u16], sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
     if !frames::instructions::can_count() {
-        eprintln!("valgrind is not installed: instructions are not counted");
+        progress.suspend(|| eprintln!("valgrind is not installed: instructions are not counted"));
         return Ok(());
     }
     for &threads in threads {
         for subject in [Subject::Before, Subject::Hotmem] {
+            progress.set_message(format!("{}: instructions", page_fault::name(threads)));
             let fewer = of_first_thread(subject, threads, ROUNDS)?;
             let more = of_first_thread(subject, threads, 2 * ROUNDS)?;
             #[allow(clippy::cast_precision_loss, reason = "for people")]

@@ -122,10 +122,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
             progress.inc(1);
         }
     }
-    progress.finish_and_clear();
     if !args.no_instructions {
-        instructions::count(&args.threads, &mut sample)?;
+        instructions::count(&args.threads, &mut sample, &progress)?;
     }
+    progress.finish_and_clear();
     let records = sample.records();
     record::print(&records);
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
