@@ -1,0 +1,198 @@
+//! What is given to the host, what is kept, and what comes back.
+
+use super::*;
+
+#[test]
+fn what_is_freed_goes_to_the_host_by_itself() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, Features::PAGE_REPORTING, patient());
+    world.run(Duration::from_secs(2));
+    let reported = || machine.frames.counts().reported;
+    let all = reported();
+    assert!(all > SIZE / 4096 / 10 * 8, "{all}");
+    for _ in 0..60 {
+        world.allocate(BLOCK);
+    }
+    assert!(reported() < all);
+    (0..60).for_each(|_| world.free(0));
+    world.run(Duration::from_secs(2));
+    assert_eq!(reported(), all);
+    world.check();
+}
+
+#[test]
+fn the_balloon_leaves_the_floor() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, Features::empty(), Settings::default());
+    let free = machine.frames.counts().free;
+    world.device.config.num_pages = u32::MAX;
+    world.run(Duration::from_secs(10));
+    let left = machine.frames.counts().free;
+    assert!((FLOOR..FLOOR + BLOCK).contains(&left), "{left}");
+    assert_eq!(world.device.balloon.len() as u64, free - left);
+    assert_eq!(u64::from(world.device.actual), world.memory.held());
+    world.device.config.num_pages = 0;
+    world.run(Duration::from_secs(10));
+    assert_eq!(machine.frames.counts().free, free);
+    world.check();
+}
+
+#[test]
+fn what_an_assigned_device_may_reach_is_given_in_no_way() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, FEATURES, patient());
+    let pinned = PfnRange::new(Pfn::new(100 * BLOCK).unwrap(), Pfn::new(120 * BLOCK).unwrap());
+    let pinned = pinned.unwrap();
+    world.memory.reporter().unwrap().pin(pinned).unwrap();
+    world.run(Duration::from_secs(2));
+    assert!(!world.device.reported.is_empty());
+    world.device.config.num_pages = 20_000;
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.memory.held(), 20_000);
+    world.device.config.free_page_hint_cmd_id = 5;
+    world.run(Duration::from_secs(1));
+    assert!(!world.device.hinted.is_empty());
+    // The host wants the rest as well.
+    world.device.config.num_pages = u32::MAX;
+    world.run(Duration::from_secs(10));
+    let given = world.device.reported.iter().chain(&world.device.hinted);
+    assert!(given.clone().all(|range| !range.overlaps(pinned)), "{given:?}");
+    let mut frames = world.device.balloon.iter().map(|&n| Pfn::new(n.into()).unwrap());
+    assert!(frames.all(|frame| !pinned.contains(frame)));
+    world.check();
+}
+
+#[test]
+fn the_guest_takes_back_what_it_needs() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, Features::DEFLATE_ON_OOM, Settings::default());
+    world.device.config.num_pages = 40_000;
+    world.run(Duration::from_secs(1));
+    world.memory.need(10_000);
+    for _ in 0..200 {
+        world.used = world.used.or_else(|| world.device.answer());
+        world.step();
+    }
+    assert!(world.memory.held() <= 30_000);
+    world.memory.need(0);
+    world.run(Duration::from_secs(30));
+    assert_eq!(world.memory.held(), 40_000);
+}
+
+#[test]
+fn a_hint_is_not_needed_so_much_that_it_is_taken_from_the_device() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
+    world.device.config.free_page_hint_cmd_id = 5;
+    let is_hint = |message: &Message| matches!(message, Message::Hint(_));
+    while world.device.hinted.is_empty() || !world.device.waiting.iter().any(is_hint) {
+        world.used = world.used.or_else(|| world.device.answer());
+        world.step();
+    }
+    let hinted = world.memory.hinted_frames();
+    world.memory.need(1);
+    let with_device = world.memory.hinted_frames();
+    assert!((1..hinted).contains(&with_device), "{with_device} of {hinted}");
+    while machine.frames.counts().free > BLOCK {
+        world.allocate(1);
+    }
+    // The device writes to it until it answers, and a migration may leave it behind after that.
+    world.step();
+    world.check();
+    world.used = world.device.answer();
+    world.step();
+    assert_eq!(world.memory.hinted_frames(), 0);
+    world.run(Duration::from_secs(1));
+    world.check();
+}
+
+#[test]
+fn what_stands_in_the_way_moves() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let mut world = World::new(&machine, Features::empty(), Settings::default());
+    world.device.config.num_pages = 20_000;
+    world.run(Duration::from_secs(1));
+    // Beside nothing that is not the balloon's.
+    let whole =
+        |number: &&u32| (**number..**number + 512).all(|n| world.device.balloon.contains(&n));
+    let number = *world.device.balloon.iter().filter(|n| **n % 512 == 0).find(whole).unwrap();
+    let used = PfnRange::with_len(Pfn::new(u64::from(number) + 7).unwrap(), 1).unwrap();
+    let block = used.align_outward(BLOCK);
+    assert_eq!(world.memory.migrate(used), Some(Migration::Retry));
+    // As offlining does, so that what leaves does not come back.
+    let isolation = machine.frames.isolate(block).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(isolation.in_use(), None);
+    assert_eq!(world.memory.held(), 20_000);
+    assert_eq!(world.memory.migrate(used), None);
+    isolation.release();
+}
+
+const FILL: u32 = 0xaaaa_aaaa;
+const FILLED: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+
+thread_local! { static SPACE: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) }; }
+
+/// As a kernel does that fills what it frees.
+fn fill(range: PfnRange) {
+    for pfn in range.start().number()..range.end().number() {
+        // SAFETY: within the memory of this thread's machine.
+        unsafe { SPACE.get().add((pfn << 12) as usize).cast::<u64>().write(FILLED) }
+    }
+}
+
+/// Everything that can be had, frame by frame.
+fn all_frames(machine: &Machine) -> Vec<PfnRange> {
+    std::iter::from_fn(|| machine.frames.alloc(Want::frames(1).movable()).ok()).collect()
+}
+
+#[test]
+fn what_a_kernel_fills_is_found_filled() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    SPACE.set(machine.space);
+    for frame in all_frames(&machine) {
+        fill(frame);
+        machine.frames.free(frame).unwrap();
+    }
+    let mut memory = EngineMemory::new(&machine.frames, FLOOR).filled_by(fill);
+    let settings = Settings { contents: Contents::Filled(FILL), ..Settings::eager() };
+    let (features, poison) = (Features::all(), Poison::Filled(FILL));
+    // The host must know what it may leave in reported memory; elsewhere it leaves anything.
+    let spoilt = memory.report(FEATURES, poison, settings);
+    assert!(matches!(spoilt, Err(ReporterError::WouldSpoil { .. })), "{spoilt:?}");
+    memory.report(features, poison, settings).unwrap();
+    let mut world = World { leaves: FILLED, ..World::with(&machine, features, memory) };
+    world.device.config.num_pages = 20_000;
+    world.device.config.free_page_hint_cmd_id = 5;
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.memory.held(), 20_000);
+    assert!(!world.device.hinted.is_empty() && !world.device.reported.is_empty());
+    world.device.config.num_pages = 0;
+    world.device.config.free_page_hint_cmd_id = 1;
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.memory.held(), 0);
+    for frame in all_frames(&machine) {
+        assert_eq!(machine.read(frame.start().number()), FILLED, "{frame}");
+    }
+}
+
+#[test]
+fn a_second_reporter_is_refused() {
+    let machine = Machine::new();
+    let _hotplug = machine.boot();
+    let world = World::new(&machine, Features::PAGE_REPORTING, Settings::default());
+    let mut other = EngineMemory::<_, 8>::new(&machine.frames, 0);
+    let settings = Settings::default();
+    let again = other.report(Features::PAGE_REPORTING, Poison::None, settings);
+    assert_eq!(again, Err(ReporterError::AlreadyThere));
+    assert_eq!(other.report(Features::empty(), Poison::None, settings), Ok(()));
+    drop(world);
+    assert_eq!(other.report(Features::PAGE_REPORTING, Poison::None, settings), Ok(()));
+}

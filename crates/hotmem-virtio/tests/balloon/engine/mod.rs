@@ -1,0 +1,188 @@
+//! The engine behind the driver, and a host that really takes what it is given: memory that
+//! belongs to somebody must never change.
+
+mod given;
+mod random;
+
+use crate::device::Device;
+use core::time::Duration;
+use hotmem::report::{Contents, ReporterError, Settings};
+use hotmem::{
+    BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, Want,
+};
+use hotmem_virtio::balloon::{
+    Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
+};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+
+const SIZE: u64 = 256 << 20;
+const BLOCK: u64 = 512;
+const FLOOR: u64 = 4096;
+
+/// 256 MiB of memory and its engine.
+struct Machine {
+    frames: Frames<OneCpu>,
+    space: *mut u8,
+}
+
+impl Machine {
+    fn layout() -> Layout {
+        Layout::from_size_align(SIZE as usize, 4096).unwrap()
+    }
+
+    fn new() -> Machine {
+        // SAFETY: the layout has bytes.
+        let space = unsafe { alloc_zeroed(Self::layout()) };
+        assert!(!space.is_null());
+        Machine { frames: Frames::new(OneCpu), space }
+    }
+
+    fn boot(&self) -> Hotplug<'_, OneCpu> {
+        let ram = [BootRange { start: 0, len: Bytes(SIZE) }];
+        // SAFETY: all addresses in these tests are below SIZE, and nobody else uses that memory.
+        let direct_map = unsafe { DirectMap::at(self.space) };
+        Hotplug::bootstrap(&self.frames, direct_map, &BootMap::of_ram(&ram)).unwrap()
+    }
+
+    /// A word at the start of each frame.
+    fn write(&self, range: PfnRange, word: impl Fn(u64) -> u64) {
+        for pfn in range.start().number()..range.end().number() {
+            // SAFETY: within the machine's memory, which has one thread.
+            unsafe { self.space.add((pfn << 12) as usize).cast::<u64>().write(word(pfn)) }
+        }
+    }
+
+    fn read(&self, pfn: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.space.add((pfn << 12) as usize).cast::<u64>().read() }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` by the same layout.
+        unsafe { dealloc(self.space, Self::layout()) }
+    }
+}
+
+struct World<'f> {
+    machine: &'f Machine,
+    device: Device,
+    driver: Driver,
+    memory: EngineMemory<'f, OneCpu, 64>,
+    now: Duration,
+    used: Option<Queue>,
+    owned: Vec<(PfnRange, u64)>,
+    stamp: u64,
+    /// What the host leaves in memory that is reported.
+    leaves: u64,
+}
+
+const FEATURES: Features = Features::all().difference(Features::PAGE_POISON);
+
+impl<'f> World<'f> {
+    fn new(machine: &'f Machine, features: Features, settings: Settings) -> World<'f> {
+        let mut memory = EngineMemory::new(&machine.frames, FLOOR);
+        memory.report(features, Poison::None, settings).unwrap();
+        World::with(machine, features, memory)
+    }
+
+    fn with(
+        machine: &'f Machine,
+        features: Features,
+        memory: EngineMemory<'f, OneCpu, 64>,
+    ) -> World<'f> {
+        let device = Device::new(0);
+        let driver = Driver::new(features, &device.config);
+        let (now, used, owned, stamp) = (Duration::ZERO, None, Vec::new(), 0);
+        World { machine, device, driver, memory, now, used, owned, stamp, leaves: u64::MAX }
+    }
+
+    /// The host takes what it is given for as long as it has it.
+    fn scribble(&self, message: &Message) {
+        let take = |range: PfnRange, leaves| self.machine.write(range, |_| leaves);
+        match message {
+            Message::Inflate(range) | Message::Hint(range) => take(*range, u64::MAX),
+            Message::Report(ranges) => {
+                ranges.as_slice().iter().for_each(|&range| take(range, self.leaves));
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) -> Step {
+        let config = self.device.config;
+        let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
+        match step {
+            Step::Send(message) => {
+                self.scribble(&message);
+                self.device.send(message);
+            }
+            Step::SetActual(frames) => self.device.actual = frames,
+            _ => {}
+        }
+        // It may still do so just before it answers.
+        self.device.waiting.iter().for_each(|message| self.scribble(message));
+        step
+    }
+
+    /// Runs for so long.
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..200_000 {
+            self.used = self.used.or_else(|| self.device.answer());
+            let answered = self.used.is_some();
+            match self.step() {
+                Step::WaitUntil(until) if !answered && self.device.waiting.is_empty() => {
+                    if until > end {
+                        self.now = end;
+                        return;
+                    }
+                    self.now = until;
+                }
+                Step::Idle if !answered && self.device.waiting.is_empty() => {
+                    self.now = end;
+                    return;
+                }
+                Step::Failed(failure) => panic!("{failure}"),
+                _ => {}
+            }
+        }
+        panic!("it spins: {:?}", self.driver);
+    }
+
+    fn allocate(&mut self, frames: u64) {
+        let Ok(range) = self.machine.frames.alloc(Want::frames(frames).movable()) else { return };
+        self.stamp += 1;
+        let stamp = self.stamp << 32;
+        self.machine.write(range, |pfn| stamp | pfn);
+        self.owned.push((range, stamp));
+    }
+
+    fn free(&mut self, which: usize) {
+        if self.owned.is_empty() {
+            return;
+        }
+        let (range, stamp) = self.owned.swap_remove(which % self.owned.len());
+        self.verify(range, stamp);
+        self.machine.frames.free(range).unwrap();
+    }
+
+    fn verify(&self, range: PfnRange, stamp: u64) {
+        for pfn in range.start().number()..range.end().number() {
+            assert_eq!(self.machine.read(pfn), stamp | pfn, "frame {pfn:#x} is not its owner's");
+        }
+    }
+
+    /// No owned frame has changed, and the engine's books are right.
+    fn check(&self) {
+        self.owned.iter().for_each(|&(range, stamp)| self.verify(range, stamp));
+        self.machine.frames.validate().unwrap();
+    }
+}
+
+/// As usual, but for what stays free while something is out: it waits for the next occasion.
+fn patient() -> Settings {
+    Settings { keep_free: Bytes::ZERO, ..Settings::default() }
+}

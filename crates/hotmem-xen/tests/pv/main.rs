@@ -1,0 +1,176 @@
+//! The machine of a PV guest over the model of Xen.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod random;
+mod refused;
+
+use common::{Xen, notes::Notes};
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    Batch, Change, Covered, Entry, EntryAddr, Flags, Level, PageTables, Space, Stopped, Table,
+    Tables, Unmap, VirtRange, Why,
+};
+use hotmem_xen::{
+    Call, Config, DomId, Errno, Fault, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Partly,
+    Room, XenPv,
+};
+use std::collections::BTreeMap;
+use std::{cell::RefCell, rc::Rc};
+
+const PAGE: u64 = 4096;
+const LARGE: u64 = 2 << 20;
+const KEEP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(start, Bytes(bytes)).unwrap()
+}
+
+/// `pages` pages from address 0, of a few frames.
+fn mapped(xen: &Xen, pages: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>) {
+    let space = xen.new_space();
+    let frames: Vec<_> = (0..7).map(|_| xen.frame()).collect();
+    let mut map = BTreeMap::new();
+    for page in 0..pages {
+        let frame = frames[usize::try_from(page * page % 7).unwrap()];
+        let flags = [Flags::WRITABLE, Flags::ACCESSED, Flags::WRITABLE | Flags::ACCESSED];
+        let flags = flags[usize::try_from(page % 3).unwrap()];
+        let entry = Entry::new(frame, Flags::PRESENT | Flags::USER | flags);
+        assert!(xen.put(space, page * PAGE, entry, pins_l1));
+        map.insert(page * PAGE, entry);
+    }
+    (space, map)
+}
+
+fn with<R>(
+    xen: &Xen,
+    space: Space,
+    config: Config,
+    operation: impl FnOnce(PageTables<'_, XenPv<'_, &Xen, &Xen>>) -> R,
+) -> R {
+    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    operation(PageTables::new(XenPv::new(xen, xen, config, &mut room), space, &mut batch))
+}
+
+#[test]
+fn a_range_costs_a_hypercall_for_each_batch_and_one_flush() {
+    for batch in [1, 8, 32, 512] {
+        let xen = Xen::new(64);
+        let (space, map) = mapped(&xen, 3 * 512, false);
+        let mut notes = Notes::new(&xen);
+        xen.hypercalls.set(0);
+        xen.flushes.set(0);
+        let config = Config { batch, ..Config::default() };
+        let range = range(5 * PAGE, 1024 * PAGE);
+        with(&xen, space, config, |mut tables| tables.unmap_range(range, KEEP, &mut notes))
+            .unwrap();
+        assert_eq!(xen.hypercalls.get(), 1024 / batch as u64 + 1);
+        assert_eq!(xen.flushes.get(), 1);
+        let told: Vec<_> = map.into_iter().skip(5).take(1024).collect();
+        assert_eq!(notes.pages(), told);
+    }
+}
+
+#[test]
+fn no_dirty_bit_is_lost_to_another_cpu_by_get_and_clear_and_some_by_reading_first() {
+    for batch in [1, 32, 512] {
+        let run = |read_then_clear: bool| {
+            let xen = Xen::new(64);
+            let (space, _) = mapped(&xen, 512, false);
+            let wrote = Rc::new(RefCell::new(Vec::new()));
+            let log = wrote.clone();
+            let mut page = 0;
+            *xen.other_cpu.borrow_mut() = Some(Box::new(move |xen| {
+                page = (page + 37) % 512;
+                let at = xen.find(space, page * PAGE);
+                if at.is_some_and(|at| xen.write_by(at)) {
+                    log.borrow_mut().push(page * PAGE);
+                }
+            }));
+            let mut notes = Notes::new(&xen);
+            // What the document's variant does is what the trait does for whoever wants no bits.
+            let how = Unmap { ignore_used: read_then_clear, ..KEEP };
+            let config = Config { batch, ..Config::default() };
+            with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes))
+                .unwrap();
+            let told: BTreeMap<_, _> = notes.pages().into_iter().collect();
+            let dirty = |virt: &u64| told[virt].flags().contains(Flags::DIRTY);
+            assert!(wrote.borrow().len() > 50, "the race proves nothing");
+            wrote.borrow().iter().filter(|virt| !dirty(virt)).count()
+        };
+        assert_eq!(run(false), 0);
+        assert!(run(true) > 0);
+    }
+}
+
+#[test]
+fn whole_tables_are_unhooked_and_become_ordinary_memory() {
+    for pins_l1 in [false, true] {
+        let xen = Xen::new(64);
+        let (space, map) = mapped(&xen, 6 * 512, pins_l1);
+        let mut notes = Notes::new(&xen);
+        let in_use = xen.in_use();
+        xen.hypercalls.set(0);
+        let config = Config { pins_l1, ..Config::default() };
+        let range = range(LARGE - PAGE, 4 * LARGE + 2 * PAGE);
+        with(&xen, space, config, |mut tables| {
+            tables.unmap_range(range, Unmap::default(), &mut notes)
+        })
+        .unwrap();
+        // Clear (with the unpinning), flush, remap.
+        assert_eq!(xen.hypercalls.get(), 3);
+        assert_eq!((notes.freed, in_use - xen.in_use()), (4, 4));
+        let told: Vec<_> = map.into_iter().skip(511).take(4 * 512 + 2).collect();
+        assert_eq!(notes.pages(), told);
+    }
+}
+
+#[test]
+fn where_more_cpus_run_than_a_table_has_entries_it_is_cleared_and_not_unhooked() {
+    for (cpus, freed) in [(1, 1), (507, 1), (508, 0)] {
+        let xen = Xen::new(64);
+        let (space, map) = mapped(&xen, 512, false);
+        let mut notes = Notes::new(&xen);
+        let config = Config { cpus, ..Config::default() };
+        let how = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
+        with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes)).unwrap();
+        assert_eq!(notes.freed, freed, "{cpus} CPUs");
+        assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_dying_address_space_takes_three_flushes_however_many_its_tables() {
+    for pins_l1 in [false, true] {
+        for tables in [1, 40] {
+            let xen = Xen::new(128);
+            let (space, map) = mapped(&xen, tables * 512, pins_l1);
+            let mut notes = Notes::new(&xen);
+            xen.hypercalls.set(0);
+            xen.flushes.set(0);
+            let config = Config { pins_l1, ..Config::default() };
+            with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
+            assert!(xen.flushes.get() <= 3, "{} flushes", xen.flushes.get());
+            assert!(xen.hypercalls.get() <= 3, "{} hypercalls", xen.hypercalls.get());
+            assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+            assert_eq!(notes.freed as u64, tables + 3);
+        }
+    }
+}
+
+/// What Linux's exit path does: each table unpinned and made writable before the next.
+#[test]
+fn unpinning_and_remapping_in_turn_takes_a_flush_for_each_table() {
+    let xen = Xen::new(128);
+    let (space, _) = mapped(&xen, 40 * 512, true);
+    let tables: Vec<_> =
+        (0..40).map(|table| xen.find(space, table * LARGE).unwrap().table()).collect();
+    let mut hypervisor = &xen;
+    hypervisor.mmuext_op(&[MmuExtOp::unpin(space.root)]).unwrap();
+    xen.flushes.set(0);
+    for table in tables {
+        hypervisor.mmuext_op(&[MmuExtOp::unpin(table)]).unwrap();
+        xen.set_window(table, true);
+    }
+    assert_eq!(xen.flushes.get(), 40);
+}

@@ -1,0 +1,128 @@
+//! Random address spaces and operations.
+
+use super::*;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_stops_an_operation_both_parts_are_told(
+        pages in prop::collection::btree_map(0u64..1600, (0u64..8, any::<bool>()), 1..400),
+        granted in prop::option::of(0u64..1600),
+        refuse_after in prop::option::of(0u64..400),
+        batch in prop::sample::select(vec![1usize, 7, 512]),
+        protect in any::<bool>(),
+    ) {
+        let grant = Flags::from_bits_retain(1 << 10);
+        let xen = Xen::new(64);
+        let space = xen.new_space();
+        let frame = xen.frame();
+        let mut map = BTreeMap::new();
+        for (page, (flags, is_note)) in pages {
+            let flags = Flags::from_bits_retain((flags & 3) << 5 | flags >> 2 << 1);
+            let page_flags = flags | Flags::PRESENT | Flags::USER;
+            // A note has no frame's number, or Xen would take it for an attack.
+            let entry = match (granted == Some(page), is_note && !protect) {
+                (true, _) => Entry::new(frame, page_flags | grant),
+                (false, true) => Entry::from_bits(flags.bits() | 8),
+                (false, false) => Entry::new(frame, page_flags),
+            };
+            xen.put(space, page * PAGE, entry, false);
+            map.insert(page * PAGE, entry);
+        }
+        let granted = granted.filter(|page| map.contains_key(&(page * PAGE)));
+        xen.refuse_after.set(refuse_after);
+        let mut notes = Notes::new(&xen);
+        let config = Config { grant, batch, ..Config::default() };
+        let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
+        let all = range(0, 1600 * PAGE);
+        let result = with(&xen, space, config, |mut tables| {
+            if protect {
+                tables.protect(all, change, &mut notes)
+            } else {
+                tables.unmap_range(all, KEEP, &mut notes)
+            }
+        });
+        // The last page done; `None` if all are.
+        let before_grant = granted.map(|page| map.range(..page * PAGE).count() as u64);
+        let done = match (before_grant, refuse_after) {
+            (Some(grant), Some(refuse)) => Some(grant.min(refuse)),
+            (one, other) => one.or(other),
+        };
+        let done = done.filter(|&done| done < map.len() as u64);
+        let at = done.and_then(|done| map.keys().nth(usize::try_from(done).unwrap()).copied());
+        match (result, at) {
+            (Ok(()), None) => {}
+            (Err(stopped), Some(at)) => prop_assert_eq!(stopped.at, at),
+            // All but the flush.
+            (Err(stopped), None) => {
+                let flush = Fault::Refused { call: Call::Flush, errno: Errno::EINVAL };
+                prop_assert_eq!(stopped.why, Why::Mmu(flush));
+                prop_assert_eq!((stopped.at, stopped.flushed), (1600 * PAGE, false));
+                prop_assert_eq!(refuse_after, Some(map.len() as u64));
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+        let at = at.unwrap_or(1600 * PAGE);
+        let gone: Vec<_> = map.range(..at).map(|(virt, entry)| (*virt, *entry)).collect();
+        prop_assert_eq!(notes.pages(), if protect { Vec::new() } else { gone });
+        for (virt, entry) in map {
+            let now = xen.entry(xen.find(space, virt).unwrap());
+            let after = match (virt < at, protect) {
+                (false, _) => entry,
+                (true, true) => change.of(entry),
+                (true, false) => Entry::EMPTY,
+            };
+            let is_empty = after.is_empty() && now.is_empty();
+            prop_assert!(now == after || is_empty, "{now:?} at {virt:#x}");
+        }
+    }
+
+    #[test]
+    fn as_a_map_without_tables(
+        pages in prop::collection::btree_map(0u64..4096, (any::<bool>(), 0u64..4), 1..120),
+        ranges in prop::collection::vec((0u64..4096, 1u64..2000, 0..3usize, 0..4u8), 1..8),
+        pins_l1 in any::<bool>(),
+        batch in prop::sample::select(vec![1usize, 7, 512]),
+    ) {
+        let xen = Xen::new(64);
+        let space = xen.new_space();
+        let frame = xen.frame();
+        let mut map = BTreeMap::new();
+        for (page, (writable, used)) in pages {
+            let flags = Flags::from_bits_retain(used << 5 | u64::from(writable) << 1);
+            let entry = Entry::new(frame, Flags::PRESENT | Flags::USER | flags);
+            xen.put(space, page * PAGE, entry, pins_l1);
+            map.insert(page * PAGE, entry);
+        }
+        let config = Config { pins_l1, batch, ..Config::default() };
+        for (page, pages, tables, how) in ranges {
+            let (start, bytes) = (page * PAGE, pages * PAGE);
+            let mut notes = Notes::new(&xen);
+            if how == 0 {
+                let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
+                let range = range(start, bytes);
+                with(&xen, space, config, |mut t| t.protect(range, change, &mut notes)).unwrap();
+                for (_, entry) in map.range_mut(start..start + bytes) {
+                    *entry = change.of(*entry);
+                }
+            } else {
+                let tables = [Covered::Free, Covered::Keep, Covered::Cheapest][tables];
+                let how = Unmap { tables, ignore_used: how == 1, dying: how == 2 };
+                let range = range(start, bytes);
+                with(&xen, space, config, |mut t| t.unmap_range(range, how, &mut notes)).unwrap();
+                let gone: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();
+                map.retain(|virt, _| !(start..start + bytes).contains(virt));
+                prop_assert_eq!(notes.pages(), gone);
+            }
+            for (virt, entry) in &map {
+                prop_assert_eq!(xen.entry(xen.find(space, *virt).unwrap()), *entry);
+            }
+        }
+        let mut notes = Notes::new(&xen);
+        with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
+        prop_assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
+        // What is left is the direct map's table and the one page.
+        prop_assert_eq!(xen.in_use(), 2);
+    }
+}

@@ -1,0 +1,246 @@
+//! Whose descriptors go where, and what waits for them.
+
+use super::*;
+
+/// A section that comes as a whole.
+const WHOLE: u64 = 3 * SECTION;
+
+#[test]
+fn a_section_brings_room_for_its_own_descriptors() {
+    on_a_machine(|m| {
+        while m.frames.alloc(Want::frames(1)).is_ok() {}
+        let section = range(WHOLE, SECTION);
+        m.plug(section);
+        let kept = range(WHOLE, BLOCK);
+        let counts = m.frames.counts_in(section);
+        assert_eq!((counts.online, counts.free), (SECTION, SECTION - BLOCK));
+        let of_section = Metadata { frames: kept, describes: section };
+        assert!(m.frames.metadata().any(|metadata| metadata == of_section));
+        let zone = m.hotplug.zone(NodeId::ZERO, Zone::Movable);
+        assert_eq!((zone.spanned, zone.managed), (section, SECTION - BLOCK));
+        assert!(zone.is_contiguous());
+        // Who looks for something to move passes it over.
+        let mut used = vec![];
+        m.hotplug.occupancy(section, |block, frames| used.push((block, frames)));
+        assert_eq!(used[0], (kept, BLOCK));
+        assert!(used[1..].iter().all(|&(_, frames)| frames == 0));
+        assert_eq!(m.hotplug.sparsest(NodeId::ZERO, Zone::Movable), None);
+        while let Ok(got) = m.frames.alloc(Want::frames(1).movable()) {
+            assert!(!got.overlaps(kept));
+        }
+        // A part of a section needs free memory.
+        let part = range(WHOLE + SECTION, 2 * BLOCK);
+        let refused = m.hotplug.add(part, &mut m.kernel);
+        let error = AllocError::OutOfMemory;
+        assert_eq!(refused, Err(AddError::NoTables { frames: 2, error }));
+    });
+}
+
+#[test]
+fn what_is_kept_is_nobodys_else() {
+    on_a_machine(|m| {
+        let section = range(WHOLE, SECTION);
+        m.plug(section);
+        let kept = range(WHOLE, BLOCK);
+        let before = m.snapshot(&[]);
+        for part in [kept, range(WHOLE, 1), section] {
+            assert!(matches!(m.frames.free(part), Err(FreeError { .. })), "{part}");
+        }
+        let at = Want::frames(1).at(pfn(WHOLE)).movable();
+        assert_eq!(m.frames.alloc(at), Err(AllocError::NotFree(range(WHOLE, 1))));
+        assert_eq!(m.hotplug.poison(pfn(WHOLE + 1)), Err(PoisonError::Metadata(kept)));
+        let token = m.frames.isolate(section).unwrap();
+        assert_eq!(token.in_use(), None);
+        let held = IsolateError::HeldByAnother(kept);
+        assert_eq!(m.frames.isolate(kept).err(), Some(held));
+        token.release();
+        assert_eq!(m.snapshot(&[]), before);
+        let token = m.frames.isolate(section).unwrap();
+        token.mark_reported().unwrap();
+        assert_eq!(m.frames.counts().reported, SECTION - BLOCK);
+        m.frames.validate().unwrap();
+    });
+}
+
+#[test]
+fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
+    on_a_machine(|m| {
+        let section = range(WHOLE, SECTION);
+        m.plug(section);
+        let kept = range(WHOLE, BLOCK);
+        let before = m.snapshot(&[]);
+        // It goes offline like any other, and is not removed.
+        m.take_offline(kept);
+        let refused = m.hotplug.remove(kept, &mut m.kernel);
+        assert_eq!(refused, Err(RemoveError::Describes(kept)));
+        assert_eq!(m.hotplug.ram_to_device(kept, &mut m.kernel), refused);
+        m.hotplug.online(kept, OnlineType::AsBefore, &mut m.kernel).unwrap();
+        assert_eq!(m.snapshot(&[]), before);
+
+        // What is pinned keeps itself and its descriptors.
+        let pinned = m.frames.alloc(Want::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable()).unwrap();
+        let (left, _) = m.shrink(section, SECTION);
+        assert_eq!(left, 2 * BLOCK);
+        let stays = range(WHOLE, 2 * BLOCK);
+        let there = m.hotplug.state_at(section.start(), section.end());
+        assert_eq!(there, (stays, State::OnlineMovable));
+        // What comes again is described where it was.
+        m.plug(range(WHOLE + 2 * BLOCK, SECTION - 2 * BLOCK));
+        assert_eq!(m.snapshot(&[pinned]), {
+            m.frames.free(pinned).unwrap();
+            let again = m.snapshot(&[]);
+            assert_eq!(again, before);
+            assert_eq!(
+                m.frames.alloc(Want::frames(BLOCK).at(pinned.start()).movable()),
+                Ok(pinned)
+            );
+            m.snapshot(&[pinned])
+        });
+        m.frames.free(pinned).unwrap();
+        assert_eq!(m.shrink(section, SECTION), (0, None));
+        assert!(m.kernel.of.is_empty());
+        assert!(!m.frames.metadata().any(|metadata| metadata.frames.overlaps(section)));
+    });
+}
+
+#[test]
+fn only_the_descriptors_are_in_the_way_of_what_stays() {
+    on_a_machine(|m| {
+        m.plug(range(WHOLE, SECTION));
+        m.take_offline(range(WHOLE + BLOCK, SECTION - BLOCK));
+        let kept = range(WHOLE, BLOCK);
+        let blocker = Blocker { range: kept, why: Why::Metadata };
+        assert_eq!(m.shrink(range(WHOLE, SECTION), BLOCK), (BLOCK, Some(blocker)));
+    });
+}
+
+/// The section's lines and its descriptors would wait for each other for ever.
+#[test]
+fn what_holds_descriptors_needs_no_lines() {
+    on_a_machine(|m| {
+        while m.frames.alloc(Want::frames(1)).is_ok() {}
+        let section = range(WHOLE, SECTION);
+        m.plug(section);
+        let last = range(WHOLE + SECTION - BLOCK, BLOCK);
+        let divided = m.frames.alloc(Want::frames(1).at(last.start()).movable()).unwrap();
+        let is_lines = |metadata: Metadata| metadata.frames.frames() == 1;
+        let mut there = m.frames.metadata().filter(|metadata| last.covers(metadata.frames));
+        assert!(there.any(is_lines));
+        m.frames.free(divided).unwrap();
+        let between = range(WHOLE + BLOCK, SECTION - 2 * BLOCK);
+        m.take_offline(between);
+        m.hotplug.remove(between, &mut m.kernel).unwrap();
+        assert_eq!(m.shrink(section, 2 * BLOCK), (0, None));
+        m.frames.validate().unwrap();
+    });
+}
+
+#[test]
+fn descriptors_wait_for_what_is_being_added() {
+    on_a_machine(|m| {
+        m.plug(range(WHOLE, SECTION));
+        assert_eq!(m.shrink(range(WHOLE + BLOCK, SECTION - BLOCK), SECTION), (BLOCK, None));
+        let kept = range(WHOLE, BLOCK);
+        let coming = m.hotplug.prepare_add(range(WHOLE + BLOCK, BLOCK), &mut m.kernel).unwrap();
+        assert_eq!(coming.tables().frames(), 0);
+        let blocker = Blocker { range: kept, why: Why::Metadata };
+        assert_eq!(m.shrink(kept, BLOCK), (BLOCK, Some(blocker)));
+        m.hotplug.commit_add(coming, &mut m.kernel).unwrap();
+        assert_eq!(m.kernel.of.get(&(WHOLE / BLOCK + 1)), Some(&At::ItsSection));
+        m.hotplug.remove(range(WHOLE + BLOCK, BLOCK), &mut m.kernel).unwrap();
+        assert_eq!(m.shrink(kept, BLOCK), (0, None));
+    });
+}
+
+#[test]
+fn what_is_leaving_describes_nothing_that_comes() {
+    on_a_machine(|m| {
+        m.plug(range(WHOLE, SECTION));
+        let rest = range(WHOLE + BLOCK, SECTION - BLOCK);
+        assert_eq!(m.shrink(rest, SECTION), (BLOCK, None));
+        let kept = range(WHOLE, BLOCK);
+        let device = range(WHOLE + BLOCK, BLOCK);
+        m.hotplug.attach(device, &mut m.kernel).unwrap();
+        m.take_offline(kept);
+        let leaving = m.hotplug.prepare_remove(kept, &mut m.kernel).unwrap();
+        let part = range(WHOLE + 2 * BLOCK, BLOCK);
+        assert_eq!(m.hotplug.add(part, &mut m.kernel), Err(AddError::Held(kept)));
+        let refused = m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel);
+        assert_eq!(refused, Err(DeviceError::Online(OnlineError::Held(kept))));
+        m.hotplug.abandon_remove(leaving, &mut m.kernel).unwrap();
+        m.hotplug.add(part, &mut m.kernel).unwrap();
+        m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel).unwrap();
+        m.frames.validate().unwrap();
+    });
+}
+
+#[test]
+fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
+    on_a_machine(|m| {
+        let sections = range(WHOLE, 2 * SECTION);
+        m.hotplug.add(sections, &mut m.kernel).unwrap();
+        let removal = m.hotplug.prepare_remove(sections, &mut m.kernel).unwrap();
+        let removal = removal.split_at(pfn(WHOLE + BLOCK)).unwrap_err();
+        assert_eq!(removal.range(), sections);
+        let (gone, stays) = removal.split_at(pfn(WHOLE + SECTION)).unwrap();
+        m.hotplug.commit_remove(gone, &mut m.kernel).unwrap();
+        m.hotplug.abandon_remove(stays, &mut m.kernel).unwrap();
+        assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE + SECTION, BLOCK)]);
+        // What keeps nothing is cut anywhere.
+        let part = range(WHOLE, 2 * BLOCK);
+        m.hotplug.add(part, &mut m.kernel).unwrap();
+        let removal = m.hotplug.prepare_remove(part, &mut m.kernel).unwrap();
+        let (gone, stays) = removal.split_at(pfn(WHOLE + BLOCK)).unwrap();
+        m.hotplug.commit_remove(gone, &mut m.kernel).unwrap();
+        m.hotplug.abandon_remove(stays, &mut m.kernel).unwrap();
+        m.frames.validate().unwrap();
+    });
+}
+
+#[test]
+fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
+    on_a_machine(|m| {
+        let section = range(WHOLE, SECTION);
+        m.hotplug.attach(section, &mut m.kernel).unwrap();
+        assert!(m.kernel.of.is_empty());
+        m.kernel.vetoes = true;
+        let refused = m.hotplug.device_to_ram(section, OnlineType::Movable, &mut m.kernel);
+        assert!(matches!(refused, Err(DeviceError::Online(OnlineError::Vetoed { .. }))));
+        assert!(m.kernel.of.is_empty() && m.kernel.undescribed == 0);
+        m.hotplug.device_to_ram(section, OnlineType::Offline, &mut m.kernel).unwrap();
+        assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE, BLOCK)]);
+        // Bad memory can be described, but does not describe.
+        let bad = pfn(WHOLE + BLOCK);
+        assert_eq!(m.hotplug.poison(bad), Ok(Poisoned::Out));
+        m.hotplug.ram_to_device(section, &mut m.kernel).unwrap();
+        assert!(m.kernel.of.is_empty());
+        m.hotplug.device_to_ram(section, OnlineType::Offline, &mut m.kernel).unwrap();
+        m.hotplug.ram_to_device(section, &mut m.kernel).unwrap();
+        m.hotplug.detach(section, &mut m.kernel).unwrap();
+
+        let part = range(WHOLE, 2 * BLOCK);
+        m.hotplug.attach(part, &mut m.kernel).unwrap();
+        while m.frames.alloc(Want::frames(1)).is_ok() {}
+        let refused = m.hotplug.device_to_ram(part, OnlineType::Movable, &mut m.kernel);
+        let error = AllocError::OutOfMemory;
+        assert_eq!(refused, Err(DeviceError::NoFrames { frames: 2, error }));
+        assert_eq!(m.hotplug.state_at(part.start(), part.end()), (part, State::Device));
+    });
+}
+
+#[test]
+fn poison_in_a_device_keeps_descriptors_out_of_its_way() {
+    on_a_machine(|m| {
+        let part = range(WHOLE, BLOCK);
+        m.plug(part);
+        m.take_offline(part);
+        let bad = range(WHOLE + 3, 1);
+        assert_eq!(m.hotplug.poison(bad.start()), Ok(Poisoned::Out));
+        m.hotplug.ram_to_device(part, &mut m.kernel).unwrap();
+        m.hotplug.attach(range(WHOLE + BLOCK, SECTION - BLOCK), &mut m.kernel).unwrap();
+        let section = range(WHOLE, SECTION);
+        let refused = m.hotplug.device_to_ram(section, OnlineType::Offline, &mut m.kernel);
+        assert_eq!(refused, Err(DeviceError::Online(OnlineError::Poisoned(bad))));
+        assert_eq!(m.hotplug.state_at(section.start(), section.end()), (section, State::Device));
+    });
+}

@@ -1,0 +1,148 @@
+//! Descriptors of RAM: on the memory itself where a whole section comes, in free memory otherwise,
+//! and gone with what they describe.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod kept;
+mod random;
+
+use common::{BLOCK, Memory, SECTION, Snapshot, numbers, pfn, range};
+use fastrand::Rng;
+use hotmem::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const BOOT: u64 = 2;
+const ALL: u64 = 12;
+const PER_SECTION: u64 = SECTION / BLOCK;
+
+/// Where the descriptors of a pageblock are.
+#[derive(PartialEq, Eq, Debug)]
+enum At {
+    ItsSection,
+    Frame(Pfn),
+}
+
+/// A kernel that describes its RAM: a frame for each pageblock, or a pageblock for each section.
+#[derive(Default)]
+struct Kernel {
+    of: BTreeMap<u64, At>,
+    vetoes: bool,
+    undescribed: usize,
+}
+
+fn blocks(range: PfnRange) -> impl Iterator<Item = u64> {
+    numbers(range).step_by(usize::try_from(BLOCK).unwrap()).map(|frame| frame / BLOCK)
+}
+
+impl Kernel {
+    /// Whether a section's descriptors lie in its first pageblock now.
+    fn is_kept(&self, section: u64) -> bool {
+        self.of.get(&(section * PER_SECTION)) == Some(&At::ItsSection)
+    }
+
+    /// What keeps its own descriptors now.
+    fn kept(&self) -> impl Iterator<Item = PfnRange> {
+        (0..ALL).filter(|&section| self.is_kept(section)).map(|s| range(s * SECTION, BLOCK))
+    }
+
+    fn in_section(&self, piece: PfnRange) -> bool {
+        piece.frames() == SECTION || self.is_kept(piece.start().number() / SECTION)
+    }
+}
+
+impl Hooks for Kernel {
+    fn descriptors_needed(&self, range: PfnRange) -> u64 {
+        let parts = range.sections().filter(|&piece| !self.in_section(piece));
+        parts.map(|piece| piece.frames() / BLOCK).sum()
+    }
+
+    fn keeps(&self, section: PfnRange) -> u64 {
+        assert_eq!(section.frames(), SECTION);
+        1
+    }
+
+    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
+        for piece in range.sections() {
+            let own = self.in_section(piece);
+            for block in blocks(piece) {
+                let at = match own {
+                    true => At::ItsSection,
+                    false => At::Frame(spare.take().expect("what was asked for")),
+                };
+                assert_eq!(self.of.insert(block, at), None, "{block} is described already");
+            }
+        }
+    }
+
+    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        self.undescribed += 1;
+        for block in blocks(range) {
+            match self.of.remove(&block).expect("described") {
+                At::Frame(frame) => free(frame),
+                At::ItsSection if block % PER_SECTION == 0 => {
+                    let mut others = self.of.range(block..block + PER_SECTION);
+                    let others = others.find(|(b, at)| {
+                        **at == At::ItsSection && !blocks(range).any(|gone| gone == **b)
+                    });
+                    assert_eq!(others, None, "described by memory that has gone");
+                }
+                At::ItsSection => {}
+            }
+        }
+    }
+
+    fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
+        if self.vetoes { Err(Veto("not now")) } else { Ok(()) }
+    }
+}
+
+struct Machine<'f> {
+    frames: &'f Frames<OneCpu>,
+    hotplug: Hotplug<'f, OneCpu>,
+    kernel: Kernel,
+}
+
+fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
+    let memory = Memory::new(ALL * SECTION);
+    let frames = Frames::new(OneCpu);
+    let ram = [BootRange { start: 0, len: range(0, BOOT * SECTION).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    hotplug.announce(range(BOOT * SECTION, (ALL - BOOT) * SECTION)).unwrap();
+    test(&mut Machine { frames: &frames, hotplug, kernel: Kernel::default() });
+}
+
+impl Machine<'_> {
+    fn plug(&mut self, range: PfnRange) {
+        self.hotplug.add(range, &mut self.kernel).unwrap();
+        self.hotplug.online(range, OnlineType::Movable, &mut self.kernel).unwrap();
+    }
+
+    fn take_offline(&mut self, range: PfnRange) {
+        let mut offline = self.hotplug.offline(range).unwrap();
+        let done = offline.poll(&mut self.hotplug, &mut self.kernel, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(range));
+    }
+
+    fn snapshot(&self, used: &[PfnRange]) -> Snapshot {
+        let spare = self.kernel.of.values().filter_map(|at| match at {
+            At::Frame(frame) => PfnRange::with_len(*frame, 1),
+            At::ItsSection => None,
+        });
+        let used: Vec<_> = spare.chain(used.iter().copied()).collect();
+        Snapshot::of(&self.hotplug, ALL * SECTION, &used)
+    }
+
+    fn shrink(&mut self, within: PfnRange, frames: u64) -> (u64, Option<Blocker>) {
+        let mut shrink = Shrink::new(within, frames, BLOCK, u64::MAX);
+        loop {
+            match shrink.poll(&mut self.hotplug, &mut self.kernel, Budget::UNLIMITED) {
+                Shrunk::Ready(removal) => {
+                    self.hotplug.commit_remove(removal, &mut self.kernel).unwrap()
+                }
+                Shrunk::Working => {}
+                Shrunk::Done { left, blocker } => return (left, blocker),
+            }
+        }
+    }
+}

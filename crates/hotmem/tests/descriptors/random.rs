@@ -1,0 +1,159 @@
+//! Random lives, looked at after each step.
+
+use super::*;
+
+const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
+
+/// A machine that lives a random life, and is looked at after each step.
+#[test]
+fn all_that_is_ram_is_described_and_nothing_else() {
+    on_a_machine(|m| {
+        let mut rng = Rng::with_seed(7);
+        let hot = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        let mut used: Vec<PfnRange> = vec![];
+        let mut seen = BTreeSet::new();
+        for step in 0..STEPS {
+            m.kernel.vetoes = rng.u8(..20) == 0;
+            let (run, state) = some_run(&m.hotplug, hot, &mut rng);
+            let kind = [OnlineType::Offline, OnlineType::Movable, OnlineType::Kernel];
+            let kind = kind[rng.usize(..3)];
+            let (hotplug, hooks) = (&mut m.hotplug, &mut m.kernel);
+            match (rng.u8(..8), state) {
+                (0, _) => used.extend(m.frames.alloc(Want::frames(rng.u64(1..40)).movable())),
+                (1, _) if !used.is_empty() => {
+                    let freed = used.swap_remove(rng.usize(..used.len()));
+                    m.frames.free(freed).unwrap();
+                }
+                (2, _) => shrink(m, hot, &mut rng),
+                (3, State::Absent) => hotplug.attach(run, hooks).unwrap(),
+                (_, State::Absent) => match hotplug.add(run, hooks) {
+                    Ok(()) => {
+                        let _ = hotplug.online(run, kind, hooks);
+                    }
+                    Err(error) => assert!(matches!(error, AddError::NoTables { .. })),
+                },
+                (3, State::Device) => hotplug.detach(run, hooks).unwrap(),
+                (_, State::Device) => {
+                    let _ = hotplug.device_to_ram(run, kind, hooks);
+                }
+                (3, State::Offline) => {
+                    seen.insert(hotplug.ram_to_device(run, hooks).is_ok());
+                }
+                (4, State::Offline) => {
+                    seen.insert(hotplug.remove(run, hooks).is_ok());
+                }
+                (_, State::Offline) => {
+                    let _ = hotplug.online(run, kind, hooks);
+                }
+                (3.., State::Online | State::OnlineMovable) => {
+                    let mut offline = hotplug.offline(run).unwrap();
+                    match offline.poll(hotplug, hooks, Budget::UNLIMITED) {
+                        Progress::Done(_) => {}
+                        _ => offline.cancel(hotplug, hooks).unwrap(),
+                    }
+                }
+                _ => {}
+            }
+            if step % 8 == 0 {
+                check(m, hot);
+            }
+        }
+        assert_eq!(seen.len(), 2, "both answers occur");
+        // All of it can go in the end.
+        m.kernel.vetoes = false;
+        for range in used {
+            m.frames.free(range).unwrap();
+        }
+        while let Some(run) = next_run(&m.hotplug, hot, State::Device) {
+            m.hotplug.detach(run, &mut m.kernel).unwrap();
+        }
+        while let Some(run) = next_run(&m.hotplug, hot, State::Offline) {
+            m.hotplug.online(run, OnlineType::Movable, &mut m.kernel).unwrap();
+        }
+        let mut left = m.frames.counts_in(hot).present;
+        while let less = m.shrink(hot, left).0
+            && less < left
+        {
+            left = less;
+        }
+        // Descriptors in kernel memory that came later stand in the way of just that.
+        let is_descriptors = |at: &At| matches!(at, At::Frame(f) if hot.contains(*f));
+        assert_eq!(left != 0, m.kernel.of.values().any(is_descriptors));
+        assert_eq!(left == 0, m.kernel.of.is_empty());
+        check(m, hot);
+    });
+}
+
+fn next_run(hotplug: &Hotplug<'_, OneCpu>, within: PfnRange, wanted: State) -> Option<PfnRange> {
+    let mut rest = within;
+    while !rest.is_empty() {
+        let (run, state) = hotplug.state_at(rest.start(), rest.end());
+        if state == wanted {
+            return Some(run);
+        }
+        rest = rest.split_at(run.end()).1;
+    }
+    None
+}
+
+/// A part of memory that is all in one state, often to the ends of sections.
+fn some_run(hotplug: &Hotplug<'_, OneCpu>, hot: PfnRange, rng: &mut Rng) -> (PfnRange, State) {
+    let grain = if rng.bool() { BLOCK } else { SECTION };
+    let start = hot.start().number() + rng.u64(..hot.frames() / grain) * grain;
+    let end = (start + rng.u64(1..=2 * SECTION / grain) * grain).min(hot.end().number());
+    hotplug.state_at(pfn(start), pfn(end))
+}
+
+fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
+    let unit = BLOCK << rng.u32(..=PER_SECTION.ilog2());
+    let largest = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
+    let mut shrink = Shrink::new(hot, rng.u64(..hot.frames()), unit, largest);
+    loop {
+        match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(8)) {
+            Shrunk::Ready(removal) if rng.u8(..4) == 0 => {
+                m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
+            }
+            Shrunk::Ready(removal) => m.hotplug.commit_remove(removal, &mut m.kernel).unwrap(),
+            Shrunk::Working if rng.u8(..8) == 0 => {
+                return shrink.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
+            }
+            Shrunk::Working => {}
+            Shrunk::Done { .. } => return,
+        }
+    }
+}
+
+fn check(m: &Machine<'_>, hot: PfnRange) {
+    m.frames.validate().unwrap();
+    let state = |block: u64| m.hotplug.state_at(pfn(block * BLOCK), pfn((block + 1) * BLOCK)).1;
+    for block in blocks(hot) {
+        let is_ram = !matches!(state(block), State::Absent | State::Device);
+        assert_eq!(m.kernel.of.contains_key(&block), is_ram, "{block}");
+        let at = m.kernel.of.get(&block);
+        let holds = at.is_none_or(|at| match at {
+            At::ItsSection => m.kernel.is_kept(block / PER_SECTION),
+            At::Frame(frame) => {
+                // Nobody has freed it.
+                let at = frame.align_down(BLOCK).number() / BLOCK;
+                matches!(state(at), State::Online | State::OnlineMovable)
+            }
+        });
+        assert!(holds, "{block} is described in memory that has gone");
+    }
+    let kept: BTreeSet<u64> = m.kernel.kept().map(|kept| kept.start().number()).collect();
+    let known = m.frames.metadata().map(|metadata| metadata.frames);
+    let known: BTreeSet<u64> =
+        known.filter(|f| f.frames() == BLOCK).map(|f| f.start().number()).collect();
+    assert_eq!(known, kept);
+    assert!(kept.iter().all(|&kept| m.frames.counts_in(range(kept, BLOCK)).free == 0));
+    let online = kept.iter().filter(|&&k| !matches!(state(k / BLOCK), State::Offline)).count();
+    let zones = Zone::ALL.map(|zone| m.hotplug.zone(NodeId::ZERO, zone));
+    let withheld: u64 = zones.iter().map(|zone| zone.online - zone.managed).sum();
+    let at_boot = BOOT_RESERVED.with(|cell| *cell.get_or_init(|| withheld - online as u64 * BLOCK));
+    assert_eq!(withheld, at_boot + online as u64 * BLOCK);
+}
+
+thread_local! {
+    /// What was reserved at boot.
+    static BOOT_RESERVED: std::cell::OnceCell<u64> = const { std::cell::OnceCell::new() };
+}
