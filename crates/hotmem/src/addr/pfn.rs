@@ -16,30 +16,35 @@ impl Pfn {
 
     /// The frame with this number, or `None` above [`Pfn::LIMIT`].
     #[must_use]
+    #[inline]
     pub const fn new(number: u64) -> Option<Pfn> {
         if number <= PFN_LIMIT { Some(Pfn(number)) } else { None }
     }
 
     /// The frame that holds the byte at this physical address.
     #[must_use]
+    #[inline]
     pub const fn containing(phys_addr: u64) -> Option<Pfn> {
         Pfn::new(phys_addr >> FRAME_SHIFT)
     }
 
     /// The frame's number.
     #[must_use]
+    #[inline]
     pub const fn number(self) -> u64 {
         self.0
     }
 
     /// The physical address of the frame's first byte.
     #[must_use]
+    #[inline]
     pub const fn phys_addr(self) -> u64 {
         self.0 << FRAME_SHIFT
     }
 
     /// The frame `frames` further up.
     #[must_use]
+    #[inline]
     pub const fn checked_add(self, frames: u64) -> Option<Pfn> {
         match self.0.checked_add(frames) {
             Some(number) => Pfn::new(number),
@@ -49,22 +54,26 @@ impl Pfn {
 
     /// Rounds down to a multiple of `frames` (a power of two; 0 stands for 2^64).
     #[must_use]
+    #[inline]
     pub const fn align_down(self, frames: u64) -> Pfn {
         Pfn(self.0 & !frames.wrapping_sub(1))
     }
 
     /// Rounds up to a multiple of `frames` (a power of two), at most [`Pfn::LIMIT`].
     #[must_use]
+    #[inline]
     pub const fn align_up(self, frames: u64) -> Pfn {
         let below = frames.wrapping_sub(1);
-        match self.0.checked_add(below) {
-            Some(above) if above & !below <= PFN_LIMIT => Pfn(above & !below),
-            _ => Pfn::LIMIT,
+        if below >= PFN_LIMIT {
+            return if self.0 == 0 { self } else { Pfn::LIMIT };
         }
+        let up = (self.0 + below) & !below;
+        if up > PFN_LIMIT { Pfn::LIMIT } else { Pfn(up) }
     }
 
     /// Whether the frame number is a multiple of `frames` (a power of two).
     #[must_use]
+    #[inline]
     pub const fn is_aligned(self, frames: u64) -> bool {
         self.0 & frames.wrapping_sub(1) == 0
     }

@@ -1,7 +1,9 @@
 //! Ranges of frames.
 
 use super::{Bytes, Pfn};
-use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PHYS_ADDR_BITS, SECTION_FRAMES};
+use crate::geometry::{
+    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
+};
 use core::fmt;
 
 /// A half-open range of frames. It may be empty.
@@ -37,12 +39,14 @@ impl PfnRange {
     /// The frames from `start` up to, not including, `end`; `None` if it would end before it
     /// starts.
     #[must_use]
+    #[inline]
     pub const fn new(start: Pfn, end: Pfn) -> Option<PfnRange> {
         if start.0 <= end.0 { Some(PfnRange { start, end }) } else { None }
     }
 
     /// `frames` frames from `start`; `None` if they would pass [`Pfn::LIMIT`].
     #[must_use]
+    #[inline]
     pub const fn with_len(start: Pfn, frames: u64) -> Option<PfnRange> {
         match start.checked_add(frames) {
             Some(end) => Some(PfnRange { start, end }),
@@ -54,6 +58,7 @@ impl PfnRange {
     ///
     /// # Errors
     /// [`AddrError`] if they are no whole frames or lie beyond the physical limit.
+    #[inline]
     pub const fn from_bytes(phys_addr: u64, len: Bytes) -> Result<PfnRange, AddrError> {
         let beyond = AddrError::BeyondPhysicalLimit { start: phys_addr, len };
         let Some(end) = phys_addr.checked_add(len.0) else { return Err(beyond) };
@@ -68,54 +73,63 @@ impl PfnRange {
 
     /// The first frame.
     #[must_use]
+    #[inline]
     pub const fn start(self) -> Pfn {
         self.start
     }
 
     /// One past the last frame.
     #[must_use]
+    #[inline]
     pub const fn end(self) -> Pfn {
         self.end
     }
 
     /// How many frames.
     #[must_use]
+    #[inline]
     pub const fn frames(self) -> u64 {
         self.end.0 - self.start.0
     }
 
     /// How many bytes.
     #[must_use]
+    #[inline]
     pub const fn bytes(self) -> Bytes {
         Bytes(self.frames() << FRAME_SHIFT)
     }
 
     /// Whether there is no frame in it.
     #[must_use]
+    #[inline]
     pub const fn is_empty(self) -> bool {
         self.start.0 == self.end.0
     }
 
     /// Whether `pfn` lies in it.
     #[must_use]
+    #[inline]
     pub const fn contains(self, pfn: Pfn) -> bool {
         self.start.0 <= pfn.0 && pfn.0 < self.end.0
     }
 
     /// Whether all of `other` lies in it. An empty range lies in any range that it touches.
     #[must_use]
+    #[inline]
     pub const fn covers(self, other: PfnRange) -> bool {
         self.start.0 <= other.start.0 && other.end.0 <= self.end.0
     }
 
     /// Whether the two have a frame in common.
     #[must_use]
+    #[inline]
     pub const fn overlaps(self, other: PfnRange) -> bool {
         !self.intersection(other).is_empty()
     }
 
     /// The frames that both have.
     #[must_use]
+    #[inline]
     pub const fn intersection(self, other: PfnRange) -> PfnRange {
         let start = if self.start.0 > other.start.0 { self.start } else { other.start };
         let end = if self.end.0 < other.end.0 { self.end } else { other.end };
@@ -124,6 +138,7 @@ impl PfnRange {
 
     /// The part below `pfn` and the part from `pfn` up.
     #[must_use]
+    #[inline]
     pub const fn split_at(self, pfn: Pfn) -> (PfnRange, PfnRange) {
         let mid = if pfn.0 < self.start.0 {
             self.start
@@ -137,6 +152,7 @@ impl PfnRange {
 
     /// The largest part that starts and ends on a multiple of `frames` (a power of two).
     #[must_use]
+    #[inline]
     pub const fn align_inward(self, frames: u64) -> PfnRange {
         let start = self.start.align_up(frames);
         let end = self.end.align_down(frames);
@@ -145,35 +161,41 @@ impl PfnRange {
 
     /// The smallest range around it that starts and ends on a multiple of `frames`.
     #[must_use]
+    #[inline]
     pub const fn align_outward(self, frames: u64) -> PfnRange {
         PfnRange { start: self.start.align_down(frames), end: self.end.align_up(frames) }
     }
 
     /// Whether it starts and ends on a multiple of `frames` (a power of two).
     #[must_use]
+    #[inline]
     pub const fn is_aligned(self, frames: u64) -> bool {
         self.start.is_aligned(frames) && self.end.is_aligned(frames)
     }
 
     /// Whether it consists of whole pageblocks (2 MiB).
     #[must_use]
+    #[inline]
     pub const fn is_pageblock_aligned(self) -> bool {
         self.is_aligned(PAGEBLOCK_FRAMES as u64)
     }
 
-    /// Cut at multiples of `frames` (a power of two), from the bottom up.
+    /// Cut at multiples of `frames` (a power of two), from the bottom up. What is no power of two, or
+    /// more than there can be, cuts nothing.
+    #[inline]
     pub fn chunks(self, frames: u64) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
-        let PfnRange { start, end } = self.align_outward(frames);
-        let all = (end.0 - start.0).checked_div(frames).unwrap_or(0).max(1);
-        let count = if self.is_empty() { 0 } else { all };
+        let cuts = frames.is_power_of_two() && frames < PFN_LIMIT;
+        let frames = if cuts { frames } else { PFN_LIMIT };
+        let outer = self.align_outward(frames);
+        let count = if self.is_empty() { 0 } else { outer.frames() / frames };
         (0..count).map(move |i| {
-            let start = Pfn(start.0 + i * frames);
-            let end = if i + 1 == count { end } else { Pfn(start.0 + frames) };
-            self.intersection(PfnRange { start, end })
+            let start = Pfn(outer.start.0 + i * frames);
+            self.intersection(PfnRange { start, end: Pfn(start.0 + frames) })
         })
     }
 
     /// Cut at section boundaries (128 MiB), from the bottom up.
+    #[inline]
     pub fn sections(self) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
         self.chunks(SECTION_FRAMES as u64)
     }
@@ -215,7 +237,6 @@ impl core::error::Error for AddrError {}
 mod tests {
     extern crate std;
     use super::*;
-    use crate::geometry::PFN_LIMIT;
 
     fn range(start: u64, end: u64) -> PfnRange {
         PfnRange::new(Pfn(start), Pfn(end)).unwrap()
@@ -270,7 +291,7 @@ mod tests {
         }
         for no_power_of_two in [3, u64::MAX - 1, u64::MAX] {
             let _ = (r.align_inward(no_power_of_two), r.align_outward(no_power_of_two));
-            let _ = r.chunks(no_power_of_two).next_back();
+            assert_eq!(r.chunks(no_power_of_two).next_back(), Some(r));
         }
     }
 }

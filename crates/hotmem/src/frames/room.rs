@@ -13,6 +13,17 @@ impl<P: Platform> Frames<P> {
     /// Goes where allocations go, until it has seen enough. Cost: a few loads most of the time, and
     /// a few for each section that has something free, or had when an allocation last came by.
     pub(crate) fn ensure_free(&self, wanted: u64) -> Result<(), u64> {
+        // Most of the time a section that somebody has at hand is enough.
+        let at_hand = |zone| {
+            let mut sections = self.hinted_sections(zone);
+            sections.any(|(slot, index)| {
+                let section = self.section(slot, index);
+                section.is_some_and(|section| whole(section, Class::free(zone)) >= wanted)
+            })
+        };
+        if Zone::ALL.into_iter().any(at_hand) {
+            return Ok(());
+        }
         let mut found = 0;
         let mut parts = Zone::ALL.into_iter().flat_map(|zone| self.free_parts(zone));
         while found < wanted {
@@ -31,10 +42,7 @@ impl<P: Platform> Frames<P> {
                 found.map(move |index| (slot, index))
             })
         };
-        let of_whole = move |section: &Section| {
-            u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
-        };
-        let whole = sections(free).filter_map(move |(slot, index)| self.section(slot, index));
+        let found = sections(free).filter_map(move |(slot, index)| self.section(slot, index));
         // A tree may lead to what is somebody's hint as well, and two CPUs may have the same.
         let hinted = self.hinted_sections(zone).enumerate().filter(move |&(nth, hint)| {
             let (slot, index) = hint;
@@ -52,11 +60,18 @@ impl<P: Platform> Frames<P> {
                 && self.hinted_blocks(zone).take(*nth).all(|before| before.hint() != block.hint())
         });
         let split = split.map(|(_, block)| grantable(block.counter.load()));
-        whole.chain(hinted).map(of_whole).chain(parts).chain(split)
+        found.chain(hinted).map(move |section| whole(section, free)).chain(parts).chain(split)
     }
 }
 
+/// The frames of a section in pageblocks that are wholly free.
+#[inline]
+fn whole(section: &Section, free: Class) -> u64 {
+    u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
+}
+
 /// The frames that a pageblock's counter would grant.
+#[inline]
 fn grantable(counter: u16) -> u64 {
     if counter & (LIVE | ISOLATED) == LIVE { u64::from(count(counter)) } else { 0 }
 }
