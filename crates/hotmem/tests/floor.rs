@@ -24,9 +24,7 @@ impl Hooks for Moving<'_> {
 /// A machine with nothing free but in its hot memory, of which a few frames are in use.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = common::boot(&frames, &memory, BOOT);
     let hot = range(BOOT, HOT);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot, &mut NoHooks).unwrap();

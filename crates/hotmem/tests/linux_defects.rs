@@ -15,9 +15,7 @@ const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
 
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> {
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = common::boot(frames, memory, BOOT);
     hotplug.announce(range(BOOT, HOT)).unwrap();
     hotplug
 }

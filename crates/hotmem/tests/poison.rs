@@ -10,9 +10,7 @@ const HOT: u64 = 2 * SECTION;
 
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = common::boot(&frames, &memory, BOOT);
     let hot = range(BOOT, HOT);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot, &mut NoHooks).unwrap();

@@ -26,9 +26,7 @@ fn naive(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
 #[test]
 fn a_scan_sees_what_asking_every_pageblock_sees() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = common::boot(&frames, &memory, BOOT);
     // Frames of section bits come from a pageblock of boot memory that stays split.
     frames.alloc(Want::frames(1)).unwrap();
     // Regions that meet within a section.

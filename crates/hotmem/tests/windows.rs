@@ -31,9 +31,7 @@ fn what_lives_in_a_long_range_moves_once() {
     for first in [0, SECTIONS / 4, SECTIONS / 2] {
         let memory = Memory::new(BOOT + SECTIONS * SECTION);
         let frames = Frames::new(OneCpu);
-        let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-        let map = BootMap::of_ram(&ram);
-        let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+        let mut hotplug = common::boot(&frames, &memory, BOOT);
         let hot = range(BOOT, SECTIONS * SECTION);
         hotplug.announce(hot).unwrap();
         hotplug.add(hot, &mut NoHooks).unwrap();

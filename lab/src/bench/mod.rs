@@ -64,6 +64,14 @@ pub fn run(command: &Command) -> Result<()> {
     }
 }
 
+/// Options as they are typed, for tests.
+#[cfg(test)]
+fn parsed<A: clap::Args>(line: &[impl AsRef<str>]) -> A {
+    let command = A::augment_args(clap::Command::new("bench").no_binary_name(true));
+    let matches = command.try_get_matches_from(line.iter().map(AsRef::as_ref));
+    matches.and_then(|matches| A::from_arg_matches(&matches)).expect("options")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

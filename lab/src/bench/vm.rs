@@ -259,16 +259,10 @@ impl Bench<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::bench::parsed;
 
     fn args(line: &str) -> Args {
-        Line::parse_from(["vm"].into_iter().chain(line.split_whitespace())).args
+        parsed(&line.split_whitespace().collect::<Vec<_>>())
     }
 
     #[test]

@@ -58,20 +58,21 @@ fn run(config: &Config, binds: usize) -> (Bound, u64) {
     (all[0], looked)
 }
 
-#[test]
-fn single_frames_are_described_on_the_device_again_and_again() {
-    let (bound, looked) = run(&nvdimm(&[("nvdimm", "fsdax")]), 1 + REBINDS);
+fn described_on_the_device_again_and_again(mode: &str) {
+    let (bound, looked) = run(&nvdimm(&[("nvdimm", mode)]), 1 + REBINDS);
     assert!(DATA.contains(&bound.frames), "{bound:?}");
     assert_eq!((bound.map, bound.written, bound.saved), (bound.frames * 64, bound.frames * 64, 0));
     assert_eq!(looked, bound.frames);
 }
 
 #[test]
+fn single_frames_are_described_on_the_device_again_and_again() {
+    described_on_the_device_again_and_again("fsdax");
+}
+
+#[test]
 fn compounds_are_described_on_the_device_again_and_again() {
-    let (bound, looked) = run(&nvdimm(&[("nvdimm", "devdax")]), 1 + REBINDS);
-    assert!(DATA.contains(&bound.frames), "{bound:?}");
-    assert_eq!((bound.map, bound.written, bound.saved), (bound.frames * 64, bound.frames * 64, 0));
-    assert_eq!(looked, bound.frames);
+    described_on_the_device_again_and_again("devdax");
 }
 
 #[test]

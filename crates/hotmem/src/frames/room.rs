@@ -4,7 +4,7 @@ use super::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, bits_of};
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
-use crate::section::{ISOLATED, LIVE, Section, count};
+use crate::section::{ISOLATED, LIVE, count};
 use crate::sync::Ordering;
 
 impl<P: Platform> Frames<P> {
@@ -13,17 +13,6 @@ impl<P: Platform> Frames<P> {
     /// Goes where allocations go, until it has seen enough. Cost: a few loads most of the time, and
     /// a few for each section that has something free, or had when an allocation last came by.
     pub(crate) fn ensure_free(&self, wanted: u64) -> Result<(), u64> {
-        // Most of the time a section that somebody has at hand is enough.
-        let at_hand = |zone| {
-            let mut sections = self.hinted_sections(zone);
-            sections.any(|(slot, index)| {
-                let section = self.section(slot, index);
-                section.is_some_and(|section| whole(section, Class::free(zone)) >= wanted)
-            })
-        };
-        if Zone::ALL.into_iter().any(at_hand) {
-            return Ok(());
-        }
         let mut found = 0;
         let mut parts = Zone::ALL.into_iter().flat_map(|zone| self.free_parts(zone));
         while found < wanted {
@@ -42,14 +31,19 @@ impl<P: Platform> Frames<P> {
                 found.map(move |index| (slot, index))
             })
         };
-        let found = sections(free).filter_map(move |(slot, index)| self.section(slot, index));
-        // A tree may lead to what is somebody's hint as well, and two CPUs may have the same.
-        let hinted = self.hinted_sections(zone).enumerate().filter(move |&(nth, hint)| {
-            let (slot, index) = hint;
-            !self.slots()[slot].tree(free).leads_to(index)
-                && self.hinted_sections(zone).take(nth).all(|before| before != hint)
+        // What somebody has at hand comes first: most of the time it is enough. A tree may lead to it
+        // as well, and two CPUs may have the same.
+        let hinted = self.hinted_sections(zone).enumerate();
+        let hinted = hinted.filter(move |&(nth, hint)| {
+            self.hinted_sections(zone).take(nth).all(|before| before != hint)
         });
-        let hinted = hinted.filter_map(move |(_, (slot, index))| self.section(slot, index));
+        let found = sections(free)
+            .filter(move |place| self.hinted_sections(zone).all(|hint| hint != *place));
+        let whole = hinted.map(|(_, hint)| hint).chain(found);
+        let whole = whole.filter_map(move |(slot, index)| self.section(slot, index));
+        let whole = whole.map(move |section| {
+            u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
+        });
         let parts = sections(partial).map(move |(slot, index)| {
             let blocks = self.section(slot, index).map_or(0, |section| section.available(partial));
             let counter = |bit| self.block(slot, index, bit).map_or(0, |b| b.counter.load());
@@ -60,14 +54,8 @@ impl<P: Platform> Frames<P> {
                 && self.hinted_blocks(zone).take(*nth).all(|before| before.hint() != block.hint())
         });
         let split = split.map(|(_, block)| grantable(block.counter.load()));
-        found.chain(hinted).map(move |section| whole(section, free)).chain(parts).chain(split)
+        whole.chain(parts).chain(split)
     }
-}
-
-/// The frames of a section in pageblocks that are wholly free.
-#[inline]
-fn whole(section: &Section, free: Class) -> u64 {
-    u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
 }
 
 /// The frames that a pageblock's counter would grant.

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use hotmem::{
-    Counts, DirectMap, FreeErrorKind, Hotplug, Metadata, Pfn, PfnRange, Platform, RegionId, State,
-    geometry,
+    BootMap, BootRange, Counts, DirectMap, Frames, FreeErrorKind, Hotplug, Metadata, OneCpu, Pfn,
+    PfnRange, Platform, RegionId, State, geometry,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -25,6 +25,17 @@ pub(crate) fn pfn(number: u64) -> Pfn {
 
 pub(crate) fn numbers(range: PfnRange) -> std::ops::Range<u64> {
     range.start().number()..range.end().number()
+}
+
+/// A machine that has booted with the first `frames` of this memory.
+pub(crate) fn boot<'f>(
+    machine: &'f Frames<OneCpu>,
+    memory: &Memory,
+    frames: u64,
+) -> Hotplug<'f, OneCpu> {
+    let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
+    Hotplug::bootstrap(machine, memory.direct_map(), &BootMap::of_ram(&ram))
+        .expect("enough to boot")
 }
 
 /// Heap memory that plays the physical memory from address 0 up.

@@ -201,12 +201,7 @@ impl<'f> Machine<'f> {
     }
 
     fn online(&mut self) {
-        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
-        let wanted = match self.world.rng.u8(..10) {
-            0 => Some(self.world.some_blocks(4)),
-            _ => self.world.some_run(3 * SECTION / BLOCK, offline),
-        };
-        if let Some(wanted) = wanted {
+        if let Some(wanted) = self.world.some_offline() {
             self.online_range(wanted);
         }
     }

@@ -354,6 +354,15 @@ impl<'f> World<'f> {
         range(start * BLOCK, len * BLOCK)
     }
 
+    /// Something that is present and offline, as a rule.
+    pub(crate) fn some_offline(&mut self) -> Option<PfnRange> {
+        let offline = |block: &Block| block.present && !block.online && !block.in_transit;
+        match self.rng.u8(..10) {
+            0 => Some(self.some_blocks(4)),
+            _ => self.some_run(3 * SECTION / BLOCK, offline),
+        }
+    }
+
     /// The longest run of pageblocks around a random one that has this property.
     pub(crate) fn some_run(
         &mut self,

@@ -169,23 +169,11 @@ fn value_name(value: &impl clap::ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::bench::parsed;
     use std::collections::BTreeSet;
 
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    #[derive(clap::Parser)]
-    struct CaseLine {
-        #[command(flatten)]
-        args: CaseArgs,
-    }
-
     fn cases(line: &[&str]) -> Vec<Case> {
-        Line::parse_from([&["frames"], line].concat()).args.cases()
+        parsed::<Args>(line).cases()
     }
 
     #[test]
@@ -217,9 +205,8 @@ mod tests {
     #[test]
     fn a_case_is_the_same_on_the_other_side_of_the_command_line() {
         for case in cases(&[]) {
-            let line = case.arguments(5).split_off(1);
-            let parsed = CaseLine::parse_from(line).args;
-            assert_eq!((parsed.case, parsed.operations), (case, 5));
+            let there: CaseArgs = parsed(&case.arguments(5)[2..]);
+            assert_eq!((there.case, there.operations), (case, 5));
         }
     }
 

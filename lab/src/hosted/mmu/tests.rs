@@ -1,0 +1,134 @@
+use super::*;
+use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, Shrunk};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread,
+};
+
+const PAGES: usize = 2048;
+const THREADS: u64 = 3;
+
+fn address(page: usize) -> u64 {
+    // Over two tables of each level.
+    (512 << 30) + page as u64 * PAGE - PAGES as u64 / 2 * PAGE
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let machine = Hosted::builder().build().unwrap();
+    let _hotplug = machine.boot().unwrap();
+    let space = machine.address_space();
+    assert_eq!((space.read(0), space.add(8, 1), space.take_dirty(0)), (None, None, false));
+    assert_eq!(space.map(1 << 47), Err(MapError::Refused(1 << 47)));
+    space.map(0x1fff).unwrap();
+    assert_eq!(space.map(0x1000), Err(MapError::Refused(0x1000)));
+    assert_eq!((space.read(0x1ff8), space.read(0x2000)), (Some(0), None));
+    let free = machine.frames().counts().free;
+    space.unmap(0x1000);
+    space.unmap(0x1000);
+    assert_eq!(machine.frames().counts().free, free + 1);
+    // Tables are kept, and run out.
+    let refused = (0..1 << 20).find(|n| space.map(n << 30).is_err());
+    assert!(refused.is_some_and(|n| n < TABLES as u64), "{refused:?}");
+}
+
+#[test]
+fn what_leaves_a_node_moves_to_another_though_its_own_has_room() {
+    let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
+    let mut hotplug = machine.boot().unwrap();
+    let (room, space) = (machine.room(), machine.address_space());
+    let hooks = &mut machine.hooks();
+    let (near, far) = room.split_at(room.start().checked_add(room.frames() / 2).unwrap());
+    for (part, node) in [(near, 0), (far, 1)] {
+        let node = NodeId::new(node).unwrap();
+        hotplug.announce(Announce::range(part).on_node(node)).unwrap();
+        hotplug.add(part, hooks).unwrap();
+        hotplug.online(part, OnlineType::Movable, hooks).unwrap();
+    }
+    (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
+    let are_on =
+        |part: PfnRange| space.mmu.mapped().owners.keys().all(|&frame| part.contains(frame));
+    assert!(are_on(near));
+    let mut offline = hotplug.offline(near).unwrap();
+    let done = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(near));
+    assert!(are_on(far), "node 0 has boot memory");
+}
+
+/// Writes to a quarter of all pages at a time, and counts it.
+fn write(space: AddressSpace, thread: u64, done: &AtomicBool, phase: &AtomicU64) -> Vec<u64> {
+    let mut counts = vec![0; PAGES];
+    let mut random = fastrand::Rng::with_seed(thread);
+    while !done.load(SeqCst) {
+        let page = random.usize(..PAGES);
+        if (page as u64 ^ phase.load(Relaxed)).is_multiple_of(4) {
+            space.add(address(page) + thread * 8, 1).unwrap();
+            counts[page] += 1;
+        }
+    }
+    counts
+}
+
+/// Memory goes while threads write to it through addresses: each write is there in the end,
+/// and whatever is written is dirty.
+#[test]
+fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
+    let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
+    let mut hotplug = machine.boot().unwrap();
+    let (room, space) = (machine.room(), machine.address_space());
+    let hooks = &mut machine.hooks();
+    hotplug.announce(room).unwrap();
+    let done = AtomicBool::new(false);
+    let phase = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let mut mapped = false;
+        let mut writers = Vec::new();
+        for round in 0..6 {
+            hotplug.add(room, hooks).unwrap();
+            hotplug.online(room, OnlineType::Movable, hooks).unwrap();
+            if mapped {
+                // They move to the memory that came, as from anywhere.
+                let all: Vec<Pfn> = space.mmu.mapped().owners.keys().copied().collect();
+                for frame in all {
+                    let frame = PfnRange::with_len(frame, 1).unwrap();
+                    assert_eq!(space.migrate(frame), Some(Migration::Moved));
+                }
+            } else {
+                (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
+                mapped = true;
+                for thread in 0..THREADS {
+                    let (done, phase) = (&done, &phase);
+                    writers.push(scope.spawn(move || write(space, thread, done, phase)));
+                }
+            }
+            phase.fetch_add(1, Relaxed);
+            let moved = space.moved();
+            let mut shrink = Shrink::new(room, room.frames(), 512, 2048);
+            loop {
+                match shrink.poll(&mut hotplug, hooks, Budget::pageblocks(4)) {
+                    Shrunk::Ready(removal) => hotplug.commit_remove(removal, hooks).unwrap(),
+                    Shrunk::Working => {}
+                    Shrunk::Done { left, blocker } => {
+                        assert_eq!((left, blocker), (0, None));
+                        break;
+                    }
+                }
+            }
+            assert!(space.moved() - moved >= Bytes(PAGES as u64 * PAGE), "round {round}");
+        }
+        done.store(true, SeqCst);
+        let counts: Vec<_> = writers.into_iter().map(|thread| thread.join().unwrap()).collect();
+        for page in 0..PAGES {
+            let mut written = false;
+            for (thread, counts) in (0..).zip(&counts) {
+                let count = counts[page];
+                assert_eq!(space.read(address(page) + thread * 8), Some(count));
+                written |= count > 0;
+            }
+            // Nobody has taken Dirty so far, wherever the page has been meanwhile.
+            assert_eq!(space.take_dirty(address(page)), written, "page {page}");
+            space.unmap(address(page));
+        }
+    });
+    assert_eq!(machine.frames().validate().unwrap().present, machine.boot_memory().frames());
+}

@@ -1,0 +1,145 @@
+use super::*;
+use hotmem::{
+    Budget, NoHooks, OnlineType, Progress, RemoveError, State, Want, geometry::SECTION_FRAMES,
+};
+use std::time::{Duration, Instant};
+
+#[test]
+fn what_cannot_be_reserved_is_refused() {
+    let build = |boot_memory, room| {
+        Hosted::builder().boot_memory(boot_memory).room(room).build().map(|_| ())
+    };
+    let odd = Bytes::mib(3);
+    assert_eq!(build(odd, Bytes::ZERO), Err(HostedError::Unaligned(odd)));
+    let huge = Bytes(!(Bytes::mib(2).0 - 1));
+    assert!(matches!(build(huge, Bytes::ZERO), Err(HostedError::TooLarge(..))));
+    assert!(matches!(build(Bytes::mib(128), huge), Err(HostedError::TooLarge(..))));
+    let all = Bytes::tib(4000);
+    assert!(matches!(build(Bytes::mib(128), all), Err(HostedError::NotReserved(..))));
+}
+
+#[test]
+fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
+    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::tib(64)).build();
+    let machine = machine.unwrap();
+    let mut hotplug = machine.boot().unwrap();
+    let room = machine.room();
+    hotplug.announce(room).unwrap();
+    hotplug.add(room, &mut machine.hooks()).unwrap();
+    hotplug.online(room, OnlineType::Kernel, &mut NoHooks).unwrap();
+    let last = Pfn::new(room.end().number() - 512).unwrap();
+    for place in [room.start(), last] {
+        let taken = machine.frames().alloc(Want::order(9).at(place)).unwrap();
+        let address = machine.address_of(taken.start()).unwrap();
+        // SAFETY: allocated just now and not yet freed.
+        unsafe {
+            address.write(1);
+            assert_eq!(address.read(), 1);
+        }
+        machine.frames().free(taken).unwrap();
+    }
+}
+
+/// How long it takes until 128 sections are offline, in each of which something is in use.
+fn time_of_leaving(room: Bytes) -> Duration {
+    struct Freeing<'m>(&'m Hosted);
+    impl Hooks for Freeing<'_> {
+        fn migrate(&mut self, used: PfnRange) -> Migration {
+            self.0.frames().free(used).unwrap();
+            Migration::Gone
+        }
+    }
+    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build().unwrap();
+    let mut hotplug = machine.boot().unwrap();
+    hotplug.announce(machine.room()).unwrap();
+    hotplug.add(machine.room(), &mut NoHooks).unwrap();
+    hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+    let sections = || machine.room().chunks(SECTION_FRAMES as u64).take(128);
+    for section in sections() {
+        machine.frames().alloc(Want::frames(1).at(section.start()).movable()).unwrap();
+    }
+    let low = PfnRange::new(machine.room().start(), sections().last().unwrap().end()).unwrap();
+    let start = Instant::now();
+    let mut offline = hotplug.offline(low).unwrap();
+    let said = offline.poll(&mut hotplug, &mut Freeing(&machine), Budget::UNLIMITED);
+    assert_eq!(said, Progress::Done(low));
+    start.elapsed()
+}
+
+#[test]
+fn to_leave_does_not_cost_more_the_more_memory_stays() {
+    let [few, many] = [Bytes::gib(64), Bytes::tib(16)]
+        .map(|room| (0..3).map(|_| time_of_leaving(room)).min().unwrap());
+    assert!(many < few * 8 + Duration::from_millis(20), "{few:?}, {many:?}");
+}
+
+#[test]
+fn memory_that_went_is_the_hosts_again() {
+    let machine = Hosted::builder().room(Bytes::gib(1)).build().unwrap();
+    let mut hotplug = machine.boot().unwrap();
+    let room = machine.room();
+    hotplug.announce(room).unwrap();
+    hotplug.add(room, &mut machine.hooks()).unwrap();
+    let address = machine.address_of(room.start()).unwrap();
+    // SAFETY: the memory is offline, so nobody has it.
+    unsafe { address.write(1) };
+    hotplug.remove(room, &mut machine.hooks()).unwrap();
+    // SAFETY: the same, and still in the reservation: the host puts fresh memory there.
+    assert_eq!(unsafe { address.read() }, 0);
+}
+
+#[test]
+fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
+    let kinds = [
+        (OnlineType::Offline, State::Offline),
+        (OnlineType::Online, State::Online),
+        (OnlineType::Movable, State::OnlineMovable),
+    ];
+    for (kind, expected) in kinds {
+        let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
+        let mut hotplug = machine.boot().unwrap();
+        let (room, hooks) = (machine.room(), &mut machine.hooks());
+        hotplug.announce(room).unwrap();
+        // RAM and the device share a section.
+        let middle = Pfn::new(room.start().number() + Bytes::mib(2 * 17).frames()).unwrap();
+        let (ram, device) = room.split_at(middle);
+        hotplug.add(ram, hooks).unwrap();
+        hotplug.online(ram, OnlineType::Movable, hooks).unwrap();
+        hotplug.attach(device, hooks).unwrap();
+        let data = machine.address_of(device.start()).unwrap();
+        // SAFETY: device memory is nobody's but ours.
+        unsafe { data.write(7) };
+        hotplug.device_to_ram(device, kind, hooks).unwrap();
+        assert_eq!(hotplug.state_at(device.start(), device.end()), (device, expected));
+        if kind != OnlineType::Offline {
+            let got = machine.frames().alloc(Want::order(9).at(device.start()).movable());
+            let refused = hotplug.ram_to_device(device, hooks).unwrap_err();
+            assert!(matches!(refused, RemoveError::Online(_)));
+            machine.frames().free(got.unwrap()).unwrap();
+            let mut offline = hotplug.offline(device).unwrap();
+            let said = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
+            assert_eq!(said, Progress::Done(device));
+        }
+        hotplug.ram_to_device(device, hooks).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { data.read() }, 7, "nobody wrote there meanwhile");
+        hotplug.detach(device, hooks).unwrap();
+        assert_eq!(hotplug.state_at(device.start(), device.end()), (device, State::Absent));
+        // SAFETY: still in the reservation: the host puts fresh memory there.
+        assert_eq!(unsafe { data.read() }, 0);
+    }
+}
+
+#[test]
+fn each_thread_is_a_cpu() {
+    let threads = Threads::default();
+    let threads = &threads;
+    let numbers = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| [threads.cpu(), threads.cpu()])).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(numbers.iter().all(|&[first, second]| first == second));
+    assert_ne!(numbers[0], numbers[1]);
+    assert_ne!(numbers[1], numbers[2]);
+}
