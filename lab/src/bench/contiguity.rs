@@ -122,6 +122,8 @@ fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64,
     let room = Bytes(shape.each.0.saturating_mul(shape.devices));
     let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build()?;
     let mut hotplug = machine.boot()?;
+    // So that whether enough stays is asked for every block that goes.
+    hotplug.set_floor(Bytes::mib(1).frames());
     let node = NodeId::new(1).context("two nodes")?;
     for device in machine.room().chunks(shape.each.frames()) {
         hotplug.announce(Announce::range(device).on_node(node))?;

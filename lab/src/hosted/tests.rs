@@ -1,8 +1,5 @@
 use super::*;
-use hotmem::{
-    Budget, NoHooks, OnlineType, Progress, RemoveError, State, Want, geometry::SECTION_FRAMES,
-};
-use std::time::{Duration, Instant};
+use hotmem::{Budget, NoHooks, OnlineType, Progress, RemoveError, State, Want};
 
 #[test]
 fn what_cannot_be_reserved_is_refused() {
@@ -38,39 +35,6 @@ fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
         }
         machine.frames().free(taken).unwrap();
     }
-}
-
-/// How long it takes until 128 sections are offline, in each of which something is in use.
-fn time_of_leaving(room: Bytes) -> Duration {
-    struct Freeing<'m>(&'m Hosted);
-    impl Hooks for Freeing<'_> {
-        fn migrate(&mut self, used: PfnRange) -> Migration {
-            self.0.frames().free(used).unwrap();
-            Migration::Gone
-        }
-    }
-    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build().unwrap();
-    let mut hotplug = machine.boot().unwrap();
-    hotplug.announce(machine.room()).unwrap();
-    hotplug.add(machine.room(), &mut NoHooks).unwrap();
-    hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
-    let sections = || machine.room().chunks(SECTION_FRAMES as u64).take(128);
-    for section in sections() {
-        machine.frames().alloc(Want::frames(1).at(section.start()).movable()).unwrap();
-    }
-    let low = PfnRange::new(machine.room().start(), sections().last().unwrap().end()).unwrap();
-    let start = Instant::now();
-    let mut offline = hotplug.offline(low).unwrap();
-    let said = offline.poll(&mut hotplug, &mut Freeing(&machine), Budget::UNLIMITED);
-    assert_eq!(said, Progress::Done(low));
-    start.elapsed()
-}
-
-#[test]
-fn to_leave_does_not_cost_more_the_more_memory_stays() {
-    let [few, many] = [Bytes::gib(64), Bytes::tib(16)]
-        .map(|room| (0..3).map(|_| time_of_leaving(room)).min().unwrap());
-    assert!(many < few * 8 + Duration::from_millis(20), "{few:?}, {many:?}");
 }
 
 #[test]
