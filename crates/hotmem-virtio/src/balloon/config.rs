@@ -11,6 +11,9 @@ pub struct RawConfig {
     pub num_pages: u32,
     /// What hints are wanted for; 0 where the field is not available.
     pub free_page_hint_cmd_id: u32,
+    /// The generation (2.5) before the rest was read: another one with each change that the device
+    /// tells of.
+    pub generation: u32,
 }
 
 impl RawConfig {
@@ -24,18 +27,20 @@ impl RawConfig {
     /// before `DRIVER_OK`.
     pub const POISON_VAL: usize = 12;
 
-    /// Reads what is available under these features.
+    /// Reads what is available under these features, of this generation or later.
     ///
     /// # Errors
     /// The first that `read` fails with.
     pub fn read<E>(
         features: Features,
+        generation: u32,
         mut read: impl FnMut(usize) -> Result<u32, E>,
     ) -> Result<RawConfig, E> {
         let hints = features.contains(Features::FREE_PAGE_HINT);
         Ok(RawConfig {
             num_pages: read(Self::NUM_PAGES)?,
             free_page_hint_cmd_id: if hints { read(Self::FREE_PAGE_HINT_CMD_ID)? } else { 0 },
+            generation,
         })
     }
 }

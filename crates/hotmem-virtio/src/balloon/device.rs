@@ -127,7 +127,7 @@ impl<T: Transport> Device<T> {
     /// read once a poll.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         // What cannot be read is as it was.
-        self.config = read_config(&self.transport, &self.driver).unwrap_or(self.config);
+        self.config = read_config(&self.transport, self.driver.features()).unwrap_or(self.config);
         for _ in 0..budget {
             let used = self.take_used();
             match self.driver.step(now, &self.config, used, memory) {
@@ -296,10 +296,7 @@ fn negotiate<T: Transport>(
         .map_err(InitError::Handshake)?;
     let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
         .map_err(InitError::Queue)?;
-    let config = {
-        let read = |offset| transport.read_config_space::<u32>(offset);
-        RawConfig::read(features, read).map_err(InitError::Transport)?
-    };
+    let config = read_config(transport, features).map_err(InitError::Transport)?;
     let driver = Driver::new(features, &config);
     for queue in Queue::ALL {
         let needed = if queue == Queue::Reports { REPORT_SIZE } else { SHORT_SIZE };
@@ -317,8 +314,12 @@ fn negotiate<T: Transport>(
     Ok((numbers, config, driver))
 }
 
-fn read_config<T: Transport>(transport: &T, driver: &Driver) -> Result<RawConfig, TransportError> {
-    RawConfig::read(driver.features(), |offset| transport.read_config_space::<u32>(offset))
+fn read_config<T: Transport>(
+    transport: &T,
+    features: Features,
+) -> Result<RawConfig, TransportError> {
+    let generation = transport.read_config_generation();
+    RawConfig::read(features, generation, |offset| transport.read_config_space::<u32>(offset))
 }
 
 impl fmt::Display for InitError {

@@ -153,7 +153,7 @@ impl Driver {
             return Step::Failed(failure);
         }
         self.inflation.observe(now, config.num_pages);
-        self.hints.observe(config.free_page_hint_cmd_id);
+        self.hints.observe(config);
 
         let (mut until, mut again) = (None, false);
         let has = |feature| self.features.contains(feature);

@@ -1,5 +1,6 @@
 //! Free page hints (5.5.6.5): what a migration need not carry.
 
+use super::config::RawConfig;
 use super::driver::{Sent, Turn};
 use super::memory::Memory;
 use super::message::Message;
@@ -9,8 +10,10 @@ use core::time::Duration;
 /// What the device wants, and how far its wish has been met.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// `free_page_hint_cmd_id`, as last read.
+    /// `free_page_hint_cmd_id`, as last told.
     command: u32,
+    /// The configuration's generation, as last read.
+    generation: u32,
     /// The command whose beginning was sent and whose end was not.
     open: Option<u32>,
     /// The command that was met in full.
@@ -31,7 +34,14 @@ impl Hints {
         self.sent.is_some_and(|sent| sent.is_overdue())
     }
 
-    pub(super) fn observe(&mut self, command: u32) {
+    pub(super) fn observe(&mut self, config: &RawConfig) {
+        let told = core::mem::replace(&mut self.generation, config.generation) != config.generation;
+        let command = config.free_page_hint_cmd_id;
+        // QEMU's field reads as STOP from the moment at which it has the driver's answer to its
+        // command (`virtio_balloon_get_config`). Where it means that, it tells the driver.
+        if command == STOP && !told {
+            return;
+        }
         if self.command != command {
             self.command = command;
             self.met = None;

@@ -17,7 +17,7 @@ fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
         let target = if queue == Queue::Inflate { 512 } else { 0 };
         let mut world = World::new(features, target, TestMemory::new(0, 2048));
         world.memory.report_from = Duration::ZERO;
-        world.device.config.free_page_hint_cmd_id = 7;
+        world.device.ask_hints(7);
         world.device.asleep = vec![queue];
         let deadline = world.now + second;
         assert_eq!(world.poll(), Step::WaitUntil(deadline));

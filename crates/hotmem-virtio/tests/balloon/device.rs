@@ -18,6 +18,8 @@ pub(crate) struct Device {
     pub(crate) sent: Vec<Message>,
     /// Statistics that are kept until somebody wants news.
     pub(crate) kept: Option<Message>,
+    /// Shows no command any more once the driver has begun it, and says nothing of that: QEMU.
+    pub(crate) hides_commands: bool,
     /// The command whose hints are coming.
     pub(crate) hinting: Option<u32>,
     pub(crate) hinted: Vec<PfnRange>,
@@ -28,6 +30,12 @@ impl Device {
     pub(crate) fn new(num_pages: u32) -> Device {
         let config = RawConfig { num_pages, ..RawConfig::default() };
         Device { config, actual: 99, ..Device::default() }
+    }
+
+    /// Tells the driver of this command.
+    pub(crate) fn ask_hints(&mut self, command: u32) {
+        self.config.free_page_hint_cmd_id = command;
+        self.config.generation = self.config.generation.wrapping_add(1);
     }
 
     pub(crate) fn send(&mut self, message: Message) {
@@ -77,6 +85,9 @@ impl Device {
             Message::HintCommand(command) => {
                 assert_eq!(self.hinting, None, "two commands at a time");
                 self.hinting = Some(*command);
+                if self.hides_commands && self.config.free_page_hint_cmd_id == *command {
+                    self.config.free_page_hint_cmd_id = 0;
+                }
             }
             Message::Hint(range) => {
                 assert!(self.hinting.is_some(), "a hint for nobody");

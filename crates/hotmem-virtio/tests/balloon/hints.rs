@@ -8,6 +8,13 @@ fn world() -> World {
     World::new(Features::FREE_PAGE_HINT, 0, TestMemory::new(0, 2048))
 }
 
+/// With a device that shows its commands until there is another, and with one that hides them.
+fn worlds() -> [World; 2] {
+    let (shows, mut hides) = (world(), world());
+    hides.device.hides_commands = true;
+    [shows, hides]
+}
+
 fn commands(world: &World) -> Vec<u32> {
     let command = |message: &Message| match message {
         Message::HintCommand(command) => Some(*command),
@@ -25,37 +32,36 @@ fn nothing_is_hinted_unasked() {
 
 #[test]
 fn a_migration_from_its_first_command_to_its_end() {
-    let mut world = world();
-    world.device.config.free_page_hint_cmd_id = 0x8000_0000;
+    worlds().into_iter().for_each(migrates);
+}
+
+fn migrates(mut world: World) {
+    world.device.ask_hints(0x8000_0000);
     world.poll();
     assert_eq!(commands(&world), [0x8000_0000, 0]);
     assert_eq!(world.memory.count(Frame::Hinted), 2048);
     assert_eq!(world.device.hinted.iter().map(|range| range.frames()).sum::<u64>(), 2048);
 
     // The next round: what was hinted stays so, what was freed since is new.
-    world.device.config.free_page_hint_cmd_id = 0;
+    world.device.ask_hints(0);
     world.poll();
     assert_eq!(world.memory.count(Frame::Hinted), 2048, "held");
-    world.device.config.free_page_hint_cmd_id = 0x8000_0001;
+    world.device.ask_hints(0x8000_0001);
     world.poll();
     assert_eq!(commands(&world), [0x8000_0000, 0, 0x8000_0001, 0]);
 
-    world.device.config.free_page_hint_cmd_id = 1;
+    world.device.ask_hints(1);
     assert_eq!(world.poll(), Step::Idle);
     assert_eq!(world.memory.count(Frame::Free), 2048, "released");
 }
 
 #[test]
 fn a_command_withdrawn_half_way_is_ended_before_the_next_begins() {
-    for next in [0, 1, 9] {
-        let mut world = world();
-        world.device.config.free_page_hint_cmd_id = 8;
-        while world.device.hinted.len() < 2 {
-            world.used = world.device.answer();
-            world.step();
-        }
+    for (next, mut world) in [0, 1, 9].into_iter().flat_map(|next| worlds().map(|w| (next, w))) {
+        world.device.ask_hints(8);
+        world.step_until(|world| world.device.hinted.len() == 2);
         let hinted = world.device.hinted.len();
-        world.device.config.free_page_hint_cmd_id = next;
+        world.device.ask_hints(next);
         world.poll();
         let (expected, held): (&[u32], _) = match next {
             0 => (&[8, 0], true),
@@ -74,14 +80,11 @@ fn a_command_withdrawn_half_way_is_ended_before_the_next_begins() {
 #[test]
 fn hints_are_not_released_while_one_is_with_the_device() {
     let mut world = world();
-    world.device.config.free_page_hint_cmd_id = 8;
-    while world.device.hinted.is_empty() {
-        world.used = world.device.answer();
-        world.step();
-    }
-    world.poll_until_hint();
+    world.device.ask_hints(8);
+    world.step_until(|world| !world.device.hinted.is_empty());
+    world.step_until(|world| matches!(world.device.waiting.front(), Some(Message::Hint(_))));
     world.device.asleep = vec![Queue::Hints];
-    world.device.config.free_page_hint_cmd_id = 1;
+    world.device.ask_hints(1);
     let held = world.memory.count(Frame::Hinted);
     world.poll();
     assert_eq!(world.memory.count(Frame::Hinted), held);
@@ -92,11 +95,15 @@ fn hints_are_not_released_while_one_is_with_the_device() {
 }
 
 impl World {
-    /// Steps until a hint is with the device.
-    fn poll_until_hint(&mut self) {
-        while !matches!(self.device.waiting.front(), Some(Message::Hint(_))) {
+    /// Steps, with the device answering at once.
+    fn step_until(&mut self, is_so: impl Fn(&World) -> bool) {
+        for _ in 0..100 {
+            if is_so(self) {
+                return;
+            }
             self.used = self.device.answer();
             self.step();
         }
+        panic!("too many steps: {:?}", self.driver);
     }
 }

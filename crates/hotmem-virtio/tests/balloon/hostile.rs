@@ -15,7 +15,7 @@ const FRAMES: usize = 3 * 512;
 pub(crate) fn play(script: &[u8]) {
     let mut script = Script(script);
     let features = Features::from_bits_truncate(script.number());
-    let mut config = RawConfig { num_pages: script.target(), free_page_hint_cmd_id: 0 };
+    let mut config = RawConfig { num_pages: script.target(), ..RawConfig::default() };
     let mut driver = Driver::new(features, &config);
     // Across the limit, sometimes.
     let base = if script.byte() == 0 { Message::FRAME_LIMIT - 700 } else { 512 };
@@ -29,7 +29,10 @@ pub(crate) fn play(script: &[u8]) {
         match script.byte() % 16 {
             0 => config.num_pages = script.number() as u32,
             1 | 2 => config.num_pages = script.target(),
-            3 => config.free_page_hint_cmd_id = u32::from(script.byte() % 4),
+            3 => {
+                config.free_page_hint_cmd_id = u32::from(script.byte() % 4);
+                config.generation = u32::from(script.byte() % 2);
+            }
             4 => now = Duration::from_millis(script.number() >> 20),
             5 => memory.hurdles.push_back(script.obstacle()),
             6 => memory.floor = script.number() as usize % FRAMES,

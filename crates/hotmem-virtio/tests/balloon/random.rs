@@ -52,15 +52,17 @@ proptest! {
     fn every_history_ends_as_the_host_wants(
         bits in 0..64u64,
         target in 0..FRAMES as u32,
+        hides_commands: bool,
         history in vec(event(), 0..60),
     ) {
         let features = Features::from_bits_truncate(bits);
         let mut world = World::new(features, target, TestMemory::new(512, FRAMES));
         world.memory.report_from = Duration::ZERO;
+        world.device.hides_commands = hides_commands;
         for event in history {
             match event {
                 Event::Target(frames) => world.device.config.num_pages = frames,
-                Event::Hints(command) => world.device.config.free_page_hint_cmd_id = command,
+                Event::Hints(command) => world.device.ask_hints(command),
                 Event::AskStatistics if world.used.is_none() => {
                     world.used = world.device.ask_statistics();
                 }
@@ -85,7 +87,7 @@ proptest! {
         world.device.asleep.clear();
         world.memory.hurdles.clear();
         world.memory.wanted = WantedBack::default();
-        world.device.config.free_page_hint_cmd_id = 1;
+        world.device.ask_hints(1);
         change(&mut world, 0, FRAMES, Frame::Free);
         // Obstacles "for good" last until the host wants something else.
         world.device.config.num_pages = 7;

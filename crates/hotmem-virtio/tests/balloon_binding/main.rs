@@ -89,12 +89,14 @@ fn check_mix(host: &Host, poison: Poison) {
     assert_eq!(memory.count(free), FRAMES - 700);
 
     host.borrow_mut().device.config.num_pages = 0;
-    host.borrow_mut().device.config.free_page_hint_cmd_id = 5;
+    host.borrow_mut().device.hides_commands = true;
+    host.borrow_mut().device.ask_hints(5);
     memory.report_from = Duration::MAX;
     device.poll(NOW, BUDGET, &mut memory);
     let hints = features.contains(Features::FREE_PAGE_HINT);
-    assert_eq!(memory.count(Frame::Hinted) > 0, hints);
-    host.borrow_mut().device.config.free_page_hint_cmd_id = 1;
+    device.poll(NOW, BUDGET, &mut memory);
+    assert_eq!(memory.count(Frame::Free), if hints { 0 } else { FRAMES });
+    host.borrow_mut().device.ask_hints(1);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(memory.count(Frame::Hinted), 0);
     assert_eq!(host.borrow().device.actual, 0);

@@ -65,6 +65,10 @@ impl End for BalloonDevice {
         Some((number, self.heads[number], 0))
     }
 
+    fn generation(&mut self) -> u32 {
+        self.device.config.generation
+    }
+
     fn read_config(&mut self, at: usize, negotiated: Features, _asleep: bool) -> u32 {
         match at {
             0 => self.device.config.num_pages,

@@ -52,7 +52,7 @@ fn what_an_assigned_device_may_reach_is_given_in_no_way() {
     world.device.config.num_pages = 20_000;
     world.run(Duration::from_secs(10));
     assert_eq!(world.memory.held(), 20_000);
-    world.device.config.free_page_hint_cmd_id = 5;
+    world.device.ask_hints(5);
     world.run(Duration::from_secs(1));
     assert!(!world.device.hinted.is_empty());
     // The host wants the rest as well.
@@ -88,7 +88,7 @@ fn a_hint_is_not_needed_so_much_that_it_is_taken_from_the_device() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let mut world = World::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
-    world.device.config.free_page_hint_cmd_id = 5;
+    world.device.ask_hints(5);
     let is_hint = |message: &Message| matches!(message, Message::Hint(_));
     while world.device.hinted.is_empty() || !world.device.waiting.iter().any(is_hint) {
         world.used = world.used.or_else(|| world.device.answer());
@@ -170,12 +170,12 @@ fn what_a_kernel_fills_is_found_filled() {
     memory.report(features, poison, settings).unwrap();
     let mut world = World { leaves: FILLED, ..World::with(&machine, features, memory) };
     world.device.config.num_pages = 20_000;
-    world.device.config.free_page_hint_cmd_id = 5;
+    world.device.ask_hints(5);
     world.run(Duration::from_secs(10));
     assert_eq!(world.memory.held(), 20_000);
     assert!(!world.device.hinted.is_empty() && !world.device.reported.is_empty());
     world.device.config.num_pages = 0;
-    world.device.config.free_page_hint_cmd_id = 1;
+    world.device.ask_hints(1);
     world.run(Duration::from_secs(10));
     assert_eq!(world.memory.held(), 0);
     for frame in all_frames(&machine) {

@@ -48,7 +48,7 @@ proptest! {
                 Event::Allocate(frames) => world.allocate(frames),
                 Event::Free(which) => world.free(which),
                 Event::Target(frames) => world.device.config.num_pages = frames,
-                Event::Hints(command) => world.device.config.free_page_hint_cmd_id = command,
+                Event::Hints(command) => world.device.ask_hints(command),
                 Event::Need(frames) => world.memory.need(frames),
                 Event::Migrate(pfn) => {
                     let used = PfnRange::with_len(Pfn::new(pfn).unwrap(), 1).unwrap();
@@ -78,7 +78,7 @@ proptest! {
         world.check();
         world.device.asleep.clear();
         world.device.config.num_pages = 0;
-        world.device.config.free_page_hint_cmd_id = 1;
+        world.device.ask_hints(1);
         world.memory.need(0);
         world.run(Duration::from_secs(60));
         world.check();
