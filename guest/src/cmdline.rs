@@ -85,6 +85,8 @@ pub enum WorkAt {
     Boot,
     /// When the balloon first has something, and as much as the host wants.
     Inflated,
+    /// When a migration has first been told what is free.
+    Hinted,
 }
 
 /// The types of Linux's memory blocks.
@@ -220,6 +222,7 @@ impl Options {
                 self.work_at = match value {
                     "boot" => WorkAt::Boot,
                     "inflated" => WorkAt::Inflated,
+                    "hinted" => WorkAt::Hinted,
                     _ => return None,
                 };
             }

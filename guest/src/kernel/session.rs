@@ -191,7 +191,12 @@ impl<'a> Session<'a> {
         let progress = must("virtio-balloon", balloon.step(now, memory));
         if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
             self.report.event(&event);
-            if matches!(event, Event::Inflated { held, .. } if held != Bytes::ZERO) {
+            let begins = match event {
+                Event::Inflated { held, .. } if held != Bytes::ZERO => WorkAt::Inflated,
+                Event::Reported { hinted, .. } if hinted != Bytes::ZERO => WorkAt::Hinted,
+                _ => WorkAt::Boot,
+            };
+            if begins == self.options.work_at {
                 self.begin_work();
             }
         }

@@ -6,9 +6,9 @@ use hotmem_lab::{
     qemu::{Balloon, Config, Event, Vm},
     resident,
 };
-use std::{fs, path::PathBuf, thread, time::Duration};
+use std::{thread, time::Duration};
 
-fn freed(event: &Event) -> Option<u64> {
+pub(crate) fn freed(event: &Event) -> Option<u64> {
     match *event {
         Event::Freed { bytes, .. } => Some(bytes),
         _ => None,
@@ -22,14 +22,7 @@ fn reported(event: &Event) -> Option<u64> {
     }
 }
 
-fn reported_or_hinted(event: &Event) -> Option<u64> {
-    match *event {
-        Event::Reported { bytes, hinted, .. } => Some(bytes + hinted),
-        _ => None,
-    }
-}
-
-fn reports_queue(event: &Event) -> Option<Option<u16>> {
+pub(crate) fn reports_queue(event: &Event) -> Option<Option<u16>> {
     match event {
         Event::Balloon { reports_queue, .. } => Some(*reports_queue),
         _ => None,
@@ -41,7 +34,7 @@ fn has_poison(event: &Event) -> Option<()> {
     matches!(event, Event::Balloon { features, .. } if features & PAGE_POISON != 0).then_some(())
 }
 
-fn touched(event: &Event) -> Option<u64> {
+pub(crate) fn touched(event: &Event) -> Option<u64> {
     match *event {
         Event::Touched { bytes, .. } => Some(bytes),
         _ => None,
@@ -73,7 +66,7 @@ fn left_by_balloon(vm: &mut Vm) -> u64 {
 }
 
 /// Waits until the guest's QEMU holds less than this.
-fn shrinks_to(vm: &Vm, most: Bytes) {
+pub(crate) fn shrinks_to(vm: &Vm, most: Bytes) {
     let holds_less = || resident::proportional(vm.pid()).expect("QEMU runs") < most;
     wait_for(&format!("less than {most} held"), || holds_less().then_some(()));
 }
@@ -275,105 +268,4 @@ fn a_guest_that_may_take_nothing_back_makes_do_with_what_is_left() {
     let (bytes, _) = vm.wait("work", touched).unwrap();
     assert!((Bytes::mib(100).0..Bytes::mib(128).0).contains(&bytes), "{bytes}");
     assert_eq!(left_by_balloon(&mut vm), 128);
-}
-
-#[test]
-fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its_free_memory() {
-    let _turn = turn();
-    // What another CPU has in use is found in the machine that goes on.
-    let config = to_be_migrated("160M", Balloon::Reports).with("churn", "on");
-    let config = Config { cpus: 2, ..config.with("report_rate", "64M") };
-    let mut source = Vm::start(&config).unwrap();
-    source.wait("end of the work", freed).unwrap();
-    let held = resident::proportional(source.pid()).expect("QEMU runs");
-    shrinks_to(&source, Bytes(held.0 - Bytes::mib(32).0));
-    // QEMU before 9.0 loses what a CPU that it translates writes during a migration.
-    source.monitor_line("stop").unwrap();
-    let file = Migrated::begin(&mut source);
-    wait_until_migrated(&mut source);
-    let (some, not_all) = (Bytes::mib(32).0, Bytes::mib(150).0);
-    assert!((some..not_all).contains(&file.len()), "{} bytes", file.len());
-    let incoming = Some(file.0.clone());
-    let mut destination = Vm::start(&Config { incoming, ..config }).unwrap();
-    wait_until_migrated(&mut destination);
-    for mut vm in [destination, source] {
-        vm.monitor_line("cont").unwrap();
-        // The rest is reported where it is.
-        shrinks_to(&vm, Bytes::mib(150));
-        goes_on(vm);
-    }
-}
-
-#[test]
-fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
-    // Of what is free, hints have what no report was quicker to have.
-    for reports in ["off", "on"] {
-        let _turn = turn();
-        // QEMU 7.2 takes hints on a thread from which it must not interrupt a CPU that it
-        // translates.
-        let config = to_be_migrated("300M", Balloon::Everything).with("interrupts", "poll");
-        let mut vm = Vm::start(&config.with("reports", reports)).unwrap();
-        vm.wait("end of the work", freed).unwrap();
-        // Pages go out slowly, in KiB a second, until it is known which need not.
-        vm.monitor_line("migrate_set_parameter max-bandwidth 128k").unwrap();
-        let file = Migrated::begin(&mut vm);
-        let mut left = Bytes::mib(400).0;
-        while left > 0 {
-            let (gone, _) = vm.wait("reports and hints", reported_or_hinted).unwrap();
-            left = left.saturating_sub(gone);
-        }
-        vm.monitor_line("migrate_set_parameter max-bandwidth 1g").unwrap();
-        wait_until_migrated(&mut vm);
-        assert!((1..Bytes::mib(16).0).contains(&file.len()), "{} bytes", file.len());
-        vm.monitor_line("cont").unwrap();
-        goes_on(vm);
-    }
-}
-
-/// A guest of 512 MiB that writes to some of them and frees it.
-fn to_be_migrated(work: &str, balloon: Balloon) -> Config {
-    let config = config(Bytes::gib(1)).touching(Bytes::mib(64)).with("work", work);
-    let config = config.with("hold", "off").with("exit", "resizes:2");
-    Config { boot_memory: Bytes::mib(512), balloon, ..config }
-}
-
-/// As if nothing had been.
-fn goes_on(mut vm: Vm) {
-    vm.resize(Bytes::gib(1)).unwrap();
-    vm.wait("end of the work", freed).unwrap();
-    vm.request(Bytes::ZERO).unwrap();
-    vm.finish().unwrap();
-}
-
-/// There or here.
-fn wait_until_migrated(vm: &mut Vm) {
-    wait_for("end of the migration", || {
-        let says = vm.ask_monitor("info migrate").unwrap();
-        assert!(!says.contains("status: failed"), "{says}");
-        says.contains("Migration status: completed").then_some(())
-    });
-}
-
-/// A file that a machine was written to.
-struct Migrated(PathBuf);
-
-impl Migrated {
-    /// Begins to write one.
-    fn begin(vm: &mut Vm) -> Migrated {
-        let name = format!("hotmem-migration-{}", std::process::id());
-        let file = Migrated(std::env::temp_dir().join(name));
-        let line = format!("migrate -d \"exec:cat > '{}'\"", file.0.display());
-        vm.monitor_line(&line).unwrap();
-        file
-    }
-
-    fn len(&self) -> u64 {
-        fs::metadata(&self.0).unwrap().len()
-    }
-}
-
-impl Drop for Migrated {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }

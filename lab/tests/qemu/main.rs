@@ -10,6 +10,7 @@ mod devices;
 mod heap;
 mod hot_add;
 mod interrupts;
+mod live_migration;
 mod migration;
 mod mmio;
 mod nvdimm;

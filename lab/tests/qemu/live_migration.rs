@@ -1,0 +1,140 @@
+//! The machine moves to another host, here a file, and its free memory does not.
+
+use crate::balloon::{freed, reports_queue, shrinks_to, touched};
+use crate::support::{config, turn, wait_for};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Balloon, Config, Event, Vm};
+use hotmem_lab::resident;
+use std::{fs, path::PathBuf};
+
+fn reported_or_hinted(event: &Event) -> Option<u64> {
+    match *event {
+        Event::Reported { bytes, hinted, .. } => Some(bytes + hinted),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its_free_memory() {
+    let _turn = turn();
+    // What another CPU has in use is found in the machine that goes on.
+    let config = to_be_migrated("160M", Balloon::Reports).with("churn", "on");
+    let config = Config { cpus: 2, ..config.with("report_rate", "64M") };
+    let mut source = Vm::start(&config).unwrap();
+    source.wait("end of the work", freed).unwrap();
+    let held = resident::proportional(source.pid()).expect("QEMU runs");
+    shrinks_to(&source, Bytes(held.0 - Bytes::mib(32).0));
+    // QEMU before 9.0 loses what a CPU that it translates writes during a migration.
+    source.monitor_line("stop").unwrap();
+    let file = Migrated::begin(&mut source);
+    wait_until_migrated(&mut source);
+    let (some, not_all) = (Bytes::mib(32).0, Bytes::mib(150).0);
+    assert!((some..not_all).contains(&file.len()), "{} bytes", file.len());
+    let incoming = Some(file.0.clone());
+    let mut destination = Vm::start(&Config { incoming, ..config }).unwrap();
+    wait_until_migrated(&mut destination);
+    for mut vm in [destination, source] {
+        vm.monitor_line("cont").unwrap();
+        // The rest is reported where it is.
+        shrinks_to(&vm, Bytes::mib(150));
+        goes_on(vm);
+    }
+}
+
+#[test]
+fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
+    // Of what is free, hints have what no report was quicker to have.
+    for reports in ["off", "on"] {
+        let _turn = turn();
+        // QEMU 7.2 takes hints on a thread from which it must not interrupt a CPU that it
+        // translates.
+        let config = to_be_migrated("300M", Balloon::Everything).with("interrupts", "poll");
+        let mut vm = Vm::start(&config.with("reports", reports)).unwrap();
+        vm.wait("end of the work", freed).unwrap();
+        let file = begin_and_hint(&mut vm);
+        end_migration(&mut vm);
+        assert!((1..Bytes::mib(16).0).contains(&file.len()), "{} bytes", file.len());
+        goes_on(vm);
+    }
+}
+
+#[test]
+fn a_guest_that_runs_out_during_a_migration_takes_back_what_it_hinted() {
+    let _turn = turn();
+    let config = to_be_migrated("300M", Balloon::Everything).with("work_at", "hinted");
+    let config = config.with("interrupts", "poll").with("reports", "off");
+    let mut vm = Vm::start(&config).unwrap();
+    vm.wait("balloon", reports_queue).unwrap();
+    let _file = begin_and_hint(&mut vm);
+    assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
+    assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
+    end_migration(&mut vm);
+    goes_on(vm);
+}
+
+/// A guest of 512 MiB that writes to some of them and frees it.
+fn to_be_migrated(work: &str, balloon: Balloon) -> Config {
+    let config = config(Bytes::gib(1)).touching(Bytes::mib(64)).with("work", work);
+    let config = config.with("hold", "off").with("exit", "resizes:2");
+    Config { boot_memory: Bytes::mib(512), balloon, ..config }
+}
+
+/// Begins a migration to a file. Pages go out slowly, in KiB a second, until it is known which
+/// need not.
+fn begin_and_hint(vm: &mut Vm) -> Migrated {
+    vm.monitor_line("migrate_set_parameter max-bandwidth 128k").unwrap();
+    let file = Migrated::begin(vm);
+    let mut left = Bytes::mib(400).0;
+    while left > 0 {
+        let (gone, _) = vm.wait("reports and hints", reported_or_hinted).unwrap();
+        left = left.saturating_sub(gone);
+    }
+    file
+}
+
+fn end_migration(vm: &mut Vm) {
+    vm.monitor_line("migrate_set_parameter max-bandwidth 1g").unwrap();
+    wait_until_migrated(vm);
+    vm.monitor_line("cont").unwrap();
+}
+
+/// As if nothing had been.
+fn goes_on(mut vm: Vm) {
+    vm.resize(Bytes::gib(1)).unwrap();
+    vm.wait("end of the work", freed).unwrap();
+    vm.request(Bytes::ZERO).unwrap();
+    vm.finish().unwrap();
+}
+
+/// There or here.
+fn wait_until_migrated(vm: &mut Vm) {
+    wait_for("end of the migration", || {
+        let says = vm.ask_monitor("info migrate").unwrap();
+        assert!(!says.contains("status: failed"), "{says}");
+        says.contains("Migration status: completed").then_some(())
+    });
+}
+
+/// A file that a machine was written to.
+struct Migrated(PathBuf);
+
+impl Migrated {
+    /// Begins to write one.
+    fn begin(vm: &mut Vm) -> Migrated {
+        let name = format!("hotmem-migration-{}", std::process::id());
+        let file = Migrated(std::env::temp_dir().join(name));
+        let line = format!("migrate -d \"exec:cat > '{}'\"", file.0.display());
+        vm.monitor_line(&line).unwrap();
+        file
+    }
+
+    fn len(&self) -> u64 {
+        fs::metadata(&self.0).unwrap().len()
+    }
+}
+
+impl Drop for Migrated {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
