@@ -10,11 +10,12 @@ mod error;
 pub mod host;
 pub mod image;
 mod monitor;
+mod process;
 mod report;
 mod vm;
 
 pub use config::{Accel, Balloon, Config, Transport};
 pub use error::Error;
+pub(crate) use process::die_with_parent;
 pub use report::{Event, Report};
-pub(crate) use vm::die_with_parent;
 pub use vm::{Resize, Vm};

@@ -3,27 +3,19 @@
 use super::{
     Config, Error, Event, Report,
     console::{Console, NoLine},
-    error::Tail,
     monitor::Monitor,
+    process::{LAST_WORDS, Qemu},
 };
 use hotmem::Bytes;
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::{
-    fs::File,
     io,
-    os::{fd::OwnedFd, unix::net::UnixStream, unix::process::CommandExt},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::Arc,
-    thread,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
 /// The least time between two looks at the device's size: looking without a pause slows the guest.
 const POLL: Duration = Duration::from_millis(1);
-
-/// The longest that QEMU takes to end when it has closed its console, or to pass on what was said
-/// before: on a busy host some seconds.
-const LAST_WORDS: Duration = Duration::from_secs(60);
 
 /// QEMU's exit status after the guest's PASS: `isa-debug-exit` makes 2 × 0x10 + 1 of its 0x10.
 const PASS_STATUS: i32 = 33;
@@ -41,12 +33,6 @@ pub struct Vm {
     /// Why the guest cannot reach its target for now, as it said last.
     pending: Option<String>,
     metadata: Option<Bytes>,
-}
-
-/// QEMU's process and what it has to complain about.
-struct Qemu {
-    child: Child,
-    complaints: Option<Console>,
 }
 
 /// How long a change of the guest's memory took, from the request on.
@@ -82,19 +68,8 @@ impl Vm {
         let (console, qemu_console) = io::pipe().map_err(Error::Start)?;
         let mut command = config.command();
         command.stdin(OwnedFd::from(qemu_monitor)).stdout(qemu_console).stderr(Stdio::piped());
-        die_with_parent(&mut command);
-        if let Some(group) = &config.group {
-            start_in(&mut command, Arc::clone(group));
-        }
         let started = Instant::now();
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NoQemu,
-            _ => Error::Start(error),
-        })?;
-        // It holds copies of QEMU's ends, which would stay open after QEMU's death.
-        drop(command);
-        let complaints = child.stderr.take().map(Console::new);
-        let mut qemu = Qemu { child, complaints };
+        let mut qemu = Qemu::start(command, config.group.clone())?;
         let console = Console::new(console);
         match Monitor::new(monitor, config.patience) {
             Ok(monitor) => {
@@ -124,7 +99,7 @@ impl Vm {
     /// QEMU's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.qemu.child.id()
+        self.qemu.pid()
     }
 
     /// Waits for the first event for which `wanted` has an answer; `what` names it. Returns the
@@ -157,7 +132,8 @@ impl Vm {
         Ok(at - self.started)
     }
 
-    /// Asks the device for `target` without waiting for anything.
+    /// Asks the device for `target` without waiting for anything: a guest that has ended is an
+    /// error of the next call.
     ///
     /// # Errors
     /// QEMU's refusal, for one of a `target` that is no multiple of the block size.
@@ -170,7 +146,11 @@ impl Vm {
     /// # Errors
     /// As for [`request`](Self::request).
     pub fn request_of(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
-        self.monitor.request(n, target).map_err(|error| self.behind(error))
+        match self.monitor.request(n, target) {
+            // A guest whose last request this is may end before QEMU answers.
+            Err(Error::Monitor(why)) if !timed_out(&why) => Ok(()),
+            answer => answer.map_err(|error| self.behind(error)),
+        }
     }
 
     /// What the device has plugged.
@@ -369,60 +349,6 @@ impl Vm {
     }
 }
 
-impl Qemu {
-    /// How it ended; `None` if it does not.
-    fn exit_status(&mut self) -> Option<ExitStatus> {
-        let started = Instant::now();
-        while started.elapsed() < LAST_WORDS {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Some(status);
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        None
-    }
-
-    /// The error for a QEMU that has ended, or is about to; `None` if it lives on.
-    fn explain(&mut self, what: &str, console: &Console) -> Option<Error> {
-        let status = self.exit_status()?;
-        let Tail(mut said) = console.tail();
-        if let Some(complaints) = &mut self.complaints {
-            while complaints.next(LAST_WORDS).is_ok() {}
-            said.extend(complaints.tail().0);
-        }
-        Some(Error::Ended { what: what.into(), status, said: Tail(said) })
-    }
-}
-
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        // Both fail only if it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Has the child join a control group before it runs QEMU, so that all it uses counts there.
-fn start_in(command: &mut Command, group: Arc<File>) {
-    let in_child = move || {
-        // The writer itself.
-        rustix::io::write(&*group, b"0")?;
-        Ok(())
-    };
-    // SAFETY: as below: one system call, and nothing allocates.
-    unsafe { command.pre_exec(in_child) };
-}
-
-/// Has the kernel kill the child when the thread that starts it ends, however that comes about:
-/// a release build aborts when it panics, and nobody can act on SIGKILL.
-pub(crate) fn die_with_parent(command: &mut Command) {
-    let parent = getpid();
-    let in_child = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above.
-        if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-    };
-    // SAFETY: between fork and exec only async-signal-safe work is allowed: these are two system
-    // calls, and nothing allocates.
-    unsafe { command.pre_exec(in_child) };
+fn timed_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

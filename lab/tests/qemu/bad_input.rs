@@ -53,3 +53,15 @@ fn a_guest_that_gives_up_is_quoted_though_the_monitor_notices_first() {
     };
     assert!(matches!(end, Error::BailOut(_) | Error::Failed(_)), "{end}");
 }
+
+#[test]
+fn who_asks_a_machine_that_has_ended_learns_it_from_what_is_next() {
+    let _turn = turn();
+    let mut vm = Vm::start(&config(Bytes::gib(1))).unwrap();
+    // QEMU may end before it answers.
+    let _ = vm.ask_monitor("quit");
+    while vm.device_size().is_ok() {}
+    vm.request(Bytes::gib(1)).unwrap();
+    let end = vm.finish().unwrap_err();
+    assert!(matches!(end, Error::Ended { .. }), "{end}");
+}

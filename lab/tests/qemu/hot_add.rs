@@ -102,6 +102,6 @@ fn a_slot_lets_go_of_what_is_asked_for() {
         until_refused(&mut vm, "device_del other", "not found");
     }
     assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
-    vm.monitor_line("qom-set /machine/peripheral/vmem1 requested-size 4294967296").unwrap();
+    vm.request_of(1, Bytes::gib(4)).unwrap();
     vm.finish().unwrap();
 }
