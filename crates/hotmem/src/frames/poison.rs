@@ -67,10 +67,14 @@ impl Table {
         }
     }
 
-    /// All poisoned frames. Acquire, here and below, pairs with the Release in `insert`.
+    /// Those that have been used. Acquire, here and below, pairs with the Release in `insert`.
+    fn used(&self) -> &[AtomicU64] {
+        &self.entries[..self.used.load(Ordering::Acquire).min(MAX_POISONED)]
+    }
+
+    /// All poisoned frames.
     fn frames(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
-        let used = self.used.load(Ordering::Acquire).min(MAX_POISONED);
-        self.entries[..used].iter().filter_map(|entry| {
+        self.used().iter().filter_map(|entry| {
             let entry = entry.load(Ordering::Acquire);
             let frame = Pfn::new((entry >> 1).checked_sub(1)?)?;
             Some((frame, if entry & OUT == 0 { Poisoned::InUse } else { Poisoned::Out }))
@@ -92,8 +96,7 @@ impl Table {
 
     /// From [`Poisoned::InUse`] to `next`. False if it was not that.
     fn change(&self, frame: Pfn, next: u64) -> bool {
-        let entries = &self.entries[..self.used.load(Ordering::Acquire).min(MAX_POISONED)];
-        entries.iter().any(|e| {
+        self.used().iter().any(|e| {
             let in_use = entry(frame);
             e.compare_exchange(in_use, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })
@@ -105,7 +108,7 @@ impl Table {
 
     /// The slow side only.
     fn remove(&self, range: PfnRange) {
-        for e in &self.entries {
+        for e in self.used() {
             let frame = (e.load(Ordering::Acquire) >> 1).checked_sub(1).and_then(Pfn::new);
             if frame.is_some_and(|frame| range.contains(frame)) {
                 e.store(NONE, Ordering::Release);

@@ -226,9 +226,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         hooks: &mut impl Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
         let range = isolation.leave()?;
-        self.note_offline(range);
+        let empty = self.note_offline(range);
         hooks.offlined(range);
-        for node in self.nodes_of(range).filter(|&node| !self.has_memory(node)) {
+        for node in empty.filter(|&node| !self.has_memory(node)) {
             hooks.node_vanished(node);
         }
         Ok(range)

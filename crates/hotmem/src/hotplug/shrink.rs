@@ -214,8 +214,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             return None;
         }
         let size = self.unit.max(SECTION_FRAMES as u64);
-        while let Some(end) = hotplug.last_online(self.within) {
-            self.within = self.within.split_at(end.align_up(self.unit)).0;
+        while !self.within.is_empty() {
             let last = self.within.end().number().checked_sub(1)?;
             let chunk = self.within.split_at(Pfn::new(last)?.align_down(size)).1;
             if self.by_unit_above >= chunk.end()
@@ -223,6 +222,11 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 && hotplug.is_online(chunk)
             {
                 return Some(chunk);
+            }
+            let end = hotplug.last_online(self.within)?.align_up(self.unit);
+            if end < self.within.end() {
+                self.within = self.within.split_at(end).0;
+                continue;
             }
             // Its highest run of units that are online.
             let online = |&unit: &PfnRange| hotplug.is_online(unit);

@@ -2,10 +2,10 @@
 //!
 //! A zone is contiguous if its span has no frame that is not online in it:
 //! *span = frames of its online pageblocks*. Both are kept, so the question costs O(1) however
-//! large the zone is and however it grew; only an edge that goes offline looks for the next online
-//! pageblock, in the tree, O(log n). Holes and reserved frames inside an online pageblock belong to
-//! it (their descriptors exist and say so); offline pageblocks, device memory and other zones and
-//! nodes never count.
+//! large the zone is and however it grew. Where an edge goes offline, what is left of a contiguous
+//! zone is its span; of any other, the next online pageblock is looked for in the tree, O(log n).
+//! Holes and reserved frames inside an online pageblock belong to it (their descriptors exist and
+//! say so); offline pageblocks, device memory and other zones and nodes never count.
 
 use super::{Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
@@ -70,6 +70,30 @@ struct Kept {
     holes: u64,
     /// Frames of memory that boot reserved and nobody has given back.
     reserved: u64,
+}
+
+impl Kept {
+    /// `run` went offline. Whether it is known what is spanned now; if not, it has to be looked for.
+    fn shrink(&mut self, run: PfnRange, own: u64) -> bool {
+        let was_contiguous = self.online == self.spanned.frames();
+        self.online -= run.frames();
+        self.reserved -= own;
+        let (below, rest) = self.spanned.split_at(run.start());
+        let (_, above) = rest.split_at(run.end());
+        match (below.is_empty(), above.is_empty()) {
+            (false, false) => true,
+            (true, true) => {
+                self.spanned = PfnRange::EMPTY;
+                true
+            }
+            (no_below, _) => {
+                if was_contiguous {
+                    self.spanned = if no_below { above } else { below };
+                }
+                was_contiguous
+            }
+        }
+    }
 }
 
 impl Zones {
@@ -163,15 +187,6 @@ impl<P: Platform> Hotplug<'_, P> {
         Zone::ALL.iter().any(|&zone| self.zone(node, zone).online != 0)
     }
 
-    /// The nodes that have a part of `range`.
-    pub(super) fn nodes_of(&self, range: PfnRange) -> NodeSet {
-        let mut nodes = NodeSet::default();
-        let regions = self.frames.regions().iter();
-        let here = regions.filter(|region| region.range().is_some_and(|r| r.overlaps(range)));
-        here.for_each(|region| nodes.insert(region.node()));
-        nodes
-    }
-
     /// For kernels that bring the rest of their boot memory online later: until they say that this
     /// is done, no zone is called contiguous.
     pub fn set_boot_complete(&mut self, complete: bool) {
@@ -192,8 +207,8 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 
     /// `range` has just gone offline, and was online in the zones that its `movable` bits still
-    /// name.
-    pub(super) fn note_offline(&mut self, range: PfnRange) {
+    /// name. Returns the nodes of which a zone has nothing left.
+    pub(super) fn note_offline(&mut self, range: PfnRange) -> NodeSet {
         for (slot, index, blocks, section) in self.words(range) {
             let tree = |class| self.frames.slots()[slot].tree(class);
             for zone in Zone::ALL.into_iter().filter(|&zone| blocks & section.zone_mask(zone) != 0)
@@ -205,14 +220,15 @@ impl<P: Platform> Hotplug<'_, P> {
             }
         }
         let mut edges = [NodeSet::default(); Zone::ALL.len()];
+        let mut empty = NodeSet::default();
         self.for_zone_runs(range, |zones, slot, node, zone, run, own| {
             *zones.of_regions[slot].of(zone) -= run.frames();
             let kept = zones.of(node, zone);
-            kept.online -= run.frames();
-            kept.reserved -= own;
-            let spanned = kept.spanned;
-            if run.start() <= spanned.start() || run.end() >= spanned.end() {
+            if !kept.shrink(run, own) {
                 edges[zone as usize].insert(node);
+            }
+            if kept.online == 0 {
+                empty.insert(node);
             }
         });
         for zone in Zone::ALL {
@@ -220,6 +236,7 @@ impl<P: Platform> Hotplug<'_, P> {
                 self.zones.of(node, zone).spanned = self.look_for_span(node, zone);
             }
         }
+        empty
     }
 
     /// From the first to the last online pageblock of a zone. Cost: O(regions × levels).
