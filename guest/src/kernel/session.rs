@@ -192,11 +192,11 @@ impl<'a> Session<'a> {
         if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
             self.report.event(&event);
             let begins = match event {
-                Event::Inflated { held, .. } if held != Bytes::ZERO => WorkAt::Inflated,
-                Event::Reported { hinted, .. } if hinted != Bytes::ZERO => WorkAt::Hinted,
-                _ => WorkAt::Boot,
+                Event::Inflated { held, .. } if held != Bytes::ZERO => Some(WorkAt::Inflated),
+                Event::Reported { hinted, .. } if hinted != Bytes::ZERO => Some(WorkAt::Hinted),
+                _ => None,
             };
-            if begins == self.options.work_at {
+            if begins == Some(self.options.work_at) {
                 self.begin_work();
             }
         }

@@ -73,26 +73,25 @@ struct Kept {
 }
 
 impl Kept {
+    fn is_contiguous(&self) -> bool {
+        self.spanned.frames() == self.online
+    }
+
     /// `run` went offline. Whether it is known what is spanned now; if not, it has to be looked for.
     fn shrink(&mut self, run: PfnRange, own: u64) -> bool {
-        let was_contiguous = self.online == self.spanned.frames();
+        let was_contiguous = self.is_contiguous();
         self.online -= run.frames();
         self.reserved -= own;
         let (below, rest) = self.spanned.split_at(run.start());
         let (_, above) = rest.split_at(run.end());
         match (below.is_empty(), above.is_empty()) {
-            (false, false) => true,
-            (true, true) => {
-                self.spanned = PfnRange::EMPTY;
-                true
-            }
-            (no_below, _) => {
-                if was_contiguous {
-                    self.spanned = if no_below { above } else { below };
-                }
-                was_contiguous
-            }
+            (false, false) => return true,
+            _ if !was_contiguous => return false,
+            (true, true) => self.spanned = PfnRange::EMPTY,
+            (true, false) => self.spanned = above,
+            (false, true) => self.spanned = below,
         }
+        true
     }
 }
 
@@ -153,9 +152,7 @@ impl<P: Platform> Hotplug<'_, P> {
             online: kept.online,
             present: kept.online - kept.holes,
             managed: (kept.online - kept.holes).saturating_sub(kept.reserved),
-            contiguous: self.zones.boot_complete
-                && kept.online != 0
-                && kept.spanned.frames() == kept.online,
+            contiguous: self.zones.boot_complete && kept.online != 0 && kept.is_contiguous(),
         }
     }
 
