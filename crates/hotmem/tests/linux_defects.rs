@@ -239,7 +239,10 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
     let mut hotplug = boot(&frames, &memory);
     hotplug.set_auto_online(OnlineType::Movable);
     let hot = range(BOOT, HOT);
-    hotplug.add(hot, &mut ThreeListeners::second_refuses()).unwrap();
+    let mut listeners = ThreeListeners::second_refuses();
+    hotplug.add(hot, &mut listeners).unwrap();
+    let refused = hotplug.online(hot, None, &mut listeners);
+    assert!(matches!(refused, Err(OnlineError::Vetoed { range, .. }) if range == hot));
     assert_eq!(hotplug.state_at(hot.start(), hot.end()), (hot, State::Offline));
 }
 

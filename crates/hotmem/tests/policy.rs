@@ -163,19 +163,25 @@ fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
 }
 
 #[test]
-fn memory_that_is_added_comes_online_by_itself_if_so_set() {
-    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let mut hotplug = boot(&frames, &memory, 1);
-    hotplug.announce(range(SECTION, 3 * SECTION)).unwrap();
-    let part = |n| range(n * SECTION, SECTION);
-    for (n, kind, state) in [
-        (1, OnlineType::Offline, State::Offline),
-        (2, OnlineType::Movable, State::OnlineMovable),
-        (3, OnlineType::Kernel, State::Online),
-    ] {
-        hotplug.set_auto_online(kind);
-        hotplug.add(part(n), &mut NoHooks).unwrap();
-        assert_eq!(runs(&hotplug, part(n)), [(state, PER_SECTION)]);
+fn who_names_no_type_gets_auto_onlines_and_who_names_one_gets_that() {
+    use OnlineType::{Kernel, Movable, Offline};
+    let came = |kind| match kind {
+        Offline => State::Offline,
+        Movable => State::OnlineMovable,
+        _ => State::Online,
+    };
+    for auto in [Offline, Kernel, Movable] {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+        let mut hotplug = boot(&frames, &memory, 1);
+        hotplug.announce(range(SECTION, 4 * SECTION)).unwrap();
+        hotplug.set_auto_online(auto);
+        for (n, kind) in (1..).zip([None, Some(Offline), Some(Kernel), Some(Movable)]) {
+            let part = range(n * SECTION, SECTION);
+            hotplug.add(part, &mut NoHooks).unwrap();
+            assert_eq!(runs(&hotplug, part), [(State::Offline, PER_SECTION)]);
+            hotplug.online(part, kind, &mut NoHooks).unwrap();
+            assert_eq!(runs(&hotplug, part), [(came(kind.unwrap_or(auto)), PER_SECTION)]);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use hotmem::{
 /// engine, so that several devices can share one: always the same, as nothing that was begun on one
 /// machine goes on on another. Dropped, it leaves what was about to go held and counted.
 pub struct HotplugMemory<'f, P: Platform> {
-    online: OnlineType,
+    online: Option<OnlineType>,
     budget: Budget,
     addition: Option<Addition<'f, P>>,
     /// Memory that is ready to go.
@@ -40,10 +40,12 @@ struct Lent<'a, 'f, P: Platform, H> {
 }
 
 impl<'f, P: Platform> HotplugMemory<'f, P> {
-    /// For a device whose memory is put online in this way. `budget` limits how much is isolated
-    /// and migrated in one call, when memory is to leave.
+    /// For a device whose memory is put online for `online`, or, without a type of the device's own,
+    /// for what [`Hotplug::set_auto_online`] says. `budget` limits how much is isolated and migrated
+    /// in one call, when memory is to leave.
     #[must_use]
-    pub fn new(online: OnlineType, budget: Budget) -> HotplugMemory<'f, P> {
+    pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
+        let online = online.into();
         HotplugMemory { online, budget, addition: None, leaving: None, shrink: None, blocker: None }
     }
 

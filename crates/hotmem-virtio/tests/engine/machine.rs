@@ -70,7 +70,7 @@ impl<'f> World<'f> {
         machine: &'f Machine,
         block: u64,
         size: u64,
-        online: OnlineType,
+        online: impl Into<Option<OnlineType>>,
     ) -> World<'f> {
         Self::at(machine, block, REGION, size, online)
     }
@@ -80,7 +80,7 @@ impl<'f> World<'f> {
         block: u64,
         addr: u64,
         size: u64,
-        online: OnlineType,
+        online: impl Into<Option<OnlineType>>,
     ) -> World<'f> {
         let hotplug = machine.boot();
         let world = Self::in_machine(machine, block, addr, size, online);
@@ -94,7 +94,7 @@ impl<'f> World<'f> {
         block: u64,
         addr: u64,
         size: u64,
-        online: OnlineType,
+        online: impl Into<Option<OnlineType>>,
     ) -> World<'f> {
         let mut device = Device::new(block, addr, size);
         let driver = Driver::new(&device.read_config(), Features::all()).unwrap();

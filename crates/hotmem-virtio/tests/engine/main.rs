@@ -46,6 +46,29 @@ fn memory_comes_is_used_moves_and_goes_at_every_block_size() {
 }
 
 #[test]
+fn memory_comes_online_as_the_driver_says_whatever_auto_online_is() {
+    use OnlineType::{Kernel, Movable, Offline, Online};
+    for auto in [Offline, Online, Kernel, Movable] {
+        for kind in [None, Some(Movable), Some(Kernel), Some(Offline)] {
+            let state = match kind.unwrap_or(auto) {
+                Offline => State::Offline,
+                Movable => State::OnlineMovable,
+                _ => State::Online,
+            };
+            let machine = Machine::new();
+            let mut world = World::new(&machine, 2 * MIB, GIB, kind);
+            world.hotplug.as_mut().unwrap().set_auto_online(auto);
+            world.resize(GIB);
+            world.poll();
+            world.assert_reached();
+            let managed = world.driver.config().managed();
+            let found = world.hotplug.as_ref().unwrap().state_at(managed.start(), managed.end());
+            assert_eq!(found, (managed, state), "{kind:?} under {auto:?}");
+        }
+    }
+}
+
+#[test]
 fn a_device_is_a_dynamic_group() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Online);

@@ -94,8 +94,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         Ok(Addition { frames: self.frames, range, tables: spare.left(), spare })
     }
 
-    /// Adds it as RAM: mapped, and online as [`set_auto_online`](Self::set_auto_online) says, unless a
-    /// hook refuses that. The memory is there now; this cannot fail on the machine that prepared it.
+    /// Adds it as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for it.
+    /// The memory is there now; this cannot fail on the machine that prepared it.
     ///
     /// Cost: O(sections).
     ///
@@ -109,14 +109,11 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         addition.of(self.frames).map(|addition| self.bring_in(addition, hooks))
     }
 
-    fn bring_in(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
+    fn bring_in(&self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
         addition.map(hooks);
         let range = addition.range;
         self.describe(range, &mut addition.spare, hooks);
         self.set_present(range, true);
-        drop(addition);
-        // That it cannot come online does not undo that it is there.
-        let _ = self.online(range, self.auto_online, hooks);
     }
 
     /// Frames for what must not fail later.
@@ -142,7 +139,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         }
     }
 
-    /// Adds memory that is there already: prepare and commit in one.
+    /// Adds memory that is there already, and leaves it offline: prepare and commit in one.
     ///
     /// Cost: O(sections).
     ///

@@ -85,7 +85,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
 
     /// Makes device memory RAM, as `daxctl reconfigure-device --mode=system-ram` does, and puts it
     /// online for `kind`: [`OnlineType::Offline`] leaves it offline, [`OnlineType::Online`] asks
-    /// the policy. All of it or nothing.
+    /// the policy, `None` stands for what [`set_auto_online`](Self::set_auto_online) says. All of it
+    /// or nothing.
     ///
     /// Cost: that of [`online`](Self::online).
     ///
@@ -94,10 +95,11 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub fn device_to_ram(
         &mut self,
         range: PfnRange,
-        kind: OnlineType,
+        kind: impl Into<Option<OnlineType>>,
         hooks: &mut impl Hooks,
     ) -> Result<(), DeviceError> {
         self.check_device(range)?;
+        let kind = kind.into().unwrap_or(self.auto_online);
         if let Some(poison) = kept_of(range, hooks).find_map(|kept| self.poison_in(kept)) {
             return Err(DeviceError::Online(OnlineError::Poisoned(poison)));
         }

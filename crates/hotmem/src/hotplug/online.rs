@@ -50,13 +50,15 @@ pub enum OnlineError {
 }
 
 impl<P: Platform> Hotplug<'_, P> {
-    /// What becomes of memory when it is added; [`OnlineType::Offline`] unless something else is
-    /// said here.
+    /// Sets what memory comes online for when neither the request nor the driver that brings it names
+    /// a type; [`OnlineType::Offline`] unless it is set here.
     pub fn set_auto_online(&mut self, kind: OnlineType) {
         self.auto_online = kind;
     }
 
-    /// Puts `range` online, all of it or nothing.
+    /// Puts `range` online for `kind`, all of it or nothing. `None` stands for what
+    /// [`set_auto_online`](Self::set_auto_online) says: a driver passes the type of the request, or
+    /// else its own, or else none.
     ///
     /// Cost: O(sections); at most 48 bytes are written a section (128 MiB), 0.00004 %.
     ///
@@ -65,10 +67,11 @@ impl<P: Platform> Hotplug<'_, P> {
     pub fn online(
         &mut self,
         range: PfnRange,
-        kind: OnlineType,
+        kind: impl Into<Option<OnlineType>>,
         hooks: &mut impl Hooks,
     ) -> Result<(), OnlineError> {
         self.check_online(range)?;
+        let kind = kind.into().unwrap_or(self.auto_online);
         if kind == OnlineType::Offline {
             return Ok(());
         }

@@ -180,15 +180,24 @@ impl<'f> Machine<'f> {
         world.sync_metadata();
     }
 
-    /// The memory is there, and comes online by itself if it is to, and nobody refuses that.
+    /// The memory is there, and comes online as is set for what nobody asks anything else of, unless
+    /// somebody refuses that.
     fn commit_addition(&mut self, addition: Addition<'f, Cpus>) {
         let wanted = addition.range();
         let kind = self.auto_online;
+        self.hotplug.commit_add(addition, &mut self.world).unwrap();
+        assert!(self.world.all(wanted, |block| !block.online));
         let chosen = self.by_policy(wanted);
         self.world.last_veto = None;
-        self.hotplug.commit_add(addition, &mut self.world).unwrap();
+        let online = self.hotplug.online(wanted, None, &mut self.world);
         let world = &mut self.world;
-        if kind == OnlineType::Offline || world.last_veto.is_some() {
+        if let Some(vetoed) = world.last_veto {
+            assert!(matches!(online, Err(OnlineError::Vetoed { range, .. }) if range == vetoed));
+            assert!(world.all(wanted, |block| !block.online));
+            return;
+        }
+        online.unwrap();
+        if kind == OnlineType::Offline {
             assert!(world.all(wanted, |block| !block.online));
             return;
         }
