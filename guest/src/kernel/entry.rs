@@ -62,6 +62,28 @@ global_asm!(
     .globl pvh_start
 pvh_start:
     cld
+    movl %ebx, %esi
+    movl $boot_stack_top - {base}, %esp
+    # Whether CPUID exists: then the ID flag changes. (Intel SDM volume 1, 20.1.2)
+    pushfl
+    popl %eax
+    movl %eax, %ecx
+    xorl $0x200000, %eax
+    pushl %eax
+    popfl
+    pushfl
+    popl %eax
+    xorl %ecx, %eax
+    testl $0x200000, %eax
+    jz no_long_mode
+    movl $0x80000000, %eax
+    cpuid
+    cmpl $0x80000001, %eax
+    jb no_long_mode
+    movl $0x80000001, %eax
+    cpuid
+    testl $0x20000000, %edx             # Intel 64 architecture
+    jz no_long_mode
     movl $boot_root - {base}, %eax
     movl %eax, %cr3
     movl %cr4, %eax
@@ -90,7 +112,7 @@ pvh_start:
     movabsq ${mark}, %rax
     movq %rax, boot_stack(%rip)
     xorl %ebp, %ebp
-    movl %ebx, %edi
+    movl %esi, %edi
     call {kernel_main}
     ud2
 

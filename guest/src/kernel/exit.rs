@@ -4,21 +4,29 @@
 use hotmem_guest::report::Verdict;
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
+/// QEMU's isa-debug-exit: it ends with status 2 * code + 1.
+pub(super) const DEBUG_EXIT: u16 = 0xf4;
+const PASS: u32 = 0x10;
+pub(super) const FAIL: u32 = 0x11;
+/// The keyboard controller, and the command that pulses its reset line; Firecracker ends.
+pub(super) const KEYBOARD: u16 = 0x64;
+pub(super) const RESET: u8 = 0xfe;
+/// ACPI sleep control of Cloud Hypervisor and QEMU's microvm, and S5 with sleep enable.
+pub(super) const ACPI_SLEEP: u16 = 0x600;
+pub(super) const SOFT_OFF: u8 = 0x34;
+
 /// Leaves the machine.
 pub(crate) fn exit(verdict: Verdict) -> ! {
-    let code: u32 = match verdict {
-        Verdict::Pass => 0x10,
-        Verdict::Fail => 0x11,
+    let code = match verdict {
+        Verdict::Pass => PASS,
+        Verdict::Fail => FAIL,
     };
     interrupts::disable();
     // SAFETY: nothing is left to do, so whatever these ports are, they can break nothing.
     unsafe {
-        // QEMU's isa-debug-exit ends with status 2 * code + 1.
-        Port::new(0xf4).write(code);
-        // The keyboard controller's reset line; Firecracker ends.
-        Port::new(0x64).write(0xfeu8);
-        // ACPI sleep control of Cloud Hypervisor and QEMU's microvm: S5, sleep enable.
-        Port::new(0x600).write(0x34u8);
+        Port::new(DEBUG_EXIT).write(code);
+        Port::new(KEYBOARD).write(RESET);
+        Port::new(ACPI_SLEEP).write(SOFT_OFF);
     }
     loop {
         hlt();

@@ -7,6 +7,7 @@ mod boot_memory;
 mod churn;
 mod clock;
 mod config_space;
+mod cpu32;
 mod descriptors;
 mod device;
 mod entropy;
@@ -66,7 +67,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let stopwatch = clock::Stopwatch::start();
     smp::set_number(0);
     trap::load();
-    pic::remap();
+    must("interrupts", pic::remap());
     pic::unmask(pit::IRQ);
     x86_64::instructions::interrupts::enable();
 
@@ -75,7 +76,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut room = [0; 4096];
     let cmdline = must("command line", info.cmdline(&loader, &mut room));
     let options = must("command line", Options::parse(cmdline));
-    start_ticking(TICKS, &options);
+    must("timer", start_ticking(TICKS, &options));
     let mut room = [MemoryMapEntry::default(); MAX_ENTRIES];
     let entries = must("memory map", info.memory_map(&loader, &mut room));
     let mut room = [MemoryMapEntry::default(); MAX_MODULES];
@@ -150,9 +151,9 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
 }
 
 /// Has the timer tick, and the watchdog count its ticks.
-fn start_ticking(per_second: u32, options: &Options) {
-    pit::tick_at(per_second);
+fn start_ticking(per_second: u32, options: &Options) -> Result<(), pit::NoTimer> {
     WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(per_second));
+    pit::tick_at(per_second)
 }
 
 fn online_type(online: Online) -> OnlineType {

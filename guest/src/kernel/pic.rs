@@ -1,5 +1,6 @@
 //! The 8259 interrupt controllers: what firmware routes PCI's INTx to without AML.
 
+use core::fmt;
 use x86_64::instructions::port::Port;
 
 /// Vector of IRQ 0; the others follow.
@@ -10,11 +11,16 @@ pub(crate) const LINES: u8 = 16;
 const COMMANDS: [u16; 2] = [0x20, 0xa0];
 const MASKS: [u16; 2] = [0x21, 0xa1];
 const END_OF_INTERRUPT: u8 = 0x20;
+/// A mask unlike what a port that does not exist reads as: all but one.
+const PROBE: u8 = 0xfb;
 /// The line of the first controller that the second hangs on.
 const CASCADE: u8 = 2;
 
+/// There are no 8259s: neither the timer nor a device's line can interrupt.
+pub(crate) struct NoController;
+
 /// Moves the IRQs to [`FIRST_VECTOR`], where they cannot be taken for exceptions, and masks all.
-pub(crate) fn remap() {
+pub(crate) fn remap() -> Result<(), NoController> {
     // ICW1: edge-triggered (PCI's lines are made level-triggered elsewhere), cascaded, ICW4
     // follows; ICW2: vector; ICW3: cascade; ICW4: 8086 mode; then the mask.
     for (controller, cascade) in [(0u8, 1 << CASCADE), (1, CASCADE)] {
@@ -23,8 +29,14 @@ pub(crate) fn remap() {
         for word in [FIRST_VECTOR + 8 * controller, cascade, 1] {
             write(MASKS[index], word);
         }
+        // A mask can be read back, but not from a port that does not exist.
+        write(MASKS[index], PROBE);
+        if read(MASKS[index]) != PROBE {
+            return Err(NoController);
+        }
         write(MASKS[index], 0xff);
     }
+    Ok(())
 }
 
 /// IRQs that a PC has not given away: neither timers nor keyboard, cascade or coprocessor.
@@ -70,16 +82,24 @@ pub(crate) fn end_of_interrupt(irq: u8) {
 }
 
 fn set_masked(irq: u8, masked: bool) {
-    let mut port = Port::<u8>::new(MASKS[usize::from(irq / 8)]);
+    let port = MASKS[usize::from(irq / 8)];
     let bit = 1 << (irq % 8);
-    // SAFETY: the mask register of an 8259; handlers exist for all IRQs.
-    unsafe {
-        let mask = port.read();
-        port.write(if masked { mask | bit } else { mask & !bit });
-    }
+    let mask = read(port);
+    write(port, if masked { mask | bit } else { mask & !bit });
+}
+
+fn read(port: u16) -> u8 {
+    // SAFETY: reading an 8259's mask has no effect.
+    unsafe { Port::new(port).read() }
 }
 
 fn write(port: u16, value: u8) {
     // SAFETY: these ports are the 8259s', and handlers exist for all vectors they can raise.
     unsafe { Port::new(port).write(value) }
+}
+
+impl fmt::Display for NoController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no 8259 interrupt controller")
+    }
 }

@@ -4,11 +4,19 @@ use core::arch::asm;
 use core::fmt;
 use x86_64::instructions::port::Port;
 
-const BASE: u16 = 0x3f8;
-const FIFO_CONTROL: u16 = BASE + 2;
-const LINE_CONTROL: u16 = BASE + 3;
-const LINE_STATUS: u16 = BASE + 5;
-const TRANSMITTER_EMPTY: u8 = 1 << 5;
+/// The port's first register.
+pub(super) const BASE: u16 = 0x3f8;
+/// Which events interrupt.
+pub(super) const INTERRUPTS: u16 = BASE + 1;
+pub(super) const FIFO_CONTROL: u16 = BASE + 2;
+pub(super) const LINE_CONTROL: u16 = BASE + 3;
+pub(super) const LINE_STATUS: u16 = BASE + 5;
+/// Of the line control: 8 data bits, no parity, 1 stop bit.
+pub(super) const EIGHT_BITS: u8 = 3;
+/// Of the FIFO control: both are empty, and on.
+pub(super) const FIFOS_ON: u8 = 7;
+/// Of the line status.
+pub(super) const TRANSMITTER_EMPTY: u8 = 1 << 5;
 const FIFO_BYTES: usize = 16;
 
 /// A writer that sends whole lines: a virtual machine is left for the host less often so.
@@ -23,9 +31,9 @@ impl Serial {
     pub(crate) fn open() -> Self {
         // SAFETY: these are a serial port's registers on every PC, and without one nobody's.
         unsafe {
-            Port::new(BASE + 1).write(0u8);
-            Port::new(LINE_CONTROL).write(3u8);
-            Port::new(FIFO_CONTROL).write(7u8);
+            Port::new(INTERRUPTS).write(0u8);
+            Port::new(LINE_CONTROL).write(EIGHT_BITS);
+            Port::new(FIFO_CONTROL).write(FIFOS_ON);
         }
         Self::new()
     }

@@ -108,6 +108,8 @@ pub struct Config {
     pub block_size: Bytes,
     /// What runs the guest's instructions.
     pub accel: Accel,
+    /// QEMU's CPU model with its options, if it is not to be all that the accelerator has.
+    pub cpu: Option<&'static str>,
     /// One nanosecond of the guest's time is one instruction (translator only).
     pub icount: bool,
     /// How many CPUs.
@@ -145,6 +147,7 @@ impl Config {
             requested: Bytes::ZERO,
             block_size: Bytes::mib(2),
             accel: Accel::Tcg,
+            cpu: None,
             icount: false,
             cpus: 1,
             touched: Bytes::ZERO,
@@ -204,7 +207,7 @@ impl Config {
         let nvdimm = if self.nvdimms.is_empty() { "" } else { ",nvdimm=on" };
         pair("-machine", format!("{}{nvdimm}", self.machine));
         pair("-accel", accel.into());
-        pair("-cpu", cpu.into());
+        pair("-cpu", self.cpu.unwrap_or(cpu).into());
         if self.icount {
             pair("-icount", "shift=0,sleep=on".into());
         }

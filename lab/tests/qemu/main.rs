@@ -16,3 +16,4 @@ mod mmio;
 mod nvdimm;
 mod resize;
 mod support;
+mod unfit;

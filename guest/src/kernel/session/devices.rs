@@ -80,7 +80,7 @@ impl Session<'_> {
             _ => return,
         }
         if !wiring.enable() {
-            start_ticking(TICKS_WITHOUT_IRQ, self.options);
+            must("timer", start_ticking(TICKS_WITHOUT_IRQ, self.options));
         }
     }
 

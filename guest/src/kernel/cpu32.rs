@@ -1,0 +1,68 @@
+//! The end on a CPU without a 64-bit mode: 32-bit code says so and leaves the machine.
+
+use super::exit::{ACPI_SLEEP, DEBUG_EXIT, FAIL, KEYBOARD, RESET, SOFT_OFF};
+use super::serial::{BASE, FIFO_CONTROL, LINE_CONTROL, LINE_STATUS, TRANSMITTER_EMPTY};
+use super::{entry, serial};
+use core::arch::global_asm;
+
+// The document and the way out are those of `report` and `exit`, which are 64-bit code. The boot
+// code jumps here, with paging off.
+global_asm!(
+    r#"
+    .section .rodata.no_long_mode, "a"
+no_long_mode_report:
+    .ascii "TAP version 14\n\nBail out! boot: the CPU has no 64-bit mode\nhotmem: FAIL\n"
+no_long_mode_report_end:
+
+    .section .text.entry, "ax"
+    .code32
+    .globl no_long_mode
+no_long_mode:
+    xorl %eax, %eax
+    movw ${interrupts}, %dx
+    outb %al, %dx
+    movb ${frame}, %al
+    movw ${line_control}, %dx
+    outb %al, %dx
+    movb ${fifos}, %al
+    movw ${fifo_control}, %dx
+    outb %al, %dx
+    movl $no_long_mode_report - {base}, %esi
+    movl $no_long_mode_report_end - no_long_mode_report, %ecx
+1:  movw ${line_status}, %dx
+2:  inb %dx, %al
+    testb ${empty}, %al
+    jz 2b
+    movw ${serial}, %dx
+    outsb
+    loop 1b
+    movl ${fail}, %eax
+    movw ${debug_exit}, %dx
+    outl %eax, %dx
+    movb ${reset}, %al
+    movw ${keyboard}, %dx
+    outb %al, %dx
+    movb ${off}, %al
+    movw ${sleep}, %dx
+    outb %al, %dx
+3:  hlt
+    jmp 3b
+    .code64
+    "#,
+    base = const entry::KERNEL_BASE,
+    serial = const BASE,
+    interrupts = const serial::INTERRUPTS,
+    frame = const serial::EIGHT_BITS,
+    line_control = const LINE_CONTROL,
+    fifos = const serial::FIFOS_ON,
+    fifo_control = const FIFO_CONTROL,
+    line_status = const LINE_STATUS,
+    empty = const TRANSMITTER_EMPTY,
+    fail = const FAIL,
+    debug_exit = const DEBUG_EXIT,
+    reset = const RESET,
+    keyboard = const KEYBOARD,
+    off = const SOFT_OFF,
+    sleep = const ACPI_SLEEP,
+    options(att_syntax)
+);

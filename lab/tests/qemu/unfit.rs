@@ -1,0 +1,45 @@
+//! Machines on which the guest cannot work: it says why and ends, and nobody waits for it.
+
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Error, Event, Vm};
+
+/// Why the guest gave up on this machine.
+fn refusal(config: &Config) -> String {
+    let _turn = turn();
+    let end =
+        Vm::start(config).and_then(|mut vm| vm.wait("event that never comes", |_| None::<()>));
+    match end.unwrap_err() {
+        Error::BailOut(why) => why,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_cpu_without_a_64_bit_mode() {
+    for cpu in ["486", "pentium", "qemu32"] {
+        let why = refusal(&Config { cpu: Some(cpu), ..config(Bytes::ZERO) });
+        assert_eq!(why, "boot: the CPU has no 64-bit mode", "{cpu}");
+    }
+}
+
+#[test]
+fn a_machine_without_interrupt_controllers_or_a_timer() {
+    for (machine, what) in
+        [("q35,pic=off", "8259"), ("q35,pit=off", "8254"), ("microvm,acpi=off,pic=off", "8259")]
+    {
+        let why = refusal(&Config { machine, ..config(Bytes::ZERO) });
+        assert!(why.starts_with("boot: ") && why.contains(what), "{machine}: {why}");
+    }
+}
+
+#[test]
+fn the_least_64_bit_cpu_will_do() {
+    let _turn = turn();
+    let cpu = Some("qemu64,-sse3,-cx16,-nx,-syscall");
+    let config = Config { cpu, ..config(Bytes::ZERO).with("exit", "boot") };
+    let mut vm = Vm::start(&config).unwrap();
+    let boot = |event: &Event| matches!(event, Event::Boot { .. }).then_some(());
+    vm.wait("boot", boot).unwrap();
+    vm.finish().unwrap();
+}
