@@ -3,8 +3,8 @@
 //! The platform names all memory that can ever come as logical memory blocks (LMBs, 16 MiB or
 //! 256 MiB each) in one device tree property; an LMB comes and goes through its dynamic
 //! reconfiguration connector. This crate reads the properties ([`DynamicMemory`], [`LookupArrays`],
-//! [`Numa`]), keeps the LMBs ([`Table`]), and carries out what `drmgr` asks for ([`Request`]) on
-//! the engine's ordinary road. It looks for nothing that it has in its hand: the node of an LMB
+//! [`Numa`]), keeps the LMBs ([`Table`]), and carries out what `drmgr` asks for ([`Request`], kept
+//! by [`Dlpar`] while it is open) on the engine's ordinary road. It looks for nothing that it has in its hand: the node of an LMB
 //! comes from the LMB, neighbours travel as one range, and nothing is done per LMB beyond what the
 //! platform's calls need.
 //!
@@ -39,7 +39,9 @@ pub use property::{
     DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED,
     LmbSet, LmbSize, Property, PropertyError, Version,
 };
-pub use request::{Change, Error, Failure, Machine, Progress, Request, Summary, Wait, Which};
+pub use request::{
+    Change, Dlpar, Error, Failure, Machine, Progress, Request, Summary, Wait, Which,
+};
 pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};
 #[cfg(feature = "fdt")]
 pub use tree::{Tree, TreeError};

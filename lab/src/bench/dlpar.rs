@@ -117,13 +117,13 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     let mut partition = parts.start(OnlineType::Movable)?;
     let seconds = match subject {
         Subject::Hotmem => {
-            let mut request = Request::new(change, Which::Count(lmbs));
-            request = request.online_as(OnlineType::Movable);
-            let (table, mut machine) = partition.machine();
+            let request = Request::new(change, Which::Count(lmbs));
+            let (dlpar, mut machine) = partition.machine();
             let pageblocks = LMB_SIZE.frames() / PAGEBLOCK_FRAMES as u64 * u64::from(at_once);
             let start = Instant::now();
+            dlpar.begin(request.online_as(OnlineType::Movable))?;
             let done = loop {
-                match request.poll(table, &mut machine, Budget::pageblocks(pageblocks)) {
+                match dlpar.poll(&mut machine, Budget::pageblocks(pageblocks)) {
                     Progress::Working => {}
                     done => break done,
                 }
@@ -162,7 +162,7 @@ struct Before {
 
 impl Before {
     fn new(partition: &Partition<'_>) -> Result<Before> {
-        let lmbs: Vec<_> = partition.table.lmbs().collect();
+        let lmbs: Vec<_> = partition.table().lmbs().collect();
         let mut claims = Claims::default();
         let there = lmbs.iter().filter(|lmb| lmb.flags & FLAG_ASSIGNED != 0);
         // From the top, so that setting up does not look through the list.
@@ -191,8 +191,8 @@ impl Before {
             self.lmbs[nth].flags ^= FLAG_ASSIGNED;
             left -= 1;
         }
-        let (table, machine) = partition.machine();
-        check(machine.connectors.update(table.dynamic_memory(), None))
+        let (dlpar, machine) = partition.machine();
+        check(machine.connectors.update(dlpar.table().dynamic_memory(), None))
     }
 
     fn add(&mut self, lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {

@@ -88,28 +88,28 @@ pub fn run(args: &Args) -> Result<()> {
     let _ = log::set_logger(&Lines);
 
     let pageblocks =
-        partition.table.lmb_size().frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
-    let mut request = Request::new(change, which).online_as(OnlineType::Movable);
+        partition.table().lmb_size().frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
+    partition.dlpar.begin(Request::new(change, which).online_as(OnlineType::Movable))?;
     let bar = progress::bar(0);
     let start = Instant::now();
     let result = loop {
-        let (table, mut machine) = partition.machine();
+        let (dlpar, mut machine) = partition.machine();
         let budget = Budget::pageblocks(AT_ONCE.saturating_mul(pageblocks));
-        match request.poll(table, &mut machine, budget) {
+        match dlpar.poll(&mut machine, budget) {
             Progress::Done(result) => break result,
             Progress::Working => {}
             // The hypervisor in memory is never busy, and nothing lives in the memory.
-            Progress::Pending(wait) => bail!("it waits without an end: {wait:?}"),
+            other => bail!("it does not come to an end: {other:?}"),
         }
-        let (done, all) = request.progress(&partition.table);
+        let (done, all) = dlpar.progress();
         bar.set_length(all.into());
         bar.set_position(done.into());
     };
     let took = start.elapsed();
     bar.finish_and_clear();
-    let block = partition.table.lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
+    let block = partition.table().lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
     let Summary { lmbs, .. } = result?;
-    let all = Bytes(u64::from(lmbs) * partition.table.lmb_size().bytes().0);
+    let all = Bytes(u64::from(lmbs) * partition.table().lmb_size().bytes().0);
     let done = if args.add { "added and online" } else { "removed" };
     println!("{lmbs} LMBs, {}, {done} in {}\n", size::about(all), table::time(took));
     print!("{}", Listing::of(&partition.hotplug, block, false));

@@ -3,8 +3,8 @@
 use crate::hosted::{HostMemory, Hosted, HostedError, Threads};
 use hotmem::{Bytes, Hooks, Hotplug, NoHooks, OnlineType, Pfn, PfnRange};
 use hotmem_dlpar::{
-    DynamicMemory, FLAG_ASSIGNED, Group, LONGEST_LIST, LmbSize, LookupArrays, Machine, Needs, Numa,
-    PropertyError, Run, Storage, Table, TableError, Tree, TreeError, Version,
+    Dlpar, DynamicMemory, FLAG_ASSIGNED, Group, LONGEST_LIST, LmbSize, LookupArrays, Machine,
+    Needs, Numa, PropertyError, Run, Storage, Table, TableError, Tree, TreeError, Version,
     hypervisor::{Connector, Hypervisor},
 };
 use thiserror::Error;
@@ -211,8 +211,8 @@ pub struct Parts {
 
 /// A partition, as far as the kernel in it is concerned.
 pub struct Partition<'p> {
-    /// All LMBs.
-    pub table: Table<'p>,
+    /// All LMBs and the request that is open.
+    pub dlpar: Dlpar<'p, 'p, Threads>,
     /// The engine.
     pub hotplug: Hotplug<'p, Threads>,
     /// The hypervisor.
@@ -259,17 +259,25 @@ impl Parts {
         let mut hooks = Kernel { memory: description.is_backed().then(|| hosted.hooks()) };
         table.announce(&mut hotplug)?;
         table.adopt(&mut hotplug, &mut hooks, online)?;
-        Ok(Partition { table, hotplug, hypervisor, hooks })
+        let dlpar = Dlpar::new(table, &hotplug);
+        Ok(Partition { dlpar, hotplug, hypervisor, hooks })
     }
 }
 
 impl<'p> Partition<'p> {
-    /// The table and what requests work on.
+    /// All LMBs.
+    #[must_use]
+    pub fn table(&self) -> &Table<'p> {
+        self.dlpar.table()
+    }
+
+    /// The LMBs and what requests work on.
+    #[allow(clippy::type_complexity, reason = "two things that are used together")]
     pub fn machine(
         &mut self,
-    ) -> (&mut Table<'p>, Machine<'_, 'p, Threads, Kernel<'p>, Hypervisor<'p>>) {
-        let Partition { table, hotplug, hypervisor, hooks } = self;
-        (table, Machine { hotplug, hooks, connectors: hypervisor })
+    ) -> (&mut Dlpar<'p, 'p, Threads>, Machine<'_, 'p, Threads, Kernel<'p>, Hypervisor<'p>>) {
+        let Partition { dlpar, hotplug, hypervisor, hooks } = self;
+        (dlpar, Machine { hotplug, hooks, connectors: hypervisor })
     }
 }
 

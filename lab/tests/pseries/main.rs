@@ -129,7 +129,7 @@ fn check_version(shape: &Shape, version: Version) {
     let mut parts = Parts::new(description).unwrap();
     let mut partition = parts.start(OnlineType::Movable).unwrap();
     let fixed = FLAG_RESERVED | FLAG_DRC_INVALID;
-    for (nth, lmb) in (0..).zip(partition.table.lmbs()) {
+    for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
         assert_eq!(lmb.range.start().phys_addr(), nth * LMB.0);
         let stays = nth < u64::from(shape.fixed);
         assert_eq!(lmb.flags & fixed, if stays { fixed } else { 0 }, "LMB {nth}");
@@ -139,7 +139,7 @@ fn check_version(shape: &Shape, version: Version) {
     let as_read = sets(version, tree.memory.value());
     assert_eq!(sets(version, &written(&partition)), as_read);
 
-    let before: Vec<_> = partition.table.lmbs().collect();
+    let before: Vec<_> = partition.table().lmbs().collect();
     let that_can_go = shape.lmbs - shape.fixed;
     let absent = that_can_go - u32::try_from(at_boot.len()).unwrap();
     change(&mut partition, Change::Add, absent);
@@ -151,7 +151,7 @@ fn check_version(shape: &Shape, version: Version) {
     assert_eq!(assigned(&partition), []);
     assert_eq!(partition.hypervisor.property(), written(&partition));
     // Nothing else has changed.
-    for (was, lmb) in before.into_iter().zip(partition.table.lmbs()) {
+    for (was, lmb) in before.into_iter().zip(partition.table().lmbs()) {
         let flags = if lmb.drc_index.is_some() { was.flags & !FLAG_ASSIGNED } else { was.flags };
         assert_eq!((lmb.drc_index, lmb.flags, lmb.node), (was.drc_index, flags, was.node));
     }
@@ -169,7 +169,7 @@ fn each((lmbs, node): (Range<u64>, usize)) -> impl Iterator<Item = (u64, usize)>
 /// that goes with each.
 fn assigned(partition: &Partition<'_>) -> Vec<(u64, usize)> {
     let mut assigned = Vec::new();
-    for (nth, lmb) in (0..).zip(partition.table.lmbs()) {
+    for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
         let online = partition
             .hotplug
             .memory_blocks(LMB.frames())
@@ -198,10 +198,13 @@ fn change(partition: &mut Partition<'_>, change: Change, lmbs: u32) {
 }
 
 fn poll(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
-    let mut request = Request::new(change, Which::Count(lmbs)).online_as(OnlineType::Movable);
-    let (table, mut machine) = partition.machine();
+    let request = Request::new(change, Which::Count(lmbs)).online_as(OnlineType::Movable);
+    let (dlpar, mut machine) = partition.machine();
+    if let Err(error) = dlpar.begin(request) {
+        return Progress::Done(Err(error.into()));
+    }
     loop {
-        match request.poll(table, &mut machine, Budget::pageblocks(1000)) {
+        match dlpar.poll(&mut machine, Budget::pageblocks(1000)) {
             Progress::Working => {}
             done => return done,
         }
@@ -210,7 +213,7 @@ fn poll(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
 
 /// The property as the partition would write it back.
 fn written(partition: &Partition<'_>) -> Vec<u8> {
-    let property = partition.table.dynamic_memory();
+    let property = partition.table().dynamic_memory();
     let mut value = vec![0; property.len()];
     assert_eq!(property.copy_to(&mut value), value.len());
     value

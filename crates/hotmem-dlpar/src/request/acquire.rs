@@ -1,12 +1,12 @@
 //! Connectors are acquired, one by one; each tells where its LMB belongs.
 
-use super::{Change, Error, Flow, Machine, Request, Step, Wait};
+use super::{Change, Error, Flow, Machine, Open, Step, Wait};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
 use crate::property::DrcIndex;
 use crate::table::Table;
 use hotmem::{Hooks, Platform, State};
 
-impl<'f, P: Platform> Request<'f, P> {
+impl<'f, P: Platform> Open<'f, P> {
     /// Candidates are acquired until there are enough of them; in undoing, what was released is.
     pub(super) fn acquire<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
@@ -107,7 +107,7 @@ impl<'f, P: Platform> Request<'f, P> {
 
     /// The next LMB that the request may take.
     pub(super) fn next_candidate(&self, table: &Table<'_>) -> Option<u32> {
-        table.next(self.tried, self.candidates()).filter(|&position| position < self.end)
+        table.next(self.tried, self.request.candidates()).filter(|&position| position < self.end)
     }
 
     pub(super) fn not_enough(&self, table: &Table<'_>) -> Error {
@@ -132,7 +132,7 @@ impl<'f, P: Platform> Request<'f, P> {
 
     /// An LMB that the partition had is gone for good.
     pub(super) fn lose(&mut self, position: u32, table: &mut Table<'_>) {
-        debug_assert_eq!(self.change, Change::Remove);
+        debug_assert_eq!(self.request.change, Change::Remove);
         table.let_go(position);
         table.assign(position, false);
         self.summary.lost += 1;

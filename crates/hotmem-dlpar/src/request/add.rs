@@ -1,11 +1,11 @@
 //! Memory comes: neighbours of one node as one range, first all of it added, then put online.
 
-use super::{Change, Error, Flow, Machine, Request, Step, region};
+use super::{Change, Error, Flow, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::table::{Stretch, Table};
 use hotmem::{AddError, Hooks, OnlineType, PfnRange, Platform, State};
 
-impl<'f, P: Platform> Request<'f, P> {
+impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand and not yet in the engine is added.
     pub(super) fn add_memory<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
@@ -149,7 +149,7 @@ impl<'f, P: Platform> Request<'f, P> {
             return Flow::On;
         }
         let kind = match (undoing, movable) {
-            (false, _) => self.online,
+            (false, _) => self.request.online,
             (true, true) => OnlineType::Movable,
             (true, false) => OnlineType::AsBefore,
         };
@@ -195,7 +195,7 @@ impl<'f, P: Platform> Request<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
-        debug_assert_eq!(self.change, Change::Add);
+        debug_assert_eq!(self.request.change, Change::Add);
         self.skip_or_fail(error, table, machine);
         if self.undoing.is_none() {
             self.evicting = Some((position, self.step));

@@ -1,19 +1,19 @@
 //! The end of a request: the device tree learns of it, and it lets go of everything.
 
-use super::{Change, Error, Failure, Flow, Machine, Progress, Request, Step, Summary, Wait, note};
+use super::{Change, Error, Failure, Flow, Machine, Open, Progress, Step, Wait, note};
 use crate::associativity::NO_ROW;
 use crate::connectors::{self, Connectors};
 use crate::table::{Group, Table};
 use hotmem::{Hooks, Platform};
 
-impl<'f, P: Platform> Request<'f, P> {
+impl<'f, P: Platform> Open<'f, P> {
     /// The request is as good as done: the device tree learns of it.
     pub(super) fn update<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) -> Flow {
-        let assigning = self.change == Change::Add;
+        let assigning = self.request.change == Change::Add;
         if table.taken > 0 {
             let memory = table.dynamic_memory_after(assigning);
             let arrays = table.rows.has_grown().then(|| table.lookup_arrays());
@@ -27,7 +27,7 @@ impl<'f, P: Platform> Request<'f, P> {
             }
         }
         self.summary.lmbs = table.taken;
-        note::each_lmb(table, self.change);
+        note::each_lmb(table, self.request.change);
         for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
             let taken = group.taken;
             for bit in (0..64).filter(|bit| taken >> bit & 1 != 0 && assigning) {
@@ -59,16 +59,11 @@ impl<'f, P: Platform> Request<'f, P> {
             group.told = Group::EMPTY.told;
         }
         table.taken = 0;
-        table.request = None;
         // What is left over from a failure may name them still.
         if result.is_err() && self.summary.unrestored == 0 {
             table.rows.undo();
         }
-        self.end_with(result, table)
-    }
-
-    pub(super) fn end_with(&self, result: Result<Summary, Failure>, table: &Table<'_>) -> Progress {
-        note::request(self.change, self.which, table.lmb_size, &result);
+        note::request(self.request, table.lmb_size, &result);
         Progress::Done(result)
     }
 }

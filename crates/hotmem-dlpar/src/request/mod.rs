@@ -1,5 +1,9 @@
 //! What `drmgr` asks for: add or remove LMBs, all or nothing.
 //!
+//! A [`Request`] only says what is wanted. [`Dlpar`] keeps the request that is open beside the LMBs
+//! that it works on, so no caller can lose one half-way: whoever has the [`Dlpar`] goes on with it
+//! or cancels it.
+//!
 //! ```text
 //! add      acquire ──▶ add ──▶ online ──▶ update ──▶ done
 //!             └──────────┴───────┴──────────┘ fails: offline ──▶ release
@@ -12,6 +16,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `open.rs` | the state of the open request, and its steps |
 //! | `outcome.rs` | what comes of a request |
 //! | `select.rs`, `taken.rs` | which LMBs it may take; which it has |
 //! | `acquire.rs`, `release.rs` | connectors; memory leaves the engine with its connector |
@@ -25,6 +30,7 @@ mod add;
 mod end;
 mod note;
 mod offline;
+mod open;
 mod outcome;
 mod region;
 mod release;
@@ -34,13 +40,11 @@ mod turn;
 
 pub use outcome::{Error, Failure, Progress, Summary, Wait};
 
-use crate::connectors::{Connectors, Exchange};
+use crate::connectors::Connectors;
 use crate::property::DrcIndex;
 use crate::table::Table;
-use core::sync::atomic::{AtomicU64, Ordering};
-use hotmem::{Budget, Hooks, Hotplug, NodeId, OnlineType, Pfn, PfnRange, Platform, Removal};
-use offline::Leaving;
-use turn::Cancel;
+use hotmem::{Budget, Hooks, Hotplug, MachineId, OnlineType, Platform};
+use open::{Flow, Open, Step};
 
 /// Which way LMBs go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,189 +82,135 @@ pub struct Machine<'m, 'f, P, H, C: ?Sized> {
     pub connectors: &'m mut C,
 }
 
-/// A request on its way. Poll it until it is done; [`cancel`](Self::cancel) turns it round. One
-/// that is dropped before leaves the table busy and its memory half-way.
-#[must_use = "a request does nothing until it is polled"]
-#[derive(Debug)]
-pub struct Request<'f, P: Platform> {
-    /// No two requests share it.
-    number: u64,
+/// What is wanted. [`Dlpar::begin`] opens it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a request does nothing before it is begun"]
+pub struct Request {
     change: Change,
     which: Which,
     online: OnlineType,
-    step: Step,
-    /// Position that the step has come to.
-    cursor: u32,
-    /// Candidates below this have been tried; there are none from `end` on.
-    tried: u32,
-    end: u32,
-    wanted: u32,
-    exchange: Option<Exchange>,
-    leaving: Option<Leaving<'f, P>>,
-    removal: Option<Removal>,
-    /// This LMB has no place in the engine and is given back; then the step goes on.
-    evicting: Option<(u32, Step)>,
-    /// The memory of this LMB cannot leave.
-    blocked: Option<u32>,
-    /// The most LMBs that are handed over as one, less after a refusal.
-    at_most: u32,
-    /// Adding goes on here, once what was added is online and has memory to spare.
-    resume_adding: Option<u32>,
-    undoing: Option<Error>,
-    cancel: Cancel,
-    because: Option<Error>,
-    /// Where the last range that was handed over ended, and its node.
-    handed_over: (Pfn, NodeId),
-    summary: Summary,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    Select,
-    Acquire,
-    Add,
-    Online,
-    Offline,
-    Release,
-    Update,
-    Done,
-}
-
-/// What a part of a step has to say.
-enum Flow {
-    /// Go on, with the same step or another.
-    On,
-    /// Wait.
-    Wait(Wait),
-    /// The budget is used up.
-    Working,
-}
-
-impl<'f, P: Platform> Request<'f, P> {
+impl Request {
     /// LMBs are to come.
-    pub fn add(which: Which) -> Request<'f, P> {
+    pub fn add(which: Which) -> Request {
         Request::new(Change::Add, which)
     }
 
     /// LMBs are to go.
-    pub fn remove(which: Which) -> Request<'f, P> {
+    pub fn remove(which: Which) -> Request {
         Request::new(Change::Remove, which)
     }
 
     /// Either.
-    pub fn new(change: Change, which: Which) -> Request<'f, P> {
-        let summary = Summary {
-            change,
-            lmbs: 0,
-            ranges: 0,
-            skipped: 0,
-            misplaced: 0,
-            unrestored: 0,
-            lost: 0,
-        };
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        Request {
-            // Relaxed: that no two are alike is all that matters.
-            number: LAST.fetch_add(1, Ordering::Relaxed),
-            change,
-            which,
-            online: OnlineType::Online,
-            step: Step::Select,
-            cursor: 0,
-            tried: 0,
-            end: 0,
-            wanted: 0,
-            exchange: None,
-            leaving: None,
-            removal: None,
-            evicting: None,
-            blocked: None,
-            at_most: u32::MAX,
-            resume_adding: None,
-            undoing: None,
-            cancel: Cancel::No,
-            because: None,
-            handed_over: (Pfn::ZERO, NodeId::ZERO),
-            summary,
-        }
+    pub fn new(change: Change, which: Which) -> Request {
+        Request { change, which, online: OnlineType::Online }
     }
 
     /// What added memory is put online for; [`OnlineType::Online`] unless said.
-    pub fn online_as(self, online: OnlineType) -> Request<'f, P> {
+    pub fn online_as(self, online: OnlineType) -> Request {
         Request { online, ..self }
     }
 
-    /// LMBs that it has in hand, and how many it is to have.
+    /// Which way LMBs go.
     #[must_use]
-    pub fn progress(&self, table: &Table<'_>) -> (u32, u32) {
-        (table.taken, self.wanted)
+    pub fn change(&self) -> Change {
+        self.change
     }
 
-    /// Goes on. The budget is in pageblocks, as the engine's; one LMB is the least. From its first
-    /// poll on it goes on with the same table on the same machine only.
+    /// Which LMBs.
+    #[must_use]
+    pub fn which(&self) -> Which {
+        self.which
+    }
+}
+
+/// The LMBs of a machine and the request that is open on them, of which there is at most one.
+///
+/// An open request ends by being polled to its end; [`cancel`](Self::cancel) makes that end the one
+/// at which everything is as it was. If this is dropped while a request is open, the LMBs in hand
+/// stay as they are: connectors acquired, memory isolated or unmapped.
+#[derive(Debug)]
+pub struct Dlpar<'t, 'f, P: Platform> {
+    table: Table<'t>,
+    machine: MachineId,
+    open: Option<Open<'f, P>>,
+}
+
+impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
+    /// The LMBs of this table are those of this machine.
+    pub fn new(table: Table<'t>, hotplug: &Hotplug<'f, P>) -> Dlpar<'t, 'f, P> {
+        Dlpar { table, machine: hotplug.machine(), open: None }
+    }
+
+    /// The LMBs, as they are between requests: those in hand are changed at the end.
+    #[must_use]
+    pub fn table(&self) -> &Table<'t> {
+        &self.table
+    }
+
+    /// The request that is open.
+    #[must_use]
+    pub fn request(&self) -> Option<Request> {
+        self.open.as_ref().map(Open::request)
+    }
+
+    /// LMBs that the open request has in hand, and how many it is to have.
+    #[must_use]
+    pub fn progress(&self) -> (u32, u32) {
+        (self.table.taken, self.open.as_ref().map_or(0, Open::wanted))
+    }
+
+    /// Opens a request. Nothing is done for it before it is polled.
+    ///
+    /// Cost: a 64th of a word per LMB of the table.
+    ///
+    /// # Errors
+    /// [`Error::InProgress`] while another request is open; otherwise why it cannot be carried out
+    /// whatever the machine does. Nothing has changed.
+    pub fn begin(&mut self, request: Request) -> Result<(), Error> {
+        let opened = match self.request() {
+            Some(open) => Err(Error::InProgress(open)),
+            None => Open::select(request, &self.table),
+        };
+        match opened {
+            Ok(open) => self.open = Some(open),
+            Err(error) => {
+                let result = Err(error.into());
+                note::request(request, self.table.lmb_size, &result);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with the open request. The budget is in pageblocks, as the engine's; one LMB is the
+    /// least. With another machine than its own, the request waits ([`Wait::Elsewhere`]).
     ///
     /// Cost: what the LMBs of the request need; a 64th of a word per LMB of the table for looking
     /// for candidates; and the property, which is written as a whole.
     pub fn poll<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
-        table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
         budget: Budget,
     ) -> Progress {
-        let here = (self.number, machine.hotplug.machine());
-        if self.step != Step::Select && table.request != Some(here) {
+        let Some(open) = &mut self.open else { return Progress::Idle };
+        if machine.hotplug.machine() != self.machine {
             return Progress::Pending(Wait::Elsewhere);
         }
-        let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
-        let lmbs = budget.left() / pageblocks.max(1);
-        let mut left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
-        loop {
-            if self.undoing.is_none() && self.is_to_turn_round() {
-                self.fail(Error::Cancelled, table, machine);
-            }
-            if left == 0 {
-                return Progress::Working;
-            }
-            let flow = match self.step {
-                Step::Select => match self.select(table) {
-                    Ok(()) => {
-                        table.request = Some(here);
-                        Flow::On
-                    }
-                    Err(error) => {
-                        self.step = Step::Done;
-                        return self.end_with(Err(error.into()), table);
-                    }
-                },
-                Step::Acquire => self.acquire(table, machine, &mut left),
-                Step::Add => self.add_memory(table, machine, &mut left),
-                Step::Online => self.bring_online(table, machine, &mut left),
-                Step::Offline => self.take_offline(table, machine, &mut left),
-                Step::Release => self.release(table, machine, &mut left),
-                Step::Update => self.update(table, machine),
-                Step::Done => return self.finish(table),
-            };
-            match flow {
-                Flow::On => {}
-                Flow::Wait(wait) => return Progress::Pending(wait),
-                Flow::Working => return Progress::Working,
-            }
+        let progress = open.poll(&mut self.table, machine, budget);
+        if let Progress::Done(_) = progress {
+            self.open = None;
         }
+        progress
     }
 
-    /// The next step, from the first LMB on.
-    fn go_to(&mut self, step: Step) {
-        (self.step, self.cursor, self.at_most) = (step, 0, u32::MAX);
-    }
-
-    /// All that was wanted is in hand, or more has to be found.
-    fn go_on_with(&mut self, table: &Table<'_>, complete: Step, more: Step) {
-        self.go_to(if table.taken < self.wanted { more } else { complete });
-    }
-
-    /// A range goes to the engine, or is all that is left of one that the budget has cut.
-    fn count_range(&mut self, range: PfnRange, node: NodeId) {
-        self.summary.ranges += u32::from(self.handed_over != (range.start(), node));
-        self.handed_over = (range.end(), node);
+    /// Turns the open request round: what it did is undone by further polls, and it ends with
+    /// [`Error::Cancelled`]. Again, while it waits in undoing: it waits no longer, and what it
+    /// waited for is named as lost or not restored.
+    pub fn cancel(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.cancel();
+        }
     }
 }

@@ -3,24 +3,19 @@
 #[cfg(feature = "log")]
 mod lines {
     use crate::property::LmbSize;
-    use crate::request::{Change, Failure, Summary, Which};
+    use crate::request::{Change, Failure, Request, Summary};
     use crate::table::Table;
     use hotmem::Bytes;
 
-    fn words(change: Change) -> (&'static str, &'static str) {
+    fn done(change: Change) -> &'static str {
         match change {
-            Change::Add => ("add", "hot-added"),
-            Change::Remove => ("remove", "hot-removed"),
+            Change::Add => "hot-added",
+            Change::Remove => "hot-removed",
         }
     }
 
-    pub(crate) fn request(
-        change: Change,
-        which: Which,
-        size: LmbSize,
-        result: &Result<Summary, Failure>,
-    ) {
-        let (to, done) = words(change);
+    pub(crate) fn request(request: Request, size: LmbSize, result: &Result<Summary, Failure>) {
+        let done = done(request.change);
         match result {
             Ok(summary) => {
                 let Summary { lmbs, ranges, skipped, misplaced, .. } = summary;
@@ -30,7 +25,7 @@ mod lines {
                      {misplaced} on another node than theirs"
                 );
             }
-            Err(failure) => log::info!("could not {to} {which:?}: {failure}"),
+            Err(failure) => log::info!("could not {request}: {failure}"),
         }
     }
 
@@ -38,7 +33,7 @@ mod lines {
         if !log::log_enabled!(log::Level::Debug) {
             return;
         }
-        let (_, done) = words(change);
+        let done = done(change);
         let mut from = 0;
         while let Some(position) = table.next(from, |group| group.taken) {
             let lmb = table.lmb(position);
@@ -56,10 +51,10 @@ mod lines {
 #[cfg(not(feature = "log"))]
 mod lines {
     use crate::property::LmbSize;
-    use crate::request::{Change, Failure, Summary, Which};
+    use crate::request::{Change, Failure, Request, Summary};
     use crate::table::Table;
 
-    pub(crate) fn request(_: Change, _: Which, _: LmbSize, _: &Result<Summary, Failure>) {}
+    pub(crate) fn request(_: Request, _: LmbSize, _: &Result<Summary, Failure>) {}
 
     pub(crate) fn each_lmb(_: &Table<'_>, _: Change) {}
 }

@@ -1,6 +1,6 @@
 //! Memory leaves the allocator: neighbours as one range, and as much of it as can.
 
-use super::{Error, Flow, Machine, Request, Step, Wait, Which, region};
+use super::{Error, Flow, Machine, Open, Step, Wait, Which, region};
 use crate::connectors::Connectors;
 use crate::property::DrcIndex;
 use crate::table::{Stretch, Table};
@@ -23,7 +23,7 @@ impl<'f, P: Platform> Leaving<'f, P> {
     }
 }
 
-impl<'f, P: Platform> Request<'f, P> {
+impl<'f, P: Platform> Open<'f, P> {
     /// Candidates go offline until there are enough; in undoing, what came does.
     pub(super) fn take_offline<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
@@ -67,7 +67,7 @@ impl<'f, P: Platform> Request<'f, P> {
         let stretch = if undoing {
             table.stretch(first, |group| group.taken, limit)
         } else {
-            table.stretch(first, self.candidates(), limit)
+            table.stretch(first, self.request.candidates(), limit)
         };
         let Some(stretch) = stretch else { return Flow::On };
         *left -= 1;
@@ -141,7 +141,8 @@ impl<'f, P: Platform> Request<'f, P> {
                 Flow::Working
             }
             Progress::Pending(blocker) => {
-                let by_count = matches!(self.which, Which::Count(_)) && self.undoing.is_none();
+                let by_count =
+                    matches!(self.request.which, Which::Count(_)) && self.undoing.is_none();
                 let impatient = self.undoing.is_some() && self.is_impatient();
                 if blocker.is_temporary() && !by_count && !impatient {
                     self.leaving = Some(leaving);
@@ -164,7 +165,7 @@ impl<'f, P: Platform> Request<'f, P> {
         let (first, last) = (leaving.first, leaving.first + leaving.lmbs - 1);
         leaving.cancel(machine);
         let spread = table.lmbs_in(blocker.range).min(last - first + 1);
-        if spread > 1 && (self.undoing.is_some() || matches!(self.which, Which::Count(_))) {
+        if spread > 1 && (self.undoing.is_some() || matches!(self.request.which, Which::Count(_))) {
             // One of these, and nobody says which.
             self.at_most = spread / 2;
             return;

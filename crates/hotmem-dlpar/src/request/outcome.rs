@@ -1,6 +1,6 @@
 //! What comes of a request.
 
-use super::Change;
+use super::{Change, Request, Which};
 use crate::connectors::ConnectorError;
 use crate::property::DrcIndex;
 use core::fmt;
@@ -9,6 +9,8 @@ use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, Remove
 /// How far a request has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
+    /// No request is open.
+    Idle,
     /// It is over.
     Done(Result<Summary, Failure>),
     /// The budget is used up: poll again.
@@ -34,8 +36,8 @@ pub enum Wait {
     },
     /// Memory that may be able to leave later.
     Memory(Blocker),
-    /// Its own table and machine: it was begun with others, and nothing has changed. Or nothing any
-    /// more, because it is over.
+    /// The machine that the table belongs to: it was polled with another one, and nothing has
+    /// changed.
     Elsewhere,
 }
 
@@ -76,8 +78,8 @@ pub struct Failure {
 /// Why a request was not carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// Another request is in progress.
-    InProgress,
+    /// This request is open, and is to be polled to its end first.
+    InProgress(Request),
     /// No LMBs are asked for.
     Zero,
     /// There are not so many that could be had.
@@ -156,7 +158,7 @@ impl fmt::Display for Failure {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::InProgress => f.write_str("another request is in progress"),
+            Error::InProgress(open) => write!(f, "a request to {open} is open"),
             Error::Zero => f.write_str("no LMBs are asked for"),
             Error::NotEnough { wanted, available } => {
                 write!(f, "{wanted} LMBs are asked for and {available} can be had")
@@ -185,6 +187,20 @@ impl fmt::Display for Error {
                 write!(f, "the device tree's properties were not taken: status {status}")
             }
             Error::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = match self.change {
+            Change::Add => "add",
+            Change::Remove => "remove",
+        };
+        match self.which {
+            Which::Count(count) => write!(f, "{to} {count} LMBs"),
+            Which::Index(index) => write!(f, "{to} the LMB with DRC index {index}"),
+            Which::Range { first, count } => write!(f, "{to} {count} LMBs from DRC index {first}"),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Memory that is offline goes for good: each connector is released, and with it a part of the
 //! range that the engine holds ready.
 
-use super::{Change, Error, Flow, Machine, Request, Step, region};
+use super::{Change, Error, Flow, Machine, Open, Step, region};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged};
 use crate::property::DrcIndex;
 use crate::table::Table;
 use hotmem::{Hooks, OnlineType, PfnRange, Platform, State};
 
-impl<'f, P: Platform> Request<'f, P> {
+impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand is released.
     pub(super) fn release<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
@@ -70,7 +70,7 @@ impl<'f, P: Platform> Request<'f, P> {
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
         match state {
             State::Absent | State::Unknown => {
-                let acquired = self.change == Change::Add;
+                let acquired = self.request.change == Change::Add;
                 if !acquired {
                     // Released in an earlier round.
                     self.cursor = position + table.lmbs_in(run).max(1);
@@ -81,7 +81,7 @@ impl<'f, P: Platform> Request<'f, P> {
                 let range = table.part_of(&stretch, table.lmbs_in(run).max(1));
                 let removal = machine.hotplug.prepare_remove(range, machine.hooks);
                 self.removal = Some(removal.map_err(Error::Remove)?);
-                if self.change == Change::Remove && self.undoing.is_none() {
+                if self.request.change == Change::Remove && self.undoing.is_none() {
                     self.count_range(range, stretch.node);
                 }
                 Ok(true)
@@ -128,7 +128,7 @@ impl<'f, P: Platform> Request<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
-        let stays = self.change == Change::Remove && !error.stuck;
+        let stays = self.request.change == Change::Remove && !error.stuck;
         if stays {
             self.settle(table, machine);
             self.not_released(Error::Connector(error), position, table, machine);
@@ -137,7 +137,7 @@ impl<'f, P: Platform> Request<'f, P> {
         // Nobody can use it: it came and cannot be given back, or is isolated for good.
         self.cursor = position + 1;
         self.settle_at_end(position, table, machine);
-        if self.change == Change::Add {
+        if self.request.change == Change::Add {
             self.summary.unrestored += 1;
             self.evicted(position, table);
         } else {
@@ -168,7 +168,7 @@ impl<'f, P: Platform> Request<'f, P> {
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
         self.cursor = position + 1;
-        if self.change == Change::Add {
+        if self.request.change == Change::Add {
             // Memory that the engine does not let go of stays.
             table.assign(position, true);
             self.summary.unrestored += 1;

@@ -1,30 +1,27 @@
 //! Which LMBs a request may take.
 
-use super::{Change, Error, Request, Step, Which};
+use super::{Change, Error, Open, Request, Step, Which};
 use crate::property::{DrcIndex, FLAG_ASSIGNED, FLAG_RESERVED};
 use crate::table::{Group, Table};
 use hotmem::Platform;
 
-impl<P: Platform> Request<'_, P> {
+impl<P: Platform> Open<'_, P> {
     /// Checks what can be checked before anything is done.
-    pub(super) fn select(&mut self, table: &mut Table<'_>) -> Result<(), Error> {
-        if table.request.is_some() {
-            return Err(Error::InProgress);
-        }
-        let candidates = self.candidates();
-        match self.which {
+    pub(super) fn select(request: Request, table: &Table<'_>) -> Result<Self, Error> {
+        let candidates = request.candidates();
+        let (range, wanted) = match request.which {
             Which::Count(0) | Which::Range { count: 0, .. } => return Err(Error::Zero),
             Which::Count(wanted) => {
                 let available = table.count(candidates);
                 if available < wanted {
                     return Err(Error::NotEnough { wanted, available });
                 }
-                (self.tried, self.end, self.wanted) = (0, table.lmbs, wanted);
+                ((0, table.lmbs), wanted)
             }
             Which::Index(index) => {
                 let position = table.position_of(index).ok_or(Error::Unknown(index))?;
-                self.check_one(table, position, index)?;
-                (self.tried, self.end, self.wanted) = (position, position + 1, 1);
+                request.check_one(table, position, index)?;
+                ((position, position + 1), 1)
             }
             Which::Range { first: index, count } => {
                 let first = table.position_of(index).ok_or(Error::Unknown(index))?;
@@ -43,25 +40,27 @@ impl<P: Platform> Request<'_, P> {
                     wanted += 1;
                     at = found + 1;
                 }
-                (self.tried, self.end, self.wanted) = (first, end, wanted);
+                ((first, end), wanted)
             }
-        }
-        self.go_to(match self.change {
+        };
+        let step = match request.change {
             Change::Add => Step::Acquire,
             Change::Remove => Step::Offline,
-        });
-        Ok(())
+        };
+        Ok(Open::new(request, step, range, wanted))
     }
+}
 
+impl Request {
     /// LMBs that can still be taken, as a word of a group.
-    pub(super) fn candidates(&self) -> fn(&Group) -> u64 {
+    pub(super) fn candidates(self) -> fn(&Group) -> u64 {
         match self.change {
             Change::Add => Group::addable,
             Change::Remove => Group::removable,
         }
     }
 
-    fn check_one(&self, table: &Table<'_>, position: u32, index: DrcIndex) -> Result<(), Error> {
+    fn check_one(self, table: &Table<'_>, position: u32, index: DrcIndex) -> Result<(), Error> {
         let flags = table.lmb(position).flags;
         if flags & FLAG_RESERVED != 0 {
             return Err(reserved_at(table, position));

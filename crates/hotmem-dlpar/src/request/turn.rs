@@ -1,6 +1,6 @@
 //! A request turns round: because it was cancelled, or because something failed.
 
-use super::{Change, Error, Machine, Request, Step, Which};
+use super::{Change, Error, Machine, Open, Step, Which};
 use crate::connectors::Connectors;
 use crate::table::Table;
 use hotmem::{Hooks, Platform};
@@ -16,11 +16,8 @@ pub(super) enum Cancel {
     AskedAgain,
 }
 
-impl<'f, P: Platform> Request<'f, P> {
-    /// Turns it round: what it did is undone by further polls, and it ends with
-    /// [`Error::Cancelled`]. Again, while it waits in undoing: it waits no longer, and what it
-    /// waited for is named as lost or not restored.
-    pub fn cancel(&mut self) {
+impl<'f, P: Platform> Open<'f, P> {
+    pub(super) fn cancel(&mut self) {
         self.cancel = match self.cancel {
             Cancel::No | Cancel::Asked => Cancel::Asked,
             Cancel::Turning | Cancel::AskedAgain => Cancel::AskedAgain,
@@ -29,7 +26,7 @@ impl<'f, P: Platform> Request<'f, P> {
 
     /// Whether the caller wants it and nothing is half-way that must be brought to an end first.
     pub(super) fn is_to_turn_round(&mut self) -> bool {
-        if self.cancel == Cancel::No || matches!(self.step, Step::Select | Step::Done) {
+        if self.cancel == Cancel::No || self.step == Step::Done {
             return false;
         }
         if let Some(exchange) = &mut self.exchange
@@ -66,7 +63,7 @@ impl<'f, P: Platform> Request<'f, P> {
     ) {
         if self.cancel != Cancel::No {
             self.fail(Error::Cancelled, table, machine);
-        } else if matches!(self.which, Which::Count(_)) {
+        } else if matches!(self.request.which, Which::Count(_)) {
             self.summary.skipped += 1;
             self.because.get_or_insert(error);
         } else {
@@ -90,7 +87,7 @@ impl<'f, P: Platform> Request<'f, P> {
         self.resume_adding = None;
         self.undoing = Some(error);
         self.cancel = Cancel::No;
-        self.go_to(match self.change {
+        self.go_to(match self.request.change {
             Change::Add => Step::Offline,
             Change::Remove => Step::Acquire,
         });

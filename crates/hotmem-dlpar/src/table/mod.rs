@@ -13,7 +13,7 @@ pub(crate) use stretch::Stretch;
 
 use crate::associativity::{LookupArrays, NO_ROW, Numa, Rows};
 use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, LmbSize, Version};
-use hotmem::{MachineId, NodeId, Pfn, PfnRange};
+use hotmem::{NodeId, Pfn, PfnRange};
 use storage::{GROUP, GROUP_LMBS, index, place};
 
 /// All LMBs.
@@ -30,8 +30,6 @@ pub struct Table<'a> {
     numa: Numa,
     /// LMBs that the request in progress has in its hands.
     pub(crate) taken: u32,
-    /// The request in progress, and the machine that it works on.
-    pub(crate) request: Option<(u64, MachineId)>,
 }
 
 /// One LMB.
@@ -86,7 +84,6 @@ impl<'a> Table<'a> {
             rows: Rows::new(*arrays, storage.arrays),
             numa,
             taken: 0,
-            request: None,
         };
         table.fill();
         Ok(table)

@@ -106,7 +106,7 @@ fn each_call_is_busy_until_it_is_cancelled() {
                 false => Answer::True,
             });
             let before = world.snapshot();
-            let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| {
+            let result = world.run(new(change, which), Budget::UNLIMITED, |_| {
                 turned.set(true);
                 true
             });
@@ -129,7 +129,7 @@ fn busy_for_ever_has_an_end() {
                     if call >= at { Answer::Status(9905) } else { Answer::True }
                 },
             );
-            let result = world.run(&mut new(change, which), Budget::UNLIMITED, |_| true);
+            let result = world.run(new(change, which), Budget::UNLIMITED, |_| true);
             let failure = result.expect_err("cancelled");
             assert_eq!(failure.error, Error::Cancelled);
         });
@@ -142,23 +142,18 @@ fn cancelled_after_each_poll() {
         for polls in 0.. {
             let done = with(|world| {
                 let before = world.snapshot();
-                let mut request = new(change, which);
+                world.dlpar.begin(new(change, which)).expect("nothing is wrong");
                 for _ in 0..polls {
-                    let progress = world.poll(&mut request, Budget::pageblocks(1));
+                    let progress = world.poll(Budget::pageblocks(1));
                     if let Progress::Done(result) = progress {
                         world.finished(&result);
                         return true;
                     }
                 }
-                request.cancel();
-                let result = world.run(&mut request, Budget::pageblocks(1), |_| false);
-                if polls == 0 {
-                    // Nothing was begun that could be turned round.
-                    assert_eq!(result.map(|_| ()), Err(Error::Cancelled.into()));
-                } else {
-                    let failure = result.expect_err("cancelled");
-                    assert_eq!(failure, Error::Cancelled.into(), "after {polls}");
-                }
+                world.dlpar.cancel();
+                let result = world.poll_to_the_end(Budget::pageblocks(1), |_| false);
+                let failure = result.expect_err("cancelled");
+                assert_eq!(failure, Error::Cancelled.into(), "after {polls}");
                 assert_eq!(world.snapshot(), before, "{change:?} {which:?} after {polls}");
                 false
             });
@@ -220,13 +215,12 @@ fn memory_taken_into_use_meanwhile_is_named() {
             Asked::Update => Answer::Status(BUSY),
             Asked::Connector(..) => Answer::True,
         });
-        let mut request = new(ADD, Which::Index(DrcIndex(FIRST)));
-        let waiting = world.poll(&mut request, Budget::UNLIMITED);
+        let waiting = world.begin(new(ADD, Which::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
         assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
         let start = lmbs()[0].1.start();
         world.hotplug.frames().alloc(Want::frames(1).movable().at(start)).expect("online");
-        request.cancel();
-        let failure = world.run(&mut request, Budget::UNLIMITED, |_| false).expect_err("cancelled");
+        world.dlpar.cancel();
+        let failure = world.poll_to_the_end(Budget::UNLIMITED, |_| false).expect_err("cancelled");
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         // Nothing is wrong with it: it is here.
         world.excused = 0;
@@ -253,7 +247,7 @@ fn what_stays_of_a_section_is_described_anew() {
         |world| {
             let which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
             world.kernel.keeps = true;
-            let added = world.poll(&mut new(ADD, which), Budget::UNLIMITED);
+            let added = world.begin(new(ADD, which), Budget::UNLIMITED);
             assert!(matches!(added, Progress::Done(Ok(_))), "{added:?}");
             let kept = |world: &crate::world::World<'_, '_>| {
                 world
@@ -273,7 +267,7 @@ fn what_stays_of_a_section_is_described_anew() {
                 });
             };
             refuse_the_third(world);
-            let removed = world.poll(&mut new(REMOVE, which), Budget::UNLIMITED);
+            let removed = world.begin(new(REMOVE, which), Budget::UNLIMITED);
             assert!(matches!(removed, Progress::Done(Err(_))), "{removed:?}");
             assert_eq!(kept(world), 0);
             let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
@@ -282,12 +276,12 @@ fn what_stays_of_a_section_is_described_anew() {
             // The same where others can go instead: what stays is as movable as it was.
             world.truth();
             for (change, which) in [(REMOVE, which), (ADD, Which::Count(16))] {
-                let done = world.poll(&mut new(change, which), Budget::UNLIMITED);
+                let done = world.begin(new(change, which), Budget::UNLIMITED);
                 assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
             }
             assert_eq!(kept(world), 2);
             refuse_the_third(world);
-            let done = world.poll(&mut new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
+            let done = world.begin(new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
             assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
             assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
             world.hotplug.frames().validate().expect("the engine agrees with itself");

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod dropped;
 mod elsewhere;
 mod faults;
 mod plain;

@@ -86,7 +86,8 @@ fn the_node_is_the_lmbs_own() {
             let blocks = world.hotplug.memory_blocks(1);
             let mut own = blocks.filter(|block| block.range.overlaps(range));
             let by_engine = own.next().map(|block| block.node.number());
-            let by_table = world.table.node_at(range.start().phys_addr()).map(NodeId::number);
+            let by_table =
+                world.dlpar.table().node_at(range.start().phys_addr()).map(NodeId::number);
             (by_engine, by_table)
         };
         // 13 belongs to a node that the lookup arrays did not know of; 5 says that its index means
@@ -102,14 +103,14 @@ fn the_node_is_the_lmbs_own() {
         let lmbs_of = |node| online(node) * 4096 / LMB;
         assert_eq!([lmbs_of(0), lmbs_of(1), lmbs_of(2), lmbs_of(3)], [4 + 5, 7, 9, 1]);
         let grown = crate::common::arrays(&[0, 1, 2, 3]);
-        assert_eq!(crate::common::bytes(world.table.lookup_arrays()), grown);
+        assert_eq!(crate::common::bytes(world.dlpar.table().lookup_arrays()), grown);
     });
 }
 
 #[test]
 fn neighbours_of_a_node_are_one_range() {
     with(|world| {
-        world.table.announce(&mut world.hotplug).expect("room");
+        world.dlpar.table().announce(&mut world.hotplug).expect("room");
         let done = world.request(ADD, Which::Range { first: index(20), count: 4 }).expect("free");
         assert_eq!((done.lmbs, done.ranges), (4, 1));
         // One entry, together with those that were there.
@@ -162,13 +163,11 @@ fn requests_that_make_no_sense_change_nothing() {
 fn one_request_at_a_time() {
     with(|world| {
         world.script(|call, _| if call == 0 { Answer::Status(BUSY) } else { Answer::True });
-        let mut first = new(ADD, Which::Count(2));
-        assert!(matches!(world.poll(&mut first, Budget::UNLIMITED), Progress::Pending(_)));
-        let mut second = new(REMOVE, Which::Count(2));
-        let refused = world.poll(&mut second, Budget::UNLIMITED);
-        let Progress::Done(Err(failure)) = refused else { panic!("{refused:?}") };
-        assert_eq!(failure.error, Error::InProgress);
-        assert!(world.run(&mut first, Budget::UNLIMITED, |_| false).is_ok());
+        let first = new(ADD, Which::Count(2));
+        assert!(matches!(world.begin(first, Budget::UNLIMITED), Progress::Pending(_)));
+        let refused = world.dlpar.begin(new(REMOVE, Which::Count(2)));
+        assert_eq!(refused, Err(Error::InProgress(first)));
+        assert!(world.poll_to_the_end(Budget::UNLIMITED, |_| false).is_ok());
         assert!(world.request(REMOVE, Which::Count(2)).is_ok());
     });
 }
@@ -192,7 +191,7 @@ fn slow_hypervisors_and_small_budgets_change_nothing_but_time() {
             (ADD, Which::Range { first: index(4), count: 8 }),
             (REMOVE, Which::Index(index(19))),
         ] {
-            let done = world.run(&mut new(change, which), budget, |wait| {
+            let done = world.run(new(change, which), budget, |wait| {
                 waits.push(wait);
                 false
             });
@@ -216,7 +215,7 @@ fn the_property_is_written_once_and_says_what_is() {
     with(|world| {
         world.request(ADD, Which::Count(3)).expect("enough");
         assert_eq!(world.hypervisor.property(), world.snapshot().property);
-        let size = world.table.lmb_size();
+        let size = world.dlpar.table().lmb_size();
         let memory = DynamicMemory::parse(Version::V2, world.hypervisor.property(), size);
         let assigned = memory.expect("good").sets().filter(|set| set.flags & FLAG_ASSIGNED != 0);
         assert_eq!(assigned.map(|set| set.lmbs).sum::<u32>(), 6 + 3);
@@ -229,7 +228,7 @@ fn the_property_is_written_once_and_says_what_is() {
 #[test]
 fn page_tables_may_come_from_memory_of_the_same_request() {
     with(|world| {
-        world.table.announce(&mut world.hotplug).expect("room");
+        world.dlpar.table().announce(&mut world.hotplug).expect("room");
         let frames = world.hotplug.frames();
         let mut last = None;
         while let Ok(used) = frames.alloc(Want::frames(1024)) {
@@ -238,8 +237,8 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
         while frames.alloc(Want::frames(1)).is_ok() {}
         frames.free(last.expect("boot memory")).expect("allocated");
         world.kernel.tables = 800;
-        let mut request = Request::add(Which::Count(10)).online_as(OnlineType::Kernel);
-        let done = world.run(&mut request, Budget::UNLIMITED, |_| false).expect("it works out");
+        let request = Request::add(Which::Count(10)).online_as(OnlineType::Kernel);
+        let done = world.run(request, Budget::UNLIMITED, |_| false).expect("it works out");
         assert_eq!(done.lmbs, 10);
         world.kernel.tables = 1 << 20;
         let before = world.snapshot();
@@ -278,10 +277,7 @@ fn an_lmb_half_offline_is_refused() {
         let mut offline = world.hotplug.offline(half).expect("online");
         let _ = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
         // Not to be checked as a whole by `World::check`.
-        let failure = {
-            let mut request = new(REMOVE, Which::Index(index(17)));
-            world.poll(&mut request, Budget::UNLIMITED)
-        };
+        let failure = world.begin(new(REMOVE, Which::Index(index(17))), Budget::UNLIMITED);
         let Progress::Done(Err(failure)) = failure else { panic!("{failure:?}") };
         assert_eq!(failure.error, Error::Mixed(index(17)));
         world.hotplug.online(half, OnlineType::AsBefore, &mut world.kernel).expect("offline");

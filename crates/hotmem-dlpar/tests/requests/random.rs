@@ -150,23 +150,25 @@ fn play(rounds: &[Round]) {
             let before = world.snapshot();
             let assigned = world.assigned();
             let expected = expected(round, &assigned, &used);
-            let mut request = new(round.change, round.which);
             let budget = match round.budget {
                 u64::MAX => Budget::UNLIMITED,
                 pageblocks => Budget::pageblocks(pageblocks),
             };
             let mut polls = 0;
-            let result = loop {
-                if round.cancel == Some(polls) {
-                    request.cancel();
+            let begun = world.dlpar.begin(new(round.change, round.which));
+            let result = begun.map_err(Failure::from).and_then(|()| {
+                loop {
+                    if round.cancel == Some(polls) {
+                        world.dlpar.cancel();
+                    }
+                    polls += 1;
+                    assert!(polls < 100_000, "without an end: {round:?}");
+                    if let Progress::Done(result) = world.poll(budget) {
+                        break result;
+                    }
                 }
-                polls += 1;
-                assert!(polls < 100_000, "without an end: {round:?}");
-                if let Progress::Done(result) = world.poll(&mut request, budget) {
-                    world.finished(&result);
-                    break result;
-                }
-            };
+            });
+            world.finished(&result);
             let now = world.assigned();
             let excused = match &result {
                 Ok(summary) => summary.unrestored + summary.lost,

@@ -4,8 +4,9 @@ use crate::common::{Entry, Kept, arrays, bytes, size, v2};
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Asked, Connector, Hypervisor};
 use hotmem_dlpar::{
-    DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED,
-    Failure, LookupArrays, Machine, Numa, Progress, Request, Summary, Table, Version, Wait, Which,
+    Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID,
+    FLAG_RESERVED, Failure, LookupArrays, Machine, Numa, Progress, Request, Summary, Table,
+    Version, Wait, Which,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -190,7 +191,7 @@ pub(crate) struct Snapshot {
 
 /// A machine that lives as long as one call.
 pub(crate) struct World<'w, 'f> {
-    pub(crate) table: Table<'w>,
+    pub(crate) dlpar: Dlpar<'w, 'f, OneCpu>,
     pub(crate) hotplug: Hotplug<'f, OneCpu>,
     pub(crate) kernel: Kernel,
     pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(Asked) -> Answer + 'w>>,
@@ -242,7 +243,8 @@ pub(crate) fn with_lmbs<T>(
         Hotplug::bootstrap(&frames, direct_map, &BootMap::of_ram(&boot)).expect("boots");
     let mut kernel = Kernel::default();
     table.adopt(&mut hotplug, &mut kernel, OnlineType::Movable).expect("room");
-    let mut world = World { table, hotplug, kernel, hypervisor, script: &script, excused: 0 };
+    let dlpar = Dlpar::new(table, &hotplug);
+    let mut world = World { dlpar, hotplug, kernel, hypervisor, script: &script, excused: 0 };
     f(&mut world)
 }
 
@@ -264,18 +266,32 @@ impl<'f> World<'_, 'f> {
         change: hotmem_dlpar::Change,
         which: Which,
     ) -> Result<Summary, Failure> {
-        self.run(&mut new(change, which), Budget::UNLIMITED, |_| false)
+        self.run(new(change, which), Budget::UNLIMITED, |_| false)
     }
 
-    /// Polls to the end; `on_wait` says whether to cancel instead of waiting.
+    /// Begins a request and polls it to the end; `on_wait` says whether to cancel instead of waiting.
     pub(crate) fn run(
         &mut self,
-        request: &mut Request<'f, OneCpu>,
+        request: Request,
+        budget: Budget,
+        on_wait: impl FnMut(Wait) -> bool,
+    ) -> Result<Summary, Failure> {
+        if let Err(error) = self.dlpar.begin(request) {
+            let result = Err(error.into());
+            self.finished(&result);
+            return result;
+        }
+        self.poll_to_the_end(budget, on_wait)
+    }
+
+    /// Polls the open request to the end.
+    pub(crate) fn poll_to_the_end(
+        &mut self,
         budget: Budget,
         mut on_wait: impl FnMut(Wait) -> bool,
     ) -> Result<Summary, Failure> {
         for _ in 0..100_000 {
-            match self.poll(request, budget) {
+            match self.poll(budget) {
                 Progress::Done(result) => {
                     self.finished(&result);
                     return result;
@@ -283,18 +299,25 @@ impl<'f> World<'_, 'f> {
                 Progress::Working => {}
                 Progress::Pending(wait) => {
                     if on_wait(wait) {
-                        request.cancel();
+                        self.dlpar.cancel();
                     }
                 }
+                Progress::Idle => panic!("no request is open"),
             }
         }
-        panic!("a request without an end: {request:?}");
+        panic!("a request without an end: {:?}", self.dlpar);
     }
 
-    pub(crate) fn poll(&mut self, request: &mut Request<'f, OneCpu>, budget: Budget) -> Progress {
-        let World { table, hotplug, kernel, hypervisor, .. } = self;
+    /// Begins a request and polls it once.
+    pub(crate) fn begin(&mut self, request: Request, budget: Budget) -> Progress {
+        self.dlpar.begin(request).expect("can be begun");
+        self.poll(budget)
+    }
+
+    pub(crate) fn poll(&mut self, budget: Budget) -> Progress {
+        let World { dlpar, hotplug, kernel, hypervisor, .. } = self;
         let mut machine = Machine { hotplug, hooks: kernel, connectors: hypervisor };
-        request.poll(table, &mut machine, budget)
+        dlpar.poll(&mut machine, budget)
     }
 
     pub(crate) fn finished(&mut self, result: &Result<Summary, Failure>) {
@@ -310,7 +333,7 @@ impl<'f> World<'_, 'f> {
         self.hotplug.frames().validate().expect("the engine agrees with itself");
         let mut odd = 0;
         for ((index, range), connector) in lmbs().into_iter().zip(self.hypervisor.connectors()) {
-            let lmb = self.table.by_index(index).expect("known");
+            let lmb = self.dlpar.table().by_index(index).expect("known");
             assert_eq!((lmb.range, connector.index), (range, index));
             let present = match self.hotplug.state_at(range.start(), range.end()) {
                 (whole, State::Offline | State::Online | State::OnlineMovable) => {
@@ -331,7 +354,7 @@ impl<'f> World<'_, 'f> {
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = |(index, range): (DrcIndex, PfnRange)| {
-            let lmb = self.table.by_index(index).expect("known");
+            let lmb = self.dlpar.table().by_index(index).expect("known");
             let state = match self.hotplug.state_at(range.start(), range.end()).1 {
                 // Whether words are reserved for it makes no difference.
                 State::Unknown => State::Absent,
@@ -353,8 +376,8 @@ impl<'f> World<'_, 'f> {
             used: counts.used() - metadata.sum::<u64>(),
             present: counts.present,
             mapped: self.kernel.mapped.clone(),
-            property: bytes(self.table.dynamic_memory()),
-            arrays: bytes(self.table.lookup_arrays()),
+            property: bytes(self.dlpar.table().dynamic_memory()),
+            arrays: bytes(self.dlpar.table().lookup_arrays()),
             connectors: self.hypervisor.connectors().to_vec(),
         }
     }
@@ -362,12 +385,12 @@ impl<'f> World<'_, 'f> {
     /// LMBs that the partition has, by their place among those with connectors.
     pub(crate) fn assigned(&self) -> BTreeSet<u64> {
         let is = |index: DrcIndex| {
-            self.table.by_index(index).is_some_and(|lmb| lmb.flags & FLAG_ASSIGNED != 0)
+            self.dlpar.table().by_index(index).is_some_and(|lmb| lmb.flags & FLAG_ASSIGNED != 0)
         };
         (0..ALL).filter(|&nth| is(lmbs()[usize::try_from(nth).expect("few")].0)).collect()
     }
 }
 
-pub(crate) fn new<'f>(change: hotmem_dlpar::Change, which: Which) -> Request<'f, OneCpu> {
+pub(crate) fn new(change: hotmem_dlpar::Change, which: Which) -> Request {
     Request::new(change, which).online_as(OnlineType::Movable)
 }

@@ -1,0 +1,152 @@
+//! The request that is open: what it has come to, and its steps.
+
+use super::offline::Leaving;
+use super::turn::Cancel;
+use super::{Error, Machine, Progress, Request, Summary, Wait};
+use crate::connectors::{Connectors, Exchange};
+use crate::table::Table;
+use hotmem::{Budget, Hooks, NodeId, Pfn, PfnRange, Platform, Removal};
+
+/// A request on its way.
+#[derive(Debug)]
+pub(super) struct Open<'f, P: Platform> {
+    pub(super) request: Request,
+    pub(super) step: Step,
+    /// Position that the step has come to.
+    pub(super) cursor: u32,
+    /// Candidates below this have been tried; there are none from `end` on.
+    pub(super) tried: u32,
+    pub(super) end: u32,
+    pub(super) wanted: u32,
+    pub(super) exchange: Option<Exchange>,
+    pub(super) leaving: Option<Leaving<'f, P>>,
+    pub(super) removal: Option<Removal>,
+    /// This LMB has no place in the engine and is given back; then the step goes on.
+    pub(super) evicting: Option<(u32, Step)>,
+    /// The memory of this LMB cannot leave.
+    pub(super) blocked: Option<u32>,
+    /// The most LMBs that are handed over as one, less after a refusal.
+    pub(super) at_most: u32,
+    /// Adding goes on here, once what was added is online and has memory to spare.
+    pub(super) resume_adding: Option<u32>,
+    pub(super) undoing: Option<Error>,
+    pub(super) cancel: Cancel,
+    pub(super) because: Option<Error>,
+    /// Where the last range that was handed over ended, and its node.
+    handed_over: (Pfn, NodeId),
+    pub(super) summary: Summary,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Acquire,
+    Add,
+    Online,
+    Offline,
+    Release,
+    Update,
+    Done,
+}
+
+/// What a part of a step has to say.
+pub(super) enum Flow {
+    /// Go on, with the same step or another.
+    On,
+    /// Wait.
+    Wait(Wait),
+    /// The budget is used up.
+    Working,
+}
+
+impl<'f, P: Platform> Open<'f, P> {
+    /// A request that may take `wanted` LMBs of those from `first` to `end`.
+    pub(super) fn new(request: Request, step: Step, (first, end): (u32, u32), wanted: u32) -> Self {
+        let summary = Summary {
+            change: request.change,
+            lmbs: 0,
+            ranges: 0,
+            skipped: 0,
+            misplaced: 0,
+            unrestored: 0,
+            lost: 0,
+        };
+        Open {
+            request,
+            step,
+            cursor: 0,
+            tried: first,
+            end,
+            wanted,
+            exchange: None,
+            leaving: None,
+            removal: None,
+            evicting: None,
+            blocked: None,
+            at_most: u32::MAX,
+            resume_adding: None,
+            undoing: None,
+            cancel: Cancel::No,
+            because: None,
+            handed_over: (Pfn::ZERO, NodeId::ZERO),
+            summary,
+        }
+    }
+
+    pub(super) fn request(&self) -> Request {
+        self.request
+    }
+
+    pub(super) fn wanted(&self) -> u32 {
+        self.wanted
+    }
+
+    /// Goes on, on the machine that the table belongs to.
+    pub(super) fn poll<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+        budget: Budget,
+    ) -> Progress {
+        let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
+        let lmbs = budget.left() / pageblocks.max(1);
+        let mut left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
+        loop {
+            if self.undoing.is_none() && self.is_to_turn_round() {
+                self.fail(Error::Cancelled, table, machine);
+            }
+            if left == 0 {
+                return Progress::Working;
+            }
+            let flow = match self.step {
+                Step::Acquire => self.acquire(table, machine, &mut left),
+                Step::Add => self.add_memory(table, machine, &mut left),
+                Step::Online => self.bring_online(table, machine, &mut left),
+                Step::Offline => self.take_offline(table, machine, &mut left),
+                Step::Release => self.release(table, machine, &mut left),
+                Step::Update => self.update(table, machine),
+                Step::Done => return self.finish(table),
+            };
+            match flow {
+                Flow::On => {}
+                Flow::Wait(wait) => return Progress::Pending(wait),
+                Flow::Working => return Progress::Working,
+            }
+        }
+    }
+
+    /// The next step, from the first LMB on.
+    pub(super) fn go_to(&mut self, step: Step) {
+        (self.step, self.cursor, self.at_most) = (step, 0, u32::MAX);
+    }
+
+    /// All that was wanted is in hand, or more has to be found.
+    pub(super) fn go_on_with(&mut self, table: &Table<'_>, complete: Step, more: Step) {
+        self.go_to(if table.taken < self.wanted { more } else { complete });
+    }
+
+    /// A range goes to the engine, or is all that is left of one that the budget has cut.
+    pub(super) fn count_range(&mut self, range: PfnRange, node: NodeId) {
+        self.summary.ranges += u32::from(self.handed_over != (range.start(), node));
+        self.handed_over = (range.end(), node);
+    }
+}
