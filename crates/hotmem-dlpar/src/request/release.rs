@@ -25,10 +25,16 @@ impl<'f, P: Platform> Open<'f, P> {
                 return Flow::On;
             };
             self.cursor = position;
-            match self.prepare(position, *left, table, machine) {
+            match self.prepare(position, (*left).min(self.at_most), table, machine) {
                 Ok(true) => {}
                 Ok(false) => return Flow::On,
-                Err(error) => {
+                // One of these, and the engine need not say which.
+                Err((_, lmbs)) if lmbs > 1 => {
+                    self.at_most = lmbs / 2;
+                    return Flow::On;
+                }
+                Err((error, _)) => {
+                    self.at_most = u32::MAX;
                     self.not_released(error, position, table, machine);
                     return Flow::On;
                 }
@@ -53,14 +59,18 @@ impl<'f, P: Platform> Open<'f, P> {
         if *left == 0 { Flow::Working } else { Flow::On }
     }
 
-    /// Holds the memory of neighbours ready to go. `false`: there is nothing to be released here.
+    /// Prepares the memory of neighbours, at most `limit` of them, to be removed. `false`: there is
+    /// nothing to be released here.
+    ///
+    /// # Errors
+    /// What the engine refuses, and how many LMBs it was asked to remove.
     fn prepare<H: Hooks, C: ?Sized>(
         &mut self,
         position: u32,
         limit: u32,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, (Error, u32)> {
         let limit = if self.evicting.is_some() { 1 } else { limit };
         let Some(stretch) = table.stretch(position, |group| group.taken, limit) else {
             return Ok(false);
@@ -78,9 +88,11 @@ impl<'f, P: Platform> Open<'f, P> {
                 Ok(acquired)
             }
             State::Device | State::Offline | State::Online | State::OnlineMovable => {
-                let range = table.part_of(&stretch, table.lmbs_in(run).max(1));
+                let lmbs = table.lmbs_in(run).max(1);
+                let range = table.part_of(&stretch, lmbs);
                 let removal = machine.hotplug.prepare_remove(range, machine.hooks);
-                self.removal = Some(removal.map_err(Error::Remove)?);
+                self.removal = Some(removal.map_err(|error| (Error::Remove(error), lmbs))?);
+                self.at_most = u32::MAX;
                 if self.request.change == Change::Remove && self.undoing.is_none() {
                     self.count_range(range, stretch.node);
                 }

@@ -1,7 +1,9 @@
 //! Requests that nothing stands in the way of, and those that make no sense.
 
 use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with};
-use hotmem::{AddError, Budget, Bytes, NodeId, OnlineType, PfnRange, State, Want, Zone};
+use hotmem::{
+    AddError, Budget, Bytes, NodeId, OnlineType, PfnRange, RemoveError, State, Want, Zone,
+};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 
@@ -283,5 +285,26 @@ fn an_lmb_half_offline_is_refused() {
         world.hotplug.online(half, OnlineType::AsBefore, &mut world.kernel).expect("offline");
         assert_eq!(half.bytes(), Bytes(4 << 20));
         world.request(REMOVE, Which::Index(index(17))).expect("nothing in the way");
+    });
+}
+
+/// The four LMBs from 16 on are one stretch. The kernel holds 18: it stays, the others go.
+#[test]
+fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
+    with(|world| {
+        let all = PfnRange::new(nth(16).start(), nth(19).end()).expect("in order");
+        let mut offline = world.hotplug.offline(all).expect("online");
+        let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        assert_eq!(done, hotmem::Progress::Done(all));
+        let held = world.hotplug.prepare_remove(nth(18), &mut world.kernel).expect("offline");
+        let range = Which::Range { first: index(16), count: 4 };
+        let failure = world.request(REMOVE, range).expect_err("18 is held");
+        let Error::Remove(RemoveError::Held(at)) = failure.error else { panic!("{failure}") };
+        assert!(nth(18).covers(at), "{failure}");
+        let done = world.request(REMOVE, Which::Count(5)).expect("five others");
+        assert_eq!((done.lmbs, done.skipped, done.unrestored), (5, 1, 0));
+        assert_eq!(world.assigned(), set([18]));
+        world.hotplug.abandon_remove(held, &mut world.kernel).expect("here");
+        world.request(REMOVE, Which::Count(1)).expect("nobody holds it");
     });
 }
