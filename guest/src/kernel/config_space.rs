@@ -2,6 +2,7 @@
 
 use super::acpi::EcamArea;
 use super::memory::{AddressSpace, ReachError};
+use core::ops::RangeInclusive;
 use hotmem_guest::direct_map::Caching;
 use hotmem_guest::to_usize;
 use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction};
@@ -32,6 +33,16 @@ impl ConfigSpace {
         let mapped = memory.reach(start, len, Caching::Uncached)?;
         let base = mapped.as_ptr().wrapping_sub(to_usize(first)).cast();
         Ok(ConfigSpace::Ecam { base, first_bus, last_bus })
+    }
+}
+
+impl ConfigSpace {
+    /// The buses that can be reached.
+    pub(crate) fn buses(&self) -> RangeInclusive<u8> {
+        match *self {
+            ConfigSpace::Ecam { first_bus, last_bus, .. } => first_bus..=last_bus,
+            ConfigSpace::Ports => 0..=u8::MAX,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod hooks;
 mod lapic;
 mod mapped;
 mod memory;
+mod memory_view;
 mod msix;
 mod nvdimm;
 mod objects;

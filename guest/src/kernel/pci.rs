@@ -49,7 +49,8 @@ pub(crate) struct Buses {
     pub(crate) root: PciRoot<ConfigSpace>,
     pub(super) config: ConfigSpace,
     spare: MmioWindow,
-    last_bus: u8,
+    /// Buses that have been looked at, a bit each.
+    reached: [u64; 4],
     ports: [Option<HotPlugPort>; MAX_PORTS],
 }
 
@@ -100,7 +101,7 @@ impl Buses {
             root: PciRoot::new(config),
             config,
             spare,
-            last_bus: 0,
+            reached: [0; 4],
             ports: [None; MAX_PORTS],
         })
     }
@@ -113,7 +114,15 @@ impl Buses {
         wanted: impl Fn(&DeviceFunctionInfo) -> bool,
     ) -> Result<Found, BusError> {
         let mut found = Found::default();
-        self.find_on(0, None, 0, &wanted, &mut found)?;
+        let buses = self.config.buses();
+        let has_pci = self.answers(*buses.start());
+        // A bus that no bridge leads to, and on which devices answer, is one more root: only AML
+        // would name it.
+        for bus in buses.filter(|_| has_pci) {
+            if !self.is_reached(bus) && self.answers(bus) {
+                self.find_on(bus, None, 0, &wanted, &mut found)?;
+            }
+        }
         for (function, _) in found.iter() {
             self.map_bars(function, memory)?;
         }
@@ -142,7 +151,7 @@ impl Buses {
     ) -> Result<Option<DeviceFunction>, BusError> {
         let Some(HotPlugPort { bridge, secondary, .. }) = self.ports[port] else { return Ok(None) };
         // It takes its time after it was powered.
-        if !self.answers(secondary) {
+        if !self.answers_at(secondary, 0) {
             return Ok(None);
         }
         let Some((function, info)) = self.root.enumerate_bus(secondary).next() else {
@@ -210,6 +219,7 @@ impl Buses {
         wanted: &dyn Fn(&DeviceFunctionInfo) -> bool,
         found: &mut Found,
     ) -> Result<(), BusError> {
+        self.reached[usize::from(bus / 64)] |= 1 << (bus % 64);
         for (function, info) in self.root.enumerate_bus(bus) {
             match info.header_type {
                 HeaderType::Standard if wanted(&info) => {
@@ -236,18 +246,17 @@ impl Buses {
             self.config.read_word(bridge, BUS_NUMBERS).to_le_bytes();
         let numbered = secondary != 0;
         if !numbered {
-            secondary = self.last_bus.checked_add(1).ok_or(BusError::OutOfBusNumbers)?;
+            secondary = self.last_reached().checked_add(1).ok_or(BusError::OutOfBusNumbers)?;
             let numbers = u32::from_le_bytes([bridge.bus, secondary, u8::MAX, latency]);
             self.config.write_word(bridge, BUS_NUMBERS, numbers);
         }
-        self.last_bus = self.last_bus.max(secondary);
         let start = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
         let port = self.add_port(bridge, secondary)?;
 
         self.find_on(secondary, port, depth + 1, wanted, found)?;
 
         if !numbered {
-            let numbers = u32::from_le_bytes([bridge.bus, secondary, self.last_bus, latency]);
+            let numbers = u32::from_le_bytes([bridge.bus, secondary, self.last_reached(), latency]);
             self.config.write_word(bridge, BUS_NUMBERS, numbers);
         }
         if self.spare.next() > start {
@@ -279,7 +288,7 @@ impl Buses {
         if private_header & HAS_SLOT == 0 || capabilities & HOT_PLUG == 0 {
             return Ok(None);
         }
-        let slot = Slot::at_boot(now, self.answers(secondary));
+        let slot = Slot::at_boot(now, self.answers_at(secondary, 0));
         // Events that are pending are about what is seen now.
         self.config.write_word(bridge, register, now);
         let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
@@ -287,9 +296,23 @@ impl Buses {
         Ok(Some(index))
     }
 
-    /// Whether there is a device behind a port.
+    /// Whether there is any device on a bus.
     fn answers(&self, bus: u8) -> bool {
-        self.config.read_word(DeviceFunction { bus, device: 0, function: 0 }, 0) != u32::MAX
+        (0..32).any(|device| self.answers_at(bus, device))
+    }
+
+    /// Whether there is this device on a bus. A port has its own device 0 behind it.
+    fn answers_at(&self, bus: u8, device: u8) -> bool {
+        self.config.read_word(DeviceFunction { bus, device, function: 0 }, 0) != u32::MAX
+    }
+
+    fn is_reached(&self, bus: u8) -> bool {
+        self.reached[usize::from(bus / 64)] >> (bus % 64) & 1 != 0
+    }
+
+    /// The highest bus that has been looked at.
+    fn last_reached(&self) -> u8 {
+        (0..=u8::MAX).rev().find(|&bus| self.is_reached(bus)).unwrap_or(0)
     }
 
     /// All addresses that the bridge passes on, now that there is nothing behind it; it is given

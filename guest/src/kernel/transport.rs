@@ -3,6 +3,7 @@
 use super::hal::KernelHal;
 use super::lapic::ApicId;
 use super::memory::{AddressSpace, ReachError};
+use super::memory_view::MemoryView;
 use super::msix;
 use super::pci::Buses;
 use super::trap::{self, Message};
@@ -67,7 +68,8 @@ impl Connected {
         interrupts: Interrupts,
         message: Option<(Message, ApicId)>,
     ) -> core::result::Result<Self, ConnectError> {
-        let transport = PciTransport::new::<KernelHal, _>(&mut buses.root, function);
+        let mut view = MemoryView::of(buses, function);
+        let transport = PciTransport::new::<KernelHal, _>(&mut view, function);
         let transport = transport.map_err(ConnectError::Pci)?.into();
         let vectors = message
             .filter(|_| interrupts >= Interrupts::Msix)

@@ -15,5 +15,6 @@ mod migration;
 mod mmio;
 mod nvdimm;
 mod resize;
+mod roots;
 mod support;
 mod unfit;

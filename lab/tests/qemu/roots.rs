@@ -1,0 +1,50 @@
+//! Virtio devices on PCI in places and shapes that QEMU's defaults do not have.
+
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Event, Vm};
+
+#[test]
+fn a_device_behind_another_root_answers_and_another_comes_there() {
+    let _turn = turn();
+    let config = Config {
+        empty_ports: 1,
+        other_devices: vec![
+            "pxb-pcie,id=root1,bus=pcie.0,bus_nr=0x40",
+            "pcie-root-port,id=near,bus=root1,slot=100",
+            // The last place that a root bus has.
+            "pcie-root-port,id=spare10,bus=root1,slot=101,addr=0x1f",
+            "virtio-rng-pci,bus=near",
+        ],
+        ..config(Bytes::ZERO).with("exit", "size:2M")
+    };
+    let mut vm = Vm::start(&config).unwrap();
+    let answer = |event: &Event| match event {
+        Event::Entropy { interrupts, rang, .. } => Some((interrupts.clone(), *rang)),
+        _ => None,
+    };
+    let (answer, _) = vm.wait("answer", answer).unwrap();
+    assert_eq!(answer, ("msix".to_owned(), true));
+    vm.monitor_line("object_add memory-backend-ram,id=more,size=1G,reserve=off").unwrap();
+    vm.monitor_line("device_add virtio-mem-pci,id=vmem0,memdev=more,bus=spare10").unwrap();
+    let added = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
+    vm.wait("device", added).unwrap();
+    vm.resize(Bytes::gib(1)).unwrap();
+    vm.request(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_device_with_ports_or_without_messages_answers() {
+    for kind in ["virtio-rng-pci,modern-pio-notify=on", "virtio-rng-pci,vectors=0"] {
+        let _turn = turn();
+        let config = config(Bytes::ZERO).with("exit", "size:0");
+        let mut vm = Vm::start(&Config { other_devices: vec![kind], ..config }).unwrap();
+        let answer = |event: &Event| match *event {
+            Event::Entropy { rang, bytes, .. } => Some((rang, bytes)),
+            _ => None,
+        };
+        assert_eq!(vm.wait("answer", answer).unwrap().0, (true, 64), "{kind}");
+        vm.finish().unwrap();
+    }
+}
