@@ -100,12 +100,12 @@ mod tree;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use frames::{
-    AllocError, BadWant, Counts, Fault, Frames, FreeError, FreeErrorKind, MAX_POISONED, Metadata,
-    Poisoned, Want,
+    AllocError, BadWant, Counts, Fault, Frames, FreeError, FreeErrorKind, LendError, MAX_PINS,
+    MAX_POISONED, Metadata, PinError, Poisoned, Want,
 };
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;
-pub use isolate::{InUse, IsolateError, Isolation};
+pub use isolate::{InUse, IsolateError, Isolation, MarkError};
 pub use origin::{Foreign, MachineId};
 #[cfg(not(loom))]
 pub use owners::{Owner, Owners};

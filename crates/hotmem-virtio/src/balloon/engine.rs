@@ -185,9 +185,8 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     }
 
     /// The largest piece of at most `most` frames that is free and not pinned, halving until there
-    /// is one.
+    /// is one. It is marked as [given to the host](Frames::lend).
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
-        let is_pinned = |range| self.reporter.as_ref().is_some_and(|r| r.is_pinned(range));
         let mut pinned = Pieces::<PIECES>::new();
         let mut frames = most;
         let mut found = None;
@@ -198,7 +197,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             let want = Want::frames(frames).movable();
             let want = Pfn::new(Message::FRAME_LIMIT).map_or(want, |limit| want.below(limit));
             match self.frames.alloc(want) {
-                Ok(range) if !is_pinned(range) => {
+                Ok(range) if self.frames.lend(range).is_ok() => {
                     found = Some(range);
                     break;
                 }

@@ -13,6 +13,7 @@
 //! | `split.rs` | a claimed pageblock becomes live: split, or handed out whole |
 //! | `order.rs` | on which node it looks first |
 //! | `hints.rs` | which pageblock and section a CPU tries next |
+//! | `pins.rs` | what the host must not be given |
 //! | `poison.rs` | what the hardware has given up never comes back |
 //! | `quiet.rs` | when "out of memory" may be said |
 //! | `words.rs` | a range of frames as section words |
@@ -29,6 +30,7 @@ mod free;
 mod hints;
 mod metadata;
 mod order;
+mod pins;
 mod poison;
 mod quiet;
 mod room;
@@ -40,6 +42,7 @@ mod words;
 
 pub use counts::Counts;
 pub use metadata::Metadata;
+pub use pins::{LendError, MAX_PINS, PinError};
 pub(crate) use poison::Obstacle;
 pub use poison::{MAX_POISONED, Poisoned};
 pub use validate::Fault;
@@ -75,6 +78,7 @@ pub struct Frames<P> {
     cpus_seen: AtomicUsize,
     nodes: NodeOrder,
     bell: Bell,
+    pins: pins::Pins,
     poison: poison::Table,
 }
 
@@ -106,6 +110,7 @@ impl<P> Frames<P> {
                 cpus_seen: AtomicUsize::new(0),
                 nodes: NodeOrder::new(),
                 bell: Bell::new(),
+                pins: pins::Pins::new(),
                 poison: poison::Table::new(),
             }
         }

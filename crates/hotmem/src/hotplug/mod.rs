@@ -20,6 +20,7 @@
 //! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
 //! | `remove.rs` | memory goes |
 //! | `device.rs` | memory that is a device's, and its way to RAM and back |
+//! | `pin.rs` | memory that a device may reach stays |
 //! | `poison.rs` | frames that the hardware has given up |
 //! | `scan.rs` | what of a zone is in use, without asking what is there |
 //! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
@@ -34,6 +35,7 @@ mod device;
 mod drain;
 mod offline;
 mod online;
+mod pin;
 mod poison;
 mod policy;
 mod remove;

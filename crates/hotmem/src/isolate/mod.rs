@@ -22,6 +22,15 @@ use crate::section::{LIVE, count};
 use crate::sync::Ordering;
 use core::fmt;
 
+/// Why isolated memory was not marked as reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MarkError {
+    /// Some of it is in use.
+    InUse(InUse),
+    /// This part of it is [pinned](crate::Hotplug::pin): the host must not have it.
+    Pinned(PfnRange),
+}
+
 /// Whole pageblocks that nobody can allocate. A free of a part that is still in use goes on as
 /// always and leaves it here.
 ///
@@ -83,10 +92,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Context: any. Cost: O(pageblocks).
     ///
     /// # Errors
-    /// The token and what is in use, if anything is.
-    pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, InUse)> {
+    /// The token, and [`MarkError`].
+    pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, MarkError)> {
+        if let Some(pinned) = self.first_pinned() {
+            return Err((self, MarkError::Pinned(pinned)));
+        }
         if let Some(in_use) = self.in_use() {
-            return Err((self, in_use));
+            return Err((self, MarkError::InUse(in_use)));
         }
         for (slot, index, held) in self.words() {
             if let Some(section) = self.frames.section(slot, index) {
@@ -98,6 +110,16 @@ impl<'f, P: Platform> Isolation<'f, P> {
             self.frames.release_in(slot, index, held);
         }
         Ok(())
+    }
+
+    /// The first pageblock of it that has a pinned frame. No more can be pinned while the token holds
+    /// it.
+    fn first_pinned(&self) -> Option<PfnRange> {
+        self.words().find_map(|(slot, index, held)| {
+            let region = self.frames.slots().get(slot)?;
+            let pinned = held & self.frames.pinned_after_mark(region, index);
+            (pinned != 0).then(|| self.frames.first_block(slot, index, pinned))
+        })
     }
 
     /// Exit: out of the allocator. The memory is present and offline, its zone remembered, and held
@@ -165,6 +187,17 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.frames.words_of(self.range)
     }
 }
+
+impl fmt::Display for MarkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MarkError::InUse(in_use) => write!(f, "{} is in use", in_use.range()),
+            MarkError::Pinned(range) => write!(f, "{range} is pinned"),
+        }
+    }
+}
+
+impl core::error::Error for MarkError {}
 
 impl<P> Token for Isolation<'_, P> {
     fn machine(&self) -> MachineId {

@@ -12,6 +12,7 @@ mod lines;
 mod machine;
 mod motion;
 mod mutants;
+mod pins;
 mod poison;
 mod report;
 mod small;

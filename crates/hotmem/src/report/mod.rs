@@ -48,7 +48,6 @@ mod take;
 pub use batch::{Batch, MAX_BATCH};
 pub use settings::{Contents, Settings};
 
-use crate::addr::PfnRange;
 use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::origin::{Foreign, Token};
@@ -56,9 +55,6 @@ use crate::platform::Platform;
 use core::fmt;
 use core::time::Duration;
 use round::Phase;
-
-/// Most ranges that can be pinned at one time.
-pub const MAX_PINS: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// The one reporter of a machine. The kernel chooses its own lock around it; the allocator goes on
 /// at full speed beside it.
@@ -75,8 +71,6 @@ pub struct Reporter<'f, P: Platform> {
     refusals: u32,
     /// CPUs' hints were looked at since it was last idle.
     hints_seen: bool,
-    /// Never reported.
-    pins: [PfnRange; MAX_PINS],
     done: Statistics,
     /// Pageblocks that the host had at the beginning, and that were taken from it before; wraps.
     before: u64,
@@ -129,15 +123,6 @@ pub enum ReporterError {
     },
 }
 
-/// Why a range could not be pinned. Nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PinError {
-    /// This part of it is out for reporting: try again when it is back.
-    Out(PfnRange),
-    /// [`MAX_PINS`] ranges are pinned.
-    TooMany,
-}
-
 impl<'f, P: Platform> Reporter<'f, P> {
     /// Makes the caller the reporter of this machine, switched on. `after` is what memory holds
     /// that the host has taken.
@@ -172,7 +157,6 @@ impl<'f, P: Platform> Reporter<'f, P> {
             out: counts.reporting / PAGEBLOCK_FRAMES as u64,
             refusals: 0,
             hints_seen: false,
-            pins: [PfnRange::EMPTY; MAX_PINS],
             done: Statistics::default(),
             before: frames
                 .bell()
@@ -271,39 +255,6 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// Never reports `range` from now on, rounded outwards to pageblocks: a device that was
-    /// assigned to this machine may reach it at any time, and the host must keep it.
-    ///
-    /// # Errors
-    /// [`PinError`].
-    pub fn pin(&mut self, range: PfnRange) -> Result<(), PinError> {
-        let range = range.align_outward(PAGEBLOCK_FRAMES as u64);
-        if let Some(out) = self.out_in(range) {
-            return Err(PinError::Out(out));
-        }
-        let place = self.pins.iter_mut().find(|pin| pin.is_empty()).ok_or(PinError::TooMany)?;
-        *place = range;
-        Ok(())
-    }
-
-    /// Whether any of `range` is [pinned](Self::pin): then the host must not be given it in any
-    /// other way either.
-    #[must_use]
-    pub fn is_pinned(&self, range: PfnRange) -> bool {
-        self.pins.iter().any(|pin| pin.overlaps(range))
-    }
-
-    /// Undoes one [`pin`](Self::pin) of exactly this range; says whether there was one.
-    pub fn unpin(&mut self, range: PfnRange) -> bool {
-        let range = range.align_outward(PAGEBLOCK_FRAMES as u64);
-        let pinned = self.pins.iter_mut().find(|pin| **pin == range && !range.is_empty());
-        let found = pinned.map(|pin| *pin = PfnRange::EMPTY).is_some();
-        if found {
-            self.look_again();
-        }
-        found
-    }
-
     /// What it has done so far. Cost: O(sections).
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -364,14 +315,3 @@ impl fmt::Display for Contents {
         }
     }
 }
-
-impl fmt::Display for PinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PinError::Out(range) => write!(f, "{range} is out for reporting"),
-            PinError::TooMany => write!(f, "{MAX_PINS} ranges are pinned already"),
-        }
-    }
-}
-
-impl core::error::Error for PinError {}

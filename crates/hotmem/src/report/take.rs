@@ -5,8 +5,8 @@ use super::{Batch, Reporter};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
 use crate::platform::Platform;
-use crate::region::{Class, NodeId, Region, Zone};
-use crate::section::{OUT, Section};
+use crate::region::{Class, NodeId, Zone};
+use crate::section::Section;
 use crate::sync::{Ordering, mutant};
 
 /// Claims of one section that may fail because others are faster.
@@ -43,12 +43,7 @@ impl<P: Platform> Reporter<'_, P> {
             }
             all |= here;
         }
-        all & !self.pinned_in(region, index)
-    }
-
-    fn pinned_in(&self, region: &Region, index: usize) -> u64 {
-        let pins = self.pins.iter().filter(|pin| !pin.is_empty());
-        pins.fold(0, |pinned, &pin| pinned | region.mask_of(index, pin))
+        all & !self.frames.pinned_in(region, index)
     }
 
     /// Of the candidates those that have been free for long enough. The others are seen now.
@@ -106,7 +101,7 @@ impl<P: Platform> Reporter<'_, P> {
         let region = &self.frames.slots()[slot];
         let Some(section) = region.section(index) else { return };
         // What is left over from the last batch may have been pinned or reported since.
-        ripe &= !self.pinned_in(region, index) & !section.reported.load(Ordering::Relaxed);
+        ripe &= !self.frames.pinned_in(region, index) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
         while ripe != 0 {
             if *room == 0 || batch.ranges().len() == self.settings.most_ranges() {
@@ -124,6 +119,12 @@ impl<P: Platform> Reporter<'_, P> {
             let run = mask(usize::try_from(len).unwrap_or(0)) << first;
             if section.claim_all(run) {
                 self.isolate(slot, index, section, run);
+                let pinned = run & self.frames.pinned_after_mark(region, index);
+                if pinned != 0 {
+                    self.publish(slot, index, run, false);
+                    ripe &= !pinned;
+                    continue;
+                }
                 *room -= len;
                 ripe &= !run;
                 let start = region.pfn_at((index * SECTION_PAGEBLOCKS + first) * PAGEBLOCK_FRAMES);
@@ -216,22 +217,6 @@ impl<P: Platform> Reporter<'_, P> {
             self.frames.show_free(slot, index, whole, &mut moves);
         }
         u64::from(back.count_ones())
-    }
-
-    /// The first pageblock of `range` that is out.
-    pub(super) fn out_in(&self, range: PfnRange) -> Option<PfnRange> {
-        // It may begin in one region and end in another.
-        let regions = self.frames.regions().iter().filter_map(Region::range);
-        let pieces = regions.flat_map(|region| region.intersection(range).sections());
-        let mut words = pieces.filter_map(|piece| self.frames.word_of(piece));
-        words.find_map(|(slot, index, blocks)| {
-            let held = blocks & self.frames.section(slot, index)?.isolated.load(Ordering::Acquire);
-            let out = |&bit: &usize| {
-                self.frames.block(slot, index, bit).is_some_and(|b| b.counter.load() == OUT)
-            };
-            let first = bits_of(held).find(out)?;
-            Some(self.frames.first_block(slot, index, 1 << first))
-        })
     }
 
     /// The tree leads to everything that waits: nobody has told it while there was no reporter.

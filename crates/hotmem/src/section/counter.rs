@@ -9,6 +9,7 @@
 //! | `KEPT\|ISOLATED` | the same under an isolation token, or not online |
 //! | `LIVE\|n` | split, or handed out whole (n = 0); n frames are claimable |
 //! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
+//! | `LIVE` with `LENT` | the same, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
 //! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
 //!
 //! The invariant that carries everything: *count + credits of allocations in flight + bits of frees
@@ -33,6 +34,8 @@ pub(crate) const POISON: u16 = 1 << 13;
 const SEEN: u16 = 1 << 12;
 /// Of a counter without [`LIVE`]: the reporter has the pageblock, and the host may be working on it.
 pub(crate) const OUT: u16 = 1 << 11;
+/// Of a counter with [`LIVE`]: the host was given some of the pageblock's frames.
+pub(crate) const LENT: u16 = 1 << 11;
 /// Of a counter without [`LIVE`]: the pageblock holds the kernel's descriptors of its own section.
 pub(crate) const KEPT: u16 = 1 << 10;
 /// Every frame of a live pageblock is free.
@@ -178,7 +181,9 @@ impl Counter {
                 if now & ISOLATED != 0 && !mutant!("last free does not look at isolation") {
                     (0, Given::Drained)
                 } else if at_edge(Edge::Last) || mutant!("the last free is like any other") {
-                    (now + frames, if count(now) == 0 { Given::First } else { Given::Some })
+                    // All of it is free, so the host has none of it.
+                    let next = (now + frames) & !LENT;
+                    (next, if count(now) == 0 { Given::First } else { Given::Some })
                 } else {
                     (0, Given::Last)
                 }
@@ -300,6 +305,26 @@ impl Counter {
     /// Whether it is free and [`see`](Self::see) has marked it.
     pub(crate) fn was_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed) == SEEN
+    }
+
+    /// Makes a free pageblock one that the reporter has not seen. Relaxed: as for [`see`](Self::see).
+    pub(crate) fn forget_seen(&self) {
+        // If it is anything else, the reporter has not seen it free.
+        let _ = self.0.compare_exchange(SEEN, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Marks a live pageblock: the host is going to be given some of its frames. False if it is not
+    /// live. Relaxed: a fence follows (see `frames/pins.rs`).
+    pub(crate) fn lend(&self) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & LIVE != 0 {
+            let lent = now | LENT;
+            match self.0.compare_exchange_weak(now, lent, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
     }
 
     /// Owner only: the host is going to work on the pageblock. Release: a reset comes after the

@@ -9,7 +9,7 @@ mod counter;
 mod line;
 
 pub(crate) use counter::{
-    ALL, Capture, Counter, Edge, Given, ISOLATED, KEPT, LIVE, OUT, POISON, count,
+    ALL, Capture, Counter, Edge, Given, ISOLATED, KEPT, LENT, LIVE, OUT, POISON, count,
 };
 pub(crate) use line::{Line, LineFrame};
 

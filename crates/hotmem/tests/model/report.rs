@@ -4,9 +4,9 @@ use crate::common::{BLOCK, Cpus, SECTION, numbers};
 use crate::world::{Block, Frame, Machine, World};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
-    Batch, Contents, MAX_BATCH, PinError, Reporter, ReporterError, Settings, Statistics, Step,
+    Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step,
 };
-use hotmem::{Bytes, PfnRange};
+use hotmem::{Bytes, PfnRange, PinError};
 use std::time::Duration;
 
 /// Wholly free pageblocks that may go unreported: those that stay split as CPUs' hints.
@@ -21,7 +21,8 @@ pub(crate) struct Reporting<'f> {
     refusals: u32,
     /// Batches on their way, and whether the host was reset meanwhile.
     batches: Vec<(Batch, bool)>,
-    pins: Vec<PfnRange>,
+    /// The machine's, which outlive the reporter.
+    pub(crate) pins: Vec<PfnRange>,
     /// Pageblocks that count against the most that may be out.
     out: u64,
     done: Statistics,
@@ -56,7 +57,7 @@ impl<'f> Machine<'f> {
             0 => return,
             1 => self.change_settings(&mut reporter),
             2 => self.switch(&mut reporter),
-            3 => self.pin(&mut reporter),
+            3 => self.pin(),
             4 => self.reset_host(&mut reporter),
             5..12 => self.batch_comes_back(&mut reporter),
             _ => self.step_reporter(&mut reporter),
@@ -72,12 +73,12 @@ impl<'f> Machine<'f> {
         let start = || Reporter::new(frames, settings, Contents::Filled(0));
         self.reporting.reporter = Some(start().expect("there is none"));
         assert_eq!(start().err(), Some(ReporterError::AlreadyThere));
-        let Reporting { batches, now, reporter, .. } =
+        let Reporting { batches, now, reporter, pins, .. } =
             std::mem::replace(&mut self.reporting, Reporting::new());
         // What its predecessor left out counts.
         let out = self.world.blocks.iter().filter(|block| block.out).count() as u64;
         self.reporting =
-            Reporting { reporter, batches, now, settings, out, on: true, ..Reporting::new() };
+            Reporting { reporter, batches, now, settings, out, pins, on: true, ..Reporting::new() };
     }
 
     fn change_settings(&mut self, reporter: &mut Reporter<'f, Cpus>) {
@@ -98,24 +99,36 @@ impl<'f> Machine<'f> {
         (reporting.on, reporting.asleep_since) = (on, None);
     }
 
-    fn pin(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+    fn pin(&mut self) {
         let pins = &mut self.reporting.pins;
         if !pins.is_empty() && self.world.rng.bool() {
             let pin = pins.swap_remove(self.world.rng.usize(..pins.len()));
-            assert!(reporter.unpin(pin));
+            assert!(self.hotplug.unpin(pin));
             return;
         }
         if pins.len() == 4 {
             return;
         }
         let wanted = self.world.some_blocks(4);
-        let mut blocks = wanted.chunks(BLOCK);
-        let out = blocks.find(|block| self.world.block_of(block.start().number()).out);
-        let answer = reporter.pin(wanted);
-        match (answer, out) {
-            (Ok(()), None) => pins.push(wanted),
-            (Err(PinError::Out(named)), Some(_)) => {
-                assert!(wanted.covers(named) && self.world.all(named, |block| block.out));
+        let world = &mut self.world;
+        let mut touched = Vec::new();
+        let answer = self.hotplug.pin(wanted, |frames| touched.extend(numbers(frames)));
+        world.tell(|| format!("pin {wanted:?}: {answer:?}"));
+        let blocks =
+            || wanted.chunks(BLOCK).map(|part| (part, world.block_of(part.start().number())));
+        let in_the_way = blocks().find(|(_, block)| block.online && block.is_held());
+        match (answer, in_the_way) {
+            (Ok(()), None) => {
+                let online = blocks().filter(|(_, block)| block.online);
+                assert!(online.flat_map(|(part, _)| numbers(part)).eq(touched));
+                world.blocks_in(wanted).iter_mut().for_each(|block| block.reported = false);
+                pins.push(wanted);
+            }
+            (Err(PinError::Out(named)), Some((first, block))) => {
+                assert!(named == first && block.out && touched.is_empty());
+            }
+            (Err(PinError::Held(named)), Some((first, block))) => {
+                assert!(named == first && !block.out && touched.is_empty());
             }
             (answer, _) => panic!("{answer:?} for {wanted:?}"),
         }

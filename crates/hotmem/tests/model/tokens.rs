@@ -2,7 +2,7 @@
 
 use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn};
 use crate::world::{Block, Frame, Machine};
-use hotmem::{InUse, IsolateError, Isolation, LeaveError, PfnRange};
+use hotmem::{InUse, IsolateError, Isolation, LeaveError, MarkError, PfnRange};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
 
@@ -78,7 +78,11 @@ impl<'f> Machine<'f> {
                 self.check_in_use(held, in_use);
                 let left = token.mark_reported();
                 self.world.tell(|| format!("report {held:?}: {left:?}"));
-                assert_eq!(left.as_ref().err().map(|(_, in_use)| *in_use), in_use);
+                let pinned = held
+                    .chunks(BLOCK)
+                    .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
+                let why = pinned.map(MarkError::Pinned).or(in_use.map(MarkError::InUse));
+                assert_eq!(left.as_ref().err().map(|(_, why)| *why), why);
                 match left {
                     Ok(()) => {
                         for part in held.chunks(BLOCK) {

@@ -8,12 +8,11 @@ mod pins;
 mod what;
 
 use common::{BLOCK, Memory, SECTION, pfn, range};
-use hotmem::report::{
-    Batch, Contents, PinError, Reporter, ReporterError, Settings, Statistics, Step,
-};
+use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
     Announce, Blocker, BootMap, BootRange, Budget, Bytes, Foreign, Frames, Hotplug, IsolateError,
-    NoHooks, NodeId, OnlineType, PfnRange, Platform, Progress, Want, Why, geometry::FRAME_SIZE,
+    LendError, MAX_PINS, MarkError, NoHooks, NodeId, OnlineType, PfnRange, PinError, Platform,
+    Progress, Want, Why, geometry::FRAME_SIZE,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -2,37 +2,192 @@
 
 use super::*;
 
+/// What a test that does not look at it does with memory that is pinned.
+fn pin(hotplug: &mut Hotplug<'_, &Bells>, range: PfnRange) -> Result<(), PinError> {
+    hotplug.pin(range, |_| {})
+}
+
+fn assert_refused(hotplug: &mut Hotplug<'_, &Bells>, wanted: PfnRange, why: PinError) {
+    let refused = hotplug.pin(wanted, |frames| panic!("{frames} was touched"));
+    assert_eq!(refused, Err(why));
+    assert!(!hotplug.frames().is_pinned(wanted));
+}
+
 #[test]
 fn pinned_memory_is_never_reported() {
-    on_machine(|frames, _, _| {
+    on_machine(|frames, hotplug, bells| {
         let mut reporter = eager(frames);
         let pinned = range(BLOCK + 1, 1);
         let batch = send(&mut reporter, ms(0));
         let out = batch.ranges()[0];
         let first = range(out.start().number(), BLOCK);
-        assert_eq!(reporter.pin(out), Err(PinError::Out(first)));
+        assert_refused(hotplug, out, PinError::Out(first));
         reporter.failed(batch, ms(0)).unwrap();
-        reporter.pin(pinned).unwrap();
+        pin(hotplug, pinned).unwrap();
         let (reported, step) = settle(&mut reporter, ms(100_000));
         assert!(matches!(step, Step::Idle));
         let pinned_block = pinned.align_outward(BLOCK);
         assert!(reported.iter().all(|range| !range.overlaps(pinned_block)));
         assert_eq!(frames.counts_in(pinned_block).reported, 0);
-        assert!(!reporter.unpin(range(pfn(5 * BLOCK).number(), 1)));
-        assert!(reporter.unpin(pinned));
+        assert!(!hotplug.unpin(range(pfn(5 * BLOCK).number(), 1)));
+        let rings = bells.0.load(Ordering::Relaxed);
+        assert!(hotplug.unpin(pinned));
+        assert_eq!(bells.0.load(Ordering::Relaxed), rings + 1, "nobody woke the reporter");
         let (reported, _) = settle(&mut reporter, ms(200_000));
         assert!(reported.contains(&pinned_block) || frames.counts_in(pinned_block).free_whole == 0);
     });
 }
 
 #[test]
+fn what_is_unpinned_while_the_reporter_is_at_work_is_found() {
+    on_machine(|frames, hotplug, _| {
+        let settings = Settings { batch: 1, longest: frames_of(1), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let pinned = range((BOOT - 1) * SECTION, SECTION);
+        pin(hotplug, pinned).unwrap();
+        // The round has passed the pinned memory, which lies above this.
+        let batch = send(&mut reporter, ms(0));
+        assert!(batch.ranges()[0].end() <= pinned.start());
+        assert!(hotplug.unpin(pinned));
+        reporter.reported(batch).unwrap();
+        settle(&mut reporter, ms(0));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}
+
+#[test]
+fn pins_need_no_reporter_and_outlive_it() {
+    on_machine(|frames, hotplug, _| {
+        let pinned = range((BOOT - 1) * SECTION, SECTION);
+        pin(hotplug, pinned).unwrap();
+        for _ in 0..2 {
+            let mut reporter = eager(frames);
+            let (reported, _) = settle(&mut reporter, ms(0));
+            assert!(reported.iter().all(|range| !range.overlaps(pinned)), "{reported:?}");
+            drop(reporter);
+        }
+        assert_eq!(frames.counts_in(pinned).reported, 0);
+    });
+}
+
+#[test]
+fn what_was_reported_is_taken_back_and_touched_before_pin_returns() {
+    on_machine(|frames, hotplug, _| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        // Free and reported, in use, partly in use: the host may have taken any of it.
+        let used = frames.alloc(Want::frames(BLOCK)).unwrap();
+        let one = frames.alloc(Want::frames(1)).unwrap();
+        let all = range(0, BOOT * SECTION);
+        let refaulted = reporter.statistics().refaulted;
+        let mut touched = Vec::new();
+        hotplug.pin(all, |frames| touched.push(frames)).unwrap();
+        assert!(touched.iter().map(|range| range.frames()).sum::<u64>() == all.frames());
+        assert!(touched.iter().all(|range| range.frames() <= BLOCK));
+        let counts = frames.validate().unwrap();
+        assert_eq!(counts.reported, 0);
+        assert_eq!(reporter.statistics().refaulted, refaulted, "taking back is not using");
+        for range in [used, one] {
+            frames.free(range).unwrap();
+        }
+        assert_eq!(blocks(&settle(&mut reporter, ms(0)).0), 0);
+        assert!(hotplug.unpin(all));
+        settle(&mut reporter, ms(0));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}
+
+#[test]
+fn a_pin_touches_what_it_names_and_what_is_online() {
+    on_machine(|_, hotplug, _| {
+        let across = range(BOOT * SECTION - 3, 7);
+        let mut touched = Vec::new();
+        hotplug.pin(across, |frames| touched.push(frames)).unwrap();
+        assert_eq!(touched, [range(BOOT * SECTION - 3, 3)], "the rest is not there");
+        assert_refused(hotplug, range(0, 0), PinError::Empty);
+    });
+}
+
+#[test]
+fn memory_that_comes_later_is_pinned() {
+    on_machine(|frames, hotplug, _| {
+        let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        pin(hotplug, plugged).unwrap();
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        let (reported, _) = settle(&mut eager(frames), ms(0));
+        assert!(reported.iter().all(|range| !range.overlaps(plugged)));
+    });
+}
+
+#[test]
+fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
+    on_machine(|frames, hotplug, _| {
+        let free = range((BOOT - 1) * SECTION, BLOCK);
+        let token = frames.isolate(free).unwrap();
+        assert_refused(hotplug, free, PinError::Held(free));
+        token.release();
+        let used = frames.alloc(Want::frames(1)).unwrap();
+        let block = used.align_outward(BLOCK);
+        let token = frames.isolate(block).unwrap();
+        assert_refused(hotplug, used, PinError::Held(block));
+        token.release();
+        pin(hotplug, range(free.start().number() + 1, 1)).unwrap();
+        let before = frames.counts();
+        let (token, why) = frames.isolate(free).unwrap().mark_reported().unwrap_err();
+        assert_eq!(why, MarkError::Pinned(free));
+        token.release();
+        assert_eq!(frames.validate().unwrap(), before);
+    });
+}
+
+#[test]
+fn what_was_given_to_the_host_is_not_pinned_nor_the_other_way_round() {
+    on_machine(|frames, hotplug, _| {
+        let given = frames.alloc(Want::frames(BLOCK)).unwrap();
+        frames.lend(given).unwrap();
+        let part = range(given.start().number() + 7, 1);
+        assert_refused(hotplug, part, PinError::Lent(given));
+        // Half of it comes back, then the rest.
+        let (low, high) = given.split_at(pfn(given.start().number() + BLOCK / 2));
+        frames.free(low).unwrap();
+        assert_refused(hotplug, high, PinError::Lent(given));
+        frames.free(high).unwrap();
+        pin(hotplug, given).unwrap();
+        let used = frames.alloc(Want::frames(BLOCK).at(given.start())).unwrap();
+        assert_eq!(frames.lend(used), Err(LendError::Pinned(used)));
+        assert!(hotplug.unpin(given));
+        frames.lend(used).unwrap();
+        frames.free(used).unwrap();
+        assert_eq!(frames.lend(used), Err(LendError::NotAllocated(used)));
+        frames.validate().unwrap();
+    });
+}
+
+#[test]
+fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
+    on_machine(|frames, hotplug, _| {
+        let plugged = range(BOOT * SECTION, SECTION);
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        let one = frames.alloc(Want::frames(1).movable()).unwrap();
+        let block = one.align_outward(BLOCK);
+        frames.lend(one).unwrap();
+        assert_refused(hotplug, block, PinError::Lent(block));
+        // It is this CPU's hint, so it is not coalesced.
+        frames.free(one).unwrap();
+        pin(hotplug, block).unwrap();
+    });
+}
+
+#[test]
 fn what_is_pinned_or_reported_in_the_middle_of_a_section_does_not_go() {
-    on_machine(|frames, _, _| {
+    on_machine(|frames, hotplug, _| {
         let settings = Settings { batch: 1, longest: frames_of(1), ..Settings::eager() };
         let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();
         let [first] = *send(&mut reporter, ms(0)).ranges() else { panic!("one range") };
         let below = |n: u64| range(first.start().number() - n * BLOCK, BLOCK);
-        reporter.pin(below(1)).unwrap();
+        pin(hotplug, below(1)).unwrap();
         frames.isolate(below(2)).unwrap().mark_reported().unwrap();
         assert_eq!(send(&mut reporter, ms(0)).ranges(), [below(3)]);
     });
@@ -53,21 +208,22 @@ fn memory_that_is_out_cannot_be_pinned_across_regions() {
         let mut reporter = eager(frames);
         let batch = send(&mut reporter, ms(0));
         assert!(batch.ranges().iter().any(|out| out.overlaps(both)));
-        let PinError::Out(out) = reporter.pin(both).unwrap_err() else { panic!("there is room") };
+        let PinError::Out(out) = pin(hotplug, both).unwrap_err() else { panic!("it is out") };
         assert!(both.covers(out) && out.frames() == BLOCK);
         reporter.reported(batch).unwrap();
-        reporter.pin(both).unwrap();
+        pin(hotplug, both).unwrap();
+        assert_eq!(frames.counts_in(both).reported, 0);
     });
 }
 
 #[test]
 fn pins_run_out() {
-    on_machine(|frames, _, _| {
-        let mut reporter = eager(frames);
-        for _ in 0..hotmem::report::MAX_PINS {
-            reporter.pin(range(0, 1)).unwrap();
+    on_machine(|frames, hotplug, _| {
+        for _ in 0..MAX_PINS {
+            pin(hotplug, range(0, 1)).unwrap();
         }
-        assert_eq!(reporter.pin(range(0, 1)), Err(PinError::TooMany));
-        assert_eq!(reporter.statistics(), Statistics::default());
+        assert_eq!(pin(hotplug, range(0, 1)), Err(PinError::TooMany));
+        (0..MAX_PINS).for_each(|_| assert!(hotplug.unpin(range(0, 1))));
+        assert!(!hotplug.unpin(range(0, 1)) && !frames.is_pinned(range(0, 1)));
     });
 }

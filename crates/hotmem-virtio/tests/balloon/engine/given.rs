@@ -41,27 +41,57 @@ fn the_balloon_leaves_the_floor() {
 
 #[test]
 fn what_an_assigned_device_may_reach_is_given_in_no_way() {
+    for features in [FEATURES, FEATURES.difference(Features::PAGE_REPORTING)] {
+        let machine = Machine::new();
+        let mut hotplug = machine.boot();
+        let mut world = World::new(&machine, features, patient());
+        let pinned = PfnRange::new(Pfn::new(100 * BLOCK).unwrap(), Pfn::new(120 * BLOCK).unwrap());
+        let pinned = pinned.unwrap();
+        hotplug.pin(pinned, |_| {}).unwrap();
+        world.run(Duration::from_secs(2));
+        let reports = features.contains(Features::PAGE_REPORTING);
+        assert_eq!(world.device.reported.is_empty(), !reports);
+        world.device.config.num_pages = 20_000;
+        world.run(Duration::from_secs(10));
+        assert_eq!(world.memory.held(), 20_000);
+        world.device.ask_hints(5);
+        world.run(Duration::from_secs(1));
+        assert!(!world.device.hinted.is_empty());
+        // The host wants the rest as well.
+        world.device.config.num_pages = u32::MAX;
+        world.run(Duration::from_secs(10));
+        let given = world.device.reported.iter().chain(&world.device.hinted);
+        assert!(given.clone().all(|range| !range.overlaps(pinned)), "{given:?}");
+        let mut frames = world.device.balloon.iter().map(|&n| Pfn::new(n.into()).unwrap());
+        assert!(frames.all(|frame| !pinned.contains(frame)));
+        world.check();
+    }
+}
+
+#[test]
+fn what_is_in_the_balloon_or_hinted_is_not_pinned() {
     let machine = Machine::new();
-    let _hotplug = machine.boot();
+    let mut hotplug = machine.boot();
     let mut world = World::new(&machine, FEATURES, patient());
-    let pinned = PfnRange::new(Pfn::new(100 * BLOCK).unwrap(), Pfn::new(120 * BLOCK).unwrap());
-    let pinned = pinned.unwrap();
-    world.memory.reporter().unwrap().pin(pinned).unwrap();
-    world.run(Duration::from_secs(2));
-    assert!(!world.device.reported.is_empty());
     world.device.config.num_pages = 20_000;
-    world.run(Duration::from_secs(10));
-    assert_eq!(world.memory.held(), 20_000);
     world.device.ask_hints(5);
-    world.run(Duration::from_secs(1));
-    assert!(!world.device.hinted.is_empty());
-    // The host wants the rest as well.
-    world.device.config.num_pages = u32::MAX;
     world.run(Duration::from_secs(10));
-    let given = world.device.reported.iter().chain(&world.device.hinted);
-    assert!(given.clone().all(|range| !range.overlaps(pinned)), "{given:?}");
-    let mut frames = world.device.balloon.iter().map(|&n| Pfn::new(n.into()).unwrap());
-    assert!(frames.all(|frame| !pinned.contains(frame)));
+    let inflated = world.device.balloon.iter().map(|&n| u64::from(n));
+    let hinted = world.device.hinted.iter().map(|range| range.start().number());
+    let given: Vec<u64> = inflated.step_by(777).chain(hinted).collect();
+    let mut refused = |number: u64| {
+        let frame = PfnRange::with_len(Pfn::new(number).unwrap(), 1).unwrap();
+        hotplug.pin(frame, |_| {})
+    };
+    for &number in &given {
+        let answer = refused(number);
+        assert!(matches!(answer, Err(PinError::Lent(_))), "{number:#x}: {answer:?}");
+    }
+    world.device.config.num_pages = 0;
+    world.device.ask_hints(1);
+    world.run(Duration::from_secs(10));
+    let pins = given.iter().step_by(given.len().div_ceil(16));
+    assert!(pins.map(|&number| refused(number)).all(|answer| answer.is_ok()));
     world.check();
 }
 

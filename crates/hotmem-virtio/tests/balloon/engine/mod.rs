@@ -8,7 +8,8 @@ use crate::device::Device;
 use core::time::Duration;
 use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{
-    BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, Want,
+    BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange,
+    PinError, Want,
 };
 use hotmem_virtio::balloon::{
     Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,

@@ -1,0 +1,277 @@
+//! Pins: memory that the host must keep, because a device may reach it and cannot fault.
+//!
+//! The table belongs to the machine: a pin needs no reporter and outlives every one. Only the slow
+//! side writes it (see `hotplug/pin.rs`). Whoever gives memory to the host, the reporter or a
+//! balloon, meets a pin like this:
+//!
+//! | who pins | who gives |
+//! |---|---|
+//! | writes the table, then looks at what the host has | marks the memory as given, then looks at the table |
+//!
+//! A `SeqCst` fence stands between the two steps of each, so at least one of the two sees what the
+//! other has done, and gives way.
+
+use super::{Block, Frames};
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::bits_of;
+use crate::platform::Platform;
+use crate::region::Region;
+use crate::section::{ISOLATED, KEPT, LENT, LIVE, OUT};
+use crate::sync::{AtomicU64, Ordering, array_of, const_unless_loom, fence, mutant, spin_hint};
+use core::fmt;
+
+/// Most ranges that can be pinned at one time.
+pub const MAX_PINS: usize = if cfg!(loom) { 1 } else { 32 };
+
+/// Looks that are taken at a pageblock in somebody's hands before giving up.
+const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
+
+/// Why a range could not be pinned. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PinError {
+    /// No frames.
+    Empty,
+    /// The host works on a report of this pageblock: try again when it is back.
+    Out(PfnRange),
+    /// An isolation token holds this pageblock: the memory is going offline, or its holder may be
+    /// giving it to the host.
+    Held(PfnRange),
+    /// Some of this pageblock was [given to the host](Frames::lend), by a balloon or as a hint, and
+    /// the pageblock has not been wholly free since.
+    Lent(PfnRange),
+    /// This pageblock is in the middle of an allocation or a free: try again.
+    Busy(PfnRange),
+    /// [`MAX_PINS`] ranges are pinned.
+    TooMany,
+}
+
+/// Why memory must not go to the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LendError {
+    /// This part of it is [pinned](crate::Hotplug::pin).
+    Pinned(PfnRange),
+    /// This part of it is not allocated.
+    NotAllocated(PfnRange),
+}
+
+/// The pinned ranges. Only the slow side writes.
+pub(super) struct Pins {
+    entries: [Pin; MAX_PINS],
+}
+
+/// An entry is in use while `frames` is not 0.
+struct Pin {
+    start: AtomicU64,
+    frames: AtomicU64,
+}
+
+impl Pins {
+    const_unless_loom! {
+        pub(super) fn new() -> Pins {
+            Pins {
+                entries: array_of![
+                    Pin { start: AtomicU64::new(0), frames: AtomicU64::new(0) };
+                    MAX_PINS
+                ],
+            }
+        }
+    }
+
+    /// All of them. An entry that is being written may be read as any range.
+    fn ranges(&self) -> impl Iterator<Item = PfnRange> {
+        self.entries.iter().filter_map(|pin| {
+            // Acquire pairs with `insert`.
+            let frames = pin.frames.load(Ordering::Acquire);
+            let start = Pfn::new(pin.start.load(Ordering::Relaxed)).filter(|_| frames != 0)?;
+            PfnRange::with_len(start, frames)
+        })
+    }
+
+    /// False if there is no room.
+    fn insert(&self, range: PfnRange) -> bool {
+        let unused = self.entries.iter().find(|pin| pin.frames.load(Ordering::Relaxed) == 0);
+        let Some(pin) = unused else { return false };
+        pin.start.store(range.start().number(), Ordering::Relaxed);
+        pin.frames.store(range.frames(), Ordering::Release);
+        true
+    }
+
+    fn remove(&self, range: PfnRange) -> bool {
+        let is_it = |pin: &&Pin| {
+            pin.start.load(Ordering::Relaxed) == range.start().number()
+                && pin.frames.load(Ordering::Relaxed) == range.frames()
+        };
+        let found = self.entries.iter().find(is_it).filter(|_| !range.is_empty());
+        found.map(|pin| pin.frames.store(0, Ordering::Release)).is_some()
+    }
+}
+
+impl<P> Frames<P> {
+    /// Whether any of `range` is [pinned](crate::Hotplug::pin). Context: any. Cost: a look at
+    /// [`MAX_PINS`] entries.
+    #[must_use]
+    pub fn is_pinned(&self, range: PfnRange) -> bool {
+        self.first_pinned(range).is_some()
+    }
+
+    fn first_pinned(&self, range: PfnRange) -> Option<PfnRange> {
+        self.pins.ranges().map(|pin| pin.intersection(range)).find(|part| !part.is_empty())
+    }
+
+    /// The pageblocks of a section that have a pinned frame.
+    pub(crate) fn pinned_in(&self, region: &Region, index: usize) -> u64 {
+        self.pins.ranges().fold(0, |pinned, pin| pinned | region.mask_of(index, pin))
+    }
+
+    /// The same for whoever has marked memory of the section as given to the host.
+    pub(crate) fn pinned_after_mark(&self, region: &Region, index: usize) -> u64 {
+        fence(Ordering::SeqCst); // pairs with the one in `insert_pin`
+        self.pinned_in(region, index)
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Marks `range`, which the caller has allocated, as given to the host: it cannot be pinned. To
+    /// be called before the host learns of it. Freeing it is all that has to be done when it comes
+    /// back; the mark stays on a pageblock until all of it is free.
+    ///
+    /// Context: any. Cost: a read-modify-write a pageblock, and a look at [`MAX_PINS`] entries.
+    ///
+    /// # Errors
+    /// [`LendError`]: the host must not be given it.
+    pub fn lend(&self, range: PfnRange) -> Result<(), LendError> {
+        let refuse_pinned = || match self.first_pinned(range) {
+            Some(pinned) => Err(LendError::Pinned(pinned)),
+            None => Ok(()),
+        };
+        refuse_pinned()?;
+        let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
+        for piece in blocks {
+            if !self.block_of(piece.start()).is_some_and(|block| block.counter.lend()) {
+                return Err(LendError::NotAllocated(piece));
+            }
+        }
+        fence(Ordering::SeqCst); // pairs with the one in `insert_pin`
+        refuse_pinned()
+    }
+
+    /// The slow side only: from now on `range` is not given to the host. What the host has been
+    /// given of it is refused, and what was reported is taken back.
+    pub(crate) fn insert_pin(&self, range: PfnRange) -> Result<(), PinError> {
+        if range.is_empty() {
+            return Err(PinError::Empty);
+        }
+        if !self.pins.insert(range) {
+            return Err(PinError::TooMany);
+        }
+        // Pairs with those in `pinned_after_mark` and `lend`: see above.
+        fence(Ordering::SeqCst);
+        let given = self.words_everywhere(range).find_map(|(slot, index, blocks)| {
+            let section = self.section(slot, index)?;
+            // Acquire: the words that came with being online.
+            let online = blocks & section.online.load(Ordering::Acquire);
+            let in_use = online & !section.free.load(Ordering::Acquire);
+            let mut in_use = bits_of(in_use).filter_map(|bit| self.block(slot, index, bit));
+            in_use.find_map(|block| why_not_pinned(&block))
+        });
+        if let Some(error) = given.filter(|_| !mutant!("a pin does not look at what was given")) {
+            self.pins.remove(range);
+            return Err(error);
+        }
+        for (slot, index, blocks) in self.words_everywhere(range) {
+            self.take_from_host(slot, index, blocks);
+        }
+        Ok(())
+    }
+
+    /// The slow side only. Whether exactly this range was pinned.
+    pub(crate) fn remove_pin(&self, range: PfnRange) -> bool {
+        if !self.pins.remove(range) {
+            return false;
+        }
+        // Pairs with the one in `Bell::sleep`: the reporter finds what is no longer pinned, or it
+        // is woken.
+        fence(Ordering::SeqCst);
+        for (slot, index, blocks) in self.words_everywhere(range) {
+            let blocks = bits_of(blocks).filter_map(|bit| self.block(slot, index, bit));
+            blocks.for_each(|block| block.counter.forget_seen());
+        }
+        if self.bell().wake() {
+            self.platform().wake_reporter();
+        }
+        true
+    }
+
+    /// What is free and reported is free and not reported from now on.
+    fn take_from_host(&self, slot: usize, index: usize, blocks: u64) {
+        let Some(section) = self.section(slot, index) else { return };
+        let reported = blocks & section.reported.load(Ordering::Acquire);
+        if reported == 0 {
+            return;
+        }
+        let mut moves = self.no_moves_yet();
+        moves.start();
+        let (claimed, withdrawn) = section.claim_any(reported);
+        self.bell().note_withdrawn(withdrawn);
+        if claimed != 0 {
+            self.show_free(slot, index, claimed, &mut moves);
+        }
+    }
+
+    /// The parts of `range` by section, as words, in any regions.
+    pub(crate) fn words_everywhere(
+        &self,
+        range: PfnRange,
+    ) -> impl Iterator<Item = (usize, usize, u64)> {
+        let regions = self.regions().iter().filter_map(Region::range);
+        regions.flat_map(move |region| self.words_of(region.intersection(range)))
+    }
+}
+
+/// Why a pageblock that was not free a moment ago cannot be pinned.
+fn why_not_pinned(block: &Block<'_>) -> Option<PinError> {
+    let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
+    for _ in 0..LOOKS {
+        let counter = block.counter.load();
+        if counter & (LIVE | OUT) == OUT {
+            return Some(PinError::Out(block.range()));
+        }
+        if counter & (LIVE | KEPT) != 0 && counter & ISOLATED != 0 || is(&block.section.isolated) {
+            return Some(PinError::Held(block.range()));
+        }
+        if counter & (LIVE | LENT) == LIVE | LENT {
+            return Some(PinError::Lent(block.range()));
+        }
+        if counter & (LIVE | KEPT) != 0 || is(&block.section.free) || !is(&block.section.online) {
+            return None;
+        }
+        spin_hint();
+    }
+    Some(PinError::Busy(block.range()))
+}
+
+impl fmt::Display for PinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PinError::Empty => f.write_str("no frames to pin"),
+            PinError::Out(range) => write!(f, "{range} is out for reporting"),
+            PinError::Held(range) => write!(f, "{range} is isolated"),
+            PinError::Lent(range) => write!(f, "the host was given some of {range}"),
+            PinError::Busy(range) => write!(f, "{range} is changing hands, try again"),
+            PinError::TooMany => write!(f, "{MAX_PINS} ranges are pinned already"),
+        }
+    }
+}
+
+impl core::error::Error for PinError {}
+
+impl fmt::Display for LendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LendError::Pinned(range) => write!(f, "{range} is pinned"),
+            LendError::NotAllocated(range) => write!(f, "{range} is not allocated"),
+        }
+    }
+}
+
+impl core::error::Error for LendError {}
