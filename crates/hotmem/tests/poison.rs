@@ -147,23 +147,49 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
     });
 }
 
-#[test]
-fn what_a_device_refuses_to_take_comes_back_online_without_the_poison() {
+/// Takes memory with poison offline by a shrink, in two zones, undoes that, and compares.
+fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
     on_a_machine(|frames, hotplug, hot| {
-        let bad = pfn(BOOT + HOT - BLOCK);
-        hotplug.poison(bad).unwrap();
-        let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        let last = range(BOOT + HOT - SECTION, SECTION);
+        assert_eq!(offline(hotplug, last), Progress::Done(last));
+        hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
+        let bad = [BOOT + HOT - 1, BOOT + HOT - BLOCK, BOOT + HOT - SECTION, BOOT].map(pfn);
+        for frame in bad {
+            assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
+        }
+        let before = (frames.validate().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
+        let shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        undo(hotplug, shrink);
+        let after = (frames.validate().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
+        assert_eq!(after, before);
+        assert_eq!(hotplug.state_at(last.start(), hot.end()), (last, State::Online));
+        assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
+        assert!(exhaust(frames).iter().all(|got| bad.iter().all(|&bad| !got.contains(bad))));
+    });
+}
+
+#[test]
+fn what_a_device_refuses_to_take_comes_back_as_it_was_around_its_poison() {
+    undone(|hotplug, mut shrink| {
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
-        assert_eq!(removal.range(), hot);
+        assert_eq!(removal.range(), range(BOOT, HOT));
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
-        let last = range(bad.number(), BLOCK);
-        assert_eq!(hotplug.state_at(last.start(), last.end()).1, State::Offline);
-        let rest = range(BOOT, HOT - BLOCK);
-        assert_eq!(hotplug.state_at(rest.start(), hot.end()), (rest, State::OnlineMovable));
-        assert_eq!(frames.validate().unwrap().movable, rest.frames());
     });
+}
+
+#[test]
+fn what_a_cancelled_shrink_had_taken_comes_back_as_it_was_around_its_poison() {
+    for polls in [1, 2] {
+        undone(|hotplug, mut shrink| {
+            for _ in 0..polls {
+                let shrunk = shrink.poll(hotplug, &mut NoHooks, Budget::pageblocks(1));
+                assert!(matches!(shrunk, Shrunk::Working));
+            }
+            shrink.cancel(hotplug, &mut NoHooks).unwrap();
+        });
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! takes the frame out.
 //!
 //! A pageblock that an isolation token owns has no bits to be taken: the token's release looks into
-//! the table instead, and divides it around them.
+//! the table instead, and divides it around them. So does memory that comes online again.
 
 use super::quiet::Moves;
 use super::{Block, Frames};

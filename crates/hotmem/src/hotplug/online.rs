@@ -1,5 +1,5 @@
-//! Memory that is present and mapped is handed to the allocator: words only, not one of its bytes
-//! is touched.
+//! Memory that is present and mapped is handed to the allocator: words only. None of its bytes is
+//! touched, unless it comes back around poison: then a frame of it may become its section's lines.
 
 use super::Hotplug;
 use super::policy::Planned;
@@ -99,7 +99,8 @@ impl<P: Platform> Hotplug<'_, P> {
         Ok(())
     }
 
-    /// Puts `range`, which is there and offline, online: nobody is asked, and this cannot fail.
+    /// Puts `range`, which is there and offline, online, but for its poisoned frames: nobody is
+    /// asked, and this cannot fail.
     pub(super) fn bring_online(
         &mut self,
         range: PfnRange,
@@ -118,7 +119,8 @@ impl<P: Platform> Hotplug<'_, P> {
                     // With Release, too: whoever isolates it now finds it online.
                     block.counter.release();
                 }
-                let free = blocks & !kept;
+                let free =
+                    self.frames.divide_around_poison(slot, index, blocks & !kept, &mut moves);
                 if free != 0 {
                     // Publishes the words above with Release.
                     self.frames.show_free(slot, index, free, &mut moves);

@@ -3,7 +3,6 @@
 use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{MAX_POISONED, Obstacle, Poisoned};
-use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
@@ -23,9 +22,10 @@ pub enum PoisonError {
 
 impl<P: Platform> Hotplug<'_, P> {
     /// The hardware has given `frame` up. A free frame is out of use at once, one that is in use
-    /// when it is freed; the rest of its pageblock goes on. Memory with poison that is offline does
-    /// not come online, going offline passes over poison that is out of use, and when the memory is
-    /// removed it is forgotten: what comes there next is other memory.
+    /// when it is freed; the rest of its pageblock goes on. Memory with poison that is offline is
+    /// refused when it is to come online, unless a shrink took it offline and is undone: then it is
+    /// online again around the poison. Going offline passes over poison that is out of use, and when
+    /// the memory is removed it is forgotten: what comes there next is other memory.
     ///
     /// Context: as for all of the slow side; a machine-check handler leaves it to somebody else.
     /// Cost: O(sections) once, and from then on a look at [`MAX_POISONED`] entries for each free in
@@ -58,19 +58,6 @@ impl<P: Platform> Hotplug<'_, P> {
     pub(super) fn poison_in(&self, range: PfnRange) -> Option<PfnRange> {
         let frame = self.frames.poisoned_in(range).map(|(frame, _)| frame).min()?;
         PfnRange::with_len(frame, 1)
-    }
-
-    /// Takes the first run of pageblocks without poison off `rest`.
-    pub(super) fn next_without_poison(&self, rest: &mut PfnRange) -> Option<PfnRange> {
-        while !rest.is_empty() {
-            let poison = self.poison_in(*rest).unwrap_or(PfnRange::with_len(rest.end(), 0)?);
-            let (run, after) = rest.split_at(poison.start().align_down(PAGEBLOCK_FRAMES as u64));
-            *rest = after.split_at(poison.end().align_up(PAGEBLOCK_FRAMES as u64)).1;
-            if !run.is_empty() {
-                return Some(run);
-            }
-        }
-        None
     }
 }
 

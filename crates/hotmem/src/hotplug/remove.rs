@@ -126,8 +126,8 @@ impl<P: Platform> Hotplug<'_, P> {
         hooks.release_tables(range, &mut |table| self.take_back(table));
     }
 
-    /// The memory stays: mapped again, and online again if it was before a [`Shrink`] took it,
-    /// except for pageblocks with poison. Cannot fail on the machine that prepared it.
+    /// The memory stays: mapped again, and online again as it was if it was before a [`Shrink`] took
+    /// it. What is poisoned of it stays out of use. Cannot fail on the machine that prepared it.
     ///
     /// [`Shrink`]: super::Shrink
     ///
@@ -150,14 +150,10 @@ impl<P: Platform> Hotplug<'_, P> {
         Ok(())
     }
 
-    /// Memory that was taken offline to be removed, and is held, is online again, as far as it has
-    /// no poison.
+    /// Memory that was taken offline to be removed, and is held, is online again as it was.
     pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
         self.frames.let_go(range);
-        let mut rest = range;
-        while let Some(part) = self.next_without_poison(&mut rest) {
-            self.bring_online(part, OnlineType::AsBefore, hooks);
-        }
+        self.bring_online(range, OnlineType::AsBefore, hooks);
     }
 
     /// Removes memory that is offline and that no device has a say in: prepare and commit in one.

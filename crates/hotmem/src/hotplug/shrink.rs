@@ -151,8 +151,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Gives back what is isolated or offline and not yet handed over. Cannot fail on the machine
-    /// that it was begun on.
+    /// Gives back what is isolated or offline and not yet handed over: it is online as it was, and
+    /// what is poisoned of it stays out of use. Cannot fail on the machine that it was begun on.
     ///
     /// Cost: O(pageblocks) of what is isolated, O(sections) of what is offline.
     ///

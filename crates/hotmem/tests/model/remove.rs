@@ -69,13 +69,12 @@ impl Machine<'_> {
             self.hotplug.abandon_remove(removal, world).unwrap();
         }
         for part in gone.chunks(BLOCK) {
-            let stays = world.has_poison(part);
             let block = &mut world.blocks_in(part)[0];
             block.in_transit = false;
             if taken {
                 (block.present, block.movable) = (false, false);
             }
-            assert_eq!(block.online, was_online && !taken && !stays);
+            assert_eq!(block.online, was_online && !taken);
         }
         world.sync_metadata();
         world.assert_untouched(gone);
