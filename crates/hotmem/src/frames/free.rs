@@ -93,17 +93,16 @@ impl<P: Platform> Frames<P> {
                 self.publish_whole(slot, whole, &mut moves);
                 whole = (block.index, 0);
             }
-            if frames.len() < PAGEBLOCK_FRAMES {
-                self.free_in(&block, frames, piece)?;
-                continue;
-            }
-            match block.counter.own_from(0) {
+            let owned =
+                if frames.len() == PAGEBLOCK_FRAMES { block.counter.own_from(0) } else { None };
+            match owned {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
                 None => {
+                    // Before what may be refused, which ends this.
                     self.publish_whole(slot, whole, &mut moves);
                     whole.1 = 0;
-                    self.free_marked(&block, frames, piece)?;
+                    self.free_in(&block, frames, piece)?;
                 }
             }
         }
@@ -219,7 +218,12 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Whether none of these frames is free, as far as can be told without taking part.
-    fn is_allocated(&self, block: &Block<'_>, frames: Range<usize>, piece: PfnRange) -> bool {
+    pub(super) fn is_allocated(
+        &self,
+        block: &Block<'_>,
+        frames: Range<usize>,
+        piece: PfnRange,
+    ) -> bool {
         let counter = block.counter.load();
         if counter & LIVE == 0 || (counter & POISON != 0 && self.out_in(piece).next().is_some()) {
             return false;

@@ -12,8 +12,9 @@ use crate::region::Region;
 pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
-    /// What they describe: a whole region by its words, or a section by its frame bits or the
-    /// kernel's descriptors. Empty for the words of a region that was withdrawn.
+    /// What they describe: a whole region by its words, a section by its frame bits or the
+    /// kernel's descriptors, or all sections in which boot found reserved memory. Empty for the
+    /// words of a region that was withdrawn.
     pub describes: PfnRange,
 }
 
@@ -66,12 +67,13 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// The words of all regions, and, if `lines`, the frames of lines.
+    /// The words of all regions and of what is reserved, and, if `lines`, the frames of lines.
     pub(crate) fn metadata_where(&self, lines: bool) -> impl Iterator<Item = Metadata> {
-        (0..self.regions().len()).flat_map(move |slot| {
+        let regions = (0..self.regions().len()).flat_map(move |slot| {
             let lines = if lines { Some(self.lines_of(slot)) } else { None };
             self.words_of_region(slot).into_iter().chain(lines.into_iter().flatten())
-        })
+        });
+        regions.chain(self.reserved.metadata(self.direct_map()))
     }
 
     #[cfg(not(loom))]

@@ -21,6 +21,7 @@
 //! | `counts.rs`, `room.rs` | how much there is; whether that is enough |
 //! | `validate.rs` | whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
+//! | `reserved.rs` | which frames of boot memory are still reserved |
 
 mod bell;
 mod blocks;
@@ -33,6 +34,7 @@ mod order;
 mod pins;
 mod poison;
 mod quiet;
+mod reserved;
 mod room;
 mod small;
 mod split;
@@ -45,6 +47,8 @@ pub use metadata::Metadata;
 pub use pins::{LendError, MAX_PINS, PinError};
 pub(crate) use poison::Obstacle;
 pub use poison::{MAX_POISONED, Poisoned};
+#[cfg(not(loom))]
+pub(crate) use reserved::bitmap_frames;
 pub use validate::Fault;
 pub use want::{AllocError, BadWant, FreeError, FreeErrorKind, Want};
 
@@ -59,6 +63,7 @@ use bell::Bell;
 use core::fmt;
 use hints::{Cpu, MAX_CPUS};
 use order::NodeOrder;
+use reserved::Reserved;
 use want::Unit;
 
 /// All frames of a machine. One per machine, usually a `static`.
@@ -80,6 +85,7 @@ pub struct Frames<P> {
     bell: Bell,
     pins: pins::Pins,
     poison: poison::Table,
+    reserved: Reserved,
 }
 
 /// A pageblock that was looked up: its words, its counter, its place.
@@ -112,6 +118,7 @@ impl<P> Frames<P> {
                 bell: Bell::new(),
                 pins: pins::Pins::new(),
                 poison: poison::Table::new(),
+                reserved: Reserved::none(),
             }
         }
     }

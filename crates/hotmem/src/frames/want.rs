@@ -71,8 +71,8 @@ pub enum BadWant {
 /// Why a free failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
-    /// The part that could not be freed. What lies below it in the same call was freed; that is
-    /// nothing, unless somebody else freed a part at the same time.
+    /// The part that could not be freed. Nothing was freed, unless somebody else freed a part of
+    /// the same range at the same time: then what lies below this part was.
     pub range: PfnRange,
     /// What was wrong with it.
     pub kind: FreeErrorKind,
@@ -87,6 +87,9 @@ pub enum FreeErrorKind {
     Foreign,
     /// Not allocated: a double free.
     NotAllocated,
+    /// Boot did not reserve all of it, or had it back before: see
+    /// [`Hotplug::free_reserved`](crate::Hotplug::free_reserved).
+    NotReserved,
 }
 
 impl Want {
@@ -289,6 +292,7 @@ impl fmt::Display for FreeError {
             FreeErrorKind::Empty => "no frames to free",
             FreeErrorKind::Foreign => "not online memory of this machine",
             FreeErrorKind::NotAllocated => "not allocated (freed twice?)",
+            FreeErrorKind::NotReserved => "not reserved since boot",
         };
         write!(f, "{}: {why}", self.range)
     }

@@ -8,7 +8,7 @@
 use super::announce::{AnnounceError, check_new};
 use super::{Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{Block, Frames};
+use crate::frames::{Block, Frames, bitmap_frames};
 use crate::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS,
 };
@@ -88,7 +88,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         }
         frames.set_direct_map(direct_map);
         let mut hotplug = Hotplug::without_memory(frames);
-        let mut unused = metadata;
+        let mut unused = map.install_reserved(frames, metadata);
         for (slot, (region, node)) in map.regions().enumerate() {
             unused = hotplug.install(slot, region, node, unused);
             unused = hotplug.fill(slot, region, &map, unused);
@@ -189,7 +189,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         // What the engine keeps for itself it has from the allocator, as it will have more.
         let given = Map { metadata: PfnRange::EMPTY, ..*map };
         let ram = sum(&|rest| given.ram_in(rest));
-        let free = sum(&|rest| given.free_in(rest));
+        let reserved = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
         let mut online = 0;
         let mut rest = region;
         while !rest.is_empty() {
@@ -200,7 +200,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             }
             rest = rest.split_at(run.end()).1;
         }
-        self.zones.note_boot(node, online - ram, ram - free);
+        self.zones.note_boot(node, online - ram, reserved);
     }
 
     /// Frees the free frames of a section's pageblocks that are not wholly free.
@@ -231,9 +231,12 @@ fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
 
 /// The first frames of `memory` that hold `bytes`, and the rest.
 fn split_bytes(memory: PfnRange, bytes: usize) -> (PfnRange, PfnRange) {
-    let frames = (bytes as u64).div_ceil(FRAME_SIZE);
-    let end = memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT);
-    memory.split_at(end)
+    split_frames(memory, (bytes as u64).div_ceil(FRAME_SIZE))
+}
+
+/// The first `frames` frames of `memory`, and the rest.
+fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
+    memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT))
 }
 
 /// The boot map as questions; it is small, so each walks all of it.
@@ -308,6 +311,41 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// The runs of RAM in `within` that are reserved. They may overlap.
+    fn reserved_ram(&self, within: PfnRange) -> impl Iterator<Item = PfnRange> {
+        self.reserved().flat_map(move |reserved| {
+            let mut rest = reserved.intersection(within);
+            core::iter::from_fn(move || {
+                let run = self.ram_in(rest)?;
+                rest = rest.split_at(run.end()).1;
+                Some(run)
+            })
+        })
+    }
+
+    /// The sections that have reserved RAM, lowest first.
+    fn reserved_sections(&self) -> impl Iterator<Item = PfnRange> {
+        let mut last = None;
+        let pieces = self.regions().flat_map(|(region, _)| region.sections());
+        let sections = pieces.map(|piece| piece.align_outward(SECTION_FRAMES as u64));
+        // Two regions may have a part of the same.
+        let sections = sections.filter(move |&section| last.replace(section) != Some(section));
+        sections.filter(|&section| self.reserved_ram(section).next().is_some())
+    }
+
+    /// Makes room at the start of `memory` for which RAM is reserved; returns the rest.
+    fn install_reserved<P: Platform>(&self, frames: &Frames<P>, memory: PfnRange) -> PfnRange {
+        let given = Map { metadata: PfnRange::EMPTY, ..*self };
+        let needed = bitmap_frames(given.reserved_sections().count() as u64);
+        let (taken, rest) = split_frames(memory, needed);
+        let pointer = frames.direct_map().pointer(taken.start());
+        // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
+        // `fill` marks them as taken for good; they are as many as these sections need, aligned to
+        // 4 KiB; the machine is not in use yet.
+        unsafe { frames.install_reserved(given.reserved_sections(), pointer) };
+        rest
+    }
+
     /// RAM of one node that lies close together, as whole pageblocks, from the bottom up.
     fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
         let mut from = Some(Pfn::ZERO);
@@ -369,7 +407,7 @@ impl<'a> Map<'a> {
     fn place_metadata(&self) -> Result<PfnRange, BootError> {
         let whole = PfnRange::new(Pfn::ZERO, Pfn::LIMIT).unwrap_or(PfnRange::EMPTY);
         let frames = |bytes: usize| (bytes as u64).div_ceil(FRAME_SIZE);
-        let mut needed = 0;
+        let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
         let mut count = 0;
         for (region, _) in self.regions() {
             needed += frames(Layout::for_range(region).bytes());

@@ -13,6 +13,7 @@
 //! | file | what |
 //! |---|---|
 //! | `boot.rs` | the first memory, from the firmware's map |
+//! | `reserved.rs` | boot memory that was reserved and is given back |
 //! | `announce.rs` | a platform names a range and its words are reserved |
 //! | `add.rs`, `online.rs` | memory comes |
 //! | `describe.rs` | memory that holds its own descriptors |
@@ -39,6 +40,7 @@ mod pin;
 mod poison;
 mod policy;
 mod remove;
+mod reserved;
 mod scan;
 mod shrink;
 mod zone;

@@ -9,7 +9,6 @@
 
 use super::{Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::FreeError;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::platform::Platform;
 use crate::region::{Class, MAX_NODES, MAX_REGIONS, NodeId, NodeSet, Region, Zone};
@@ -24,7 +23,8 @@ pub struct ZoneInfo {
     pub online: u64,
     /// Of these, frames that are memory.
     pub present: u64,
-    /// Of these, frames that are the allocator's: all but what is still reserved from boot.
+    /// Of these, frames that are the allocator's: all but what is reserved since boot and what holds
+    /// descriptors of its own section.
     pub managed: u64,
     contiguous: bool,
 }
@@ -68,8 +68,9 @@ struct Kept {
     online: u64,
     /// Frames of online pageblocks that are no memory.
     holes: u64,
-    /// Frames of memory that boot reserved and nobody has given back.
-    reserved: u64,
+    /// Frames of memory that hold descriptors, or that boot reserved and
+    /// [`free_reserved`](Hotplug::free_reserved) has not had.
+    unmanaged: u64,
 }
 
 impl Kept {
@@ -78,10 +79,10 @@ impl Kept {
     }
 
     /// `run` went offline. Whether it is known what is spanned now; if not, it has to be looked for.
-    fn shrink(&mut self, run: PfnRange, own: u64) -> bool {
+    fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
         let was_contiguous = self.is_contiguous();
         self.online -= run.frames();
-        self.reserved -= own;
+        self.unmanaged -= unmanaged;
         let (below, rest) = self.spanned.split_at(run.start());
         let (_, above) = rest.split_at(run.end());
         match (below.is_empty(), above.is_empty()) {
@@ -97,7 +98,7 @@ impl Kept {
 
 impl Zones {
     pub(super) const fn new() -> Zones {
-        let none = Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, reserved: 0 };
+        let none = Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, unmanaged: 0 };
         let no_frames = ByZone { kernel: 0, movable: 0 };
         Zones {
             of_nodes: [[none; 2]; MAX_NODES],
@@ -120,7 +121,7 @@ impl Zones {
         *self.of_regions[slot].of(zone) += run.frames();
         let kept = self.of(node, zone);
         kept.online += run.frames();
-        kept.reserved += own;
+        kept.unmanaged += own;
         kept.spanned = if kept.spanned.is_empty() {
             run
         } else {
@@ -134,7 +135,12 @@ impl Zones {
     pub(super) fn note_boot(&mut self, node: NodeId, holes: u64, reserved: u64) {
         let kept = self.of(node, Zone::Kernel);
         kept.holes += holes;
-        kept.reserved += reserved;
+        kept.unmanaged += reserved;
+    }
+
+    /// Frames that were reserved are managed from now on.
+    pub(super) fn note_managed(&mut self, node: NodeId, frames: u64) {
+        self.of(node, Zone::Kernel).unmanaged -= frames;
     }
 
     pub(super) fn set_boot_complete(&mut self, complete: bool) {
@@ -151,26 +157,9 @@ impl<P: Platform> Hotplug<'_, P> {
             spanned: kept.spanned,
             online: kept.online,
             present: kept.online - kept.holes,
-            managed: (kept.online - kept.holes).saturating_sub(kept.reserved),
+            managed: kept.online - kept.holes - kept.unmanaged,
             contiguous: self.zones.boot_complete && kept.online != 0 && kept.is_contiguous(),
         }
-    }
-
-    /// Frees memory that was reserved at boot and is needed no more (an initial ramdisk, the code of
-    /// boot itself), all of it in use: from now on its zone manages it. What is freed with
-    /// [`Frames::free`](crate::Frames::free) instead can be had as well, but is never counted as managed.
-    ///
-    /// # Errors
-    /// As of [`Frames::free`](crate::Frames::free): what lies below the range that is named was freed.
-    pub fn free_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
-        let freed = self.frames.free(range);
-        let range = freed.map_or_else(|error| range.split_at(error.range.start()).0, |()| range);
-        for region in self.frames.regions().iter().filter(|region| region.is_fixed()) {
-            let part = region.range().unwrap_or(PfnRange::EMPTY).intersection(range);
-            let kept = self.zones.of(region.node(), Zone::Kernel);
-            kept.reserved = kept.reserved.saturating_sub(part.frames());
-        }
-        freed
     }
 
     /// The nodes that have memory online.
@@ -218,10 +207,12 @@ impl<P: Platform> Hotplug<'_, P> {
         }
         let mut edges = [NodeSet::default(); Zone::ALL.len()];
         let mut empty = NodeSet::default();
+        let frames = self.frames;
         self.for_zone_runs(range, |zones, slot, node, zone, run, own| {
             *zones.of_regions[slot].of(zone) -= run.frames();
             let kept = zones.of(node, zone);
-            if !kept.shrink(run, own) {
+            // What boot reserved and has left can only have been freed as if it were allocated.
+            if !kept.shrink(run, own + frames.unreserve(run)) {
                 edges[zone as usize].insert(node);
             }
             if kept.online == 0 {

@@ -2,8 +2,9 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use hotmem::{
-    BootMap, BootRange, Counts, DirectMap, Frames, FreeErrorKind, Hotplug, Metadata, OneCpu, Pfn,
-    PfnRange, Platform, RegionId, State, geometry,
+    BootMap, BootRange, Bytes, Counts, DirectMap, Frames, FreeErrorKind, Hotplug, MAX_NODES,
+    MemoryBlock, Metadata, NodeId, OneCpu, Pfn, PfnRange, Platform, Poisoned, RegionId, State,
+    Zone, ZoneInfo, geometry,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -143,7 +144,11 @@ const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
 pub(crate) struct Snapshot {
     blocks: Vec<(State, Counts)>,
     metadata: Vec<Metadata>,
+    metadata_reserved: Bytes,
     regions: Vec<(RegionId, PfnRange)>,
+    zones: Vec<ZoneInfo>,
+    memory_blocks: Vec<MemoryBlock>,
+    poisoned: Vec<(Pfn, Poisoned)>,
     free: Vec<u64>,
 }
 
@@ -164,14 +169,21 @@ impl Snapshot {
                 && match frames.free(range(frame, 1)).expect_err("frame that is not in use").kind {
                     FreeErrorKind::NotAllocated => true,
                     FreeErrorKind::Foreign => false,
-                    FreeErrorKind::Empty => unreachable!("one frame"),
+                    FreeErrorKind::Empty | FreeErrorKind::NotReserved => unreachable!("one frame"),
                 }
         };
         let blocks =
             (0..size / BLOCK).map(|b| (state(b), frames.counts_in(range(b * BLOCK, BLOCK))));
         Snapshot {
             blocks: blocks.collect(),
+            metadata_reserved: frames.metadata_reserved(),
             regions: hotplug.regions().collect(),
+            zones: (0..MAX_NODES)
+                .filter_map(NodeId::new)
+                .flat_map(|node| Zone::ALL.map(|zone| hotplug.zone(node, zone)))
+                .collect(),
+            memory_blocks: hotplug.memory_blocks(SECTION).collect(),
+            poisoned: hotplug.poisoned().collect(),
             free: (0..size).step_by(STEP).filter(is_free).collect(),
             metadata,
         }

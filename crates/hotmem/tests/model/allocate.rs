@@ -178,6 +178,19 @@ impl Machine<'_> {
         self.world.sync_metadata();
     }
 
+    /// What boot did not reserve, or what came back before, is not given back.
+    fn free_unreserved(&mut self, given: PfnRange) {
+        let of_boot = |frame: u64| {
+            let at = self.world.frame.get(frame as usize);
+            matches!(at, Some(Frame::Used(tag)) if tag.owner == BOOT)
+        };
+        let Some(piece) = given.chunks(BLOCK).find(|&piece| !numbers(piece).all(of_boot)) else {
+            return;
+        };
+        let refused = FreeError { range: piece, kind: FreeErrorKind::NotReserved };
+        assert_eq!(self.hotplug.free_reserved(given), Err(refused));
+    }
+
     /// Frees that must be refused: of free frames, of what is not online, of nothing.
     pub(crate) fn bad_free(&mut self) {
         let world = &mut self.world;
@@ -194,6 +207,7 @@ impl Machine<'_> {
         let others = numbers(given).all(|frame| {
             !matches!(self.world.frame.get(frame as usize), Some(Frame::Hole | Frame::Metadata))
         });
+        self.free_unreserved(given);
         if innocent || (any_free && others) {
             self.world.free(given);
         }

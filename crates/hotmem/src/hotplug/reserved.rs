@@ -1,0 +1,28 @@
+//! Boot memory that was reserved, and is given to the allocator.
+
+use super::Hotplug;
+use crate::addr::PfnRange;
+use crate::frames::FreeError;
+use crate::platform::Platform;
+
+impl<P: Platform> Hotplug<'_, P> {
+    /// Frees memory that was reserved at boot and is needed no more (an initial ramdisk, the code of
+    /// boot itself), all of it in use: from now on its zone manages it. What is freed with
+    /// [`Frames::free`](crate::Frames::free) instead can be allocated as well, but is not counted as
+    /// managed before it has been offline.
+    ///
+    /// Cost: a few loads a word of 64 frames, and the frees.
+    ///
+    /// # Errors
+    /// As of [`Frames::free`](crate::Frames::free), and
+    /// [`NotReserved`](crate::FreeErrorKind::NotReserved) for memory that boot did not reserve, or
+    /// that came back by this before.
+    pub fn free_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
+        let (frames, zones) = (self.frames, &mut self.zones);
+        frames.free_reserved(range, |freed| {
+            if let Some(node) = frames.node_of(freed.start()) {
+                zones.note_managed(node, freed.frames());
+            }
+        })
+    }
+}

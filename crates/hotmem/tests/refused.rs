@@ -1,0 +1,233 @@
+//! Arbitrary calls, most of which make no sense, on machines in arbitrary states: whatever is
+//! refused leaves the machine as it was, with every count of it.
+//!
+//! `HOTMEM_SEED` replays a machine.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, Snapshot, env, numbers, pfn, range};
+use fastrand::Rng;
+use hotmem::geometry::PFN_LIMIT;
+use hotmem::*;
+use std::collections::BTreeSet;
+
+/// Frames that there can be, and how many of them boot has.
+const ALL: u64 = 6 * SECTION;
+const BOOT: u64 = 2 * SECTION;
+/// Calls to a machine, and machines.
+const CALLS: u64 = if cfg!(miri) { 20 } else { 150 };
+const MACHINES: u64 = if cfg!(miri) { 1 } else { 6 };
+
+/// A kernel that sometimes says no, and sometimes wants more frames than there are.
+struct Kernel(Rng);
+
+impl Hooks for Kernel {
+    fn tables_needed(&self, _: PfnRange) -> u64 {
+        let seed = self.0.get_seed();
+        [0, 0, 0, 1, SECTION, u64::MAX][(seed % 6) as usize]
+    }
+
+    fn descriptors_needed(&self, range: PfnRange) -> u64 {
+        self.tables_needed(range) / 2
+    }
+
+    fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
+        if self.0.u8(..4) == 0 { Err(Veto("no")) } else { Ok(()) }
+    }
+}
+
+struct Machine<'f> {
+    frames: &'f Frames<OneCpu>,
+    hotplug: Hotplug<'f, OneCpu>,
+    kernel: Kernel,
+    rng: Rng,
+    regions: Vec<RegionId>,
+    /// Frames that the kernel has, those that boot reserved among them.
+    used: BTreeSet<u64>,
+    /// Calls that were refused, by name.
+    refused: BTreeSet<&'static str>,
+}
+
+impl Machine<'_> {
+    fn snapshot(&self) -> Snapshot {
+        let used: Vec<_> = self.used.iter().map(|&frame| range(frame, 1)).collect();
+        Snapshot::of(&self.hotplug, ALL, &used)
+    }
+
+    /// A range of any kind: near edges of everything, empty, unaligned, far too long.
+    fn some_range(&mut self) -> PfnRange {
+        let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][self.rng.usize(..5)];
+        let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
+        let start = match self.rng.u8(..16) {
+            0 => PFN_LIMIT - around(&mut self.rng, SECTION),
+            _ => around(&mut self.rng, ALL),
+        };
+        let most = PFN_LIMIT - start;
+        let frames = match self.rng.u8(..16) {
+            0 => 0,
+            1 => around(&mut self.rng, most),
+            2..6 => grain,
+            _ => around(&mut self.rng, 2 * SECTION),
+        };
+        range(start, frames.min(most))
+    }
+
+    fn some_want(&mut self) -> Want {
+        let odd = [0, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
+        let number = |rng: &mut Rng| odd[rng.usize(..odd.len())];
+        let mut want = Want::frames(number(&mut self.rng));
+        if self.rng.bool() {
+            want = want.movable();
+        }
+        if self.rng.u8(..3) == 0 {
+            want = want.aligned(number(&mut self.rng));
+        }
+        if self.rng.u8(..3) == 0 {
+            want = want.below(self.some_range().end());
+        }
+        if self.rng.u8(..3) == 0 {
+            want = want.at(self.some_range().start());
+        }
+        if self.rng.u8(..4) == 0 {
+            want = want.only_on(NodeId::new(self.rng.usize(..3)).unwrap());
+        }
+        want
+    }
+
+    fn some_kind(&mut self) -> OnlineType {
+        use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
+        [AsBefore, Kernel, Movable, Offline, Online][self.rng.usize(..5)]
+    }
+
+    /// One call. Says its name, and whether it was refused.
+    fn call(&mut self) -> (&'static str, bool) {
+        let (at, kind) = (self.some_range(), self.some_kind());
+        let Machine { frames, hotplug, kernel, .. } = self;
+        match self.rng.u8(..20) {
+            0 => {
+                let node = NodeId::new(self.rng.usize(..3)).unwrap();
+                let group = [Group::None, Group::Static, Group::Dynamic { unit: 3 }];
+                let group = group[self.rng.usize(..3)];
+                let answer = hotplug.announce(Announce::range(at).on_node(node).in_group(group));
+                self.regions.extend(answer);
+                ("announce", answer.is_err())
+            }
+            1 => ("add", hotplug.add(at, kernel).is_err()),
+            2 => ("prepare_add", hotplug.prepare_add(at, kernel).map(drop).is_err()),
+            3 | 4 => {
+                // Nothing happens, and that is no refusal.
+                ("online", hotplug.online(at, kind, kernel).is_err())
+            }
+            5 => match hotplug.offline(at) {
+                Err(_) => ("offline", true),
+                Ok(mut request) => {
+                    match request.poll(hotplug, kernel, Budget::UNLIMITED) {
+                        Progress::Done(_) => {}
+                        _ => request.cancel(hotplug, kernel).unwrap(),
+                    }
+                    ("offline", false)
+                }
+            },
+            6 => ("remove", hotplug.remove(at, kernel).is_err()),
+            7 => match hotplug.prepare_remove(at, kernel) {
+                Err(_) => ("prepare_remove", true),
+                Ok(removal) => {
+                    hotplug.abandon_remove(removal, kernel).unwrap();
+                    ("prepare_remove", false)
+                }
+            },
+            8 => ("attach", hotplug.attach(at, kernel).is_err()),
+            9 => ("detach", hotplug.detach(at, kernel).is_err()),
+            10 => ("device_to_ram", hotplug.device_to_ram(at, kind, kernel).is_err()),
+            11 => ("ram_to_device", hotplug.ram_to_device(at, kernel).is_err()),
+            12 => match frames.isolate(at) {
+                Err(_) => ("isolate", true),
+                Ok(token) => {
+                    token.release();
+                    ("isolate", false)
+                }
+            },
+            13 | 14 => {
+                let want = self.some_want();
+                let answer = self.frames.alloc(want);
+                self.used.extend(answer.into_iter().flat_map(numbers));
+                ("alloc", answer.is_err())
+            }
+            15 => {
+                // The engine's own frames and holes look used; who frees these is not refused.
+                let known = numbers(at.intersection(range(0, BOOT))).all(|f| self.used.contains(&f))
+                    || numbers(at).any(|f| f < ALL && self.is_free(f));
+                let answer = if known { self.frames.free(at) } else { Ok(()) };
+                if answer.is_ok() && known {
+                    numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
+                }
+                ("free", answer.is_err())
+            }
+            16 => {
+                let at = if self.rng.bool() { at } else { range(SECTION, BLOCK + 1) };
+                let answer = self.hotplug.free_reserved(at);
+                if answer.is_ok() {
+                    numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
+                }
+                ("free_reserved", answer.is_err())
+            }
+            17 => {
+                let Some(&region) = self.rng.choice(&self.regions) else { return ("none", false) };
+                ("withdraw", hotplug.withdraw(region).is_err())
+            }
+            18 => {
+                let Some(&region) = self.rng.choice(&self.regions) else { return ("none", false) };
+                ("trim", hotplug.trim(region, at).is_err())
+            }
+            _ => {
+                let frame = pfn(at.start().number());
+                ("poison", self.rng.u8(..4) == 0 && hotplug.poison(frame).is_err())
+            }
+        }
+    }
+
+    fn is_free(&self, frame: u64) -> bool {
+        let metadata = self.frames.metadata();
+        !self.used.contains(&frame)
+            && { metadata }.all(|metadata| !metadata.frames.contains(pfn(frame)))
+    }
+
+    fn run(&mut self) {
+        for _ in 0..CALLS {
+            let before = self.snapshot();
+            let rng = self.rng.clone();
+            let (name, refused) = self.call();
+            if refused {
+                self.refused.insert(name);
+                assert!(self.snapshot() == before, "a refused {name} changed something: {rng:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_is_refused_changes_no_count() {
+    let first = env("HOTMEM_SEED").unwrap_or(0);
+    let mut refused = BTreeSet::new();
+    for seed in first..first + MACHINES {
+        let memory = Memory::new(ALL);
+        let frames = Frames::new(OneCpu);
+        let bytes =
+            |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
+        let (ram, ramdisk) = ([bytes(range(0, BOOT))], range(SECTION - 5, 3 * BLOCK));
+        let map = BootMap { reserved: &[bytes(ramdisk)], ..BootMap::of_ram(&ram) };
+        let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+        let mut machine = Machine {
+            frames: &frames,
+            hotplug,
+            kernel: Kernel(Rng::with_seed(seed)),
+            rng: Rng::with_seed(seed),
+            regions: vec![],
+            used: numbers(ramdisk).collect(),
+            refused: BTreeSet::new(),
+        };
+        machine.run();
+        refused.append(&mut machine.refused);
+    }
+    assert!(cfg!(miri) || refused.len() >= 17, "only {refused:?} was ever refused");
+}

@@ -1,0 +1,125 @@
+//! What boot reserved and gets back: the zone's `managed` is exact after each call, refused or not.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, range};
+use hotmem::*;
+
+/// A machine of three sections: the second is an initial ramdisk, and the last frames of the first
+/// are reserved for firmware.
+fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
+    let bytes =
+        |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
+    let ram = [bytes(range(0, 3 * SECTION))];
+    let reserved = [bytes(ramdisk()), bytes(firmware())];
+    let memory = Memory::new(3 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    test(&frames, &mut hotplug);
+    frames.validate().unwrap();
+}
+
+fn ramdisk() -> PfnRange {
+    range(SECTION, SECTION)
+}
+
+fn firmware() -> PfnRange {
+    range(SECTION - 3, 3)
+}
+
+fn managed(hotplug: &Hotplug<'_, OneCpu>) -> u64 {
+    hotplug.zone(NodeId::ZERO, Zone::Kernel).managed
+}
+
+fn refused(range: PfnRange, kind: FreeErrorKind) -> Result<(), FreeError> {
+    Err(FreeError { range, kind })
+}
+
+#[test]
+fn giving_the_same_back_again_is_refused_and_not_counted() {
+    on_a_machine(|_, hotplug| {
+        let before = managed(hotplug);
+        assert_eq!(before, 2 * SECTION - 3);
+        let (first, rest) = ramdisk().split_at(range(SECTION + BLOCK, 1).start());
+        hotplug.free_reserved(first).unwrap();
+        assert_eq!(managed(hotplug), before + BLOCK);
+        for _ in 0..3 {
+            let all = ramdisk();
+            assert_eq!(hotplug.free_reserved(all), refused(first, FreeErrorKind::NotReserved));
+            assert_eq!(managed(hotplug), before + BLOCK);
+        }
+        hotplug.free_reserved(rest).unwrap();
+        assert_eq!(managed(hotplug), 3 * SECTION - 3);
+    });
+}
+
+#[test]
+fn what_boot_did_not_reserve_is_refused() {
+    on_a_machine(|frames, hotplug| {
+        let before = managed(hotplug);
+        let counts = frames.counts();
+        let taken = frames.alloc(Want::frames(2)).unwrap();
+        let counted = frames.counts();
+        for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, BLOCK)] {
+            assert_eq!(hotplug.free_reserved(wrong), refused(wrong, FreeErrorKind::NotReserved));
+        }
+        let half = range(SECTION - 4, 2);
+        assert_eq!(hotplug.free_reserved(half), refused(half, FreeErrorKind::NotReserved));
+        let none = range(SECTION, 0);
+        assert_eq!(hotplug.free_reserved(none), refused(none, FreeErrorKind::Empty));
+        assert_eq!((managed(hotplug), frames.counts()), (before, counted));
+        frames.free(taken).unwrap();
+        assert_eq!(frames.counts().free, counts.free);
+    });
+}
+
+#[test]
+fn what_was_freed_behind_the_zones_back_is_refused_and_not_counted() {
+    on_a_machine(|frames, hotplug| {
+        let before = managed(hotplug);
+        let freed = range(SECTION + BLOCK, 2 * BLOCK);
+        frames.free(freed).unwrap();
+        let counts = frames.counts();
+        // What lies below it is in use, and stays so.
+        let block = range(SECTION + BLOCK, BLOCK);
+        assert_eq!(hotplug.free_reserved(ramdisk()), refused(block, FreeErrorKind::NotAllocated));
+        assert_eq!((managed(hotplug), frames.counts()), (before, counts));
+    });
+}
+
+#[test]
+fn what_was_freed_behind_the_zones_back_is_counted_once_it_leaves() {
+    on_a_machine(|frames, hotplug| {
+        frames.free(ramdisk()).unwrap();
+        assert_eq!(managed(hotplug), 2 * SECTION - 3);
+        let mut offline = hotplug.offline(ramdisk()).unwrap();
+        let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(ramdisk()));
+        let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+        assert_eq!((zone.present, zone.managed), (2 * SECTION, 2 * SECTION - 3));
+        // It comes back as any other memory.
+        hotplug.online(ramdisk(), OnlineType::Kernel, &mut NoHooks).unwrap();
+        assert_eq!(managed(hotplug), 3 * SECTION - 3);
+        let refusal = refused(range(SECTION, BLOCK), FreeErrorKind::NotReserved);
+        assert_eq!(hotplug.free_reserved(ramdisk()), refusal);
+        hotplug.free_reserved(firmware()).unwrap();
+        assert_eq!(managed(hotplug), 3 * SECTION);
+    });
+}
+
+#[test]
+fn frame_by_frame_and_across_pageblocks() {
+    on_a_machine(|frames, hotplug| {
+        let before = managed(hotplug);
+        let mut given = 0;
+        for part in [range(SECTION, 1), range(SECTION + 1, BLOCK), range(SECTION - 3, 3)] {
+            hotplug.free_reserved(part).unwrap();
+            given += part.frames();
+            assert_eq!(managed(hotplug), before + given);
+            assert_eq!(hotplug.free_reserved(part).unwrap_err().kind, FreeErrorKind::NotReserved);
+            assert_eq!(managed(hotplug), before + given);
+        }
+        assert_eq!(frames.counts().used(), 3 * SECTION - frames.counts().free);
+    });
+}
