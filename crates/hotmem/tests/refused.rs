@@ -155,7 +155,8 @@ impl Machine<'_> {
             }
             15 => {
                 // The engine's own frames and holes look used; who frees these is not refused.
-                let known = numbers(at.intersection(range(0, BOOT))).all(|f| self.used.contains(&f))
+                let known = numbers(at.intersection(range(0, BOOT)))
+                    .all(|f| self.used.contains(&f))
                     || numbers(at).any(|f| f < ALL && self.is_free(f));
                 let answer = if known { self.frames.free(at) } else { Ok(()) };
                 if answer.is_ok() && known {
@@ -188,8 +189,8 @@ impl Machine<'_> {
 
     fn is_free(&self, frame: u64) -> bool {
         let metadata = self.frames.metadata();
-        !self.used.contains(&frame)
-            && { metadata }.all(|metadata| !metadata.frames.contains(pfn(frame)))
+        !self.used.contains(&frame) && { metadata }
+            .all(|metadata| !metadata.frames.contains(pfn(frame)))
     }
 
     fn run(&mut self) {

@@ -45,9 +45,14 @@ pub trait Describe {
         words.write(slot);
     }
 
-    /// The descriptor of the first frame of a pageblock has been written, by ordinary stores, and
-    /// may be read right away. Called only if [`READS_PAGEBLOCKS`](Self::READS_PAGEBLOCKS).
-    fn pageblock(&self, pfn: Pfn, slot: &MaybeUninit<Self::Descriptor>) {
+    /// A pageblock that begins at `pfn` is being described: where a kernel that keeps something for
+    /// each pageblock writes it. Called only if [`READS_PAGEBLOCKS`](Self::READS_PAGEBLOCKS), once
+    /// for each pageblock whose first frame is described, lowest first.
+    ///
+    /// The descriptor of that frame has been written by ordinary stores and may be read right away.
+    /// There is none to read where it is one of the tails that compounds larger than a pageblock
+    /// [share](super::Memmap::sharing_tails): their slots need not be mapped yet.
+    fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<Self::Descriptor>>) {
         let _ = (pfn, slot);
     }
 }

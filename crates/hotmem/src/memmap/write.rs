@@ -144,6 +144,12 @@ impl<'a, B: Describe> Memmap<'a, B> {
             self.frames(alike, slots, stream, tail);
         }
         slots.skip(shared.frames());
+        if B::READS_PAGEBLOCKS {
+            // Without slots of their own, and all the same pageblocks.
+            for block in shared.chunks(PAGEBLOCK_FRAMES as u64).filter(|b| starts_pageblock(*b)) {
+                self.by.pageblock(block.start(), None);
+            }
+        }
     }
 
     /// Frames in the same role and of the same page, or pages by themselves.
@@ -161,14 +167,13 @@ impl<'a, B: Describe> Memmap<'a, B> {
                 continue;
             }
             for block in run.chunks(PAGEBLOCK_FRAMES as u64) {
-                let starts = block.start().is_aligned(PAGEBLOCK_FRAMES as u64);
-                let (first, rest) = split(block, u64::from(starts));
+                let (first, rest) = split(block, u64::from(starts_pageblock(block)));
                 for slot in slots.take(first.frames()) {
                     if let Some(stream) = stream {
                         stream.expect_stores(slots.ahead(PAGEBLOCK_FRAMES as u64 - 1));
                     }
                     self.one(first.start(), slot, stream.is_none(), role);
-                    self.by.pageblock(first.start(), slot);
+                    self.by.pageblock(first.start(), Some(slot));
                 }
                 self.run(rest, slots.take(rest.frames()), stream, role);
             }
@@ -227,6 +232,11 @@ impl<'a, B: Describe> Memmap<'a, B> {
         };
         self.by.words(&Frame { role, refcount })
     }
+}
+
+#[inline(always)]
+fn starts_pageblock(pfns: PfnRange) -> bool {
+    pfns.start().is_aligned(PAGEBLOCK_FRAMES as u64)
 }
 
 /// The first `frames` frames, and the rest.

@@ -76,9 +76,11 @@ impl Describe for Device {
         }
     }
 
-    fn pageblock(&self, _: Pfn, slot: &MaybeUninit<Page>) {
-        // SAFETY: it has just been written, and any words make a `Page`.
-        read_back(unsafe { slot.assume_init_ref() });
+    fn pageblock(&self, _: Pfn, slot: Option<&MaybeUninit<Page>>) {
+        if let Some(slot) = slot {
+            // SAFETY: it has just been written, and any words make a `Page`.
+            read_back(unsafe { slot.assume_init_ref() });
+        }
     }
 }
 

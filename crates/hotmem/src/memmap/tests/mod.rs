@@ -23,7 +23,7 @@ const UNTOUCHED: u64 = 0x5555_aaaa_5555_aaaa;
 struct Kernel<const N: usize, const META: u64, const READS: bool> {
     traced: bool,
     written: Mutex<Vec<[u64; N]>>,
-    pageblocks: Mutex<Vec<(Pfn, [u64; N])>>,
+    pageblocks: Mutex<Vec<(Pfn, Option<[u64; N]>)>>,
 }
 
 const SECTION: SectionField = SectionField::at(3);
@@ -66,9 +66,10 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
         slot.write(*words);
     }
 
-    fn pageblock(&self, pfn: Pfn, slot: &MaybeUninit<[u64; N]>) {
+    fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<[u64; N]>>) {
         // SAFETY: it has just been written.
-        self.pageblocks.lock().unwrap().push((pfn, unsafe { slot.assume_init() }));
+        let read = slot.map(|slot| unsafe { slot.assume_init() });
+        self.pageblocks.lock().unwrap().push((pfn, read));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::addr::Bytes;
+use crate::geometry::PAGEBLOCK_FRAMES;
 
 #[test]
 fn shared_tails_are_written_once_and_what_a_kernel_sees_is_whole() {
@@ -40,6 +41,14 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     assert_eq!(kernel.written.lock().unwrap().len() as u64, watched);
 
     let want = expected(&kernel, Kind::DeviceDax, compound, true, range);
+    // Each pageblock was visited; what it begins with could be read unless it is shared.
+    let visited = core::mem::take(&mut *kernel.pageblocks.lock().unwrap());
+    let all = range.chunks(1).map(PfnRange::start).zip(&want);
+    let starts = all.filter(|(pfn, _)| pfn.is_aligned(PAGEBLOCK_FRAMES as u64));
+    let is_head = |pfn: Pfn| pfn.is_aligned(compound.frames());
+    let starts = starts.map(|(pfn, words)| (pfn, is_head(pfn).then_some(*words)));
+    assert_eq!(visited, starts.collect::<Vec<_>>());
+
     let base_offset = range.start().number() * size;
     let (mut own, mut pages) = (0, 0);
     for (page, want) in memmap.layout().pages(range).zip(want.chunks(per_page)) {
