@@ -189,6 +189,21 @@ impl Default for Options {
     }
 }
 
+/// The words for this kernel, and those behind `--`, if there are such: for the kernel that it
+/// starts at the end of its run.
+#[must_use]
+pub fn split(cmdline: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let mut start = 0;
+    for word in cmdline.split(u8::is_ascii_whitespace) {
+        let end = start + word.len();
+        if word == b"--" {
+            return (&cmdline[..start], Some(&cmdline[end..]));
+        }
+        start = end + 1;
+    }
+    (cmdline, None)
+}
+
 impl Options {
     /// Reads a command line. A key given twice counts as given last.
     ///

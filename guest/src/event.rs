@@ -229,6 +229,11 @@ pub enum Event<'a> {
         /// Pages that were not.
         clean: u64,
     },
+    /// Another kernel is started, without a reset of the machine.
+    HandOver {
+        /// What virtio-mem devices have plugged, which stays so.
+        plugged: Bytes,
+    },
     /// Bytes that were written to describe new memory.
     Metadata {
         /// How much, since the last such event.
@@ -356,6 +361,9 @@ impl fmt::Display for Event<'_> {
                 r#"{{"event":"written","pages":{pages},"writes":{writes},"moved":{},"dirty":{dirty},"clean":{clean}}}"#,
                 moved.0
             ),
+            Event::HandOver { plugged } => {
+                write!(f, r#"{{"event":"hand_over","plugged":{}}}"#, plugged.0)
+            }
             Event::Metadata { written } => {
                 write!(f, r#"{{"event":"metadata","written":{}}}"#, written.0)
             }

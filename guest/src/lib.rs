@@ -7,6 +7,7 @@ pub mod described;
 pub mod descriptor;
 pub mod descriptor_map;
 pub mod direct_map;
+pub mod elf;
 pub mod event;
 pub mod frame_words;
 pub mod mmio_window;

@@ -7,6 +7,8 @@ use core::fmt;
 /// `XEN_HVM_START_MAGIC_VALUE`.
 const MAGIC: u32 = 0x336e_c578;
 const START_INFO_BYTES: usize = 56;
+const MAP_ENTRY_BYTES: usize = 24;
+const MODULE_BYTES: usize = 32;
 
 /// Physical memory as the boot code can reach it.
 pub trait PhysicalMemory {
@@ -66,6 +68,8 @@ pub enum PvhError {
     },
     /// The command line has no end within the room there is for it.
     CmdlineTooLong(usize),
+    /// What is to be handed over takes so many bytes, and there are fewer.
+    NoRoom(usize),
 }
 
 impl StartInfo {
@@ -112,7 +116,7 @@ impl StartInfo {
             name: "memory map",
             phys_addr: self.memmap_addr,
             entries: self.memmap_entries,
-            entry_bytes: 24,
+            entry_bytes: MAP_ENTRY_BYTES,
         };
         table.copy(memory, room, |raw| MemoryMapEntry {
             addr: u64_at(raw, 0),
@@ -134,7 +138,7 @@ impl StartInfo {
             name: "module list",
             phys_addr: self.modlist_addr,
             entries: self.modules,
-            entry_bytes: 32,
+            entry_bytes: MODULE_BYTES,
         };
         table.copy(memory, room, |raw| MemoryMapEntry {
             addr: u64_at(raw, 0),
@@ -164,6 +168,63 @@ impl StartInfo {
             }
         }
         Err(PvhError::CmdlineTooLong(room.len()))
+    }
+}
+
+/// What the kernel, as a loader, tells the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct Handover<'a> {
+    /// Its command line.
+    pub cmdline: &'a [u8],
+    /// Physical address of ACPI's root pointer, if it is known.
+    pub rsdp_addr: Option<u64>,
+    /// The memory map.
+    pub memory_map: &'a [MemoryMapEntry],
+    /// The modules.
+    pub modules: &'a [MemoryMapEntry],
+}
+
+impl Handover<'_> {
+    /// Writes `start_info`, which will be at `phys_addr`, and all it points to.
+    ///
+    /// # Errors
+    /// [`PvhError::NoRoom`].
+    pub fn write(&self, phys_addr: u64, room: &mut [u8]) -> Result<(), PvhError> {
+        let [map_len, modules_len] =
+            [(self.memory_map, MAP_ENTRY_BYTES), (self.modules, MODULE_BYTES)]
+                .map(|(entries, size)| entries.len() * size);
+        // All tables are aligned to 8 bytes.
+        let map_at = START_INFO_BYTES;
+        let modules_at = map_at + map_len;
+        let cmdline_at = modules_at + modules_len;
+        let len = cmdline_at + self.cmdline.len() + 1;
+        let room = room.get_mut(..len).ok_or(PvhError::NoRoom(len))?;
+        room.fill(0);
+        let mut put = |at: usize, bytes: &[u8]| room[at..at + bytes.len()].copy_from_slice(bytes);
+        let count = |entries: &[MemoryMapEntry]| {
+            u32::try_from(entries.len()).map_err(|_| PvhError::NoRoom(len)).map(u32::to_le_bytes)
+        };
+        put(0, &MAGIC.to_le_bytes());
+        put(4, &1u32.to_le_bytes());
+        put(12, &count(self.modules)?);
+        put(16, &(phys_addr + modules_at as u64).to_le_bytes());
+        put(24, &(phys_addr + cmdline_at as u64).to_le_bytes());
+        put(32, &self.rsdp_addr.unwrap_or(0).to_le_bytes());
+        put(40, &(phys_addr + map_at as u64).to_le_bytes());
+        put(48, &count(self.memory_map)?);
+        for (index, entry) in self.memory_map.iter().enumerate() {
+            let at = map_at + index * MAP_ENTRY_BYTES;
+            put(at, &entry.addr.to_le_bytes());
+            put(at + 8, &entry.size.to_le_bytes());
+            put(at + 16, &entry.kind.to_le_bytes());
+        }
+        for (index, module) in self.modules.iter().enumerate() {
+            let at = modules_at + index * MODULE_BYTES;
+            put(at, &module.addr.to_le_bytes());
+            put(at + 8, &module.size.to_le_bytes());
+        }
+        put(cmdline_at, self.cmdline);
+        Ok(())
     }
 }
 
@@ -221,6 +282,7 @@ impl fmt::Display for PvhError {
             PvhError::CmdlineTooLong(room) => {
                 write!(f, "the command line is longer than {room} bytes")
             }
+            PvhError::NoRoom(len) => write!(f, "there is no room for tables of {len} bytes"),
         }
     }
 }
@@ -283,6 +345,29 @@ mod tests {
         assert_eq!(modules, [MemoryMapEntry { addr: 0x200_0000, size: 0x1234, kind: 1 }]);
         let mut room = [0; 64];
         assert_eq!(info.cmdline(&memory, &mut room), Ok(&b"hotmem.exit=boot"[..]));
+    }
+
+    #[test]
+    fn what_is_handed_over_reads_the_same() {
+        let entry = |addr, size, kind| MemoryMapEntry { addr, size, kind };
+        let handover = Handover {
+            cmdline: b"hotmem.exit=boot",
+            rsdp_addr: Some(0xf_59e0),
+            memory_map: &[entry(0, 0x9_fc00, 1), entry(0x10_0000, 0x7ee_0000, 1)],
+            modules: &[entry(0x7a0_0000, 0x4f_1234, 1)],
+        };
+        let mut memory = Arena(BASE, vec![0xff; 0x100]);
+        handover.write(BASE, &mut memory.1).unwrap();
+        let info = StartInfo::read(&memory, BASE).unwrap();
+        assert_eq!(info.rsdp_addr(), handover.rsdp_addr);
+        let mut room = [MemoryMapEntry::default(); 4];
+        let map = info.memory_map(&memory, &mut room).unwrap();
+        assert_eq!(map, handover.memory_map);
+        assert_eq!(info.modules(&memory, &mut room).unwrap(), handover.modules);
+        assert_eq!(info.cmdline(&memory, &mut [0; 64]), Ok(handover.cmdline));
+        let len = 56 + 2 * 24 + 32 + 17;
+        let too_small = handover.write(BASE, &mut memory.1[..len - 1]);
+        assert_eq!(too_small, Err(PvhError::NoRoom(len)));
     }
 
     #[test]

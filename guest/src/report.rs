@@ -45,6 +45,11 @@ impl<W: Write> Report<W> {
         let _ = writeln!(self.out, "not ok {} - {what}", self.points);
     }
 
+    /// Whether every test point so far holds.
+    pub fn passes(&self) -> bool {
+        self.verdict == Verdict::Pass
+    }
+
     /// Writes the plan and the verdict.
     pub fn finish(mut self) -> Verdict {
         let _ = writeln!(self.out, "1..{}\n{}", self.points, self.verdict);

@@ -13,6 +13,14 @@ fn an_empty_line_and_words_of_others_leave_the_defaults() {
 }
 
 #[test]
+fn words_behind_two_dashes_are_for_the_next_kernel() {
+    assert_eq!(split(b"a --b c"), (&b"a --b c"[..], None));
+    assert_eq!(split(b"a -- b -- c"), (&b"a "[..], Some(&b" b -- c"[..])));
+    assert_eq!(split(b"--"), (&b""[..], Some(&b""[..])));
+    assert_eq!(split(b""), (&b""[..], None));
+}
+
+#[test]
 fn every_key() {
     let options = parse(
         "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \

@@ -21,6 +21,7 @@ mod mapped;
 mod memory;
 mod memory_view;
 mod msix;
+mod next_kernel;
 mod nvdimm;
 mod objects;
 mod pci;
@@ -39,12 +40,13 @@ use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use core::fmt;
 use hooks::KernelHooks;
 use hotmem::{Budget, Bytes, OnlineType, Pfn, PfnRange};
-use hotmem_guest::cmdline::{ExitWhen, Online, Options};
+use hotmem_guest::cmdline::{self, ExitWhen, Online, Options};
 use hotmem_guest::event::Event;
-use hotmem_guest::pvh::{MemoryMapEntry, StartInfo};
+use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
 use hotmem_guest::report::{Report, bail_out};
 use hotmem_guest::watchdog::Watchdog;
 use lapic::LocalApic;
+use next_kernel::NextKernel;
 use serial::Serial;
 use session::{Engine, Places, Session};
 use workload::Workload;
@@ -76,6 +78,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let info = must("start_info", StartInfo::read(&loader, start_info));
     let mut room = [0; 4096];
     let cmdline = must("command line", info.cmdline(&loader, &mut room));
+    let (cmdline, next) = cmdline::split(cmdline);
     let options = must("command line", Options::parse(cmdline));
     must("timer", start_ticking(TICKS, &options));
     let mut room = [MemoryMapEntry::default(); MAX_ENTRIES];
@@ -84,6 +87,14 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let modules = must("modules", info.modules(&loader, &mut room));
     let map = LoaderMap { entries, modules };
     let (mut space, early) = must("memory", map.map());
+    let next = next.map(|cmdline| {
+        if matches!(options.exit, ExitWhen::Boot | ExitWhen::Nvdimm) {
+            give_up("next kernel: this run ends before it looks for devices");
+        }
+        let rsdp_addr = info.rsdp_addr();
+        let handover = Handover { cmdline, rsdp_addr, memory_map: entries, modules };
+        must("next kernel", NextKernel::prepare(&map, handover))
+    });
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
     let firmware = must("ACPI", firmware);
     let mut hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
@@ -147,6 +158,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         cmdline,
         cpu: apic.and_then(LocalApic::message_id),
         boot_memory,
+        next,
     };
     exit::exit(Session::open(report, &clock, &options, places, engine).run())
 }

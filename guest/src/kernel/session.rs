@@ -15,6 +15,7 @@ use super::heap::{self, HeapUse};
 use super::hooks::KernelHooks;
 use super::lapic::ApicId;
 use super::memory::FRAMES;
+use super::next_kernel::NextKernel;
 use super::objects::Objects;
 use super::pci::{Buses, MAX_PORTS};
 use super::serial::Serial;
@@ -32,6 +33,7 @@ use hotmem_guest::watchdog::Step;
 use hotmem_virtio::balloon;
 use hotmem_virtio::mem::{Pending, Progress, Status};
 use work::Touching;
+use x86_64::instructions::interrupts;
 
 /// Most devices at a time. Each rings by the message of its number.
 pub(crate) const MAX_DEVICES: usize = 16;
@@ -57,6 +59,8 @@ pub(crate) struct Session<'a> {
     resizes: u32,
     /// Memory that held the engine's words when it was last reported.
     reserved: Bytes,
+    /// What is started at the end.
+    next: Option<NextKernel>,
 }
 
 /// Where devices are.
@@ -69,6 +73,8 @@ pub(crate) struct Places<'a> {
     pub(crate) cpu: Option<ApicId>,
     /// Where memory is at boot.
     pub(crate) boot_memory: PfnRange,
+    /// The kernel that is started at the end of a run without a fault.
+    pub(crate) next: Option<NextKernel>,
 }
 
 /// The engine, with what this kernel brings to it.
@@ -106,6 +112,7 @@ impl<'a> Session<'a> {
             touched: Bytes::ZERO,
             resizes: 0,
             reserved: FRAMES.metadata_reserved(),
+            next: places.next,
         };
         for (function, port) in found.iter() {
             session.attach_pci(function, port);
@@ -332,7 +339,20 @@ impl<'a> Session<'a> {
             Ok(_) => self.report.ok("validate"),
             Err(fault) => self.report.not_ok(format_args!("validate: {fault}")),
         }
-        self.report.finish()
+        match self.next.take() {
+            Some(next) if self.report.passes() => self.hand_over(next),
+            _ => self.report.finish(),
+        }
+    }
+
+    /// Resets the devices, which keep what they have plugged, and starts the next kernel.
+    fn hand_over(mut self, next: NextKernel) -> ! {
+        let plugged = self.devices().fold(Bytes::ZERO, |sum, own| sum + own.driver().plugged());
+        self.report.event(&Event::HandOver { plugged });
+        self.devices.iter_mut().filter_map(Option::take).for_each(Attached::stop);
+        (self.entropy, self.balloon) = (None, None);
+        interrupts::disable();
+        give_up(format_args!("next kernel: {}", next.start(&mut self.engine.hooks.space)))
     }
 
     fn report_written_and_verified(&mut self) {

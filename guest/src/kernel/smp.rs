@@ -53,7 +53,7 @@ static NUMBERS: [usize; MAX_CPUS] = {
 };
 
 /// Where a CPU starts in real mode: a page of the first MiB, which the kernel keeps out of use.
-const TRAMPOLINE: u64 = 0x8000;
+pub(crate) const TRAMPOLINE: u64 = 0x8000;
 const STACK_FRAMES: u64 = 16;
 /// Between INIT and SIPI, and until a CPU that does not come is given up: on a busy host a virtual
 /// one may have to wait for its turn.

@@ -140,6 +140,10 @@ pub enum Event {
     /// Persistent memory was unbound.
     #[allow(missing_docs)]
     Unbound { device: usize, us: u64 },
+    /// The guest starts another kernel without a reset of the machine, with so much plugged.
+    #[allow(missing_docs)]
+    #[serde(rename = "hand_over")]
+    HandOver { plugged: u64 },
     /// Bytes written to describe new memory, since the last such event.
     #[allow(missing_docs)]
     Metadata { written: u64 },

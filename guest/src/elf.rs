@@ -1,0 +1,226 @@
+//! Kernel images: 64-bit ELF files with a PVH entry, and where their parts belong.
+
+use core::fmt;
+
+/// An image whose headers lie within it. Where its parts belong is its own word.
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'a> {
+    bytes: &'a [u8],
+    headers: usize,
+    count: usize,
+    entry: u32,
+}
+
+/// A part of an image that is to be in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Where it is in the image.
+    pub offset: u64,
+    /// Bytes of it that the image holds.
+    pub file_len: u64,
+    /// Where it belongs.
+    pub phys_addr: u64,
+    /// Bytes that it takes there; those that the image does not hold are zeros.
+    pub len: u64,
+}
+
+/// Why an image was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageError {
+    /// It is no ELF file for x86-64.
+    NotElf,
+    /// A header, or what one describes, lies outside.
+    Torn,
+    /// No note says where PVH is to enter it.
+    NoEntry,
+}
+
+const MACHINE_X86_64: u16 = 62;
+const HEADER_BYTES: usize = 56;
+const LOAD: u32 = 1;
+const NOTE: u32 = 4;
+/// `XEN_ELFNOTE_PHYS32_ENTRY`, a note of the owner "Xen".
+const PHYS32_ENTRY: u32 = 18;
+
+impl<'a> Image<'a> {
+    /// Reads an image's headers.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn read(bytes: &'a [u8]) -> Result<Self, ImageError> {
+        // Class 64-bit, data little-endian.
+        if bytes.get(..6) != Some(b"\x7fELF\x02\x01") || u16_at(bytes, 18) != Some(MACHINE_X86_64) {
+            return Err(ImageError::NotElf);
+        }
+        let headers = u64_at(bytes, 32).and_then(|at| usize::try_from(at).ok());
+        let (size, count) = (u16_at(bytes, 54), u16_at(bytes, 56));
+        let (Some(headers), Some(count)) = (headers, count) else { return Err(ImageError::Torn) };
+        let image = Image { bytes, headers, count: count.into(), entry: 0 };
+        let is_whole = (0..image.count).all(|index| image.header(index).is_some());
+        if size.map(usize::from) != Some(HEADER_BYTES) || !is_whole {
+            return Err(ImageError::Torn);
+        }
+        let entry = image.find_entry()?.ok_or(ImageError::NoEntry)?;
+        image.segments().try_for_each(|segment| image.check(segment))?;
+        Ok(Image { entry, ..image })
+    }
+
+    /// Where PVH enters it.
+    #[must_use]
+    pub fn entry(&self) -> u32 {
+        self.entry
+    }
+
+    /// What is to be in memory.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        self.of_kind(LOAD)
+    }
+
+    fn of_kind(&self, kind: u32) -> impl Iterator<Item = Segment> + '_ {
+        let headers = (0..self.count).filter_map(|index| self.header(index));
+        headers.filter(move |header| u32_at(header, 0) == Some(kind)).filter_map(|header| {
+            Some(Segment {
+                offset: u64_at(header, 8)?,
+                phys_addr: u64_at(header, 24)?,
+                file_len: u64_at(header, 32)?,
+                len: u64_at(header, 40)?,
+            })
+        })
+    }
+
+    fn header(&self, index: usize) -> Option<&'a [u8]> {
+        let start = self.headers.checked_add(index * HEADER_BYTES)?;
+        self.bytes.get(start..start.checked_add(HEADER_BYTES)?)
+    }
+
+    fn check(&self, segment: Segment) -> Result<(), ImageError> {
+        let is_within = self.part(segment).is_some() && segment.file_len <= segment.len;
+        let ends = segment.phys_addr.checked_add(segment.len).is_some();
+        if is_within && ends { Ok(()) } else { Err(ImageError::Torn) }
+    }
+
+    fn part(&self, segment: Segment) -> Option<&'a [u8]> {
+        let start = usize::try_from(segment.offset).ok()?;
+        let end = start.checked_add(usize::try_from(segment.file_len).ok()?)?;
+        self.bytes.get(start..end)
+    }
+
+    fn find_entry(&self) -> Result<Option<u32>, ImageError> {
+        for segment in self.of_kind(NOTE) {
+            let mut notes = self.part(segment).ok_or(ImageError::Torn)?;
+            while !notes.is_empty() {
+                let (note, rest) = Note::split(notes).ok_or(ImageError::Torn)?;
+                if note.owner == b"Xen\0" && note.kind == PHYS32_ENTRY {
+                    return u32_at(note.value, 0).ok_or(ImageError::Torn).map(Some);
+                }
+                notes = rest;
+            }
+        }
+        Ok(None)
+    }
+}
+
+struct Note<'a> {
+    owner: &'a [u8],
+    kind: u32,
+    value: &'a [u8],
+}
+
+impl<'a> Note<'a> {
+    /// The first of some notes, and the others.
+    fn split(notes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let len = |at| usize::try_from(u32_at(notes, at)?).ok();
+        let (owner_len, value_len, kind) = (len(0)?, len(4)?, u32_at(notes, 8)?);
+        let value_at = 12usize.checked_add(owner_len)?.checked_next_multiple_of(4)?;
+        let value_end = value_at.checked_add(value_len)?;
+        let owner = notes.get(12..12usize.checked_add(owner_len)?)?;
+        let value = notes.get(value_at..value_end)?;
+        // The last may lack what would align another.
+        let rest = notes.get(value_end.checked_next_multiple_of(4)?..).unwrap_or_default();
+        Some((Note { owner, kind, value }, rest))
+    }
+}
+
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    array_at(bytes, at).map(u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    array_at(bytes, at).map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    array_at(bytes, at).map(u64::from_le_bytes)
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ImageError::NotElf => "it is no 64-bit ELF image for x86-64",
+            ImageError::Torn => "a header, or what one describes, lies outside the image",
+            ImageError::NoEntry => "it has no PVH entry",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A note at 0x100, a segment of 0x20 bytes at 0x140 that takes 0x40, two headers at 0x40.
+    fn sample() -> Vec<u8> {
+        let mut raw = vec![0; 0x160];
+        let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, b"\x7fELF\x02\x01\x01");
+        put(18, &62u16.to_le_bytes());
+        put(32, &0x40u64.to_le_bytes());
+        put(54, &56u16.to_le_bytes());
+        put(56, &2u16.to_le_bytes());
+        for (at, kind, offset, len, more) in
+            [(0x40, NOTE, 0x100u64, 0x18u64, 0), (0x78, LOAD, 0x140, 0x20, 0x20)]
+        {
+            put(at, &kind.to_le_bytes());
+            put(at + 8, &offset.to_le_bytes());
+            put(at + 24, &(0x10_0000 + offset).to_le_bytes());
+            put(at + 32, &len.to_le_bytes());
+            put(at + 40, &(len + more).to_le_bytes());
+        }
+        put(0x100, &[4, 0, 0, 0, 8, 0, 0, 0, 18, 0, 0, 0]);
+        put(0x10c, b"Xen\0");
+        put(0x110, &0x10_0123u64.to_le_bytes());
+        raw
+    }
+
+    #[test]
+    fn an_image_with_its_entry_and_its_parts() {
+        let raw = sample();
+        let image = Image::read(&raw).unwrap();
+        assert_eq!(image.entry(), 0x10_0123);
+        let segment = Segment { offset: 0x140, file_len: 0x20, phys_addr: 0x10_0140, len: 0x40 };
+        assert!(image.segments().eq([segment]));
+    }
+
+    #[test]
+    fn what_is_none_or_torn_is_refused() {
+        for len in 0..sample().len() {
+            assert!(Image::read(&sample()[..len]).is_err(), "{len}");
+        }
+        let refused = |at: usize, value: u8| {
+            let mut raw = sample();
+            raw[at] = value;
+            Image::read(&raw).unwrap_err()
+        };
+        assert_eq!(refused(4, 1), ImageError::NotElf);
+        assert_eq!(refused(18, 3), ImageError::NotElf);
+        assert_eq!(refused(39, 0xff), ImageError::Torn, "headers");
+        assert_eq!(refused(0x78 + 32, 0x50), ImageError::Torn, "more in the file than in memory");
+        assert_eq!(refused(0x78 + 15, 0xff), ImageError::Torn, "where a part is");
+        assert_eq!(refused(0x103, 0xff), ImageError::Torn, "an owner's name");
+        assert_eq!(refused(0x108, 17), ImageError::NoEntry);
+        assert_eq!(refused(0x10c, b'x'), ImageError::NoEntry);
+    }
+}

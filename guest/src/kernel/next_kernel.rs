@@ -1,0 +1,221 @@
+//! Another kernel, started in this one's place without a reset of the machine, as Linux's kexec
+//! does: devices keep what they have.
+//!
+//! The loader brings its image as the first module, and its command line behind `--` in this
+//! kernel's. It is told of the same memory and modules as this one was.
+
+use super::boot_memory::LoaderMap;
+use super::memory::{AddressSpace, frames, virt};
+use super::smp::{self, TRAMPOLINE};
+use core::arch::{asm, global_asm};
+use core::fmt;
+use hotmem::{Pfn, PfnRange};
+use hotmem_guest::elf::{Image, ImageError, Segment};
+use hotmem_guest::pvh::{Handover, PvhError};
+use hotmem_guest::to_usize;
+
+/// Where the next kernel's tables are, in memory that every kernel of this kind keeps out of use:
+/// first the list of what is to be copied.
+const TABLES: u64 = 0x9000;
+const TABLES_END: u64 = 0x1_0000;
+const MAX_PARTS: usize = 16;
+const START_INFO: u64 = TABLES + (MAX_PARTS * size_of::<Part>()) as u64;
+
+/// A kernel that can be started: its tables are written.
+pub(crate) struct NextKernel {
+    entry: u32,
+    parts: usize,
+}
+
+/// What is to be copied of an image, by code that knows 32 bits alone.
+#[repr(C)]
+struct Part {
+    from: u32,
+    to: u32,
+    len: u32,
+    /// Bytes of zeros behind them.
+    zeros: u32,
+}
+
+/// Why there is no next kernel.
+pub(crate) enum NextKernelError {
+    /// The loader brought no module.
+    NoModule,
+    /// The first is no image.
+    Image(ImageError),
+    /// A part belongs where there is no RAM, or a module, or what 32 bits cannot name.
+    Place(Segment),
+    /// There are more parts than [`MAX_PARTS`].
+    TooManyParts,
+    /// What it is to be told takes too much room.
+    Tables(PvhError),
+    /// Other CPUs run this one.
+    OthersRun,
+}
+
+impl NextKernel {
+    /// Prepares it, now that all RAM is mapped and the loader's tables have been read.
+    pub(crate) fn prepare(
+        map: &LoaderMap<'_>,
+        handover: Handover<'_>,
+    ) -> Result<Self, NextKernelError> {
+        let module = map.modules.first().ok_or(NextKernelError::NoModule)?;
+        // SAFETY: modules are RAM, which is mapped, and nobody writes to them.
+        let bytes =
+            unsafe { core::slice::from_raw_parts(virt(module.addr), to_usize(module.size)) };
+        let image = Image::read(bytes).map_err(NextKernelError::Image)?;
+        let mut parts = 0;
+        for segment in image.segments() {
+            let part = Part::new(module.addr, segment, map);
+            let part = part.ok_or(NextKernelError::Place(segment))?;
+            if parts == MAX_PARTS {
+                return Err(NextKernelError::TooManyParts);
+            }
+            // SAFETY: the memory is RAM that this kernel keeps out of use, and below `START_INFO`.
+            unsafe { virt(TABLES).cast::<Part>().add(parts).write(part) };
+            parts += 1;
+        }
+        // SAFETY: as above, from `START_INFO` on.
+        let room = unsafe {
+            core::slice::from_raw_parts_mut(virt(START_INFO), to_usize(TABLES_END - START_INFO))
+        };
+        handover.write(START_INFO, room).map_err(NextKernelError::Tables)?;
+        Ok(NextKernel { entry: image.entry(), parts })
+    }
+
+    /// Ends this kernel and starts the other one. No device may write to memory any more.
+    pub(crate) fn start(self, space: &mut AddressSpace) -> NextKernelError {
+        if smp::others() > 0 {
+            return NextKernelError::OthersRun;
+        }
+        let (start, end) = (&raw const next_start, &raw const next_end);
+        // SAFETY: the page is RAM that this kernel keeps out of use; the code is less than that.
+        unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
+        space.restore_identity_map();
+        // SAFETY: the code is where it is to run, and mapped there; what it copies, and where to,
+        // was checked, and nothing of this kernel runs any more.
+        unsafe {
+            asm!(
+                "jmp {start}",
+                start = in(reg) TRAMPOLINE,
+                in("edi") u32::try_from(TABLES).unwrap_or(0),
+                in("ecx") u32::try_from(self.parts).unwrap_or(0),
+                in("esi") u32::try_from(START_INFO).unwrap_or(0),
+                in("edx") self.entry,
+                options(noreturn)
+            )
+        }
+    }
+}
+
+impl Part {
+    /// A part of the image at `source`; `None` if it cannot be where it belongs.
+    fn new(source: u64, segment: Segment, map: &LoaderMap<'_>) -> Option<Self> {
+        let Segment { offset, file_len, phys_addr, len } = segment;
+        let to = frames(phys_addr, len).ok()?;
+        let low = PfnRange::new(Pfn::ZERO, Pfn::containing(TABLES_END)?)?;
+        let modules = map.modules.iter().map(|module| frames(module.addr, module.size));
+        let is_free = !to.overlaps(low) && modules.flatten().all(|module| !to.overlaps(module));
+        if !is_free || !map.ram_ranges().any(|ram| ram.covers(to)) {
+            return None;
+        }
+        // All of it is below 4 GiB.
+        let last = u32::try_from(phys_addr.checked_add(len)?).ok()?;
+        let from = source.checked_add(offset)?;
+        u32::try_from(from.checked_add(file_len)?).ok()?;
+        let file_len = u32::try_from(file_len).ok()?;
+        let to = u32::try_from(phys_addr).ok()?;
+        Some(Part {
+            from: u32::try_from(from).ok()?,
+            to,
+            len: file_len,
+            zeros: (last - to).checked_sub(file_len)?,
+        })
+    }
+}
+
+unsafe extern "C" {
+    /// The code's first byte, and the one past its last.
+    static next_start: u8;
+    static next_end: u8;
+}
+
+// From 64-bit mode to what PVH asks for: 32-bit code, flat segments, paging off, `start_info` in
+// ebx. (Intel SDM volume 3, 10.8.5.4)
+global_asm!(
+    r#"
+    .section .rodata.next_kernel, "a"
+    .balign 16
+    .globl next_start
+    .globl next_end
+    .code64
+next_start:
+    cli
+    cld
+    lgdt next_gdt_pointer(%rip)
+    movl ${trampoline} + 0x1000, %esp
+    pushq $8
+    pushq ${trampoline} + next_32 - next_start
+    lretq
+    .code32
+next_32:
+    movl $16, %eax
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %ss
+    pushl %esi
+    pushl %edx
+    pushl %ecx
+    movl $0x11, %eax                    # PE, ET
+    movl %eax, %cr0
+    movl $0xc0000080, %ecx              # EFER
+    xorl %eax, %eax
+    xorl %edx, %edx
+    wrmsr
+    movl %eax, %cr4
+    movl %edi, %ebx
+    popl %ebp
+1:  testl %ebp, %ebp
+    jz 2f
+    movl (%ebx), %esi
+    movl 4(%ebx), %edi
+    movl 8(%ebx), %ecx
+    rep movsb
+    movl 12(%ebx), %ecx
+    xorl %eax, %eax
+    rep stosb
+    addl $16, %ebx
+    decl %ebp
+    jmp 1b
+2:  popl %edx
+    popl %ebx
+    jmpl *%edx
+    .balign 8
+next_gdt:
+    .quad 0
+    .quad 0x00cf9b000000ffff            # 32-bit code
+    .quad 0x00cf93000000ffff            # data
+next_gdt_pointer:
+    .word next_gdt_pointer - next_gdt - 1
+    .quad next_gdt - next_start + {trampoline}
+next_end:
+    .code64
+    "#,
+    trampoline = const TRAMPOLINE,
+    options(att_syntax)
+);
+
+impl fmt::Display for NextKernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NextKernelError::NoModule => f.write_str("the loader brought no module"),
+            NextKernelError::Image(error) => error.fmt(f),
+            NextKernelError::Place(Segment { phys_addr, len, .. }) => {
+                write!(f, "{len:#x} bytes at {phys_addr:#x} are no RAM, or in use")
+            }
+            NextKernelError::TooManyParts => write!(f, "it has more than {MAX_PARTS} parts"),
+            NextKernelError::Tables(error) => error.fmt(f),
+            NextKernelError::OthersRun => f.write_str("other CPUs run this kernel"),
+        }
+    }
+}

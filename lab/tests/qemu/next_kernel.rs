@@ -1,0 +1,65 @@
+//! A kernel that starts where another one ran, without a reset of the machine: memory is plugged
+//! already when it first looks.
+
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Error, Event, Vm};
+
+const SIZE: Bytes = Bytes::gib(1);
+const PLUGGED: Bytes = Bytes::mib(512);
+
+/// A machine whose guest starts its own image again after a resize.
+fn twice(first: impl Fn(Config) -> Config, then: impl Fn(Config) -> Config) -> Config {
+    let mut config = first(config(SIZE).with("exit", "resizes:1"));
+    let second = then(crate::support::config(SIZE));
+    config.append.push("--".to_owned());
+    config.append.extend(second.append);
+    let touched = config.touched.max(second.touched);
+    Config { initrd: Some(config.kernel.clone()), touched, ..config }
+}
+
+/// Plugs memory into the first kernel, and waits until the second has as much.
+fn hand_over(vm: &mut Vm) {
+    vm.resize(PLUGGED).unwrap();
+    let handed_over = |event: &Event| match *event {
+        Event::HandOver { plugged } => Some(Bytes(plugged)),
+        _ => None,
+    };
+    assert_eq!(vm.wait("end of the first kernel", handed_over).unwrap().0, PLUGGED);
+    let device = |event: &Event| match *event {
+        Event::Device { plugged, requested, .. } => Some((Bytes(plugged), Bytes(requested))),
+        _ => None,
+    };
+    assert_eq!(vm.wait("device", device).unwrap().0, (PLUGGED, PLUGGED));
+    let resized = |event: &Event| match *event {
+        Event::Resized { plugged, .. } => Some(Bytes(plugged)),
+        _ => None,
+    };
+    assert_eq!(vm.wait("memory", resized).unwrap().0, PLUGGED);
+}
+
+#[test]
+fn what_is_plugged_is_adopted() {
+    let _turn = turn();
+    let touch = Bytes::mib(128);
+    let config = twice(|first| first, |second| second.touching(touch).with("exit", "size:2M"));
+    let mut vm = Vm::start(&config).unwrap();
+    hand_over(&mut vm);
+    for target in [SIZE, Bytes::mib(256), Bytes::ZERO, PLUGGED] {
+        vm.resize(target).unwrap();
+        assert_eq!(vm.device_size().unwrap(), target);
+    }
+    vm.request(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn what_is_no_kernel_is_not_started() {
+    let _turn = turn();
+    let no_image = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (initrd, reason) in [(None, "no module"), (Some(no_image.into()), "no 64-bit ELF")] {
+        let config = Config { initrd, ..twice(|first| first, |second| second) };
+        let end = Vm::start(&config).unwrap().wait("refusal", |_| None::<()>).unwrap_err();
+        assert!(matches!(&end, Error::BailOut(why) if why.contains(reason)), "{end}");
+    }
+}
