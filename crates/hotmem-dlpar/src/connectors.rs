@@ -5,6 +5,7 @@
 //! fails, those before it are undone.
 
 use crate::property::DrcIndex;
+use crate::request::Refused;
 use crate::write::Written;
 use core::fmt;
 
@@ -37,6 +38,12 @@ pub trait Connectors {
     /// A failure undoes the request. `arrays` is there if connectors named lists that the device
     /// tree does not have.
     fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32;
+
+    /// Is told of each LMB that a request passes over, cannot undo or loses, and why. A summary has
+    /// the numbers of these only.
+    fn refused(&mut self, refused: &Refused) {
+        let _ = refused;
+    }
 }
 
 /// The longest associativity list that is understood; platforms of today have four entries.

@@ -40,7 +40,7 @@ pub use property::{
     LmbSet, LmbSize, Property, PropertyError, Version,
 };
 pub use request::{
-    Change, Dlpar, Error, Failure, Machine, Progress, Request, Summary, Wait, Which,
+    Change, Dlpar, Error, Failure, Left, Machine, Progress, Refused, Request, Summary, Wait, Which,
 };
 pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};
 #[cfg(feature = "fdt")]

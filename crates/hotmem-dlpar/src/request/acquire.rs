@@ -1,6 +1,6 @@
 //! Connectors are acquired, one by one; each tells where its LMB belongs.
 
-use super::{Change, Error, Flow, Machine, Open, Step, Wait};
+use super::{Error, Flow, Left, Machine, Open, Step, Wait};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
 use crate::property::DrcIndex;
 use crate::table::Table;
@@ -76,12 +76,12 @@ impl<'f, P: Platform> Open<'f, P> {
     ) -> Flow {
         if self.undoing.is_some() {
             self.cursor = position + 1;
-            self.lose(position, table);
+            self.leave(Left::Lost, Error::Connector(error), position, table, machine);
             return Flow::On;
         }
         self.tried = position + 1;
-        self.summary.unrestored += u32::from(error.stuck);
-        self.skip_or_fail(Error::Connector(error), table, machine);
+        let left = if error.stuck { Left::Unrestored } else { Left::AsItWas };
+        self.skip_or_fail(Error::Connector(error), left, position, table, machine);
         Flow::On
     }
 
@@ -128,13 +128,5 @@ impl<'f, P: Platform> Open<'f, P> {
                 _ => self.cursor = position + 1,
             }
         }
-    }
-
-    /// An LMB that the partition had is gone for good.
-    pub(super) fn lose(&mut self, position: u32, table: &mut Table<'_>) {
-        debug_assert_eq!(self.request.change, Change::Remove);
-        table.let_go(position);
-        table.assign(position, false);
-        self.summary.lost += 1;
     }
 }

@@ -1,8 +1,10 @@
 //! Memory comes: neighbours of one node as one range, first all of it added, then put online.
 
-use super::{Change, Error, Flow, Machine, Open, Step, region};
+use super::taken::Was;
+use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::Connectors;
-use crate::table::{Stretch, Table};
+use crate::property::DrcIndex;
+use crate::table::{Group, Stretch, Table};
 use hotmem::{AddError, Hooks, OnlineType, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
@@ -89,7 +91,9 @@ impl<'f, P: Platform> Open<'f, P> {
         self.resume_adding = None;
         if self.undoing.is_some() {
             self.cursor = stretch.first + 1;
-            self.lose(stretch.first, table);
+            // Its connector is the partition's again: `Table::adopt` can try again.
+            self.leave(Left::Unrestored, error, stretch.first, table, machine);
+            table.let_go(stretch.first);
         } else {
             self.evict(error, stretch.first, table, machine);
         }
@@ -108,9 +112,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let next =
             table.next(
                 self.cursor,
-                |group| {
-                    if undoing { group.taken & group.online } else { group.taken }
-                },
+                |group| if undoing { group.taken & group.online } else { group.taken },
             );
         let Some(position) = next else {
             match self.resume_adding {
@@ -121,52 +123,40 @@ impl<'f, P: Platform> Open<'f, P> {
             return Flow::On;
         };
         self.cursor = position;
-        let movable = {
-            let (group, bit) = table.group_of(position);
-            group.movable >> bit & 1 != 0
-        };
-        let limit = (*left).min(self.at_most);
-        let stretch = table.stretch(
-            position,
-            |group| match (undoing, movable) {
-                (false, _) => group.taken,
-                (true, true) => group.taken & group.online & group.movable,
-                (true, false) => group.taken & group.online & !group.movable,
-            },
-            limit,
-        );
-        let Some(stretch) = stretch else { return Flow::On };
+        let was = table.was(position);
+        let limit = if was == Was::Mixed { 1 } else { (*left).min(self.at_most) };
+        let alike = |group: &Group| if undoing { was.of(group) } else { group.taken };
+        let Some(stretch) = table.stretch(position, alike, limit) else { return Flow::On };
+        let kind = if undoing { Some(was.online_type()) } else { self.request.online };
         let within = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(stretch.range, |(_, all)| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
-        if state != State::Offline {
-            if matches!(state, State::Absent | State::Unknown) && self.resume_adding.is_some() {
-                // As far as adding had come.
-                self.cursor = table.lmbs;
-                return Flow::On;
-            }
-            self.cursor += table.lmbs_in(run).max(1);
+        let lmbs = table.lmbs_in(run);
+        if lmbs > 0 && is_as_asked(kind, state) {
+            self.cursor += lmbs;
             return Flow::On;
         }
-        let kind = match (undoing, movable) {
-            (false, _) => self.request.online,
-            (true, true) => OnlineType::Movable,
-            (true, false) => OnlineType::AsBefore,
-        };
-        let lmbs = table.lmbs_in(run).max(1);
-        let range = table.part_of(&stretch, lmbs);
-        match machine.hotplug.online(range, kind, machine.hooks) {
+        if matches!(state, State::Absent | State::Unknown) && self.resume_adding.is_some() {
+            // As far as adding had come.
+            self.cursor = table.lmbs;
+            return Flow::On;
+        }
+        let lmbs = lmbs.max(1);
+        match machine.hotplug.online(table.part_of(&stretch, lmbs), kind, machine.hooks) {
             Ok(()) => {
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;
                 *left = left.saturating_sub(lmbs);
+                if was == Was::Mixed {
+                    self.check_zones(position, table, machine);
+                }
             }
             Err(_) if lmbs > 1 => self.at_most = lmbs / 2,
             Err(error) => {
                 self.at_most = u32::MAX;
                 if undoing {
                     self.cursor += 1;
-                    self.summary.unrestored += 1;
+                    self.leave(Left::Unrestored, Error::Online(error), position, table, machine);
                 } else {
                     self.evict(Error::Online(error), position, table, machine);
                 }
@@ -175,11 +165,43 @@ impl<'f, P: Platform> Open<'f, P> {
         if *left == 0 { Flow::Working } else { Flow::On }
     }
 
+    /// An LMB that was online and could not be released is online again, as it was.
+    pub(super) fn online_again<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        let was = table.was(position);
+        let range = table.lmb(position).range;
+        match machine.hotplug.online(range, was.online_type(), machine.hooks) {
+            Ok(()) if was == Was::Mixed => self.check_zones(position, table, machine),
+            Ok(()) => {}
+            Err(error) => {
+                self.leave(Left::Unrestored, Error::Online(error), position, table, machine);
+            }
+        }
+    }
+
+    /// An LMB of two zones is online again: if its memory had gone, it is in one zone now.
+    fn check_zones<H, C: Connectors + ?Sized>(
+        &mut self,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        let lmb = table.lmb(position);
+        if machine.hotplug.state_at(lmb.range.start(), lmb.range.end()).0 == lmb.range {
+            let error = Error::Zones(lmb.drc_index.unwrap_or(DrcIndex(0)));
+            self.leave(Left::Unrestored, error, position, table, machine);
+        }
+    }
+
     /// Neighbours that `which` has, from the cursor on.
     pub(super) fn next_stretch(
         &mut self,
         table: &Table<'_>,
-        which: impl Fn(&crate::table::Group) -> u64 + Copy,
+        which: impl Fn(&Group) -> u64 + Copy,
         limit: u32,
     ) -> Option<Stretch> {
         self.cursor = table.next(self.cursor, which)?;
@@ -196,10 +218,22 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
         debug_assert_eq!(self.request.change, Change::Add);
-        self.skip_or_fail(error, table, machine);
+        self.skip_or_fail(error, Left::AsItWas, position, table, machine);
         if self.undoing.is_none() {
             self.evicting = Some((position, self.step));
             self.step = Step::Release;
+        }
+    }
+}
+
+/// Whether memory in this state is online for what is asked, whoever brought it.
+fn is_as_asked(kind: Option<OnlineType>, state: State) -> bool {
+    match kind {
+        Some(OnlineType::Kernel) => state == State::Online,
+        Some(OnlineType::Movable) => state == State::OnlineMovable,
+        Some(OnlineType::AsBefore) => false,
+        Some(OnlineType::Online | OnlineType::Offline) | None => {
+            matches!(state, State::Online | State::OnlineMovable)
         }
     }
 }

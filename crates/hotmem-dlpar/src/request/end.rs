@@ -1,6 +1,6 @@
 //! The end of a request: the device tree learns of it, and it lets go of everything.
 
-use super::{Change, Error, Failure, Flow, Machine, Open, Progress, Step, Wait, note};
+use super::{Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary, Wait, note};
 use crate::associativity::NO_ROW;
 use crate::connectors::{self, Connectors};
 use crate::table::{Group, Table};
@@ -46,7 +46,7 @@ impl<'f, P: Platform> Open<'f, P> {
     /// Lets go of everything and says what came of it.
     pub(super) fn finish(&mut self, table: &mut Table<'_>) -> Progress {
         let result = match self.undoing.take() {
-            None => Ok(self.summary),
+            None => Ok(Summary { because: self.because, ..self.summary }),
             Some(error) => Err(Failure {
                 error,
                 because: self.because,
@@ -55,7 +55,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }),
         };
         for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
-            (group.taken, group.online, group.movable) = (0, 0, 0);
+            (group.taken, group.online, group.movable, group.mixed) = (0, 0, 0, 0);
             group.told = Group::EMPTY.told;
         }
         table.taken = 0;

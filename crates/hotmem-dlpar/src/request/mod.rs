@@ -38,7 +38,7 @@ mod select;
 mod taken;
 mod turn;
 
-pub use outcome::{Error, Failure, Progress, Summary, Wait};
+pub use outcome::{Error, Failure, Left, Progress, Refused, Summary, Wait};
 
 use crate::connectors::Connectors;
 use crate::property::DrcIndex;
@@ -88,7 +88,7 @@ pub struct Machine<'m, 'f, P, H, C: ?Sized> {
 pub struct Request {
     change: Change,
     which: Which,
-    online: OnlineType,
+    online: Option<OnlineType>,
 }
 
 impl Request {
@@ -104,12 +104,13 @@ impl Request {
 
     /// Either.
     pub fn new(change: Change, which: Which) -> Request {
-        Request { change, which, online: OnlineType::Online }
+        Request { change, which, online: None }
     }
 
-    /// What added memory is put online for; [`OnlineType::Online`] unless said.
+    /// What added memory is put online for; unless it is said here, what
+    /// [`Dlpar::set_online_as`] says.
     pub fn online_as(self, online: OnlineType) -> Request {
-        Request { online, ..self }
+        Request { online: Some(online), ..self }
     }
 
     /// Which way LMBs go.
@@ -134,13 +135,20 @@ impl Request {
 pub struct Dlpar<'t, 'f, P: Platform> {
     table: Table<'t>,
     machine: MachineId,
+    online: Option<OnlineType>,
     open: Option<Open<'f, P>>,
 }
 
 impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// The LMBs of this table are those of this machine.
     pub fn new(table: Table<'t>, hotplug: &Hotplug<'f, P>) -> Dlpar<'t, 'f, P> {
-        Dlpar { table, machine: hotplug.machine(), open: None }
+        Dlpar { table, machine: hotplug.machine(), online: None, open: None }
+    }
+
+    /// Sets what added memory is put online for where a request does not say. `None`, the default,
+    /// stands for what [`Hotplug::set_auto_online`] says.
+    pub fn set_online_as(&mut self, online: impl Into<Option<OnlineType>>) {
+        self.online = online.into();
     }
 
     /// The LMBs, as they are between requests: those in hand are changed at the end.
@@ -169,6 +177,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// [`Error::InProgress`] while another request is open; otherwise why it cannot be carried out
     /// whatever the machine does. Nothing has changed.
     pub fn begin(&mut self, request: Request) -> Result<(), Error> {
+        let request = Request { online: request.online.or(self.online), ..request };
         let opened = match self.request() {
             Some(open) => Err(Error::InProgress(open)),
             None => Open::select(request, &self.table),

@@ -3,7 +3,7 @@
 #[cfg(feature = "log")]
 mod lines {
     use crate::property::LmbSize;
-    use crate::request::{Change, Failure, Request, Summary};
+    use crate::request::{Change, Failure, Left, Refused, Request, Summary};
     use crate::table::Table;
     use hotmem::Bytes;
 
@@ -29,6 +29,20 @@ mod lines {
         }
     }
 
+    pub(crate) fn refused(refused: &Refused) {
+        let Refused { connector, range, left, error } = refused;
+        let address = range.start();
+        match left {
+            Left::AsItWas => log::debug!("drc index {connector}, memory at {address}: {error}"),
+            Left::Unrestored => {
+                log::warn!("drc index {connector}, memory at {address} is not as it was: {error}");
+            }
+            Left::Lost => {
+                log::warn!("drc index {connector}, memory at {address} is lost: {error}");
+            }
+        }
+    }
+
     pub(crate) fn each_lmb(table: &Table<'_>, change: Change) {
         if !log::log_enabled!(log::Level::Debug) {
             return;
@@ -51,12 +65,14 @@ mod lines {
 #[cfg(not(feature = "log"))]
 mod lines {
     use crate::property::LmbSize;
-    use crate::request::{Change, Failure, Request, Summary};
+    use crate::request::{Change, Failure, Refused, Request, Summary};
     use crate::table::Table;
+
+    pub(crate) fn refused(_: &Refused) {}
 
     pub(crate) fn request(_: Request, _: LmbSize, _: &Result<Summary, Failure>) {}
 
     pub(crate) fn each_lmb(_: &Table<'_>, _: Change) {}
 }
 
-pub(crate) use lines::{each_lmb, request};
+pub(crate) use lines::{each_lmb, refused, request};

@@ -1,6 +1,7 @@
 //! Memory leaves the allocator: neighbours as one range, and as much of it as can.
 
-use super::{Error, Flow, Machine, Open, Step, Wait, Which, region};
+use super::taken::Was;
+use super::{Error, Flow, Left, Machine, Open, Step, Wait, Which, region};
 use crate::connectors::Connectors;
 use crate::property::DrcIndex;
 use crate::table::{Stretch, Table};
@@ -11,7 +12,7 @@ use hotmem::{Blocker, Budget, Hooks, Offline, PfnRange, Platform, Progress, Stat
 pub(super) struct Leaving<'f, P: Platform> {
     first: u32,
     lmbs: u32,
-    movable: bool,
+    was: Was,
     offline: Offline<'f, P>,
 }
 
@@ -49,13 +50,15 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             return Flow::On;
         };
-        if self.blocked == Some(first) {
-            // Said why when it was found to be so.
+        if let Some((position, error)) = self.blocked
+            && position == first
+        {
             self.blocked = None;
-            self.pass(first, 1, table);
+            self.pass(error, first, table, machine);
             return Flow::On;
         }
-        let most = match (undoing, self.blocked) {
+        let blocked = self.blocked.map(|(position, _)| position);
+        let most = match (undoing, blocked) {
             (true, None) => u32::MAX,
             (true, Some(blocked)) => blocked - first,
             (false, blocked) => {
@@ -103,21 +106,22 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             State::Offline if lmbs == 0 => return Err(Error::Mixed(index)),
             State::Offline => {
-                self.arrived(first, lmbs, Was::default(), table);
+                self.arrived(first, lmbs, Was::Offline, table);
                 return Ok(None);
             }
             State::Online | State::OnlineMovable => {}
         }
         // An LMB of two zones is online all the same, if it is.
-        let (range, movable) = match lmbs {
-            0 => (table.first_of(stretch), false),
-            _ => (table.part_of(stretch, lmbs), state == State::OnlineMovable),
+        let (range, was) = match (lmbs, state) {
+            (0, _) => (table.first_of(stretch), Was::Mixed),
+            (_, State::OnlineMovable) => (table.part_of(stretch, lmbs), Was::Movable),
+            _ => (table.part_of(stretch, lmbs), Was::Kernel),
         };
         let offline = machine.hotplug.offline(range).map_err(|error| match lmbs {
             0 => Error::Mixed(index),
             _ => Error::Offline(error),
         })?;
-        Ok(Some(Leaving { first, lmbs: lmbs.max(1), movable, offline }))
+        Ok(Some(Leaving { first, lmbs: lmbs.max(1), was, offline }))
     }
 
     fn go_on_leaving<H: Hooks, C: Connectors + ?Sized>(
@@ -131,8 +135,8 @@ impl<'f, P: Platform> Open<'f, P> {
         let budget = Budget::pageblocks(pageblocks.saturating_mul(u64::from(*left)));
         match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
             Progress::Done(_) => {
-                let Leaving { first, lmbs, movable, .. } = leaving;
-                self.arrived(first, lmbs, Was { online: true, movable }, table);
+                let Leaving { first, lmbs, was, .. } = leaving;
+                self.arrived(first, lmbs, was, table);
                 *left = left.saturating_sub(lmbs);
                 if *left == 0 { Flow::Working } else { Flow::On }
             }
@@ -174,11 +178,10 @@ impl<'f, P: Platform> Open<'f, P> {
         let before = PfnRange::new(start, blocker.range.start());
         let nth = before.map_or(0, |before| table.lmbs_in(before));
         let blocked = first.saturating_add(nth).min(last);
-        self.blocked = Some(blocked);
         self.stays(Error::Blocked(blocker), blocked, table, machine);
     }
 
-    /// The memory of the LMB at `position` stays.
+    /// The memory of the LMB at `position` stays: those below it go before it is passed over.
     fn stays<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -186,24 +189,30 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
-        self.blocked = Some(position);
-        if self.undoing.is_none() {
-            self.skip_or_fail(error, table, machine);
+        if self.undoing.is_some() || matches!(self.request.which, Which::Count(_)) {
+            self.blocked = Some((position, error));
+        } else {
+            self.skip_or_fail(error, Left::AsItWas, position, table, machine);
         }
     }
 
     /// An LMB is passed over; in undoing that means that it is here to stay.
-    fn pass(&mut self, first: u32, lmbs: u32, table: &mut Table<'_>) {
+    fn pass<H: Hooks, C: Connectors + ?Sized>(
+        &mut self,
+        error: Error,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
         if self.undoing.is_none() {
-            self.tried = first + lmbs;
+            self.tried = position + 1;
+            self.skip_or_fail(error, Left::AsItWas, position, table, machine);
             return;
         }
-        self.cursor = first + lmbs;
-        for position in first..first + lmbs {
-            table.assign(position, true);
-            table.let_go(position);
-            self.summary.unrestored += 1;
-        }
+        self.cursor = position + 1;
+        self.leave(Left::Unrestored, error, position, table, machine);
+        table.assign(position, true);
+        table.let_go(position);
     }
 
     /// LMBs are offline: in hand, if they are to go.
@@ -216,16 +225,7 @@ impl<'f, P: Platform> Open<'f, P> {
         self.tried = first + lmbs;
         for position in first..first + lmbs {
             table.take(position);
-            let (group, bit) = table.group_mut(position);
-            group.online |= u64::from(was.online) << bit;
-            group.movable |= u64::from(was.movable) << bit;
+            table.note(position, was);
         }
     }
-}
-
-/// What memory was before it went offline.
-#[derive(Clone, Copy, Default)]
-struct Was {
-    online: bool,
-    movable: bool,
 }

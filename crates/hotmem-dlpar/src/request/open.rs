@@ -23,8 +23,8 @@ pub(super) struct Open<'f, P: Platform> {
     pub(super) removal: Option<Removal>,
     /// This LMB has no place in the engine and is given back; then the step goes on.
     pub(super) evicting: Option<(u32, Step)>,
-    /// The memory of this LMB cannot leave.
-    pub(super) blocked: Option<u32>,
+    /// The memory of this LMB cannot leave, and why.
+    pub(super) blocked: Option<(u32, Error)>,
     /// The most LMBs that are handed over as one, less after a refusal.
     pub(super) at_most: u32,
     /// Adding goes on here, once what was added is online and has memory to spare.
@@ -66,6 +66,7 @@ impl<'f, P: Platform> Open<'f, P> {
             lmbs: 0,
             ranges: 0,
             skipped: 0,
+            because: None,
             misplaced: 0,
             unrestored: 0,
             lost: 0,

@@ -1,10 +1,12 @@
 //! What comes of a request.
 
 use super::{Change, Request, Which};
-use crate::connectors::ConnectorError;
+use crate::connectors::{BUSY, ConnectorError, Wrong};
 use crate::property::DrcIndex;
 use core::fmt;
-use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, RemoveError};
+use hotmem::{
+    AddError, AnnounceError, Blocker, OfflineError, OnlineError, PfnRange, RemoveError, Why,
+};
 
 /// How far a request has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,12 +55,39 @@ pub struct Summary {
     pub ranges: u32,
     /// LMBs that a request by count passed over because something failed.
     pub skipped: u32,
+    /// Why the first of these was.
+    pub because: Option<Error>,
     /// LMBs that had to go to another node than their own, since they lie between memory of it.
     pub misplaced: u32,
     /// LMBs that were passed over and are not as they were; see [`Failure::unrestored`].
     pub unrestored: u32,
     /// LMBs that were passed over and are gone for good; see [`Failure::lost`].
     pub lost: u32,
+}
+
+/// An LMB that a request could not change, or not change back. See
+/// [`Connectors::refused`](crate::Connectors::refused).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Its connector.
+    pub connector: DrcIndex,
+    /// Its frames.
+    pub range: PfnRange,
+    /// How it is left.
+    pub left: Left,
+    /// What was refused, and why.
+    pub error: Error,
+}
+
+/// How an LMB is left that a request could not change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// As it was, or it will be when the request has been undone.
+    AsItWas,
+    /// Not as it was; counted in [`Failure::unrestored`] or [`Summary::unrestored`].
+    Unrestored,
+    /// Gone for good; counted in [`Failure::lost`] or [`Summary::lost`].
+    Lost,
 }
 
 /// A request that was not carried out: the machine is as it was, unless it says otherwise.
@@ -68,8 +97,8 @@ pub struct Failure {
     pub error: Error,
     /// Why the first LMB was passed over, in a request by count.
     pub because: Option<Error>,
-    /// LMBs that are not as they were: memory that came and is in use by now, that stayed offline,
-    /// or whose connector could not be released.
+    /// LMBs that are not as they were: memory that came and is in use by now, that stayed offline
+    /// or is online for something else, or whose connector could not be released.
     pub unrestored: u32,
     /// LMBs that the partition had and does not have any more: they went and could not be had back.
     pub lost: u32,
@@ -121,6 +150,8 @@ pub enum Error {
     Blocked(Blocker),
     /// A part of the LMB is not online, and a part is.
     Mixed(DrcIndex),
+    /// It was online in two zones, which is forgotten when memory goes; now all of it is in one.
+    Zones(DrcIndex),
     /// The engine does not know the memory of an LMB that the partition is said to have.
     NotPresent(DrcIndex),
     /// The engine cannot take it offline.
@@ -131,6 +162,42 @@ pub enum Error {
     Update(i32),
     /// The caller turned it round.
     Cancelled,
+}
+
+impl Error {
+    /// Whether the same request may be carried out later, without anything about it or the machine
+    /// being changed by hand: somebody refused for now, or something was in use or short. A
+    /// request by count may be, too, if what it passed over was refused for such a reason
+    /// ([`Failure::because`]).
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Error::InProgress(_) => true,
+            Error::Connector(error) => !error.stuck && error.what == Wrong::Failed(BUSY),
+            Error::Announce(error) => matches!(error, AnnounceError::NoMetadata(_)),
+            Error::Add(error) => matches!(error, AddError::Held(_) | AddError::NoTables { .. }),
+            Error::Online(error) => {
+                matches!(error, OnlineError::Held(_) | OnlineError::Vetoed { .. })
+            }
+            Error::Blocked(blocker) => {
+                blocker.is_temporary() || matches!(blocker.why, Why::Veto(_))
+            }
+            Error::Remove(error) => matches!(error, RemoveError::Held(_)),
+            Error::Zero
+            | Error::NotEnough { .. }
+            | Error::Unknown(_)
+            | Error::BeyondTable { .. }
+            | Error::Reserved { .. }
+            | Error::Assigned(_)
+            | Error::NotAssigned(_)
+            | Error::Mixed(_)
+            | Error::Zones(_)
+            | Error::NotPresent(_)
+            | Error::Offline(_)
+            | Error::Update(_)
+            | Error::Cancelled => false,
+        }
+    }
 }
 
 impl From<Error> for Failure {
@@ -177,6 +244,12 @@ impl fmt::Display for Error {
             Error::Blocked(blocker) => blocker.fmt(f),
             Error::Mixed(index) => {
                 write!(f, "the LMB with DRC index {index} is in part online and in part not")
+            }
+            Error::Zones(index) => {
+                write!(
+                    f,
+                    "the LMB with DRC index {index} was online in two zones and is in one now"
+                )
             }
             Error::NotPresent(index) => {
                 write!(f, "the LMB with DRC index {index} is assigned, but its memory is unknown")

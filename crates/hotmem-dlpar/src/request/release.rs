@@ -1,11 +1,12 @@
 //! Memory that is offline goes for good: each connector is released, and with it a part of the
 //! range that the engine holds ready.
 
-use super::{Change, Error, Flow, Machine, Open, Step, region};
+use super::taken::Was;
+use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged};
 use crate::property::DrcIndex;
 use crate::table::Table;
-use hotmem::{Hooks, OnlineType, PfnRange, Platform, State};
+use hotmem::{Hooks, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand is released.
@@ -102,9 +103,9 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// The removal in hand is carried out as far as the cursor has come; the rest stays, offline.
-    pub(super) fn settle<H: Hooks, C: ?Sized>(
+    pub(super) fn settle<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
-        table: &Table<'_>,
+        table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
         let Some(removal) = self.removal.take() else { return };
@@ -115,12 +116,21 @@ impl<'f, P: Platform> Open<'f, P> {
         };
         let (gone, rest) = match removal.split_at(end) {
             Ok(parts) => parts,
-            // The descriptors of what stays have gone: it comes as if it were new. If there is no
-            // room to describe it, it stays absent, and cannot be put online.
+            // The descriptors of what stays have gone: it comes as if it were new.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
                 let _ = machine.hotplug.commit_remove(removal, machine.hooks);
-                let _ = machine.hotplug.add(stays, machine.hooks);
+                let described = machine.hotplug.add(stays, machine.hooks);
+                // What is to be given back can be absent as well.
+                if let Err(error) = described
+                    && self.request.change == Change::Remove
+                {
+                    let first = self.cursor;
+                    for position in first..first + table.lmbs_in(stays) {
+                        self.leave(Left::Unrestored, Error::Add(error), position, table, machine);
+                        table.let_go(position);
+                    }
+                }
                 return;
             }
         };
@@ -150,19 +160,18 @@ impl<'f, P: Platform> Open<'f, P> {
         self.cursor = position + 1;
         self.settle_at_end(position, table, machine);
         if self.request.change == Change::Add {
-            self.summary.unrestored += 1;
+            self.leave(Left::Unrestored, Error::Connector(error), position, table, machine);
             self.evicted(position, table);
         } else {
-            self.lose(position, table);
-            self.skip_or_fail(Error::Connector(error), table, machine);
+            self.skip_or_fail(Error::Connector(error), Left::Lost, position, table, machine);
         }
     }
 
     /// The removal in hand is carried out if this is its last LMB.
-    fn settle_at_end<H: Hooks, C: ?Sized>(
+    fn settle_at_end<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
-        table: &Table<'_>,
+        table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
         let end = table.lmb(position).range.end();
@@ -183,26 +192,17 @@ impl<'f, P: Platform> Open<'f, P> {
         if self.request.change == Change::Add {
             // Memory that the engine does not let go of stays.
             table.assign(position, true);
-            self.summary.unrestored += 1;
+            self.leave(Left::Unrestored, error, position, table, machine);
             match self.evicting {
                 Some(_) => self.evicted(position, table),
                 None => table.let_go(position),
             }
             return;
         }
-        self.skip_or_fail(error, table, machine);
-        if self.undoing.is_none() {
-            let (group, bit) = table.group_of(position);
-            let range = table.lmb(position).range;
-            // The engine has forgotten the zone of what it described anew.
-            let kind = match group.movable >> bit & 1 {
-                0 => OnlineType::AsBefore,
-                _ => OnlineType::Movable,
-            };
-            if group.online >> bit & 1 != 0
-                && machine.hotplug.online(range, kind, machine.hooks).is_err()
-            {
-                self.summary.unrestored += 1;
+        self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+        if self.undoing.is_none() && table.is_taken(position) {
+            if table.was(position) != Was::Offline {
+                self.online_again(position, table, machine);
             }
             table.let_go(position);
         }

@@ -1,7 +1,42 @@
 //! The LMBs that the request in progress has in its hands.
 
 use crate::associativity::NO_ROW;
-use crate::table::Table;
+use crate::table::{Group, Table};
+use hotmem::OnlineType;
+
+/// What memory was before a request took it offline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Was {
+    Offline,
+    Kernel,
+    Movable,
+    /// Online in two zones.
+    Mixed,
+}
+
+impl Was {
+    /// The LMBs in hand of a group that were like this.
+    pub(super) fn of(self, group: &Group) -> u64 {
+        group.taken
+            & match self {
+                Was::Offline => !group.online,
+                Was::Kernel => group.online & !group.movable & !group.mixed,
+                Was::Movable => group.movable,
+                Was::Mixed => group.mixed,
+            }
+    }
+
+    /// What makes it so again.
+    pub(super) fn online_type(self) -> OnlineType {
+        match self {
+            Was::Offline => OnlineType::Offline,
+            Was::Kernel => OnlineType::Kernel,
+            Was::Movable => OnlineType::Movable,
+            // Where the engine remembers: it forgets when memory goes.
+            Was::Mixed => OnlineType::AsBefore,
+        }
+    }
+}
 
 impl Table<'_> {
     /// The request in progress has the LMB in hand.
@@ -11,12 +46,35 @@ impl Table<'_> {
         self.taken += 1;
     }
 
+    /// Whether it has.
+    pub(super) fn is_taken(&self, position: u32) -> bool {
+        let (group, bit) = self.group_of(position);
+        group.taken >> bit & 1 != 0
+    }
+
+    /// The memory of an LMB in hand has gone offline, and was online like this.
+    pub(super) fn note(&mut self, position: u32, was: Was) {
+        let (group, bit) = self.group_mut(position);
+        let bit_if = |yes: bool| u64::from(yes) << bit;
+        group.online |= bit_if(was != Was::Offline);
+        group.movable |= bit_if(was == Was::Movable);
+        group.mixed |= bit_if(was == Was::Mixed);
+    }
+
+    /// What the memory of an LMB in hand was before it went offline.
+    pub(super) fn was(&self, position: u32) -> Was {
+        let (group, bit) = self.group_of(position);
+        let is = |was: &Was| was.of(group) >> bit & 1 != 0;
+        [Was::Kernel, Was::Movable, Was::Mixed].into_iter().find(is).unwrap_or(Was::Offline)
+    }
+
     /// The request has it in hand no longer.
     pub(super) fn let_go(&mut self, position: u32) {
         let (group, bit) = self.group_mut(position);
         let mask = !(1_u64 << bit);
-        (group.taken, group.online, group.movable) =
-            (group.taken & mask, group.online & mask, group.movable & mask);
+        for word in [&mut group.taken, &mut group.online, &mut group.movable, &mut group.mixed] {
+            *word &= mask;
+        }
         group.told[bit] = NO_ROW;
         self.taken -= 1;
     }

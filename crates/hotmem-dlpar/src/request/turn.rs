@@ -1,7 +1,8 @@
 //! A request turns round: because it was cancelled, or because something failed.
 
-use super::{Change, Error, Machine, Open, Step, Which};
+use super::{Change, Error, Left, Machine, Open, Refused, Step, Which, note};
 use crate::connectors::Connectors;
+use crate::property::DrcIndex;
 use crate::table::Table;
 use hotmem::{Hooks, Platform};
 
@@ -58,9 +59,12 @@ impl<'f, P: Platform> Open<'f, P> {
     pub(super) fn skip_or_fail<H: Hooks, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
+        left: Left,
+        position: u32,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
+        self.leave(left, error, position, table, machine);
         if self.cancel != Cancel::No {
             self.fail(Error::Cancelled, table, machine);
         } else if matches!(self.request.which, Which::Count(_)) {
@@ -69,6 +73,32 @@ impl<'f, P: Platform> Open<'f, P> {
         } else {
             self.fail(error, table, machine);
         }
+    }
+
+    /// Counts an LMB that the request leaves to itself, and tells the platform and the log why.
+    pub(super) fn leave<H, C: Connectors + ?Sized>(
+        &mut self,
+        left: Left,
+        error: Error,
+        position: u32,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, H, C>,
+    ) {
+        let lmb = table.lmb(position);
+        match left {
+            Left::AsItWas => {}
+            Left::Unrestored => self.summary.unrestored += 1,
+            Left::Lost => {
+                debug_assert_eq!(self.request.change, Change::Remove);
+                table.let_go(position);
+                table.assign(position, false);
+                self.summary.lost += 1;
+            }
+        }
+        let connector = lmb.drc_index.unwrap_or(DrcIndex(0));
+        let refused = Refused { connector, range: lmb.range, left, error };
+        note::refused(&refused);
+        machine.connectors.refused(&refused);
     }
 
     /// Turns round.

@@ -23,6 +23,8 @@ pub struct Group {
     pub(crate) online: u64,
     /// It was online for movable allocations then.
     pub(crate) movable: u64,
+    /// It was online in two zones then.
+    pub(crate) mixed: u64,
     /// [`FLAG_ASSIGNED`] apart.
     pub(crate) flags: [u32; GROUP],
     pub(crate) aa_index: [u32; GROUP],
@@ -38,6 +40,7 @@ impl Group {
         taken: 0,
         online: 0,
         movable: 0,
+        mixed: 0,
         flags: [0; GROUP],
         aa_index: [NO_ROW; GROUP],
         told: [NO_ROW; GROUP],

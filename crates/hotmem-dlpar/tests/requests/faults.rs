@@ -2,8 +2,8 @@
 
 use crate::common::Entry;
 use crate::plain::{ADD, REMOVE};
-use crate::world::{FIRST, LMB, lmbs, new, with, with_lmbs};
-use hotmem::{Budget, Pfn, State, Want};
+use crate::world::{FIRST, LMB, World, lmbs, new, with, with_lmbs};
+use hotmem::{AddError, Budget, OnlineError, OnlineType, Pfn, State, Want};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 
@@ -200,6 +200,17 @@ fn vetoes_are_passed_over_or_refuse() {
         assert_eq!(world.snapshot(), before);
         let done = world.request(ADD, Which::Count(4)).expect("others");
         assert_eq!((done.lmbs, done.skipped), (4, 1));
+        let refused = Refused {
+            connector: DrcIndex(FIRST + 1),
+            range: lmbs()[1].1,
+            left: Left::AsItWas,
+            error: Error::Online(OnlineError::Vetoed {
+                range: lmbs()[1].1,
+                veto: hotmem::Veto("not this one"),
+            }),
+        };
+        assert_eq!((&world.refused[..], done.because), (&[refused][..], Some(refused.error)));
+        assert!(refused.error.is_temporary());
         assert_eq!(world.assigned(), [0, 2, 4, 5, 7, 8, 16, 17, 18, 19].into());
         let done = world.request(REMOVE, Which::Count(9)).expect("others");
         assert_eq!((done.lmbs, done.skipped), (9, 1));
@@ -222,17 +233,21 @@ fn memory_taken_into_use_meanwhile_is_named() {
         world.dlpar.cancel();
         let failure = world.poll_to_the_end(Budget::UNLIMITED, |_| false).expect_err("cancelled");
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
+        let [refused] = world.refused[..] else { panic!("{:?}", world.refused) };
+        assert_eq!((refused.left, refused.range), (Left::Unrestored, lmbs()[0].1));
+        assert!(matches!(refused.error, Error::Blocked(_)), "{refused:?}");
         // Nothing is wrong with it: it is here.
         world.excused = 0;
+        world.refused.clear();
         assert!(world.assigned().contains(&0));
         world.finished(&Err(Failure { unrestored: 0, ..failure }));
         assert_eq!(LMB, 16 << 20);
     });
 }
 
-/// A section of eight LMBs holds its own descriptors, the first of them goes, and the third does not.
-#[test]
-fn what_stays_of_a_section_is_described_anew() {
+/// LMBs 8 to 23 of a machine that has nothing else, in two sections that hold their own
+/// descriptors; the first section is online.
+fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
     let entry = |nth: u32| Entry {
         address: u64::from(nth) * LMB,
         index: FIRST + nth,
@@ -245,46 +260,108 @@ fn what_stays_of_a_section_is_described_anew() {
         &lmbs,
         |_| 0,
         |world| {
-            let which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
             world.kernel.keeps = true;
-            let added = world.begin(new(ADD, which), Budget::UNLIMITED);
+            let added = world.begin(new(ADD, SECTION), Budget::UNLIMITED);
             assert!(matches!(added, Progress::Done(Ok(_))), "{added:?}");
-            let kept = |world: &crate::world::World<'_, '_>| {
-                world
-                    .hotplug
-                    .frames()
-                    .metadata()
-                    .filter(|metadata| metadata.frames.frames() == 512)
-                    .count()
-            };
-            assert_eq!(kept(world), 1);
-            let refuse_the_third = |world: &mut crate::world::World<'_, '_>| {
-                world.script(|_, asked| match asked {
-                    Asked::Connector(DrcIndex(index), _) if index == FIRST + 10 => {
-                        Answer::Status(-1)
-                    }
-                    _ => Answer::True,
-                });
-            };
-            refuse_the_third(world);
-            let removed = world.begin(new(REMOVE, which), Budget::UNLIMITED);
-            assert!(matches!(removed, Progress::Done(Err(_))), "{removed:?}");
-            assert_eq!(kept(world), 0);
-            let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
-            let there = world.hotplug.state_at(at(8), at(16));
-            assert_eq!((there.0.frames(), there.1), (LMB / 4096 * 8, State::OnlineMovable));
-            // The same where others can go instead: what stays is as movable as it was.
-            world.truth();
-            for (change, which) in [(REMOVE, which), (ADD, Which::Count(16))] {
-                let done = world.begin(new(change, which), Budget::UNLIMITED);
-                assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
-            }
-            assert_eq!(kept(world), 2);
-            refuse_the_third(world);
-            let done = world.begin(new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
-            assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
-            assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
-            world.hotplug.frames().validate().expect("the engine agrees with itself");
+            f(world);
         },
     );
+}
+
+/// The LMBs of the first of these sections.
+const SECTION: Which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
+
+/// The connector of LMB 10 does nothing any more.
+fn refuse_the_third(world: &World<'_, '_>) {
+    world.script(|_, asked| match asked {
+        Asked::Connector(DrcIndex(index), _) if index == FIRST + 10 => Answer::Status(-1),
+        _ => Answer::True,
+    });
+}
+
+/// A section of eight LMBs holds its own descriptors, the first of them goes, and the third does not.
+#[test]
+fn what_stays_of_a_section_is_described_anew() {
+    with_own_descriptors(|world| {
+        let kept = |world: &World<'_, '_>| {
+            world
+                .hotplug
+                .frames()
+                .metadata()
+                .filter(|metadata| metadata.frames.frames() == 512)
+                .count()
+        };
+        assert_eq!(kept(world), 1);
+        refuse_the_third(world);
+        let removed = world.begin(new(REMOVE, SECTION), Budget::UNLIMITED);
+        assert!(matches!(removed, Progress::Done(Err(_))), "{removed:?}");
+        assert_eq!(kept(world), 0);
+        let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
+        let there = world.hotplug.state_at(at(8), at(16));
+        assert_eq!((there.0.frames(), there.1), (LMB / 4096 * 8, State::OnlineMovable));
+        // The same where others can go instead: what stays is as movable as it was.
+        world.truth();
+        for (change, which) in [(REMOVE, SECTION), (ADD, Which::Count(16))] {
+            let done = world.begin(new(change, which), Budget::UNLIMITED);
+            assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
+        }
+        assert_eq!(kept(world), 2);
+        refuse_the_third(world);
+        let done = world.begin(new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
+        assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
+        assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
+        world.hotplug.frames().validate().expect("the engine agrees with itself");
+    });
+}
+
+/// The same where there is no room to describe what stays: it is named, and nobody says that the
+/// partition has given it back.
+#[test]
+fn what_stays_and_cannot_be_described_is_named() {
+    for which in [SECTION, Which::Count(8)] {
+        with_own_descriptors(|world| {
+            if let Which::Count(_) = which {
+                let added = world.begin(new(ADD, Which::Count(8)), Budget::UNLIMITED);
+                assert!(matches!(added, Progress::Done(Ok(_))), "{added:?}");
+            }
+            refuse_the_third(world);
+            world.kernel.tables_after_unmap = Some(1 << 20);
+            let removed = world.begin(new(REMOVE, which), Budget::UNLIMITED);
+            let unrestored = match removed {
+                // Of the first section two LMBs went; of the second six, but not the first, which
+                // describes the last.
+                Progress::Done(Ok(summary)) if which != SECTION => {
+                    assert_eq!((summary.lmbs, summary.skipped, summary.lost), (8, 2, 0));
+                    summary.unrestored
+                }
+                // The two that went came back, without room for their descriptors.
+                Progress::Done(Err(failure)) if which == SECTION => {
+                    assert_eq!(failure.lost, 0);
+                    failure.unrestored - 2
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(unrestored, 6);
+            for refused in world.refused.iter().filter(|refused| refused.left != Left::AsItWas) {
+                assert_eq!(refused.left, Left::Unrestored);
+                assert!(matches!(refused.error, Error::Add(AddError::NoTables { .. })));
+            }
+            // The partition has what its connectors say.
+            let connectors = (8..24).zip(world.hypervisor.connectors());
+            for (index, connector) in connectors {
+                let lmb = world.dlpar.table().by_index(DrcIndex(FIRST + index)).expect("known");
+                let assigned = lmb.flags & FLAG_ASSIGNED != 0;
+                assert_eq!(connector.usable && !connector.isolated, assigned, "{index}");
+            }
+            // Once there is room again, it can be had.
+            world.kernel.tables = 0;
+            world.kernel.tables_after_unmap = None;
+            let World { dlpar, hotplug, kernel, .. } = world;
+            dlpar.table().adopt(hotplug, kernel, OnlineType::Movable).expect("room");
+            for (range, _) in dlpar.table().assigned() {
+                let there = hotplug.state_at(range.start(), range.end());
+                assert_eq!(there, (range, State::OnlineMovable));
+            }
+        });
+    }
 }

@@ -7,6 +7,7 @@ mod common;
 mod dropped;
 mod elsewhere;
 mod faults;
+mod online;
 mod plain;
 mod random;
 mod world;

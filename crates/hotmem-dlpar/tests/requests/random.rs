@@ -155,6 +155,7 @@ fn play(rounds: &[Round]) {
                 pageblocks => Budget::pageblocks(pageblocks),
             };
             let mut polls = 0;
+            world.refused.clear();
             let begun = world.dlpar.begin(new(round.change, round.which));
             let result = begun.map_err(Failure::from).and_then(|()| {
                 loop {

@@ -4,9 +4,9 @@ use crate::common::{Entry, Kept, arrays, bytes, size, v2};
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Asked, Connector, Hypervisor};
 use hotmem_dlpar::{
-    Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID,
-    FLAG_RESERVED, Failure, LookupArrays, Machine, Numa, Progress, Request, Summary, Table,
-    Version, Wait, Which,
+    Connectors, Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID,
+    FLAG_RESERVED, Failure, LONGEST_LIST, Left, LookupArrays, Machine, Numa, Progress, Refused,
+    Request, Summary, Table, Version, Wait, Which, Written,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -96,6 +96,8 @@ impl Drop for Ram {
 #[derive(Default)]
 pub(crate) struct Kernel {
     pub(crate) tables: u64,
+    /// Unmapping leaves it needing so many.
+    pub(crate) tables_after_unmap: Option<u64>,
     pub(crate) veto_online: BTreeSet<PfnKey>,
     pub(crate) veto_offline: BTreeSet<PfnKey>,
     /// Sections that come as a whole keep their own descriptors.
@@ -127,6 +129,7 @@ impl Hooks for Kernel {
     }
 
     fn unmap(&mut self, range: PfnRange) {
+        self.tables = self.tables_after_unmap.unwrap_or(self.tables);
         for block in range.chunks(512) {
             assert!(self.mapped.remove(&block.start().number()), "not mapped");
         }
@@ -198,6 +201,44 @@ pub(crate) struct World<'w, 'f> {
     script: &'w RefCell<(u64, Script)>,
     /// LMBs that a request said are not as they were.
     pub(crate) excused: u32,
+    /// What the platform was told of the request that was begun last.
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// Passes everything on, and keeps what the request says of LMBs that it leaves.
+struct Platform<'p, C> {
+    hypervisor: &'p mut C,
+    refused: &'p mut Vec<Refused>,
+}
+
+impl<C: Connectors> Connectors for Platform<'_, C> {
+    fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
+        self.hypervisor.entity_sense(connector)
+    }
+
+    fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
+        self.hypervisor.set_allocation(connector, usable)
+    }
+
+    fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
+        self.hypervisor.set_isolation(connector, isolated)
+    }
+
+    fn associativity(
+        &mut self,
+        connector: DrcIndex,
+        list: &mut [u32; LONGEST_LIST],
+    ) -> (i32, Option<usize>) {
+        self.hypervisor.associativity(connector, list)
+    }
+
+    fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32 {
+        self.hypervisor.update(memory, arrays)
+    }
+
+    fn refused(&mut self, refused: &Refused) {
+        self.refused.push(*refused);
+    }
 }
 
 /// Boots a machine and lends it.
@@ -244,7 +285,15 @@ pub(crate) fn with_lmbs<T>(
     let mut kernel = Kernel::default();
     table.adopt(&mut hotplug, &mut kernel, OnlineType::Movable).expect("room");
     let dlpar = Dlpar::new(table, &hotplug);
-    let mut world = World { dlpar, hotplug, kernel, hypervisor, script: &script, excused: 0 };
+    let mut world = World {
+        dlpar,
+        hotplug,
+        kernel,
+        hypervisor,
+        script: &script,
+        excused: 0,
+        refused: Vec::new(),
+    };
     f(&mut world)
 }
 
@@ -276,6 +325,7 @@ impl<'f> World<'_, 'f> {
         budget: Budget,
         on_wait: impl FnMut(Wait) -> bool,
     ) -> Result<Summary, Failure> {
+        self.refused.clear();
         if let Err(error) = self.dlpar.begin(request) {
             let result = Err(error.into());
             self.finished(&result);
@@ -310,21 +360,32 @@ impl<'f> World<'_, 'f> {
 
     /// Begins a request and polls it once.
     pub(crate) fn begin(&mut self, request: Request, budget: Budget) -> Progress {
+        self.refused.clear();
         self.dlpar.begin(request).expect("can be begun");
         self.poll(budget)
     }
 
     pub(crate) fn poll(&mut self, budget: Budget) -> Progress {
-        let World { dlpar, hotplug, kernel, hypervisor, .. } = self;
-        let mut machine = Machine { hotplug, hooks: kernel, connectors: hypervisor };
+        let World { dlpar, hotplug, kernel, hypervisor, refused, .. } = self;
+        let mut platform = Platform { hypervisor, refused };
+        let mut machine = Machine { hotplug, hooks: kernel, connectors: &mut platform };
         dlpar.poll(&mut machine, budget)
     }
 
     pub(crate) fn finished(&mut self, result: &Result<Summary, Failure>) {
-        self.excused += match result {
-            Ok(summary) => summary.unrestored + summary.lost,
-            Err(failure) => failure.unrestored + failure.lost,
+        let (unrestored, lost) = match result {
+            Ok(summary) => (summary.unrestored, summary.lost),
+            Err(failure) => (failure.unrestored, failure.lost),
         };
+        let told = |left| self.refused.iter().filter(|refused| refused.left == left).count() as u32;
+        assert_eq!((told(Left::Unrestored), told(Left::Lost)), (unrestored, lost), "{result:?}");
+        if let Ok(summary) = result {
+            // Each LMB once.
+            let passed_over: BTreeSet<_> = self.refused.iter().map(|r| r.connector).collect();
+            assert_eq!(summary.skipped as usize, passed_over.len(), "{:?}", self.refused);
+            assert_eq!(summary.because, self.refused.first().map(|refused| refused.error));
+        }
+        self.excused += unrestored + lost;
         self.check();
     }
 

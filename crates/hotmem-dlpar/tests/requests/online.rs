@@ -1,0 +1,207 @@
+//! What LMBs come online for: what the request says, or else the driver, or else auto-online; and
+//! what is undone is as it was.
+
+use crate::plain::REMOVE;
+use crate::world::{FIRST, World, lmbs, new, with};
+use hotmem::{Budget, OnlineError, OnlineType, PfnRange, State};
+use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::*;
+
+const TYPES: [OnlineType; 4] =
+    [OnlineType::Offline, OnlineType::Online, OnlineType::Kernel, OnlineType::Movable];
+
+/// What memory online for this is, in a world that has no policy.
+fn state_of(online: OnlineType) -> State {
+    match online {
+        OnlineType::Offline => State::Offline,
+        OnlineType::Movable => State::OnlineMovable,
+        _ => State::Online,
+    }
+}
+
+#[test]
+fn the_requests_own_type_then_the_drivers_then_auto_online() {
+    let or_none = || TYPES.into_iter().map(Some).chain([None]);
+    for auto in TYPES {
+        for driver in or_none() {
+            for own in or_none() {
+                with(|world| {
+                    world.hotplug.set_auto_online(auto);
+                    world.dlpar.set_online_as(driver);
+                    let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
+                    let request =
+                        own.map_or(Request::add(range), |own| Request::add(range).online_as(own));
+                    let done = world.run(request, Budget::pageblocks(1), |_| false);
+                    let wanted = own.or(driver).unwrap_or(auto);
+                    assert_eq!(done.expect("nothing in the way").lmbs, 4);
+                    for (_, lmb) in &lmbs()[20..24] {
+                        let state = world.hotplug.state_at(lmb.start(), lmb.end());
+                        assert_eq!(state, (*lmb, state_of(wanted)), "{own:?} {driver:?} {auto:?}");
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// The removal of four LMBs is cancelled after each poll, whatever they are online for and whatever
+/// auto-online says: they come back as they were.
+#[test]
+fn a_removal_that_is_undone_brings_memory_back_as_it_was() {
+    for auto in TYPES {
+        for was in [OnlineType::Kernel, OnlineType::Movable] {
+            for polls in 1.. {
+                let over = with(|world| {
+                    let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
+                    let request = Request::add(range).online_as(was);
+                    world.run(request, Budget::UNLIMITED, |_| false).expect("nothing in the way");
+                    world.hotplug.set_auto_online(auto);
+                    let before = world.snapshot();
+                    let mut progress = world.begin(Request::remove(range), Budget::pageblocks(1));
+                    for _ in 1..polls {
+                        progress = world.poll(Budget::pageblocks(1));
+                    }
+                    if let Progress::Done(result) = progress {
+                        world.finished(&result);
+                        return true;
+                    }
+                    world.dlpar.cancel();
+                    let undone = world.poll_to_the_end(Budget::UNLIMITED, |_| false);
+                    assert_eq!(undone, Err(Error::Cancelled.into()), "{auto:?} {was:?} {polls}");
+                    assert_eq!(world.snapshot(), before, "{auto:?} {was:?} {polls}");
+                    false
+                });
+                if over {
+                    assert!(polls > 5, "{polls}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Removes LMBs up to the property's update, and gives up there.
+fn undone_at_the_end(world: &mut World<'_, '_>, which: Which) -> Failure {
+    world.script(|_, asked| match asked {
+        Asked::Update => Answer::Status(BUSY),
+        Asked::Connector(..) => Answer::True,
+    });
+    let waiting = world.begin(new(REMOVE, which), Budget::UNLIMITED);
+    assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
+    world.dlpar.cancel();
+    match world.poll(Budget::UNLIMITED) {
+        Progress::Done(Err(failure)) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_lmb_that_does_not_come_online_again_is_named() {
+    with(|world| {
+        let (connector, lmb) = lmbs()[17];
+        world.kernel.veto_online.insert(lmb.start().number());
+        let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
+        let failure = undone_at_the_end(world, range);
+        assert_eq!((failure.unrestored, failure.lost), (1, 0));
+        let veto = hotmem::Veto("not this one");
+        let error = Error::Online(OnlineError::Vetoed { range: lmb, veto });
+        let refused = Refused { connector, range: lmb, left: Left::Unrestored, error };
+        assert_eq!(world.refused, [refused]);
+        assert_eq!(world.hotplug.state_at(lmb.start(), lmb.end()), (lmb, State::Offline));
+        for (_, other) in [lmbs()[16], lmbs()[18], lmbs()[19]] {
+            let state = world.hotplug.state_at(other.start(), other.end());
+            assert_eq!(state, (other, State::OnlineMovable));
+        }
+        world.finished(&Err(failure));
+    });
+}
+
+/// The engine forgets the zones of memory that goes, and a table remembers one for each LMB.
+#[test]
+fn an_lmb_of_two_zones_that_comes_back_in_one_is_named() {
+    with(|world| {
+        let (connector, lmb) = lmbs()[17];
+        let half = PfnRange::with_len(lmb.start(), lmb.frames() / 2).expect("small");
+        let mut offline = world.hotplug.offline(half).expect("online");
+        let _ = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        world.hotplug.online(half, OnlineType::Kernel, &mut world.kernel).expect("offline");
+        let before = world.snapshot();
+        let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
+        // Before anything has gone, the zones are known.
+        let begun = world.begin(new(REMOVE, range), Budget::pageblocks(1));
+        assert_eq!(begun, Progress::Working);
+        while world.dlpar.progress().0 < 4 {
+            assert_eq!(world.poll(Budget::pageblocks(1)), Progress::Working);
+        }
+        world.dlpar.cancel();
+        let undone = world.poll(Budget::UNLIMITED);
+        assert_eq!(undone, Progress::Done(Err(Error::Cancelled.into())));
+        assert_eq!(world.snapshot(), before);
+        let failure = undone_at_the_end(world, range);
+        assert_eq!((failure.unrestored, failure.lost), (1, 0));
+        let error = Error::Zones(connector);
+        let refused = Refused { connector, range: lmb, left: Left::Unrestored, error };
+        assert_eq!(world.refused, [refused]);
+        world.finished(&Err(failure));
+    });
+}
+
+/// Somebody else puts an LMB online while the request has it in hand.
+#[test]
+fn an_lmb_that_is_online_for_something_else_is_not_called_added() {
+    for (asked, by_hand) in [
+        (OnlineType::Movable, OnlineType::Kernel),
+        (OnlineType::Kernel, OnlineType::Movable),
+        (OnlineType::Kernel, OnlineType::Kernel),
+    ] {
+        for which in [Which::Index(DrcIndex(FIRST)), Which::Count(1)] {
+            with(|world| {
+                let (connector, lmb) = lmbs()[0];
+                let request = Request::add(which).online_as(asked);
+                let mut progress = world.begin(request, Budget::pageblocks(1));
+                while world.hotplug.state_at(lmb.start(), lmb.end()).1 != State::Offline {
+                    assert_eq!(progress, Progress::Working);
+                    progress = world.poll(Budget::pageblocks(1));
+                }
+                world.hotplug.online(lmb, by_hand, &mut world.kernel).expect("offline");
+                let result = world.poll_to_the_end(Budget::UNLIMITED, |_| false);
+                let block = PfnRange::with_len(lmb.start(), 512).expect("small");
+                let error = Error::Online(OnlineError::AlreadyOnline(block));
+                match (asked == by_hand, which) {
+                    (true, _) => assert_eq!(result.expect("as asked").lmbs, 1),
+                    (false, Which::Count(_)) => {
+                        let done = result.expect("another one");
+                        assert_eq!((done.lmbs, done.skipped, done.unrestored), (1, 1, 1));
+                        assert_eq!(
+                            (done.because, world.refused[0].connector),
+                            (Some(error), connector)
+                        );
+                    }
+                    _ => {
+                        let failure = result.expect_err("not as asked");
+                        assert_eq!((failure.error, failure.unrestored), (error, 0));
+                        assert!(!world.assigned().contains(&0));
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Two LMBs of a stretch cannot leave, and the upper one is found first: each is counted once.
+#[test]
+fn an_lmb_that_is_passed_over_is_counted_once() {
+    with(|world| {
+        let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
+        world.request(Change::Add, range).expect("free");
+        let frames = world.hotplug.frames();
+        let block = PfnRange::with_len(lmbs()[20].1.start(), 512).expect("small");
+        let isolated = frames.isolate(block).expect("free");
+        let pinned = hotmem::Want::frames(3).movable().at(lmbs()[17].1.start());
+        frames.alloc(pinned).expect("free");
+        let done = world.request(REMOVE, Which::Count(8)).expect("others");
+        assert_eq!((done.lmbs, done.skipped), (8, 2), "{:?}", world.refused);
+        assert_eq!(world.assigned(), [17, 20].into());
+        isolated.release();
+    });
+}
