@@ -121,7 +121,7 @@ mod tests {
             let memory = FrameWords::at_offset(frames.as_mut_ptr().expose_provenance());
             // SAFETY: the frames live as long as the test and are reached through the map only.
             let tables = unsafe { FrameTables::new(memory) };
-            let map = DescriptorMap::new(tables, Space { root: pfn(0), levels: Level::L4 });
+            let map = DescriptorMap::new(tables, Space::new(pfn(0), Level::L4));
             (Memory { frames, next: 1, taken: BTreeSet::new() }, map)
         }
 

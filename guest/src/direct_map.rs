@@ -18,8 +18,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use hotmem::{Bytes, Pfn, PfnRange};
 use hotmem_pgtable::{
     self as pgtable, Batch, Covered, ENTRIES, Entry, EntryAddr, Flags, Flush, Kind, Level, Native,
-    NativeFault, Run, Slot, Space, Stopped, Tables, Unmap, VirtRange, Why, entry_at, slot_at,
-    slot_from,
+    NativeFault, Run, Slot, Space, Split, Stopped, Tables, Unmap, VirtRange, Why, entry_at,
+    slot_at, slot_from,
 };
 
 /// Where physical address 0 appears: the start of the upper half.
@@ -162,7 +162,9 @@ impl PageTables {
     pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
         let Some(virt) = virt(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
         let PageTables { tables, space, flush, reserve, .. } = self;
-        let (tables, space, mmu) = (*tables, *space, Native::new(*tables, *flush));
+        // In place: what is left of a split page is in use, by the tables themselves for one.
+        let mmu = Native::new(*tables, *flush).splitting(Split::InPlace);
+        let (tables, space) = (*tables, *space);
         let reserved = |run: Run| {
             let (start, last) = (run.virt.start(), run.virt.last());
             let pages = (start..=last).step_by(to_usize(Level::L3.entry_bytes().0));

@@ -170,7 +170,7 @@ mod tests {
             let memory = FrameWords::at_offset(frames.as_mut_ptr().expose_provenance());
             // SAFETY: the frames live as long as the test and are reached through the window only.
             let tables = unsafe { FrameTables::new(memory) };
-            let space = Space { root: pfn(1), levels: Level::L4 };
+            let space = Space::new(pfn(1), Level::L4);
             (Arena { frames, next: 2 }, Box::new(Window::new(tables, space, BASE, |_| {})))
         }
 

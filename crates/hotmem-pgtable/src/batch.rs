@@ -1,6 +1,7 @@
 //! Entries that are changed together.
 
-use crate::entry::{Entry, EntryAddr, Kind, LINE, Level};
+use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
+use crate::space::Space;
 use core::{iter, ops::Range};
 use hotmem::Pfn;
 
@@ -41,6 +42,20 @@ pub struct Batch {
     /// Where they are, table by table; each with the number behind its last one's.
     places: [Slots<usize>; CAPACITY],
     places_len: usize,
+    copies: Copies,
+}
+
+/// The two roots, the kernel's and the user's, of the address space whose entries are in a batch.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Copies(Option<(Pfn, Pfn)>);
+
+impl Copies {
+    /// The entry that must change with the one `at`.
+    pub(crate) fn of(self, at: EntryAddr) -> Option<EntryAddr> {
+        let (kernel, user) = self.0?;
+        let is_shared = at.table() == kernel && at.index() < ENTRIES / 2;
+        is_shared.then(|| EntryAddr::new(user, at.index()))
+    }
 }
 
 impl Slot {
@@ -119,7 +134,25 @@ impl Batch {
         let at = EntryAddr::new(Pfn::ZERO, 0);
         let nowhere = Slots { virt: 0, at, entries: 0, level: Level::L1 };
         let places = [nowhere; CAPACITY];
-        Batch { entries: [Entry::EMPTY; CAPACITY], len: 0, places, places_len: 0 }
+        let entries = [Entry::EMPTY; CAPACITY];
+        Batch { entries, len: 0, places, places_len: 0, copies: Copies(None) }
+    }
+
+    /// Forgets all entries; those to come are this address space's.
+    pub(crate) fn begin(&mut self, space: Space) {
+        self.clear();
+        self.copies = Copies(space.user_root.map(|user| (space.root, user)));
+    }
+
+    pub(crate) fn copies(&self) -> Copies {
+        self.copies
+    }
+
+    /// The user root's entry that must change with the entry `at`: where that is the root's, of the
+    /// half that both roots share, and there is a user root.
+    #[must_use]
+    pub fn user_copy(&self, at: EntryAddr) -> Option<EntryAddr> {
+        self.copies.of(at)
     }
 
     /// How many entries.

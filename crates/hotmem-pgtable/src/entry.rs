@@ -229,6 +229,12 @@ impl EntryAddr {
         EntryAddr(table.phys_addr() | (index as u64 % ENTRIES as u64) << 3)
     }
 
+    /// The entry that holds the byte at this address.
+    #[must_use]
+    pub const fn from_phys_addr(address: u64) -> EntryAddr {
+        EntryAddr(address & !7)
+    }
+
     /// The table.
     #[must_use]
     pub fn table(self) -> Pfn {

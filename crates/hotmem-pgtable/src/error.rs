@@ -32,6 +32,13 @@ pub enum Why<F> {
     },
     /// A page of a level that has none.
     Malformed(Entry),
+    /// The two roots do not name the same table here, so that neither says what is mapped.
+    RootsDiffer {
+        /// The entry of the kernel's root.
+        kernel: Entry,
+        /// The entry of the user's root.
+        user: Entry,
+    },
     /// The range ends within what the kernel has noted in this one entry.
     WithinNote(Entry),
     /// There was no frame for the table that is missing here, or that splits this large page.
@@ -65,6 +72,9 @@ impl<F: fmt::Display> fmt::Display for Why<F> {
                 write!(f, "the frame at {frame} is no {level:?} table of this kernel")
             }
             Why::Malformed(entry) => write!(f, "{entry:?} is a page of a level that has none"),
+            Why::RootsDiffer { kernel, user } => {
+                write!(f, "the kernel's root has {kernel:?} and the user's {user:?}")
+            }
             Why::WithinNote(entry) => write!(f, "the range ends within software {entry:?}"),
             Why::NoTableFrame(entry) => write!(f, "no frame for a table instead of {entry:?}"),
             Why::Occupied(entry) => write!(f, "{entry:?} is here already"),

@@ -6,12 +6,13 @@
 //! clear*, whose result holds the final bits. Here its unit is a batch, because where each entry
 //! costs a trap (a guest of Xen without hardware paging) a batch costs one hypercall; and whole
 //! tables are unhooked with one entry, flushed, and then read as the ordinary memory they have
-//! become. Cost: what is mapped and the tables that map it; what is not mapped is skipped by the
+//! become. An address space may have two roots, the kernel's and user mode's ([`Space`]): both are
+//! kept the same. Cost: what is mapped and the tables that map it; what is not mapped is skipped by the
 //! cache line or, above it, by the table.
 //!
-//! - [`PageTables`]: [`map`](PageTables::map), [`unmap_range`](PageTables::unmap_range),
-//!   [`protect`](PageTables::protect), [`begin_move`](PageTables::begin_move),
-//!   [`teardown`](PageTables::teardown);
+//! - [`PageTables`]: [`unmap_range`](PageTables::unmap_range), [`protect`](PageTables::protect),
+//!   [`teardown`](PageTables::teardown) on every machine; [`map`](PageTables::map) and
+//!   [`begin_move`](PageTables::begin_move) on [`Native`] alone;
 //! - [`Mmu`]: the machine, whose operations are batches; [`Native`] is a processor by itself;
 //! - [`Owner`]: to whom the runs of pages and the tables go.
 //!
@@ -42,7 +43,7 @@ pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
 pub use error::{Stopped, Why};
 pub use mmu::{Change, Flush, Forbidden, Halted, Mmu, Table, entry_at};
 pub use moving::Moving;
-pub use native::{Flusher, Native, NativeFault, Tables};
+pub use native::{Flusher, Native, NativeFault, Split, Tables};
 pub use range::{RangeError, VirtRange};
 pub use run::Run;
 pub use space::{Owner, PageTables, Space};

@@ -3,7 +3,7 @@
 
 use crate::{
     AtomicU64, Batch, Change, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, PageTables,
-    Run, Space, Table, Tables, Unmap, VirtRange,
+    Run, Space, Split, Table, Tables, Unmap, VirtRange,
 };
 use hotmem::{Bytes, Pfn};
 use loom::sync::Arc;
@@ -14,8 +14,9 @@ struct Machine {
     tables: [Table; 3],
     /// How often each of the frames 8 to 10 was written.
     pages: [AtomicU64; 3],
-    /// The walk that the other processor is in, if any: what an interrupt would wait for.
-    walk: loom::sync::Mutex<()>,
+    /// Held by the other processor during an access, which an interrupt waits for; the level of
+    /// the page that its TLB holds.
+    tlb: loom::sync::Mutex<Option<Level>>,
 }
 
 const WRITABLE: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::ACCESSED);
@@ -30,7 +31,7 @@ impl Machine {
             std::array::from_fn(|index| AtomicU64::new(if index == 0 { first.bits() } else { 0 }))
         };
         let pages = std::array::from_fn(|_| AtomicU64::new(0));
-        Machine { tables: entries.map(table), pages, walk: loom::sync::Mutex::new(()) }
+        Machine { tables: entries.map(table), pages, tlb: loom::sync::Mutex::new(None) }
     }
 
     fn page(&self, frame: Pfn) -> &AtomicU64 {
@@ -46,9 +47,14 @@ impl Machine {
     /// of the entry that it found, or the walk begins again, and then the write, of one more than
     /// is there. Whether it wrote.
     fn write(&self) -> bool {
-        let _walk = self.walk.lock().unwrap();
+        self.write_from(0)
+    }
+
+    /// The same, on this root.
+    fn write_from(&self, root: usize) -> bool {
+        let _access = self.tlb.lock().unwrap();
         let mut level = Level::L2;
-        let mut table = &self.tables[0];
+        let mut table = &self.tables[root];
         loop {
             let bits = table[0].load(loom::sync::atomic::Ordering::Acquire);
             let entry = Entry::from_bits(bits);
@@ -66,11 +72,37 @@ impl Machine {
                         page.store(page.load(order) + 1, order);
                         return true;
                     }
-                    (level, table) = (Level::L2, &self.tables[0]);
+                    (level, table) = (Level::L2, &self.tables[root]);
                 }
                 _ => return false,
             }
         }
+    }
+}
+
+impl Machine {
+    /// Reads page 0: the translation goes into the TLB, which must not hold one of another size
+    /// for the same address already.
+    fn read(&self) {
+        let mut held = self.tlb.lock().unwrap();
+        let (mut level, mut table) = (Level::L2, &self.tables[0]);
+        loop {
+            let entry = Entry::from_bits(table[0].load(loom::sync::atomic::Ordering::Acquire));
+            match entry.kind(level) {
+                Kind::Table(below) => {
+                    table = Tables::table(&self, below).unwrap();
+                    level = level.below().unwrap();
+                }
+                Kind::Page => break,
+                _ => return,
+            }
+        }
+        assert_eq!(*held.get_or_insert(level), level, "one address, pages of two sizes");
+    }
+
+    /// Answers the interrupt of a flush.
+    fn flush(&self) {
+        *self.tlb.lock().unwrap() = None;
     }
 }
 
@@ -110,6 +142,18 @@ fn race(
     + 'static,
     agree: impl Fn(&Machine, &Seen, bool, bool) + Sync + Send + 'static,
 ) {
+    race_splitting(Split::OutOfSight, entries, operation, agree);
+}
+
+fn race_splitting(
+    split: Split,
+    entries: impl Fn() -> [Entry; 3] + Sync + Send + 'static,
+    operation: impl Fn(&mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>, &mut Seen)
+    + Sync
+    + Send
+    + 'static,
+    agree: impl Fn(&Machine, &Seen, bool, bool) + Sync + Send + 'static,
+) {
     loom::model(move || {
         let machine = Arc::new(Machine::new(entries()));
         let other = {
@@ -118,11 +162,12 @@ fn race(
         };
         let mut seen = Seen { new: Some(pfn(2)), ..Seen::default() };
         let mut batch = Batch::new();
-        let space = Space { root: pfn(1), levels: Level::L2 };
+        let space = Space::new(pfn(1), Level::L2);
         // The interrupt is answered when the walk is over; what is walked afterwards is new.
-        let mut flush = |_: Flush| drop(machine.walk.lock().unwrap());
+        let mut flush = |_: Flush| machine.flush();
         let flush: &mut dyn FnMut(Flush) = &mut flush;
-        let mut tables = PageTables::new(Native::new(&*machine, flush), space, &mut batch);
+        let native = Native::new(&*machine, flush).splitting(split);
+        let mut tables = PageTables::new(native, space, &mut batch);
         operation(&mut tables, &mut seen);
         let after = machine.write();
         agree(&machine, &seen, other.join().unwrap(), after);
@@ -233,6 +278,57 @@ fn a_large_page_split_and_taken_out_in_part_tells_every_write() {
     );
 }
 
+#[test]
+fn a_large_page_that_is_split_is_never_in_a_tlb_in_two_sizes() {
+    loom::model(|| {
+        let machine = Arc::new(Machine::new(large()));
+        let other = {
+            let machine = machine.clone();
+            loom::thread::spawn(move || (0..2).for_each(|_| machine.read()))
+        };
+        let mut seen = Seen { new: Some(pfn(2)), ..Seen::default() };
+        let mut batch = Batch::new();
+        let space = Space::new(pfn(1), Level::L2);
+        let native = Native::new(&*machine, |_: Flush| machine.flush());
+        let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
+        PageTables::new(native, space, &mut batch).protect(page(), change, &mut seen).unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_large_page_split_in_place_and_taken_out_in_part_tells_every_write() {
+    race_splitting(
+        Split::InPlace,
+        large,
+        |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
+        |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
+    );
+}
+
+#[test]
+fn a_table_unhooked_from_both_roots_tells_every_write_of_user_modes() {
+    loom::model(|| {
+        let [root, leaf, _] = small();
+        let machine = Arc::new(Machine::new([root, leaf, root]));
+        let user = 2;
+        let other = {
+            let machine = machine.clone();
+            loom::thread::spawn(move || machine.write_from(user))
+        };
+        let mut seen = Seen::default();
+        let mut batch = Batch::new();
+        let space = Space::new(pfn(1), Level::L2).with_user_root(pfn(3));
+        let native = Native::new(&*machine, |_: Flush| machine.flush());
+        PageTables::new(native, space, &mut batch)
+            .unmap_range(table(), Unmap::default(), &mut seen)
+            .unwrap();
+        let after = machine.write_from(user);
+        let wrote = other.join().unwrap();
+        assert_eq!((&seen.dirty[..], after), (&[wrote][..], false));
+    });
+}
+
 /// Moves the page to another frame as `order` says, while another processor writes: what is
 /// written must be there in the end, and the page dirty if, and only if, it was.
 fn race_move(
@@ -248,8 +344,8 @@ fn race_move(
             loom::thread::spawn(move || machine.write())
         };
         let mut batch = Batch::new();
-        let space = Space { root: pfn(1), levels: Level::L2 };
-        let mut flush = |_: Flush| drop(machine.walk.lock().unwrap());
+        let space = Space::new(pfn(1), Level::L2);
+        let mut flush = |_: Flush| machine.flush();
         let flush: &mut dyn FnMut(Flush) = &mut flush;
         let tables = PageTables::new(Native::new(&*machine, flush), space, &mut batch);
         order(&machine, tables);

@@ -1,11 +1,12 @@
 //! Pages are mapped where nothing is: what [`Owner::unmapped`] was told of can be mapped again.
 
-use crate::entry::{ENTRIES, Entry, Kind, Level};
+use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
 use crate::error::{Stopped, Why};
 use crate::mmu::{Mmu, Table, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
 use crate::range::{Span, virt};
 use crate::run::Run;
+use crate::sound::check_roots;
 use crate::space::{Owner, PageTables};
 use crate::sync::Ordering;
 use hotmem::Bytes;
@@ -30,6 +31,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         if run.entry.kind(run.level) != Kind::Page || sound != Some(run.entry) || !aligned {
             return Err(Stopped::before(run.virt.start(), Why::NotAPage(run.entry)));
         }
+        check_roots(&self.mmu, self.space, Span { start, end })?;
         let (mut entry, mut written) = (run.entry, 0);
         while start < end {
             let table = self.table_over(start, run.level, &mut written, owner)?;
@@ -64,20 +66,27 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         let table_in =
             |frame, level| self.mmu.table(frame).ok_or(stopped(Why::NotATable { frame, level }));
         let mut at = self.space.levels;
-        let mut table = table_in(self.space.root, at)?;
+        let mut frame = self.space.root;
+        let mut table = table_in(frame, at)?;
         while let Some(below) = at.below().filter(|_| at > level) {
             let index = index(offset, at);
             let entry = entry_at(table, index);
-            table = match entry.kind(at) {
-                Kind::Table(frame) => table_in(frame, below)?,
+            (frame, table) = match entry.kind(at) {
+                Kind::Table(frame) => (frame, table_in(frame, below)?),
                 Kind::Empty => {
+                    let copy = self.batch.user_copy(EntryAddr::new(frame, index));
+                    let copy = copy.map(|copy| Ok(&table_in(copy.table(), at)?[copy.index()]));
+                    let copy = copy.transpose()?;
                     let frame = owner.new_table().ok_or(stopped(Why::NoTableFrame(entry)))?;
                     let new = table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
                     new.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                     // Release: with the walker's dependent reads, it sees the table empty.
-                    table[index].store(Entry::link(frame).bits(), Ordering::Release);
+                    let link = Entry::link(frame).bits();
+                    for word in copy.into_iter().chain([&table[index]]) {
+                        word.store(link, Ordering::Release);
+                    }
                     *written += (1 + ENTRIES as u64) * ENTRY_BYTES;
-                    new
+                    (frame, new)
                 }
                 _ => return Err(stopped(Why::Occupied(entry))),
             };

@@ -6,7 +6,7 @@ use crate::range::VirtRange;
 use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering};
 use core::fmt;
-use hotmem::{Bytes, Pfn};
+use hotmem::Pfn;
 
 /// A table where the kernel reads it.
 pub type Table = [AtomicU64; ENTRIES];
@@ -18,8 +18,10 @@ pub type Table = [AtomicU64; ENTRIES];
 ///
 /// The entries of a batch are what was read before: nothing but Accessed and Dirty, set by
 /// processors, may have changed since; who clears these holds the same lock. No two are the same
-/// one. A call that stops has done those before [`Halted::done`] and no
-/// others.
+/// one. A call that stops has done those before [`Halted::done`] and no others.
+///
+/// In an address space with two roots ([`Space::user_root`]) an entry of the root may have a
+/// [copy](Batch::user_copy). Who clears the entry clears the copy, and neither if one cannot be.
 pub trait Mmu {
     /// Why it refuses.
     type Fault: Copy + fmt::Debug;
@@ -58,7 +60,9 @@ pub trait Mmu {
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<Self::Fault>>;
 
     /// Puts a table in a large page's place, which maps the same by smaller pages; no Accessed or
-    /// Dirty bit is lost. What `table` held does not matter.
+    /// Dirty bit is lost. What `table` held does not matter. Returns when no processor remembers
+    /// the large page, so that what the table maps can be changed. [`Split`](crate::Split) says
+    /// what processors find meanwhile.
     ///
     /// # Errors
     /// Its fault; nothing is changed then.
@@ -80,17 +84,18 @@ pub trait Mmu {
         Ok(())
     }
 
-    /// Makes the root and all tables of the lower half of an address space that nobody uses any
+    /// Makes both roots and all tables of the lower half of an address space that nobody uses any
     /// more ordinary memory, flushed, but with what they hold.
     ///
     /// # Errors
     /// Its fault; some of the tables are not ordinary memory then. It can be called again.
     fn retire(&mut self, space: Space) -> Result<(), Self::Fault>;
 
-    /// Whether unhooking tables costs less than clearing their entries, for a range of this size.
-    fn unhooking_pays(&self, range: Bytes) -> bool {
-        let _ = range;
-        true
+    /// With how many entries it costs less to unhook so many tables together than to clear the
+    /// entries; `None`: with any number.
+    fn unhooking_pays_from(&self, tables: u64) -> Option<u64> {
+        let _ = tables;
+        None
     }
 }
 

@@ -1,7 +1,7 @@
 //! A processor by itself: entries are changed by atomic exchange.
 
 use crate::batch::{Batch, Slot};
-use crate::entry::{Entry, EntryAddr, Flags};
+use crate::entry::{ENTRIES, Entry, EntryAddr, Flags};
 use crate::mmu::{Change, Flush, Halted, Mmu, Table};
 use crate::range::VirtRange;
 use crate::space::Space;
@@ -40,6 +40,26 @@ impl<F: FnMut(Flush)> Flusher for F {
 pub struct Native<T, F> {
     tables: T,
     flusher: F,
+    split: Split,
+}
+
+/// How the entry of a large page becomes the entry of a table while processors use it.
+///
+/// A processor may hold translations of both sizes for one address as long as they are alike; if
+/// they differ in the frame or in what is allowed, it may use either (SDM volume 3, 4.10.2.3 and
+/// 4.10.4.2). So all translations of the large page are flushed before anything that the table
+/// maps is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Split {
+    /// The entry is cleared, flushed, and then names the table: no processor ever holds both
+    /// sizes. A processor that uses the page meanwhile faults. The kernel's fault handler takes the
+    /// lock that the caller holds (see [`Mmu`]), finds the page present, and returns.
+    #[default]
+    OutOfSight,
+    /// The entry names the table at once, and is flushed then. Nobody faults: for memory that the
+    /// fault handler, the flush or the tables themselves need, such as a kernel's direct map.
+    /// Processors hold both sizes, which are alike, until they are flushed.
+    InPlace,
 }
 
 /// Why a processor's page tables were not changed.
@@ -54,7 +74,13 @@ pub enum NativeFault {
 impl<T: Tables, F: Flusher> Native<T, F> {
     /// The tables and how they are flushed.
     pub const fn new(tables: T, flusher: F) -> Self {
-        Native { tables, flusher }
+        Native { tables, flusher, split: Split::OutOfSight }
+    }
+
+    /// The same, with large pages split in this way.
+    #[must_use]
+    pub fn splitting(self, split: Split) -> Self {
+        Native { split, ..self }
     }
 
     /// Both back.
@@ -62,17 +88,23 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         (self.tables, self.flusher)
     }
 
+    /// Clears each entry by `clear`, which returns what it was, and its copy for user mode.
     fn each(
         &self,
         batch: &mut Batch,
-        change: impl Fn(&AtomicU64, Entry) -> Entry,
+        clear: impl Fn(&AtomicU64, Entry) -> Entry,
     ) -> Result<(), Halted<NativeFault>> {
-        let mut done = 0;
+        let (mut done, copies) = (0, batch.copies());
         for slots in batch.slots_mut() {
             let words = self.words(slots.at).map_err(|fault| Halted { done, fault })?;
+            if let Some(at) = copies.of(slots.at) {
+                let copies = self.words(at).map_err(|fault| Halted { done, fault })?;
+                let copies = copies.iter().take(slots.entries.len());
+                copies.for_each(|copy| copy.store(0, Ordering::Relaxed));
+            }
             done += slots.entries.len();
             for (word, entry) in words.iter().zip(slots.entries) {
-                *entry = change(word, *entry);
+                *entry = clear(word, *entry);
             }
         }
         Ok(())
@@ -83,12 +115,6 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         let frame = at.table();
         let table = self.tables.table(frame).ok_or(NativeFault::NotATable(frame))?;
         Ok(&table[at.index()..])
-    }
-
-    fn word(&self, slot: &Slot) -> Result<&AtomicU64, NativeFault> {
-        let frame = slot.at.table();
-        let table = self.tables.table(frame).ok_or(NativeFault::NotATable(frame))?;
-        Ok(&table[slot.at.index()])
     }
 }
 
@@ -140,30 +166,49 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 
     fn split(&mut self, slot: &Slot, table: Pfn) -> Result<(), NativeFault> {
-        let parts = self.tables.table(table).ok_or(NativeFault::NotATable(table))?;
-        let word = self.word(slot)?;
-        if slot.entry.part(slot.level, 0).is_none() || !slot.entry.flags().contains(Flags::LARGE) {
-            return Err(NativeFault::NotLarge(slot.entry));
-        }
-        for (index, part) in parts.iter().enumerate() {
-            let entry = slot.entry.part(slot.level, index).unwrap_or(Entry::EMPTY);
-            part.store(entry.bits(), Ordering::Relaxed);
-        }
-        // Release: with the walker's dependent reads, it sees the parts through the link.
-        let link = Entry::link(table);
-        let before = Entry::from_bits(word.swap(link.bits(), Ordering::AcqRel));
-        let late = before.flags() & Flags::USED & !slot.entry.flags();
-        if !late.is_empty() {
-            for part in parts {
-                part.fetch_or(late.bits(), Ordering::Relaxed);
+        let Native { tables, flusher, split } = self;
+        let is_large = slot.entry.flags().contains(Flags::LARGE);
+        let first = slot.entry.part(slot.level, 0).filter(|_| is_large);
+        let first = first.ok_or(NativeFault::NotLarge(slot.entry))?;
+        let table_in = |frame| tables.table(frame).ok_or(NativeFault::NotATable(frame));
+        let (parts, word) = (table_in(table)?, &table_in(slot.at.table())?[slot.at.index()]);
+        let bytes = slot.level.entry_bytes();
+        let part = bytes.0 / ENTRIES as u64;
+        let fill = |used: Flags| {
+            let mut bits = first.with(used).bits();
+            for word in parts {
+                word.store(bits, Ordering::Relaxed);
+                bits = bits.wrapping_add(part);
+            }
+        };
+        let flush = Flush { range: VirtRange::around(slot.virt, bytes), tables: false };
+        let link = Entry::link(table).bits();
+        let used = |before| Entry::from_bits(before).flags() & Flags::USED;
+        match split {
+            Split::OutOfSight => {
+                let before = word.swap(0, Ordering::Relaxed);
+                forget(flusher, flush);
+                fill(used(before));
+                // Release: with the walker's dependent reads, it sees the parts through the link.
+                word.store(link, Ordering::Release);
+            }
+            Split::InPlace => {
+                fill(Flags::empty());
+                // Release: as above.
+                let late = used(word.swap(link, Ordering::AcqRel)) - first.flags();
+                if !late.is_empty() {
+                    for part in parts {
+                        part.fetch_or(late.bits(), Ordering::Relaxed);
+                    }
+                }
+                forget(flusher, flush);
             }
         }
         Ok(())
     }
 
     fn flush(&mut self, flush: Flush) -> Result<(), NativeFault> {
-        fence(Ordering::SeqCst);
-        self.flusher.flush(flush);
+        forget(&mut self.flusher, flush);
         Ok(())
     }
 
@@ -174,6 +219,12 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         }
         Ok(())
     }
+}
+
+/// Has all processors forget. The fence: nobody is told to forget what is still to be seen.
+fn forget(flusher: &mut impl Flusher, flush: Flush) {
+    fence(Ordering::SeqCst);
+    flusher.flush(flush);
 }
 
 impl fmt::Display for NativeFault {

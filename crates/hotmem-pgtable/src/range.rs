@@ -57,7 +57,12 @@ impl VirtRange {
     /// The page that an address lies in.
     #[must_use]
     pub const fn page(address: u64) -> VirtRange {
-        VirtRange { start: address & !(FRAME_SIZE - 1), bytes: FRAME_SIZE }
+        Self::around(address, Bytes(FRAME_SIZE))
+    }
+
+    /// What one page of so many bytes, a power of two, maps, given an address within it.
+    pub(crate) const fn around(address: u64, page: Bytes) -> VirtRange {
+        VirtRange { start: address & !(page.0 - 1), bytes: page.0 }
     }
 
     /// The first byte's address.

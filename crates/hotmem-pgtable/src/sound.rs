@@ -4,10 +4,12 @@
 use crate::batch::{Slot, Slots};
 use crate::entry::{Entry, Kind, Level};
 use crate::error::{Stopped, Why};
-use crate::mmu::Mmu;
-use crate::range::Span;
+use crate::map::index;
+use crate::mmu::{Mmu, entry_at};
+use crate::range::{Span, virt};
 use crate::space::Space;
 use crate::walk::{Next, Place, Visit, walk, walk_table};
+use hotmem::Pfn;
 
 /// Finds what is wrong of what a space maps in `span`.
 pub(crate) fn check<M: Mmu>(
@@ -20,15 +22,97 @@ pub(crate) fn check<M: Mmu>(
 
 /// Whether nothing is wrong below an entry.
 pub(crate) fn is_sound<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> bool {
-    match Sound.visit(mmu, slot, true) {
-        Ok(Next::On) => true,
-        Ok(Next::Into(_)) => Place::below(slot, space)
-            .is_some_and(|place| walk_table(mmu, &mut Sound, place, place.whole).is_ok()),
-        Err(_) => false,
+    walk_below(mmu, &mut Sound, slot, space).is_ok()
+}
+
+/// Whether nothing is wrong below an entry, and unhooking all that is there costs less than to
+/// unhook, or clear, each of the lowest tables.
+pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> bool {
+    let Some(least) = mmu.unhooking_pays_from(1) else { return is_sound(mmu, slot, space) };
+    let mut count = Count { least, tables: 0, entries: 0, in_table: 0, saved: 0 };
+    let is_sound = walk_below(mmu, &mut count, slot, space).is_ok();
+    let together = mmu.unhooking_pays_from(count.tables).unwrap_or(0);
+    is_sound && count.entries >= together + count.saved
+}
+
+/// Finds an entry in `span`'s part of the roots, if there are two, that is not the same in both.
+pub(crate) fn check_roots<M: Mmu>(
+    mmu: &M,
+    space: Space,
+    span: Span,
+) -> Result<(), Stopped<M::Fault>> {
+    let Space { root, user_root: Some(user_root), levels } = space else { return Ok(()) };
+    let bytes = levels.entry_bytes().0;
+    let shared = span.intersection(Span { start: 0, end: levels.table_bytes().0 / 2 });
+    let table = |frame, at| {
+        let missing = Stopped::before(at, Why::NotATable { frame, level: levels });
+        mmu.table(frame).ok_or(missing)
+    };
+    let mut start = shared.start;
+    while start < shared.end {
+        let (at, number) = (virt(start, levels), index(start, levels));
+        let kernel = entry_at(table(root, at)?, number);
+        let user = entry_at(table(user_root, at)?, number);
+        if kernel.kind(levels) != user.kind(levels) {
+            return Err(Stopped::before(at, Why::RootsDiffer { kernel, user }));
+        }
+        start = (start | (bytes - 1)) + 1;
+    }
+    Ok(())
+}
+
+/// Visits what is below an entry, and the entry.
+fn walk_below<M: Mmu>(
+    mmu: &mut M,
+    visitor: &mut impl Visit<M>,
+    slot: Slot,
+    space: Space,
+) -> Result<(), Stopped<M::Fault>> {
+    match (visitor.visit(mmu, slot, true)?, Place::below(slot, space)) {
+        (Next::Into(_), Some(place)) => walk_table(mmu, visitor, place, place.whole),
+        _ => Ok(()),
     }
 }
 
 struct Sound;
+
+/// [`Sound`], and counts the tables below an entry and what they map.
+struct Count {
+    /// Entries with which it pays to unhook one of the lowest tables by itself.
+    least: u64,
+    tables: u64,
+    entries: u64,
+    /// Entries of the lowest table that is being walked.
+    in_table: u64,
+    /// Clears that are saved where each of the lowest tables that has enough is unhooked by itself.
+    saved: u64,
+}
+
+impl<M: Mmu> Visit<M> for Count {
+    fn lowest(&mut self, _: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+        let entries = slots.entries.len() as u64;
+        (self.entries, self.in_table) = (self.entries + entries, self.in_table + entries);
+        Ok(())
+    }
+
+    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
+        let next = Sound.visit(mmu, slot, covered)?;
+        match slot.kind() {
+            Kind::Table(table) => {
+                self.tables += 1;
+                Ok(Next::Into(table))
+            }
+            _ => {
+                self.entries += 1;
+                Ok(next)
+            }
+        }
+    }
+
+    fn leave(&mut self, _: Pfn) {
+        self.saved += core::mem::take(&mut self.in_table).saturating_sub(self.least);
+    }
+}
 
 impl<M: Mmu> Visit<M> for Sound {
     fn lowest(&mut self, _: &mut M, _: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {

@@ -14,8 +14,26 @@ use hotmem::Pfn;
 pub struct Space {
     /// The frame of the root.
     pub root: Pfn,
+    /// The frame of the root that user mode runs on, if that is another: the kernel then runs on
+    /// `root`. So it is for 64-bit guests of Xen PV, and for kernels that hide themselves from user
+    /// mode. Its entries of the lower half are those of `root`, and name the same tables.
+    pub user_root: Option<Pfn>,
     /// The root's level: [`Level::L4`] or [`Level::L5`].
     pub levels: Level,
+}
+
+impl Space {
+    /// An address space with one root, of this level.
+    #[must_use]
+    pub const fn new(root: Pfn, levels: Level) -> Space {
+        Space { root, user_root: None, levels }
+    }
+
+    /// The same with a second root, for user mode.
+    #[must_use]
+    pub const fn with_user_root(self, root: Pfn) -> Space {
+        Space { user_root: Some(root), ..self }
+    }
 }
 
 /// Whoever keeps account of pages and of the frames of tables.
@@ -49,7 +67,7 @@ pub struct PageTables<'b, M> {
 impl<'b, M: Mmu> PageTables<'b, M> {
     /// An address space, with room for the batches of its changes.
     pub fn new(mmu: M, space: Space, batch: &'b mut Batch) -> Self {
-        batch.clear();
+        batch.begin(space);
         PageTables { mmu, space, batch }
     }
 
@@ -64,8 +82,8 @@ impl<'b, M: Mmu> PageTables<'b, M> {
     }
 
     /// Changes the flags of all pages in `range`; no Accessed or Dirty bit is lost. Large pages
-    /// that the range's ends lie in are split, with tables from the owner. What is not present is
-    /// left as it is. One flush, if anything changed.
+    /// that the range's ends lie in are split, with tables from the owner and a flush for each.
+    /// What is not present is left as it is. One flush, if anything changed.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -153,11 +171,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
                 self.lowest(mmu, slot.alone())?;
                 Ok(Next::On)
             }
-            Kind::Page => {
-                let table = split(mmu, &slot, self.owner)?;
-                self.changed = true;
-                Ok(Next::Into(table))
-            }
+            Kind::Page => Ok(Next::Into(split(mmu, &slot, self.owner)?)),
         }
     }
 }

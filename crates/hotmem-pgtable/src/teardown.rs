@@ -7,13 +7,13 @@ use crate::error::{Stopped, Why};
 use crate::mmu::Mmu;
 use crate::range::{Span, virt};
 use crate::run::Runs;
-use crate::sound::check;
+use crate::sound::{check, check_roots};
 use crate::space::{Owner, PageTables};
 use crate::unmap::Harvest;
 use crate::walk::walk;
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Takes down the address space's own half, the lower one, and frees its tables and the root.
+    /// Takes down the address space's own half, the lower one, and frees its tables and the roots.
     /// No processor uses it any more, and none will.
     ///
     /// Flushes: as many as [`Mmu::retire`] needs, whatever the number of tables. Cost: reading
@@ -27,6 +27,7 @@ impl<M: Mmu> PageTables<'_, M> {
         let space = self.space;
         let own = Span { start: 0, end: space.levels.table_bytes().0 / 2 };
         let refused = |fault| Stopped { at: 0, why: Why::Mmu(fault), flushed: false };
+        check_roots(&self.mmu, space, own)?;
         check(&mut self.mmu, space, own)?;
         self.mmu.retire(space).map_err(refused)?;
         let mut harvest = Harvest { owner, runs: Runs::default(), free: true };
@@ -34,6 +35,7 @@ impl<M: Mmu> PageTables<'_, M> {
         harvest.runs.finish(harvest.owner);
         walked?;
         harvest.owner.free_table(space.root);
+        space.user_root.into_iter().for_each(|root| harvest.owner.free_table(root));
         debug_assert_eq!(virt(own.end - 1, space.levels), own.end - 1);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::error::{Stopped, Why};
 use crate::mmu::{Flush, Mmu};
 use crate::range::VirtRange;
 use crate::run::Runs;
-use crate::sound::is_sound;
+use crate::sound::{check_roots, is_sound, unhooking_pays};
 use crate::space::{Owner, PageTables, Space, split};
 use crate::walk::{Next, Place, Visit, walk, walk_table};
 use hotmem::Pfn;
@@ -34,14 +34,15 @@ pub enum Covered {
     Free,
     /// They stay, so that mapping again needs none.
     Keep,
-    /// Whichever costs the machine less.
+    /// Whichever costs the machine less, table by table: each is unhooked, or its entries are
+    /// cleared and it stays. Finding out means reading the tables once more for each level.
     Cheapest,
 }
 
 impl<M: Mmu> PageTables<'_, M> {
     /// Unmaps `range` and tells the owner what it was, in runs; large pages that the range's ends
-    /// lie in are split. One flush, and one more for each batch of 512 with tables in it; tables are
-    /// freed after it.
+    /// lie in are split, with a flush for each. One flush, and one more for each batch of 512 with
+    /// tables in it; tables are freed after it.
     ///
     /// The caller holds the range's lock (see [`Mmu`]). Where tables go, nobody may be about to
     /// add to them either.
@@ -57,24 +58,11 @@ impl<M: Mmu> PageTables<'_, M> {
         owner: &mut impl Owner,
     ) -> Result<(), Stopped<M::Fault>> {
         let span = self.span(range)?;
-        let unhook = match how.tables {
-            Covered::Free => true,
-            Covered::Keep => false,
-            Covered::Cheapest => self.mmu.unhooking_pays(range.bytes()),
-        };
+        check_roots(&self.mmu, self.space, span)?;
         let (space, batch) = (self.space, &mut *self.batch);
         let runs = Runs::default();
-        let mut unmapper = Unmapper {
-            space,
-            range,
-            how,
-            unhook,
-            batch,
-            owner,
-            runs,
-            unflushed: false,
-            unhooking: false,
-        };
+        let mut unmapper =
+            Unmapper { space, range, how, batch, owner, runs, unflushed: false, unhooking: false };
         let walked = walk(&mut self.mmu, &mut unmapper, space, span);
         // An error of the walk lies above all that is still in the batch.
         let done = unmapper.commit(&mut self.mmu).and(walked);
@@ -94,7 +82,6 @@ struct Unmapper<'a, O> {
     space: Space,
     range: VirtRange,
     how: Unmap,
-    unhook: bool,
     batch: &'a mut Batch,
     owner: &'a mut O,
     runs: Runs,
@@ -124,13 +111,9 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
             Kind::Empty => return Ok(Next::On),
             Kind::Malformed => return refused(Why::Malformed(slot.entry)),
             Kind::Software if !covered => return refused(Why::WithinNote(slot.entry)),
-            Kind::Page if !covered => {
-                let table = split(mmu, &slot, self.owner)?;
-                self.unflushed = true;
-                return Ok(Next::Into(table));
-            }
+            Kind::Page if !covered => return Ok(Next::Into(split(mmu, &slot, self.owner)?)),
             // What is wrong below it is found, and told, on the way down.
-            Kind::Table(table) if !(covered && self.unhook && is_sound(mmu, slot, self.space)) => {
+            Kind::Table(table) if !(covered && self.goes(mmu, slot)) => {
                 return Ok(Next::Into(table));
             }
             Kind::Table(_) => self.unhooking = true,
@@ -142,6 +125,15 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
 }
 
 impl<O: Owner> Unmapper<'_, O> {
+    /// Whether a table that is wholly covered, with all below it, is unhooked.
+    fn goes<M: Mmu>(&self, mmu: &mut M, slot: Slot) -> bool {
+        match self.how.tables {
+            Covered::Free => is_sound(mmu, slot, self.space),
+            Covered::Keep => false,
+            Covered::Cheapest => unhooking_pays(mmu, slot, self.space),
+        }
+    }
+
     /// Clears the batch and tells what it held; does nothing if it is empty.
     fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let cleared = match self.how {

@@ -32,7 +32,7 @@ fn asked(
     act: impl FnOnce(&mut PageTables<'_, Native<Counting<'_>, fn(Flush)>>, VirtRange, &mut Notes<'_>),
 ) -> u64 {
     let arena = Arena::new(200);
-    let space = Space { root: arena.table().unwrap(), levels };
+    let space = Space::new(arena.table().unwrap(), levels);
     let apart = levels.table_bytes().0 / 2 / 64;
     for table in 0..tables {
         let page = Entry::new(Pfn::new(0x1000 + table).unwrap(), Flags::PRESENT | Flags::DIRTY);

@@ -28,7 +28,7 @@ fn page(number: u64) -> Entry {
 
 /// Pages 0 to `pages`.
 fn mapped(arena: &Arena, pages: u64) -> Space {
-    let space = Space { root: arena.table().unwrap(), levels: Level::L4 };
+    let space = Space::new(arena.table().unwrap(), Level::L4);
     for number in 0..pages {
         assert!(arena.put(space, number * PAGE, Level::L1, page(number)));
     }
@@ -129,7 +129,7 @@ fn a_page_of_a_level_that_has_none() {
 #[test]
 fn a_table_with_a_page_of_a_level_that_has_none_is_not_unhooked() {
     let arena = Arena::new(16);
-    let space = Space { root: arena.table().unwrap(), levels: Level::L5 };
+    let space = Space::new(arena.table().unwrap(), Level::L5);
     let (malformed, above) = (512 << 30, 1 << 40);
     let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
     arena.put(space, 0, Level::L1, page(0));

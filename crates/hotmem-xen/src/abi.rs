@@ -86,6 +86,11 @@ impl MmuUpdate {
         (self.ptr & !3, self.ptr & 3)
     }
 
+    /// Where the entry is.
+    pub(crate) const fn at(&self) -> EntryAddr {
+        EntryAddr::from_phys_addr(self.ptr)
+    }
+
     /// What the entry is to be.
     #[must_use]
     pub const fn value(&self) -> Entry {
@@ -121,6 +126,12 @@ impl MmuExtOp {
     #[must_use]
     pub const fn new_root(root: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 5, arg1: root.number(), arg2: 0 }
+    }
+
+    /// `MMUEXT_NEW_USER_BASEPTR`: the root of this CPU's user mode.
+    #[must_use]
+    pub const fn new_user_root(root: Pfn) -> MmuExtOp {
+        MmuExtOp { cmd: 15, arg1: root.number(), arg2: 0 }
     }
 
     /// `MMUEXT_TLB_FLUSH_ALL`: all CPUs of the caller's domain forget all.

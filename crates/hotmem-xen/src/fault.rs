@@ -35,6 +35,9 @@ pub enum Fault {
         /// What it is.
         entry: Entry,
     },
+    /// Xen cleared this entry of the user's root and then refused to clear the kernel's, and to put
+    /// the user's back: user mode faults there although the kernel has the pages.
+    LostFromUserRoot(EntryAddr),
     /// Xen gives PV guests no large pages, so none can be split.
     LargePage(Entry),
     /// The kernel does not map this table, so that nothing could be read of it.
@@ -46,6 +49,9 @@ impl fmt::Display for Fault {
         match self {
             Fault::Refused { call, errno } => write!(f, "Xen refused {call:?}: {errno}"),
             Fault::GrantMapped { at, entry } => write!(f, "{at:?} maps a grant: {entry:?}"),
+            Fault::LostFromUserRoot(at) => {
+                write!(f, "Xen cleared the user root's {at:?} and not the kernel's")
+            }
             Fault::LargePage(entry) => write!(f, "{entry:?} is a large page"),
             Fault::NotMapped(table) => write!(f, "the table at {table} is not mapped"),
         }

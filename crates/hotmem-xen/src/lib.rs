@@ -10,11 +10,42 @@
 //! - whole tables by unhooking, after which they are ordinary memory;
 //! - a dying address space by unpinning all, then mapping all writable, then plain reads.
 //!
+//! Address spaces of 64-bit guests have two roots, [`Space::user_root`]: both are pinned by the
+//! kernel, and here both are changed and given back.
+//!
+//! Mapping and moving pages are not offered here: `PageTables::map` and `PageTables::begin_move`
+//! are for [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps by `mmu_update` of
+//! its own, with the owner of the frames.
+//!
+//! ```compile_fail,E0599
+//! # use hotmem_pgtable::{Owner, PageTables, Run};
+//! # use hotmem_xen::{Hypervisor, MachineTables, XenPv};
+//! fn map<H: Hypervisor, T: MachineTables>(
+//!     tables: &mut PageTables<'_, XenPv<'_, H, T>>,
+//!     run: Run,
+//!     owner: &mut impl Owner,
+//! ) {
+//!     let _ = tables.map(run, owner);
+//! }
+//! ```
+//!
+//! ```compile_fail,E0599
+//! # use hotmem_pgtable::PageTables;
+//! # use hotmem_xen::{Hypervisor, MachineTables, XenPv};
+//! fn begin_move<H: Hypervisor, T: MachineTables>(tables: PageTables<'_, XenPv<'_, H, T>>) {
+//!     let _ = tables.begin_move([0]);
+//! }
+//! ```
+//!
+//! [`Space::user_root`]: hotmem_pgtable::Space::user_root
+//! [`Native`]: hotmem_pgtable::Native
+//!
 //! [`Hypervisor`] are the hypercalls, typed as Xen's public headers have them; [`Syscall`] makes
 //! them.
 #![no_std]
 
 mod abi;
+mod config;
 pub mod domain;
 mod fault;
 mod hypervisor;
@@ -24,8 +55,9 @@ mod syscall;
 pub mod vectors;
 
 pub use abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate, Multicall, features};
+pub use config::{Config, Grants};
 pub use fault::{Call, Fault};
 pub use hypervisor::{Hypervisor, Partly};
-pub use mmu::{Config, MachineTables, Room, XenPv};
+pub use mmu::{MachineTables, Room, XenPv};
 #[cfg(target_arch = "x86_64")]
 pub use syscall::Syscall;

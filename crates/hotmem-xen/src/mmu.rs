@@ -1,16 +1,18 @@
 //! The machine of a Xen PV guest.
 
 use crate::abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate};
+use crate::config::Config;
 use crate::fault::{Call, Fault};
 use crate::hypervisor::{Hypervisor, Partly};
-use hotmem::{Bytes, Pfn, geometry::FRAME_SIZE};
+use core::iter;
+use hotmem::{Pfn, geometry::FRAME_SIZE};
 use hotmem_pgtable::{
     Batch, Change, ENTRIES, Entry, EntryAddr, Flags, Flush, Halted, Kind, Level, Mmu, Slot, Slots,
     Space, Table, Tables, each_table, entry_at,
 };
 
 /// Entries in one hypercall.
-const BATCH: usize = 512;
+pub(crate) const BATCH: usize = 512;
 
 /// Where a PV kernel reaches its tables. Frames are the machine's, as in entries.
 pub trait MachineTables: Tables {
@@ -22,26 +24,6 @@ pub trait MachineTables: Tables {
     /// before. Xen's flush interrupts processors and not what the kernel runs on them, so it does
     /// not wait for these, as an interrupt of the kernel's own would.
     fn grace_period(&self);
-}
-
-/// What is the kernel's choice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// Tables of the lowest level are pinned one by one, as Linux does, beside the root.
-    pub pins_l1: bool,
-    /// The flag, one of [`Flags::AVAILABLE`], with which the kernel marks pages that are grants. If
-    /// there is one, whole tables are read for it before they go.
-    pub grant: Flags,
-    /// How many entries go into one hypercall: 1 to 512.
-    pub batch: usize,
-    /// On how many CPUs the domain runs.
-    pub cpus: usize,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config { pins_l1: false, grant: Flags::empty(), batch: BATCH, cpus: 1 }
-    }
 }
 
 /// Room for what is handed to Xen: 20 KiB, which the caller keeps where it has room.
@@ -99,6 +81,16 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         for slots in batch.slots() {
             let (sound, grant) = self.up_to_grant(slots);
             let mut left = slots.part(0..sound);
+            // The root's: few, and each with its copy for user mode.
+            if batch.user_copy(slots.at).is_some() {
+                self.send(&mut done, core::mem::replace(&mut unpinned, Ok(())))?;
+                let both = |slot: Slot| {
+                    let both = [batch.user_copy(slot.at)?, slot.at];
+                    Some(both.map(|at| update(&Slot { at, ..slot })))
+                };
+                self.change_both(left, both, &mut done)?;
+                left = left.part(sound..sound);
+            }
             while !left.entries.is_empty() {
                 let gathered = left.part(0..self.gather(left, &update));
                 if self.config.pins_l1 && slots.level != Level::L1 {
@@ -120,6 +112,32 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         self.send(&mut done, unpinned)
     }
 
+    /// Has Xen change entries of the root, each with its copy in the user's: both or neither.
+    fn change_both(
+        &mut self,
+        slots: Slots<&[Entry]>,
+        both: impl Fn(Slot) -> Option<[MmuUpdate; 2]>,
+        done: &mut usize,
+    ) -> Result<(), Halted<Fault>> {
+        for slot in slots.each() {
+            let Some(updates) = both(slot) else { continue };
+            let unpinned = if self.config.pins_l1 { self.unpin_below(slot) } else { Ok(()) };
+            self.room.updates[..2].copy_from_slice(&updates);
+            self.updates = 2;
+            let mut halves = 0;
+            let sent = self.send(&mut halves, unpinned);
+            *done += halves / 2;
+            if halves == 1 {
+                let copy = updates[0].at();
+                let back = MmuUpdate::new(copy, Command::Normal, slot.entry);
+                let lost = |_| Halted { done: *done, fault: Fault::LostFromUserRoot(copy) };
+                self.xen.mmu_update(&[back], DomId::SELF).map_err(lost)?;
+            }
+            sent.map_err(|halted| Halted { done: *done, ..halted })?;
+        }
+        Ok(())
+    }
+
     /// How many slots come before the first that is a grant's, or has one below it.
     fn up_to_grant(&mut self, slots: Slots<&[Entry]>) -> (usize, Option<Fault>) {
         let mut refused = None;
@@ -134,7 +152,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
     /// Refuses a slot that is a grant's, or has one below it: Xen would take it for given back, and
     /// the domain that granted it never gets it.
     fn refuse_grants(&mut self, slot: Slot) -> Result<(), Fault> {
-        let grant = self.config.grant;
+        let grant = self.config.grants.flag();
         if grant.is_empty() {
             return Ok(());
         }
@@ -165,21 +183,30 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         gathered
     }
 
-    /// Has Xen do what is gathered, the unpinning first; counts the updates that are done.
-    fn send(&mut self, done: &mut usize, unpinned: Result<(), Fault>) -> Result<(), Halted<Fault>> {
+    /// Has Xen do what is gathered, by one hypercall, the unpinning first. Returns what was not
+    /// unpinned, and how many updates there were.
+    fn submit(&mut self) -> (Result<(), Fault>, Result<usize, Partly>) {
         let updates = self.room.updates.get(..core::mem::take(&mut self.updates));
         let updates = updates.unwrap_or_default();
         let ops = self.room.ops.get(..core::mem::take(&mut self.ops)).unwrap_or_default();
-        let (ops, updated) = match (ops.is_empty(), updates.is_empty()) {
-            (_, true) => (Ok(()), Ok(())),
-            (true, _) => (Ok(()), self.xen.mmu_update(updates, DomId::SELF)),
-            _ => {
-                let (unpinned, updated) = self.xen.mmuext_op_then_update(ops, updates);
-                (go_on_unpinning(&mut self.xen, ops, unpinned), updated)
-            }
+        let (unpinned, updated) = match (ops.is_empty(), updates.is_empty()) {
+            (true, true) => (Ok(()), Ok(())),
+            (true, false) => (Ok(()), self.xen.mmu_update(updates, DomId::SELF)),
+            (false, true) => (self.xen.mmuext_op(ops), Ok(())),
+            (false, false) => self.xen.mmuext_op_then_update(ops, updates),
         };
-        *done += updated.map_or_else(|partly| partly.done, |()| updates.len());
-        let faults = updated.map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
+        (go_on_unpinning(&mut self.xen, ops, unpinned), updated.map(|()| updates.len()))
+    }
+
+    /// Has Xen do what is gathered; counts the updates that are done.
+    fn send(&mut self, done: &mut usize, unpinned: Result<(), Fault>) -> Result<(), Halted<Fault>> {
+        // What hangs below entries that are not to be changed stays pinned.
+        if self.updates == 0 {
+            self.ops = 0;
+        }
+        let (ops, updated) = self.submit();
+        *done += updated.unwrap_or_else(|partly| partly.done);
+        let faults = updated.map(|_| ()).map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
         faults.map_err(|fault| Halted { done: *done, fault })
     }
 
@@ -195,22 +222,15 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
 
     fn gather_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
         if self.ops == BATCH {
-            self.send_ops()?;
+            let ops = self.room.ops.get(..core::mem::take(&mut self.ops)).unwrap_or_default();
+            let unpinned = self.xen.mmuext_op(ops);
+            go_on_unpinning(&mut self.xen, ops, unpinned)?;
         }
         if let Some(room) = self.room.ops.get_mut(self.ops) {
             *room = op;
             self.ops += 1;
         }
         Ok(())
-    }
-
-    fn send_ops(&mut self) -> Result<(), Fault> {
-        let ops = self.room.ops.get(..core::mem::take(&mut self.ops)).unwrap_or_default();
-        if ops.is_empty() {
-            return Ok(());
-        }
-        let unpinned = self.xen.mmuext_op(ops);
-        go_on_unpinning(&mut self.xen, ops, unpinned)
     }
 
     /// Gathers the mapping of a table as ordinary memory; what is full goes at once.
@@ -226,13 +246,21 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         Ok(())
     }
 
+    /// Has Xen do what is gathered. Where unpinning went on after a table that was not pinned, what
+    /// it went on with is mapped only now.
     fn send_remaps(&mut self) -> Result<(), Fault> {
-        let count = core::mem::take(&mut self.updates);
-        let updates = self.room.updates.get(..count).unwrap_or_default();
-        if updates.is_empty() {
-            return Ok(());
-        }
-        self.xen.mmu_update(updates, DomId::SELF).map_err(refused(Call::Remap))
+        let count = self.updates;
+        let (unpinned, remapped) = self.submit();
+        unpinned?;
+        let again = |partly: Partly| {
+            let left = self.room.updates.get(partly.done..count).unwrap_or_default();
+            if partly.errno == Errno::EBUSY && !left.is_empty() {
+                self.xen.mmu_update(left, DomId::SELF)
+            } else {
+                Err(partly)
+            }
+        };
+        remapped.map(|_| ()).or_else(again).map_err(refused(Call::Remap))
     }
 
     fn remap_below(&mut self, slot: Slot) -> Result<(), Fault> {
@@ -350,24 +378,25 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         self.send_remaps()
     }
 
-    /// All unpinning before all mapping, so that Xen flushes once and not once a table.
+    /// All unpinning before all mapping, so that Xen flushes once and not once a table, and both by
+    /// one hypercall.
+    ///
+    /// There is no flush at the end: a CPU that leaves a root flushes when it does, and Xen maps a
+    /// root writable only when no CPU is on it, and has had those flush that were on it since.
     fn retire(&mut self, space: Space) -> Result<(), Fault> {
         self.each_own(space, Self::refuse_grants)?;
         (self.ops, self.updates) = (0, 0);
-        self.gather_op(MmuExtOp::unpin(space.root))?;
+        let roots = || iter::once(space.root).chain(space.user_root);
+        roots().try_for_each(|root| self.gather_op(MmuExtOp::unpin(root)))?;
         if self.config.pins_l1 {
             self.each_own(space, Self::unpin_below)?;
         }
-        self.send_ops()?;
         self.each_own(space, Self::remap_below)?;
-        self.gather_remap(space.root)?;
-        self.send_remaps()?;
-        self.xen.mmuext_op(&[MmuExtOp::flush_all()]).map_err(refused(Call::Flush))
+        roots().try_for_each(|root| self.gather_remap(root))?;
+        self.send_remaps()
     }
 
-    /// Unhooking costs a broadcast to every running CPU for each table, clearing some 1000 cycles
-    /// for each entry: it pays where a table may hold more entries than there are CPUs, and a few.
-    fn unhooking_pays(&self, range: Bytes) -> bool {
-        range.frames() > self.config.cpus as u64 + 4
+    fn unhooking_pays_from(&self, tables: u64) -> Option<u64> {
+        Some(self.config.cpus as u64 + 4 * tables)
     }
 }

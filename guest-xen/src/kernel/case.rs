@@ -48,7 +48,7 @@ pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space) {
     let at = EntryAddr::new(space.root, to_usize(BASE >> 39));
     let range = hotmem_pgtable::VirtRange::new(BASE, hotmem::Bytes::gib(512));
     let range = super::must("a range", range);
-    let (mut tables, pool) = kernel.tables(space, Config::default());
+    let (mut tables, pool) = kernel.tables(space, super::space::CONFIG);
     super::must("dropping tables", tables.unmap_range(range, Unmap::default(), pool));
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
@@ -73,7 +73,7 @@ pub(crate) fn measure(
 pub(crate) fn exit_in_use(kernel: &mut Kernel, report: &mut Report<Console>) {
     const PAGES: usize = 2 * 512;
     let space = kernel.build(true, true, PAGES, entry);
-    let config = Config { pins_l1: true, ..Config::default() };
+    let config = Config { pins_l1: true, ..super::space::CONFIG };
     kernel.pool.told = Told::default();
     kernel.ext(MmuExtOp::new_root(space.root));
     let (tables, pool) = kernel.tables(space, config);

@@ -11,11 +11,14 @@ use hotmem_pgtable::{
     VirtRange, entry_at,
 };
 use hotmem_xen::{
-    Command, Config, DomId, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Room, Syscall, XenPv,
+    Command, Config, DomId, Grants, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Room, Syscall,
+    XenPv,
 };
 
 /// Where pages are mapped: at the start of the root's third entry.
 pub(crate) const BASE: u64 = 2 << 39;
+/// This kernel maps no grants.
+pub(crate) const CONFIG: Config = Config::new(Grants::vouched_absent());
 const PAGE_BYTES: Bytes = Bytes::kib(4);
 
 /// Frames that can be tables; the rest are what is mapped.
@@ -189,7 +192,7 @@ impl Kernel {
                 MmuUpdate::new(EntryAddr::new(root, index), Command::Normal, link(pointers));
             self.update([update].into_iter(), DomId::SELF, 1);
         }
-        Space { root, levels: Level::L4 }
+        Space::new(root, Level::L4)
     }
 
     /// Where these pages of a space are mapped; tables are looked up once each.

@@ -1,7 +1,7 @@
 //! Who is measured: three ways to change entries.
 
 use super::must;
-use super::space::{BASE, Kernel};
+use super::space::{BASE, CONFIG, Kernel};
 use core::arch::asm;
 use hotmem::Bytes;
 use hotmem_guest::to_usize;
@@ -62,7 +62,7 @@ pub(crate) fn unmap(
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::Hotmem => {
-            let config = Config { batch, cpus: 2, ..Config::default() };
+            let config = Config { batch, cpus: 2, ..CONFIG };
             let (mut tables, pool) = kernel.tables(space, config);
             let how = Unmap { tables: Covered::Keep, ..how };
             must("unmap_range", tables.unmap_range(range(pages), how, pool));
@@ -110,7 +110,7 @@ pub(crate) fn protect(
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::Hotmem => {
-            let config = Config { batch, cpus: 2, ..Config::default() };
+            let config = Config { batch, cpus: 2, ..CONFIG };
             let (mut tables, pool) = kernel.tables(space, config);
             must("protect", tables.protect(range(pages), change, pool));
         }
@@ -126,7 +126,7 @@ pub(crate) fn exit(
     batch: usize,
 ) {
     if subject == Subject::Hotmem {
-        let config = Config { batch, cpus: 2, pins_l1: true, ..Config::default() };
+        let config = Config { batch, cpus: 2, pins_l1: true, ..CONFIG };
         let (tables, pool) = kernel.tables(space, config);
         return must("teardown", tables.teardown(pool));
     }

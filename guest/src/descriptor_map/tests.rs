@@ -18,7 +18,7 @@ impl Tables {
         let memory = FrameWords::at_offset(offset);
         // SAFETY: the frames live as long as the test and are reached through the map only.
         let tables = unsafe { FrameTables::new(memory) };
-        let map = DescriptorMap::new(tables, Space { root: pfn(0), levels: Level::L4 });
+        let map = DescriptorMap::new(tables, Space::new(pfn(0), Level::L4));
         (Tables { frames, next: 1, back: Vec::new() }, map)
     }
 

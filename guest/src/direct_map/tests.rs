@@ -18,7 +18,7 @@ impl Arena {
         // SAFETY: the arena's frames are 4 KiB each, live as long as the test, and are not
         // looked at while the map is in use.
         let tables = unsafe { FrameTables::new(memory) };
-        let space = Space { root: Pfn::new(1).unwrap(), levels: Level::L4 };
+        let space = Space::new(Pfn::new(1).unwrap(), Level::L4);
         (Arena { frames, next: 2 }, PageTables::new(tables, space, huge_pages, |_| {}))
     }
 

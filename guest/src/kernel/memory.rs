@@ -87,7 +87,7 @@ impl AddressSpace {
     pub(crate) unsafe fn of_boot_code(early: PfnRange) -> Self {
         let root = phys((&raw const entry::boot_root).cast());
         let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
-        let space = Space { root, levels: Level::L4 };
+        let space = Space::new(root, Level::L4);
         // SAFETY: the boot code's tables are the kernel's own; they and `early` are mapped, and
         // so is all that `FRAMES` gives out.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };

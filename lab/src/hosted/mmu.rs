@@ -23,7 +23,7 @@ use std::{
 const PAGE: u64 = Level::L1.entry_bytes().0;
 /// Tables at most, the root included: for at least 8 GiB of pages one after another.
 const TABLES: usize = 5000;
-const SPACE: Space = Space { root: Pfn::ZERO, levels: Level::L4 };
+const SPACE: Space = Space::new(Pfn::ZERO, Level::L4);
 
 /// A machine's MMU, with one address space.
 pub(super) struct Mmu {

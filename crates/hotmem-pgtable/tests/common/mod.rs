@@ -78,6 +78,7 @@ impl Arena {
             match (at == level, there.kind(at)) {
                 (true, Kind::Empty) => {
                     word.store(entry.bits(), Relaxed);
+                    self.share(space);
                     return true;
                 }
                 (false, Kind::Table(below)) => table = below,
@@ -90,6 +91,23 @@ impl Arena {
             }
             at = at.below().expect("the level is one of the space's");
         }
+    }
+
+    /// Puts the root's lower half into the user's root.
+    fn share(&self, space: Space) {
+        let Some(user) = space.user_root else { return };
+        let words = self.words(space.root).iter().zip(self.words(user));
+        words.take(ENTRIES / 2).for_each(|(word, copy)| copy.store(word.load(Relaxed), Relaxed));
+    }
+
+    /// Whether user mode has what the kernel has of the lower half, and nothing of the upper.
+    pub(crate) fn is_shared(&self, space: Space) -> bool {
+        let bits = |table, index| entry_at(self.words(table), index).bits();
+        space.user_root.is_none_or(|user| {
+            let half = ENTRIES / 2;
+            (0..half).all(|index| bits(space.root, index) == bits(user, index))
+                && (half..ENTRIES).all(|index| bits(user, index) == 0)
+        })
     }
 
     /// All that is mapped, in pieces.
@@ -249,11 +267,13 @@ pub(crate) struct Notes<'a> {
     pub(crate) runs: Vec<Run>,
     pub(crate) freed: usize,
     pub(crate) stuck: Vec<Pfn>,
+    /// Tables that were asked for.
+    pub(crate) given: usize,
 }
 
 impl Notes<'_> {
     pub(crate) fn new(arena: &Arena) -> Notes<'_> {
-        Notes { arena, runs: Vec::new(), freed: 0, stuck: Vec::new() }
+        Notes { arena, runs: Vec::new(), freed: 0, stuck: Vec::new(), given: 0 }
     }
 
     pub(crate) fn pieces(&self) -> Vec<Piece> {
@@ -290,6 +310,7 @@ impl Owner for Notes<'_> {
     }
 
     fn new_table(&mut self) -> Option<Pfn> {
+        self.given += 1;
         self.arena.dirty_table()
     }
 }

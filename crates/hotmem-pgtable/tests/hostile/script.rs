@@ -87,7 +87,7 @@ pub(crate) fn run(script: &[u8]) {
         owned: RefCell::new((0..TABLES).map(|table| table < AT_FIRST).collect()),
         flushes: Cell::new(0),
     };
-    let space = Space { root: Pfn::new(1).expect("small"), levels };
+    let space = Space::new(Pfn::new(1).expect("small"), levels);
     let mut batch = Box::new(Batch::new());
     let mut links = 0;
     for record in script.as_chunks::<12>().0.iter().take(OPERATIONS + LINKS) {

@@ -30,7 +30,12 @@ impl Hypervisor for &Xen {
 impl Xen {
     fn may_go_on(&self) -> Result<(), Errno> {
         match self.refuse_after.get() {
-            Some(0) => Err(Errno::EINVAL),
+            Some(0) => {
+                let left = self.refusals.get().saturating_sub(1);
+                self.refusals.set(left);
+                self.refuse_after.set((left > 0).then_some(0));
+                Err(Errno::EINVAL)
+            }
             left => {
                 self.refuse_after.set(left.map(|left| left - 1));
                 Ok(())
@@ -59,9 +64,26 @@ impl Xen {
                 self.set_page(frame, Page { pinned: false, ..page });
                 self.put_table(frame);
             }
+            5 | 15 => {
+                let frame = Pfn::new(argument).ok_or(Errno::EINVAL)?;
+                self.set_base(usize::from(command == 15), Some(frame))?;
+            }
             10 | 11 => self.flush(),
             other => panic!("operation {other} is not modelled"),
         }
+        Ok(())
+    }
+
+    /// The roots that the CPU runs on, the kernel's and the user's, are in use as such.
+    pub(crate) fn set_base(&self, which: usize, root: Option<Pfn>) -> Result<(), Errno> {
+        if let Some(root) = root {
+            self.get_table(root, Level::L4)?;
+        }
+        let mut bases = self.bases.get();
+        if let Some(left) = std::mem::replace(&mut bases[which], root) {
+            self.put_table(left);
+        }
+        self.bases.set(bases);
         Ok(())
     }
 

@@ -46,6 +46,9 @@ pub(crate) struct Xen {
     walker: Cell<bool>,
     /// Updates and operations that are done before one is refused.
     pub(crate) refuse_after: Cell<Option<u64>>,
+    /// How many are refused then.
+    pub(crate) refusals: Cell<u64>,
+    bases: Cell<[Option<Pfn>; 2]>,
     /// Another CPU, which uses what is mapped at any time it likes.
     pub(crate) other_cpu: RefCell<Option<OtherCpu>>,
 }
@@ -63,6 +66,8 @@ impl Xen {
             hypercalls: Cell::new(0),
             walker: Cell::new(false),
             refuse_after: Cell::new(None),
+            refusals: Cell::new(u64::MAX),
+            bases: Cell::new([None; 2]),
             other_cpu: RefCell::new(None),
         };
         let map_tables = frames.div_ceil(ENTRIES as u64);
@@ -119,7 +124,13 @@ impl Xen {
     pub(crate) fn new_space(&self) -> Space {
         let root = self.new_table();
         self.ext(MmuExtOp::pin(Level::L4, root).unwrap()).unwrap();
-        Space { root, levels: Level::L4 }
+        Space::new(root, Level::L4)
+    }
+
+    /// A pinned root for the kernel and another for user mode.
+    pub(crate) fn new_space_of_two_roots(&self) -> Space {
+        let [kernel, user] = [self.new_space(), self.new_space()];
+        kernel.with_user_root(user.root)
     }
 
     /// Maps a page, with the tables that it takes, as a kernel would; whether there was room.
@@ -143,6 +154,9 @@ impl Xen {
                     }
                     let link = Entry::new(below, Flags::PRESENT | Flags::WRITABLE | Flags::USER);
                     self.update_entry(at, link, false).unwrap();
+                    if let Some(user) = space.user_root.filter(|_| table == space.root) {
+                        self.update_entry(EntryAddr::new(user, at.index()), link, false).unwrap();
+                    }
                     (table, level) = (below, next);
                 }
             }

@@ -13,8 +13,7 @@ proptest! {
         batch in prop::sample::select(vec![1usize, 7, 512]),
         protect in any::<bool>(),
     ) {
-        let grant = Flags::from_bits_retain(1 << 10);
-        let xen = Xen::new(64);
+            let xen = Xen::new(64);
         let space = xen.new_space();
         let frame = xen.frame();
         let mut map = BTreeMap::new();
@@ -23,7 +22,7 @@ proptest! {
             let page_flags = flags | Flags::PRESENT | Flags::USER;
             // A note has no frame's number, or Xen would take it for an attack.
             let entry = match (granted == Some(page), is_note && !protect) {
-                (true, _) => Entry::new(frame, page_flags | grant),
+                (true, _) => Entry::new(frame, page_flags | GRANT),
                 (false, true) => Entry::from_bits(flags.bits() | 8),
                 (false, false) => Entry::new(frame, page_flags),
             };
@@ -33,7 +32,7 @@ proptest! {
         let granted = granted.filter(|page| map.contains_key(&(page * PAGE)));
         xen.refuse_after.set(refuse_after);
         let mut notes = Notes::new(&xen);
-        let config = Config { grant, batch, ..Config::default() };
+        let config = Config { batch, ..with_grants() };
         let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
         let all = range(0, 1600 * PAGE);
         let result = with(&xen, space, config, |mut tables| {
@@ -95,7 +94,7 @@ proptest! {
             xen.put(space, page * PAGE, entry, pins_l1);
             map.insert(page * PAGE, entry);
         }
-        let config = Config { pins_l1, batch, ..Config::default() };
+        let config = Config { pins_l1, batch, ..CONFIG };
         for (page, pages, tables, how) in ranges {
             let (start, bytes) = (page * PAGE, pages * PAGE);
             let mut notes = Notes::new(&xen);

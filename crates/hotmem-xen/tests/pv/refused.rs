@@ -27,7 +27,7 @@ fn a_table_that_cannot_be_mapped_writable_is_told() {
     let (space, map) = mapped(&xen, 3 * 512, true);
     let table = xen.find(space, LARGE).unwrap().table();
     let why = Why::Mmu(Fault::NotMapped(table));
-    let config = Config { pins_l1: true, ..Config::default() };
+    let config = Config { pins_l1: true, ..CONFIG };
     let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
     let mut notes = Notes::new(&xen);
     let machine = XenPv::new(&xen, Unmapped(&xen, table), config, &mut room);
@@ -45,7 +45,7 @@ fn notes_of_the_kernels_leave_nothing_behind() {
     let note = Entry::from_bits(0x6a);
     assert!(xen.put(space, 9 * PAGE, note, false));
     let mut notes = Notes::new(&xen);
-    let config = Config::default();
+    let config = CONFIG;
     with(&xen, space, config, |mut t| t.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes))
         .unwrap();
     assert_eq!(notes.pages()[4], (9 * PAGE, note));
@@ -57,15 +57,14 @@ fn notes_of_the_kernels_leave_nothing_behind() {
 
 #[test]
 fn a_grant_stops_the_batch_before_it() {
-    let grant = Flags::from_bits_retain(1 << 10);
     let xen = Xen::new(64);
     let (space, map) = mapped(&xen, 20, false);
     let frame = xen.frame();
-    let granted = Entry::new(frame, Flags::PRESENT | grant);
+    let granted = Entry::new(frame, Flags::PRESENT | GRANT);
     xen.put(space, 20 * PAGE, granted, false);
     xen.put(space, 21 * PAGE, Entry::new(frame, Flags::PRESENT), false);
     let mut notes = Notes::new(&xen);
-    let config = Config { grant, batch: 8, ..Config::default() };
+    let config = Config { batch: 8, ..with_grants() };
     let stopped = with(&xen, space, config, |mut tables| {
         tables.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes)
     })
@@ -79,19 +78,18 @@ fn a_grant_stops_the_batch_before_it() {
 
 #[test]
 fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_does_not_go() {
-    let grant = Flags::from_bits_retain(1 << 10);
     for pins_l1 in [false, true] {
         let xen = Xen::new(64);
         let (space, map) = mapped(&xen, 3 * 512, pins_l1);
-        let granted = Entry::new(xen.frame(), Flags::PRESENT | grant);
+        let granted = Entry::new(xen.frame(), Flags::PRESENT | GRANT);
         xen.put(space, 4 * LARGE - PAGE, granted, pins_l1);
         // What a bit means where there is no page is the kernel's to say.
-        let note = Entry::from_bits(grant.bits());
+        let note = Entry::from_bits(GRANT.bits());
         xen.put(space, 3 * LARGE, note, pins_l1);
         let (before, at) = (xen.in_use(), xen.find(space, 4 * LARGE - PAGE).unwrap());
         let why = Why::Mmu(Fault::GrantMapped { at, entry: granted });
         let mut notes = Notes::new(&xen);
-        let config = Config { grant, pins_l1, ..Config::default() };
+        let config = Config { pins_l1, ..with_grants() };
         xen.hypercalls.set(0);
         let torn = with(&xen, space, config, |tables| tables.teardown(&mut notes));
         assert_eq!(torn, Err(Stopped { at: 0, why, flushed: false }));
@@ -118,7 +116,7 @@ fn what_is_not_pinned_is_not_in_the_way() {
             (&xen).mmuext_op(&[MmuExtOp::pin(Level::L1, table).unwrap()]).unwrap();
         }
         let mut notes = Notes::new(&xen);
-        let config = Config { pins_l1: true, ..Config::default() };
+        let config = Config { pins_l1: true, ..CONFIG };
         with(&xen, space, config, |mut tables| {
             tables.unmap_range(range(0, 3 * LARGE), Unmap::default(), &mut notes)
         })
@@ -157,7 +155,7 @@ fn an_unpinning_that_is_refused_is_told_and_so_is_all_that_was_done() {
         let xen = Xen::new(64);
         let (space, map) = mapped(&xen, 3 * 512, pins_l1);
         let mut notes = Notes::new(&xen);
-        let config = Config { pins_l1: true, ..Config::default() };
+        let config = Config { pins_l1: true, ..CONFIG };
         let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
         let machine = XenPv::new(NoUnpinning(&xen), &xen, config, &mut room);
         let stopped = PageTables::new(machine, space, &mut batch).unmap_range(
@@ -182,7 +180,7 @@ fn a_teardown_that_is_refused_in_the_middle_can_be_done_again() {
             let xen = Xen::new(64);
             let (space, map) = mapped(&xen, 3 * 512, pins_l1);
             let mut notes = Notes::new(&xen);
-            let config = Config { pins_l1, ..Config::default() };
+            let config = Config { pins_l1, ..CONFIG };
             xen.refuse_after.set(Some(refused_after));
             let torn = with(&xen, space, config, |tables| tables.teardown(&mut notes));
             assert!(torn.is_err_and(|stopped| stopped.at == 0), "{refused_after}: {torn:?}");
@@ -204,7 +202,7 @@ fn a_hypercall_that_fails_in_mid_batch_tells_both_parts() {
             let (space, map) = mapped(&xen, pages, false);
             let mut notes = Notes::new(&xen);
             xen.refuse_after.set(Some(refused_after));
-            let config = Config { batch, ..Config::default() };
+            let config = Config { batch, ..CONFIG };
             let stopped = with(&xen, space, config, |mut tables| {
                 tables.unmap_range(range(0, pages * PAGE), KEEP, &mut notes)
             })
@@ -234,7 +232,7 @@ fn tables_that_xen_does_not_give_back_are_not_freed() {
     let (space, map) = mapped(&xen, 1024, false);
     let mut notes = Notes::new(&xen);
     xen.refuse_after.set(Some(3));
-    let stopped = with(&xen, space, Config::default(), |mut tables| {
+    let stopped = with(&xen, space, CONFIG, |mut tables| {
         tables.unmap_range(range(0, 2 * LARGE), Unmap::default(), &mut notes)
     })
     .unwrap_err();

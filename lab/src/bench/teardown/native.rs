@@ -179,7 +179,7 @@ impl Memory {
                 self.tables[4 + number][index].store(entry.bits(), Relaxed);
             }
         }
-        Space { root: pfn(1), levels: Level::L4 }
+        Space::new(pfn(1), Level::L4)
     }
 
     /// What `before` does: an exchange for each entry of the range, runs for the owner, and the

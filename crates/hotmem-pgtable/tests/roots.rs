@@ -1,0 +1,95 @@
+//! Address spaces with two roots: what changes in the kernel's changes in the user's.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Arena, Notes, link};
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    Batch, Covered, Entry, Flags, Level, PageTables, Run, Space, Stopped, Unmap, VirtRange, Why,
+};
+use std::sync::atomic::Ordering::Relaxed;
+
+const PAGE: u64 = 4096;
+/// What one entry of the root spans.
+const ROOT_ENTRY: u64 = 512 << 30;
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(start, Bytes(bytes)).unwrap()
+}
+
+fn page(number: u64) -> Entry {
+    Entry::new(Pfn::new(0x1000 + number).unwrap(), Flags::PRESENT | Flags::DIRTY)
+}
+
+fn space(arena: &Arena) -> Space {
+    let roots = [(); 2].map(|()| arena.table().unwrap());
+    Space::new(roots[0], Level::L4).with_user_root(roots[1])
+}
+
+#[test]
+fn what_is_unhooked_at_the_root_is_out_of_user_modes_sight_before_the_flush() {
+    let arena = Arena::new(32);
+    let space = space(&arena);
+    for number in 0..3 {
+        assert!(arena.put(space, number * ROOT_ENTRY, Level::L1, page(number)));
+    }
+    assert!(arena.is_shared(space));
+    let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
+    PageTables::new(arena.native(), space, &mut batch)
+        .unmap_range(range(0, 2 * ROOT_ENTRY), Unmap::default(), &mut notes)
+        .unwrap();
+    assert_eq!((notes.told(), notes.freed), (Bytes(2 * PAGE), 6));
+    let user = arena.words(space.user_root.unwrap());
+    assert_eq!([0, 1].map(|index| user[index].load(Relaxed)), [0, 0]);
+    assert_ne!(user[2].load(Relaxed), 0);
+    assert!(arena.is_shared(space));
+    // Both roots and three tables are left, and go.
+    PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes).unwrap();
+    assert_eq!((notes.told(), arena.owned()), (Bytes(3 * PAGE), 0));
+}
+
+#[test]
+fn what_is_mapped_is_in_both_roots() {
+    let arena = Arena::new(32);
+    let space = space(&arena);
+    let upper = 0u64.wrapping_sub(1 << 47);
+    let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
+    let mut tables = PageTables::new(arena.native(), space, &mut batch);
+    for start in [0, ROOT_ENTRY - PAGE, upper] {
+        let run = Run { virt: range(start, 2 * PAGE), entry: page(0), level: Level::L1 };
+        tables.map(run, &mut notes).unwrap();
+    }
+    assert!(arena.is_shared(space), "and the kernel's own half in its root alone");
+    let everything = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
+    tables.unmap_range(range(upper, 1 << 46), everything, &mut notes).unwrap();
+    assert!(arena.is_shared(space));
+}
+
+#[test]
+fn roots_that_differ_are_refused_and_left_as_they_are() {
+    let arena = Arena::new(32);
+    let space = space(&arena);
+    assert!(arena.put(space, ROOT_ENTRY, Level::L1, page(0)));
+    let user_root = space.user_root.unwrap();
+    let (kernel, user) = (Entry::EMPTY, link(Pfn::new(7).unwrap()));
+    arena.words(user_root)[3].store(user.bits(), Relaxed);
+    let refused = |space: Space, why| {
+        let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
+        let refused = Err(Stopped { at: 3 * ROOT_ENTRY, why, flushed: true });
+        let range = range(3 * ROOT_ENTRY, PAGE);
+        let mut tables = PageTables::new(arena.native(), space, &mut batch);
+        assert_eq!(tables.unmap_range(range, Unmap::default(), &mut notes), refused);
+        let run = Run { virt: range, entry: page(1), level: Level::L1 };
+        assert_eq!(tables.map(run, &mut notes).map(|_| ()), refused);
+        assert_eq!((notes.given, arena.flushes.borrow().len()), (0, 0));
+        tables.teardown(&mut notes)
+    };
+    let differ = Why::RootsDiffer { kernel, user };
+    let torn = refused(space, differ);
+    assert_eq!(torn, Err(Stopped { at: 3 * ROOT_ENTRY, why: differ, flushed: true }));
+    let missing = Pfn::new(0x777).unwrap();
+    let why = Why::NotATable { frame: missing, level: Level::L4 };
+    let torn = refused(space.with_user_root(missing), why);
+    assert_eq!(torn, Err(Stopped { at: 0, why, flushed: true }));
+}

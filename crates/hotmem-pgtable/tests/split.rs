@@ -1,0 +1,127 @@
+//! A large page that becomes a table: between the two no processor may use the entry, or it may
+//! hold translations of both sizes for one address (SDM volume 3, 4.10.2.3).
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Arena, Notes};
+use hotmem::{Bytes, Pfn};
+use hotmem_pgtable::{
+    Batch, Change, Covered, Entry, Flags, Flush, Kind, Level, Native, PageTables, Space, Split,
+    Unmap, VirtRange, slot_at, slot_from,
+};
+use std::{cell::RefCell, sync::atomic::Ordering::Relaxed};
+
+const PAGE: u64 = 4096;
+const LARGE: u64 = 2 << 20;
+const HUGE: u64 = 1 << 30;
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(start, Bytes(bytes)).unwrap()
+}
+
+fn large(level: Level) -> Entry {
+    let flags = Flags::PRESENT | Flags::WRITABLE | Flags::LARGE | Flags::ACCESSED;
+    Entry::new(Pfn::containing(4 * HUGE).unwrap(), flags).with(match level {
+        Level::L3 => Flags::GLOBAL,
+        _ => Flags::empty(),
+    })
+}
+
+/// What the entry that maps `address` at `level` was at each flush that covered the address, with
+/// what mapped the address itself; and what the entry is afterwards.
+fn at_each_flush(
+    split: Split,
+    level: Level,
+    address: u64,
+    operation: impl FnOnce(&mut PageTables<'_, Native<&Arena, &mut dyn FnMut(Flush)>>, &mut Notes<'_>),
+) -> (Vec<(Kind, Entry)>, Kind) {
+    let arena = Arena::new(16);
+    let space = Space::new(arena.table().unwrap(), Level::L4);
+    assert!(arena.put(space, address, level, large(level)));
+    let seen = RefCell::new(Vec::new());
+    let entry = || slot_from(&arena.native(), space, address, level).unwrap().kind();
+    let mut flush = |flush: Flush| {
+        if flush.range.start() <= address && address <= flush.range.last() {
+            let page = slot_at(&arena.native(), space, address).unwrap().entry;
+            seen.borrow_mut().push((entry(), page));
+        }
+    };
+    let flush: &mut dyn FnMut(Flush) = &mut flush;
+    let native = Native::new(&arena, flush).splitting(split);
+    let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
+    operation(&mut PageTables::new(native, space, &mut batch), &mut notes);
+    (seen.into_inner(), entry())
+}
+
+const UNMAP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
+
+/// Ranges that end within a large page.
+fn parts() -> [(Level, u64, VirtRange); 4] {
+    [
+        (Level::L2, LARGE, range(0, LARGE + PAGE)),
+        (Level::L2, LARGE, range(LARGE, PAGE)),
+        (Level::L3, HUGE, range(0, HUGE + PAGE)),
+        (Level::L3, HUGE, range(HUGE, LARGE)),
+    ]
+}
+
+fn change() -> Change {
+    Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap()
+}
+
+#[test]
+fn a_large_page_is_out_of_sight_and_flushed_before_it_becomes_a_table() {
+    for (level, address, part) in parts() {
+        let unmap = at_each_flush(Split::OutOfSight, level, address, |tables, notes| {
+            tables.unmap_range(part, UNMAP, notes).unwrap();
+        });
+        let protect = at_each_flush(Split::OutOfSight, level, address, |tables, notes| {
+            tables.protect(part, change(), notes).unwrap();
+        });
+        for (at_flushes, after) in [unmap, protect] {
+            let first = at_flushes.first().map(|(kind, _)| *kind);
+            assert_eq!(first, Some(Kind::Empty), "{part:?}");
+            assert!(matches!(after, Kind::Table(_)), "{part:?}: {after:?}");
+        }
+    }
+}
+
+#[test]
+fn a_large_page_that_is_split_in_place_is_flushed_before_any_part_of_it_changes() {
+    for (level, address, part) in parts() {
+        let unmap = at_each_flush(Split::InPlace, level, address, |tables, notes| {
+            tables.unmap_range(part, UNMAP, notes).unwrap();
+        });
+        let protect = at_each_flush(Split::InPlace, level, address, |tables, notes| {
+            tables.protect(part, change(), notes).unwrap();
+        });
+        for (at_flushes, _) in [unmap, protect] {
+            let (kind, page) = at_flushes[0];
+            assert!(matches!(kind, Kind::Table(_)), "{part:?}: {kind:?}");
+            let (flags, before) = (page.flags(), large(level).flags());
+            assert_eq!(flags - Flags::LARGE, before - Flags::LARGE, "{part:?}");
+            assert!(at_flushes.len() > 1, "what changed is flushed too");
+        }
+    }
+}
+
+#[test]
+fn bits_that_are_set_until_the_page_is_out_of_sight_are_in_all_parts() {
+    for split in [Split::OutOfSight, Split::InPlace] {
+        let arena = Arena::new(16);
+        let space = Space::new(arena.table().unwrap(), Level::L4);
+        let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::USED.bits());
+        assert!(arena.put(space, LARGE, Level::L2, clean));
+        let slot = slot_at(&arena.native(), space, LARGE).unwrap();
+        // Since the slot was read.
+        arena.words(slot.at.table())[slot.at.index()].fetch_or(Flags::DIRTY.bits(), Relaxed);
+        let table = arena.table().unwrap();
+        use hotmem_pgtable::Mmu;
+        arena.native().splitting(split).split(&slot, table).unwrap();
+        for (number, word) in (0..).zip(arena.words(table)) {
+            let expected = clean.bits() & !Flags::LARGE.bits() | Flags::DIRTY.bits();
+            assert_eq!(word.load(Relaxed), expected + number * PAGE, "{split:?}");
+        }
+    }
+}
