@@ -23,7 +23,7 @@ use hotmem::memmap::{
 use hotmem::{AddError, AllocError, Bytes, DeviceError, Pfn, PfnRange, Want};
 use hotmem_guest::cmdline::{MapOn, Namespace, Options};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
-use hotmem_guest::descriptor_map::{self, Access, pages_of};
+use hotmem_guest::descriptor_map::{self, Access, DESCRIPTOR_MAP_BASE, pages_of};
 use hotmem_guest::to_usize;
 pub(super) use run::run;
 use supply::Supply;
@@ -101,7 +101,7 @@ impl Bound {
 
     /// Makes room for the descriptors of what is the device's already.
     fn of_device(space: &mut AddressSpace, region: PfnRange, how: How) -> Result<Bound, BindError> {
-        let owner = Owner(region.start().phys_addr());
+        let owner = Owner::device(region.start().phys_addr(), DESCRIPTOR_MAP_BASE);
         let layout = *how.memmap(&owner)?.layout();
         let (data, mut supply) = match how.map {
             MapOn::Device => {

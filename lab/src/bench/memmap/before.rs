@@ -1,12 +1,12 @@
 //! The baseline: each frame's descriptor field by field, as document 001's base does it.
 
-use super::page::{
-    Device, HEAD, Page, RESERVED, SECTION, TAIL, TAIL_MAPPING, UNMAPPED, ZONE_AND_NODE, read_back,
-};
 use hotmem::{
     Pfn, PfnRange,
     geometry::PAGEBLOCK_FRAMES,
     memmap::{Compound, Kind},
+};
+use hotmem_guest::descriptor::{
+    HEAD, Owner, Page, RESERVED, SECTION, TAIL, TAIL_MAPPING, UNMAPPED, ZONE_AND_NODE,
 };
 use std::mem::MaybeUninit;
 
@@ -17,7 +17,7 @@ pub(super) fn describe(
     range: PfnRange,
     kind: Kind,
     compound: Compound,
-    device: &Device,
+    owner: &Owner,
 ) {
     if slots.is_empty() {
         return;
@@ -28,9 +28,9 @@ pub(super) fn describe(
         let [mut first_slot, mut second_slot] = [None, None];
         for (nth, slot) in slots.by_ref().take(index(compound.frames())).enumerate() {
             let pfn = head.checked_add(nth as u64).unwrap_or(Pfn::LIMIT);
-            let descriptor = one(slot, pfn, kind, device);
+            let descriptor = one(slot, pfn, kind, owner);
             if nth > 0 {
-                tail(descriptor, device.descriptor(head));
+                tail(descriptor, owner.descriptor(head));
             }
             match nth {
                 0 => first_slot = Some(descriptor),
@@ -48,7 +48,7 @@ pub(super) fn describe(
 
 /// A frame by itself. Stores that Linux keeps apart, since others might look, stay apart.
 #[inline(always)]
-fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, device: &Device) -> &'m mut Page {
+fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner) -> &'m mut Page {
     // SAFETY: a page of zeroes is a page.
     let page = unsafe {
         slot.as_mut_ptr().write_bytes(0, 1);
@@ -62,10 +62,10 @@ fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, device: &Devic
     store(&mut page.owner, address);
     page.owner_data = address;
     page.flags |= RESERVED;
-    page.owner = device.owner;
+    page.owner = owner.address;
     page.owner_data = 0;
     if pfn.is_aligned(PAGEBLOCK_FRAMES as u64) {
-        read_back(page);
+        page.read_zone();
     }
     if kind.refcount() == 0 {
         store(&mut page.refcount, 0);

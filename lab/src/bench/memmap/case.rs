@@ -1,17 +1,13 @@
 //! What is measured, and on whom.
 
-use super::{
-    before,
-    fill::Fill,
-    memory::PageSize,
-    page::{Device, Page},
-};
+use super::{before, fill::Fill, memory::PageSize};
 use anyhow::{Error, Result};
 use hotmem::{
     Bytes, PfnRange,
     geometry::PAGEBLOCK_FRAMES,
     memmap::{Compound, Kind, Memmap, Slots, Stores},
 };
+use hotmem_guest::descriptor::{Owner, Page};
 use std::{
     mem::MaybeUninit,
     sync::Barrier,
@@ -173,13 +169,13 @@ impl Case {
     ) -> Result<Duration> {
         let first = slots.as_ptr().addr() as u64;
         let below = range.start().number() * size_of::<Page>() as u64;
-        let device = Device { map: first.wrapping_sub(below), owner: 0x00de_71ce };
+        let owner = Owner::device(0x00de_71ce, first.wrapping_sub(below));
         let parts = self.parts(range, slots);
         let barrier = Barrier::new(parts.len());
         let timed = |(range, slots)| {
             barrier.wait();
             let start = Instant::now();
-            self.describe(subject, fastest, range, slots, &device)?;
+            self.describe(subject, fastest, range, slots, &owner)?;
             Ok::<_, Error>((start, Instant::now()))
         };
         let times = thread::scope(|scope| {
@@ -222,11 +218,11 @@ impl Case {
         fastest: Fastest,
         range: PfnRange,
         slots: &mut [MaybeUninit<Page>],
-        device: &Device,
+        owner: &Owner,
     ) -> Result<()> {
         let stores = match subject {
             Subject::Before => {
-                before::describe(slots, range, self.space.kind, self.space.compound, device);
+                before::describe(slots, range, self.space.kind, self.space.compound, owner);
                 return Ok(());
             }
             Subject::Limit | Subject::LimitMovnti => {
@@ -240,20 +236,19 @@ impl Case {
             Subject::Hotmem if self.step != Step::Rebind => Stores::ORDINARY,
             Subject::Hotmem => fastest.stores,
         };
-        self.memmap(device)?.stores(stores).describe(Slots::of(range, slots)?)?;
+        self.memmap(owner)?.stores(stores).describe(Slots::of(range, slots)?)?;
         Ok(())
     }
 
     /// How Hotmem does it.
-    fn memmap<'d>(&self, device: &'d Device) -> Result<Memmap<'d, Device>> {
-        let memmap = Memmap::new(self.space.kind, self.space.compound, device);
+    fn memmap<'d>(&self, owner: &'d Owner) -> Result<Memmap<'d, Owner>> {
+        let memmap = Memmap::new(self.space.kind, self.space.compound, owner);
         Ok(if self.space.shares_tails { memmap.sharing_tails()? } else { memmap })
     }
 
     /// What Hotmem writes to describe `range`.
     pub(super) fn written(&self, range: PfnRange) -> Result<Bytes> {
-        let device = Device { map: 0, owner: 0 };
-        let frames = self.memmap(&device)?.layout().frames_needed(range);
+        let frames = self.memmap(&Owner::RAM)?.layout().frames_needed(range);
         Ok(PfnRange::with_len(hotmem::Pfn::ZERO, frames).unwrap_or_default().bytes())
     }
 }

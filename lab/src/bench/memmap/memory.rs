@@ -1,8 +1,8 @@
 //! Memory for a descriptor map, with pages of a chosen size.
 
-use super::page::Page;
 use anyhow::{Context, Result};
 use hotmem::Bytes;
+use hotmem_guest::descriptor::Page;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::{
     mem::MaybeUninit,

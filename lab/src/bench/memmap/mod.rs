@@ -7,7 +7,6 @@ mod before;
 mod case;
 mod fill;
 mod memory;
-mod page;
 
 use super::record::{self, Metric, Record, Sample};
 use crate::{
@@ -23,8 +22,8 @@ use hotmem::{
     Bytes, PfnRange,
     memmap::{Compound, Stores},
 };
+use hotmem_guest::descriptor::Page;
 use memory::{Memory, PageSize};
-use page::Page;
 use std::{
     collections::BTreeMap,
     num::NonZero,
