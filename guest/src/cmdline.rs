@@ -35,9 +35,8 @@ pub struct Options {
     pub exit: ExitWhen,
     /// What the patterns are mixed with (`hotmem.seed`).
     pub seed: u64,
-    /// Whether touched frames are freed when a shrink needs them (`hotmem.release`); otherwise
-    /// they are left to migration.
-    pub release: bool,
+    /// What happens to touched frames when a shrink needs them (`hotmem.release`).
+    pub release: Release,
     /// What free memory at boot is filled with, and what the work and other CPUs free of it
     /// (`hotmem.poison`), if anything.
     pub poison: Option<u32>,
@@ -76,6 +75,17 @@ pub enum Touch {
     UpTo(Bytes),
     /// All that can be allocated.
     All,
+}
+
+/// What happens to touched frames when a shrink needs them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Release {
+    /// They are migrated (`off`).
+    Never,
+    /// They are checked and freed (`on`).
+    Checked,
+    /// They are freed as they are (`unchecked`).
+    Unchecked,
 }
 
 /// When the work begins.
@@ -172,7 +182,7 @@ impl Default for Options {
             descriptors: false,
             exit: ExitWhen::Never,
             seed: 0,
-            release: true,
+            release: Release::Checked,
             poison: None,
             churn: false,
             heap: Bytes::ZERO,
@@ -271,7 +281,14 @@ impl Options {
                 };
             }
             "seed" => self.seed = value.parse().ok()?,
-            "release" => self.release = parse_switch(value)?,
+            "release" => {
+                self.release = match value {
+                    "off" => Release::Never,
+                    "on" => Release::Checked,
+                    "unchecked" => Release::Unchecked,
+                    _ => return None,
+                };
+            }
             "poison" => self.poison = Some(value.parse().ok()?),
             "churn" => self.churn = parse_switch(value)?,
             "heap" => self.heap = parse_size(value)?,

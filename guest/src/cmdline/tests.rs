@@ -42,7 +42,7 @@ fn every_key() {
         descriptors: true,
         exit: ExitWhen::Resizes(3),
         seed: 42,
-        release: false,
+        release: Release::Never,
         poison: Some(7),
         churn: true,
         heap: Bytes::mib(32),
@@ -57,6 +57,9 @@ fn every_key() {
         watchdog_seconds: 5,
     };
     assert_eq!(options, Ok(expected));
+    let release = |line| parse(line).unwrap().release;
+    assert_eq!(release("hotmem.release=unchecked"), Release::Unchecked);
+    assert_eq!(release("hotmem.release=on"), Release::Checked);
     assert_eq!(parse("hotmem.touch=all").unwrap().touch, Touch::All);
     assert_eq!(parse("hotmem.nvdimm=fsdax").unwrap().nvdimm, Some(Namespace::FsDax));
     let namespace = parse("hotmem.nvdimm=system_ram").unwrap().nvdimm;

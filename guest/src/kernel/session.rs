@@ -25,7 +25,7 @@ use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Bytes, Hotplug, NodeId, Pfn, PfnRange, Zone};
-use hotmem_guest::cmdline::{ExitWhen, Options, Touch, WorkAt};
+use hotmem_guest::cmdline::{ExitWhen, Options, Release, Touch, WorkAt};
 use hotmem_guest::event::Event;
 use hotmem_guest::report::{Report, Verdict};
 use hotmem_guest::virtio_mmio;
@@ -280,7 +280,7 @@ impl<'a> Session<'a> {
 
     /// If memory cannot leave, gives the kernel's own objects up, a part of them at a time.
     fn relieve(&mut self) {
-        let may = self.objects.are_wanted() && self.options.release;
+        let may = self.objects.are_wanted() && self.options.release != Release::Never;
         if may && self.devices().any(Attached::is_stuck_again) {
             WATCHDOG.enter(Step::Heap);
             self.objects.relieve();

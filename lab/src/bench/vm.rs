@@ -11,10 +11,12 @@ use crate::{
     size,
     table::time,
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 use hotmem::Bytes;
 use indicatif::ProgressBar;
 use std::{
+    fmt,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -39,6 +41,9 @@ pub struct Args {
     /// How much the guest writes to before memory is taken away that is in use; 0: nothing is
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     touch: Bytes,
+    /// What the guest does with the memory in use when it is taken away
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "checked,dropped,migrated")]
+    used: Vec<Used>,
     /// How much each guest is given and relieved of before it is measured, so that it has run that
     /// code before: QEMU's translator is slow the first time; no more than half of what is measured
     /// [default: 2G where Linux is beside, so that kernels are compared; otherwise 0]
@@ -55,6 +60,18 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
+/// What happens to memory in use when it is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Used {
+    /// Its user reads all of it once more, and frees it
+    Checked,
+    /// Its user frees it as it is
+    Dropped,
+    /// It is copied elsewhere, its user's page tables point there, and the old memory is freed.
+    /// There is as much more memory at boot, for it to go to
+    Migrated,
+}
+
 /// From the request to the guest's own "done".
 const TIME: Metric = ("time", "s");
 /// From the request until the device has plugged or unplugged everything.
@@ -65,11 +82,22 @@ const INSTRUCTIONS: Metric = ("instructions", "count");
 const LEFT: Metric = ("left", "MiB");
 /// Requests that the guest's driver made.
 const REQUESTS: Metric = ("requests", "count");
+/// What the guest read again before it gave the memory back.
+const CHECKED: Metric = ("checked", "MiB");
+/// What the guest copied elsewhere.
+const MOVED: Metric = ("moved", "MiB");
 /// From QEMU's start to the guest's first line.
 const FIRST_LINE: Metric = ("first_line", "s");
 
 /// After which a guest is done with what its device was done with, in a warm-up.
 const SETTLED: Duration = Duration::from_millis(300);
+
+/// What a guest needs at boot beside the memory that is migrated there.
+const SPARE: Bytes = Bytes::mib(64);
+
+/// Said where memory in use is migrated.
+const MIGRATED: &str = "migrated: without a warm-up, in guests that have as much more memory at \
+     boot for it to go to.";
 
 /// Said where instructions are counted.
 const COUNTING: &str = "linux: to 10 million, without the time that it waited. hotmem: to 1000, \
@@ -103,6 +131,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         println!(
             "Each guest had been given and relieved of {warm_up} before, or half of the size."
         );
+    }
+    if args.touch != Bytes::ZERO && args.used.contains(&Used::Migrated) {
+        println!("{MIGRATED}");
     }
     if args.is_beside_linux() {
         println!();
@@ -168,7 +199,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Two boots: in one nobody touches the memory, in the other the guest does.
+    /// A boot in which nobody touches the memory, and one for each thing that can happen to memory
+    /// in use.
     fn measure(&mut self, guest: Guest, policy: Policy, size: Bytes, case: &str) -> Result<()> {
         let config = self.guests.config(guest, policy, size)?;
         let warm_up = self.args.warm_up(policy, size);
@@ -182,14 +214,39 @@ impl Bench<'_> {
         if touch == Bytes::ZERO || policy == Policy::Offline {
             return Ok(());
         }
-        let mut vm = self.boot(guest, &config.touching(touch), warm_up)?;
-        if self.change(&mut vm, guest, size)?.is_some() {
-            vm.wait("end of the touching", |event| {
-                matches!(event, Event::Touched { .. }).then_some(())
-            })?;
-            let case = format!("{case}/unplug-touched-{}", size::short(touch));
-            self.resize(&mut vm, guest, Bytes::ZERO, &case)?;
+        self.args.used.iter().try_for_each(|&used| {
+            let case = format!("{case}/unplug-{}-{used}", size::short(touch));
+            let warm_up = used.warm_up(warm_up);
+            let mut vm = self.boot(guest, &used.config(guest, config.clone(), touch), warm_up)?;
+            self.unplug_used(&mut vm, guest, used, (size, touch), &case)
+        })
+    }
+
+    /// Plugs `size`, of which the guest uses `touch`, and takes all of it away.
+    fn unplug_used(
+        &mut self,
+        vm: &mut Vm,
+        guest: Guest,
+        used: Used,
+        (size, touch): (Bytes, Bytes),
+        case: &str,
+    ) -> Result<()> {
+        if self.change(vm, guest, size)?.is_none() {
+            return Ok(());
         }
+        vm.wait("use of the memory", |event| used.is_in_use(guest, event).then_some(()))?;
+        if !self.resize(vm, guest, Bytes::ZERO, case)? {
+            return Ok(());
+        }
+        let Some(metric) = used.proof(guest) else { return Ok(()) };
+        let (bytes, _) = vm.wait("what became of the memory", |event| used.bytes(event))?;
+        ensure!(
+            bytes >= touch.0 / 10 * 9,
+            "{case}: {} of {touch} were {}",
+            size::about(Bytes(bytes)),
+            metric.0
+        );
+        self.sample.add(case, &guest.to_string(), metric, bytes as f64 / f64::from(1 << 20));
         Ok(())
     }
 
@@ -256,10 +313,95 @@ impl Bench<'_> {
     }
 }
 
+impl Used {
+    /// A machine whose guest uses `touch` of what it is given.
+    fn config(self, guest: Guest, config: Config, touch: Bytes) -> Config {
+        match self {
+            Used::Checked => config.touching(touch),
+            Used::Dropped => config.touching(touch).with("release", "unchecked"),
+            Used::Migrated => {
+                let boot_memory = config.boot_memory + touch + SPARE;
+                let config = Config { boot_memory, ..config.with("release", "off") };
+                if guest == Guest::Linux {
+                    return config.touching(touch);
+                }
+                // Its heap is what has page tables.
+                config.touching(touch).with("touch", 0).with("heap", touch.0)
+            }
+        }
+    }
+
+    /// What is on the heap when the warm-up ends has left the memory that is measured, and stays
+    /// where it is.
+    fn warm_up(self, wanted: Bytes) -> Bytes {
+        if self == Used::Migrated { Bytes::ZERO } else { wanted }
+    }
+
+    /// Whether the memory is in use now.
+    fn is_in_use(self, guest: Guest, event: &Event) -> bool {
+        match event {
+            Event::Heap { objects, .. } => guest.is_reference() && *objects > 0,
+            Event::Touched { .. } => guest == Guest::Linux || self != Used::Migrated,
+            _ => false,
+        }
+    }
+
+    /// What the guest says of it afterwards, if anything.
+    fn proof(self, guest: Guest) -> Option<Metric> {
+        match self {
+            Used::Checked if guest.is_reference() => Some(CHECKED),
+            Used::Checked | Used::Dropped => None,
+            Used::Migrated => Some(MOVED),
+        }
+    }
+
+    fn bytes(self, event: &Event) -> Option<u64> {
+        match *event {
+            Event::Verified { bytes } if self == Used::Checked => Some(bytes),
+            Event::Heap { moved, .. } if self == Used::Migrated => Some(moved),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::parsed;
+
+    #[test]
+    fn memory_in_use_is_checked_dropped_or_migrated_and_a_guest_has_to_prove_it() {
+        let config = |used: Used, guest| {
+            let config = Config::new("guest".into(), Bytes::gib(4));
+            used.config(guest, config, Bytes::gib(1))
+        };
+        let line = |used, guest| config(used, guest).append.join(" ");
+        let touch = "hotmem.touch=1073741824";
+        assert_eq!(line(Used::Checked, Guest::Hotmem), touch);
+        assert_eq!(line(Used::Dropped, Guest::Linux), format!("{touch} hotmem.release=unchecked"));
+        assert_eq!(line(Used::Migrated, Guest::Linux), format!("hotmem.release=off {touch}"));
+        assert!(line(Used::Migrated, Guest::Hotmem64).ends_with("hotmem.heap=1073741824"));
+        // It has to go somewhere.
+        let migrating = config(Used::Migrated, Guest::Hotmem);
+        assert!(migrating.boot_memory >= Bytes::mib(128 + 1024));
+
+        let moved = Event::Heap { objects: 1, mapped: 7, moved: 5 };
+        let verified = Event::Verified { bytes: 3 };
+        assert_eq!(
+            (Used::Migrated.bytes(&moved), Used::Migrated.bytes(&verified)),
+            (Some(5), None)
+        );
+        assert_eq!((Used::Checked.bytes(&moved), Used::Checked.bytes(&verified)), (None, Some(3)));
+        assert_eq!(Used::Migrated.proof(Guest::Linux), Some(MOVED));
+        assert_eq!(Used::Checked.proof(Guest::Hotmem), Some(CHECKED));
+        assert_eq!(Used::Dropped.proof(Guest::Hotmem), None);
+    }
 
     fn args(line: &str) -> Args {
         parsed(&line.split_whitespace().collect::<Vec<_>>())

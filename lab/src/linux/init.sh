@@ -3,7 +3,7 @@
 #
 # The loop starts no program, so that looking costs the guest next to nothing: `read` with a time
 # limit is its sleep.
-online=online_movable plug=0 touch=0 work=0 block=0
+online=online_movable plug=0 touch=0 work=0 block=0 release=on
 for word in $cmdline; do
     case $word in
         hotmem.online=*) online=${word#*=} ;;
@@ -11,6 +11,7 @@ for word in $cmdline; do
         hotmem.plug=*) plug=${word#*=} ;;
         hotmem.touch=*) touch=${word#*=} ;;
         hotmem.work=*) work=${word#*=} ;;
+        hotmem.release=*) release=${word#*=} ;;
     esac
 done
 
@@ -62,12 +63,20 @@ touch_some() {
 }
 
 # What the reference guest's application does when a shrink needs its memory: reads it all once
-# more and gives it back.
+# more, unless it is told not to, and gives it back.
 release() {
-    cat /touched/file > /dev/null
+    [ "$release" = on ] && cat /touched/file > /dev/null
     rm /touched/file
     umount /touched
     holding=
+}
+
+# What the kernel has migrated since boot, in the reference guest's words for its heap.
+migrated() {
+    while read -r name pages; do
+        [ "$name" = pgmigrate_success ] && break
+    done < /proc/vmstat
+    echo "{\"event\":\"heap\",\"objects\":1,\"mapped\":$touched,\"moved\":$((pages * 4096))}"
 }
 
 mkfifo /silence
@@ -90,13 +99,16 @@ while :; do
     read -r -t 0.02 -u 3 _
     look
     [ "$total" = "$seen" ] && continue
-    [ "$holding" ] && [ "$total" -lt "$seen" ] && release
+    [ "$holding" ] && [ "$release" != off ] && [ "$total" -lt "$seen" ] && release
     seen=$total
     case $total in
         $((boot + plug / 1024)))
             resized "$plug"
             [ "$touch" -gt 0 ] && touch_some
             ;;
-        "$boot") resized 0 ;;
+        "$boot")
+            resized 0
+            [ "$holding" ] && migrated
+            ;;
     esac
 done

@@ -180,6 +180,7 @@ mod tests {
             Report::BailOut("7".into()),
             Report::Event(resized),
             Report::Event(Event::Touched { bytes: 7, us: 7 }),
+            Report::Event(Event::Heap { objects: 1, mapped: 7, moved: 7 }),
             Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7, hot_pluggable: 0 }),
             Report::Event(Event::Freed { bytes: 7, us: 7 }),
         ];
