@@ -182,8 +182,8 @@ impl Bench<'_> {
             let used = used(group, running).unwrap_or_default();
             group.map_or(0, Group::killed) > killed || used > self.args.host
         };
-        let (vm, samples, freed) = match self.use_memory(&config) {
-            Ok(done) => done,
+        let Used { vm, samples, freed_at, freed } = match self.use_memory(&config) {
+            Ok(used) => used,
             Err(Error::Ended { .. } | Error::Hang { .. } | Error::Monitor(_))
                 if is_full(running) =>
             {
@@ -194,9 +194,10 @@ impl Bench<'_> {
         if is_full(running) {
             return Ok(None);
         }
+        check_freed(self.work(number), freed).with_context(|| format!("guest {number}"))?;
         if let Some(case) = case {
             let name = subject.name();
-            if let Some(settled) = resident::settled(&samples, freed) {
+            if let Some(settled) = resident::settled(&samples, freed_at) {
                 self.sample.add(case, name, SETTLE, settled.as_secs_f64());
             }
             if let Some(held) = resident::proportional(vm.pid()) {
@@ -212,14 +213,16 @@ impl Bench<'_> {
     }
 
     /// Boots a guest and waits until it has used its memory, freed it, and holds what it holds.
-    fn use_memory(&self, config: &Config) -> Result<(Vm, Vec<resident::Sample>, Instant), Error> {
+    fn use_memory(&self, config: &Config) -> Result<Used, Error> {
         let mut vm = Vm::start(config)?;
         let watch = Watch::start(vm.pid(), LOOK);
-        let freed = |event: &Event| matches!(event, Event::Freed { .. }).then_some(());
-        let ((), since_start) = vm.wait("end of the guest's work", freed)?;
-        let freed = vm.started() + since_start;
+        let (freed, since_start) = vm.wait("end of the guest's work", |event| match *event {
+            Event::Freed { bytes, .. } => Some(Bytes(bytes)),
+            _ => None,
+        })?;
+        let freed_at = vm.started() + since_start;
         // Until what it holds no longer changes.
-        let end = freed + Duration::from_secs(self.args.limit.into());
+        let end = freed_at + Duration::from_secs(self.args.limit.into());
         let mut least = resident::resident(vm.pid()).unwrap_or_default();
         let mut since = Instant::now();
         while since.elapsed() < STEADY && Instant::now() < end {
@@ -229,12 +232,18 @@ impl Bench<'_> {
                 (least, since) = (now, Instant::now());
             }
         }
-        Ok((vm, watch.finish(), freed))
+        Ok(Used { vm, samples: watch.finish(), freed_at, freed })
+    }
+
+    /// What guest `number` is to use: whole MiB, as Linux's guest counts.
+    fn work(&self, number: usize) -> Bytes {
+        let guest = self.args.guest.0;
+        let most = guest - guest / KERNEL;
+        Bytes(work(self.args.touch, number).0.min(most) >> 20 << 20)
     }
 
     fn config(&self, subject: Subject, number: usize) -> Result<Config> {
-        let guest = self.args.guest;
-        let work = work(self.args.touch, number).0.min(guest.0 - guest.0 / KERNEL);
+        let work = self.work(number).0;
         let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
         // Some 2 s a GiB on an idle machine, written and read.
         let patience = config.patience + Duration::from_secs(work >> 30) * 10;
@@ -245,6 +254,22 @@ impl Bench<'_> {
         };
         Ok(Config { balloon, patience, ..config })
     }
+}
+
+/// A guest that has used its memory and freed it.
+struct Used {
+    vm: Vm,
+    samples: Vec<resident::Sample>,
+    freed_at: Instant,
+    freed: Bytes,
+}
+
+/// Whether a guest has used and freed what it was to use: one that did less would be easy to pack.
+fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
+    if freed != work {
+        bail!("it was to use {work} of its memory, and used and freed {freed}");
+    }
+    Ok(())
 }
 
 /// What guest `number` touches: five steps from the least to the most, again and again.
@@ -303,6 +328,14 @@ mod tests {
         let span = (Bytes::gib(4), Bytes::gib(5));
         let works = [0, 2, 4, 5].map(|number| work(span, number));
         assert_eq!(works, [Bytes::gib(4), Bytes::mib(4608), Bytes::gib(5), Bytes::gib(4)]);
+    }
+
+    #[test]
+    fn a_guest_that_uses_less_than_it_was_to_is_refused() {
+        assert!(check_freed(Bytes::gib(4), Bytes::gib(4)).is_ok());
+        for freed in [Bytes::ZERO, Bytes(Bytes::gib(4).0 - 4096), Bytes::gib(5)] {
+            assert!(check_freed(Bytes::gib(4), freed).is_err());
+        }
     }
 
     #[test]
