@@ -60,7 +60,7 @@ fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Num
     assert!(runs.eq(naive.map(|e| (e.address, naive_node(e, nodes, numa)))));
 }
 
-/// The rules of document 002, word for word.
+/// The rules of Linux's `of_drconf_to_nid_single`, with the default node where it finds none.
 fn naive_node(entry: &Entry, nodes: &[u32], numa: Numa) -> NodeId {
     let Some(index) = numa.primary_domain else { return numa.default_node };
     if index > 4 || entry.flags & FLAG_AI_INVALID != 0 || entry.aa_index as usize >= nodes.len() {

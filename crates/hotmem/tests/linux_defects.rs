@@ -1,9 +1,10 @@
-//! What goes wrong, or is lost, in Linux's memory hotplug and must not here: one test each.
+//! Tests of what goes wrong or is expensive in Linux's memory hotplug and must not be so here. Each
+//! says what Linux does, or did in some version.
 //!
-//! The list is `linux-hotplug.md` of the reference, by section. Those of virtio-mem and the balloon
-//! are in hotmem-virtio's tests, that of free page reporting in `tests/report/`, the DLPAR count
-//! that is read as negative in hotmem-dlpar's, lost Accessed and Dirty bits in hotmem-pgtable's, and
-//! descriptors written one by one in `memmap/`.
+//! More of these are where the code in question is: virtio-mem and the balloon in hotmem-virtio's
+//! tests, free page reporting in `tests/report/`, a DLPAR count that is read as a negative number
+//! in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors that are
+//! written field by field in `src/memmap/tests/`.
 
 mod common;
 
@@ -88,8 +89,9 @@ impl Hooks for ThreeListeners {
     }
 }
 
-/// Section 1: "cancel sent to listeners that never saw 'going'", when a check before the chain
-/// fails.
+/// In Linux, when a check fails before the notifier chain runs, listeners receive
+/// `MEM_CANCEL_ONLINE` or `MEM_CANCEL_OFFLINE` although they never received `MEM_GOING_ONLINE` or
+/// `MEM_GOING_OFFLINE`.
 #[test]
 fn no_cancel_without_a_going() {
     on_a_machine(|frames, hotplug, hot| {
@@ -106,7 +108,8 @@ fn no_cancel_without_a_going() {
     });
 }
 
-/// Section 1: "cancel sent to listeners after the one that vetoed".
+/// In Linux, when a listener vetoes, the cancel event goes to all listeners: also to the one that
+/// vetoed and to those after it, which never received the event that is cancelled.
 #[test]
 fn no_cancel_to_or_after_the_one_that_vetoed() {
     on_a_machine(|_, hotplug, hot| {
@@ -130,7 +133,8 @@ impl Hooks for AlwaysMoved {
     }
 }
 
-/// Section 1: "an unbounded offline loop".
+/// Linux's `offline_pages` scans and migrates in a loop without a bound for as long as some page of
+/// the range stays.
 #[test]
 fn offline_gives_up_on_what_never_moves() {
     on_a_machine(|frames, hotplug, hot| {
@@ -147,7 +151,7 @@ fn offline_gives_up_on_what_never_moves() {
     });
 }
 
-/// Section 1: "a crash instead of an error when an online block is removed".
+/// Linux's `try_remove_memory` ends in `BUG()` where a caller removes memory that is still online.
 #[test]
 fn removing_what_is_online_is_an_error() {
     on_a_machine(|_, hotplug, hot| {
@@ -158,8 +162,9 @@ fn removing_what_is_online_is_an_error() {
     });
 }
 
-/// Section 1: "error unwinding that forgets self-hosted metadata": here the frame bits of a section,
-/// which lie in the section itself when boot memory has no room for them.
+/// In Linux, memory that holds its own page descriptors (`memmap_on_memory`) was not undone
+/// completely when onlining or adding it failed. Here this is the frame bits of a section, which lie
+/// in the section itself when boot memory has no room for them.
 #[test]
 fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
     on_a_machine(|frames, hotplug, hot| {
@@ -197,8 +202,9 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
     });
 }
 
-/// Section 1: "a firmware-map entry deleted before a check that can still fail": the region stays
-/// known, and all of it usable, when its removal or its withdrawal is refused.
+/// Linux's `try_remove_memory` deletes the range's entry in the firmware map before checks that can
+/// still refuse the removal. Here the region stays known, and all of it usable, when its removal or
+/// its withdrawal is refused.
 #[test]
 fn a_refused_removal_forgets_nothing() {
     on_a_machine(|_, hotplug, hot| {
@@ -218,7 +224,8 @@ fn a_refused_removal_forgets_nothing() {
     });
 }
 
-/// Section 1: "a block spanning several zones may be online but can never be offlined".
+/// In Linux, a memory block that spans several zones may be online, but `offline_pages` refuses it
+/// for ever.
 #[test]
 fn memory_of_several_zones_goes_offline_in_one_request() {
     on_a_machine(|_, hotplug, hot| {
@@ -232,7 +239,8 @@ fn memory_of_several_zones_goes_offline_in_one_request() {
     });
 }
 
-/// Section 1: "an auto-online failure does not fail the add: the block stays offline".
+/// In Linux, a failure of auto-onlining does not fail `add_memory`: the block stays offline. Here
+/// whoever asked for it is told as well.
 #[test]
 fn a_veto_against_auto_online_does_not_undo_the_addition() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
@@ -246,8 +254,8 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
     assert_eq!(hotplug.state_at(hot.start(), hot.end()), (hot, State::Offline));
 }
 
-/// Section 2, document 000: an offline block has descriptors but must not count, or a zone would be
-/// called contiguous over it.
+/// In a counter that says whether a zone is contiguous, an offline block must not count although
+/// its page descriptors exist: otherwise the zone would be called contiguous over it.
 #[test]
 fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
     on_a_machine(|_, hotplug, _| {
@@ -267,7 +275,7 @@ fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
     });
 }
 
-/// Section 3: memory for "64 B a frame … must be free before it can be added".
+/// Linux needs 64 bytes of free memory for the descriptor of each page before it can add memory.
 #[test]
 fn memory_comes_though_not_a_frame_is_free() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
@@ -281,8 +289,8 @@ fn memory_comes_though_not_a_frame_is_free() {
     assert!(frames.alloc(Want::frames(1).movable()).is_ok());
 }
 
-/// Section 3: "offline scans per PFN": what is wholly free is not asked for, and of what is in use
-/// only that.
+/// Linux's `offline_pages` looks at every page of the range, free or not, in several passes. Here
+/// the kernel is not asked about what is wholly free, and of the rest only about what is in use.
 #[test]
 fn only_frames_in_use_are_asked_about() {
     struct Counting<'f>(&'f Frames<OneCpu>, u64);

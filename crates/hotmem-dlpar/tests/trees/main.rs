@@ -17,7 +17,7 @@ use proptest::prelude::*;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The machine of document 002: 31 TiB, of which each node has an eighth.
+/// A partition of 31 TiB in LMBs of 256 MiB, of which each of eight nodes has an eighth.
 #[test]
 fn a_version_2_tree_of_126_976_lmbs() {
     const LMBS: u32 = 126_976;
