@@ -16,6 +16,7 @@ mod memory;
 mod request;
 mod resize;
 mod settle;
+mod start;
 mod status;
 mod sync;
 
@@ -28,6 +29,7 @@ pub use features::Features;
 pub use hotplug::HotplugMemory;
 pub use memory::{Memory, Obstacle, Run, Unplug};
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
+pub use start::Leftover;
 pub use status::{Failure, Pending, Statistics, Status};
 
 /// The device type of virtio-mem.

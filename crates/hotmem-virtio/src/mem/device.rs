@@ -6,6 +6,7 @@ use super::driver::{Driver, Step};
 use super::features::Features;
 use super::memory::Memory;
 use super::request::{Request, Response};
+use super::start::Leftover;
 use super::status::Failure;
 use crate::dma::DmaMemory;
 use crate::handshake::{Agreed, HandshakeError, shake_hands};
@@ -105,6 +106,12 @@ impl<T: Transport> Device<T> {
         );
         transport.finish_init();
         Ok(Device { transport, queue, messages, config, driver, queue_error: None })
+    }
+
+    /// Sets what becomes of memory that is found plugged at the start: see
+    /// [`Driver::set_leftover`]. To be called before the first poll.
+    pub fn set_leftover(&mut self, leftover: Leftover) {
+        self.driver.set_leftover(leftover);
     }
 
     /// Does what there is to do: takes the device's answer, reads its configuration, sends the

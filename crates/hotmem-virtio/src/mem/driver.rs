@@ -3,8 +3,9 @@
 use super::config::{Config, RawConfig};
 use super::config_error::ConfigError;
 use super::features::Features;
-use super::memory::{Memory, Obstacle};
+use super::memory::Memory;
 use super::request::{Request, RequestKind};
+use super::start::Leftover;
 use super::status::{Failure, Pending, Statistics, Status};
 use super::sync::{Segment, Sync};
 use crate::backoff::Backoff;
@@ -43,6 +44,7 @@ use hotmem::{Bytes, Pfn, PfnRange};
 #[derive(Debug)]
 pub struct Driver {
     pub(super) config: Config,
+    pub(super) leftover: Leftover,
     pub(super) plugged_frames: u64,
     /// There is no gap below.
     pub(super) gaps_from: Pfn,
@@ -82,6 +84,8 @@ pub enum Step {
 pub(super) enum Activity {
     /// The memory manager has yet to hear of the region.
     Announcing,
+    /// Having everything unplugged that was plugged before the driver started.
+    Clearing,
     /// Asking which blocks are plugged.
     Synchronising(Sync),
     /// An UNPLUG of this prepared range was answered ERROR: asking what became of it.
@@ -118,6 +122,8 @@ pub(super) enum Purpose {
     Query(Segment),
     /// UNPLUG of blocks that are plugged and that nobody uses or can use.
     Discard,
+    /// UNPLUG_ALL of a device none of whose memory the memory manager knows.
+    Clear,
 }
 
 /// Why the driver cannot go on at once.
@@ -145,6 +151,7 @@ impl Driver {
     pub fn new(config: &RawConfig, features: Features) -> Result<Driver, ConfigError> {
         Ok(Driver {
             config: Config::new(config, features)?,
+            leftover: Leftover::default(),
             plugged_frames: 0,
             gaps_from: Pfn::ZERO,
             activity: Activity::Announcing,
@@ -215,6 +222,7 @@ impl Driver {
         }
         Ok(match self.activity {
             Activity::Announcing => self.announce(memory)?,
+            Activity::Clearing => (Request::unplug_all(self.config.region()), Purpose::Clear),
             Activity::Synchronising(sync) => self.synchronise(sync, memory)?,
             Activity::Resolving(range) if !self.config.usable().covers(range) => {
                 return Err(Halt::Later(Pending::UsableRegion).into());
@@ -263,23 +271,6 @@ impl Driver {
         Some(Step::Idle)
     }
 
-    fn announce<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Halt> {
-        let managed = self.config.managed();
-        memory.announce(managed, self.config.node()).map_err(|obstacle| match obstacle {
-            Obstacle::Working => Halt::Again,
-            Obstacle::Later(why) => Halt::Later(Pending::Memory(why)),
-            Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
-        })?;
-        let run = self.run_at(managed.start(), managed, memory)?;
-        if !run.plugged && run.range == managed {
-            self.activity = Activity::Resizing;
-            self.status = Status::Resizing;
-        } else {
-            self.start_sync(Sync::of_device(&self.config));
-        }
-        Err(Halt::Again)
-    }
-
     pub(super) fn start_sync(&mut self, sync: Sync) {
         self.statistics.resyncs = self.statistics.resyncs.wrapping_add(1);
         self.activity = Activity::Synchronising(sync);
@@ -305,7 +296,9 @@ impl Driver {
 
     fn working(&self) -> Status {
         match self.activity {
-            Activity::Announcing | Activity::Synchronising(_) => Status::Synchronising,
+            Activity::Announcing | Activity::Clearing | Activity::Synchronising(_) => {
+                Status::Synchronising
+            }
             Activity::Resolving(_) | Activity::Resizing => Status::Resizing,
         }
     }

@@ -20,6 +20,8 @@ pub enum RequestKind {
     Plug = 0,
     /// Unplug blocks that are all plugged (`VIRTIO_MEM_REQ_UNPLUG`).
     Unplug = 1,
+    /// Unplug every block of the device (`VIRTIO_MEM_REQ_UNPLUG_ALL`).
+    UnplugAll = 2,
     /// Say whether blocks are plugged (`VIRTIO_MEM_REQ_STATE`).
     State = 3,
 }
@@ -76,13 +78,18 @@ impl Request {
         (blocks != 0 && range.is_aligned(block_frames)).then_some(Request { kind, range, blocks })
     }
 
+    /// The request to unplug all of a device, whose region this is.
+    pub(super) fn unplug_all(region: PfnRange) -> Request {
+        Request { kind: RequestKind::UnplugAll, range: region, blocks: 0 }
+    }
+
     /// What it asks for.
     #[must_use]
     pub fn kind(&self) -> RequestKind {
         self.kind
     }
 
-    /// The blocks it is about.
+    /// The blocks it is about; the device's region for [`RequestKind::UnplugAll`].
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
@@ -93,8 +100,11 @@ impl Request {
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..2].copy_from_slice(&(self.kind as u16).to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.range.start().phys_addr().to_le_bytes());
-        bytes[16..18].copy_from_slice(&self.blocks.to_le_bytes());
+        // UNPLUG_ALL names no blocks.
+        if self.kind != RequestKind::UnplugAll {
+            bytes[8..16].copy_from_slice(&self.range.start().phys_addr().to_le_bytes());
+            bytes[16..18].copy_from_slice(&self.blocks.to_le_bytes());
+        }
         bytes
     }
 }
@@ -167,6 +177,14 @@ mod tests {
         expected[0] = 1;
         expected[8..16].copy_from_slice(&[0, 0, 0, 0x40, 1, 0, 0, 0]);
         expected[16] = 3;
+        assert_eq!(request.to_bytes(), expected);
+    }
+
+    #[test]
+    fn unplug_all_names_no_blocks() {
+        let mut expected = [0; 24];
+        expected[0] = 2;
+        let request = Request::unplug_all(range(0x1_4000_0000, Bytes::mib(6)));
         assert_eq!(request.to_bytes(), expected);
     }
 

@@ -73,11 +73,23 @@ impl Driver {
                 self.discarded(range);
                 self.progressed();
             }
+            (Purpose::Clear, Response::Ack { .. }) => {
+                self.activity = Activity::Resizing;
+                self.progressed();
+            }
+            (Purpose::Clear, refusal @ Response::Error) => {
+                if !failed {
+                    self.start_sync(Sync::of_device(&self.config));
+                }
+                return Err(refused(refusal));
+            }
             (Purpose::Discard, refusal) => {
                 self.ask_again();
                 return Err(refused(refusal));
             }
-            (Purpose::Resolve | Purpose::Query(_), refusal) => return Err(refused(refusal)),
+            (Purpose::Resolve | Purpose::Query(_) | Purpose::Clear, refusal) => {
+                return Err(refused(refusal));
+            }
         }
         Ok(())
     }

@@ -101,6 +101,11 @@ impl Device {
         let (kind, state, polls) = match fault {
             Some(Fault::Bytes(bytes)) => return (bytes.to_vec(), 0),
             Some(Fault::Refuse(with)) => (with, 0, 0),
+            // Half of all that it has.
+            Some(Fault::Half) if request[0] == RequestKind::UnplugAll as u8 => {
+                self.set(0..self.blocks.len() / 2, false);
+                (ERROR, 0, 0)
+            }
             Some(Fault::Half) => {
                 let mut half = *request;
                 half[16] /= 2;
@@ -130,6 +135,13 @@ impl Device {
         let count = u64::from(u16_at(16));
         assert!(bytes[2..8].iter().chain(&bytes[18..]).all(|&b| b == 0), "padding is not zero");
         let config = self.config;
+        let kind = match u16_at(0) {
+            0 => RequestKind::Plug,
+            1 => RequestKind::Unplug,
+            2 => return self.unplug_all(addr, count),
+            3 => RequestKind::State,
+            other => panic!("request type {other}"),
+        };
         let size = count * config.block_size;
         let offset = addr.checked_sub(config.addr).expect("below the region");
         assert!(count > 0, "no blocks");
@@ -138,24 +150,22 @@ impl Device {
         let first = (offset / config.block_size) as usize;
         let blocks = first..first + count as usize;
         let plugged = self.blocks[blocks.clone()].iter().filter(|&&b| b).count() as u64;
-        let kind = match u16_at(0) {
-            0 => RequestKind::Plug,
-            1 => RequestKind::Unplug,
-            3 => RequestKind::State,
-            other => panic!("request type {other}"),
-        };
         self.requests.push((kind, addr, size));
         match kind {
             RequestKind::Plug => {
                 assert!(
-                    config.plugged_size + size <= self.requested_seen,
+                    config.plugged_size + size <= self.requested_seen
+                        || self.claims_plugged.is_some(),
                     "more than requested: {:#x} + {size:#x}",
                     config.plugged_size,
                 );
                 if config.plugged_size + size > config.requested_size {
                     return (self.beyond_requested, 0);
                 }
-                assert_eq!(plugged, 0, "PLUG of plugged blocks");
+                if plugged != 0 {
+                    assert!(self.claims_plugged.is_some(), "PLUG of plugged blocks");
+                    return (ERROR, 0);
+                }
                 self.set(blocks, true);
                 (ACK, 0)
             }
@@ -167,7 +177,19 @@ impl Device {
             RequestKind::State if plugged == 0 => (ACK, UNPLUGGED),
             RequestKind::State if plugged == count => (ACK, PLUGGED),
             RequestKind::State => (ACK, MIXED),
+            RequestKind::UnplugAll => unreachable!("done above"),
         }
+    }
+
+    fn unplug_all(&mut self, addr: u64, count: u64) -> (u16, u16) {
+        assert_eq!((addr, count), (0, 0), "UNPLUG_ALL names blocks");
+        let config = self.config;
+        self.requests.push((RequestKind::UnplugAll, config.addr, config.region_size));
+        self.set(0..self.blocks.len(), false);
+        // Only then does QEMU's usable region become smaller.
+        self.config.usable_region_size = 0;
+        self.resize(config.requested_size);
+        (ACK, 0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::memory::{Hurdle, TestMemory, Unit};
 use core::time::Duration;
-use hotmem_virtio::mem::{Driver, Features, Obstacle, RawConfig, RequestKind, Step};
+use hotmem_virtio::mem::{Driver, Features, Leftover, Obstacle, RawConfig, RequestKind, Step};
 
 /// Plays a device, a memory manager and a clock by these bytes, and checks everything that the
 /// driver promises whatever they do.
@@ -11,6 +11,9 @@ pub(crate) fn play(script: &[u8]) {
     let mut config = script.config();
     let features = Features::from_bits_truncate(script.number());
     let Ok(mut driver) = Driver::new(&config, features) else { return };
+    if script.byte() % 2 == 1 {
+        driver.set_leftover(Leftover::UnplugAll);
+    }
     let (managed, unit_frames) = (driver.config().managed(), driver.config().unit_frames());
     if managed.frames() / unit_frames > 4096 {
         return;
@@ -59,6 +62,10 @@ pub(crate) fn play(script: &[u8]) {
                 assert_eq!(in_flight, None, "a second request on the queue");
                 in_flight = Some(script.byte() < 192);
                 let range = request.range();
+                if request.kind() == RequestKind::UnplugAll {
+                    assert!(memory.all(managed, Unit::Absent));
+                    continue;
+                }
                 assert!(driver.config().region().covers(range));
                 assert!(driver.config().usable().covers(range));
                 let blocks = range.bytes().0 / config.block_size;
@@ -71,7 +78,7 @@ pub(crate) fn play(script: &[u8]) {
                         memory.all(range, Unit::PreparedToUnplug)
                             || memory.all(range, Unit::Absent)
                     ),
-                    RequestKind::Unplug | RequestKind::State => {}
+                    RequestKind::Unplug | RequestKind::State | RequestKind::UnplugAll => {}
                 }
             }
             Step::WaitUntil(until) => assert!(until > now),

@@ -9,6 +9,7 @@ mod bear;
 mod cases;
 mod device;
 mod hostile;
+mod leftover;
 mod manager;
 mod memory;
 mod random;

@@ -5,7 +5,7 @@ use crate::device::{BUSY, Device, ERROR, Fault, NACK};
 use crate::memory::Hurdle;
 use crate::world::World;
 use core::time::Duration;
-use hotmem_virtio::mem::Obstacle;
+use hotmem_virtio::mem::{Leftover, Obstacle};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -83,9 +83,11 @@ proptest! {
     #[test]
     fn every_history_ends_at_the_size_that_the_device_wants(
         device in device(),
+        leftover in prop_oneof![Just(Leftover::Adopt), Just(Leftover::UnplugAll)],
         history in vec(event(), 0..60),
     ) {
         let mut world = World::new(device);
+        world.driver.set_leftover(leftover);
         for event in history {
             match event {
                 Event::Resize(to) => resize(&mut world.device, to),

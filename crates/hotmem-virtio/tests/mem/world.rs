@@ -49,6 +49,7 @@ impl World {
                         || self.memory.all(range, Unit::Absent),
                     "UNPLUG of memory in use"
                 ),
+                RequestKind::UnplugAll => assert!(self.memory.all(managed, Unit::Absent)),
                 RequestKind::State => {}
             }
             self.late = Some(self.device.handle(&request.to_bytes()));

@@ -1,0 +1,232 @@
+//! Memory that is plugged when the driver starts: adopted, or unplugged by one request.
+
+use crate::device::{BUSY, Device, ERROR, Fault, NACK};
+use crate::memory::{Hurdle, Unit};
+use crate::world::World;
+use core::time::Duration;
+use hotmem::Bytes;
+use hotmem_virtio::mem::{
+    Driver, Failure, Features, Leftover, Obstacle, Pending, RequestKind, ResponseError, Status,
+    Step,
+};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A device of 1 GiB of which 64 MiB, in several runs, were plugged before the driver came.
+fn device(block: u64, requested: u64) -> Device {
+    let mut device = Device::new(block, 4 * GIB, GIB);
+    for (start, end) in [(0, 16 * MIB), (48 * MIB, 80 * MIB), (512 * MIB, 528 * MIB)] {
+        device.set((start / block) as usize..(end / block) as usize, true);
+        device.config.usable_region_size = end;
+    }
+    device.resize(requested);
+    device
+}
+
+fn world(leftover: Leftover, device: Device) -> World {
+    let mut world = World::new(device);
+    world.driver.set_leftover(leftover);
+    world
+}
+
+fn unplug_alls(world: &World) -> usize {
+    world.device.requests.iter().filter(|r| r.0 == RequestKind::UnplugAll).count()
+}
+
+#[test]
+fn it_is_adopted_unless_something_else_is_set() {
+    assert_eq!(Leftover::default(), Leftover::Adopt);
+    for block in [4 * KIB, 2 * MIB, 16 * MIB] {
+        for requested in [0, 32 * MIB, 64 * MIB, GIB] {
+            let mut world = World::new(device(block, requested));
+            let before = world.device.blocks.clone();
+            world.run(SECOND);
+            world.assert_reached();
+            assert_eq!(unplug_alls(&world), 0);
+            // What is still wanted was never unplugged in between, from the bottom up.
+            let kept = (requested.min(64 * MIB) / block) as usize;
+            let was_plugged = (0..before.len()).filter(|&block| before[block]);
+            assert!(was_plugged.take(kept).all(|block| world.device.blocks[block]));
+            let plugs: u64 = (world.device.requests.iter())
+                .filter(|request| request.0 == RequestKind::Plug)
+                .map(|request| request.2)
+                .sum();
+            assert_eq!(plugs, requested.saturating_sub(64 * MIB));
+        }
+    }
+}
+
+#[test]
+fn adopting_costs_no_disagreement() {
+    let mut world = World::new(device(2 * MIB, 64 * MIB));
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(world.driver.statistics().resyncs, 1);
+}
+
+#[test]
+fn all_of_it_is_unplugged_by_the_first_request() {
+    for block in [4 * KIB, 2 * MIB, 16 * MIB] {
+        for requested in [0, 32 * MIB, GIB] {
+            let mut world = world(Leftover::UnplugAll, device(block, requested));
+            world.run(SECOND);
+            world.assert_reached();
+            assert_eq!(world.device.requests[0].0, RequestKind::UnplugAll);
+            assert_eq!(unplug_alls(&world), 1);
+            assert!(world.device.requests[1..].iter().all(|r| r.0 == RequestKind::Plug));
+            assert_eq!(world.driver.statistics().resyncs, 0);
+        }
+    }
+}
+
+#[test]
+fn a_device_with_nothing_plugged_is_not_asked() {
+    let mut fresh = Device::new(2 * MIB, 4 * GIB, GIB);
+    fresh.resize(64 * MIB);
+    let mut world = world(Leftover::UnplugAll, fresh);
+    world.run(SECOND);
+    world.assert_reached();
+    assert_eq!(world.device.requests.len(), 1);
+}
+
+#[test]
+fn memory_that_a_driver_before_this_one_plugged_here_stays() {
+    let mut world = world(Leftover::UnplugAll, device(2 * MIB, 64 * MIB));
+    world.run(SECOND);
+    world.assert_reached();
+    let before = world.device.requests.len();
+    world.driver = Driver::new(&world.device.read_config(), Features::empty()).unwrap();
+    world.driver.set_leftover(Leftover::UnplugAll);
+    world.run(SECOND);
+    world.assert_reached();
+    let later = &world.device.requests[before..];
+    assert!(!later.is_empty() && later.iter().all(|r| r.0 == RequestKind::State));
+}
+
+#[test]
+fn a_device_without_time_is_asked_again() {
+    for refusal in [BUSY, NACK] {
+        let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
+        world.device.habit = Some(Fault::Refuse(refusal));
+        world.run(SECOND);
+        let pending = if refusal == BUSY { Pending::Busy } else { Pending::Nack };
+        assert_eq!(world.driver.status(), Status::Pending(pending));
+        let sent = world.driver.statistics().requests;
+        assert!((7..20).contains(&sent), "not {sent} in a second");
+        // The device wants something else: no more is plugged than before.
+        world.device.resize(32 * MIB);
+        world.run(SECOND);
+        assert_eq!(world.memory.plugged_units(), 0);
+        world.device.habit = None;
+        world.run(5 * SECOND);
+        world.assert_reached();
+        assert_eq!(unplug_alls(&world), 1);
+    }
+}
+
+#[test]
+fn a_device_that_fails_at_it_is_asked_block_by_block() {
+    for fault in [Fault::Refuse(ERROR), Fault::ErrorAfterwards, Fault::Half] {
+        let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
+        world.device.faults.push_back(fault);
+        world.run(SECOND);
+        world.assert_reached();
+        assert_eq!(world.driver.statistics().errors, 1);
+        assert!(unplug_alls(&world) <= 1);
+    }
+}
+
+#[test]
+fn a_device_that_only_says_that_it_did_it() {
+    let acked = Fault::Bytes(&[0; 10]);
+    let mut once = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
+    once.device.faults.push_back(acked);
+    once.run(SECOND);
+    once.assert_reached();
+    // And one that never stops to say that more is plugged than it answers for.
+    let mut lying = world(Leftover::UnplugAll, device(2 * MIB, 0));
+    lying.device.claims_plugged = Some(64 * MIB);
+    lying.run(10 * SECOND);
+    let failure = Failure::PluggedSize { claimed: Bytes::mib(64), found: Bytes::ZERO };
+    assert_eq!(lying.driver.status(), Status::Failed(failure));
+}
+
+#[test]
+fn a_device_that_claims_to_have_nothing_plugged() {
+    for leftover in [Leftover::Adopt, Leftover::UnplugAll] {
+        let mut world = world(leftover, device(2 * MIB, 128 * MIB));
+        world.device.claims_plugged = Some(0);
+        world.poll();
+        // A PLUG of what is plugged is an error by the specification: then it is looked at.
+        world.device.claims_plugged = None;
+        world.run(5 * SECOND);
+        world.assert_reached();
+    }
+}
+
+#[test]
+fn an_answer_that_is_none() {
+    let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
+    world.device.faults.push_back(Fault::Bytes(&[0; 9]));
+    world.poll();
+    let failure = Failure::Response(ResponseError::Short { used: 9 });
+    assert_eq!(world.poll(), Step::Failed(failure));
+    assert_eq!(world.memory.plugged_units(), 0);
+}
+
+#[test]
+fn an_answer_that_is_late() {
+    let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
+    world.device.faults.push_back(Fault::Late(50));
+    assert!(matches!(world.step(), Step::Again));
+    assert!(matches!(world.step(), Step::Send(_)));
+    world.now += 5 * SECOND;
+    assert_eq!(world.step(), Step::Idle);
+    assert_eq!(world.driver.status(), Status::Pending(Pending::NoAnswer));
+    assert_eq!(world.memory.plugged_units(), 0);
+    world.run(SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn memory_that_cannot_be_adopted_yet_is_tried_again_and_what_never_can_is_unplugged() {
+    for (obstacle, adopted) in [(Obstacle::Later("later"), true), (Obstacle::Never("never"), false)]
+    {
+        let mut world = World::new(device(2 * MIB, 64 * MIB));
+        world.memory.hurdles.push_back(Hurdle::Obstacle(obstacle));
+        world.run(5 * SECOND);
+        world.assert_reached();
+        let unplugged = world.device.requests.iter().any(|r| r.0 == RequestKind::Unplug);
+        assert_eq!(unplugged, !adopted);
+    }
+}
+
+#[test]
+fn blocks_that_make_no_whole_unit_are_unplugged() {
+    let mut torn = Device::new(64 * KIB, 4 * GIB + 64 * KIB, 64 * MIB);
+    for block in (0..700).step_by(3) {
+        torn.preplug(block);
+    }
+    for leftover in [Leftover::Adopt, Leftover::UnplugAll] {
+        let mut device = Device::new(64 * KIB, 4 * GIB + 64 * KIB, 64 * MIB);
+        device.config = torn.config;
+        device.blocks.clone_from(&torn.blocks);
+        device.resize(16 * MIB);
+        let mut world = world(leftover, device);
+        world.run(SECOND);
+        world.assert_reached();
+    }
+}
+
+#[test]
+fn nothing_is_used_before_the_device_has_answered() {
+    let mut world = world(Leftover::UnplugAll, device(2 * MIB, GIB));
+    world.device.faults.push_back(Fault::Late(1000));
+    for _ in 0..500 {
+        world.step();
+        assert!(world.memory.units.iter().all(|&unit| unit == Unit::Absent));
+    }
+}
