@@ -147,7 +147,8 @@ impl<'m> HostReporter<'m> {
             }
             Step::Again => Wait::No,
             Step::WaitUntil(at) => Wait::Until(at),
-            Step::OutOfRoom | Step::Idle | Step::Off => Wait::Woken,
+            // What a call of the host's did not come back from is out for good.
+            Step::Unanswered | Step::Idle | Step::Off => Wait::Woken,
         }
     }
 }

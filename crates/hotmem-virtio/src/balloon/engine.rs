@@ -276,7 +276,8 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
             }
             Step::Again => NextReport::Again,
             Step::WaitUntil(until) => NextReport::WaitUntil(until),
-            Step::OutOfRoom | Step::Idle | Step::Off => NextReport::Idle,
+            // The driver sees to a silent device.
+            Step::Unanswered | Step::Idle | Step::Off => NextReport::Idle,
         }
     }
 

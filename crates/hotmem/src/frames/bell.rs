@@ -15,7 +15,7 @@
 use super::Frames;
 use crate::platform::Platform;
 use crate::region::{Class, Region, Zone};
-use crate::sync::{AtomicU32, Ordering, const_unless_loom, fence, settled};
+use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, settled};
 
 /// There is no reporter, or it is switched off.
 const OFF: u32 = 0;
@@ -32,6 +32,9 @@ pub(crate) struct Bell {
     taken: AtomicU32,
     /// Batches of earlier generations are void.
     generation: AtomicU32,
+    /// Pageblocks of each zone that went out, and that came back: both only grow, and wrap.
+    sent: [AtomicU32; 2],
+    back: [AtomicU32; 2],
     /// Pageblocks that tokens took from the host, less those that they gave it. A statistic, which
     /// wraps: nothing depends on it.
     withdrawn: settled::AtomicU64,
@@ -47,6 +50,8 @@ impl Bell {
                 state: AtomicU32::new(OFF),
                 taken: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
+                sent: array_of![AtomicU32::new(0); 2],
+                back: array_of![AtomicU32::new(0); 2],
                 withdrawn: settled::AtomicU64::new(0),
                 #[cfg(loom)]
                 is_modelled: settled::AtomicU8::new(0),
@@ -118,6 +123,32 @@ impl Bell {
 
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Pageblocks of this zone are going out. To be called *before* they are claimed.
+    pub(crate) fn note_sent(&self, zone: Zone, blocks: u32) {
+        self.sent[zone as usize].fetch_add(blocks, Ordering::Relaxed);
+        // Pairs with the one in `sent`: whoever sees that memory is missing sees that it was sent.
+        fence(Ordering::Release);
+    }
+
+    /// They are free again, or were not claimed after all. Release pairs with `back`.
+    pub(crate) fn note_back(&self, zone: Zone, blocks: u32) {
+        self.back[zone as usize].fetch_add(blocks, Ordering::Release);
+    }
+
+    /// How many pageblocks of these zones have come back. Acquire: whoever sees that one has come
+    /// back finds it.
+    pub(crate) fn back(&self, zones: &[Zone]) -> u32 {
+        let back = zones.iter().map(|&zone| self.back[zone as usize].load(Ordering::Acquire));
+        back.fold(0, u32::wrapping_add)
+    }
+
+    /// How many had gone out. Equal to what [`back`](Self::back) said before, none was out meanwhile.
+    pub(crate) fn sent(&self, zones: &[Zone]) -> u32 {
+        fence(Ordering::Acquire); // pairs with the one in `note_sent`
+        let sent = zones.iter().map(|&zone| self.sent[zone as usize].load(Ordering::Relaxed));
+        sent.fold(0, u32::wrapping_add)
     }
 
     /// Pageblocks of a section that the host had are a token's now, or are nobody's.

@@ -64,7 +64,7 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        self.search_all(|moves| {
+        self.search_all(want.zones(), |moves| {
             moves.start();
             self.places(want).find_map(|place| self.search_blocks(place, want, moves))
         })

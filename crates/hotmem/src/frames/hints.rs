@@ -314,7 +314,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// All CPUs' hints of sections, of one zone, as region slot and section.
-    pub(super) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = (usize, usize)> {
+    pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = (usize, usize)> {
         let hints =
             self.seen_cpus().iter().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
         hints.filter_map(decode)

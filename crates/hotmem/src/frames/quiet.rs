@@ -5,11 +5,15 @@
 //! again" are different answers: each CPU counts the operations that hide memory for a moment as it
 //! starts and as it ends them, and a search that found nothing is believed only if no such
 //! operation overlapped with it.
+//!
+//! What is out for reporting is hidden for longer. It counts by zone (see `bell.rs`): a request for a
+//! zone of which nothing is out need not wait for the host.
 
 use super::hints::Cpu;
 use super::{AllocError, Frames};
 use crate::platform::Platform;
-use crate::sync::{Ordering, fence};
+use crate::region::Zone;
+use crate::sync::{Ordering, fence, mutant};
 
 /// Watched searches before a caller is told to come again.
 const ROUNDS: usize = if cfg!(loom) { 1 } else { 4 };
@@ -69,20 +73,27 @@ impl<P: Platform> Frames<P> {
     /// cache lines of theirs.
     pub(super) fn search_all<T>(
         &self,
+        zones: &[Zone],
         mut search: impl FnMut(&mut Moves<'_>) -> Option<T>,
     ) -> Result<T, AllocError> {
         if let Some(found) = search(&mut self.no_moves_yet()) {
             return Ok(found);
         }
         for _ in 0..ROUNDS {
-            let watch = Watch::start(self);
+            let watch = Watch::start(self, zones);
             let mut moves = self.no_moves_yet();
             if let Some(found) = search(&mut moves) {
                 return Ok(found);
             }
             let own = moves.end();
             if watch.was_quiet(self, own) {
-                return Err(AllocError::OutOfMemory);
+                let nothing_was_out = self.bell().sent(zones) == watch.back_before
+                    || mutant!("what is out does not count");
+                return Err(if nothing_was_out {
+                    AllocError::OutOfMemory
+                } else {
+                    AllocError::Busy
+                });
             }
         }
         Err(AllocError::Busy)
@@ -92,13 +103,16 @@ impl<P: Platform> Frames<P> {
 /// Whether a search could have missed something.
 struct Watch {
     ended_before: u32,
+    /// Of what was out for reporting.
+    back_before: u32,
 }
 
 impl Watch {
     /// Starts before the caller's own moves.
-    fn start<P: Platform>(frames: &Frames<P>) -> Watch {
+    fn start<P: Platform>(frames: &Frames<P>, zones: &[Zone]) -> Watch {
         let ended = frames.seen_cpus().iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
-        Watch { ended_before: ended.fold(0, u32::wrapping_add) }
+        let ended_before = ended.fold(0, u32::wrapping_add);
+        Watch { ended_before, back_before: frames.bell().back(zones) }
     }
 
     /// Whether nobody else moved anything since the start. `own` moves were the caller's.

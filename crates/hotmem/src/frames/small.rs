@@ -73,7 +73,7 @@ impl<P: Platform> Frames<P> {
 
     #[cold]
     fn alloc_small_slowly(&self, want: &Want) -> Result<Pfn, AllocError> {
-        self.search_all(|moves| self.search_small(want, moves))
+        self.search_all(want.zones(), |moves| self.search_small(want, moves))
     }
 
     /// Everywhere, in the order that keeps the number of split pageblocks small.

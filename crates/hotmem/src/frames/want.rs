@@ -40,7 +40,8 @@ pub(crate) enum Unit {
 pub enum AllocError {
     /// No such memory is free, and nobody was in the middle of anything that could have hidden it.
     OutOfMemory,
-    /// None was found, but other CPUs were in the middle of giving or taking: try again.
+    /// None was found, but other CPUs were in the middle of giving or taking, or the host was at work
+    /// on memory that would do: try again.
     Busy,
     /// For an exact place: this part of it is not free (in use, isolated, offline or absent), or
     /// all of it does not lie within one region.

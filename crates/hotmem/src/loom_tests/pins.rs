@@ -14,6 +14,11 @@ fn all_but_the_first(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
+/// These machines are too small for most shares.
+fn at_once() -> Settings {
+    Settings { share: 1, ..Settings::eager() }
+}
+
 /// Pins pageblock 0, if the host has none of it.
 fn pin(machine: &Machine) -> bool {
     Hotplug::without_memory(machine).pin(range(0, BLOCK), |_| {}).is_ok()
@@ -24,8 +29,7 @@ fn a_pin_meets_a_report() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
-        let mut reporter =
-            Reporter::new(&*machine, Settings::eager(), Contents::Undefined).unwrap();
+        let mut reporter = Reporter::new(&*machine, at_once(), Contents::Undefined).unwrap();
         let other = machine.on_cpu(1, pin);
         let sent = loop {
             match reporter.step(Duration::ZERO) {
@@ -94,8 +98,7 @@ fn unpinning_meets_a_reporter_that_falls_asleep() {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         assert!(pin(&machine));
-        let mut reporter =
-            Reporter::new(&*machine, Settings::eager(), Contents::Undefined).unwrap();
+        let mut reporter = Reporter::new(&*machine, at_once(), Contents::Undefined).unwrap();
         let other = machine.on_cpu(1, |machine| {
             assert!(Hotplug::without_memory(machine).unpin(range(0, BLOCK)));
         });

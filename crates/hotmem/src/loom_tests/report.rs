@@ -13,8 +13,13 @@ const ONE: Want = Want::frames(1);
 const WHOLE: Want = Want::frames(BLOCK);
 const NOW: Duration = Duration::ZERO;
 
+/// These machines are too small for most shares.
+fn at_once() -> Settings {
+    Settings { share: 1, ..Settings::eager() }
+}
+
 fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
-    Reporter::new(machine, Settings::eager(), Contents::Undefined).unwrap()
+    Reporter::new(machine, at_once(), Contents::Undefined).unwrap()
 }
 
 /// The host works on a batch: nobody else has the memory.
@@ -106,6 +111,30 @@ fn a_report_meets_a_whole_allocation() {
         got.into_iter().for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
     });
+}
+
+/// The only free pageblock goes out and comes back: a taker gets it, or learns that it is out.
+fn nobody_is_told_that_there_is_nothing(want: Want) {
+    model_within(1, move || {
+        let machine = Machine::with_reporter(1);
+        let rest = all_but_the_first(&machine);
+        let mut reporter = reporter(&machine);
+        let other = machine.on_cpu(1, move |machine| machine.alloc_unless_busy(want));
+        report_once(&machine, &mut reporter);
+        let got = other.join().unwrap();
+        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        check_all_reported(&machine, &mut reporter);
+    });
+}
+
+#[test]
+fn a_report_meets_a_taker_of_a_frame() {
+    nobody_is_told_that_there_is_nothing(ONE);
+}
+
+#[test]
+fn a_report_meets_a_taker_of_a_pageblock() {
+    nobody_is_told_that_there_is_nothing(WHOLE);
 }
 
 #[test]

@@ -10,6 +10,10 @@
 //! what it says. While nothing becomes free it is [`Step::Idle`], which costs nothing; the first
 //! free after that rings the kernel ([`Platform::wake_reporter`]).
 //!
+//! Memory that is out cannot be allocated: a request that only it could satisfy is told
+//! [`Busy`](crate::AllocError::Busy). So no more than a [share](Settings::share) of what is free is
+//! out at one time, and a host that is silent for [too long](Settings::patience) is to be reset.
+//!
 //! ```
 //! use hotmem::report::{Contents, Reporter, Settings, Step};
 //! # use hotmem::{BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, OneCpu};
@@ -36,7 +40,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `round.rs` | what to do next: wait, look round, sleep |
+//! | `round.rs` | what to do next: wait, count, look round, sleep |
 //! | `take.rs` | claims what is worth reporting, and gives it back |
 //! | `batch.rs`, `settings.rs` | what goes to the host, and how eagerly |
 
@@ -67,6 +71,9 @@ pub struct Reporter<'f, P: Platform> {
     not_before: Duration,
     /// Pageblocks that are out.
     out: u64,
+    /// When the host answered last, or was given something after it had answered everything; `None`:
+    /// since the last step.
+    heard: Option<Duration>,
     /// The host's refusals in a row.
     refusals: u32,
     /// CPUs' hints were looked at since it was last idle.
@@ -84,10 +91,12 @@ pub enum Step {
     Send(Batch),
     /// There is more to look at: step again soon.
     Again,
-    /// Step again at this time.
+    /// Step again at this time, or sooner when a batch has come back or
+    /// [`Platform::wake_reporter`] rings.
     WaitUntil(Duration),
-    /// As much is out as may be: step again when a batch has come back.
-    OutOfRoom,
+    /// Something is out, and the host has been silent for [`Settings::patience`]: reset its device,
+    /// then call [`Reporter::reset`].
+    Unanswered,
     /// Nothing waits, and no timer is needed: step again when
     /// [`Platform::wake_reporter`] rings.
     Idle,
@@ -155,6 +164,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             phase: Phase::Resting,
             not_before: Duration::ZERO,
             out: counts.reporting / PAGEBLOCK_FRAMES as u64,
+            heard: None,
             refusals: 0,
             hints_seen: false,
             done: Statistics::default(),
@@ -169,13 +179,29 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
     /// Does a bounded amount of work and says what comes next. `now` is time since anything.
     ///
-    /// Context: any that may take a few microseconds. Cost: O(sections) looked at, up to 64.
+    /// Context: any that may take a few microseconds. Cost: up to 64 sections are looked at, besides
+    /// those that CPUs allocate from, whatever the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
-        if !self.is_on() {
-            return Step::Off;
+        if self.out == 0 {
+            return self.step_on(now);
         }
-        self.go_on(now)
+        // A clock that went backwards must not put the moment off for ever.
+        let heard = self.heard.map_or(now, |heard| heard.min(now));
+        self.heard = Some(heard);
+        let deadline = heard.saturating_add(self.settings.patience);
+        if now >= deadline {
+            return Step::Unanswered;
+        }
+        match self.step_on(now) {
+            Step::WaitUntil(at) => Step::WaitUntil(at.min(deadline)),
+            Step::Idle => Step::WaitUntil(deadline),
+            step => step,
+        }
+    }
+
+    fn step_on(&mut self, now: Duration) -> Step {
+        if self.is_on() { self.go_on(now) } else { Step::Off }
     }
 
     /// The host has taken the memory of this batch: it is free again, and used last.
@@ -184,7 +210,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// The batch, if it is another machine's.
     pub fn reported(&mut self, batch: Batch) -> Result<(), Foreign<Batch>> {
         let batch = batch.of(self.frames)?;
-        self.refusals = 0;
+        (self.refusals, self.heard) = (0, None);
         self.done.reported += self.come_back(&batch, true);
         Ok(())
     }
@@ -198,6 +224,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let batch = batch.of(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
         self.done.refused += 1;
+        self.heard = None;
         self.come_back(&batch, false);
         if self.refusals >= self.settings.tries {
             self.frames.bell().switch_off();

@@ -1,15 +1,21 @@
-//! What to do next: wait, look round, sleep.
+//! What to do next: wait, count, go round, sleep.
 //!
 //! ```text
-//! resting ──rung──▶ waiting ──time──▶ round: batch, batch, … ──end──▶ waiting, if something is
-//!    ▲                                                                 too young
-//!    └───────────────────────── nothing is left ──────────────────────┘
+//! resting ──rung──▶ waiting ──time──▶ counting ──enough──▶ round: batch, batch, … ──end──▶ waiting,
+//!    ▲                                   │                                │        if something is
+//!    │                                   └── too little ──┐               │              too young
+//!    └───── nothing became free ──── last look ◀──────────┴── nothing is left
 //! ```
 //! A pageblock is *seen* in one round and reported in the next, a dwell time later, if nobody has
 //! used it meanwhile: whoever does overwrites the mark in its counter, so nobody pays for it.
+//!
+//! However large the machine is, a step looks at [`SECTIONS_A_STEP`] sections at most. Counting, a
+//! round and the last look go on in the next step where they stopped.
 
+use super::take::Room;
 use super::{Batch, Reporter, Step};
 use crate::platform::Platform;
+use crate::region::NodeId;
 use crate::sync::mutant;
 use core::time::Duration;
 
@@ -23,8 +29,21 @@ pub(super) enum Phase {
     Resting,
     /// It looks again then.
     Waiting(Duration),
+    /// It counts whether there is enough for a round.
+    Counting(Survey),
     /// It goes through everything that is free and not reported.
     Round(Round),
+    /// It sleeps, and looks whether something became free before it did.
+    LastLook(Survey),
+}
+
+/// What is free and neither reported nor pinned, as far as it was counted, in pageblocks.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    pub(super) cursor: Cursor,
+    pub(super) waits: u64,
+    /// Some of it no round has seen.
+    pub(super) is_new: bool,
 }
 
 /// How far a round has come.
@@ -35,6 +54,17 @@ pub(super) struct Round {
     pub(super) rest: Option<(usize, usize, u64)>,
     /// Something was too young, or taken by others while it was looked at.
     pub(super) too_young: bool,
+    pub(super) spare: Spare,
+}
+
+/// What a node may spare, counted anew for each batch.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    pub(super) node: Option<NodeId>,
+    pub(super) cursor: Cursor,
+    /// Free and not reported, as far as it was counted, in pageblocks.
+    pub(super) unreported: u64,
+    pub(super) is_all: bool,
 }
 
 /// Sections in the order of a round: regions upwards, and in each downwards, because what is
@@ -52,15 +82,41 @@ impl Default for Cursor {
     }
 }
 
+/// Sections that this step may still look at.
+pub(super) struct Looks(usize);
+
+/// The step has looked at as many sections as it may.
+pub(super) struct Spent;
+
+impl Looks {
+    /// To be called before each look at a section.
+    pub(super) fn spend(&mut self) -> Result<(), Spent> {
+        self.0 = self.0.checked_sub(1).ok_or(Spent)?;
+        Ok(())
+    }
+
+    /// Half of what a step has, for a search that must not use up the step.
+    pub(super) fn half(&mut self) -> Result<Looks, Spent> {
+        let half = SECTIONS_A_STEP / 2;
+        self.0 = self.0.checked_sub(half).ok_or(Spent)?;
+        Ok(Looks(half))
+    }
+
+    /// What is left of [`half`](Self::half).
+    pub(super) fn give_back(&mut self, half: Looks) {
+        self.0 += half.0;
+    }
+}
+
 impl<P: Platform> Reporter<'_, P> {
     pub(super) fn go_on(&mut self, now: Duration) -> Step {
-        if self.frames.bell().is_asleep() {
-            self.phase = Phase::Resting;
-            return Step::Idle;
-        }
+        let mut looks = Looks(SECTIONS_A_STEP);
         loop {
+            let asleep = self.frames.bell().is_asleep();
             match core::mem::replace(&mut self.phase, Phase::Resting) {
-                Phase::Resting => {
+                Phase::LastLook(survey) if asleep => return self.look_once_more(survey, looks),
+                _ if asleep => return Step::Idle,
+                Phase::Resting | Phase::LastLook(_) => {
                     self.hints_seen = false;
                     self.phase = Phase::Waiting(now.saturating_add(self.settings.delay));
                 }
@@ -68,54 +124,86 @@ impl<P: Platform> Reporter<'_, P> {
                     self.phase = Phase::Waiting(until);
                     return Step::WaitUntil(until);
                 }
-                Phase::Waiting(_) if self.waits_in_all() < self.settings.threshold_blocks() => {
-                    return self.fall_asleep();
+                Phase::Waiting(_) => self.phase = Phase::Counting(Survey::default()),
+                Phase::Counting(mut survey) => {
+                    let threshold = self.settings.threshold_blocks();
+                    let is_enough = |survey: &Survey| survey.waits >= threshold;
+                    if self.count(&mut survey, &mut looks, is_enough).is_err() {
+                        self.phase = Phase::Counting(survey);
+                        return Step::Again;
+                    }
+                    if is_enough(&survey) {
+                        self.phase = Phase::Round(Round::default());
+                    } else {
+                        self.fall_asleep();
+                    }
                 }
-                Phase::Waiting(_) => self.phase = Phase::Round(Round::default()),
-                Phase::Round(round) => return self.look_round(round, now),
+                Phase::Round(round) => match self.look_round(round, now, &mut looks) {
+                    Some(step) => return step,
+                    None => self.fall_asleep(),
+                },
             }
         }
     }
 
-    fn look_round(&mut self, mut round: Round, now: Duration) -> Step {
+    /// `None`: nothing is left but what is kept back for a reason.
+    fn look_round(&mut self, mut round: Round, now: Duration, looks: &mut Looks) -> Option<Step> {
         let room = self.settings.most_blocks().saturating_sub(self.out);
         if room == 0 {
             self.phase = Phase::Round(round);
-            return Step::OutOfRoom;
+            return Some(Step::Idle);
         }
         if now < self.not_before {
             self.phase = Phase::Round(round);
-            return Step::WaitUntil(self.not_before);
+            return Some(Step::WaitUntil(self.not_before));
         }
-        let mut room = room.min(self.settings.most_at_once());
         let mut batch = Batch::new(self.frames.id(), self.frames.bell().generation());
-        for _ in 0..SECTIONS_A_STEP {
+        let mut room = Room::of(room.min(self.settings.most_at_once()));
+        let is_over = self.fill(&mut batch, &mut round, &mut room, looks);
+        let step = match is_over {
+            _ if !batch.ranges().is_empty() => {
+                round.spare = Spare::default();
+                self.send(batch, now)
+            }
+            Ok(true) => return self.end_round(&round, now),
+            // What is out is too much of what is free for any more of it to go.
+            Ok(false) => Step::Idle,
+            Err(Spent) => Step::Again,
+        };
+        self.phase = Phase::Round(round);
+        Some(step)
+    }
+
+    /// Goes on with a round until the batch is full; says whether the round is over.
+    fn fill(
+        &self,
+        batch: &mut Batch,
+        round: &mut Round,
+        room: &mut Room,
+        looks: &mut Looks,
+    ) -> Result<bool, Spent> {
+        loop {
             if let Some(rest) = round.rest.take() {
-                self.take(rest, &mut batch, &mut room, &mut round);
+                self.take(rest, batch, room, round, looks)?;
                 if round.rest.is_some() {
-                    break;
+                    return Ok(false);
                 }
             }
-            let Some((slot, index)) = self.next_section(&mut round.cursor) else {
-                if batch.ranges().is_empty() {
-                    return self.end_round(&round, now);
-                }
-                break;
+            let Some((slot, index)) = self.next_section(&mut round.cursor, looks)? else {
+                return Ok(true);
             };
-            let ripe = self.ripe_in(slot, index, &mut round);
+            let ripe = self.ripe_in(slot, index, round);
             if ripe != 0 {
                 round.rest = Some((slot, index, ripe));
             }
         }
-        self.phase = Phase::Round(round);
-        if batch.ranges().is_empty() {
-            return Step::Again;
-        }
-        self.send(batch, now)
     }
 
     fn send(&mut self, batch: Batch, now: Duration) -> Step {
         let blocks = batch.blocks();
+        if self.out == 0 {
+            self.heard = Some(now);
+        }
         self.out += blocks;
         self.done.batches += 1;
         let start = self.not_before.max(now);
@@ -123,35 +211,45 @@ impl<P: Platform> Reporter<'_, P> {
         Step::Send(batch)
     }
 
-    fn end_round(&mut self, round: &Round, now: Duration) -> Step {
+    fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
         // What stays split as a CPU's hint though all of it is free is the last to be found.
         let from_hints = !self.hints_seen && self.frames.coalesce_all_hinted();
         self.hints_seen = true;
         if round.too_young || from_hints {
             let until = now.saturating_add(self.settings.dwell);
             self.phase = Phase::Waiting(until);
-            return if now < until { Step::WaitUntil(until) } else { Step::Again };
+            return Some(if now < until { Step::WaitUntil(until) } else { Step::Again });
         }
-        self.fall_asleep()
+        None
     }
 
-    /// Nothing is left but what is kept back for a reason.
-    fn fall_asleep(&mut self) -> Step {
-        let bell = self.frames.bell();
-        bell.sleep();
-        self.phase = Phase::Resting;
+    fn fall_asleep(&mut self) {
+        self.frames.bell().sleep();
         // What became free while it was awake rang no bell.
-        let is_new_work_there = !mutant!("sleep without a last look") && self.is_new_work_there();
-        if is_new_work_there && bell.wake() { Step::Again } else { Step::Idle }
+        if !mutant!("sleep without a last look") {
+            self.phase = Phase::LastLook(Survey::default());
+        }
     }
 
-    /// Something has changed that may make more of what is free worth reporting.
+    fn look_once_more(&mut self, mut survey: Survey, mut looks: Looks) -> Step {
+        let threshold = self.settings.threshold_blocks();
+        let is_enough = |survey: &Survey| survey.is_new && survey.waits >= threshold;
+        let all = self.count(&mut survey, &mut looks, is_enough);
+        let is_new_work_there = is_enough(&survey);
+        if all.is_err() {
+            self.phase = Phase::LastLook(survey);
+            return Step::Again;
+        }
+        if is_new_work_there && self.frames.bell().wake() { Step::Again } else { Step::Idle }
+    }
+
+    /// Something has changed that may make more of what is free worth reporting, or less.
     pub(super) fn look_again(&mut self) {
         if self.is_on() && self.frames.bell().wake() {
             self.phase = Phase::Resting;
-        } else if let Phase::Round(round) = &mut self.phase {
+        } else if matches!(self.phase, Phase::Counting(_) | Phase::Round(_)) {
             // It may be where the round has been already.
-            round.too_young = true;
+            self.phase = Phase::Counting(Survey::default());
         }
     }
 }

@@ -18,6 +18,14 @@ pub struct Settings {
     pub longest: Bytes,
     /// Most memory out at one time, in all batches together; at least 2 MiB.
     pub most_out: Bytes,
+    /// At most 1/`share` of what is free is out at one time, in all batches together, and none while
+    /// fewer than `share` pageblocks are free; so in each zone of each node. Then a host that never
+    /// answers leaves enough to allocate from. 1: all may be out, for kernels that can wait for the
+    /// host.
+    pub share: u64,
+    /// How long the host may be silent while something is out, until the kernel is told to reset it
+    /// ([`Step::Unanswered`](super::Step::Unanswered)).
+    pub patience: Duration,
     /// A round of reporting starts only while at least this much waits; less is kept for its next
     /// user.
     pub threshold: Bytes,
@@ -28,8 +36,8 @@ pub struct Settings {
     pub dwell: Duration,
     /// Most that is reported in a second. `None`: as much as the host takes.
     pub rate: Option<Bytes>,
-    /// Free memory in whole pageblocks that is not reported on each node: what is allocated next
-    /// is there at once, and while batches are out there is something to allocate.
+    /// Free memory in whole pageblocks that is not reported on each node, as counted before each
+    /// batch: what is allocated next is there at once.
     pub keep_free: Bytes,
     /// The pause after the host has refused a batch; doubled with each refusal in a row.
     pub retry: Duration,
@@ -55,6 +63,8 @@ impl Default for Settings {
             batch: 32,
             longest: Bytes(SECTION),
             most_out: Bytes::gib(1),
+            share: 8,
+            patience: Duration::from_secs(10),
             threshold: Bytes(PAGEBLOCK),
             delay: Duration::from_millis(50),
             dwell: Duration::from_millis(400),
@@ -68,7 +78,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// At once, and nothing is kept back: for machines that are measured or tested.
+    /// At once, as much as the [`share`](Settings::share) allows, and nothing is kept back.
     #[must_use]
     pub fn eager() -> Settings {
         Settings {
@@ -92,6 +102,11 @@ impl Settings {
     /// Pageblocks that may be out.
     pub(super) fn most_blocks(&self) -> u64 {
         (self.most_out.0 / PAGEBLOCK).max(1)
+    }
+
+    /// Pageblocks that must be free for one to be out.
+    pub(super) fn least_free(&self) -> u64 {
+        self.share.max(1)
     }
 
     /// Pageblocks that must wait before a round starts.

@@ -1,6 +1,6 @@
 //! Claims what is worth reporting, and gives it back.
 
-use super::round::{Cursor, Round};
+use super::round::{Cursor, Looks, Round, Spare, Spent, Survey};
 use super::{Batch, Reporter};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
@@ -12,27 +12,46 @@ use crate::sync::{Ordering, mutant};
 /// Claims of one section that may fail because others are faster.
 const TRIES: usize = 4;
 
+/// Pageblocks that may still go into a batch.
+pub(super) struct Room {
+    /// Of anything.
+    left: u64,
+    /// Zone of a node that was counted last, and how much of it is free or was when this step began.
+    free: Option<(NodeId, Zone, u64)>,
+}
+
+impl Room {
+    pub(super) fn of(left: u64) -> Room {
+        Room { left, free: None }
+    }
+}
+
 impl<P: Platform> Reporter<'_, P> {
     /// The next section that may have something, in the order of a round.
-    pub(super) fn next_section(&self, cursor: &mut Cursor) -> Option<(usize, usize)> {
+    pub(super) fn next_section(
+        &self,
+        cursor: &mut Cursor,
+        looks: &mut Looks,
+    ) -> Result<Option<(usize, usize)>, Spent> {
         loop {
-            let region = self.frames.regions().get(cursor.slot)?;
+            let Some(region) = self.frames.regions().get(cursor.slot) else { return Ok(None) };
             let found = cursor.done_from.checked_sub(1).and_then(|from| {
                 let trees = Zone::ALL.iter().map(|&zone| region.tree(Class::unreported(zone)));
                 trees.filter_map(|tree| tree.prev(from)).max()
             });
             match found {
                 Some(index) => {
+                    looks.spend()?;
                     cursor.done_from = index;
-                    return Some((cursor.slot, index));
+                    return Ok(Some((cursor.slot, index)));
                 }
                 None => *cursor = Cursor { slot: cursor.slot + 1, ..Cursor::default() },
             }
         }
     }
 
-    /// Pageblocks of a section that are free, not reported and not pinned.
-    fn candidates(&self, slot: usize, index: usize) -> u64 {
+    /// Pageblocks of a section that are free and not reported.
+    fn unreported(&self, slot: usize, index: usize) -> u64 {
         let region = &self.frames.slots()[slot];
         let Some(section) = region.section(index) else { return 0 };
         let mut all = 0;
@@ -43,14 +62,34 @@ impl<P: Platform> Reporter<'_, P> {
             }
             all |= here;
         }
-        all & !self.frames.pinned_in(region, index)
+        all
     }
 
-    /// Of the candidates those that have been free for long enough. The others are seen now.
+    /// Goes on counting until all is counted, or enough.
+    pub(super) fn count(
+        &self,
+        survey: &mut Survey,
+        looks: &mut Looks,
+        is_enough: impl Fn(&Survey) -> bool,
+    ) -> Result<(), Spent> {
+        while !is_enough(survey)
+            && let Some((slot, index)) = self.next_section(&mut survey.cursor, looks)?
+        {
+            let region = &self.frames.slots()[slot];
+            let candidates = self.unreported(slot, index) & !self.frames.pinned_in(region, index);
+            survey.waits += u64::from(candidates.count_ones());
+            survey.is_new |= bits_of(candidates).any(|bit| {
+                self.frames.block(slot, index, bit).is_some_and(|b| !b.counter.was_seen())
+            });
+        }
+        Ok(())
+    }
+
+    /// Of what may be reported of a section, what has been free for long enough. The rest is seen now.
     pub(super) fn ripe_in(&self, slot: usize, index: usize, round: &mut Round) -> u64 {
-        let candidates = self.candidates(slot, index);
+        let pinned = self.frames.pinned_in(&self.frames.slots()[slot], index);
         let mut ripe = 0;
-        for bit in bits_of(candidates) {
+        for bit in bits_of(self.unreported(slot, index) & !pinned) {
             let seen = self.frames.block(slot, index, bit).is_some_and(|b| b.counter.see());
             if seen || self.settings.dwell.is_zero() {
                 ripe |= 1 << bit;
@@ -61,62 +100,46 @@ impl<P: Platform> Reporter<'_, P> {
         ripe
     }
 
-    /// All candidates, as far as the threshold.
-    pub(super) fn waits_in_all(&self) -> u64 {
-        let enough = self.settings.threshold_blocks();
-        let mut cursor = Cursor::default();
-        let mut blocks = 0;
-        while blocks < enough
-            && let Some((slot, index)) = self.next_section(&mut cursor)
-        {
-            blocks += u64::from(self.candidates(slot, index).count_ones());
-        }
-        blocks
-    }
-
-    /// Whether there is something that no round has seen, and enough of it all for a round.
-    pub(super) fn is_new_work_there(&self) -> bool {
-        let mut cursor = Cursor::default();
-        let mut is_new = false;
-        while let Some((slot, index)) = self.next_section(&mut cursor)
-            && !is_new
-        {
-            let mut blocks = bits_of(self.candidates(slot, index));
-            is_new = blocks.any(|bit| {
-                self.frames.block(slot, index, bit).is_some_and(|b| !b.counter.was_seen())
-            });
-        }
-        is_new && self.waits_in_all() >= self.settings.threshold_blocks()
-    }
-
     /// Puts as much of `ripe` into the batch as there is room for, highest first; what has none is
     /// left in the round.
     pub(super) fn take(
         &self,
         (slot, index, mut ripe): (usize, usize, u64),
         batch: &mut Batch,
-        room: &mut u64,
+        room: &mut Room,
         round: &mut Round,
-    ) {
+        looks: &mut Looks,
+    ) -> Result<(), Spent> {
         let region = &self.frames.slots()[slot];
-        let Some(section) = region.section(index) else { return };
+        let Some(section) = region.section(index) else { return Ok(()) };
         // What is left over from the last batch may have been pinned or reported since.
         ripe &= !self.frames.pinned_in(region, index) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
         while ripe != 0 {
-            if *room == 0 || batch.ranges().len() == self.settings.most_ranges() {
-                round.rest = Some((slot, index, ripe));
-                return;
+            round.rest = Some((slot, index, ripe));
+            if room.left == 0 || batch.ranges().len() == self.settings.most_ranges() {
+                return Ok(());
             }
-            let most = self.settings.longest_blocks().min(*room);
-            let (first, len) = highest_run(ripe, most);
-            // The rest of a node that has no more to spare is seen by now, and stays.
-            let len =
-                if self.settings.kept_blocks() == 0 { len } else { self.spare(region.node(), len) };
-            if len == 0 {
-                return;
+            let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
+            let of_zone = ripe & section.zone_mask(zone);
+            let spare = self.spare(region.node(), room.left, &mut round.spare, looks)?;
+            if spare == 0 {
+                // The rest of a node that has no more to spare is seen by now, and stays.
+                break;
             }
+            let most = match self.most_of_zone(region.node(), zone, batch, room, looks)? {
+                Some(0) => return Ok(()),
+                Some(most) => most.min(spare).min(self.settings.longest_blocks()).min(room.left),
+                // So little of this zone is free that none of it goes.
+                None => {
+                    ripe &= !of_zone;
+                    continue;
+                }
+            };
+            let (first, len) = highest_run(of_zone, most);
             let run = mask(usize::try_from(len).unwrap_or(0)) << first;
+            #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+            self.frames.bell().note_sent(zone, len as u32);
             if section.claim_all(run) {
                 self.isolate(slot, index, section, run);
                 let pinned = run & self.frames.pinned_after_mark(region, index);
@@ -125,21 +148,134 @@ impl<P: Platform> Reporter<'_, P> {
                     ripe &= !pinned;
                     continue;
                 }
-                *room -= len;
+                room.left -= len;
+                round.spare.unreported = round.spare.unreported.saturating_sub(len);
                 ripe &= !run;
                 let start = region.pfn_at((index * SECTION_PAGEBLOCKS + first) * PAGEBLOCK_FRAMES);
                 let range = PfnRange::with_len(start, len * PAGEBLOCK_FRAMES as u64);
                 batch.push(range.unwrap_or(PfnRange::EMPTY));
             } else {
+                #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+                self.frames.bell().note_back(zone, len as u32);
                 // Somebody has taken a part of it, and may give it back as it was.
                 round.too_young |= !mutant!("what others took is not looked for again");
                 tries -= 1;
                 if tries == 0 {
-                    return;
+                    break;
                 }
                 ripe &= section.free.load(Ordering::Relaxed);
             }
         }
+        round.rest = None;
+        Ok(())
+    }
+
+    /// How many of `wanted` pageblocks may go from a node, if some are to stay as they are.
+    fn spare(
+        &self,
+        node: NodeId,
+        wanted: u64,
+        spare: &mut Spare,
+        looks: &mut Looks,
+    ) -> Result<u64, Spent> {
+        let kept = self.settings.kept_blocks();
+        if kept == 0 {
+            return Ok(wanted);
+        }
+        if spare.node != Some(node) {
+            *spare = Spare { node: Some(node), ..Spare::default() };
+        }
+        while !spare.is_all && spare.unreported < kept.saturating_add(wanted) {
+            match self.next_section(&mut spare.cursor, looks)? {
+                Some((slot, index)) if self.frames.slots()[slot].node() == node => {
+                    spare.unreported += u64::from(self.unreported(slot, index).count_ones());
+                }
+                Some(_) => {}
+                None => spare.is_all = true,
+            }
+        }
+        Ok(spare.unreported.saturating_sub(kept))
+    }
+
+    /// How many pageblocks of a zone of a node may go now, so that what is out stays the share of what
+    /// is free that the settings allow. `None`: so little is free that none may go.
+    ///
+    /// What is out elsewhere is counted as if it were out here, on both sides: so it is not less
+    /// careful.
+    fn most_of_zone(
+        &self,
+        node: NodeId,
+        zone: Zone,
+        batch: &Batch,
+        room: &mut Room,
+        looks: &mut Looks,
+    ) -> Result<Option<u64>, Spent> {
+        let share = self.settings.least_free();
+        if share == 1 {
+            return Ok(Some(u64::MAX));
+        }
+        let out = self.out + batch.blocks();
+        let free = match room.free {
+            Some((counted_node, counted_zone, free))
+                if (counted_node, counted_zone) == (node, zone) =>
+            {
+                free
+            }
+            _ => {
+                let enough = out.saturating_add(room.left).saturating_mul(share);
+                let free =
+                    out + self.count_free(node, zone, enough.saturating_sub(out), share, looks)?;
+                room.free = Some((node, zone, free));
+                free
+            }
+        };
+        Ok((free >= share).then(|| (free / share).saturating_sub(out)))
+    }
+
+    /// Counts free pageblocks of a zone of a node until there are `enough`, from the top: where most
+    /// is free. Fewer may be counted than there are, but not fewer than `least` if there are as many.
+    fn count_free(
+        &self,
+        node: NodeId,
+        zone: Zone,
+        enough: u64,
+        least: u64,
+        looks: &mut Looks,
+    ) -> Result<u64, Spent> {
+        let mut half = looks.half()?;
+        let mut free = 0;
+        let mut all = Ok(());
+        let slots = (0..self.frames.regions().len()).rev();
+        'slots: for slot in slots.filter(|&slot| self.frames.slots()[slot].node() == node) {
+            let region = &self.frames.slots()[slot];
+            let tree = region.tree(Class::free(zone));
+            let mut end = usize::MAX;
+            while let Some(from) = end.checked_sub(1)
+                && free < enough
+            {
+                // The tree does not lead to sections that CPUs allocate from.
+                let hinted = self.frames.hinted_sections(zone);
+                let hinted =
+                    hinted.filter(|&(s, index)| s == slot && index <= from).map(|(_, i)| i);
+                let (in_tree, hinted) = (tree.prev(from), hinted.max());
+                let Some(index) = in_tree.max(hinted) else { break };
+                end = index;
+                let available =
+                    || region.section(index).map_or(0, |s| s.available(Class::free(zone)));
+                if hinted != Some(index) {
+                    all = half.spend();
+                    if all.is_err() {
+                        break 'slots;
+                    }
+                    if available() == 0 {
+                        tree.clear_leaf(index, || available() == 0);
+                    }
+                }
+                free += u64::from(available().count_ones());
+            }
+        }
+        looks.give_back(half);
+        if free < least { all.map(|()| free) } else { Ok(free) }
     }
 
     /// Claimed pageblocks go out.
@@ -150,24 +286,6 @@ impl<P: Platform> Reporter<'_, P> {
             }
         }
         section.isolated.fetch_or(run, Ordering::AcqRel);
-    }
-
-    /// How many of `wanted` pageblocks may go from a node, if some are to stay as they are.
-    fn spare(&self, node: NodeId, wanted: u64) -> u64 {
-        let kept = self.settings.kept_blocks();
-        let mut here = 0;
-        for region in self.frames.regions().iter().filter(|region| region.node() == node) {
-            for class in Zone::ALL.map(Class::unreported) {
-                for index in region.tree(class).all_from(0) {
-                    if here >= kept + wanted {
-                        return wanted;
-                    }
-                    let blocks = region.section(index).map_or(0, |s| s.available(class));
-                    here += u64::from(blocks.count_ones());
-                }
-            }
-        }
-        here.saturating_sub(kept).min(wanted)
     }
 
     /// Publishes a batch again; says how many pageblocks that was.
@@ -215,6 +333,10 @@ impl<P: Platform> Reporter<'_, P> {
         }
         if whole != 0 {
             self.frames.show_free(slot, index, whole, &mut moves);
+        }
+        for zone in Zone::ALL {
+            let blocks = (back & section.zone_mask(zone)).count_ones();
+            self.frames.bell().note_back(zone, blocks);
         }
         u64::from(back.count_ones())
     }

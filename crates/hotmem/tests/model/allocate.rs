@@ -50,10 +50,17 @@ impl World<'_> {
             AllocError::OutOfMemory => {
                 assert!(ask.bad().is_none() && ask.at.is_none(), "{ask:?}");
                 assert!(!self.can_grant(ask), "out of memory for {ask:?}");
+                assert!(!self.is_out_for(ask), "the host has what {ask:?} may have");
             }
-            AllocError::Busy => panic!("nobody else is there"),
+            // Nobody but the host is there.
+            AllocError::Busy => assert!(self.is_out_for(ask), "{ask:?}"),
         }
         assert_eq!(metadata_added, 0, "a refusal of {ask:?} changed the machine");
+    }
+
+    /// Whether anything of a zone that the wish may have is out for reporting.
+    fn is_out_for(&self, ask: &Ask) -> bool {
+        self.blocks.iter().any(|block| block.out && (ask.movable || !block.movable))
     }
 
     /// The model's part of an allocation; the frames' first words say who has them.

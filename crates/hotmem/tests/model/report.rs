@@ -209,7 +209,10 @@ impl<'f> Machine<'f> {
         match step {
             Step::Send(batch) => self.send(batch),
             Step::WaitUntil(at) => assert!(at > now),
-            Step::OutOfRoom => assert!(reporting.out >= most_out(&reporting.settings)),
+            Step::Unanswered => {
+                assert!(reporting.out > 0);
+                self.reset_host(reporter);
+            }
             Step::Idle => {
                 let rings = Cpus::rings();
                 // It slept all the time, or it was woken once.
@@ -255,7 +258,9 @@ impl<'f> Machine<'f> {
     /// It sleeps: nothing that is worth it is left, but what was left on purpose.
     fn check_nothing_is_left(&self) {
         let Reporting { settings, pins, .. } = &self.reporting;
-        let all = settings.keep_free == Bytes::ZERO && settings.threshold.0 <= BLOCK * FRAME_SIZE;
+        let all = settings.keep_free == Bytes::ZERO
+            && settings.threshold.0 <= BLOCK * FRAME_SIZE
+            && settings.share <= 1;
         let world = &self.world;
         let is_pinned = |frame: u64| pins.iter().any(|pin| numbers(*pin).contains(&frame));
         let left = world.wholly_free().filter(|&at| !world.block_of(at).reported && !is_pinned(at));
@@ -296,6 +301,8 @@ impl World<'_> {
             batch: rng.usize(..6),
             longest: Bytes(rng.u64(..2 * SECTION * FRAME_SIZE)),
             most_out: Bytes(rng.u64(..4 * SECTION * FRAME_SIZE)),
+            share: [0, 1, 3, 8][rng.usize(..4)],
+            patience: Duration::from_millis(rng.u64(1..200)),
             threshold: few(rng),
             delay: soon(rng),
             dwell: soon(rng),

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn refusals_are_retried_a_bounded_number_of_times() {
     on_machine(|frames, _, _| {
-        let settings = Settings { tries: 3, retry: ms(10), ..Settings::eager() };
+        let settings = Settings { tries: 3, retry: ms(10), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let batch = send(&mut reporter, ms(0));
@@ -36,7 +36,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
 #[test]
 fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
     on_machine(|frames, _, _| {
-        let settings = Settings { batch: 1, longest: frames_of(2), ..Settings::eager() };
+        let settings = Settings { batch: 1, longest: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let (batch, stale) = (send(&mut reporter, ms(0)), send(&mut reporter, ms(0)));
@@ -80,13 +80,13 @@ fn a_batch_of_another_machine_is_handed_back() {
 #[test]
 fn what_an_earlier_reporter_left_out_counts_and_comes_back_to_its_successor() {
     on_machine(|frames, _, _| {
-        let one = Settings { most_out: frames_of(1), longest: frames_of(1), ..Settings::eager() };
+        let one = Settings { most_out: frames_of(1), longest: frames_of(1), ..at_once() };
         let mut first = Reporter::new(frames, one, Contents::Undefined).unwrap();
         let left = send(&mut first, ms(0));
         drop(first);
         let mut second = Reporter::new(frames, one, Contents::Undefined).unwrap();
         let step = second.step(ms(0));
-        assert!(matches!(step, Step::OutOfRoom), "{step:?}");
+        assert!(matches!(step, Step::WaitUntil(at) if at == one.patience), "{step:?}");
         second.reported(left).unwrap();
         assert_eq!((frames.counts().reporting, frames.counts().reported), (0, BLOCK));
         assert_eq!(send(&mut second, ms(0)).bytes(), frames_of(1));
@@ -97,7 +97,7 @@ fn what_an_earlier_reporter_left_out_counts_and_comes_back_to_its_successor() {
 fn one_that_is_forgotten_is_the_reporter_for_good() {
     on_machine(|frames, _, _| {
         std::mem::forget(eager(frames));
-        let second = Reporter::new(frames, Settings::eager(), Contents::Undefined);
+        let second = Reporter::new(frames, at_once(), Contents::Undefined);
         assert_eq!(second.unwrap_err(), ReporterError::AlreadyThere);
     });
 }
@@ -105,16 +105,16 @@ fn one_that_is_forgotten_is_the_reporter_for_good() {
 #[test]
 fn there_is_one_reporter_and_it_does_not_spoil() {
     on_machine(|frames, _, _| {
-        let poison = Settings { contents: Contents::Filled(0xaaaa_aaaa), ..Settings::eager() };
+        let poison = Settings { contents: Contents::Filled(0xaaaa_aaaa), ..at_once() };
         for after in [Contents::Undefined, Contents::Filled(0)] {
             let refused = Reporter::new(frames, poison, after).unwrap_err();
             let relied_on = poison.contents;
             assert_eq!(refused, ReporterError::WouldSpoil { relied_on, after });
         }
         let mut first = Reporter::new(frames, poison, poison.contents).unwrap();
-        let second = Reporter::new(frames, Settings::eager(), Contents::Undefined);
+        let second = Reporter::new(frames, at_once(), Contents::Undefined);
         assert_eq!(second.unwrap_err(), ReporterError::AlreadyThere);
-        let zero = Settings { contents: Contents::Filled(0), ..Settings::eager() };
+        let zero = Settings { contents: Contents::Filled(0), ..at_once() };
         assert!(first.set_settings(zero).is_err());
         assert_eq!(first.settings(), poison);
         drop(first);

@@ -1,10 +1,12 @@
 //! Free page reporting, driven by hand: what is reported, when, and what comes back.
 
+mod bounded;
 #[path = "../common/mod.rs"]
 mod common;
 mod failures;
 mod pace;
 mod pins;
+mod starve;
 mod what;
 
 use common::{BLOCK, Memory, SECTION, pfn, range};
@@ -56,8 +58,13 @@ fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &B
     frames.validate().unwrap();
 }
 
+/// All that is free at once, however little is left meanwhile.
+fn at_once() -> Settings {
+    Settings { share: 1, ..Settings::eager() }
+}
+
 fn eager<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {
-    Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap()
+    Reporter::new(frames, at_once(), Contents::Undefined).unwrap()
 }
 
 fn ms(ms: u64) -> Duration {

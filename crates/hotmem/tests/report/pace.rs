@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn young_memory_is_left_alone() {
     on_machine(|frames, _, bells| {
-        let settings = Settings { delay: ms(10), dwell: ms(100), ..Settings::eager() };
+        let settings = Settings { delay: ms(10), dwell: ms(100), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         assert!(matches!(reporter.step(ms(0)), Step::WaitUntil(at) if at == ms(10)));
         assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::WaitUntil(at))
@@ -28,7 +28,7 @@ fn young_memory_is_left_alone() {
 #[test]
 fn memory_in_constant_use_is_never_reported() {
     on_machine(|frames, _, _| {
-        let settings = Settings { dwell: ms(100), ..Settings::eager() };
+        let settings = Settings { dwell: ms(100), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut now = 0;
         while !matches!(settle(&mut reporter, ms(now)), (_, Step::Idle)) {
@@ -50,7 +50,7 @@ fn a_threshold_keeps_little_things_back() {
     on_machine(|frames, _, bells| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        reporter.set_settings(Settings { threshold: frames_of(3), ..Settings::eager() }).unwrap();
+        reporter.set_settings(Settings { threshold: frames_of(3), ..at_once() }).unwrap();
         let used = frames.alloc(Want::frames(3 * BLOCK)).unwrap();
         for (i, block) in used.chunks(BLOCK).enumerate() {
             frames.free(block).unwrap();
@@ -66,7 +66,7 @@ fn a_threshold_keeps_little_things_back() {
 #[test]
 fn some_stays_free_and_unreported() {
     on_machine(|frames, _, _| {
-        let settings = Settings { keep_free: frames_of(2), ..Settings::eager() };
+        let settings = Settings { keep_free: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut out = Vec::new();
         let mut step = reporter.step(ms(0));
@@ -97,7 +97,7 @@ fn each_node_keeps_something() {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.add(plugged, &mut NoHooks).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let settings = Settings { keep_free: frames_of(3), ..Settings::eager() };
+        let settings = Settings { keep_free: frames_of(3), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (_, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
@@ -178,11 +178,11 @@ fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round(
         hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
         // All but one pageblock of the far node, and all of the near one.
         let keep_free = frames_of(far.frames() / BLOCK - 1);
-        let settings = Settings { keep_free, ..Settings::eager() };
+        let settings = Settings { keep_free, ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert!(far.covers(batch.ranges()[0]) && blocks(batch.ranges()) == 1);
-        reporter.set_settings(Settings::eager()).unwrap();
+        reporter.set_settings(at_once()).unwrap();
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(1));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -192,11 +192,11 @@ fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round(
 #[test]
 fn no_more_is_out_than_may_be() {
     on_machine(|frames, _, _| {
-        let settings = Settings { most_out: frames_of(2), ..Settings::eager() };
+        let settings = Settings { most_out: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert_eq!(batch.bytes(), frames_of(2));
-        assert!(matches!(reporter.step(ms(0)), Step::OutOfRoom));
+        assert!(matches!(reporter.step(ms(0)), Step::WaitUntil(at) if at == settings.patience));
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -206,7 +206,7 @@ fn no_more_is_out_than_may_be() {
 #[test]
 fn the_rate_is_kept() {
     on_machine(|frames, _, _| {
-        let settings = Settings { rate: Some(frames_of(2)), ..Settings::eager() };
+        let settings = Settings { rate: Some(frames_of(2)), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (reported, step) = settle(&mut reporter, ms(0));
         assert_eq!(blocks(&reported), 2);

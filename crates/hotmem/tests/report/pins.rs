@@ -41,7 +41,7 @@ fn pinned_memory_is_never_reported() {
 #[test]
 fn what_is_unpinned_while_the_reporter_is_at_work_is_found() {
     on_machine(|frames, hotplug, _| {
-        let settings = Settings { batch: 1, longest: frames_of(1), ..Settings::eager() };
+        let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let pinned = range((BOOT - 1) * SECTION, SECTION);
         pin(hotplug, pinned).unwrap();
@@ -183,7 +183,7 @@ fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
 #[test]
 fn what_is_pinned_or_reported_in_the_middle_of_a_section_does_not_go() {
     on_machine(|frames, hotplug, _| {
-        let settings = Settings { batch: 1, longest: frames_of(1), ..Settings::eager() };
+        let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();
         let [first] = *send(&mut reporter, ms(0)).ranges() else { panic!("one range") };
         let below = |n: u64| range(first.start().number() - n * BLOCK, BLOCK);

@@ -69,7 +69,7 @@ fn what_stays_split_as_a_hint_is_reported_in_the_end() {
 fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
     on_machine(|frames, _, _| {
         for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / BLOCK)] {
-            let settings = Settings { batch, longest: frames_of(longest), ..Settings::eager() };
+            let settings = Settings { batch, longest: frames_of(longest), ..at_once() };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             // All of it waits again.
             let taken: Vec<_> =
@@ -105,7 +105,7 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
 #[test]
 fn neighbours_are_merged() {
     on_machine(|frames, _, _| {
-        let settings = Settings { longest: frames_of(1), ..Settings::eager() };
+        let settings = Settings { longest: frames_of(1), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         let merged: Vec<_> = batch.merged().collect();

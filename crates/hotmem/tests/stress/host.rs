@@ -35,6 +35,7 @@ struct Done {
 fn settings() -> Settings {
     Settings {
         most_out: Bytes(BOOT_SECTIONS * SECTION / 4 * FRAME_SIZE),
+        share: 1,
         retry: Duration::ZERO,
         tries: u32::MAX,
         ..Settings::eager()
@@ -60,7 +61,8 @@ impl<'f, 's> Host<'f, 's> {
                 let dwell = Duration::from_millis(self.rng.u64(..3));
                 let longest = Bytes(self.rng.u64(1..=SECTION / BLOCK) * BLOCK * FRAME_SIZE);
                 let batch = self.rng.usize(1..=8);
-                let settings = Settings { dwell, longest, batch, ..settings() };
+                let share = [1, 8][self.rng.usize(..2)];
+                let settings = Settings { dwell, longest, batch, share, ..settings() };
                 self.reporter.set_settings(settings).unwrap();
             }
             3..150 => match self.reporter.step(self.started.elapsed()) {

@@ -1,0 +1,71 @@
+//! A step looks at 64 sections at most, however large the machine is and whatever it keeps back.
+
+use super::*;
+
+/// Sections that a step looks at.
+const A_STEP: u64 = 64;
+
+/// A machine on which so many sections more are free, and never used: there is nothing behind them.
+fn on_large_machine(sections: u64, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>)) {
+    on_machine(|frames, hotplug, _| {
+        let plugged = range(ALL * SECTION, sections * SECTION);
+        hotplug.announce(plugged).unwrap();
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+        test(frames, hotplug);
+    });
+}
+
+/// Steps until it is idle, without a host; says how many there were.
+fn steps(reporter: &mut Reporter<'_, &Bells>) -> u64 {
+    let mut steps = 1;
+    loop {
+        match reporter.step(ms(1000)) {
+            Step::Idle => return steps,
+            Step::Again => steps += 1,
+            step => panic!("{step:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_pinned_is_walked_in_many_steps() {
+    for sections in [1 << 10, 4 << 10] {
+        on_large_machine(sections, |frames, hotplug| {
+            hotplug.pin(range(0, (ALL + sections) * SECTION), |_| {}).unwrap();
+            let mut reporter = eager(frames);
+            let steps = steps(&mut reporter);
+            assert!(steps * A_STEP >= sections, "{sections} sections in {steps} steps");
+        });
+    }
+}
+
+#[test]
+fn what_is_kept_back_is_counted_in_many_steps() {
+    for sections in [1 << 10, 4 << 10] {
+        on_large_machine(sections, |frames, _| {
+            let keep_free = frames_of((ALL + sections) * SECTION / BLOCK);
+            let settings = Settings { keep_free, ..Settings::eager() };
+            let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+            let first = steps(&mut reporter);
+            assert!(first * A_STEP >= sections, "{sections} sections in {first} steps");
+            // And when something has changed.
+            let used = frames.alloc(Want::frames(BLOCK)).unwrap();
+            frames.free(used).unwrap();
+            let again = steps(&mut reporter);
+            assert!(again * A_STEP >= sections, "{sections} sections in {again} steps");
+        });
+    }
+}
+
+#[test]
+fn everything_goes_though_no_step_sees_all_of_it() {
+    on_large_machine(1 << 10, |frames, _| {
+        let settings = Settings { keep_free: frames_of(3), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let (_, step) = settle(&mut reporter, ms(0));
+        assert!(matches!(step, Step::Idle), "{step:?}");
+        let counts = frames.counts();
+        assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK);
+    });
+}

@@ -1,0 +1,189 @@
+//! A host that is slow or never answers leaves enough to allocate from.
+
+use super::*;
+use hotmem::AllocError;
+
+/// Boots a machine of one region with so many sections, and `movable` sections more.
+fn with_memory(
+    sections: u64,
+    movable: u64,
+    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>),
+) {
+    let bells = Bells::default();
+    let memory = Memory::new((sections + movable) * SECTION);
+    let frames = Frames::new(&bells);
+    let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    if movable > 0 {
+        let plugged = range(sections * SECTION, movable * SECTION);
+        hotplug.announce(plugged).unwrap();
+        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+    }
+    test(&frames, &mut hotplug);
+    frames.validate().unwrap();
+}
+
+/// What a kernel may choose, with nothing kept back.
+fn settings() -> [Settings; 4] {
+    let none_kept = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
+    let everything = Settings { most_out: Bytes::tib(1), batch: 64, ..Settings::eager() };
+    [Settings::default(), none_kept, Settings::eager(), everything]
+}
+
+/// Steps for as long as a host that never answers would be given anything.
+fn send_all(reporter: &mut Reporter<'_, &Bells>) -> Vec<Batch> {
+    let mut sent = Vec::new();
+    let mut now = ms(0);
+    loop {
+        match reporter.step(now) {
+            Step::Send(batch) => sent.push(batch),
+            Step::Again => {}
+            Step::WaitUntil(at) if at < ms(5000) => now = at,
+            _ => return sent,
+        }
+    }
+}
+
+/// Allocates until nothing is left, in pieces of so many frames; says how many frames that was.
+fn exhaust(frames: &Machine<'_>, want: Want, len: u64) -> (Vec<PfnRange>, AllocError) {
+    let mut taken = Vec::new();
+    loop {
+        match frames.alloc(want) {
+            Ok(range) => taken.push(range),
+            Err(error) => {
+                assert!(taken.iter().all(|range| range.frames() == len));
+                return (taken, error);
+            }
+        }
+    }
+}
+
+#[test]
+fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
+    for sections in [1, 2, 8, 16] {
+        for settings in settings() {
+            for len in [1, 2, BLOCK / 8, BLOCK / 2, BLOCK] {
+                with_memory(sections, 0, |frames, _| {
+                    let mut reporter =
+                        Reporter::new(frames, settings, Contents::Undefined).unwrap();
+                    let free = frames.counts().free;
+                    let sent = send_all(&mut reporter);
+                    let out = frames.counts().reporting;
+                    assert!(out * 8 <= free, "{out} of {free} frames are out");
+                    let want = Want::frames(len);
+                    let (taken, error) = exhaust(frames, want, len);
+                    // A long request leaves the rest of its pageblock for short ones.
+                    let counts = frames.counts();
+                    let left = counts.free_whole + counts.reporting;
+                    assert!(left <= free / 8, "{left} of {free} frames are left for {len}");
+                    assert!(len > 1 || counts.free == 0, "{} frames are free", counts.free);
+                    let expected =
+                        if out == 0 { AllocError::OutOfMemory } else { AllocError::Busy };
+                    assert_eq!(error, expected, "{out} frames are out");
+                    sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+                    let (more, error) = exhaust(frames, want, len);
+                    assert_eq!(more.is_empty(), out == 0);
+                    assert_eq!(error, AllocError::OutOfMemory);
+                    taken.into_iter().chain(more).for_each(|range| frames.free(range).unwrap());
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn each_zone_keeps_what_it_needs() {
+    with_memory(2, 16, |frames, _| {
+        let kernel = frames.counts_in(range(0, 2 * SECTION)).free_whole / BLOCK;
+        let mut reporter = Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
+        let _silent = send_all(&mut reporter);
+        assert!(frames.counts().reporting > 0);
+        let (taken, error) = exhaust(frames, Want::frames(BLOCK), BLOCK);
+        assert!(taken.len() as u64 >= kernel - kernel / 8, "{} of {kernel}", taken.len());
+        let out = frames.counts_in(range(0, 2 * SECTION)).reporting;
+        assert_eq!(error, if out == 0 { AllocError::OutOfMemory } else { AllocError::Busy });
+        taken.into_iter().for_each(|range| frames.free(range).unwrap());
+    });
+}
+
+#[test]
+fn what_could_not_help_does_not_make_a_request_wait() {
+    with_memory(1, 1, |frames, _| {
+        let (taken, _) = exhaust(frames, Want::frames(BLOCK), BLOCK);
+        let mut reporter = Reporter::new(frames, at_once(), Contents::Undefined).unwrap();
+        let _silent = send_all(&mut reporter);
+        assert!(frames.counts().reporting > 0);
+        assert_eq!(frames.alloc(Want::frames(BLOCK)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.alloc(Want::frames(BLOCK).movable()), Err(AllocError::Busy));
+        taken.into_iter().for_each(|range| frames.free(range).unwrap());
+    });
+}
+
+#[test]
+fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
+    for (left, goes) in [(7, 0), (8, 1)] {
+        // Sections may have fewer pageblocks than that.
+        with_memory(4, 0, |frames, _| {
+            let (mut taken, _) = exhaust(frames, Want::frames(BLOCK), BLOCK);
+            let freed = taken.split_off(taken.len() - left);
+            freed.into_iter().for_each(|range| frames.free(range).unwrap());
+            let mut reporter =
+                Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
+            let sent = send_all(&mut reporter);
+            assert_eq!(frames.counts().reporting, goes * BLOCK);
+            sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+            settle(&mut reporter, ms(5000));
+            // In the end all goes, one after the other.
+            let reported = frames.counts().reported / BLOCK;
+            assert_eq!(reported, if goes > 0 { left as u64 } else { 0 });
+            taken.into_iter().for_each(|range| frames.free(range).unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
+    with_memory(2, 0, |frames, _| {
+        let mut reporter = Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
+        let before = frames.counts();
+        let lost = send(&mut reporter, ms(500));
+        let step = loop {
+            match reporter.step(ms(600)) {
+                Step::Send(batch) => drop(batch),
+                Step::Again => {}
+                step => break step,
+            }
+        };
+        assert!(matches!(step, Step::WaitUntil(at) if at == ms(10_500)), "{step:?}");
+        // An answer shows that the host is there.
+        reporter.reported(lost).unwrap();
+        while let Step::Again | Step::Send(_) = reporter.step(ms(3000)) {}
+        assert!(matches!(reporter.step(ms(12_999)), Step::WaitUntil(at) if at == ms(13_000)));
+        assert!(matches!(reporter.step(ms(13_000)), Step::Unanswered));
+        assert!(frames.counts().reporting > 0);
+        reporter.reset();
+        let after = frames.validate().unwrap();
+        assert_eq!((after.free, after.reporting), (before.free, 0));
+        // The next one may answer.
+        settle(&mut reporter, ms(14_000));
+        assert_eq!(frames.counts().reported, frames.counts().free_whole);
+    });
+}
+
+#[test]
+fn how_long_a_host_may_be_silent_can_be_set() {
+    with_memory(2, 0, |frames, _| {
+        let settings = Settings { patience: ms(70), ..Settings::eager() };
+        let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
+        let _lost = send(&mut reporter, ms(5));
+        // A clock that goes backwards does not make it longer.
+        while let Step::Again | Step::Send(_) = reporter.step(ms(0)) {}
+        assert!(matches!(reporter.step(ms(70)), Step::Unanswered));
+        reporter.set_on(false);
+        assert!(matches!(reporter.step(ms(70)), Step::Unanswered), "it is out all the same");
+        reporter.reset();
+        assert!(matches!(reporter.step(ms(70)), Step::Off));
+    });
+}
