@@ -180,7 +180,9 @@ impl<'a> Session<'a> {
         let (plugged, requests) = (own.driver().plugged(), own.driver().statistics().requests);
         let Engine { hotplug, hooks } = &mut self.engine;
         let now = Duration::from_micros(now_us);
-        let progress = own.device.poll(now, 1, &mut own.memory.with(hotplug, hooks));
+        let mut memory = must("virtio-mem", own.memory.with(hotplug, hooks));
+        let progress = own.device.poll(now, 1, &mut memory);
+        drop(memory);
         own.aim(now_us, plugged, requests);
         if let Progress::Failed(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));

@@ -1,25 +1,30 @@
 //! The engine as the driver's memory manager.
 //!
-//! Plugging is *prepare_add → PLUG → commit_add, online*; unplugging is a [`Shrink`] whose runs go
+//! Plugging is *prepare_add → PLUG → commit_add → online*; unplugging is a [`Shrink`] whose runs go
 //! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
 
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Blocker, Budget, Foreign, Group, Hooks, Hotplug,
-    NodeId, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink, Shrunk, State, Why,
-    geometry::SECTION_FRAMES,
+    MachineId, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink, Shrunk,
+    State, Veto, Why,
+    geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
 /// What one device has under way in the engine.
 ///
 /// It lives as long as the device's driver; for each step, [`with`](Self::with) lends it the
-/// engine, so that several devices can share one: always the same, as nothing that was begun on one
-/// machine goes on on another. Dropped, it leaves what was about to go held and counted.
+/// engine, so that several devices can share one: always the same. Dropped, it leaves what was about
+/// to go held and counted.
 pub struct HotplugMemory<'f, P: Platform> {
+    /// The one that was lent first.
+    machine: Option<MachineId>,
     online: Option<OnlineType>,
     budget: Budget,
     addition: Option<Addition<'f, P>>,
+    /// From the first to the last memory that was added and is not known to be online yet.
+    coming: PfnRange,
     /// Memory that is ready to go.
     leaving: Option<Removal>,
     shrink: Option<Shrinking<'f, P>>,
@@ -46,19 +51,35 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     #[must_use]
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
         let online = online.into();
-        HotplugMemory { online, budget, addition: None, leaving: None, shrink: None, blocker: None }
+        HotplugMemory {
+            machine: None,
+            online,
+            budget,
+            addition: None,
+            coming: PfnRange::EMPTY,
+            leaving: None,
+            shrink: None,
+            blocker: None,
+        }
     }
 
     /// The [`Memory`] to step the driver with.
+    ///
+    /// # Errors
+    /// `hotplug` is not the machine that was lent first: nothing that was begun on one goes on on
+    /// another. Nothing has changed.
     pub fn with<'a, H: Hooks>(
         &'a mut self,
         hotplug: &'a mut Hotplug<'f, P>,
         hooks: &'a mut H,
-    ) -> impl Memory + use<'a, 'f, P, H> {
-        Lent { own: self, hotplug, hooks }
+    ) -> Result<impl Memory + use<'a, 'f, P, H>, Foreign<()>> {
+        if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
+            return Err(Foreign(()));
+        }
+        Ok(Lent { own: self, hotplug, hooks })
     }
 
-    /// What kept memory from leaving, the last time that something did.
+    /// What keeps memory from leaving, while something does.
     #[must_use]
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker
@@ -101,6 +122,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
     }
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
+        self.own.blocker = None;
         let mut part = range;
         loop {
             match self.hotplug.prepare_add(part, self.hooks) {
@@ -129,13 +151,24 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
     fn plugged(&mut self, range: PfnRange) {
         if let Some(addition) = self.own.addition.take() {
-            if let Err(Foreign(addition)) = self.hotplug.commit_add(addition, self.hooks) {
-                self.own.addition = Some(addition);
-                return;
-            }
-            // Present and offline since the line above, so this cannot fail.
-            let _ = self.hotplug.online(range, self.own.online, self.hooks);
+            let added = self.hotplug.commit_add(addition, self.hooks);
+            self.own.addition = added.err().map(|Foreign(addition)| addition);
+            self.own.coming = hull(self.own.coming, range);
         }
+    }
+
+    fn bring_online(&mut self) -> Result<(), Obstacle> {
+        while !self.own.coming.is_empty() {
+            let coming = self.own.coming;
+            let (run, state) = self.hotplug.state_at(coming.start(), coming.end());
+            let end = match state {
+                State::Offline => self.online(run)?,
+                // Gone again, or online.
+                _ => run.end(),
+            };
+            self.own.coming = coming.split_at(end).1;
+        }
+        Ok(())
     }
 
     fn plug_refused(&mut self, _range: PfnRange) {
@@ -170,9 +203,6 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
                 Ok(range)
             }
             Shrunk::Working => Err(Obstacle::Working),
-            Shrunk::Done { blocker: Some(Blocker { why: why @ Why::Foreign, .. }), .. } => {
-                Err(Obstacle::Never(reason(why)))
-            }
             Shrunk::Done { blocker, .. } => {
                 self.own.shrink = None;
                 self.own.blocker = blocker;
@@ -209,6 +239,36 @@ impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
         }
     }
 
+    /// Puts `run`, which is offline, online, and says how far that went: past a pageblock with
+    /// poison, which the engine leaves offline.
+    fn online(&mut self, run: PfnRange) -> Result<Pfn, Obstacle> {
+        let (good, end) = match self.hotplug.online(run, self.own.online, self.hooks) {
+            Ok(()) => return Ok(run.end()),
+            Err(OnlineError::Poisoned(frame)) => {
+                let bad = frame.align_outward(PAGEBLOCK_FRAMES as u64);
+                (run.split_at(bad.start()).0, bad.end())
+            }
+            Err(error) => return Err(self.not_online(error)),
+        };
+        if !good.is_empty() {
+            let online = self.hotplug.online(good, self.own.online, self.hooks);
+            online.map_err(|error| self.not_online(error))?;
+        }
+        Ok(end)
+    }
+
+    fn not_online(&mut self, error: OnlineError) -> Obstacle {
+        self.own.blocker = None;
+        Obstacle::Later(match error {
+            OnlineError::Vetoed { veto: Veto(why), .. } => why,
+            OnlineError::Held(_) => "being added or removed",
+            OnlineError::Poisoned(_) => "poisoned",
+            OnlineError::Unaligned(_)
+            | OnlineError::NotPresent(_)
+            | OnlineError::AlreadyOnline(_) => "not offline any more",
+        })
+    }
+
     /// The highest memory that is plugged and not online: nobody has to be asked for it.
     fn highest_offline(&self, wanted: Unplug) -> Option<PfnRange> {
         let mut rest = wanted.region;
@@ -230,6 +290,15 @@ impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
     }
 }
 
+/// The smallest range with all of both.
+fn hull(one: PfnRange, other: PfnRange) -> PfnRange {
+    if one.is_empty() {
+        return other;
+    }
+    let (start, end) = (one.start().min(other.start()), one.end().max(other.end()));
+    PfnRange::new(start, end).unwrap_or(other)
+}
+
 fn reason(why: Why) -> &'static str {
     match why {
         Why::Pinned(why) | Why::Veto(why) => why,
@@ -249,6 +318,7 @@ impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {
         f.debug_struct("HotplugMemory")
             .field("online", &self.online)
             .field("addition", &self.addition)
+            .field("coming", &self.coming)
             .field("leaving", &self.leaving)
             .field("shrink", &self.shrink.as_ref().map(|shrinking| &shrinking.shrink))
             .field("blocker", &self.blocker)

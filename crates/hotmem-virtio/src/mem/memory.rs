@@ -38,6 +38,16 @@ pub trait Memory {
     /// The device plugged the prepared range: it may be used. Its contents are undefined.
     fn plugged(&mut self, range: PfnRange);
 
+    /// Brings online what was plugged, as far as it is not yet. The driver calls this after
+    /// [`plugged`](Memory::plugged), before it plugs more, and before it says that the device's size
+    /// is reached.
+    ///
+    /// # Errors
+    /// Why some of it is not in use. Neither happens before this succeeds.
+    fn bring_online(&mut self) -> Result<(), Obstacle> {
+        Ok(())
+    }
+
     /// The device did not plug the prepared range: undo the preparation.
     fn plug_refused(&mut self, range: PfnRange);
 

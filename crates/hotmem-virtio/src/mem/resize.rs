@@ -26,6 +26,9 @@ impl Driver {
         if direction.is_some() && self.status == Status::Reached {
             self.status = Status::Resizing;
         }
+        if direction != Some(Direction::Unplug) {
+            memory.bring_online().map_err(hindered)?;
+        }
         match direction {
             Some(Direction::Plug) => Ok(self.plug(wanted - self.plugged_frames, memory)?),
             Some(Direction::Unplug) => Ok(self.unplug(self.plugged_frames - wanted, memory)?),
@@ -107,9 +110,16 @@ impl Driver {
                 Err(Halt::Fail(Failure::Memory(range)))
             }
             Ok(range) => Ok(range),
-            Err(Obstacle::Working) => Err(Halt::Again),
-            Err(Obstacle::Later(why)) => Err(Halt::Later(Pending::Memory(why))),
-            Err(Obstacle::Never(why)) => Err(Halt::Blocked(why)),
+            Err(obstacle) => Err(hindered(obstacle)),
         }
+    }
+}
+
+/// What an obstacle means: an obstacle for good lasts until the device wants something else.
+pub(super) fn hindered(obstacle: Obstacle) -> Halt {
+    match obstacle {
+        Obstacle::Working => Halt::Again,
+        Obstacle::Later(why) => Halt::Later(Pending::Memory(why)),
+        Obstacle::Never(why) => Halt::Blocked(why),
     }
 }

@@ -3,6 +3,7 @@
 use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
 use super::memory::Memory;
 use super::request::{BlockState, Response, ResponseError};
+use super::resize::hindered;
 use super::status::{Failure, Pending, Statistics, Status};
 use super::sync::Sync;
 use hotmem::PfnRange;
@@ -39,6 +40,7 @@ impl Driver {
                 self.plugged_frames += range.frames();
                 self.gaps_from = range.end();
                 self.progressed();
+                memory.bring_online().map_err(hindered)?;
             }
             (Purpose::Plug, refusal) => {
                 memory.plug_refused(range);

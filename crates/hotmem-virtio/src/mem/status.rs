@@ -12,7 +12,7 @@ pub enum Status {
     Synchronising,
     /// On the way to the size that the device wants.
     Resizing,
-    /// What the device wants is plugged, in whole units.
+    /// What the device wants is plugged, in whole units, and online as asked.
     Reached,
     /// The size cannot be reached for now. The driver keeps trying, seldom, or at once when the
     /// device wants something else.
@@ -38,7 +38,7 @@ pub enum Pending {
     TargetUnsteady,
     /// The device's `plugged_size` disagrees with what its blocks say.
     PluggedSize,
-    /// The memory manager cannot prepare memory, for this reason.
+    /// The memory manager cannot prepare memory, or bring it online, for this reason.
     Memory(&'static str),
 }
 

@@ -1,7 +1,7 @@
 //! A kernel that maps, holds memory and moves it.
 
 use crate::machine::pageblocks;
-use hotmem::{Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Spare, Veto, Want};
+use hotmem::{Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Spare, Veto, Want, Zone};
 use std::collections::BTreeSet;
 
 pub(crate) struct Kernel<'f> {
@@ -13,6 +13,10 @@ pub(crate) struct Kernel<'f> {
     /// Whether they cannot move.
     pub(crate) pinned: bool,
     pub(crate) veto: bool,
+    /// Why nothing may come online, if nothing may.
+    pub(crate) online_veto: Option<&'static str>,
+    /// Frames that were announced to come online, and neither came nor were cancelled.
+    pub(crate) coming: u64,
     /// Sections that come as a whole keep a pageblock for their descriptors.
     pub(crate) keeps: bool,
     /// Frames of page tables for a pageblock, to be had and given back.
@@ -34,6 +38,8 @@ impl<'f> Kernel<'f> {
             held: Vec::new(),
             pinned: false,
             veto: false,
+            online_veto: None,
+            coming: 0,
             keeps: false,
             frames_per_pageblock: 0,
             tables: 0,
@@ -126,6 +132,25 @@ impl Hooks for Kernel<'_> {
             stays
         });
         self.tables = self.table_frames.len();
+    }
+
+    fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
+        match self.online_veto {
+            Some(why) => Err(Veto(why)),
+            None => {
+                self.coming += range.frames();
+                Ok(())
+            }
+        }
+    }
+
+    fn online_cancelled(&mut self, range: PfnRange) {
+        self.coming = self.coming.checked_sub(range.frames()).expect("cancelled, never announced");
+    }
+
+    fn onlined(&mut self, range: PfnRange) {
+        // What comes back was not announced.
+        self.coming = self.coming.saturating_sub(range.frames());
     }
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {

@@ -132,7 +132,7 @@ impl<'f> World<'f> {
             *polls -= 1;
         }
         let hotplug = self.hotplug.as_mut().expect("the engine is elsewhere");
-        let mut memory = self.memory.with(hotplug, &mut self.kernel);
+        let mut memory = self.memory.with(hotplug, &mut self.kernel).unwrap();
         let step = self.driver.step(self.now, &config, arrived.as_deref(), &mut memory);
         drop(memory);
         if let Step::Send(request) = step {

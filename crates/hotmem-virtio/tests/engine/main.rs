@@ -10,6 +10,7 @@ mod elsewhere;
 mod kernel;
 mod machine;
 mod random;
+mod refused;
 
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};

@@ -5,7 +5,7 @@ use crate::device::{BUSY, Device, ERROR, Fault, NACK, answer};
 use crate::memory::Hurdle;
 use crate::world::World;
 use core::time::Duration;
-use hotmem_virtio::mem::{Obstacle, Pending, RequestKind, Status, Step};
+use hotmem_virtio::mem::{Obstacle, Pending, RawConfig, RequestKind, Status, Step};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -312,4 +312,40 @@ fn a_disagreement_in_the_middle_of_a_preparation_cancels_it() {
     world.run(SECOND);
     world.assert_reached();
     assert_eq!(world.memory.cancelled, 1);
+}
+
+#[test]
+fn memory_that_may_not_come_online_is_tried_again_unless_never() {
+    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
+    device.resize(64 * MIB);
+    let mut world = World::new(device);
+    world.memory.online_hurdles.extend([Obstacle::Later("later"); 8]);
+    world.memory.online_hurdles.push_back(Obstacle::Working);
+    world.run(Duration::from_millis(100));
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("later")));
+    assert_eq!((world.memory.online_hurdles.len(), world.memory.offline), (2, true));
+    world.run(Duration::from_secs(1));
+    world.assert_reached();
+
+    world.memory.online_hurdles.push_back(Obstacle::Never("never"));
+    world.device.resize(128 * MIB);
+    world.run(Duration::from_secs(60));
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("never")));
+    assert!(world.memory.offline, "not tried again");
+    world.device.resize(192 * MIB);
+    world.poll();
+    world.assert_reached();
+}
+
+#[test]
+fn what_a_device_plugged_before_it_failed_is_online() {
+    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
+    device.resize(64 * MIB);
+    let mut world = World::new(device);
+    while !matches!(world.step(), Step::Send(_)) {}
+    let (answer, _) = world.late.take().unwrap();
+    let broken = RawConfig { block_size: 3, ..world.device.read_config() };
+    let step = world.driver.step(world.now, &broken, Some(&answer), &mut world.memory);
+    assert!(matches!(step, Step::Failed(_)));
+    assert_eq!((world.memory.plugged_units(), world.memory.offline), (32, false));
 }

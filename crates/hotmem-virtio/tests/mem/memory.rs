@@ -29,6 +29,10 @@ pub(crate) struct TestMemory {
     pub(crate) pinned: Vec<bool>,
     /// Taken by the next preparations in turn.
     pub(crate) hurdles: VecDeque<Hurdle>,
+    /// Taken by the next attempts to bring memory online in turn.
+    pub(crate) online_hurdles: VecDeque<Obstacle>,
+    /// Some of what is plugged is not online.
+    pub(crate) offline: bool,
     pub(crate) refuse_region: Option<Obstacle>,
     announced: bool,
     /// The kind of preparation that is not finished.
@@ -45,6 +49,8 @@ impl TestMemory {
             units: vec![Unit::Absent; units],
             pinned: vec![false; units],
             hurdles: VecDeque::new(),
+            online_hurdles: VecDeque::new(),
+            offline: false,
             refuse_region: None,
             announced: false,
             working: None,
@@ -137,6 +143,13 @@ impl Memory for TestMemory {
 
     fn plugged(&mut self, range: PfnRange) {
         self.change(range, Unit::PreparedToPlug, Unit::Plugged);
+        self.offline = true;
+    }
+
+    fn bring_online(&mut self) -> Result<(), Obstacle> {
+        let hurdle = if self.offline { self.online_hurdles.pop_front() } else { None };
+        self.offline = hurdle.is_some();
+        hurdle.map_or(Ok(()), Err)
     }
 
     fn plug_refused(&mut self, range: PfnRange) {

@@ -17,6 +17,7 @@ enum Event {
     Steps(u8),
     Fault(Fault),
     Hurdle(Hurdle),
+    OnlineHurdle(Obstacle),
     Pin(usize, bool),
     /// The clock goes on, or jumps anywhere.
     Wait(Duration),
@@ -40,6 +41,12 @@ fn event() -> impl Strategy<Value = Event> {
         6 => any::<u8>().prop_map(|n| Event::Steps(n % 32)),
         3 => fault.prop_map(Event::Fault),
         3 => hurdle.prop_map(Event::Hurdle),
+        1 => prop_oneof![
+            Just(Obstacle::Working),
+            Just(Obstacle::Later("later")),
+            Just(Obstacle::Never("never")),
+        ]
+        .prop_map(Event::OnlineHurdle),
         1 => any::<(usize, bool)>().prop_map(|(i, on)| Event::Pin(i, on)),
         2 => (0u64..10_000).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
         1 => any::<u32>().prop_map(|s| Event::Jump(Duration::from_secs(s.into()))),
@@ -94,6 +101,7 @@ proptest! {
                 Event::Steps(n) => (0..n).for_each(|_| { world.step(); }),
                 Event::Fault(fault) => world.device.faults.push_back(fault),
                 Event::Hurdle(hurdle) => world.memory.hurdles.push_back(hurdle),
+                Event::OnlineHurdle(obstacle) => world.memory.online_hurdles.push_back(obstacle),
                 Event::Pin(i, on) => {
                     let units = world.memory.pinned.len();
                     world.memory.pinned[i % units] = on;
@@ -104,6 +112,7 @@ proptest! {
         }
         world.device.faults.clear();
         world.memory.hurdles.clear();
+        world.memory.online_hurdles.clear();
         world.memory.pinned.fill(false);
         // Obstacles "for good" last until the device wants something else.
         resize(&mut world.device, 1000);

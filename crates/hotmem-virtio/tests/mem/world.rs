@@ -60,6 +60,7 @@ impl World {
 
     /// What may be used is plugged.
     fn check(&self) {
+        assert!(self.driver.status() != Status::Reached || !self.memory.offline, "not in use");
         for (i, &unit) in self.memory.units.iter().enumerate() {
             if unit == Unit::Plugged {
                 assert!(self.is_plugged(i), "unit {i} may be used and is not plugged");

@@ -1,0 +1,126 @@
+//! A kernel that does not want plugged memory online: whoever looks at the driver sees why, it is
+//! tried again, and nothing is called reached that is not online as asked.
+
+use crate::machine::{GIB, MIB, Machine, World};
+use core::time::Duration;
+use hotmem::{Bytes, NoHooks, OnlineType, Poisoned, State, Want};
+use hotmem_virtio::mem::{Pending, Status};
+
+const SECOND: Duration = Duration::from_secs(1);
+const VETO: Status = Status::Pending(Pending::Memory("not now"));
+
+/// With a device of 1 GiB that wants all of it, and a kernel that refuses it.
+fn refused(machine: &Machine) -> World<'_> {
+    let mut world = World::new(machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.kernel.online_veto = Some("not now");
+    world.resize(GIB);
+    world.run(SECOND);
+    world
+}
+
+fn movable(machine: &Machine) -> Bytes {
+    Bytes(machine.frames.validate().unwrap().movable << 12)
+}
+
+#[test]
+fn a_veto_is_seen_and_tried_again() {
+    let machine = Machine::new();
+    let mut world = refused(&machine);
+    assert_eq!((world.driver.status(), movable(&machine)), (VETO, Bytes::ZERO));
+    assert!(world.driver.statistics().put_off > 6);
+    world.kernel.online_veto = None;
+    world.run(5 * SECOND);
+    world.assert_reached();
+    assert_eq!((movable(&machine), world.kernel.coming), (Bytes(GIB), 0));
+}
+
+#[test]
+fn no_more_is_plugged_while_what_was_plugged_is_refused() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.kernel.online_veto = Some("not now");
+    world.resize(256 * MIB);
+    world.run(SECOND);
+    world.resize(GIB);
+    world.run(SECOND);
+    assert_eq!((world.driver.status(), world.driver.plugged()), (VETO, Bytes::mib(256)));
+    world.kernel.online_veto = None;
+    world.run(5 * SECOND);
+    world.assert_reached();
+    assert_eq!(movable(&machine), Bytes(GIB));
+}
+
+#[test]
+fn what_was_refused_leaves_again() {
+    let machine = Machine::new();
+    let mut world = refused(&machine);
+    world.resize(256 * MIB);
+    world.run(5 * SECOND);
+    assert_eq!((world.driver.status(), world.driver.plugged()), (VETO, Bytes::mib(256)));
+    world.resize(0);
+    world.run(SECOND);
+    world.assert_reached();
+}
+
+#[test]
+fn adopted_memory_can_be_refused_too() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    (0..100).chain(200..300).for_each(|block| world.device.preplug(block));
+    world.kernel.online_veto = Some("not now");
+    world.resize(400 * MIB);
+    world.run(SECOND);
+    assert_eq!((world.driver.status(), movable(&machine)), (VETO, Bytes::ZERO));
+    world.kernel.online_veto = None;
+    world.run(5 * SECOND);
+    world.assert_reached();
+    assert_eq!(movable(&machine), Bytes::mib(400));
+}
+
+#[test]
+fn a_reason_is_not_that_of_something_long_past() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.resize(256 * MIB);
+    world.poll();
+    world.kernel.take_at(world.at_offset(100 * MIB));
+    world.kernel.pinned = true;
+    world.resize(0);
+    world.run(SECOND);
+    assert!(world.memory.blocker().is_some());
+    world.kernel.online_veto = Some("not now");
+    world.resize(GIB);
+    world.run(SECOND);
+    assert_eq!((world.driver.status(), world.memory.blocker()), (VETO, None));
+}
+
+#[test]
+fn what_went_bad_meanwhile_stays_offline_and_hinders_nothing() {
+    let machine = Machine::new();
+    let mut world = refused(&machine);
+    let bad = world.at_offset(300 * MIB + 4096);
+    assert_eq!(world.hotplug.as_mut().unwrap().poison(bad), Ok(Poisoned::Out));
+    world.kernel.online_veto = None;
+    world.run(5 * SECOND);
+    world.assert_reached();
+    assert_eq!(movable(&machine), Bytes(GIB - 2 * MIB));
+    let taken = std::iter::from_fn(|| machine.frames.alloc(Want::frames(512).movable()).ok());
+    assert!(taken.take(1000).all(|range| !range.contains(bad)));
+}
+
+#[test]
+fn what_the_kernel_took_offline_itself_stays_so() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.resize(512 * MIB);
+    world.poll();
+    let part = hotmem::PfnRange::with_len(world.at_offset(0), 512).unwrap();
+    let hotplug = world.hotplug.as_mut().unwrap();
+    let mut offline = hotplug.offline(part).unwrap();
+    let _ = offline.poll(hotplug, &mut NoHooks, hotmem::Budget::UNLIMITED);
+    world.resize(GIB);
+    world.run(SECOND);
+    world.assert_reached();
+    let state = world.hotplug.as_ref().unwrap().state_at(part.start(), part.end());
+    assert_eq!(state, (part, State::Offline));
+}
