@@ -60,6 +60,12 @@ impl VirtRange {
         Self::around(address, Bytes(FRAME_SIZE))
     }
 
+    /// Pages one after another, of which there is at least one: entries of tables name no others.
+    pub(crate) const fn of_pages(start: u64, len: Bytes) -> VirtRange {
+        debug_assert!(VirtRange::new(start, len).is_ok());
+        VirtRange { start, bytes: len.0 }
+    }
+
     /// What one page of so many bytes, a power of two, maps, given an address within it.
     pub(crate) const fn around(address: u64, page: Bytes) -> VirtRange {
         VirtRange { start: address & !(page.0 - 1), bytes: page.0 }

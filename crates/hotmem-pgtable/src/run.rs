@@ -88,23 +88,28 @@ impl Runs {
     }
 
     fn add_each(&mut self, line: &[Entry], mut virt: u64, level: Level, owner: &mut impl Owner) {
+        if !self.goes_on(virt, level) {
+            self.finish(owner);
+        }
+        let page = level.entry_bytes().0;
         for &entry in line {
             let next = self.entry.bits().wrapping_add(self.bytes);
-            if !(self.goes_on(virt, level) && next == entry.bits() && entry.is_present()) {
+            if self.bytes != 0 && next == entry.bits() && entry.is_present() {
+                self.bytes += page;
+            } else {
                 self.finish(owner);
-                *self = Runs { virt, bytes: 0, entry, level };
+                *self = Runs { virt, bytes: page, entry, level };
             }
-            let page = level.entry_bytes().0;
-            self.bytes += page;
             virt = virt.wrapping_add(page);
         }
     }
 
+    #[inline]
     pub(crate) fn finish(&mut self, owner: &mut impl Owner) {
         let Runs { virt, entry, level, .. } = *self;
         let bytes = Bytes(core::mem::take(&mut self.bytes));
-        if let Ok(virt) = VirtRange::new(virt, bytes) {
-            owner.unmapped(Run { virt, entry, level });
+        if bytes != Bytes::ZERO {
+            owner.unmapped(Run { virt: VirtRange::of_pages(virt, bytes), entry, level });
         }
     }
 }

@@ -96,6 +96,10 @@ pub(crate) fn walk_table<M: Mmu>(
             let at = EntryAddr::new(table, number);
             let line = Slots { virt, at, level, entries: entries.as_slice() };
             let covered = line.part(first.saturating_sub(number)..LINE.min(last + 1 - number));
+            if covered.entries.iter().all(|entry| !entry.is_empty()) {
+                visitor.lowest(mmu, covered)?;
+                continue;
+            }
             for slots in covered.parts(|entry| !entry.is_empty()) {
                 visitor.lowest(mmu, slots)?;
             }

@@ -61,5 +61,5 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         report.not_ok(format_args!("refused otherwise than by the model: {refused:?}"));
     }
     report.ok(format_args!("{agreed} of {} updates are as the model has them", VECTORS.len()));
-    super::case::drop_tables(kernel, space);
+    super::case::drop_tables(kernel, space, super::space::CONFIG);
 }

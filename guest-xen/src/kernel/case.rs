@@ -3,13 +3,13 @@
 use super::console::Console;
 use super::cycles;
 use super::figures::Figure;
-use super::space::{BASE, Kernel, Told};
-use super::subject::{SUBJECTS, Subject, exit, protect, unmap};
+use super::space::{BASE, CONFIG, Kernel, Told};
+use super::subject::{EXITS, SUBJECTS, Subject, protect, unmap};
 use core::fmt::Write;
 use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
-use hotmem_pgtable::{Entry, EntryAddr, Flags, Space, Unmap, Why};
-use hotmem_xen::{Call, Command, Config, DomId, Errno, Fault, MmuExtOp, MmuUpdate};
+use hotmem_pgtable::{Entry, EntryAddr, Flags, Space, Unmap};
+use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 
 const PAGE: Flags = Flags::PRESENT.union(Flags::USER).union(Flags::WRITABLE).union(Flags::ACCESSED);
 
@@ -44,11 +44,11 @@ pub(crate) fn refill(
 }
 
 /// Takes the tables of a space that lies below the kernel's own root.
-pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space) {
+pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     let at = EntryAddr::new(space.root, to_usize(BASE >> 39));
     let range = hotmem_pgtable::VirtRange::new(BASE, hotmem::Bytes::gib(512));
     let range = super::must("a range", range);
-    let (mut tables, pool) = kernel.tables(space, super::space::CONFIG);
+    let (mut tables, pool) = kernel.tables(space, config);
     super::must("dropping tables", tables.unmap_range(range, Unmap::default(), pool));
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
@@ -60,38 +60,32 @@ pub(crate) fn measure(
     operation: impl FnOnce(&mut Kernel),
 ) -> Told {
     kernel.pool.told = Told::default();
-    let (hypercalls, flushes) = (kernel.xen.calls(), kernel.xen.flushes());
-    let start = cycles();
-    operation(kernel);
-    let cycles = cycles() - start;
-    let (hypercalls, flushes) = (kernel.xen.calls() - hypercalls, kernel.xen.flushes() - flushes);
-    let _ = writeln!(Console::new(), "{}", Figure { cycles, hypercalls, flushes, ..figure });
+    say(&cost(kernel, figure, operation));
     kernel.pool.told
 }
 
-/// An address space that a CPU still uses does not go, and loses nothing; it goes when none does.
-pub(crate) fn exit_in_use(kernel: &mut Kernel, report: &mut Report<Console>) {
-    const PAGES: usize = 2 * 512;
-    let space = kernel.build(true, true, PAGES, entry);
-    let config = Config { pins_l1: true, ..super::space::CONFIG };
-    kernel.pool.told = Told::default();
-    kernel.ext(MmuExtOp::new_root(space.root));
-    let (tables, pool) = kernel.tables(space, config);
-    let refused = tables.teardown(pool).map_err(|stopped| (stopped.at, stopped.why));
-    kernel.ext(MmuExtOp::new_root(kernel.memory.root));
-    let told = kernel.pool.told;
-    let (tables, pool) = kernel.tables(space, config);
-    let done = tables.teardown(pool);
-    let busy = Fault::Refused { call: Call::Remap, errno: Errno::EBUSY };
-    let all = Told { pages: PAGES as u64, dirty: PAGES as u64 / 2 };
-    if refused == Err((0, Why::Mmu(busy))) && told == Told::default() && kernel.pool.told == all {
-        report.ok("an address space in use does not go, and goes afterwards");
-    } else {
-        report.not_ok(format_args!("an address space in use: {refused:?}, {told:?}, {done:?}"));
-    }
+/// What an operation costs.
+pub(crate) fn cost<'a>(
+    kernel: &mut Kernel,
+    figure: Figure<'a>,
+    operation: impl FnOnce(&mut Kernel),
+) -> Figure<'a> {
+    let count = |kernel: &Kernel| (kernel.xen.calls(), kernel.xen.flushes(), kernel.xen.cycles());
+    let (calls, flushes, in_xen) = count(kernel);
+    let start = cycles();
+    operation(kernel);
+    let cycles = cycles() - start;
+    let now = count(kernel);
+    let (hypercalls, flushes, in_xen) = (now.0 - calls, now.1 - flushes, now.2 - in_xen);
+    Figure { cycles, in_xen, hypercalls, flushes, ..figure }
 }
 
-/// All cases that need no other domain.
+/// Tells the host of a figure.
+pub(crate) fn say(figure: &Figure<'_>) {
+    let _ = writeln!(Console::new(), "{figure}");
+}
+
+/// All cases with batches that need no other domain.
 pub(crate) fn run(
     kernel: &mut Kernel,
     report: &mut Report<Console>,
@@ -99,15 +93,7 @@ pub(crate) fn run(
     batch: usize,
     runs: u64,
 ) {
-    let figure = |case: &'static str, subject: Subject| Figure {
-        case,
-        subject: subject.name(),
-        batch,
-        entries: pages,
-        cycles: 0,
-        hypercalls: 0,
-        flushes: 0,
-    };
+    let figure = |case, subject: Subject| Figure::of(case, subject.name(), batch, pages);
     let expected = Told { pages: pages as u64, dirty: pages as u64 / 2 };
     let mut wrong = 0;
     for _ in 0..runs {
@@ -124,31 +110,50 @@ pub(crate) fn run(
             wrong += u32::from(!sound);
             refill(kernel, space, pages, entry);
             let told = measure(kernel, figure("xen-munmap", subject), |kernel| {
-                unmap(kernel, subject, space, pages, batch, Unmap::default());
+                unmap(kernel, subject, space, 0..pages, batch, Unmap::default());
             });
             wrong += u32::from(told != expected);
             refill(kernel, space, pages, clean);
             let told = measure(kernel, figure("xen-munmap-clean", subject), |kernel| {
-                unmap(kernel, subject, space, pages, batch, Unmap::default());
+                unmap(kernel, subject, space, 0..pages, batch, Unmap::default());
             });
             wrong += u32::from(told != Told { dirty: 0, ..expected });
             refill(kernel, space, pages, entry);
         }
-        let told = measure(kernel, figure("xen-unhook", Subject::Hotmem), |kernel| {
-            drop_tables(kernel, space);
-        });
+        drop_tables(kernel, space, CONFIG);
+    }
+    verdict(report, "pages unmapped and protected", wrong);
+}
+
+/// Whole tables and whole address spaces.
+pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages: usize, runs: u64) {
+    let expected = Told { pages: pages as u64, dirty: pages as u64 / 2 };
+    let mut wrong = 0;
+    for _ in 0..runs {
+        let space = kernel.build(false, false, pages, entry);
+        let figure = Figure::of("xen-unhook", "hotmem", 512, pages);
+        let told = measure(kernel, figure, |kernel| drop_tables(kernel, space, CONFIG));
         wrong += u32::from(told != expected);
-        for subject in SUBJECTS {
+        for exit in EXITS {
+            let before = kernel.pool.left();
             let space = kernel.build(true, true, pages, entry);
-            let told = measure(kernel, figure("xen-exit", subject), |kernel| {
-                exit(kernel, subject, space, pages, batch);
-            });
-            wrong += u32::from(told != expected);
+            let figure = Figure::of("xen-exit", exit.name(), 512, pages);
+            let told = measure(kernel, figure, |kernel| exit.run(kernel, space));
+            wrong += u32::from((told, kernel.pool.left()) != (expected, before));
+            // All pages alike, in one run.
+            let space = kernel.build(true, true, pages, clean);
+            let figure = Figure::of("xen-exit-alike", exit.name(), 512, pages);
+            let told = measure(kernel, figure, |kernel| exit.run(kernel, space));
+            wrong += u32::from(told != Told { dirty: 0, ..expected });
         }
     }
+    verdict(report, "tables unhooked, address spaces ended", wrong);
+}
+
+fn verdict(report: &mut Report<Console>, what: &str, wrong: u32) {
     if wrong == 0 {
-        report.ok("pages unmapped, protected, torn down: all told, with their bits");
+        report.ok(format_args!("{what}: all told, with their bits"));
     } else {
-        report.not_ok(format_args!("{wrong} operations told something else than was there"));
+        report.not_ok(format_args!("{what}: {wrong} told something else than was there"));
     }
 }

@@ -9,6 +9,8 @@ pub(crate) struct Figure<'a> {
     pub(crate) batch: usize,
     pub(crate) entries: usize,
     pub(crate) cycles: u64,
+    /// How many of them in hypercalls.
+    pub(crate) in_xen: u64,
     pub(crate) hypercalls: u64,
     /// Flushes that the kernel asked for; Xen adds its own.
     pub(crate) flushes: u64,
@@ -31,12 +33,30 @@ pub(crate) struct Marked {
     pub(crate) tables: usize,
 }
 
+impl<'a> Figure<'a> {
+    /// What is to be measured.
+    pub(crate) fn of(case: &'a str, subject: &'a str, batch: usize, entries: usize) -> Figure<'a> {
+        Figure { case, subject, batch, entries, cycles: 0, in_xen: 0, hypercalls: 0, flushes: 0 }
+    }
+
+    /// What this and another cost together, of the same.
+    pub(crate) fn and(self, other: Figure<'_>) -> Figure<'a> {
+        Figure {
+            cycles: self.cycles + other.cycles,
+            in_xen: self.in_xen + other.in_xen,
+            hypercalls: self.hypercalls + other.hypercalls,
+            flushes: self.flushes + other.flushes,
+            ..self
+        }
+    }
+}
+
 impl fmt::Display for Figure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figure { case, subject, batch, entries, cycles, hypercalls, flushes } = self;
+        let Figure { case, subject, batch, entries, cycles, in_xen, hypercalls, flushes } = self;
         write!(
             f,
-            r#"{{"event":"figure","case":"{case}","subject":"{subject}","batch":{batch},"entries":{entries},"cycles":{cycles},"hypercalls":{hypercalls},"flushes":{flushes}}}"#
+            r#"{{"event":"figure","case":"{case}","subject":"{subject}","batch":{batch},"entries":{entries},"cycles":{cycles},"in_xen":{in_xen},"hypercalls":{hypercalls},"flushes":{flushes}}}"#
         )
     }
 }

@@ -1,16 +1,20 @@
 //! Another domain's memory, mapped and unmapped: document 004's `xfm_scale`.
 
-use super::case::{drop_tables, measure};
+use super::case::{cost, drop_tables, say};
 use super::console::Console;
 use super::figures::Figure;
-use super::space::Kernel;
-use super::subject::{SUBJECTS, unmap};
+use super::space::{Kernel, Told};
+use super::subject::{SUBJECTS, Subject, unmap};
+use core::ops::Range;
 use hotmem::Pfn;
 use hotmem_guest::report::Report;
-use hotmem_pgtable::{Entry, Flags, Unmap};
-use hotmem_xen::{Command, MmuUpdate};
+use hotmem_guest::to_usize;
+use hotmem_pgtable::{Entry, Flags, Space, Unmap};
+use hotmem_xen::{Command, DomId, MmuUpdate};
 
-/// Makes a domain of so many pages that never runs, maps all of them in batches and unmaps all.
+/// Makes a domain of so many pages that never runs. Maps all of it batch by batch and then unmaps
+/// it batch by batch, as the program does; and maps, reads and unmaps one batch after the other, as
+/// the sender of a migration.
 pub(crate) fn run(
     kernel: &mut Kernel,
     report: &mut Report<Console>,
@@ -26,39 +30,85 @@ pub(crate) fn run(
         *frame = Pfn::new(number as u64).unwrap_or_default();
     }
     let got = super::must("populate_physmap", kernel.xen.populate(domain, frames));
+    let memory = Foreign { domain, space, frames, batch };
     let mut wrong = u32::from(got != pages as u64);
-    let figure = |case, subject| Figure {
-        case,
-        subject,
-        batch,
-        entries: pages,
-        cycles: 0,
-        hypercalls: 0,
-        flushes: 0,
-    };
     for _ in 0..runs {
         for subject in SUBJECTS {
-            let entries = frames.iter().map(|&f| Entry::new(f, Flags::PRESENT | Flags::USER));
-            let addresses = kernel.entries(space, 0..pages);
-            let update = |(at, entry)| MmuUpdate::new(at, Command::Normal, entry);
-            let updates = addresses.zip(entries).map(update);
-            measure(kernel, figure("xen-map-foreign", "all"), |kernel| {
-                kernel.update(updates, domain, batch);
-            });
-            let how = Unmap { ignore_used: true, ..Unmap::default() };
-            let told = measure(kernel, figure("xen-foreign", subject.name()), |kernel| {
-                unmap(kernel, subject, space, pages, batch, how);
-            });
-            wrong += u32::from(told.pages != pages as u64);
+            let figure = |case| Figure::of(case, subject.name(), batch, pages);
+            kernel.pool.told = Told::default();
+            let (mut map, mut unmap) = (figure("xen-map-foreign"), figure("xen-foreign"));
+            for pages in memory.batches() {
+                map = map.and(cost(kernel, figure(""), |kernel| memory.map(kernel, pages)));
+            }
+            for pages in memory.batches() {
+                unmap = unmap.and(cost(kernel, figure(""), |kernel| {
+                    memory.unmap(kernel, subject, pages);
+                }));
+            }
+            wrong += u32::from(kernel.pool.told.pages != pages as u64);
+            kernel.pool.told = Told::default();
+            let mut parts =
+                ["xen-migrate-map", "xen-migrate-read", "xen-migrate-unmap"].map(figure);
+            for pages in memory.batches() {
+                let [map, read, unmap] = parts;
+                parts = [
+                    map.and(cost(kernel, figure(""), |kernel| memory.map(kernel, pages.clone()))),
+                    read.and(cost(kernel, figure(""), |_| read_pages(pages.clone()))),
+                    unmap.and(cost(kernel, figure(""), |kernel| {
+                        memory.unmap(kernel, subject, pages);
+                    })),
+                ];
+            }
+            wrong += u32::from(kernel.pool.told.pages != pages as u64);
+            [map, unmap].iter().chain(&parts).for_each(say);
         }
     }
-    drop_tables(kernel, space);
+    drop_tables(kernel, space, super::space::CONFIG);
     // Frames that are still mapped would keep the domain from ending.
     let ended = kernel.xen.destroy_domain(domain);
     if wrong == 0 && ended.is_ok() {
         report.ok(format_args!("{pages} pages of another domain mapped and unmapped"));
     } else {
         report.not_ok(format_args!("another domain's pages: {wrong} wrong, {ended:?}"));
+    }
+}
+
+/// Another domain's memory, and where it is mapped.
+struct Foreign<'a> {
+    domain: DomId,
+    space: Space,
+    frames: &'a [Pfn],
+    batch: usize,
+}
+
+impl Foreign<'_> {
+    fn batches(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (pages, batch) = (self.frames.len(), self.batch);
+        (0..pages).step_by(batch).map(move |first| first..pages.min(first + batch))
+    }
+
+    fn map(&self, kernel: &mut Kernel, pages: Range<usize>) {
+        let frames = self.frames[pages.clone()].iter();
+        let entries = frames.map(|&frame| Entry::new(frame, Flags::PRESENT | Flags::USER));
+        let addresses = kernel.entries(self.space, pages);
+        let update = |(at, entry)| MmuUpdate::new(at, Command::Normal, entry);
+        kernel.update(addresses.zip(entries).map(update), self.domain, self.batch);
+    }
+
+    fn unmap(&self, kernel: &mut Kernel, subject: Subject, pages: Range<usize>) {
+        let how = Unmap { ignore_used: true, ..Unmap::default() };
+        unmap(kernel, subject, self.space, pages, self.batch, how);
+    }
+}
+
+/// Reads all of these pages, as whoever sends them does.
+fn read_pages(pages: Range<usize>) {
+    for page in pages {
+        let start = to_usize(super::space::BASE) + page * 4096;
+        for word in (start..start + 4096).step_by(8) {
+            // SAFETY: the other domain's memory is mapped there, and is read only.
+            unsafe { core::ptr::with_exposed_provenance::<u64>(word).read_volatile() };
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::case::{drop_tables, entry, refill};
 use super::console::Console;
 use super::figures::Marked;
 use super::space::Kernel;
-use super::subject::{SUBJECTS, Subject, exit, protect, unmap};
+use super::subject::{EXITS, SUBJECTS, protect, unmap};
 use super::trap;
 use core::fmt::Write;
 use hotmem_guest::report::Report;
@@ -22,22 +22,20 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     let pages = 8 * 512;
     let space = kernel.build(false, false, pages, entry);
     for subject in SUBJECTS {
-        between(&mut next, "xen-protect", subject, pages, || {
+        between(&mut next, "xen-protect", subject.name(), pages, || {
             protect(kernel, subject, space, pages, BATCH);
         });
         refill(kernel, space, pages, entry);
-        between(&mut next, "xen-munmap", subject, pages, || {
-            unmap(kernel, subject, space, pages, BATCH, Unmap::default());
+        between(&mut next, "xen-munmap", subject.name(), pages, || {
+            unmap(kernel, subject, space, 0..pages, BATCH, Unmap::default());
         });
         refill(kernel, space, pages, entry);
     }
-    drop_tables(kernel, space);
+    drop_tables(kernel, space, super::space::CONFIG);
     for pages in [8 * 512, 32 * 512] {
-        for subject in SUBJECTS {
+        for exit in EXITS {
             let space = kernel.build(true, true, pages, entry);
-            between(&mut next, "xen-exit", subject, pages, || {
-                exit(kernel, subject, space, pages, BATCH);
-            });
+            between(&mut next, "xen-exit", exit.name(), pages, || exit.run(kernel, space));
         }
     }
     report.ok("page tables changed between marks");
@@ -47,7 +45,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
 fn between(
     next: &mut u64,
     case: &'static str,
-    subject: Subject,
+    subject: &'static str,
     pages: usize,
     operation: impl FnOnce(),
 ) {
@@ -59,6 +57,6 @@ fn between(
     mark();
     operation();
     mark();
-    let marked = Marked { case, subject: subject.name(), tables: pages / 512 };
+    let marked = Marked { case, subject, tables: pages / 512 };
     let _ = writeln!(Console::new(), "{marked}");
 }

@@ -6,14 +6,18 @@ mod console;
 mod entry;
 mod figures;
 mod foreign;
+mod linux;
 mod marks;
 mod memory;
 mod other;
 mod race;
 mod space;
+mod sparse;
 mod start_info;
 mod subject;
+mod timed;
 mod trap;
+mod two_roots;
 
 use console::Console;
 use core::fmt;
@@ -66,15 +70,21 @@ extern "C" fn kernel_main(info: u64) -> ! {
     match mode {
         "test" => {
             agree::run(kernel, &mut report);
-            case::exit_in_use(kernel, &mut report);
+            two_roots::run(kernel, &mut report);
             race::run(kernel, &mut report, info.number("writes", 100_000));
             case::run(kernel, &mut report, pages, batch, 1);
+            case::run_exit(kernel, &mut report, pages, 1);
+            sparse::run(kernel, &mut report, 1);
             foreign::run(kernel, &mut report, pages, batch, 1);
         }
         "race" => race::run(kernel, &mut report, info.number("writes", 1_000_000)),
         "bench" => {
             case::run(kernel, &mut report, pages, batch, runs);
             foreign::run(kernel, &mut report, pages, batch, runs);
+        }
+        "tables" => {
+            case::run_exit(kernel, &mut report, pages, runs);
+            sparse::run(kernel, &mut report, runs);
         }
         "marks" => marks::run(kernel, &mut report),
         "foreign" => foreign::run(kernel, &mut report, pages, batch, runs),

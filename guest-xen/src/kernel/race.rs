@@ -51,7 +51,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
                     core::hint::spin_loop();
                 }
                 let before = other::writes();
-                unmap(kernel, subject, space, PAGES, batch, Unmap::default());
+                unmap(kernel, subject, space, 0..PAGES, batch, Unmap::default());
                 writes += other::writes() - before;
                 other::stop();
                 let dirty = &kernel.pool.dirty[..PAGES];
@@ -77,5 +77,5 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
     } else {
         report.not_ok("nothing is lost by reading first: the race proves nothing");
     }
-    drop_tables(kernel, space);
+    drop_tables(kernel, space, super::space::CONFIG);
 }

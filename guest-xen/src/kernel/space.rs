@@ -2,6 +2,7 @@
 
 use super::memory::{FRAMES, Memory};
 use super::must;
+use super::timed::Timed;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem::{Bytes, Pfn};
@@ -27,7 +28,7 @@ const TABLES: usize = FRAMES - super::other::PAGES;
 /// The kernel's hands: frames for tables, and room for batches.
 pub(crate) struct Kernel {
     pub(crate) memory: Memory,
-    pub(crate) xen: Syscall,
+    pub(crate) xen: Timed,
     pub(crate) pool: Pool,
     batch: Batch,
     room: Room,
@@ -63,7 +64,7 @@ impl Kernel {
         // field, for the stack is no place for so much.
         unsafe {
             (&raw mut (*kernel).memory).write(memory);
-            (&raw mut (*kernel).xen).write(Syscall::new());
+            (&raw mut (*kernel).xen).write(Timed::new(Syscall::new()));
             (&raw mut (*kernel).pool.free).write([Pfn::ZERO; TABLES]);
             (&raw mut (*kernel).pool.left).write(0);
             (&raw mut (*kernel).pool.told).write(Told::default());
@@ -89,7 +90,7 @@ impl Kernel {
         &mut self,
         space: Space,
         config: Config,
-    ) -> (PageTables<'_, XenPv<'_, &mut Syscall, Memory>>, &mut Pool) {
+    ) -> (PageTables<'_, XenPv<'_, &mut Timed, Memory>>, &mut Pool) {
         let machine = XenPv::new(&mut self.xen, self.memory, config, &mut self.room);
         (PageTables::new(machine, space, &mut self.batch), &mut self.pool)
     }
@@ -151,8 +152,8 @@ impl Kernel {
         }
     }
 
-    /// Tables for `pages` pages at [`BASE`], below a root of their own or the one that the kernel
-    /// runs on; `entry` is each page's.
+    /// Tables for `pages` pages at [`BASE`], below two roots of their own, the kernel's and the
+    /// user's, or the one that the kernel runs on; `entry` is each page's.
     pub(crate) fn build(
         &mut self,
         own_root: bool,
@@ -184,14 +185,16 @@ impl Kernel {
             if let Some(kernels) = self.memory.words(self.memory.root) {
                 self.write(root, ENTRIES - 1, entry_at(kernels, ENTRIES - 1));
             }
-            self.write(root, index, link(pointers));
-            self.set_window(root, false);
-            self.pin(Level::L4, root);
-        } else {
-            let update =
-                MmuUpdate::new(EntryAddr::new(root, index), Command::Normal, link(pointers));
-            self.update([update].into_iter(), DomId::SELF, 1);
+            let user_root = self.table();
+            for root in [root, user_root] {
+                self.write(root, index, link(pointers));
+                self.set_window(root, false);
+                self.pin(Level::L4, root);
+            }
+            return Space::new(root, Level::L4).with_user_root(user_root);
         }
+        let update = MmuUpdate::new(EntryAddr::new(root, index), Command::Normal, link(pointers));
+        self.update([update].into_iter(), DomId::SELF, 1);
         Space::new(root, Level::L4)
     }
 
@@ -243,6 +246,11 @@ impl Kernel {
 }
 
 impl Pool {
+    /// How many frames for tables are left.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
     fn take(&mut self) -> Option<Pfn> {
         self.left = self.left.checked_sub(1)?;
         self.free.get(self.left).copied()

@@ -1,10 +1,11 @@
-//! Who is measured: three ways to change entries.
+//! Who is measured: three ways to change entries, and two to end an address space.
 
+use super::linux;
 use super::must;
 use super::space::{BASE, CONFIG, Kernel};
 use core::arch::asm;
+use core::ops::Range;
 use hotmem::Bytes;
-use hotmem_guest::to_usize;
 use hotmem_pgtable::{Change, Covered, Entry, EntryAddr, Flags, Space, Unmap, VirtRange};
 use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 
@@ -32,8 +33,43 @@ impl Subject {
     }
 }
 
-fn range(pages: usize) -> VirtRange {
-    must("a range", VirtRange::new(BASE, Bytes(pages as u64 * 4096)))
+/// A way to end an address space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// In Linux's order and batches.
+    LinuxOrder,
+    /// By hotmem-pgtable and hotmem-xen.
+    Hotmem,
+}
+
+pub(crate) const EXITS: [Exit; 2] = [Exit::LinuxOrder, Exit::Hotmem];
+
+impl Exit {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Exit::LinuxOrder => "linux-order",
+            Exit::Hotmem => "hotmem",
+        }
+    }
+
+    /// Takes down an address space with roots of its own, whose lowest tables are pinned one by
+    /// one.
+    pub(crate) fn run(self, kernel: &mut Kernel, space: Space) {
+        match self {
+            Exit::LinuxOrder => linux::exit(kernel, space),
+            Exit::Hotmem => {
+                let config = Config { cpus: 2, pins_l1: true, ..CONFIG };
+                let (tables, pool) = kernel.tables(space, config);
+                must("teardown", tables.teardown(pool));
+            }
+        }
+    }
+}
+
+/// The addresses of these pages.
+fn range(pages: Range<usize>) -> VirtRange {
+    let start = BASE + pages.start as u64 * 4096;
+    must("a range", VirtRange::new(start, Bytes(pages.len() as u64 * 4096)))
 }
 
 /// Unmaps the pages of an address space in use, and keeps its tables.
@@ -41,13 +77,13 @@ pub(crate) fn unmap(
     kernel: &mut Kernel,
     subject: Subject,
     space: Space,
-    pages: usize,
+    pages: Range<usize>,
     batch: usize,
     how: Unmap,
 ) {
     match subject {
         Subject::Before => {
-            for (page, at) in kernel.entries(space, 0..pages).enumerate() {
+            for (page, at) in pages.clone().zip(kernel.entries(space, pages)) {
                 let entry = exchange(kernel, at, Entry::EMPTY);
                 kernel.pool.tell(BASE + page as u64 * 4096, entry);
             }
@@ -55,8 +91,8 @@ pub(crate) fn unmap(
             kernel.ext(MmuExtOp::flush_all());
         }
         Subject::ReadThenClear => {
-            for first in (0..pages).step_by(batch) {
-                clear_after_reading(kernel, space, first, batch.min(pages - first));
+            for first in pages.clone().step_by(batch) {
+                clear_after_reading(kernel, space, first, batch.min(pages.end - first));
             }
             kernel.pool.finish();
             kernel.ext(MmuExtOp::flush_all());
@@ -112,45 +148,8 @@ pub(crate) fn protect(
         Subject::Hotmem => {
             let config = Config { batch, cpus: 2, ..CONFIG };
             let (mut tables, pool) = kernel.tables(space, config);
-            must("protect", tables.protect(range(pages), change, pool));
+            must("protect", tables.protect(range(0..pages), change, pool));
         }
-    }
-}
-
-/// Takes down an address space with its own root, whose lowest tables are pinned one by one.
-pub(crate) fn exit(
-    kernel: &mut Kernel,
-    subject: Subject,
-    space: Space,
-    pages: usize,
-    batch: usize,
-) {
-    if subject == Subject::Hotmem {
-        let config = Config { batch, cpus: 2, pins_l1: true, ..CONFIG };
-        let (tables, pool) = kernel.tables(space, config);
-        return must("teardown", tables.teardown(pool));
-    }
-    unmap(kernel, subject, space, pages, batch, Unmap::default());
-    // As Linux does: each table unpinned and made writable before the next.
-    let lowest = |kernel: &Kernel, page| kernel.memory.lowest(space, BASE + page as u64 * 4096);
-    kernel.ext(MmuExtOp::unpin(space.root));
-    for page in (0..pages).step_by(512) {
-        let table = lowest(kernel, page);
-        kernel.ext(MmuExtOp::unpin(table));
-        kernel.set_window(table, true);
-    }
-    let root = kernel.entry(EntryAddr::new(space.root, to_usize(BASE >> 39)));
-    let pointers = root.frame(hotmem_pgtable::Level::L1);
-    let directory = pointers
-        .and_then(|table| kernel.entry(EntryAddr::new(table, 0)).frame(hotmem_pgtable::Level::L1));
-    use hotmem_pgtable::Owner;
-    for page in (0..pages).step_by(512) {
-        let table = lowest(kernel, page);
-        kernel.pool.free_table(table);
-    }
-    for table in [directory, pointers, Some(space.root)].into_iter().flatten() {
-        kernel.set_window(table, true);
-        kernel.pool.free_table(table);
     }
 }
 

@@ -28,19 +28,30 @@ pub struct Machine {
     guest: PathBuf,
 }
 
+/// What the guest's clock counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clock {
+    /// Time, in cycles: CPUs run side by side, and whatever else the host does is in it.
+    Cycles,
+    /// Instructions of all CPUs together, which take turns: the same each time.
+    Instructions,
+}
+
 /// The cost of one case to one subject.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Figure {
     /// `xen-munmap` and so on.
     pub case: String,
-    /// `before`, `read-then-clear` or `hotmem`.
+    /// `before`, `read-then-clear`, `linux-order` or `hotmem`.
     pub subject: String,
     /// Entries in a hypercall, where there are several.
     pub batch: u64,
     /// Entries in all.
     pub entries: u64,
-    /// Cycles of the processor's clock.
+    /// What the clock counted.
     pub cycles: u64,
+    /// How many of them in hypercalls; not those of instructions that trapped.
+    pub in_xen: u64,
     /// Hypercalls made.
     pub hypercalls: u64,
     /// Flushes asked for.
@@ -134,8 +145,8 @@ impl Machine {
     ///
     /// # Errors
     /// A guest that fails, gives up, or is silent for too long.
-    pub fn boot(&self, xpti: Xpti, words: &str) -> Result<Outcome> {
-        let mut command = self.command(xpti, words)?;
+    pub fn boot(&self, xpti: Xpti, clock: Clock, words: &str) -> Result<Outcome> {
+        let mut command = self.command(xpti, clock, words)?;
         command.stderr(Stdio::null());
         let outcome = watch(start(command)?);
         outcome.with_context(|| format!("{xpti}, {words}"))
@@ -147,7 +158,7 @@ impl Machine {
     /// # Errors
     /// As for [`boot`](Self::boot).
     pub fn interrupts(&self, xpti: Xpti) -> Result<Vec<Interrupts>> {
-        let mut command = self.command(xpti, "mode=marks")?;
+        let mut command = self.command(xpti, Clock::Cycles, "mode=marks")?;
         // QEMU's log goes to standard error.
         command.args(["-d", "int"]).stderr(Stdio::piped());
         let mut qemu = start(command)?;
@@ -165,7 +176,7 @@ impl Machine {
         Ok(marked.into_iter().zip(logged).map(interrupts).collect())
     }
 
-    fn command(&self, xpti: Xpti, words: &str) -> Result<Command> {
+    fn command(&self, xpti: Xpti, clock: Clock, words: &str) -> Result<Command> {
         // By its name alone, from its directory: QEMU splits `-initrd` at spaces and commas.
         let name = self.guest.file_name().unwrap_or_default().to_string_lossy();
         ensure!(!name.contains([' ', ',']), "no space or comma may be in the image's name: {name}");
@@ -177,7 +188,14 @@ impl Machine {
         );
         let mut command = Command::new(QEMU);
         // With `max`, Xen 4.17's dom0 crashes under the translator.
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "Haswell-v4", "-smp", "2"]);
+        command.args(["-cpu", "Haswell-v4", "-smp", "2"]);
+        match clock {
+            Clock::Cycles => command.args(["-accel", "tcg,thread=multi"]),
+            // One instruction a nanosecond, on a processor of 1 GHz.
+            Clock::Instructions => {
+                command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"])
+            }
+        };
         command.args(["-m", &format!("{}M", MEMORY.0 >> 20), "-display", "none"]);
         command.args(["-serial", "stdio", "-no-reboot", "-nodefaults", "-no-user-config"]);
         command.arg("-kernel").arg(&self.xen).args(["-append", &xen]);
@@ -266,11 +284,21 @@ fn watch(mut qemu: Killed) -> Result<Outcome> {
 }
 
 impl Figure {
-    /// Cycles for each entry.
+    /// Cycles, or instructions, for each entry.
     #[must_use]
+    pub fn per_entry(&self) -> f64 {
+        self.each(self.cycles)
+    }
+
+    /// Those of them that are spent in hypercalls.
+    #[must_use]
+    pub fn per_entry_in_xen(&self) -> f64 {
+        self.each(self.in_xen)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "for people")]
-    pub fn cycles_per_entry(&self) -> f64 {
-        self.cycles as f64 / self.entries.max(1) as f64
+    fn each(&self, count: u64) -> f64 {
+        count as f64 / self.entries.max(1) as f64
     }
 }
 
@@ -280,9 +308,9 @@ mod tests {
 
     #[test]
     fn events_of_the_guest() {
-        let figure = r#"{"event":"figure","case":"xen-exit","subject":"hotmem","batch":512,"entries":4,"cycles":10,"hypercalls":3,"flushes":1}"#;
+        let figure = r#"{"event":"figure","case":"xen-exit","subject":"hotmem","batch":512,"entries":4,"cycles":10,"in_xen":7,"hypercalls":3,"flushes":1}"#;
         let Event::Figure(figure) = serde_json::from_str(figure).unwrap() else { panic!() };
-        assert_eq!((figure.cycles_per_entry(), figure.flushes), (2.5, 1));
+        assert_eq!((figure.per_entry(), figure.flushes), (2.5, 1));
         let race =
             r#"{"event":"race","subject":"hotmem","batch":1,"rounds":2,"writes":7,"lost":0}"#;
         assert!(
@@ -306,9 +334,9 @@ mod tests {
     #[test]
     fn names_that_qemu_would_split_are_refused() {
         let machine = Machine { xen: "xen".into(), guest: "my guest".into() };
-        assert!(machine.command(Xpti::On, "mode=test").is_err());
+        assert!(machine.command(Xpti::On, Clock::Cycles, "mode=test").is_err());
         let machine = Machine { xen: "xen".into(), guest: "/my, our/guest".into() };
-        let command = machine.command(Xpti::Off, "mode=test").unwrap();
+        let command = machine.command(Xpti::Off, Clock::Cycles, "mode=test").unwrap();
         assert_eq!(command.get_current_dir(), Some(Path::new("/my, our")));
         let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
         assert!(line.join(" ").contains("xpti=no"));

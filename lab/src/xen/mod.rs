@@ -3,7 +3,7 @@
 
 mod machine;
 
-pub use machine::{Figure, Interrupts, Machine, Outcome, Race};
+pub use machine::{Clock, Figure, Interrupts, Machine, Outcome, Race};
 
 use crate::{
     progress, size,
@@ -58,16 +58,16 @@ pub fn run(args: &Args) -> Result<()> {
     let progress = progress::spinner();
     let pages = args.size.0 / FRAME_SIZE;
     let words = format!("mode=foreign pages={pages} batch={} runs={}", args.batch, args.runs);
-    let outcome = machine.boot(args.xpti, &words)?;
+    let outcome = machine.boot(args.xpti, Clock::Instructions, &words)?;
     progress.finish_and_clear();
     let mut table =
-        table(&["case", "subject", "pages", "cycles a page", "hypercalls", "flushes"], 2);
+        table(&["case", "subject", "pages", "instructions a page", "hypercalls", "flushes"], 2);
     for figure in &outcome.figures {
         table.add_row([
             figure.case.clone(),
             figure.subject.clone(),
             figure.entries.to_string(),
-            figures(figure.cycles_per_entry()),
+            figures(figure.per_entry()),
             figure.hypercalls.to_string(),
             figure.flushes.to_string(),
         ]);

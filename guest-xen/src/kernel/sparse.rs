@@ -1,0 +1,64 @@
+//! A range whose tables hold few entries or many: cleared, unhooked, or whichever costs less.
+
+use super::case::{drop_tables, entry, measure};
+use super::console::Console;
+use super::figures::Figure;
+use super::space::{BASE, CONFIG, Kernel, Told};
+use hotmem::Bytes;
+use hotmem_guest::report::Report;
+use hotmem_pgtable::{Covered, ENTRIES, Entry, Unmap, VirtRange};
+use hotmem_xen::Config;
+
+/// Lowest tables of the range.
+const TABLES: usize = 32;
+/// What is mapped in each of them; and in the last case, in turns.
+const CASES: [(&str, &[usize]); 9] = [
+    ("xen-sparse-1", &[1]),
+    ("xen-sparse-4", &[4]),
+    ("xen-sparse-8", &[8]),
+    ("xen-sparse-16", &[16]),
+    ("xen-sparse-32", &[32]),
+    ("xen-sparse-64", &[64]),
+    ("xen-sparse-128", &[128]),
+    ("xen-sparse-512", &[512]),
+    ("xen-sparse-mixed", &[512, 1, 1, 1, 1, 1, 1, 1]),
+];
+
+pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, runs: u64) {
+    let range = |bytes| super::must("a range", VirtRange::new(BASE, bytes));
+    let tables_alone = range(Bytes((TABLES * ENTRIES) as u64 * 4096));
+    let directory_too = range(Bytes::gib(1));
+    let config = Config { cpus: 2, pins_l1: true, ..CONFIG };
+    let mut wrong = 0;
+    for (case, mapped) in CASES {
+        let is_mapped = |page: usize| page % ENTRIES < mapped[page / ENTRIES % mapped.len()];
+        let pages = (0..TABLES * ENTRIES).filter(|&page| is_mapped(page));
+        let (entries, dirty) = (pages.clone().count(), pages.filter(|page| page % 2 == 0).count());
+        for _ in 0..runs {
+            for (subject, tables, range) in [
+                ("tables kept", Covered::Keep, directory_too),
+                ("tables freed", Covered::Free, tables_alone),
+                ("directory freed", Covered::Free, directory_too),
+                ("hotmem", Covered::Cheapest, directory_too),
+            ] {
+                let each = |kernel: &Kernel, page| {
+                    if is_mapped(page) { entry(kernel, page) } else { Entry::EMPTY }
+                };
+                let space = kernel.build(false, true, TABLES * ENTRIES, each);
+                let told = measure(kernel, Figure::of(case, subject, 512, entries), |kernel| {
+                    let (mut page_tables, pool) = kernel.tables(space, config);
+                    let how = Unmap { tables, ..Unmap::default() };
+                    super::must("unmap_range", page_tables.unmap_range(range, how, pool));
+                });
+                let expected = Told { pages: entries as u64, dirty: dirty as u64 };
+                wrong += u32::from(told != expected);
+                drop_tables(kernel, space, config);
+            }
+        }
+    }
+    if wrong == 0 {
+        report.ok("sparse tables unmapped, all told");
+    } else {
+        report.not_ok(format_args!("{wrong} sparse ranges told something else than was there"));
+    }
+}

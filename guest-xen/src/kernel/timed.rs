@@ -1,0 +1,82 @@
+//! Hypercalls, and the cycles that they take.
+
+use super::cycles;
+use core::ops::{Deref, DerefMut};
+use hotmem_xen::{DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Partly, Syscall};
+
+/// Hypercalls whose cycles are counted.
+pub(crate) struct Timed {
+    xen: Syscall,
+    cycles: u64,
+    flushes: u64,
+}
+
+impl Timed {
+    pub(crate) fn new(xen: Syscall) -> Timed {
+        Timed { xen, cycles: 0, flushes: 0 }
+    }
+
+    /// Cycles of hypercalls, all in all.
+    pub(crate) fn cycles(&self) -> u64 {
+        self.cycles
+    }
+
+    /// Flushes asked for, all in all.
+    pub(crate) fn flushes(&self) -> u64 {
+        self.xen.flushes() + self.flushes
+    }
+
+    /// Any hypercall, which asks for so many flushes.
+    ///
+    /// # Safety
+    /// As the hypercall says of its arguments.
+    pub(crate) unsafe fn call(
+        &mut self,
+        number: u64,
+        args: [u64; 5],
+        flushes: u64,
+    ) -> Result<u64, Errno> {
+        self.flushes += flushes;
+        // SAFETY: as the caller says.
+        self.time(|xen| unsafe { xen.call(number, args) })
+    }
+
+    fn time<R>(&mut self, call: impl FnOnce(&mut Syscall) -> R) -> R {
+        let start = cycles();
+        let result = call(&mut self.xen);
+        self.cycles += cycles() - start;
+        result
+    }
+}
+
+impl Deref for Timed {
+    type Target = Syscall;
+
+    fn deref(&self) -> &Syscall {
+        &self.xen
+    }
+}
+
+impl DerefMut for Timed {
+    fn deref_mut(&mut self) -> &mut Syscall {
+        &mut self.xen
+    }
+}
+
+impl Hypervisor for Timed {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+        self.time(|xen| xen.mmu_update(updates, owner))
+    }
+
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+        self.time(|xen| xen.mmuext_op(ops))
+    }
+
+    fn mmuext_op_then_update(
+        &mut self,
+        ops: &[MmuExtOp],
+        updates: &[MmuUpdate],
+    ) -> (Result<(), Partly>, Result<(), Partly>) {
+        self.time(|xen| xen.mmuext_op_then_update(ops, updates))
+    }
+}

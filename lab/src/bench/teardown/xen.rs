@@ -1,0 +1,121 @@
+//! The reference kernel as dom0 of Xen.
+
+use super::{Args, CYCLES};
+use crate::{
+    bench::record::{Metric, Sample},
+    xen::{Clock, Figure, MOST, Machine, Xpti},
+};
+use anyhow::Result;
+use hotmem::geometry::FRAME_SIZE;
+use indicatif::ProgressBar;
+
+const INSTRUCTIONS: Metric = ("instructions_per_entry", "instructions");
+/// Those of them in hypercalls.
+const IN_XEN: Metric = ("instructions_per_entry_in_hypercalls", "instructions");
+const FLUSHES: Metric = ("flushes", "count");
+const HYPERCALLS: Metric = ("hypercalls", "count");
+const TRAPS: Metric = ("traps", "count");
+const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
+const LOST: Metric = ("lost_dirty", "count");
+const WRITES: Metric = ("racing_writes", "count");
+/// Of all instructions of mapping, reading and unmapping, those of unmapping.
+const UNMAPPING: Metric = ("unmapping_share", "%");
+
+/// What cases begin with whose entries go in batches.
+const BATCHED: [&str; 4] = ["xen-munmap", "xen-protect", "xen-foreign", "xen-migrate"];
+/// Those of whole tables and address spaces.
+const TABLES: [&str; 3] = ["xen-exit", "xen-unhook", "xen-sparse"];
+/// Those whose traps and flushes are counted by the host too.
+const MARKED: [&str; 3] = ["xen-munmap", "xen-exit", "xen-protect"];
+/// The parts of a migration, in the order in which each subject's come.
+const MIGRATE: &str = "xen-migrate-";
+const PARTS: usize = 3;
+
+pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) -> Result<()> {
+    let wanted = |stems: &[&str], xpti| stems.iter().any(|s| args.may_want(&format!("{s}/{xpti}")));
+    for xpti in [Xpti::On, Xpti::Off] {
+        let (batched, tables) = (wanted(&BATCHED, xpti), wanted(&TABLES, xpti));
+        if !batched && !tables {
+            continue;
+        }
+        let machine = Machine::find(args.guest_image.as_deref())?;
+        let pages = MOST.0 / FRAME_SIZE;
+        for (clock, runs) in [(Clock::Instructions, 1), (Clock::Cycles, args.runs)] {
+            let words = |mode| format!("mode={mode} pages={pages} runs={runs}");
+            for batch in args.batches.iter().filter(|_| batched) {
+                progress.set_message(format!("Xen, {xpti}, {clock:?}, batches of {batch}"));
+                let words = format!("{} batch={batch}", words("bench"));
+                let outcome = machine.boot(xpti, clock, &words)?;
+                let suffix = format!("{xpti}/batch-{batch}");
+                add(args, clock, &outcome.figures, &suffix, sample);
+                if clock == Clock::Instructions {
+                    add_migrations(args, &outcome.figures, &suffix, sample);
+                }
+            }
+            if tables {
+                progress.set_message(format!("Xen, {xpti}, {clock:?}, whole tables"));
+                let outcome = machine.boot(xpti, clock, &words("tables"))?;
+                add(args, clock, &outcome.figures, &xpti.to_string(), sample);
+            }
+        }
+        if wanted(&MARKED, xpti) {
+            progress.set_message(format!("Xen, {xpti}, interrupts"));
+            for of in machine.interrupts(xpti)? {
+                let case = format!("{}/{xpti}/tables-{}", of.case, of.tables);
+                if args.wants(&case) {
+                    sample.add(&case, &of.subject, TRAPS, count(of.traps));
+                    sample.add(&case, &of.subject, FLUSH_INTERRUPTS, count(of.flushes));
+                }
+            }
+        }
+        if args.writes > 0 && args.wants(&format!("xen-munmap/{xpti}")) {
+            progress.set_message(format!("Xen, {xpti}, races"));
+            let words = format!("mode=race writes={}", args.writes);
+            let races = machine.boot(xpti, Clock::Cycles, &words)?.races;
+            for race in &races {
+                let case = format!("xen-munmap/{xpti}/batch-{}", race.batch);
+                sample.add(&case, &race.subject, LOST, count(race.lost));
+                sample.add(&case, &race.subject, WRITES, count(race.writes));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add(args: &Args, clock: Clock, figures: &[Figure], suffix: &str, sample: &mut Sample) {
+    for figure in figures {
+        let (case, subject) = (format!("{}/{suffix}", figure.case), figure.subject.as_str());
+        if !args.wants(&case) {
+            continue;
+        }
+        if clock == Clock::Cycles {
+            sample.add(&case, subject, CYCLES, figure.per_entry());
+            continue;
+        }
+        sample.add(&case, subject, INSTRUCTIONS, figure.per_entry());
+        sample.add(&case, subject, IN_XEN, figure.per_entry_in_xen());
+        sample.add(&case, subject, HYPERCALLS, count(figure.hypercalls));
+        sample.add(&case, subject, FLUSHES, count(figure.flushes));
+    }
+}
+
+/// What part of a migration is the unmapping.
+fn add_migrations(args: &Args, figures: &[Figure], suffix: &str, sample: &mut Sample) {
+    let case = format!("xen-migrate/{suffix}");
+    let parts: Vec<_> = figures.iter().filter(|f| f.case.starts_with(MIGRATE)).collect();
+    for parts in parts.as_chunks::<PARTS>().0 {
+        let [_, _, unmap] = parts;
+        let all: u64 = parts.iter().map(|part| part.cycles).sum();
+        if args.wants(&case) {
+            let share = 100.0 * count(unmap.cycles) / count(all.max(1));
+            sample.add(&case, &unmap.subject, UNMAPPING, share);
+            let each = count(all) / count(unmap.entries.max(1));
+            sample.add(&case, &unmap.subject, INSTRUCTIONS, each);
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn count(count: u64) -> f64 {
+    count as f64
+}
