@@ -46,6 +46,9 @@ pub struct Options {
     pub heap: Bytes,
     /// Whether some of that is pinned until it stands in the way (`hotmem.pin`).
     pub pin: bool,
+    /// How much memory is pinned for QEMU's device `edu`, and how much beside it is not until later
+    /// (`hotmem.dma`).
+    pub dma: Bytes,
     /// How much memory other CPUs write to through addresses, at most [`MAX_WRITTEN`]
     /// (`hotmem.writers`).
     pub writers: Bytes,
@@ -187,6 +190,7 @@ impl Default for Options {
             churn: false,
             heap: Bytes::ZERO,
             pin: false,
+            dma: Bytes::ZERO,
             writers: Bytes::ZERO,
             interrupts: Interrupts::Msix,
             nvdimm: None,
@@ -293,6 +297,7 @@ impl Options {
             "churn" => self.churn = parse_switch(value)?,
             "heap" => self.heap = parse_size(value)?,
             "pin" => self.pin = parse_switch(value)?,
+            "dma" => self.dma = parse_size(value)?,
             "writers" => {
                 self.writers = parse_size(value).filter(|&size| size <= MAX_WRITTEN)?;
             }

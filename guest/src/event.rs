@@ -229,6 +229,17 @@ pub enum Event<'a> {
         /// Pages that were not.
         clean: u64,
     },
+    /// What a device wrote to memory that is pinned for it, and free, is there.
+    Pinned {
+        /// Where the first range is.
+        addr: u64,
+        /// Where the second is, which may be pinned as well.
+        other: u64,
+        /// How much is pinned.
+        pinned: Bytes,
+        /// How much of what it wrote to memory that is not pinned is there as well.
+        left: Bytes,
+    },
     /// Another kernel is started, without a reset of the machine.
     HandOver {
         /// What virtio-mem devices have plugged, which stays so.
@@ -360,6 +371,11 @@ impl fmt::Display for Event<'_> {
                 f,
                 r#"{{"event":"written","pages":{pages},"writes":{writes},"moved":{},"dirty":{dirty},"clean":{clean}}}"#,
                 moved.0
+            ),
+            Event::Pinned { addr, other, pinned, left } => write!(
+                f,
+                r#"{{"event":"pinned","addr":{addr},"other":{other},"pinned":{},"left":{}}}"#,
+                pinned.0, left.0
             ),
             Event::HandOver { plugged } => {
                 write!(f, r#"{{"event":"hand_over","plugged":{}}}"#, plugged.0)

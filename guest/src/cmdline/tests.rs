@@ -27,7 +27,7 @@ fn every_key() {
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
          hotmem.descriptors=64 hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
          hotmem.poison=7 hotmem.churn=on \
-         hotmem.heap=32M hotmem.pin=on hotmem.writers=4M \
+         hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
          hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
     );
@@ -47,6 +47,7 @@ fn every_key() {
         churn: true,
         heap: Bytes::mib(32),
         pin: true,
+        dma: Bytes::mib(8),
         writers: Bytes::mib(4),
         interrupts: Interrupts::Intx,
         nvdimm: Some(Namespace::DevDax),

@@ -13,12 +13,10 @@ use core::ptr::NonNull;
 use hotmem_guest::direct_map::Caching;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
 use hotmem_guest::slot::{Slot, Wanted};
-use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::{
     BarInfo, CapabilityInfo, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo,
     HeaderType, MemoryBarType, PciError, PciRoot,
 };
-use virtio_drivers::transport::pci::virtio_device_type;
 
 /// Addresses below the I/O APIC that belong to no RAM or firmware on any PC, for BARs that have
 /// none.
@@ -182,10 +180,10 @@ impl Buses {
         self.ports[0].is_some()
     }
 
-    /// What a virtio device is.
-    pub(crate) fn device_type(&self, function: DeviceFunction) -> Option<DeviceType> {
+    /// What a device is.
+    pub(crate) fn info(&self, function: DeviceFunction) -> Option<DeviceFunctionInfo> {
         let mut on_bus = self.root.enumerate_bus(function.bus);
-        on_bus.find(|&(found, _)| found == function).and_then(|(_, info)| virtio_device_type(&info))
+        on_bus.find(|&(found, _)| found == function).map(|(_, info)| info)
     }
 
     /// The interrupt line of the 8259s that firmware has routed the function to.

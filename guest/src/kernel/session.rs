@@ -10,6 +10,7 @@ use super::churn;
 use super::clock::Clock;
 use super::descriptors::Look;
 use super::device::is_driven;
+use super::edu::Edu;
 use super::entropy::Entropy;
 use super::heap::{self, HeapUse};
 use super::hooks::KernelHooks;
@@ -18,6 +19,7 @@ use super::memory::FRAMES;
 use super::next_kernel::NextKernel;
 use super::objects::Objects;
 use super::pci::{Buses, MAX_PORTS};
+use super::pinned::Pinned;
 use super::serial::Serial;
 use super::smp::{self, ThisCpu};
 use super::{WATCHDOG, give_up, must, trap, writers};
@@ -32,6 +34,7 @@ use hotmem_guest::virtio_mmio;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::balloon;
 use hotmem_virtio::mem::{Pending, Progress, Status};
+use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
 use work::Touching;
 use x86_64::instructions::interrupts;
 
@@ -45,6 +48,9 @@ pub(crate) struct Session<'a> {
     buses: Buses,
     devices: [Option<Attached>; MAX_DEVICES],
     entropy: Option<Entropy>,
+    pinned: Option<Pinned>,
+    /// What the balloon holds, when it has a new size and [`Session::pinned`] is to be looked at.
+    inflated: Option<Bytes>,
     balloon: Option<Balloon>,
     /// To whom messages go; `None` if nobody can take them.
     cpu: Option<ApicId>,
@@ -94,7 +100,10 @@ impl<'a> Session<'a> {
     ) -> Self {
         WATCHDOG.enter(Step::Discovery);
         let mut buses = must("PCI", Buses::open(places.ecam, &mut engine.hooks.space));
-        let found = must("PCI", buses.find(&mut engine.hooks.space, is_driven));
+        let is_wanted = |info: &DeviceFunctionInfo| {
+            is_driven(info) || (options.dma != Bytes::ZERO && Edu::is_at(info))
+        };
+        let found = must("PCI", buses.find(&mut engine.hooks.space, is_wanted));
         let mut session = Session {
             report,
             clock,
@@ -102,6 +111,8 @@ impl<'a> Session<'a> {
             buses,
             devices: [const { None }; MAX_DEVICES],
             entropy: None,
+            pinned: None,
+            inflated: None,
             balloon: None,
             cpu: places.cpu,
             engine,
@@ -124,6 +135,9 @@ impl<'a> Session<'a> {
         if session.devices[0].is_none() && !others && !session.buses.has_ports() {
             give_up("there is no virtio-mem device");
         }
+        if options.dma != Bytes::ZERO && session.pinned.is_none() {
+            give_up("there is no edu device");
+        }
         if options.work_at == WorkAt::Boot {
             session.begin_work();
         }
@@ -145,6 +159,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             self.take_entropy();
+            self.look_at_pinned();
             if self.is_over() {
                 return self.finish();
             }
@@ -169,6 +184,26 @@ impl<'a> Session<'a> {
                 entropy.stop();
                 self.report.event(&event);
                 self.report.ok("entropy");
+            }
+        }
+    }
+
+    /// Looks at pinned memory after the balloon has changed its size, and pins more of it when the
+    /// balloon is empty.
+    fn look_at_pinned(&mut self) {
+        let (Some(pinned), Some(held)) = (&mut self.pinned, self.inflated) else { return };
+        let hotplug = &mut self.engine.hotplug;
+        let looked = pinned.check(self.clock).and_then(|()| {
+            if held == Bytes::ZERO {
+                pinned.pin(hotplug)?;
+            }
+            pinned.event()
+        });
+        match looked {
+            Err(error) if error.passes() => {}
+            answer => {
+                self.report.event(&must("pinned memory", answer));
+                self.inflated = None;
             }
         }
     }
@@ -200,6 +235,9 @@ impl<'a> Session<'a> {
         let progress = must("virtio-balloon", balloon.step(now, memory));
         if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
             self.report.event(&event);
+            if let Event::Inflated { held, .. } = event {
+                self.inflated = Some(held);
+            }
             let begins = match event {
                 Event::Inflated { held, .. } if held != Bytes::ZERO => Some(WorkAt::Inflated),
                 Event::Reported { hinted, .. } if hinted != Bytes::ZERO => Some(WorkAt::Hinted),
@@ -327,6 +365,13 @@ impl<'a> Session<'a> {
         if self.objects.are_wanted() {
             self.report_heap();
             self.report.ok(format_args!("{} objects on the heap, all as made", self.objects.len()));
+        }
+        if let Some(pinned) = self.pinned.take() {
+            if pinned.unpin(&mut self.engine.hotplug) {
+                self.report.ok("memory pinned for a device");
+            } else {
+                self.report.not_ok("memory pinned for a device: a pin is gone");
+            }
         }
         self.engine.hooks.workload.verify_and_free_all();
         self.report_written_and_verified();

@@ -140,6 +140,10 @@ pub enum Event {
     /// Persistent memory was unbound.
     #[allow(missing_docs)]
     Unbound { device: usize, us: u64 },
+    /// So much memory is pinned for a device, from `addr` on and then from `other` on. What the
+    /// device wrote to it is there; of what it wrote to memory that is not pinned so much is.
+    #[allow(missing_docs)]
+    Pinned { addr: u64, other: u64, pinned: u64, left: u64 },
     /// The guest starts another kernel without a reset of the machine, with so much plugged.
     #[allow(missing_docs)]
     #[serde(rename = "hand_over")]

@@ -107,7 +107,7 @@ fn goes_on(mut vm: Vm) {
 }
 
 /// There or here.
-fn wait_until_migrated(vm: &mut Vm) {
+pub(crate) fn wait_until_migrated(vm: &mut Vm) {
     wait_for("end of the migration", || {
         let says = vm.ask_monitor("info migrate").unwrap();
         assert!(!says.contains("status: failed"), "{says}");
@@ -116,11 +116,11 @@ fn wait_until_migrated(vm: &mut Vm) {
 }
 
 /// A file that a machine was written to.
-struct Migrated(PathBuf);
+pub(crate) struct Migrated(pub(crate) PathBuf);
 
 impl Migrated {
     /// Begins to write one.
-    fn begin(vm: &mut Vm) -> Migrated {
+    pub(crate) fn begin(vm: &mut Vm) -> Migrated {
         let name = format!("hotmem-migration-{}", std::process::id());
         let file = Migrated(std::env::temp_dir().join(name));
         let line = format!("migrate -d \"exec:cat > '{}'\"", file.0.display());

@@ -15,6 +15,7 @@ mod migration;
 mod mmio;
 mod next_kernel;
 mod nvdimm;
+mod pins;
 mod resize;
 mod roots;
 mod support;

@@ -4,7 +4,9 @@ use super::{MAX_DEVICES, Session};
 use crate::kernel::attached::{Attached, Bell};
 use crate::kernel::balloon::Balloon;
 use crate::kernel::device::{self, is_virtio_mem};
+use crate::kernel::edu::Edu;
 use crate::kernel::entropy::Entropy;
+use crate::kernel::pinned::Pinned;
 use crate::kernel::transport::Connected;
 use crate::kernel::trap::{self, Message, take_messages};
 use crate::kernel::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking};
@@ -14,6 +16,7 @@ use hotmem_guest::slot::Wanted;
 use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
 use virtio_drivers::transport::pci::bus::DeviceFunction;
+use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
 
 /// The messages by which devices ring that are no virtio-mem devices.
@@ -46,7 +49,11 @@ impl Session<'_> {
     /// Starts a device whose registers are mapped.
     pub(super) fn attach_pci(&mut self, function: DeviceFunction, port: Option<usize>) {
         WATCHDOG.enter(Step::Device);
-        let message = match self.buses.device_type(function) {
+        let Some(info) = self.buses.info(function) else { return };
+        if Edu::is_at(&info) {
+            return self.attach_edu(function);
+        }
+        let message = match virtio_device_type(&info) {
             Some(DeviceType::Memory) => Message::try_from(self.vacant()).unwrap_or(ENTROPY),
             Some(Balloon::DEVICE_TYPE) => BALLOON,
             _ => ENTROPY,
@@ -55,6 +62,16 @@ impl Session<'_> {
         let interrupts = self.options.interrupts;
         let connected = Connected::on_pci(&mut self.buses, function, interrupts, message);
         self.attach(must("virtio", connected), port);
+    }
+
+    fn attach_edu(&mut self, function: DeviceFunction) {
+        let Some(edu) = Edu::open(&mut self.buses, function) else {
+            give_up("edu: its registers are out of reach")
+        };
+        let (frames, hotplug) = (self.options.dma.frames(), &mut self.engine.hotplug);
+        let pinned = must("edu", Pinned::begin(edu, frames, hotplug, self.clock));
+        self.report.event(&must("edu", pinned.event()));
+        self.pinned = Some(pinned);
     }
 
     /// Starts a device if there is one in this place.

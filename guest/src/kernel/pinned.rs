@@ -1,0 +1,193 @@
+//! Memory that is free and pinned for a device, beside memory that is free alone: while the host
+//! takes what it is offered, what the device has written stays in the one.
+
+use super::clock::Clock;
+use super::edu::{Edu, Stuck};
+use super::memory::{FRAME_WORDS, FRAMES, virt};
+use super::smp::ThisCpu;
+use core::arch::asm;
+use core::fmt;
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use hotmem::{AllocError, Bytes, Hotplug, Pfn, PfnRange, PinError, Want};
+use hotmem_guest::event::Event;
+
+/// Two ranges of whole pageblocks, all of them free. The device has written to each.
+pub(crate) struct Pinned {
+    edu: Edu,
+    ranges: [PfnRange; 2],
+    /// How many of them are pinned.
+    pins: usize,
+    /// To how many of these the device has written since.
+    written: usize,
+}
+
+/// What went wrong.
+pub(crate) enum PinnedError {
+    /// A frame cannot be had: somebody else has it, or there is no memory.
+    Alloc(AllocError),
+    /// The engine refuses the pin.
+    Pin(PinError),
+    /// The device does not finish a transfer.
+    Stuck,
+    /// This frame does not hold what the device wrote.
+    Lost(Pfn),
+}
+
+/// In each pageblock, the frame that the device writes to.
+const WRITTEN: u64 = 77;
+
+impl Pinned {
+    /// Has the device write to two ranges of so many frames, and pins the first.
+    pub(crate) fn begin(
+        edu: Edu,
+        frames: u64,
+        hotplug: &mut Hotplug<'_, ThisCpu>,
+        clock: &Clock,
+    ) -> Result<Self, PinnedError> {
+        let reach = Pfn::containing(1 << Edu::ADDRESS_BITS).unwrap_or(Pfn::LIMIT);
+        let want = Want::frames(frames).aligned(PAGEBLOCK_FRAMES as u64).below(reach);
+        let source = alloc(Want::frames(1).below(reach))?;
+        for index in 0..Edu::WORDS {
+            // SAFETY: the frame was allocated just now.
+            unsafe { FRAME_WORDS.write(source.start(), index, word(index)) }
+        }
+        edu.read(source.start(), clock)?;
+        let ranges = [alloc(want)?, alloc(want)?];
+        for range in ranges {
+            touch(range);
+            frames_of(&[range]).try_for_each(|frame| write(&edu, frame, clock))?;
+        }
+        [source, ranges[0], ranges[1]].into_iter().for_each(free);
+        let mut pinned = Pinned { edu, ranges, pins: 0, written: 1 };
+        pinned.pin(hotplug)?;
+        Ok(pinned)
+    }
+
+    /// Pins one more range, if there is one.
+    pub(crate) fn pin(&mut self, hotplug: &mut Hotplug<'_, ThisCpu>) -> Result<(), PinnedError> {
+        let Some(&range) = self.ranges.get(self.pins) else { return Ok(()) };
+        hotplug.pin(range, touch).map_err(PinnedError::Pin)?;
+        self.pins += 1;
+        Ok(())
+    }
+
+    /// Lets the memory go. Whether all that was pinned still was.
+    pub(crate) fn unpin(self, hotplug: &mut Hotplug<'_, ThisCpu>) -> bool {
+        self.ranges.into_iter().take(self.pins).all(|range| hotplug.unpin(range))
+    }
+
+    /// Makes sure that what is pinned holds what the device wrote, and that the device finds it
+    /// there as well; has it write to what was pinned since the last look.
+    pub(crate) fn check(&mut self, clock: &Clock) -> Result<(), PinnedError> {
+        let (written, new) = self.ranges[..self.pins].split_at(self.written);
+        for frame in frames_of(written) {
+            let taken = alloc(Want::frames(1).at(frame))?;
+            if !holds_words(frame) {
+                return Err(PinnedError::Lost(frame));
+            }
+            free(taken);
+        }
+        for frame in frames_of(written).take(1).chain(frames_of(new)) {
+            let taken = alloc(Want::frames(1).at(frame))?;
+            if written.iter().any(|range| range.contains(frame)) {
+                self.edu.read(frame, clock)?;
+            }
+            write(&self.edu, frame, clock)?;
+            free(taken);
+        }
+        self.written = self.pins;
+        Ok(())
+    }
+
+    /// What is pinned, and what is left of what the device wrote to the rest.
+    pub(crate) fn event(&self) -> Result<Event<'static>, PinnedError> {
+        let (pinned, rest) = self.ranges.split_at(self.pins);
+        let mut left = 0;
+        for frame in frames_of(rest) {
+            match alloc(Want::frames(1).at(frame)) {
+                Ok(taken) => {
+                    left += u64::from(holds_words(frame));
+                    free(taken);
+                }
+                // In the balloon, or about to be reported.
+                Err(PinnedError::Alloc(AllocError::NotFree(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let [addr, other] = self.ranges.map(|range| range.start().phys_addr());
+        let pinned = pinned.iter().map(|range| range.bytes()).fold(Bytes::ZERO, |a, b| a + b);
+        Ok(Event::Pinned { addr, other, pinned, left: Bytes(left * FRAME_SIZE) })
+    }
+}
+
+impl PinnedError {
+    /// Whether the host may be at work on the memory, which comes back then.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(
+            self,
+            PinnedError::Pin(PinError::Out(_) | PinError::Busy(_))
+                | PinnedError::Alloc(AllocError::Busy)
+        )
+    }
+}
+
+/// Has the device write to a frame that is the caller's, and looks whether it did.
+fn write(edu: &Edu, frame: Pfn, clock: &Clock) -> Result<(), PinnedError> {
+    // SAFETY: the frame is the caller's.
+    unsafe { FRAME_WORDS.write(frame, 0, 0) }
+    edu.write(frame, clock)?;
+    if holds_words(frame) { Ok(()) } else { Err(PinnedError::Lost(frame)) }
+}
+
+/// The frames of these ranges that the device writes to.
+fn frames_of(ranges: &[PfnRange]) -> impl Iterator<Item = Pfn> {
+    let blocks = ranges.iter().flat_map(|range| range.chunks(PAGEBLOCK_FRAMES as u64));
+    blocks.filter_map(|block| block.start().checked_add(WRITTEN))
+}
+
+/// Writes to each frame and changes nothing, whoever has it.
+fn touch(frames: PfnRange) {
+    for frame in frames.chunks(1) {
+        let byte = virt(frame.start().phys_addr());
+        // SAFETY: the frame is online, so it is mapped; no byte changes, not even for a moment.
+        unsafe { asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack)) }
+    }
+}
+
+fn alloc(want: Want) -> Result<PfnRange, PinnedError> {
+    FRAMES.alloc(want).map_err(PinnedError::Alloc)
+}
+
+fn free(frames: PfnRange) {
+    // They were allocated by `alloc`, and are freed once, so this cannot fail.
+    let _ = FRAMES.free(frames);
+}
+
+fn word(index: u64) -> u64 {
+    !index << 32 | index
+}
+
+/// Whether a frame, which is the caller's, holds what the device wrote.
+fn holds_words(frame: Pfn) -> bool {
+    // SAFETY: as the caller says, and the device has finished.
+    (0..Edu::WORDS).all(|index| unsafe { FRAME_WORDS.read(frame, index) } == word(index))
+}
+
+impl From<Stuck> for PinnedError {
+    fn from(_: Stuck) -> Self {
+        PinnedError::Stuck
+    }
+}
+
+impl fmt::Display for PinnedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PinnedError::Alloc(error) => error.fmt(f),
+            PinnedError::Pin(error) => error.fmt(f),
+            PinnedError::Stuck => f.write_str("the device does not finish a transfer"),
+            PinnedError::Lost(frame) => {
+                write!(f, "frame {:#x} does not hold what the device wrote", frame.number())
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Memory that is pinned for a device stays with the machine while the host takes what is free.
+//!
+//! QEMU's `edu` writes to it and reads it; the guest gives up if anything of that is lost.
+
+use crate::balloon::shrinks_to;
+use crate::live_migration::{Migrated, wait_until_migrated};
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::{
+    qemu::{Balloon, Config, Event, Vm},
+    resident,
+};
+use std::{thread, time::Duration};
+
+/// What is pinned from the start, and what is not until the host has taken it.
+const EACH: Bytes = Bytes::mib(16);
+/// Less than that by what QEMU may use or free for itself meanwhile.
+const MOST_OF_IT: Bytes = Bytes::mib(12);
+
+fn with_edu(balloon: Balloon) -> Config {
+    let config = config(Bytes::gib(1)).with("dma", EACH.0).with("exit", "size:2M");
+    Config { balloon, other_devices: vec!["edu"], ..config }
+}
+
+/// Waits until the guest has looked: what is pinned, and what the device finds of what it wrote to
+/// memory that is not.
+fn looked(vm: &mut Vm) -> (Bytes, Bytes) {
+    let pinned = |event: &Event| match *event {
+        Event::Pinned { pinned, left, .. } => Some((Bytes(pinned), Bytes(left))),
+        _ => None,
+    };
+    vm.wait("look at pinned memory", pinned).unwrap().0
+}
+
+fn held(vm: &Vm) -> Bytes {
+    resident::proportional(vm.pid()).expect("QEMU runs")
+}
+
+#[test]
+fn what_is_pinned_is_neither_reported_nor_inflated_and_what_was_reported_comes_back() {
+    let _turn = turn();
+    let mut vm = Vm::start(&with_edu(Balloon::Reports)).unwrap();
+    let (pinned, left) = looked(&mut vm);
+    assert_eq!(pinned, EACH);
+    assert!(left > Bytes::ZERO, "nothing has been reported yet");
+    // All else is free, and goes.
+    shrinks_to(&vm, held(&vm) - MOST_OF_IT);
+    vm.monitor_line("balloon 64").unwrap();
+    assert_eq!(looked(&mut vm), (EACH, Bytes::ZERO), "the host has what is not pinned");
+    let without = held(&vm);
+    // The guest pins the rest of it then.
+    vm.monitor_line("balloon 128").unwrap();
+    assert_eq!(looked(&mut vm), (EACH + EACH, Bytes::ZERO));
+    assert!(held(&vm) >= without + MOST_OF_IT, "{without} before, {} now", held(&vm));
+    // The device writes to it now, which is there at the next look.
+    for left in [96, 80] {
+        vm.monitor_line(&format!("balloon {left}")).unwrap();
+        assert_eq!(looked(&mut vm), (EACH + EACH, Bytes::ZERO));
+    }
+    thread::sleep(Duration::from_secs(1));
+    assert!(held(&vm) >= without + MOST_OF_IT, "{without} before, {} later", held(&vm));
+    vm.request(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn what_is_pinned_is_not_hinted() {
+    let _turn = turn();
+    let config = with_edu(Balloon::Everything).with("interrupts", "poll").with("reports", "off");
+    let mut source = Vm::start(&config).unwrap();
+    let ranges = |event: &Event| match *event {
+        Event::Pinned { addr, other, .. } => Some((addr, other)),
+        _ => None,
+    };
+    let ((pinned, other), _) = source.wait("look at pinned memory", ranges).unwrap();
+    source.monitor_line("migrate_set_parameter max-bandwidth 128k").unwrap();
+    let file = Migrated::begin(&mut source);
+    let mut left = Bytes::mib(64).0;
+    while left > 0 {
+        let hinted = |event: &Event| match *event {
+            Event::Reported { hinted, .. } => Some(hinted),
+            _ => None,
+        };
+        left = left.saturating_sub(source.wait("hints", hinted).unwrap().0);
+    }
+    source.monitor_line("stop").unwrap();
+    source.monitor_line("migrate_set_parameter max-bandwidth 1g").unwrap();
+    wait_until_migrated(&mut source);
+    let incoming = Some(file.0.clone());
+    let mut destination = Vm::start(&Config { incoming, ..config }).unwrap();
+    wait_until_migrated(&mut destination);
+    // Hints are not sent, so that what was there is found where it was pinned alone.
+    for block in 0..EACH.0 / Bytes::mib(2).0 {
+        let mut word = |range| {
+            let at = range + block * Bytes::mib(2).0 + 77 * 4096;
+            destination.ask_monitor(&format!("xp /1gx {at:#x}")).unwrap()
+        };
+        assert!(word(pinned).contains("0xffffffff00000000"), "{block}: {}", word(pinned));
+        assert!(word(other).contains("0x0000000000000000"), "{block}: {}", word(other));
+    }
+}
