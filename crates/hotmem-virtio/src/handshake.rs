@@ -44,9 +44,7 @@ where
     if transport.requires_legacy_layout() {
         return Err(HandshakeError::Legacy);
     }
-    // 4.1.4.3.2: the reset has happened when the status reads zero.
-    transport.set_status(DeviceStatus::empty());
-    if !(0..RESET_READS).any(|_| transport.get_status().is_empty()) {
+    if !reset(transport) {
         return Err(HandshakeError::Reset);
     }
     let offered = F::from_bits_truncate(transport.read_device_features());
@@ -58,6 +56,13 @@ where
         return Err(HandshakeError::Features(features));
     }
     Ok(Agreed { offered, features })
+}
+
+/// Resets the device; says whether it has ended its reset, and touches nothing any more.
+pub(crate) fn reset<T: Transport>(transport: &mut T) -> bool {
+    // 4.1.4.3.2: the reset has happened when the status reads zero.
+    transport.set_status(DeviceStatus::empty());
+    (0..RESET_READS).any(|_| transport.get_status().is_empty())
 }
 
 impl<F: fmt::Debug> fmt::Display for HandshakeError<F> {

@@ -11,10 +11,12 @@ use crate::dma::DmaMemory;
 use core::fmt;
 use core::sync::atomic::{Ordering, fence};
 
-/// A split virtqueue of `SIZE` descriptors, a power of two of at most 2¹⁵.
+/// A split virtqueue of at most `SIZE` descriptors, a power of two of at most 2¹⁵.
 #[derive(Debug)]
 pub struct SplitQueue<const SIZE: usize> {
     memory: DmaMemory,
+    /// How many it has: a power of two.
+    size: u16,
     /// The descriptor after each one, in its chain or in the free list.
     next: [u16; SIZE],
     /// For the first descriptor of each chain that the device owns: what it may write.
@@ -95,24 +97,41 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         if !memory.is_aligned(ALIGN) {
             return None;
         }
-        for offset in (0..Self::BYTES).step_by(ALIGN) {
-            memory.write(offset, [0; ALIGN]);
-        }
-        let mut next = [0; SIZE];
-        for (link, following) in next.iter_mut().zip(1..) {
-            *link = following;
-        }
-        let queue = SplitQueue {
+        let mut queue = SplitQueue {
             memory,
-            next,
+            size: Self::SIZE_U16,
+            next: [0; SIZE],
             outstanding: [None; SIZE],
             first_free: 0,
-            free: Self::SIZE_U16,
+            free: 0,
             chains: 0,
             avail_index: 0,
             used_index: 0,
         };
+        queue.reset(SIZE);
         Some((queue, rest))
+    }
+
+    /// Makes it as it was when it was new, with as many descriptors as the device allows, which has
+    /// been reset and not yet told of it.
+    pub fn reset(&mut self, device_allows: usize) {
+        let most = u16::try_from(device_allows.clamp(1, SIZE)).unwrap_or(Self::SIZE_U16);
+        self.size = 1 << most.ilog2();
+        for offset in (0..Self::BYTES).step_by(ALIGN) {
+            self.memory.write(offset, [0; ALIGN]);
+        }
+        for (link, following) in self.next.iter_mut().zip(1..) {
+            *link = following;
+        }
+        self.outstanding = [None; SIZE];
+        (self.first_free, self.free, self.chains) = (0, self.size, 0);
+        (self.avail_index, self.used_index) = (0, 0);
+    }
+
+    /// How many descriptors it has.
+    #[must_use]
+    pub fn size(&self) -> u16 {
+        self.size
     }
 
     /// Where the device finds the descriptor table.
@@ -175,7 +194,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         self.chains += 1;
         self.outstanding[usize::from(head)] = Some(Chain { pieces, writable });
 
-        let slot = usize::from(self.avail_index & (Self::SIZE_U16 - 1));
+        let slot = usize::from(self.avail_index & (self.size - 1));
         self.memory.write(Self::AVAIL + 4 + 2 * slot, head.to_le_bytes());
         self.avail_index = self.avail_index.wrapping_add(1);
         self.memory.store_index(Self::AVAIL + 2, self.avail_index);
@@ -195,7 +214,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         if index.wrapping_sub(self.used_index) > self.chains {
             return Err(QueueError::UsedIndex(index));
         }
-        let slot = usize::from(self.used_index & (Self::SIZE_U16 - 1));
+        let slot = usize::from(self.used_index & (self.size - 1));
         let element = Self::USED + 4 + 8 * slot;
         let id = u32::from_le_bytes(self.memory.read(element));
         let written = u32::from_le_bytes(self.memory.read(element + 4));

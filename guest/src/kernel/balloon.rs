@@ -57,7 +57,7 @@ impl Balloon {
         let mut features = Features::all();
         features.set(Features::PAGE_REPORTING, options.reports);
         let poison = options.poison.map_or(Poison::None, Poison::Filled);
-        let wanted = Wanted { features, poison };
+        let wanted = Wanted { features, poison, patience: Driver::PATIENCE };
         let device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames()).filled_by(poison::fill);
         // A kernel that idles has no use for what it does not use.

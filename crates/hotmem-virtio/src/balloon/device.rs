@@ -9,7 +9,7 @@ use super::queues::{Queue, QueueMissing, Queues};
 use super::statistics::MemoryStatistics;
 use super::status::Failure;
 use crate::dma::DmaMemory;
-use crate::handshake::{Agreed, HandshakeError, shake_hands};
+use crate::handshake::{Agreed, HandshakeError, reset, shake_hands};
 use crate::queue::{Buffer, QueueError, SplitQueue, Used};
 use core::fmt;
 use core::time::Duration;
@@ -30,9 +30,13 @@ pub struct Device<T: Transport> {
     short: [ShortQueue; 4],
     reports: ReportQueue,
     messages: DmaMemory,
+    wanted: Wanted,
     config: RawConfig,
     driver: Driver,
     queue_error: Option<QueueError>,
+    /// What was answered when the device was reset last, and how often in a row it was reset without
+    /// having answered anything.
+    silence: (Answers, u32),
 }
 
 /// What to do after a poll.
@@ -55,6 +59,8 @@ pub struct Wanted {
     pub features: Features,
     /// What the kernel does with free memory.
     pub poison: Poison,
+    /// How long the device may owe an answer until it is reset: [`Driver::PATIENCE`], for instance.
+    pub patience: Duration,
 }
 
 /// Why there is no driver for a device.
@@ -64,7 +70,7 @@ pub enum InitError {
     Handshake(HandshakeError<Features>),
     /// It lacks a queue.
     Queue(QueueMissing),
-    /// This queue has only so many descriptors.
+    /// This queue has only so many descriptors. Reports make do with any number.
     QueueSize(Queue, u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
     Memory,
@@ -72,13 +78,16 @@ pub enum InitError {
     Transport(TransportError),
 }
 
+/// Requests of each kind that were answered.
+type Answers = (u64, u64, u64, u64);
+/// So many resets in a row a device may need without an answer in between.
+const MOST_RESETS: u32 = 3;
+
 /// One chain of one piece is all that is ever outstanding on a queue.
 const SHORT_SIZE: u32 = 2;
 type ShortQueue = SplitQueue<{ SHORT_SIZE as usize }>;
-/// Except here, where a chain has a piece for each range.
-const REPORT_SIZE: u32 = 32;
-type ReportQueue = SplitQueue<{ REPORT_SIZE as usize }>;
-const _: () = assert!(REPORT_SIZE as usize == Ranges::MOST);
+/// Except here, where a chain has a piece for each range. The device may allow fewer descriptors.
+type ReportQueue = SplitQueue<{ Ranges::MOST }>;
 /// Offsets in `messages`. The balloon inflates or deflates, never both.
 const FRAME_NUMBERS: usize = 0;
 const STATISTICS: usize = FRAME_NUMBERS + Message::MOST_BYTES;
@@ -105,19 +114,70 @@ impl<T: Transport> Device<T> {
         let started = negotiate(&mut transport, wanted)
             .inspect_err(|_| transport.set_status(DeviceStatus::FAILED))?;
         let (numbers, config, driver) = started;
-        for (queue, place) in Queue::ALL.into_iter().zip(&short) {
-            if let Some(number) = in_use(&numbers, &driver, queue) {
+        let silence = (answers(&driver), 0);
+        let queue_error = None;
+        let mut device = Device {
+            transport,
+            numbers,
+            short,
+            reports,
+            messages,
+            wanted,
+            config,
+            driver,
+            queue_error,
+            silence,
+        };
+        device.set_up_queues();
+        Ok(device)
+    }
+
+    /// Tells the device, which was reset and has agreed on features, where its queues are.
+    fn set_up_queues(&mut self) {
+        let transport = &mut self.transport;
+        for (queue, place) in Queue::ALL.into_iter().zip(&mut self.short) {
+            if let Some(number) = in_use(&self.numbers, &self.driver, queue) {
+                place.reset(SHORT_SIZE as usize);
                 let (at, driver_area) = (place.descriptors(), place.driver_area());
                 transport.queue_set(number, SHORT_SIZE, at, driver_area, place.device_area());
             }
         }
-        if let Some(number) = in_use(&numbers, &driver, Queue::Reports) {
-            let (at, driver_area) = (reports.descriptors(), reports.driver_area());
-            transport.queue_set(number, REPORT_SIZE, at, driver_area, reports.device_area());
+        if let Some(number) = in_use(&self.numbers, &self.driver, Queue::Reports) {
+            let place = &mut self.reports;
+            place.reset(usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX));
+            let (at, driver_area) = (place.descriptors(), place.driver_area());
+            let size = place.size().into();
+            transport.queue_set(number, size, at, driver_area, place.device_area());
         }
         transport.finish_init();
-        let queue_error = None;
-        Ok(Device { transport, numbers, short, reports, messages, config, driver, queue_error })
+    }
+
+    /// The device has been silent on `queue` for too long: takes back all that it has, and starts it
+    /// again, unless it has been silent too often.
+    fn restart<M: Memory>(&mut self, queue: Queue, memory: &mut M) {
+        if !reset(&mut self.transport) {
+            return self.driver.fail(Failure::Stuck(queue));
+        }
+        memory.device_reset();
+        let (before, resets) = self.silence;
+        let answered = answers(&self.driver);
+        let resets = if answered == before { resets + 1 } else { 1 };
+        self.silence = (answered, resets);
+        if resets >= MOST_RESETS {
+            return self.driver.fail(Failure::Silent(queue));
+        }
+        match negotiate(&mut self.transport, self.wanted) {
+            // What memory may hold depends on what was negotiated.
+            Ok((numbers, config, driver)) if driver.features() == self.driver.features() => {
+                (self.numbers, self.config) = (numbers, config);
+                self.driver = driver.after(&self.driver);
+                self.set_up_queues();
+            }
+            _ => {
+                self.transport.set_status(DeviceStatus::FAILED);
+                self.driver.fail(Failure::Restart(queue));
+            }
+        }
     }
 
     /// Does what there is to do: takes the device's answers, reads its configuration, sends the
@@ -137,6 +197,7 @@ impl<T: Transport> Device<T> {
                     let _ = self.transport.write_config_space(RawConfig::ACTUAL, frames);
                 }
                 Step::Again => {}
+                Step::Silent(queue) => self.restart(queue, memory),
                 Step::Failed(failure) => return Progress::Failed(failure),
                 // There may be another.
                 _ if used.is_some() => {}
@@ -297,13 +358,15 @@ fn negotiate<T: Transport>(
     let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
         .map_err(InitError::Queue)?;
     let config = read_config(transport, features).map_err(InitError::Transport)?;
-    let driver = Driver::new(features, &config);
+    let mut driver = Driver::new(features, &config).with_patience(wanted.patience);
     for queue in Queue::ALL {
-        let needed = if queue == Queue::Reports { REPORT_SIZE } else { SHORT_SIZE };
-        if let Some(number) = in_use(&numbers, &driver, queue)
-            && let size = transport.max_queue_size(number)
-            && size < needed
-        {
+        let Some(number) = in_use(&numbers, &driver, queue) else { continue };
+        let size = transport.max_queue_size(number);
+        if queue == Queue::Reports {
+            let pieces = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MOST);
+            // As many as the queue has descriptors, which is a power of two.
+            driver = driver.with_report_ranges(1 << pieces.ilog2());
+        } else if size < SHORT_SIZE {
             return Err(InitError::QueueSize(queue, size));
         }
     }
@@ -312,6 +375,12 @@ fn negotiate<T: Transport>(
         written.map_err(InitError::Transport)?;
     }
     Ok((numbers, config, driver))
+}
+
+/// What the device has answered so far.
+fn answers(driver: &Driver) -> Answers {
+    let counters = driver.counters();
+    (counters.inflated, counters.deflated, counters.reports, counters.hints)
 }
 
 fn read_config<T: Transport>(

@@ -5,7 +5,7 @@ use super::features::Features;
 use super::hints::Hints;
 use super::inflation::Inflation;
 use super::memory::Memory;
-use super::message::Message;
+use super::message::{Message, Ranges};
 use super::queues::Queue;
 use super::reports::Reports;
 use super::statistics::Telling;
@@ -53,6 +53,16 @@ pub struct Driver {
     telling: Telling,
     failure: Option<Failure>,
     counters: Counters,
+    terms: Terms,
+}
+
+/// What the conversations need to know of the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// How long it may owe an answer.
+    patience: Duration,
+    /// Ranges that a report may have.
+    pub(super) report_ranges: usize,
 }
 
 /// What to do next.
@@ -69,6 +79,9 @@ pub enum Step {
     WaitUntil(Duration),
     /// Nothing to do until the device rings or memory is freed.
     Idle,
+    /// The device has owed an answer on this queue for too long: reset it, tell the memory manager of
+    /// the [reset](Memory::device_reset), and begin again with a [new driver](Driver::new).
+    Silent(Queue),
     /// The device is left alone from now on. What it had stays out of use until it is reset.
     Failed(Failure),
 }
@@ -80,6 +93,7 @@ pub(super) enum Turn {
     Again,
     /// Nothing before this time, or before something happens.
     Wait(Option<Duration>),
+    Silent(Queue),
     Fail(Failure),
 }
 
@@ -87,8 +101,9 @@ pub(super) enum Turn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<T> {
     pub(super) what: T,
-    since: Duration,
-    overdue: bool,
+    /// When it was last looked whether there is an answer, and how long it was waited for until then.
+    looked: Duration,
+    waited: Duration,
 }
 
 /// A device that takes longer is not working properly; still it may answer.
@@ -96,27 +111,36 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 impl<T> Sent<T> {
     pub(super) fn new(what: T, now: Duration) -> Sent<T> {
-        Sent { what, since: now, overdue: false }
+        Sent { what, looked: now, waited: Duration::ZERO }
     }
 
     pub(super) fn is_overdue(&self) -> bool {
-        self.overdue
+        self.waited >= ANSWER_TIME
     }
 
-    /// What to do while the device owes the answer.
-    pub(super) fn awaited(&mut self, now: Duration, counters: &mut Counters) -> Turn {
-        // A clock that went backwards must not put the moment off for ever.
-        self.since = self.since.min(now);
-        let deadline = self.since.saturating_add(ANSWER_TIME);
-        if self.overdue {
-            return Turn::Wait(None);
+    /// What to do while the device owes the answer on this queue.
+    ///
+    /// A clock may jump in either direction, and a machine may be stopped for an hour together with
+    /// its device: between two looks no more than the time of one answer has passed.
+    pub(super) fn awaited(
+        &mut self,
+        queue: Queue,
+        now: Duration,
+        terms: Terms,
+        counters: &mut Counters,
+    ) -> Turn {
+        let was_overdue = self.is_overdue();
+        self.waited += now.saturating_sub(self.looked).min(ANSWER_TIME);
+        self.looked = now;
+        if self.is_overdue() && !was_overdue {
+            counters.overdue = counters.overdue.wrapping_add(1);
         }
-        if now < deadline {
-            return Turn::Wait(Some(deadline));
+        if self.waited >= terms.patience {
+            return Turn::Silent(queue);
         }
-        self.overdue = true;
-        counters.overdue = counters.overdue.wrapping_add(1);
-        Turn::Wait(None)
+        let next = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.waited };
+        let next = next.min(terms.patience - self.waited);
+        Turn::Wait(Some(now.saturating_add(next)))
     }
 }
 
@@ -132,7 +156,34 @@ impl Driver {
             telling: Telling::default(),
             failure: None,
             counters: Counters::default(),
+            terms: Terms { patience: Self::PATIENCE, report_ranges: Ranges::MOST },
         }
+    }
+
+    /// How long a device may owe an answer, unless [another time](Self::with_patience) is set.
+    pub const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// With another time that the device may owe an answer before it is to be reset.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Driver {
+        self.terms.patience = patience;
+        self
+    }
+
+    /// For a device that takes at most so many ranges in a report, if that is less than
+    /// [`Ranges::MOST`].
+    #[must_use]
+    pub fn with_report_ranges(mut self, most: usize) -> Driver {
+        self.terms.report_ranges = most.clamp(1, Ranges::MOST);
+        self
+    }
+
+    /// With the counters of the driver before, whose device was reset.
+    #[must_use]
+    pub fn after(mut self, before: &Driver) -> Driver {
+        self.counters = before.counters;
+        self.counters.resets = self.counters.resets.wrapping_add(1);
+        self
     }
 
     /// Decides what to do next. `used` is a queue on which the device has used the buffer that it
@@ -162,9 +213,9 @@ impl Driver {
         for conversation in 0..4 {
             let counters = &mut self.counters;
             let turn = match conversation {
-                0 if reports => self.reports.next(now, memory, counters),
-                1 => self.inflation.next(now, memory, counters),
-                2 if hints => self.hints.next(now, memory, counters),
+                0 if reports => self.reports.next(now, self.terms, memory, counters),
+                1 => self.inflation.next(now, self.terms, memory, counters),
+                2 if hints => self.hints.next(now, self.terms, memory, counters),
                 3 if statistics => self.telling.next(now, memory, counters),
                 _ => Turn::Wait(None),
             };
@@ -173,6 +224,7 @@ impl Driver {
                 Turn::Actual(frames) => return Step::SetActual(frames),
                 Turn::Again => again = true,
                 Turn::Wait(time) => until = earlier(until, time),
+                Turn::Silent(queue) => return Step::Silent(queue),
                 Turn::Fail(failure) => {
                     self.fail(failure);
                     return Step::Failed(failure);

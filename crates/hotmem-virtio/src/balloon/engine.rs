@@ -85,8 +85,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             }
             _ => Contents::Undefined,
         };
-        let batch = settings.batch.min(Ranges::MOST);
-        let mut reporter = Reporter::new(self.frames, Settings { batch, ..settings }, after)?;
+        let mut reporter = Reporter::new(self.frames, settings, after)?;
         reporter.reset();
         self.reporter = Some(reporter);
         Ok(())
@@ -266,14 +265,20 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         WantedBack { needed: self.needed, in_the_way }
     }
 
-    fn next_report(&mut self, now: Duration) -> NextReport {
+    fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
         let Some(reporter) = &mut self.reporter else { return NextReport::Idle };
-        match reporter.step(now) {
-            Step::Send(batch) => {
-                let ranges = Ranges::new(batch.ranges());
-                self.out = Some(batch);
-                NextReport::Report(ranges)
-            }
+        match reporter.step_up_to(most_ranges.min(Ranges::MOST), now) {
+            Step::Send(batch) => match Ranges::new(batch.ranges()) {
+                Some(ranges) => {
+                    self.out = Some(batch);
+                    NextReport::Report(ranges)
+                }
+                // It has no more ranges than were asked for; if it had, none of it would be sent.
+                None => {
+                    let _ = reporter.failed(batch, now);
+                    NextReport::Again
+                }
+            },
             Step::Again => NextReport::Again,
             Step::WaitUntil(until) => NextReport::WaitUntil(until),
             // The driver sees to a silent device.

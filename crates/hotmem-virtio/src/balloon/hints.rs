@@ -1,9 +1,10 @@
 //! Free page hints (5.5.6.5): what a migration need not carry.
 
 use super::config::RawConfig;
-use super::driver::{Sent, Turn};
+use super::driver::{Sent, Terms, Turn};
 use super::memory::Memory;
 use super::message::Message;
+use super::queues::Queue;
 use super::status::Counters;
 use core::time::Duration;
 
@@ -62,11 +63,12 @@ impl Hints {
     pub(super) fn next<M: Memory>(
         &mut self,
         now: Duration,
+        terms: Terms,
         memory: &mut M,
         counters: &mut Counters,
     ) -> Turn {
         if let Some(sent) = &mut self.sent {
-            return sent.awaited(now, counters);
+            return sent.awaited(Queue::Hints, now, terms, counters);
         }
         // A command ID may come again only after the end of its hints.
         if self.open.is_some_and(|open| open != self.command) {

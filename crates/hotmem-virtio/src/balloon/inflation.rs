@@ -1,9 +1,10 @@
 //! The balloon: towards the size that the host asks for, 256 frames a request.
 
-use super::driver::{Sent, Turn};
+use super::driver::{Sent, Terms, Turn};
 use super::features::Features;
 use super::memory::{Memory, Obstacle, WantedBack};
 use super::message::Message;
+use super::queues::Queue;
 use super::status::{Counters, Failure, Pending, Status};
 use crate::backoff::Backoff;
 use core::time::Duration;
@@ -124,11 +125,14 @@ impl Inflation {
     pub(super) fn next<M: Memory>(
         &mut self,
         now: Duration,
+        terms: Terms,
         memory: &mut M,
         counters: &mut Counters,
     ) -> Turn {
         if let Some(sent) = &mut self.sent {
-            return sent.awaited(now, counters);
+            let outwards = self.passage.is_none_or(|passage| passage.outwards);
+            let queue = if outwards { Queue::Inflate } else { Queue::Deflate };
+            return sent.awaited(queue, now, terms, counters);
         }
         if self.untold > TELL_EVERY {
             return self.tell();

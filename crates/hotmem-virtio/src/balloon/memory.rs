@@ -50,10 +50,11 @@ pub trait Memory {
         WantedBack::default()
     }
 
-    /// Free memory for the host to take, if there is any to report now. It is nobody's until
-    /// [`reported`](Memory::reported), and never asked for again before that.
-    fn next_report(&mut self, now: Duration) -> NextReport {
-        let _ = now;
+    /// Free memory for the host to take, if there is any to report now: at most so many ranges, which
+    /// is what the device takes at a time. It is nobody's until [`reported`](Memory::reported), and
+    /// never asked for again before that.
+    fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
+        let _ = (now, most_ranges);
         NextReport::Idle
     }
 

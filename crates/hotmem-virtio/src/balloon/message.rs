@@ -62,13 +62,12 @@ impl Ranges {
     /// Ranges in one report at most: what devices have room for.
     pub const MOST: usize = 32;
 
-    /// Those of `ranges` that have room, which are at the front.
+    /// These ranges; `None` if they are more than [`MOST`](Self::MOST).
     #[must_use]
-    pub fn new(ranges: &[PfnRange]) -> Ranges {
+    pub fn new(ranges: &[PfnRange]) -> Option<Ranges> {
         let mut all = [PfnRange::EMPTY; Self::MOST];
-        let len = ranges.len().min(Self::MOST);
-        all.iter_mut().zip(ranges).for_each(|(slot, &range)| *slot = range);
-        Ranges { ranges: all, len }
+        all.get_mut(..ranges.len())?.copy_from_slice(ranges);
+        Some(Ranges { ranges: all, len: ranges.len() })
     }
 
     /// The ranges.
@@ -101,7 +100,9 @@ mod tests {
     fn a_report_has_room_for_so_many() {
         let range = |n: u64| PfnRange::with_len(Pfn::new(n * 512).unwrap(), 512).unwrap();
         let many: [PfnRange; 40] = core::array::from_fn(|n| range(n as u64));
-        assert_eq!(Ranges::new(&many).as_slice(), &many[..32]);
-        assert_eq!(Ranges::new(&many[..3]).as_slice(), &many[..3]);
+        assert_eq!(Ranges::new(&many), None, "never truncated");
+        for few in [&many[..0], &many[..3], &many[..32]] {
+            assert_eq!(Ranges::new(few).unwrap().as_slice(), few);
+        }
     }
 }

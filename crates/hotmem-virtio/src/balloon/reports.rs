@@ -1,10 +1,12 @@
 //! Free page reports: one at a time, each as large as the memory manager makes it.
 
-use super::driver::{Sent, Turn};
+use super::driver::{Sent, Terms, Turn};
 use super::memory::{Memory, NextReport};
 use super::message::Message;
-use super::status::Counters;
+use super::queues::Queue;
+use super::status::{Counters, Failure};
 use core::time::Duration;
+use hotmem::PfnRange;
 
 /// The report that is with the device: how many frames.
 #[derive(Debug, Default)]
@@ -29,14 +31,20 @@ impl Reports {
     pub(super) fn next<M: Memory>(
         &mut self,
         now: Duration,
+        terms: Terms,
         memory: &mut M,
         counters: &mut Counters,
     ) -> Turn {
         if let Some(sent) = &mut self.sent {
-            return sent.awaited(now, counters);
+            return sent.awaited(Queue::Reports, now, terms, counters);
         }
-        match memory.next_report(now) {
+        match memory.next_report(now, terms.report_ranges) {
             NextReport::Report(ranges) => {
+                let number = ranges.as_slice().len();
+                if number == 0 || number > terms.report_ranges {
+                    let first = ranges.as_slice().first().copied();
+                    return Turn::Fail(Failure::Memory(first.unwrap_or(PfnRange::EMPTY)));
+                }
                 let frames = ranges.as_slice().iter().map(|range| range.frames()).sum();
                 self.sent = Some(Sent::new(frames, now));
                 Turn::Send(Message::Report(ranges))

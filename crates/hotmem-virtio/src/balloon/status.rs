@@ -41,6 +41,14 @@ pub enum Failure {
     Memory(PfnRange),
     /// It broke this queue.
     Queue(Queue),
+    /// It answered nothing on this queue, several times, and was reset each time. Nothing of the
+    /// kernel's memory is left with it.
+    Silent(Queue),
+    /// It answered nothing on this queue, and then did not end its reset.
+    Stuck(Queue),
+    /// It answered nothing on this queue, was reset, and did not start again. Nothing of the kernel's
+    /// memory is left with it.
+    Restart(Queue),
 }
 
 /// What happened so far. Counters wrap.
@@ -62,6 +70,8 @@ pub struct Counters {
     pub statistics: u64,
     /// Requests that were not answered in time.
     pub overdue: u64,
+    /// Resets of the device because it was silent.
+    pub resets: u64,
 }
 
 impl fmt::Display for Pending {
@@ -81,6 +91,13 @@ impl fmt::Display for Failure {
             Failure::Stray(queue) => write!(f, "an answer to nothing: {queue:?}"),
             Failure::Memory(range) => write!(f, "memory manager offered {range}"),
             Failure::Queue(queue) => write!(f, "the device broke its queue: {queue:?}"),
+            Failure::Silent(queue) => write!(f, "the device does not answer: {queue:?}"),
+            Failure::Stuck(queue) => {
+                write!(f, "the device neither answers nor ends its reset: {queue:?}")
+            }
+            Failure::Restart(queue) => {
+                write!(f, "the device did not answer, and does not start again: {queue:?}")
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::memory::{Frame, TestMemory};
 use crate::world::{MS, World};
 use core::time::Duration;
-use hotmem_virtio::balloon::{Failure, Features, Pending, Queue, Status, Step};
+use hotmem_virtio::balloon::{Driver, Failure, Features, Memory, Pending, Queue, Status, Step};
 
 #[test]
 fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
@@ -23,7 +23,7 @@ fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
         assert_eq!(world.poll(), Step::WaitUntil(deadline));
         world.now = deadline;
         for _ in 0..5 {
-            assert_eq!(world.poll(), Step::Idle);
+            assert_eq!(world.poll(), Step::WaitUntil(deadline + second));
         }
         assert_eq!(world.driver.status(), Status::Pending(Pending::NoAnswer(queue)));
         assert_eq!(world.driver.counters().overdue, 1);
@@ -32,6 +32,77 @@ fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
         world.used = world.device.answer();
         world.run(second);
         world.assert_settled(target);
+    }
+}
+
+/// Each conversation that waits for an answer, and what it is like with a device that gives none.
+fn silent() -> impl Iterator<Item = (Queue, World)> {
+    let cases = [
+        (Queue::Inflate, Features::empty()),
+        (Queue::Deflate, Features::empty()),
+        (Queue::Reports, Features::PAGE_REPORTING),
+        (Queue::Hints, Features::FREE_PAGE_HINT),
+    ];
+    cases.into_iter().map(|(queue, features)| {
+        let target = if matches!(queue, Queue::Inflate | Queue::Deflate) { 512 } else { 0 };
+        let mut world = World::new(features, target, TestMemory::new(0, 2048));
+        if queue == Queue::Deflate {
+            world.poll();
+            world.device.config.num_pages = 0;
+        }
+        world.memory.report_from = Duration::ZERO;
+        world.device.ask_hints(7);
+        world.device.asleep = vec![queue];
+        (queue, world)
+    })
+}
+
+#[test]
+fn a_device_that_stays_silent_is_to_be_reset() {
+    let second = Duration::from_secs(1);
+    for (queue, mut world) in silent() {
+        let began = world.now;
+        assert_eq!(world.poll(), Step::WaitUntil(began + second));
+        while let Step::WaitUntil(until) = world.poll() {
+            world.now = until;
+        }
+        assert_eq!(world.now, began + Driver::PATIENCE);
+        assert_eq!(world.poll(), Step::Silent(queue), "until there is another driver");
+        world.device.reset();
+        world.memory.device_reset();
+        assert_eq!(world.memory.count(Frame::Free) + world.memory.count(Frame::Reported), 2048);
+        let config = world.device.config;
+        world.driver = Driver::new(world.driver.features(), &config).after(&world.driver);
+        assert_eq!(world.driver.counters().resets, 1);
+        world.device.asleep.clear();
+        world.run(second);
+        world.assert_settled(config.num_pages);
+    }
+}
+
+#[test]
+fn a_machine_that_was_stopped_together_with_its_device_does_not_reset_it() {
+    let hour = Duration::from_secs(3600);
+    for (_, mut world) in silent() {
+        world.poll();
+        world.now += hour;
+        assert_eq!(world.poll(), Step::WaitUntil(world.now + Duration::from_secs(1)));
+        world.device.asleep.clear();
+        world.used = world.device.answer();
+        world.run(hour);
+        world.assert_settled(world.device.config.num_pages);
+        assert_eq!(world.driver.counters().resets, 0);
+    }
+}
+
+#[test]
+fn how_long_a_device_may_be_silent_can_be_set() {
+    for (queue, mut world) in silent() {
+        world.driver = world.driver.with_patience(70 * MS);
+        let began = world.now;
+        assert_eq!(world.poll(), Step::WaitUntil(began + 70 * MS));
+        world.now += 70 * MS;
+        assert_eq!(world.poll(), Step::Silent(queue));
     }
 }
 

@@ -47,6 +47,13 @@ impl Device {
         self.waiting.push_back(message);
     }
 
+    /// Forgets what it was given.
+    pub(crate) fn reset(&mut self) {
+        self.waiting.clear();
+        self.balloon.clear();
+        (self.kept, self.hinting) = (None, None);
+    }
+
     /// Does the next request and says on which queue.
     pub(crate) fn answer(&mut self) -> Option<Queue> {
         let next = self.waiting.iter().position(|m| !self.asleep.contains(&m.queue()))?;

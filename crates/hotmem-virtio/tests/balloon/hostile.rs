@@ -94,6 +94,13 @@ pub(crate) fn play(script: &[u8]) {
                 }
                 with_device.push(message);
             }
+            Step::Silent(queue) => {
+                assert!(with_device.iter().any(|message| message.queue() == queue));
+                with_device.clear();
+                in_balloon.clear();
+                memory.device_reset();
+                driver = Driver::new(features, &config).after(&driver);
+            }
             Step::SetActual(frames) => assert_eq!(u64::from(frames), driver.held()),
             Step::WaitUntil(until) => assert!(until > now),
             Step::Failed(failure) => {

@@ -156,7 +156,7 @@ impl Memory for TestMemory {
         self.wanted
     }
 
-    fn next_report(&mut self, now: Duration) -> NextReport {
+    fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
         assert!(self.out.is_empty(), "a second report");
         if self.count(Frame::Free) == 0 || self.report_from == Duration::MAX {
             return NextReport::Idle;
@@ -164,12 +164,12 @@ impl Memory for TestMemory {
         if now < self.report_from {
             return NextReport::WaitUntil(self.report_from);
         }
-        while self.out.len() < self.batch {
+        while self.out.len() < self.batch.min(most_ranges) {
             let Some(range) = self.find(Frame::Free, 512) else { break };
             self.turn(range, &[Frame::Free], Frame::Out);
             self.out.push(range);
         }
-        NextReport::Report(Ranges::new(&self.out))
+        NextReport::Report(Ranges::new(&self.out).unwrap())
     }
 
     fn reported(&mut self) {

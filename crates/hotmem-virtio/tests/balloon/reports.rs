@@ -27,6 +27,21 @@ fn all_free_memory_goes_in_batches_and_comes_back_marked() {
 }
 
 #[test]
+fn a_report_has_no_more_ranges_than_the_device_takes() {
+    for most in [1, 3, 16] {
+        let mut world = world();
+        world.driver = world.driver.with_report_ranges(most);
+        world.poll();
+        assert_eq!(world.memory.count(Frame::Reported), 64 * 512);
+        let ranges = |message: &Message| match message {
+            Message::Report(ranges) => ranges.as_slice().len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(world.device.sent.iter().map(ranges).max(), Some(most));
+    }
+}
+
+#[test]
 fn an_idle_reporter_sets_no_timer() {
     let mut world = world();
     world.poll();

@@ -20,8 +20,8 @@ mod wire;
 use core::time::Duration;
 use hotmem_virtio::HandshakeError;
 use hotmem_virtio::balloon::{
-    Device, Failure, Features, InitError, MemoryStatistics, Numbering, Poison, Progress, Queue,
-    QueueMissing, Statistic, Status, Wanted,
+    Device, Driver, Failure, Features, InitError, MemoryStatistics, Numbering, Poison, Progress,
+    Queue, QueueMissing, Statistic, Status, Wanted,
 };
 use hotmem_virtio::queue::QueueError;
 use memory::{Frame, TestMemory};
@@ -34,7 +34,8 @@ const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 10_000;
 const FRAMES: usize = 4096;
 
-const EVERYTHING: Wanted = Wanted { features: Features::all(), poison: Poison::None };
+const EVERYTHING: Wanted =
+    Wanted { features: Features::all(), poison: Poison::None, patience: Driver::PATIENCE };
 
 fn start(host: &Host, wanted: Wanted) -> Result<(Device<MockTransport>, TestMemory), InitError> {
     let device = Device::new(host.transport(), host.page().dma(0), wanted)?;
@@ -72,7 +73,7 @@ fn lengths_of_what_was_not_written_are_of_no_account() {
 fn check_mix(host: &Host, poison: Poison) {
     let offered = host.borrow().offered;
     host.borrow_mut().device.config.num_pages = 700;
-    let wanted = Wanted { features: Features::all(), poison };
+    let wanted = Wanted { poison, ..EVERYTHING };
     let (mut device, mut memory) = start(host, wanted).unwrap();
     let features = device.driver().features();
     assert!(offered.contains(features));
@@ -106,7 +107,7 @@ fn check_mix(host: &Host, poison: Poison) {
 #[test]
 fn only_what_is_wanted_is_negotiated() {
     let host = transport::host(Features::all(), Numbering::Dense);
-    let wanted = Wanted { features: Features::PAGE_REPORTING, poison: Poison::None };
+    let wanted = Wanted { features: Features::PAGE_REPORTING, ..EVERYTHING };
     let (mut device, mut memory) = start(&host, wanted).unwrap();
     let always = Features::MUST_TELL_HOST | Features::VERSION_1;
     assert_eq!(host.borrow().negotiated, always | Features::PAGE_REPORTING);
@@ -137,7 +138,7 @@ fn devices_that_cannot_be_started_are_refused() {
     let check = |spoil: &dyn Fn(&mut transport::HostState), expected: InitError| {
         let host = transport::host(Features::all(), Numbering::Dense);
         spoil(&mut host.borrow_mut());
-        let wanted = Wanted { features: Features::all(), poison: Poison::Filled(7) };
+        let wanted = Wanted { poison: Poison::Filled(7), ..EVERYTHING };
         assert_eq!(start(&host, wanted).err().expect("it was started"), expected);
         assert!(host.borrow().dropped, "the transport is dropped");
         assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
@@ -153,7 +154,6 @@ fn devices_that_cannot_be_started_are_refused() {
     );
     let missing = InitError::Queue(QueueMissing(Queue::Reports));
     check(&|h| h.queue_sizes.truncate(4), missing);
-    check(&|h| h.queue_sizes[4] = 16, InitError::QueueSize(Queue::Reports, 16));
     check(&|h| h.queue_sizes[0] = 1, InitError::QueueSize(Queue::Inflate, 1));
     let too_small = InitError::Transport(virtio_drivers::Error::ConfigSpaceTooSmall);
     check(&|h| h.config_len = 8, too_small);
@@ -194,7 +194,8 @@ fn an_answer_may_be_late_and_its_memory_stays_the_device_s() {
     device.poll(NOW, BUDGET, &mut memory);
     assert_eq!(memory.count(Frame::Out), FRAMES);
     let later = NOW + Duration::from_secs(2);
-    assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
+    let again = Progress::WaitUntil(later + Duration::from_secs(1));
+    assert_eq!(device.poll(later, BUDGET, &mut memory), again);
     assert_eq!(memory.count(Frame::Out), FRAMES);
     host.borrow_mut().asleep = false;
     host.serve();
@@ -202,6 +203,100 @@ fn an_answer_may_be_late_and_its_memory_stays_the_device_s() {
     assert!(!device.ack_interrupt());
     device.poll(later, BUDGET, &mut memory);
     assert_eq!(memory.count(Frame::Reported), FRAMES);
+}
+
+#[test]
+fn reports_make_do_with_any_size_of_queue() {
+    for (size, most) in [(1, 1), (2, 2), (3, 2), (16, 16), (17, 16), (31, 16), (32, 32), (1024, 32)]
+    {
+        let host = transport::host(Features::all(), Numbering::Dense);
+        host.borrow_mut().queue_sizes[4] = size;
+        let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+        memory.piece = 64;
+        assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle, "{size}");
+        assert_eq!(memory.count(Frame::Reported), FRAMES, "{size}");
+        let reports = FRAMES.div_ceil(64).div_ceil(most);
+        assert_eq!(device.driver().counters().reports, reports as u64, "{size}");
+    }
+}
+
+/// Polls until something else than waiting is to be done.
+fn wait(
+    mut now: Duration,
+    device: &mut Device<MockTransport>,
+    memory: &mut TestMemory,
+) -> (Duration, Progress) {
+    loop {
+        match device.poll(now, BUDGET, memory) {
+            Progress::WaitUntil(until) => now = until,
+            progress => return (now, progress),
+        }
+    }
+}
+
+#[test]
+fn a_silent_device_is_reset_and_starts_again() {
+    let host = transport::host(Features::all(), Numbering::Dense);
+    host.borrow_mut().device.config.num_pages = 700;
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    host.borrow_mut().asleep = true;
+    let mut now = NOW;
+    while let Progress::WaitUntil(until) = device.poll(now, BUDGET, &mut memory)
+        && device.driver().counters().resets == 0
+    {
+        assert!(memory.count(Frame::Out) > 0);
+        now = until;
+    }
+    assert_eq!(now, NOW + Driver::PATIENCE);
+    // It has been given something again, and now it answers.
+    host.borrow_mut().asleep = false;
+    host.serve();
+    assert_eq!(wait(now, &mut device, &mut memory).1, Progress::Idle);
+    assert_eq!(device.driver().status(), Status::Settled);
+    assert_eq!(device.driver().held(), 700);
+    assert_eq!(memory.count(Frame::Balloon), 700);
+    assert_eq!(memory.count(Frame::Reported), FRAMES - 700);
+}
+
+#[test]
+fn a_device_that_never_answers_is_given_up_and_everything_is_free() {
+    for stuck in [false, true] {
+        let host = transport::host(Features::all(), Numbering::Dense);
+        host.borrow_mut().device.config.num_pages = 700;
+        let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+        host.borrow_mut().asleep = true;
+        host.borrow_mut().stuck_in_reset = stuck;
+        let (given_up, progress) = wait(NOW, &mut device, &mut memory);
+        let (failure, rounds) = match stuck {
+            true => (Failure::Stuck(Queue::Reports), 1),
+            false => (Failure::Silent(Queue::Reports), 3),
+        };
+        assert_eq!(progress, Progress::Failed(failure));
+        assert_eq!(device.driver().status(), Status::Failed(failure));
+        assert_eq!(given_up, NOW + rounds * Driver::PATIENCE);
+        let free = memory.count(Frame::Free);
+        assert_eq!(free == FRAMES, !stuck, "a device that is not reset may still write");
+        assert_eq!(device.poll(given_up, BUDGET, &mut memory), progress);
+    }
+}
+
+#[test]
+fn a_device_that_does_not_start_again_is_given_up_and_everything_is_free() {
+    let spoil: [fn(&mut transport::HostState); 2] = [
+        |host| host.offered.remove(Features::FREE_PAGE_HINT),
+        |host| host.offered.remove(Features::VERSION_1),
+    ];
+    for spoil in spoil {
+        let host = transport::host(Features::all(), Numbering::Dense);
+        let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+        host.borrow_mut().asleep = true;
+        device.poll(NOW, BUDGET, &mut memory);
+        spoil(&mut host.borrow_mut());
+        let failed = Progress::Failed(Failure::Restart(Queue::Reports));
+        assert_eq!(wait(NOW, &mut device, &mut memory).1, failed);
+        assert_eq!(memory.count(Frame::Free), FRAMES);
+        assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
+    }
 }
 
 #[test]

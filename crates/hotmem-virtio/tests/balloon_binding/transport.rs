@@ -69,6 +69,10 @@ impl End for BalloonDevice {
         self.device.config.generation
     }
 
+    fn reset(&mut self) {
+        self.device.reset();
+    }
+
     fn read_config(&mut self, at: usize, negotiated: Features, _asleep: bool) -> u32 {
         match at {
             0 => self.device.config.num_pages,
@@ -98,7 +102,7 @@ fn read(page: Page, queue: Queue, pieces: &[Piece]) -> Message {
     };
     if queue == Queue::Reports {
         let ranges: Vec<_> = pieces.iter().map(frames).collect();
-        return Message::Report(Ranges::new(&ranges));
+        return Message::Report(Ranges::new(&ranges).unwrap());
     }
     let [piece @ (addr, len, device_writes)] = pieces[..] else { panic!("{pieces:x?}") };
     if device_writes {

@@ -26,6 +26,9 @@ pub(crate) trait End {
         0
     }
 
+    /// It forgets what it was given.
+    fn reset(&mut self) {}
+
     /// `asleep`: requests are waiting.
     fn read_config(&mut self, at: usize, negotiated: Self::Features, asleep: bool) -> u32;
 
@@ -200,6 +203,7 @@ impl<E: End> Transport for MockTransport<E> {
         host.status = status;
         if status.is_empty() {
             host.queues = [None; 6];
+            host.end.reset();
         }
         if host.refuses_features {
             host.status.remove(DeviceStatus::FEATURES_OK);

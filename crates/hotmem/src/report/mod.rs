@@ -69,6 +69,8 @@ pub struct Reporter<'f, P: Platform> {
     phase: Phase,
     /// Not before this, so as to keep the rate.
     not_before: Duration,
+    /// Ranges that the host takes in one batch.
+    most_ranges: usize,
     /// Pageblocks that are out.
     out: u64,
     /// When the host answered last, or was given something after it had answered everything; `None`:
@@ -163,6 +165,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             after,
             phase: Phase::Resting,
             not_before: Duration::ZERO,
+            most_ranges: MAX_BATCH,
             out: counts.reporting / PAGEBLOCK_FRAMES as u64,
             heard: None,
             refusals: 0,
@@ -183,6 +186,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// those that CPUs allocate from, whatever the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
+        self.step_up_to(MAX_BATCH, now)
+    }
+
+    /// The same for a host that takes at most so many ranges in one batch (at least 1), whatever the
+    /// settings say.
+    #[must_use = "a batch stays isolated until it comes back"]
+    pub fn step_up_to(&mut self, ranges: usize, now: Duration) -> Step {
+        self.most_ranges = ranges.max(1);
         if self.out == 0 {
             return self.step_on(now);
         }

@@ -12,7 +12,8 @@ const SECTION: u64 = (SECTION_FRAMES as u64) << FRAME_SHIFT;
 /// nearest that do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Most ranges in a batch: 1 to [`MAX_BATCH`], and no more than the host's queue holds.
+    /// Most ranges in a batch: 1 to [`MAX_BATCH`], and no more than the host takes
+    /// ([`Reporter::step_up_to`](super::Reporter::step_up_to)).
     pub batch: usize,
     /// The longest range: 2 MiB to a section (128 MiB).
     pub longest: Bytes,

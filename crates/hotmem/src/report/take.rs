@@ -117,7 +117,9 @@ impl<P: Platform> Reporter<'_, P> {
         let mut tries = TRIES;
         while ripe != 0 {
             round.rest = Some((slot, index, ripe));
-            if room.left == 0 || batch.ranges().len() == self.settings.most_ranges() {
+            if room.left == 0
+                || batch.ranges().len() >= self.settings.most_ranges().min(self.most_ranges)
+            {
                 return Ok(());
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);

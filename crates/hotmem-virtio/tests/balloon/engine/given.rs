@@ -21,6 +21,64 @@ fn what_is_freed_goes_to_the_host_by_itself() {
     world.check();
 }
 
+/// What is marked is what the host was given, whatever the kernel sets.
+fn check_marks(world: &World<'_>) {
+    let mut reported = 0;
+    for range in &world.device.reported {
+        reported += range.frames();
+        assert_eq!(world.machine.frames.counts_in(*range).reported, range.frames(), "{range}");
+    }
+    assert_eq!(world.machine.frames.counts().reported, reported, "never sent");
+}
+
+#[test]
+fn no_more_is_marked_than_was_sent_whatever_the_batch() {
+    for most_ranges in [1, 16, 32] {
+        let machine = Machine::new();
+        let _hotplug = machine.boot();
+        let mut world = World::new(&machine, Features::PAGE_REPORTING, patient());
+        world.driver = world.driver.with_report_ranges(most_ranges);
+        let settings = Settings { batch: 64, longest: Bytes::mib(2), share: 1, ..patient() };
+        world.memory.reporter().unwrap().set_settings(settings).unwrap();
+        world.run(Duration::from_secs(2));
+        check_marks(&world);
+        assert_eq!(machine.frames.counts().reported, machine.frames.counts().free_whole);
+        world.check();
+    }
+}
+
+#[test]
+fn a_silent_device_is_reset_and_then_everything_is_free() {
+    for queue in [Queue::Reports, Queue::Inflate, Queue::Hints] {
+        let machine = Machine::new();
+        let _hotplug = machine.boot();
+        let mut world = World::new(&machine, FEATURES, patient());
+        let before = machine.frames.counts().free;
+        world.device.asleep.push(queue);
+        world.device.config.num_pages = 20_000;
+        world.device.ask_hints(5);
+        let began = world.now;
+        world.run_until_silent(queue);
+        assert!(world.now - began < Driver::PATIENCE + Duration::from_secs(2));
+        // What a host that is silent has is little enough for the guest to go on.
+        for _ in 0..60 {
+            world.allocate(64);
+        }
+        assert_eq!(world.owned.len(), 60);
+        world.reset();
+        // The engine itself may have taken a frame for each section.
+        let counts = machine.frames.counts();
+        let used = before - counts.free;
+        assert!((60 * 64..=60 * 64 + (SIZE >> 27)).contains(&used), "{used} frames are in use");
+        assert_eq!(counts.reporting, 0);
+        world.device.asleep.clear();
+        world.device.ask_hints(1);
+        world.run(Duration::from_secs(10));
+        assert_eq!(world.memory.held(), 20_000);
+        world.check();
+    }
+}
+
 #[test]
 fn the_balloon_leaves_the_floor() {
     let machine = Machine::new();

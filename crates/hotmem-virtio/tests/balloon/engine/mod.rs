@@ -153,6 +153,30 @@ impl<'f> World<'f> {
         panic!("it spins: {:?}", self.driver);
     }
 
+    /// Runs until the device has been silent on this queue for too long.
+    fn run_until_silent(&mut self, queue: Queue) {
+        for _ in 0..200_000 {
+            self.used = self.used.or_else(|| self.device.answer());
+            let answered = self.used.is_some();
+            match self.step() {
+                Step::WaitUntil(until) if !answered => self.now = until,
+                Step::Silent(silent) => return assert_eq!(silent, queue),
+                Step::Idle | Step::Failed(_) if !answered => break,
+                _ => {}
+            }
+        }
+        panic!("nobody says that the device is silent: {:?}", self.driver);
+    }
+
+    /// The device is reset, and the driver begins again.
+    fn reset(&mut self) {
+        let target = self.device.config.num_pages;
+        self.memory.device_reset();
+        self.device = Device::new(target);
+        self.driver = Driver::new(FEATURES, &self.device.config);
+        self.used = None;
+    }
+
     fn allocate(&mut self, frames: u64) {
         let Ok(range) = self.machine.frames.alloc(Want::frames(frames).movable()) else { return };
         self.stamp += 1;

@@ -67,11 +67,7 @@ proptest! {
                     world.run(Duration::from_millis(ms));
                 }
                 Event::Reset => {
-                    let target = world.device.config.num_pages;
-                    world.memory.device_reset();
-                    world.device = Device::new(target);
-                    world.driver = Driver::new(FEATURES, &world.device.config);
-                    world.used = None;
+                    world.reset();
                 }
             }
         }
