@@ -15,8 +15,11 @@ use crate::platform::Platform;
 use crate::region::Zone;
 use crate::sync::{Ordering, fence, mutant};
 
-/// Watched searches before a caller is told to come again.
-const ROUNDS: usize = if cfg!(loom) { 1 } else { 4 };
+/// Watched searches before a caller is told to come again. Beside CPUs that never rest, a search is
+/// rarely quiet, but one of several is. What remains is a CPU that is stopped in the middle of a
+/// move, by an interrupt or its hypervisor: however often others search, they cannot be certain
+/// before it goes on.
+const ROUNDS: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// The caller's part in moving memory about: from the first [`start`](Moves::start) until it is
 /// dropped or [`end`](Moves::end)ed, other CPUs may miss what it has in hand.

@@ -52,9 +52,16 @@ impl<P: Platform> Frames<P> {
 
     /// Whether neither trees nor hints lead to anything free in this zone: many machines have no
     /// movable memory, or none left, and a movable wish then goes straight on to the next zone.
+    ///
+    /// Cost: a load a region if nothing is online in the zone; if something is, but nothing is free,
+    /// a few for each CPU as well, because any of them may have something at hand.
     pub(super) fn looks_barren(&self, zone: Zone) -> bool {
-        let classes = [Class::free(zone), Class::partial(zone)];
-        self.regions().iter().all(|r| classes.iter().all(|&class| r.tree(class).looks_empty()))
+        let is_empty = |class| self.regions().iter().all(|r| r.tree(class).looks_empty());
+        if is_empty(Class::online(zone)) {
+            return true;
+        }
+        is_empty(Class::free(zone))
+            && is_empty(Class::partial(zone))
             && self.hinted_blocks(zone).all(|block| !can_credit(&block, 1))
             && self.hinted_sections(zone).all(|(slot, index)| {
                 let section = self.slots()[slot].section(index);

@@ -217,6 +217,8 @@ impl<P: Platform> Hotplug<'_, P> {
             }
             if kept.online == 0 {
                 empty.insert(node);
+                // Looking for its span clears the path that has led there.
+                edges[zone as usize].insert(node);
             }
         });
         for zone in Zone::ALL {

@@ -22,6 +22,11 @@ pub(super) enum Access {
     PairNeighbours,
     /// Bulk, with each thread in every so many-th pageblock
     BulkNeighbours,
+    /// Pair, of movable frames where no memory is movable
+    PairWithoutMovable,
+    /// The same, after 64 CPUs have allocated
+    #[value(name = "pair-without-movable-64-cpus")]
+    PairWithoutMovable64Cpus,
     /// Nothing yet: make a machine with all of the memory
     Init,
     /// Nothing yet: announce all of the memory on a small machine, so that its words are ready
@@ -39,16 +44,23 @@ const HELD_FRAMES: u64 = 1 << 20;
 const HELD_HUGE: u64 = 1 << 11;
 
 impl Access {
-    pub(super) const ALL: [Access; 8] = [
+    pub(super) const ALL: [Access; 10] = [
         Access::Pair,
         Access::Bulk,
         Access::Random,
         Access::PairNeighbours,
         Access::BulkNeighbours,
+        Access::PairWithoutMovable,
+        Access::PairWithoutMovable64Cpus,
         Access::Init,
         Access::Announce,
         Access::Hotplug,
     ];
+
+    /// Whether no memory is movable.
+    pub(super) const fn is_without_movable(self) -> bool {
+        matches!(self, Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus)
+    }
 
     /// Whether making the memory ready is what is measured.
     pub(super) const fn is_start(self) -> bool {
@@ -109,9 +121,13 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         places.for_each(|place| allocator.free(first + place * pageblock, HUGE));
     };
     let neighbours = match case.access {
-        Access::Pair | Access::Bulk | Access::Init | Access::Announce | Access::Hotplug => {
-            return Ok(held);
-        }
+        Access::Pair
+        | Access::Bulk
+        | Access::PairWithoutMovable
+        | Access::PairWithoutMovable64Cpus
+        | Access::Init
+        | Access::Announce
+        | Access::Hotplug => return Ok(held),
         Access::Random => {
             let count = if case.order == HUGE { HELD_HUGE } else { HELD_FRAMES / pageblock };
             ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
@@ -162,7 +178,10 @@ impl<A: Allocator> Traffic<'_, A> {
     /// Does it, for about so many operations; says how many, and how long they took.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.access {
-            Access::Pair | Access::PairNeighbours => {
+            Access::Pair
+            | Access::PairNeighbours
+            | Access::PairWithoutMovable
+            | Access::PairWithoutMovable64Cpus => {
                 let pairs = |traffic: &mut Self| {
                     for _ in 0..operations {
                         let frame = traffic.take_one();

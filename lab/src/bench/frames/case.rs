@@ -5,15 +5,18 @@
 
 use super::access::{self, Access};
 use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, Subject};
-use crate::{hosted::Hosted, size};
-use anyhow::Result;
+use crate::{
+    hosted::{Hosted, Threads},
+    size,
+};
+use anyhow::{Context, Result};
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
 use hotmem::{
-    Bytes, NoHooks, OnlineType, PfnRange, Want,
+    Bytes, Frames, NoHooks, OnlineType, PfnRange, Want,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 /// Operations of each thread, where one takes some ten nanoseconds.
 const OPERATIONS: u64 = 1 << 20;
@@ -55,6 +58,12 @@ impl Case {
             && match self.access {
                 Access::PairNeighbours | Access::BulkNeighbours => {
                     self.threads > 1 && self.order == 0
+                }
+                // The others know no zones, and kernel memory must be there: see `measure_hotmem`.
+                Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus => {
+                    self.subject == Subject::Hotmem
+                        && self.threads == 1
+                        && self.size <= Bytes::gib(16)
                 }
                 Access::Announce | Access::Hotplug => self.subject == Subject::Hotmem,
                 _ => true,
@@ -119,9 +128,15 @@ impl Case {
         let boot_memory = Bytes(sections * (FRAME_SIZE + 512)).0.next_multiple_of(2 << 20);
         let boot_memory = Bytes(boot_memory + Bytes::mib(64).0);
         let builder = Hosted::builder().boot_memory(boot_memory).room(self.size);
-        // SAFETY: the accesses touch no frame, and `split_boot_memory` leaves a free frame in a
-        // split pageblock of boot memory for each section that is plugged.
-        let builder = if unbacked { unsafe { builder.unbacked() } } else { builder };
+        // Lines may lie in plugged memory that is the kernel's, which must be there then.
+        let without_movable = self.access.is_without_movable();
+        let builder = if unbacked && !without_movable {
+            // SAFETY: the accesses touch no frame, and `split_boot_memory` leaves a free frame in a
+            // split pageblock of boot memory for each section that is plugged.
+            unsafe { builder.unbacked() }
+        } else {
+            builder
+        };
         let machine = builder.build()?;
         let mut hotplug = machine.boot()?;
         let started = cpu_time();
@@ -133,7 +148,11 @@ impl Case {
             split_boot_memory(&machine)?;
         }
         hotplug.add(machine.room(), &mut NoHooks)?;
-        hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks)?;
+        let kind = if without_movable { OnlineType::Kernel } else { OnlineType::Movable };
+        hotplug.online(machine.room(), kind, &mut NoHooks)?;
+        if self.access == Access::PairWithoutMovable64Cpus {
+            allocate_on_cpus(machine.frames(), 64)?;
+        }
         if self.access == Access::Hotplug {
             return Ok(nanoseconds(cpu_time() - started));
         }
@@ -158,6 +177,18 @@ fn split_boot_memory(machine: &Hosted) -> Result<()> {
     }
     let is_spare = |frame: &&PfnRange| !frame.start().is_aligned(PAGEBLOCK_FRAMES as u64);
     taken.iter().filter(is_spare).try_for_each(|&frame| machine.frames().free(frame))?;
+    Ok(())
+}
+
+/// Has so many CPUs allocate and free, so that they are known from then on.
+fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
+    let pair = || -> Result<()> {
+        let frame = frames.alloc(Want::frames(1)).context("allocating on another CPU")?;
+        Ok(frames.free(frame)?)
+    };
+    for _ in 0..cpus {
+        thread::scope(|scope| scope.spawn(pair).join().expect("an allocating thread panicked"))?;
+    }
     Ok(())
 }
 

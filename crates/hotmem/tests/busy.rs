@@ -1,0 +1,78 @@
+//! How often an allocation that must fail says that it cannot be sure, beside CPUs that never rest.
+
+mod common;
+
+use common::{BLOCK, Cpus, Memory, SECTION, range};
+use hotmem::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// Allocations that must fail.
+const ASKED: usize = if cfg!(miri) { 5 } else { 50_000 };
+
+#[test]
+fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
+    let map = BootMap::of_ram(&ram);
+    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let hot = range(2 * SECTION, 2 * SECTION);
+    hotplug.announce(hot).unwrap();
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    let over = AtomicBool::new(false);
+    let frames = &frames;
+    let busy = thread::scope(|scope| {
+        for cpu in [1, 2] {
+            let over = &over;
+            scope.spawn(move || {
+                Cpus::run_on(cpu);
+                let mut rng = fastrand::Rng::with_seed(cpu as u64);
+                let mut held = vec![];
+                while !over.load(Ordering::Relaxed) {
+                    if held.len() > 200 || (rng.bool() && !held.is_empty()) {
+                        frames.free(held.swap_remove(rng.usize(..held.len()))).unwrap();
+                    } else {
+                        let len = [1, 1, 1, 3, 16, BLOCK][rng.usize(..6)];
+                        held.extend(frames.alloc(Want::frames(len)).ok());
+                    }
+                }
+                held.into_iter().for_each(|range| frames.free(range).unwrap());
+            });
+        }
+        let (hotplug, over_too) = (&mut hotplug, &over);
+        scope.spawn(move || {
+            Cpus::run_on(3);
+            while !over_too.load(Ordering::Relaxed) {
+                hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
+                let mut request = hotplug.offline(hot).unwrap();
+                while !over_too.load(Ordering::Relaxed)
+                    && !matches!(
+                        request.poll(hotplug, &mut NoHooks, Budget::UNLIMITED),
+                        Progress::Done(_)
+                    )
+                {}
+                if over_too.load(Ordering::Relaxed) {
+                    request.cancel(hotplug, &mut NoHooks).unwrap();
+                    return;
+                }
+            }
+        });
+        Cpus::run_on(4);
+        let mut busy = 0;
+        for _ in 0..ASKED {
+            match frames.alloc(Want::frames(8 * SECTION)) {
+                Err(AllocError::Busy) => busy += 1,
+                Err(AllocError::OutOfMemory) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        busy
+    });
+    println!("{busy} of {ASKED} could not be sure");
+    // Only while a CPU is stopped in the middle of a move is nobody ever sure.
+    assert!(busy < ASKED, "not one was sure");
+    frames.validate().unwrap();
+    assert_eq!(frames.alloc(Want::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
+}
