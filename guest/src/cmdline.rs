@@ -29,6 +29,11 @@ pub struct Options {
     pub report_rate: Option<Bytes>,
     /// How plugged memory is brought online (`hotmem.online`).
     pub online: Online,
+    /// What becomes of memory that is plugged when its device is found (`hotmem.leftover`).
+    pub leftover: Leftover,
+    /// How often the kernel refuses to have memory come online or go offline, before it agrees
+    /// (`hotmem.vetoes`).
+    pub vetoes: u32,
     /// Whether RAM has a descriptor of 64 bytes for each frame (`hotmem.descriptors=64`).
     pub descriptors: bool,
     /// When the run is over (`hotmem.exit`).
@@ -115,6 +120,15 @@ pub enum Online {
     Movable,
 }
 
+/// What becomes of memory that is plugged when its device is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leftover {
+    /// It is used, as far as the device wants so much.
+    Adopt,
+    /// It is unplugged, and what the device wants is plugged anew.
+    Unplug,
+}
+
 /// How devices may interrupt: the first of these that they and the machine are able to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Interrupts {
@@ -182,6 +196,8 @@ impl Default for Options {
             reports: true,
             report_rate: None,
             online: Online::Movable,
+            leftover: Leftover::Adopt,
+            vetoes: 0,
             descriptors: false,
             exit: ExitWhen::Never,
             seed: 0,
@@ -267,6 +283,14 @@ impl Options {
                     _ => return None,
                 };
             }
+            "leftover" => {
+                self.leftover = match value {
+                    "adopt" => Leftover::Adopt,
+                    "unplug" => Leftover::Unplug,
+                    _ => return None,
+                };
+            }
+            "vetoes" => self.vetoes = value.parse().ok()?,
             "descriptors" => {
                 self.descriptors = match value {
                     "0" => false,

@@ -25,6 +25,7 @@ fn every_key() {
     let options = parse(
         "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
+         hotmem.leftover=unplug hotmem.vetoes=3 \
          hotmem.descriptors=64 hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
          hotmem.poison=7 hotmem.churn=on \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
@@ -39,6 +40,8 @@ fn every_key() {
         reports: false,
         report_rate: Some(Bytes::mib(64)),
         online: Online::Kernel,
+        leftover: Leftover::Unplug,
+        vetoes: 3,
         descriptors: true,
         exit: ExitWhen::Resizes(3),
         seed: 42,

@@ -8,7 +8,7 @@ use super::memory::AddressSpace;
 use super::smp;
 use super::workload::Workload;
 use super::writers;
-use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare};
+use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare, Veto, Zone};
 use hotmem_guest::described;
 use hotmem_guest::direct_map::Caching;
 
@@ -22,10 +22,22 @@ pub(crate) struct KernelHooks {
     pub(crate) written: Bytes,
     /// Whether RAM has descriptors.
     pub(crate) described: bool,
+    /// How often memory is refused to come online or to go offline from now on.
+    pub(crate) vetoes: u32,
 }
 
 /// What the engine writes at most to add a section and put it online.
 const ONLINE_BYTES: u64 = 40;
+
+impl KernelHooks {
+    fn agree(&mut self) -> Result<(), Veto> {
+        let vetoes = self.vetoes.checked_sub(1);
+        vetoes.map_or(Ok(()), |left| {
+            self.vetoes = left;
+            Err(Veto("the kernel was told to refuse it"))
+        })
+    }
+}
 
 impl Hooks for KernelHooks {
     fn tables_needed(&self, range: PfnRange) -> u64 {
@@ -84,6 +96,14 @@ impl Hooks for KernelHooks {
 
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         self.space.tables_mut().release_tables(range, free);
+    }
+
+    fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
+        self.agree()
+    }
+
+    fn going_offline(&mut self, _: PfnRange) -> Result<(), Veto> {
+        self.agree()
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {

@@ -127,7 +127,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         workload.fill_free(boot_memory);
     }
     let (written, described) = (Bytes::ZERO, false);
-    let hooks = KernelHooks { space, workload, balloon: None, written, described };
+    let vetoes = options.vetoes;
+    let hooks = KernelHooks { space, workload, balloon: None, written, described, vetoes };
     let mut engine = Engine { hotplug, hooks };
     if options.descriptors {
         must("descriptors of RAM", engine.describe_boot_memory());

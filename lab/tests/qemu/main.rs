@@ -20,3 +20,4 @@ mod resize;
 mod roots;
 mod support;
 mod unfit;
+mod vetoes;

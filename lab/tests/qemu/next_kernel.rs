@@ -3,7 +3,10 @@
 
 use crate::support::{config, turn};
 use hotmem::Bytes;
-use hotmem_lab::qemu::{Config, Error, Event, Vm};
+use hotmem_lab::{
+    qemu::{Config, Error, Event, Vm},
+    resident,
+};
 
 const SIZE: Bytes = Bytes::gib(1);
 const PLUGGED: Bytes = Bytes::mib(512);
@@ -18,8 +21,9 @@ fn twice(first: impl Fn(Config) -> Config, then: impl Fn(Config) -> Config) -> C
     Config { initrd: Some(config.kernel.clone()), touched, ..config }
 }
 
-/// Plugs memory into the first kernel, and waits until the second has as much.
-fn hand_over(vm: &mut Vm) {
+/// Plugs memory into the first kernel, and waits until the second has as much. Returns how many
+/// requests that took.
+fn hand_over(vm: &mut Vm) -> u64 {
     vm.resize(PLUGGED).unwrap();
     let handed_over = |event: &Event| match *event {
         Event::HandOver { plugged } => Some(Bytes(plugged)),
@@ -32,25 +36,56 @@ fn hand_over(vm: &mut Vm) {
     };
     assert_eq!(vm.wait("device", device).unwrap().0, (PLUGGED, PLUGGED));
     let resized = |event: &Event| match *event {
-        Event::Resized { plugged, .. } => Some(Bytes(plugged)),
+        Event::Resized { plugged, requests, .. } => Some((Bytes(plugged), requests)),
         _ => None,
     };
-    assert_eq!(vm.wait("memory", resized).unwrap().0, PLUGGED);
+    let ((plugged, requests), _) = vm.wait("memory", resized).unwrap();
+    assert_eq!((plugged, vm.device_size().unwrap()), (PLUGGED, PLUGGED));
+    requests
 }
 
-#[test]
-fn what_is_plugged_is_adopted() {
-    let _turn = turn();
-    let touch = Bytes::mib(128);
-    let config = twice(|first| first, |second| second.touching(touch).with("exit", "size:2M"));
-    let mut vm = Vm::start(&config).unwrap();
-    hand_over(&mut vm);
+/// Changes what the second kernel has, and ends it.
+fn goes_on(mut vm: Vm) {
     for target in [SIZE, Bytes::mib(256), Bytes::ZERO, PLUGGED] {
         vm.resize(target).unwrap();
         assert_eq!(vm.device_size().unwrap(), target);
     }
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
+}
+
+/// What the first kernel writes to of what it has plugged.
+const WRITTEN: Bytes = Bytes::mib(256);
+/// QEMU and a guest that has written to nothing have less.
+const LITTLE: Bytes = Bytes::mib(160);
+
+fn after_writing(leftover: &str) -> Config {
+    let first = |config: Config| config.touching(WRITTEN);
+    let second = |config: Config| {
+        config.touching(Bytes::mib(64)).with("exit", "size:2M").with("leftover", leftover)
+    };
+    twice(first, second)
+}
+
+#[test]
+fn what_is_plugged_is_adopted() {
+    let _turn = turn();
+    let mut vm = Vm::start(&after_writing("adopt")).unwrap();
+    hand_over(&mut vm);
+    let held = resident::proportional(vm.pid()).expect("QEMU runs");
+    assert!(held >= WRITTEN, "{held}: it was plugged all the time");
+    goes_on(vm);
+}
+
+#[test]
+fn what_is_plugged_is_unplugged_all_at_once() {
+    let _turn = turn();
+    let mut vm = Vm::start(&after_writing("unplug")).unwrap();
+    // One that unplugs all, and one that plugs what is wanted.
+    assert_eq!(hand_over(&mut vm), 2);
+    let held = resident::proportional(vm.pid()).expect("QEMU runs");
+    assert!(held < LITTLE, "{held}: the host has had what was plugged");
+    goes_on(vm);
 }
 
 #[test]

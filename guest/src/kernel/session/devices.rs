@@ -10,11 +10,13 @@ use crate::kernel::pinned::Pinned;
 use crate::kernel::transport::Connected;
 use crate::kernel::trap::{self, Message, take_messages};
 use crate::kernel::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking};
+use hotmem_guest::cmdline;
 use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
 use hotmem_guest::slot::Wanted;
 use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
+use hotmem_virtio::mem::Leftover;
 use virtio_drivers::transport::pci::bus::DeviceFunction;
 use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
@@ -113,9 +115,13 @@ impl Session<'_> {
         let number = self.vacant();
         let Connected { transport, wiring } = connected;
         let bell = Bell { transport: transport.kind(), wiring, rings: false };
-        let device = must("virtio-mem", device::start(transport));
+        let (mut device, queue) = must("virtio-mem", device::start(transport));
+        device.set_leftover(match self.options.leftover {
+            cmdline::Leftover::Adopt => Leftover::Adopt,
+            cmdline::Leftover::Unplug => Leftover::UnplugAll,
+        });
         let online = online_type(self.options.online);
-        let attached = Attached::new(device, bell, port, online, self.clock.now_us());
+        let attached = Attached::new((device, queue), bell, port, online, self.clock.now_us());
         self.report.event(&attached.event(number));
         let region = attached.region();
         if region.end().phys_addr() > DIRECT_MAP_BYTES {
