@@ -51,12 +51,34 @@ fn vm_plots_what_the_host_holds() {
 }
 
 #[test]
+fn what_a_guest_faults_in_again_was_reported_while_the_clock_ran() {
+    let _turn = turn();
+    let file = std::env::temp_dir().join(format!("hotmem-faults-{}.json", std::process::id()));
+    let mut bench = hotmem(&["bench", "reporting", "--cases", "page_fault", "--no-instructions"]);
+    let bench = bench.args(["--machines", "guest", "--boots", "1", "--threads", "3"]);
+    let bench = bench.args(["--rounds", "1", "--bursts", "2", "--rest", "2000"]);
+    let output = bench.arg("--json").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let of = |subject: &str, metric: &str| {
+        let found = records.iter().find(|r| r["subject"] == subject && r["metric"] == metric);
+        found.unwrap_or_else(|| panic!("no {metric} of {subject}"))["median"].as_f64().unwrap()
+    };
+    // Three threads with 128 MiB each.
+    assert!(of("hotmem", "refaulted") > 384.0 && of("hotmem", "reported") > 384.0, "{text}");
+    assert_eq!(of("hotmem-no-reports", "reported"), 0.0);
+    assert!(of("hotmem", "rate") > 0.0 && of("hotmem-no-reports", "rate") > 0.0);
+}
+
+#[test]
 fn packing_counts_what_guests_hold() {
     let _turn = turn();
     // Seconds for a guest to settle in. The first should do, but not on every machine.
     let enough = ["2", "10", "60", "60"].into_iter().any(|limit| {
         let residual = residuals(limit);
-        assert!(residual("before") > 128.0);
+        assert!(residual("hotmem-no-reports") > 128.0);
         residual("hotmem") < 100.0
     });
     assert!(enough, "a guest keeps what it freed");
@@ -66,8 +88,9 @@ fn packing_counts_what_guests_hold() {
 fn residuals(limit: &str) -> impl Fn(&str) -> f64 {
     let file = std::env::temp_dir().join(format!("hotmem-packing-{}.json", std::process::id()));
     let sizes = ["--host", "800M", "--guest", "384M", "--touch", "128M..160M"];
-    let mut bench = hotmem(&["bench", "packing", "--max-guests", "3", "--limit", limit]);
-    let output = bench.args(sizes).arg("--json").arg(&file).output().unwrap();
+    let mut bench = hotmem(&["bench", "packing", "--guests", "hotmem", "--max-guests", "3"]);
+    let bench = bench.args(["--limit", limit]).args(sizes);
+    let output = bench.arg("--json").arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
@@ -88,7 +111,14 @@ fn bench_writes_its_records() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let records: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    for case in ["1G/online_movable/plug", "2G/online_movable/unplug-touched-16M"] {
+    let of = |case: &str, metric: &str| {
+        let found = records.iter().find(|r| r["case"] == case && r["metric"] == metric);
+        found.unwrap_or_else(|| panic!("no {metric} of {case}"))["median"].as_f64().unwrap()
+    };
+    assert_eq!(of("1G/online_movable/unplug-16M-checked", "checked"), 16.0);
+    assert!(of("1G/online_movable/unplug-16M-dropped", "time") > 0.0);
+    assert!(of("2G/online_movable/unplug-16M-migrated", "moved") >= 16.0);
+    for case in ["1G/online_movable/plug", "2G/online_movable/unplug-16M-checked"] {
         let of_case = |metric| {
             records.iter().find(|record| record["case"] == case && record["metric"] == metric)
         };

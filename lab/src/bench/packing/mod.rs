@@ -23,7 +23,8 @@ use std::{
 /// Arguments of `hotmem bench packing`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Memory of the host: a memory cgroup, or else the limit on what all guests hold
+    /// Memory of the host: a memory cgroup; where this process may make none, a simulated limit on
+    /// what all guests together hold
     #[arg(long, value_name = "SIZE", default_value = "15G", value_parser = size::parse)]
     host: Bytes,
     /// Memory of a guest
@@ -32,8 +33,8 @@ pub struct Args {
     /// What guests write to, one after the other from the least to the most: `4G..5G`
     #[arg(long, value_name = "SIZE..SIZE", default_value = "4G..5G", value_parser = parse_span)]
     touch: (Bytes, Bytes),
-    /// Who is packed: hotmem without reports (`before`) and with them (`hotmem`), and Linux
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
+    /// Who is packed, one after the other; hotmem without reports as well as with them
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem-64B,linux,hotmem")]
     guests: Vec<Guest>,
     /// No more guests than this
     #[arg(long, value_name = "N", default_value_t = 64,
@@ -67,9 +68,14 @@ const STEADY: Duration = Duration::from_secs(3);
 /// A kernel keeps at least so much for itself, of a guest that is to use all of its memory.
 const KERNEL: u64 = 12;
 
+const NOTE: &str = "A host is a memory cgroup. One that is simulated is a limit on the sum of what \
+     the guests' processes hold. hotmem-64B writes a descriptor of 64 bytes for each frame, as linux \
+     does; hotmem writes none, and hotmem-no-reports is the same guest without reports.";
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
-    Before,
+    /// The reference guest without reports.
+    Silent,
     Hotmem,
     Hotmem64,
     Linux,
@@ -86,12 +92,21 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let records = bench.sample.records();
     record::print(&records);
+    println!("{NOTE}");
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+impl Args {
+    /// A host and its guests.
+    fn case(&self, is_real: bool) -> String {
+        let simulated = if is_real { "" } else { "-simulated" };
+        format!("{}{simulated}/{}", size::short(self.host), size::short(self.guest))
+    }
 }
 
 fn subjects(guests: &[Guest]) -> Vec<Subject> {
     let subjects = guests.iter().flat_map(|guest| match guest {
-        Guest::Hotmem => &[Subject::Before, Subject::Hotmem][..],
+        Guest::Hotmem => &[Subject::Silent, Subject::Hotmem][..],
         Guest::Hotmem64 => &[Subject::Hotmem64],
         Guest::Linux => &[Subject::Linux],
     });
@@ -101,7 +116,7 @@ fn subjects(guests: &[Guest]) -> Vec<Subject> {
 impl Subject {
     fn name(self) -> &'static str {
         match self {
-            Subject::Before => "before",
+            Subject::Silent => "hotmem-no-reports",
             Subject::Hotmem => "hotmem",
             Subject::Hotmem64 => "hotmem-64B",
             Subject::Linux => "linux",
@@ -110,7 +125,7 @@ impl Subject {
 
     fn guest(self) -> Guest {
         match self {
-            Subject::Before | Subject::Hotmem => Guest::Hotmem,
+            Subject::Silent | Subject::Hotmem => Guest::Hotmem,
             Subject::Hotmem64 => Guest::Hotmem64,
             Subject::Linux => Guest::Linux,
         }
@@ -126,8 +141,8 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// A warm-up, then guest after guest, until the next one does not fit.
     fn pack(&mut self, subject: Subject) -> Result<()> {
-        let case = format!("{}/{}", size::short(self.args.host), size::short(self.args.guest));
         let group = Group::new(self.args.host);
+        let case = self.args.case(group.is_some());
         let bar = progress::bar(self.args.max_guests.into());
         bar.set_message(format!("{}: warming up", subject.name()));
         if self.start(subject, 0, group.as_ref(), &[], None)?.is_none() {
@@ -249,7 +264,7 @@ impl Bench<'_> {
         let patience = config.patience + Duration::from_secs(work >> 30) * 10;
         let config = config.with("work", work).with("hold", "off");
         let balloon = match subject {
-            Subject::Before => Balloon::Plain,
+            Subject::Silent => Balloon::Plain,
             Subject::Hotmem | Subject::Hotmem64 | Subject::Linux => Balloon::Reports,
         };
         Ok(Config { balloon, patience, ..config })
@@ -312,6 +327,7 @@ fn parse_span(text: &str) -> Result<(Bytes, Bytes), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::parsed;
 
     #[test]
     fn spans_of_sizes() {
@@ -339,8 +355,16 @@ mod tests {
     }
 
     #[test]
-    fn hotmem_is_its_own_baseline() {
-        let names = |guests| subjects(guests).into_iter().map(Subject::name).collect::<Vec<_>>();
-        assert_eq!(names(&[Guest::Hotmem, Guest::Linux]), ["before", "hotmem", "linux"]);
+    fn by_default_guests_with_descriptors_are_packed_too() {
+        let args: Args = parsed(&[""; 0]);
+        let names: Vec<_> = subjects(&args.guests).into_iter().map(Subject::name).collect();
+        assert_eq!(names, ["hotmem-64B", "linux", "hotmem-no-reports", "hotmem"]);
+    }
+
+    #[test]
+    fn a_host_that_is_simulated_is_called_so() {
+        let args: Args = parsed(&["--host", "6G", "--guest", "2G"]);
+        assert_eq!(args.case(true), "6G/2G");
+        assert_eq!(args.case(false), "6G-simulated/2G");
     }
 }
