@@ -47,6 +47,8 @@ pub struct Options {
     pub poison: Option<u32>,
     /// Whether other CPUs take and free memory all the time (`hotmem.churn`).
     pub churn: bool,
+    /// What other CPUs allocate, clear and free, if anything (`hotmem.faults`).
+    pub faults: Option<Faults>,
     /// How much of what the kernel itself keeps to have on its heap (`hotmem.heap`).
     pub heap: Bytes,
     /// Whether some of that is pinned until it stands in the way (`hotmem.pin`).
@@ -83,6 +85,19 @@ pub enum Touch {
     UpTo(Bytes),
     /// All that can be allocated.
     All,
+}
+
+/// Bursts of allocating and freeing, as `set:rounds:bursts:rest`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// What a CPU allocates frame by frame and then frees.
+    pub set: Bytes,
+    /// How often it does so in a burst.
+    pub rounds: u32,
+    /// How many bursts there are, without the first, which is not measured.
+    pub bursts: u32,
+    /// Milliseconds between two bursts.
+    pub rest_ms: u32,
 }
 
 /// What happens to touched frames when a shrink needs them.
@@ -204,6 +219,7 @@ impl Default for Options {
             release: Release::Checked,
             poison: None,
             churn: false,
+            faults: None,
             heap: Bytes::ZERO,
             pin: false,
             dma: Bytes::ZERO,
@@ -319,6 +335,7 @@ impl Options {
             }
             "poison" => self.poison = Some(value.parse().ok()?),
             "churn" => self.churn = parse_switch(value)?,
+            "faults" => self.faults = Some(parse_faults(value)?),
             "heap" => self.heap = parse_size(value)?,
             "pin" => self.pin = parse_switch(value)?,
             "dma" => self.dma = parse_size(value)?,
@@ -370,6 +387,14 @@ impl Options {
         }
         Some(true)
     }
+}
+
+fn parse_faults(text: &str) -> Option<Faults> {
+    let mut parts = text.split(':');
+    let set = parse_size(parts.next()?).filter(|set| set.frames() > 0)?;
+    let mut number = || parts.next()?.parse().ok();
+    let faults = Faults { set, rounds: number()?, bursts: number()?, rest_ms: number()? };
+    parts.next().is_none().then_some(faults)
 }
 
 fn parse_switch(text: &str) -> Option<bool> {

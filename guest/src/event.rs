@@ -152,6 +152,19 @@ pub enum Event<'a> {
         /// How much.
         bytes: Bytes,
     },
+    /// Other CPUs allocated, cleared and freed frames in bursts.
+    Faulted {
+        /// How many CPUs.
+        cpus: usize,
+        /// Frames that they allocated.
+        frames: u64,
+        /// How long their bursts took, all of them together, in microseconds.
+        us: u64,
+        /// What was reported to the host meanwhile, rests included.
+        reported: Bytes,
+        /// What of all that was reported was used again meanwhile.
+        refaulted: Bytes,
+    },
     /// What is on the kernel's heap, all of it as it was made.
     Heap {
         /// How many objects.
@@ -340,6 +353,11 @@ impl fmt::Display for Event<'_> {
             Event::Verified { bytes } => {
                 write!(f, r#"{{"event":"verified","bytes":{}}}"#, bytes.0)
             }
+            Event::Faulted { cpus, frames, us, reported, refaulted } => write!(
+                f,
+                r#"{{"event":"faulted","cpus":{cpus},"frames":{frames},"us":{us},"reported":{},"refaulted":{}}}"#,
+                reported.0, refaulted.0
+            ),
             Event::Heap { objects, mapped, moved } => write!(
                 f,
                 r#"{{"event":"heap","objects":{objects},"mapped":{},"moved":{}}}"#,

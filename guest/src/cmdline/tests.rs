@@ -27,7 +27,7 @@ fn every_key() {
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
          hotmem.leftover=unplug hotmem.vetoes=3 \
          hotmem.descriptors=64 hotmem.exit=resizes:3 hotmem.seed=42 hotmem.release=off \
-         hotmem.poison=7 hotmem.churn=on \
+         hotmem.poison=7 hotmem.churn=on hotmem.faults=128M:2:5:700 \
          hotmem.heap=32M hotmem.pin=on hotmem.dma=8M hotmem.writers=4M \
          hotmem.interrupts=intx hotmem.nvdimm=devdax hotmem.map=mem hotmem.tails=shared \
          hotmem.align=1G hotmem.rebinds=3 hotmem.watchdog=5",
@@ -48,6 +48,7 @@ fn every_key() {
         release: Release::Never,
         poison: Some(7),
         churn: true,
+        faults: Some(Faults { set: Bytes::mib(128), rounds: 2, bursts: 5, rest_ms: 700 }),
         heap: Bytes::mib(32),
         pin: true,
         dma: Bytes::mib(8),
@@ -101,6 +102,9 @@ fn unknown_keys_and_bad_values_are_named() {
         "hotmem.exit=size:",
         "hotmem.seed=-1",
         "hotmem.release=yes",
+        "hotmem.faults=128M:2:5",
+        "hotmem.faults=128M:2:5:700:1",
+        "hotmem.faults=0:2:5:700",
         "hotmem.churn=",
         "hotmem.heap=much",
         "hotmem.pin=1",

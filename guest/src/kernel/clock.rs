@@ -13,6 +13,7 @@ pub(crate) struct Stopwatch {
 }
 
 /// Microseconds since the kernel's first instructions.
+#[derive(Clone, Copy)]
 pub(crate) struct Clock {
     started: u64,
     hz: u64,

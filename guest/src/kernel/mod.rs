@@ -14,6 +14,7 @@ mod edu;
 mod entropy;
 mod entry;
 mod exit;
+mod faults;
 mod hal;
 mod heap;
 mod hooks;
@@ -151,7 +152,11 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     if options.churn {
         churn::start();
     }
-    if options.churn || options.writers != Bytes::ZERO {
+    if let Some(wanted) = options.faults {
+        let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.number() + 1);
+        faults::begin(wanted, nodes.max().unwrap_or(1), clock);
+    }
+    if options.churn || options.writers != Bytes::ZERO || options.faults.is_some() {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = &mut engine.hooks.space;
         must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));

@@ -5,13 +5,14 @@ mod work;
 
 use super::acpi::EcamArea;
 use super::attached::Attached;
-use super::balloon::Balloon;
+use super::balloon::{Balloon, BalloonMemory};
 use super::churn;
 use super::clock::Clock;
 use super::descriptors::Look;
 use super::device::is_driven;
 use super::edu::Edu;
 use super::entropy::Entropy;
+use super::faults::Bursts;
 use super::heap::{self, HeapUse};
 use super::hooks::KernelHooks;
 use super::lapic::ApicId;
@@ -59,6 +60,8 @@ pub(crate) struct Session<'a> {
     /// Memory at boot, while the work in it is yet to begin.
     work: Option<PfnRange>,
     touching: Option<Touching>,
+    /// What other CPUs allocate and free, and measure.
+    bursts: Option<Bursts>,
     /// What was touched is being checked, from here up, to be freed then.
     verifying: Option<Pfn>,
     touched: Bytes,
@@ -119,6 +122,7 @@ impl<'a> Session<'a> {
             objects: Objects::new(options),
             work: (options.work != Bytes::ZERO).then_some(places.boot_memory),
             touching: None,
+            bursts: options.faults.map(Bursts::new),
             verifying: None,
             touched: Bytes::ZERO,
             resizes: 0,
@@ -155,6 +159,7 @@ impl<'a> Session<'a> {
                 self.note_status(number);
             }
             again |= self.step_balloon();
+            self.step_bursts();
             if again || self.touch_some() || self.verify_some() {
                 continue;
             }
@@ -250,6 +255,16 @@ impl<'a> Session<'a> {
         progress == balloon::Progress::Again
     }
 
+    /// Has other CPUs go on with their bursts, and reports what they measured.
+    fn step_bursts(&mut self) {
+        let Some(bursts) = &mut self.bursts else { return };
+        let reporter = self.engine.hooks.balloon.as_mut().and_then(BalloonMemory::reporter);
+        let statistics = reporter.map(|reporter| reporter.statistics()).unwrap_or_default();
+        if let Some(event) = bursts.step(self.clock.now_us(), statistics) {
+            self.report.event(&event);
+        }
+    }
+
     /// Reports a target that was reached, or that cannot be reached for now.
     fn note_status(&mut self, number: usize) {
         let Some(own) = &mut self.devices[number] else { return };
@@ -335,6 +350,9 @@ impl<'a> Session<'a> {
     }
 
     fn is_over(&mut self) -> bool {
+        if let Some(bursts) = &self.bursts {
+            return bursts.are_over();
+        }
         let settled = self.balloon.as_ref().is_none_or(Balloon::is_settled);
         let (mut reached, mut total) = (self.entropy.is_none() && settled, Bytes::ZERO);
         for own in self.devices() {

@@ -5,6 +5,7 @@ use super::acpi::MAX_CPUS;
 use super::churn;
 use super::clock::Clock;
 use super::entry;
+use super::faults;
 use super::lapic::{self, Ipi, LocalApic};
 use super::memory::{AddressSpace, FRAMES, virt};
 use super::trap;
@@ -151,7 +152,8 @@ impl Signal {
     }
 }
 
-/// Starts all CPUs but the calling one, which is the one that boots. They [`churn::run`].
+/// Starts all CPUs but the calling one, which is the one that boots. They [`faults::run`] if that
+/// is wanted, or [`churn::run`].
 pub(crate) fn start_others(
     apic: &LocalApic,
     apic_ids: &[u8],
@@ -206,6 +208,9 @@ extern "C" fn ap_main(number: u64) -> ! {
     lapic::join();
     interrupts::enable();
     ARRIVED.store(number, Release);
+    if faults::are_wanted() {
+        faults::run(number)
+    }
     churn::run(number)
 }
 

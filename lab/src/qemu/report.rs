@@ -113,6 +113,10 @@ pub enum Event {
     /// Memory was written to, a pattern of its own in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },
+    /// Other CPUs allocated, cleared and freed so many frames in bursts, which took them so long
+    /// together; bytes that were reported and used again meanwhile.
+    #[allow(missing_docs)]
+    Faulted { cpus: u32, frames: u64, us: u64, reported: u64, refaulted: u64 },
     /// The patterns were found intact, before the memory was given back.
     #[allow(missing_docs)]
     Verified { bytes: u64 },

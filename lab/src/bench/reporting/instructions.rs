@@ -1,8 +1,8 @@
-//! Instructions of allocating and freeing, counted by valgrind's callgrind in the thread that does
-//! it; the reporter's own are another thread's.
+//! Instructions of allocating and freeing a frame: of the first thread of a hosted machine, counted
+//! by valgrind's callgrind, and of a whole guest with one thread, counted by QEMU's translator.
 
-use super::page_fault::{self, operations_a_round};
-use super::{INSTRUCTIONS, Subject};
+use super::page_fault::{Machine, Plan, WORKING_SET, guest};
+use super::{Args, INSTRUCTIONS, Subject};
 use crate::bench::{frames, record::Sample};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -12,30 +12,57 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Rounds of the shorter of two runs.
-const ROUNDS: u64 = 8;
+/// Bursts of the shorter of two runs, and of a guest.
+const BURSTS: u32 = 2;
 
-/// Counts for each number of threads, if valgrind is installed.
-pub(super) fn count(threads: &[u16], sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
-    if !frames::instructions::can_count() {
+/// Counts each plan on its machine, as far as that is possible.
+pub(super) fn count(
+    args: &Args,
+    image: Option<&Path>,
+    sample: &mut Sample,
+    progress: &ProgressBar,
+) -> Result<()> {
+    let can_count = frames::instructions::can_count();
+    if !can_count {
         progress.suspend(|| eprintln!("valgrind is not installed: instructions are not counted"));
-        return Ok(());
     }
-    for &threads in threads {
-        for subject in [Subject::Before, Subject::Hotmem] {
-            progress.set_message(format!("{}: instructions", page_fault::name(threads)));
-            let fewer = of_first_thread(subject, threads, ROUNDS)?;
-            let more = of_first_thread(subject, threads, 2 * ROUNDS)?;
-            #[allow(clippy::cast_precision_loss, reason = "for people")]
-            let count = (more - fewer) as f64 / (ROUNDS * operations_a_round()) as f64;
-            sample.add(&page_fault::name(threads), &subject.to_string(), INSTRUCTIONS, count);
+    for plan in args.plans().map(|plan| Plan { bursts: BURSTS, ..plan }) {
+        for &machine in &args.machines {
+            let case = plan.name(machine);
+            for subject in [Subject::Silent, Subject::Hotmem] {
+                progress.set_message(format!("{case}: instructions of {subject}"));
+                let count = match (machine, image) {
+                    (Machine::Hosted, _) if can_count => Some(of_first_thread(subject, plan)?),
+                    // Those of several are counted as if each had done them all.
+                    (Machine::Guest, Some(image)) if plan.threads == 1 => {
+                        let timed = guest::measure(subject, plan, image, true)?;
+                        #[allow(clippy::cast_precision_loss, reason = "for people")]
+                        let count = timed.busy.as_nanos() as f64 / timed.frames as f64;
+                        Some(count)
+                    }
+                    _ => None,
+                };
+                if let Some(count) = count {
+                    sample.add(&case, &subject.to_string(), INSTRUCTIONS, count);
+                }
+            }
         }
     }
     Ok(())
 }
 
+/// Instructions for a frame: what a run with twice as many bursts has more.
+fn of_first_thread(subject: Subject, plan: Plan) -> Result<f64> {
+    let fewer = of_a_run(subject, plan)?;
+    let more = of_a_run(subject, Plan { bursts: 2 * plan.bursts, ..plan })?;
+    let frames = u64::from(plan.bursts * plan.rounds) * WORKING_SET.frames();
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    let count = more.saturating_sub(fewer) as f64 / frames as f64;
+    Ok(count)
+}
+
 /// Instructions of a whole run's first thread.
-fn of_first_thread(subject: Subject, threads: u16, rounds: u64) -> Result<u64> {
+fn of_a_run(subject: Subject, plan: Plan) -> Result<u64> {
     let directory = Scratch::new()?;
     let file = directory.0.join("count");
     let output = Command::new("valgrind")
@@ -43,7 +70,9 @@ fn of_first_thread(subject: Subject, threads: u16, rounds: u64) -> Result<u64> {
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(std::env::current_exe()?)
         .args(["bench", "reporting-case", "--subject", &subject.to_string()])
-        .args(["--threads", &threads.to_string(), "--rounds", &rounds.to_string()])
+        .args(["--threads", &plan.threads.to_string(), "--rounds", &plan.rounds.to_string()])
+        .args(["--bursts", &plan.bursts.to_string()])
+        .args(["--rest", &plan.rest.as_millis().to_string()])
         .stdout(Stdio::null())
         .output()
         .context("starting valgrind")?;

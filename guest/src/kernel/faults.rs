@@ -1,0 +1,219 @@
+//! What will-it-scale's `page_fault1` has a kernel do: on the other CPUs frames are allocated,
+//! cleared and freed, a working set at a time, in bursts with rests between.
+//!
+//! In a rest a working set stays free long enough to be reported to the host, and in the next burst
+//! it is faulted in again. Each CPU measures its bursts; the one that boots starts them, one after
+//! another, and reports what went to the host and came back meanwhile.
+
+use super::clock::Clock;
+use super::memory::{FRAME_WORDS, FRAMES};
+use super::smp;
+use super::{WATCHDOG, acpi::MAX_CPUS, give_up, lapic, trap};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use hotmem::report::Statistics;
+use hotmem::{Bytes, NodeId, Pfn, PfnRange, Want};
+use hotmem_guest::cmdline::Faults;
+use hotmem_guest::event::Event;
+use hotmem_guest::frame_words::FRAME_WORDS as WORDS;
+use hotmem_guest::to_usize;
+use x86_64::instructions::interrupts;
+
+/// What the CPUs are to do, written before they start.
+static PLAN: spin::Once<Plan> = spin::Once::new();
+static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
+
+struct Plan {
+    faults: Faults,
+    nodes: usize,
+    clock: Clock,
+}
+
+/// A CPU that faults.
+struct Cpu {
+    /// The burst that it is to have done.
+    asked: AtomicU32,
+    /// The burst that it has done: stored after what it measured.
+    done: AtomicU32,
+    /// How long all bursts but the first took.
+    us: AtomicU64,
+}
+
+/// Bursts under way.
+pub(crate) struct Bursts {
+    faults: Faults,
+    /// When each CPU's next burst begins; not while one is under way.
+    due: [Option<u64>; MAX_CPUS],
+    /// When all had done their first burst, in which memory is used for the first time.
+    before: Option<Statistics>,
+    over: bool,
+}
+
+/// Writes to all free memory, so that the host has some behind all of it, and has other CPUs follow
+/// the plan once they start. There are `nodes` nodes.
+pub(crate) fn begin(faults: Faults, nodes: usize, clock: Clock) {
+    PLAN.call_once(|| Plan { faults, nodes, clock });
+    let mut held: Option<PfnRange> = None;
+    while let Ok(frames) = FRAMES.alloc(Want::order(9).movable()) {
+        for frame in frames.chunks(1).map(PfnRange::start) {
+            // SAFETY: the frame was allocated just now.
+            unsafe { FRAME_WORDS.write(frame, 0, held.map_or(0, |held| held.start().number())) }
+        }
+        held = Some(frames);
+        WATCHDOG.progress();
+    }
+    while let Some(frames) = held {
+        // SAFETY: the frames are held.
+        let next = unsafe { FRAME_WORDS.read(frames.start(), 0) };
+        let next = Pfn::new(next).filter(|next| next.number() > 0);
+        held = next.and_then(|next| PfnRange::with_len(next, PAGEBLOCK_FRAMES as u64));
+        give_back(frames);
+    }
+}
+
+/// Whether other CPUs are to follow a plan.
+pub(crate) fn are_wanted() -> bool {
+    PLAN.get().is_some()
+}
+
+/// Follows the plan, until the machine ends.
+pub(crate) fn run(cpu: usize) -> ! {
+    let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
+    let node = NodeId::new((cpu - 1) % (*nodes).max(1)).unwrap_or_default();
+    let list = Want::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
+    let list = FRAMES.alloc(list).unwrap_or_else(|error| give_up(error));
+    let mine = &CPUS[cpu];
+    loop {
+        let burst = mine.wait();
+        let started = clock.now_us();
+        for _ in 0..faults.rounds {
+            round(faults.set.frames(), node, list);
+            WATCHDOG.progress();
+        }
+        if burst > 1 {
+            mine.us.fetch_add(clock.now_us().saturating_sub(started), Relaxed);
+        }
+        // Release, to the acquire in `step`: what was measured is there.
+        mine.done.store(burst, Release);
+    }
+}
+
+/// A working set: each frame is allocated and cleared, and then all are freed.
+fn round(frames: u64, node: NodeId, list: PfnRange) {
+    let entry = FRAME_WORDS.pointer(list.start());
+    for index in 0..to_usize(frames) {
+        let frame = FRAMES.alloc(Want::frames(1).movable().near(node));
+        let frame = frame.unwrap_or_else(|error| give_up(error)).start();
+        // SAFETY: the frame was allocated just now; the list has room for all of them.
+        unsafe {
+            FRAME_WORDS.pointer(frame).write_bytes(0, to_usize(WORDS));
+            entry.add(index).write_volatile(frame.number());
+        }
+    }
+    for index in 0..to_usize(frames) {
+        // SAFETY: the entry was written above.
+        let frame = unsafe { entry.add(index).read_volatile() };
+        give_back(
+            Pfn::new(frame).and_then(|frame| PfnRange::with_len(frame, 1)).unwrap_or_default(),
+        );
+    }
+}
+
+fn give_back(frames: PfnRange) {
+    FRAMES.free(frames).unwrap_or_else(|error| give_up(error));
+}
+
+impl Cpu {
+    const fn new() -> Cpu {
+        Cpu { asked: AtomicU32::new(0), done: AtomicU32::new(0), us: AtomicU64::new(0) }
+    }
+
+    /// Halts until a burst is wanted: which.
+    fn wait(&self) -> u32 {
+        loop {
+            interrupts::disable();
+            // Nothing is ordered by it.
+            let asked = self.asked.load(Relaxed);
+            if asked != self.done.load(Relaxed) {
+                interrupts::enable();
+                return asked;
+            }
+            // Whoever asks interrupts this CPU afterwards, and not before it halts.
+            interrupts::enable_and_hlt();
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        // Acquire, from the release in `run`.
+        self.done.load(Acquire) == self.asked.load(Relaxed)
+    }
+}
+
+impl Bursts {
+    /// The first burst is yet to begin.
+    pub(crate) fn new(faults: Faults) -> Self {
+        Bursts { faults, due: [None; MAX_CPUS], before: None, over: false }
+    }
+
+    /// Starts the bursts that are due; what was measured, once all are over. `statistics` is what
+    /// has been reported so far.
+    pub(crate) fn step(&mut self, now_us: u64, statistics: Statistics) -> Option<Event<'static>> {
+        let count = smp::others();
+        let cpus = &CPUS[1..=count];
+        let rest = u64::from(self.faults.rest_ms) * 1000;
+        if self.over || !self.may_go_on(cpus, statistics) {
+            return None;
+        }
+        let mut rings = false;
+        for (index, (cpu, due)) in cpus.iter().zip(&mut self.due).enumerate() {
+            if !cpu.is_at_rest() {
+                continue;
+            }
+            // This CPU alone writes it.
+            let asked = cpu.asked.load(Relaxed);
+            // CPUs take turns: while one is at a burst, what another has freed is reported.
+            let turn = if asked == 1 { rest * index as u64 / count as u64 } else { 0 };
+            let at = *due.get_or_insert(if asked == 0 { 0 } else { now_us + rest + turn });
+            if at <= now_us && asked <= self.faults.bursts {
+                (*due, rings) = (None, true);
+                cpu.asked.store(asked + 1, Relaxed);
+            }
+        }
+        if rings {
+            lapic::interrupt_others(trap::FLUSH);
+        }
+        let last = self.faults.bursts + 1;
+        self.over = cpus.iter().all(|cpu| cpu.done.load(Acquire) == last);
+        let before = self.before.filter(|_| self.over)?;
+        let pageblocks = |after: u64, before: u64| {
+            Bytes(after.wrapping_sub(before) * PAGEBLOCK_FRAMES as u64 * FRAME_SIZE)
+        };
+        let rounds = u64::from(self.faults.bursts) * u64::from(self.faults.rounds);
+        Some(Event::Faulted {
+            cpus: count,
+            frames: count as u64 * rounds * self.faults.set.frames(),
+            us: cpus.iter().map(|cpu| cpu.us.load(Relaxed)).sum(),
+            reported: pageblocks(statistics.reported, before.reported),
+            refaulted: pageblocks(statistics.refaulted, before.refaulted),
+        })
+    }
+
+    /// Whether all is measured.
+    pub(crate) fn are_over(&self) -> bool {
+        self.over
+    }
+
+    /// Not while some are at their first burst and others have done it.
+    fn may_go_on(&mut self, cpus: &[Cpu], statistics: Statistics) -> bool {
+        let is_first = |cpu: &Cpu| cpu.asked.load(Relaxed) == 1;
+        if self.before.is_some() || !cpus.iter().all(is_first) {
+            return true;
+        }
+        let all = cpus.iter().all(Cpu::is_at_rest);
+        self.before = all.then_some(statistics);
+        all
+    }
+}

@@ -1,0 +1,67 @@
+//! The same by the other CPUs of the reference guest.
+
+use super::{NODES, Plan, Subject, Timed, WORKING_SET};
+use crate::qemu::{Balloon, Config, Event, Vm};
+use anyhow::Result;
+use hotmem::Bytes;
+use std::{path::Path, time::Duration};
+
+/// How long a guest may take for a burst of each of its CPUs, beside its rests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One boot. With `icount` a nanosecond of the guest's is an instruction.
+pub(in super::super) fn measure(
+    subject: Subject,
+    plan: Plan,
+    image: &Path,
+    icount: bool,
+) -> Result<Timed> {
+    let mut vm = Vm::start(&config(subject, plan, image, icount))?;
+    let faulted = |event: &Event| match *event {
+        Event::Faulted { cpus, frames, us, reported, refaulted } => Some(Timed {
+            frames,
+            busy: Duration::from_micros(us),
+            threads: u16::try_from(cpus).unwrap_or(u16::MAX),
+            reported: Bytes(reported),
+            refaulted: Bytes(refaulted),
+        }),
+        _ => None,
+    };
+    let (timed, _) = vm.wait("end of the bursts", faulted)?;
+    vm.finish()?;
+    timed.check(subject, plan)?;
+    Ok(timed)
+}
+
+/// A CPU for each thread, and one that drives the balloon.
+fn config(subject: Subject, plan: Plan, image: &Path, icount: bool) -> Config {
+    let Plan { threads, rounds, bursts, rest } = plan;
+    let faults = format!("{}:{rounds}:{bursts}:{}", WORKING_SET.0, rest.as_millis());
+    let reports = if subject == Subject::Hotmem { "on" } else { "off" };
+    let config = Config::new(image.into(), Bytes::ZERO).with("faults", faults);
+    Config {
+        boot_memory: Bytes(NODES * plan.node().0),
+        nodes: vec![plan.node(); usize::try_from(NODES).unwrap_or(0)],
+        balloon: Balloon::Reports,
+        cpus: u32::from(threads) + 1,
+        icount,
+        patience: PATIENCE + (rest + Duration::from_secs(rounds.into())) * (bursts + 2),
+        ..config.with("reports", reports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_cpu_for_each_thread_and_only_reporting_differs() {
+        let plan = Plan { threads: 3, rounds: 2, bursts: 5, rest: Duration::from_millis(700) };
+        let of = |subject| config(subject, plan, Path::new("guest"), false);
+        let (on, off) = (of(Subject::Hotmem), of(Subject::Silent));
+        assert_eq!(on.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=on"]);
+        assert_eq!(off.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=off"]);
+        assert_eq!((on.cpus, on.nodes.len(), on.balloon), (4, 2, off.balloon));
+        assert!(on.boot_memory.0 > 3 * WORKING_SET.0);
+    }
+}

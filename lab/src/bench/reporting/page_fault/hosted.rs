@@ -1,0 +1,141 @@
+//! The same by threads of this process, whose memory is that of a simulated machine.
+
+use super::{NODES, Plan, Subject, Timed, WORKING_SET};
+use crate::hosted::{Hosted, Threads};
+use anyhow::{Context, Result};
+use hotmem::{
+    Announce, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Want,
+    geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
+    report::{Settings, Statistics},
+};
+use std::{
+    hint::black_box,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What is done with a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Use {
+    /// It is cleared.
+    Clear,
+    /// Its first byte is written: where instructions are counted, of which clearing takes ten times
+    /// those of the allocator.
+    Touch,
+}
+
+/// Measures; the first thread is the caller's.
+pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result<Timed> {
+    let node = plan.node();
+    let machine = Hosted::builder().room(Bytes(NODES * node.0)).build()?;
+    let mut hotplug = machine.boot()?;
+    for (number, memory) in machine.room().chunks(node.frames()).enumerate() {
+        let node = NodeId::new(number).context("two nodes")?;
+        hotplug.announce(Announce::range(memory).on_node(node))?;
+        hotplug.add(memory, &mut NoHooks)?;
+        hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
+    }
+    // All of it has been used once.
+    let all: Vec<_> = core::iter::from_fn(|| {
+        machine.frames().alloc(Want::frames(PAGEBLOCK_FRAMES as u64).movable()).ok()
+    })
+    .collect();
+    for &range in &all {
+        clear(&machine, range);
+        machine.frames().free(range)?;
+    }
+    let timed = if subject == Subject::Silent {
+        work(&machine, plan, by, Statistics::default)?
+    } else {
+        let reporter = machine.reporter(Settings::default())?;
+        thread::scope(|scope| {
+            let _running = reporter.start(scope);
+            work(&machine, plan, by, || reporter.statistics())
+        })?
+    };
+    timed.check(subject, plan)?;
+    Ok(timed)
+}
+
+/// Lets all threads work. `statistics` is what was reported so far.
+fn work(
+    machine: &Hosted,
+    plan: Plan,
+    by: Use,
+    statistics: impl Fn() -> Statistics + Sync,
+) -> Result<Timed> {
+    let barrier = Barrier::new(usize::from(plan.threads));
+    let one = |number: u16| -> Result<(Duration, Statistics)> {
+        let node = u64::from(number) % NODES;
+        Threads::run_on(NodeId::new(usize::try_from(node)?).context("a node for each thread")?);
+        let mut held = Vec::with_capacity(usize::try_from(WORKING_SET.frames())?);
+        let mut burst = || (0..plan.rounds).try_for_each(|_| round(machine, by, &mut held));
+        let first = burst();
+        barrier.wait();
+        first?;
+        let before = statistics();
+        // Threads take turns: while one is at a burst, what another has freed is reported.
+        thread::sleep(plan.rest * u32::from(number) / u32::from(plan.threads));
+        let mut busy = Duration::ZERO;
+        for _ in 0..plan.bursts {
+            thread::sleep(plan.rest);
+            let started = Instant::now();
+            burst()?;
+            busy += started.elapsed();
+        }
+        Ok((busy, before))
+    };
+    thread::scope(|scope| {
+        let one = &one;
+        let others: Vec<_> =
+            (1..plan.threads).map(|number| scope.spawn(move || one(number))).collect();
+        let (mut busy, before) = one(0)?;
+        for other in others {
+            busy += other.join().expect("a measuring thread panicked")?.0;
+        }
+        let after = statistics();
+        let bytes = |after: u64, before: u64| {
+            Bytes((after - before) * PAGEBLOCK_FRAMES as u64 * FRAME_SIZE)
+        };
+        Ok(Timed {
+            frames: plan.frames(),
+            busy,
+            threads: plan.threads,
+            reported: bytes(after.reported, before.reported),
+            refaulted: bytes(after.refaulted, before.refaulted),
+        })
+    })
+}
+
+fn round(machine: &Hosted, by: Use, held: &mut Vec<PfnRange>) -> Result<()> {
+    let frames = machine.frames();
+    for _ in 0..WORKING_SET.frames() {
+        let frame = frames.alloc(Want::frames(1).movable())?;
+        match by {
+            Use::Clear => clear(machine, frame),
+            Use::Touch => touch(machine, frame),
+        }
+        held.push(frame);
+    }
+    held.drain(..).try_for_each(|frame| frames.free(frame))?;
+    Ok(())
+}
+
+/// Writes to a frame that the caller holds, so that it has memory.
+fn touch(machine: &Hosted, frame: PfnRange) {
+    if let Some(address) = machine.address_of(frame.start()) {
+        // SAFETY: the frame is the caller's.
+        unsafe { address.write_volatile(1) };
+    }
+}
+
+/// Clears frames that the caller holds, as a kernel does before it maps them for a process.
+fn clear(machine: &Hosted, range: PfnRange) {
+    if let Some(address) = machine.address_of(range.start()) {
+        let len = usize::try_from(range.bytes().0).unwrap_or(0);
+        // SAFETY: the frames are the caller's.
+        unsafe { address.write_bytes(0, len) };
+        black_box(address);
+    }
+}

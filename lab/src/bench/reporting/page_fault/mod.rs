@@ -1,0 +1,174 @@
+//! Frames allocated, cleared and freed, as a kernel does under will-it-scale's `page_fault1`, while
+//! what rests is reported to the host and faulted in again.
+//!
+//! Threads work in bursts of so many rounds, and rest between them for longer than free memory has
+//! to stay free before it is reported. They take turns, so that one's memory is reported while
+//! another is at work. Bursts alone are timed; what was reported and used again is counted from the
+//! end of the first burst, which is not measured, to the end of the last.
+
+pub(super) mod guest;
+pub(super) mod hosted;
+
+use super::{Subject, record::Metric};
+use crate::bench::record::Sample;
+use anyhow::{Result, ensure};
+use hotmem::Bytes;
+use std::{fmt, time::Duration};
+
+/// What a thread has in use at the end of each round.
+pub(super) const WORKING_SET: Bytes = Bytes::mib(128);
+/// How many nodes there are. Threads take turns between them.
+const NODES: u64 = 2;
+
+/// Frames allocated, cleared and freed in a second of bursts, by all threads together.
+pub(super) const RATE: Metric = ("rate", "ops/s");
+/// What the host took, and what of that was used again.
+const REPORTED: Metric = ("reported", "MiB");
+const REFAULTED: Metric = ("refaulted", "MiB");
+
+/// What threads do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Plan {
+    pub(super) threads: u16,
+    /// Working sets that are allocated and freed in a burst.
+    pub(super) rounds: u32,
+    /// Bursts that are timed.
+    pub(super) bursts: u32,
+    pub(super) rest: Duration,
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum Machine {
+    /// A simulated machine: this process, and `madvise`
+    Hosted,
+    /// The reference guest under QEMU with a balloon
+    Guest,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Timed {
+    /// Frames that all threads have allocated, and how long their bursts took, added up.
+    pub(super) frames: u64,
+    pub(super) busy: Duration,
+    pub(super) threads: u16,
+    /// While the clock ran, rests included.
+    pub(super) reported: Bytes,
+    pub(super) refaulted: Bytes,
+}
+
+impl Plan {
+    /// From the coarse to the fine: `page_fault1/2/guest/rounds-16`.
+    pub(super) fn name(self, machine: Machine) -> String {
+        format!("page_fault1/{}/{machine}/rounds-{}", self.threads, self.rounds)
+    }
+
+    /// Memory of a node: what its threads use, half as much again, and something for the kernel.
+    fn node(self) -> Bytes {
+        let threads = u64::from(self.threads).div_ceil(NODES);
+        Bytes(Bytes::mib(256).0 + threads * (WORKING_SET.0 + WORKING_SET.0 / 2))
+    }
+
+    /// Frames that all threads allocate in their timed bursts.
+    pub(super) fn frames(self) -> u64 {
+        let rounds = u64::from(self.rounds) * u64::from(self.bursts);
+        u64::from(self.threads) * rounds * WORKING_SET.frames()
+    }
+}
+
+impl Timed {
+    /// All threads together.
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    pub(super) fn rate(&self) -> f64 {
+        self.frames as f64 / self.busy.as_secs_f64() * f64::from(self.threads)
+    }
+
+    /// Refuses what was no measurement of reporting: with it at least a working set went to the host
+    /// and came back while the clock ran; without it nothing did.
+    ///
+    /// # Errors
+    /// What did not happen.
+    pub(super) fn check(&self, subject: Subject, plan: Plan) -> Result<()> {
+        ensure!(self.frames == plan.frames(), "{} of {} frames", self.frames, plan.frames());
+        let least = if subject == Subject::Hotmem { WORKING_SET } else { Bytes::ZERO };
+        for (what, bytes) in [("reported", self.reported), ("used again", self.refaulted)] {
+            ensure!(bytes >= least, "{bytes} were {what} while the clock ran, not even {least}");
+            ensure!(
+                subject == Subject::Hotmem || bytes == Bytes::ZERO,
+                "{bytes} were {what} without reporting"
+            );
+        }
+        Ok(())
+    }
+
+    /// One run's figures.
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    pub(super) fn record(&self, case: &str, subject: Subject, sample: &mut Sample) {
+        let subject = subject.to_string();
+        sample.add(case, &subject, RATE, self.rate());
+        for (metric, bytes) in [(REPORTED, self.reported), (REFAULTED, self.refaulted)] {
+            sample.add(case, &subject, metric, bytes.0 as f64 / f64::from(1 << 20));
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Machine::Hosted => "hosted",
+            Machine::Guest => "guest",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: Plan = Plan { threads: 2, rounds: 3, bursts: 4, rest: Duration::from_millis(700) };
+
+    fn timed() -> Timed {
+        let (reported, refaulted) = (WORKING_SET, WORKING_SET);
+        let busy = Duration::from_secs(4);
+        Timed { frames: PLAN.frames(), busy, threads: 2, reported, refaulted }
+    }
+
+    #[test]
+    fn what_reports_nothing_while_the_clock_runs_is_no_measurement() {
+        timed().check(Subject::Hotmem, PLAN).unwrap();
+        let less = Bytes(WORKING_SET.0 - 1);
+        assert!(Timed { reported: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
+        assert!(Timed { refaulted: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
+        assert!(timed().check(Subject::Silent, PLAN).is_err());
+        let silent = Timed { reported: Bytes::ZERO, refaulted: Bytes::ZERO, ..timed() };
+        silent.check(Subject::Silent, PLAN).unwrap();
+        let other = Plan { bursts: 5, ..PLAN };
+        assert!(timed().check(Subject::Hotmem, other).is_err());
+    }
+
+    #[test]
+    fn a_rate_is_that_of_all_threads_while_they_work() {
+        assert_eq!(PLAN.frames(), 2 * 3 * 4 * 32768);
+        assert_eq!(timed().rate(), 2.0 * f64::from(2 * 3 * 4 * 32768) / 4.0);
+    }
+
+    #[test]
+    fn figures_have_their_case_and_who_did_the_work() {
+        let mut sample = Sample::new("reporting");
+        timed().record(&PLAN.name(Machine::Guest), Subject::Hotmem, &mut sample);
+        timed().record(&PLAN.name(Machine::Hosted), Subject::Silent, &mut sample);
+        let records = sample.records();
+        let seen: Vec<_> = records
+            .iter()
+            .map(|r| format!("{} {} {} {}", r.case, r.subject, r.metric, r.unit))
+            .collect();
+        let [guest, hosted] = [
+            "page_fault1/2/guest/rounds-3 hotmem",
+            "page_fault1/2/hosted/rounds-3 hotmem-no-reports",
+        ];
+        let metrics = ["rate ops/s", "reported MiB", "refaulted MiB"];
+        let expected = [guest, hosted].map(|case| metrics.map(|metric| format!("{case} {metric}")));
+        assert_eq!(seen, expected.concat());
+    }
+}
