@@ -26,6 +26,8 @@ pub struct SplitQueue<const SIZE: usize> {
     chains: u16,
     avail_index: u16,
     used_index: u16,
+    /// Those of the available ring.
+    flags: u16,
 }
 
 /// One piece of a chain.
@@ -71,6 +73,8 @@ struct Chain {
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT`
+const NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`
 const NO_NOTIFY: u16 = 1;
 /// Alignment of the descriptor table, the strictest of the three parts.
@@ -107,12 +111,13 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
             chains: 0,
             avail_index: 0,
             used_index: 0,
+            flags: 0,
         };
         queue.reset(SIZE);
         Some((queue, rest))
     }
 
-    /// Makes it as it was when it was new, with as many descriptors as the device allows, which has
+    /// Empties it, with as many descriptors as the device allows, which has
     /// been reset and not yet told of it.
     pub fn reset(&mut self, device_allows: usize) {
         let most = u16::try_from(device_allows.clamp(1, SIZE)).unwrap_or(Self::SIZE_U16);
@@ -120,6 +125,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         for offset in (0..Self::BYTES).step_by(ALIGN) {
             self.memory.write(offset, [0; ALIGN]);
         }
+        self.memory.store_index(Self::AVAIL, self.flags);
         for (link, following) in self.next.iter_mut().zip(1..) {
             *link = following;
         }
@@ -235,6 +241,13 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         // looks at the index again, so one of the two sees the other's store (2.7.13.4.1).
         fence(Ordering::SeqCst);
         self.memory.load_index(Self::USED) & NO_NOTIFY == 0
+    }
+
+    /// Tells the device that it need not interrupt when it has used a chain, because the driver
+    /// looks at the queue by itself (2.7.7). A device may interrupt all the same.
+    pub fn suppress_interrupts(&mut self) {
+        self.flags = NO_INTERRUPT;
+        self.memory.store_index(Self::AVAIL, self.flags);
     }
 
     /// Chains that the device owns.

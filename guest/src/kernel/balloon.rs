@@ -17,7 +17,7 @@ use hotmem_virtio::balloon::{
     Counters, Device, Driver, EngineMemory, Failure, Features, Memory, Pending, Poison, Progress,
     Queue, Status, Wanted,
 };
-use virtio_drivers::transport::DeviceType;
+use virtio_drivers::transport::{DeviceType, Transport};
 
 /// What the balloon has of the kernel's memory, in so many pieces at most.
 pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
@@ -46,6 +46,17 @@ impl Balloon {
     /// What a virtio transport calls it.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::MemoryBalloon;
 
+    /// Whether the device is a balloon that takes hints, which must not interrupt by a line.
+    ///
+    /// When a migration begins, the thread for it tells such a balloon of a change of its
+    /// configuration. In QEMU that thread may send messages; where it raises a line that interrupts
+    /// a CPU which is translated, QEMU 10 ends by an assertion.
+    pub(crate) fn must_be_polled(transport: &mut impl Transport) -> bool {
+        let hints = Features::FREE_PAGE_HINT.bits();
+        transport.device_type() == Self::DEVICE_TYPE
+            && transport.read_device_features() & hints != 0
+    }
+
     /// Starts the device.
     pub(crate) fn start(
         connected: Connected,
@@ -58,7 +69,10 @@ impl Balloon {
         features.set(Features::PAGE_REPORTING, options.reports);
         let poison = options.poison.map_or(Poison::None, Poison::Filled);
         let wanted = Wanted { features, poison, patience: Driver::PATIENCE };
-        let device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
+        let mut device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
+        if wiring == Wiring::Silent {
+            Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
+        }
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames()).filled_by(poison::fill);
         // A kernel that idles has no use for what it does not use.
         let rate = options.report_rate;

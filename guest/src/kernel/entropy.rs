@@ -46,6 +46,9 @@ impl Entropy {
         let Connected { mut transport, wiring } = connected;
         let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER.0))?;
         let (mut queue, answer) = Queue::new(memory).ok_or(DeviceError::Entropy("no queue"))?;
+        if wiring == Wiring::Silent {
+            queue.suppress_interrupts();
+        }
         negotiate(&mut transport)?;
         let (descriptors, driver) = (queue.descriptors(), queue.driver_area());
         transport.queue_set(QUEUE, QUEUE_SIZE, descriptors, driver, queue.device_area());

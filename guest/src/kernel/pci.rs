@@ -104,7 +104,7 @@ impl Buses {
         })
     }
 
-    /// All devices that are `wanted`, with their registers mapped and interrupts enabled, and the
+    /// All devices that are `wanted`, with their registers mapped, and the
     /// ports of their hot-plug slots.
     pub(crate) fn find(
         &mut self,
@@ -140,7 +140,7 @@ impl Buses {
     }
 
     /// Looks at what is new in the port's slot: the device, if it is `wanted`, with its registers
-    /// mapped and interrupts enabled.
+    /// mapped.
     pub(crate) fn look_behind(
         &mut self,
         port: usize,
@@ -371,12 +371,17 @@ impl Buses {
         self.root.bars(function).map_err(|error| BusError::Bar(function, error))
     }
 
-    /// Lets the function decode memory, access it and interrupt.
+    /// Lets the function decode memory and access it. It may not interrupt by its line.
     fn enable(&mut self, function: DeviceFunction) {
         let (_, command) = self.root.get_status_command(function);
-        let command =
-            (command | Command::MEMORY_SPACE | Command::BUS_MASTER) - Command::INTERRUPT_DISABLE;
-        self.root.set_command(function, command);
+        let enabled = Command::MEMORY_SPACE | Command::BUS_MASTER | Command::INTERRUPT_DISABLE;
+        self.root.set_command(function, command | enabled);
+    }
+
+    /// Lets the function interrupt by its line.
+    pub(super) fn enable_line(&mut self, function: DeviceFunction) {
+        let (_, command) = self.root.get_status_command(function);
+        self.root.set_command(function, command - Command::INTERRUPT_DISABLE);
     }
 }
 

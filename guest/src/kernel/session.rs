@@ -41,6 +41,9 @@ use x86_64::instructions::interrupts;
 
 /// Most devices at a time. Each rings by the message of its number.
 pub(crate) const MAX_DEVICES: usize = 16;
+/// A wait that is too short for the timer.
+const SOON: Duration = Duration::from_millis(1);
+
 /// A run with devices.
 pub(crate) struct Session<'a> {
     report: Report<Serial>,
@@ -158,7 +161,8 @@ impl<'a> Session<'a> {
                 again |= self.step_device(number) == Some(Progress::Again);
                 self.note_status(number);
             }
-            again |= self.step_balloon();
+            let balloon = self.step_balloon();
+            again |= balloon == balloon::Progress::Again;
             self.step_bursts();
             if again || self.touch_some() || self.verify_some() {
                 continue;
@@ -169,7 +173,9 @@ impl<'a> Session<'a> {
                 return self.finish();
             }
             WATCHDOG.enter(Step::Idle);
-            trap::wait();
+            if !self.is_soon(balloon) {
+                trap::wait();
+            }
             WATCHDOG.enter(Step::Discovery);
             (0..MAX_PORTS).for_each(|port| self.watch_port(port));
             self.relieve();
@@ -230,11 +236,11 @@ impl<'a> Session<'a> {
         Some(progress)
     }
 
-    /// Some steps of the balloon's driver, and what there is to say then. Whether there is more.
-    fn step_balloon(&mut self) -> bool {
+    /// Some steps of the balloon's driver, and what there is to say then.
+    fn step_balloon(&mut self) -> balloon::Progress {
         let (Some(balloon), Some(memory)) = (&mut self.balloon, &mut self.engine.hooks.balloon)
         else {
-            return false;
+            return balloon::Progress::Idle;
         };
         let now = Duration::from_micros(self.clock.now_us());
         let progress = must("virtio-balloon", balloon.step(now, memory));
@@ -252,7 +258,13 @@ impl<'a> Session<'a> {
                 self.begin_work();
             }
         }
-        progress == balloon::Progress::Again
+        progress
+    }
+
+    /// Whether the balloon is to be looked at again before it is worth while to halt.
+    fn is_soon(&self, balloon: balloon::Progress) -> bool {
+        let now = Duration::from_micros(self.clock.now_us());
+        matches!(balloon, balloon::Progress::WaitUntil(at) if at < now + SOON)
     }
 
     /// Has other CPUs go on with their bursts, and reports what they measured.

@@ -1,5 +1,6 @@
 //! How virtio devices are reached, and how they ring.
 
+use super::balloon::Balloon;
 use super::hal::KernelHal;
 use super::lapic::ApicId;
 use super::memory::{AddressSpace, ReachError};
@@ -70,15 +71,19 @@ impl Connected {
     ) -> core::result::Result<Self, ConnectError> {
         let mut view = MemoryView::of(buses, function);
         let transport = PciTransport::new::<KernelHal, _>(&mut view, function);
-        let transport = transport.map_err(ConnectError::Pci)?.into();
+        let mut transport = transport.map_err(ConnectError::Pci)?;
         let vectors = message
             .filter(|_| interrupts >= Interrupts::Msix)
             .and_then(|message| Vectors::route(buses, function, message));
         let wiring = match vectors {
             Some(_) => Wiring::Message,
-            None if interrupts >= Interrupts::Intx => Wiring::Line(buses.irq(function)),
+            None if interrupts >= Interrupts::Intx && !Balloon::must_be_polled(&mut transport) => {
+                buses.enable_line(function);
+                Wiring::Line(buses.irq(function))
+            }
             None => Wiring::Silent,
         };
+        let transport = transport.into();
         Ok(Connected { transport: Wired { transport, vectors }, wiring })
     }
 

@@ -30,6 +30,25 @@ fn virtio_mem_rings_by_its_line_or_is_looked_at() {
     }
 }
 
+/// PCI's command register of device 0 behind the first root port, read where QEMU's q35 maps
+/// configuration space.
+fn command_register(vm: &mut Vm) -> u32 {
+    let says = vm.ask_monitor("xp /1wx 0xb0100004").unwrap();
+    let word = says.trim().rsplit("0x").next().and_then(|word| u32::from_str_radix(word, 16).ok());
+    word.unwrap_or_else(|| panic!("{says}")) & 0xffff
+}
+
+#[test]
+fn a_device_may_use_its_line_only_if_that_is_how_it_interrupts() {
+    const INTERRUPT_DISABLE: u32 = 1 << 10;
+    for (mode, disabled) in [("intx", 0), ("poll", INTERRUPT_DISABLE)] {
+        let (mut vm, interrupts) = start_and_see(&config(Bytes::gib(1)).with("interrupts", mode));
+        assert_eq!(interrupts, mode);
+        assert_eq!(command_register(&mut vm) & INTERRUPT_DISABLE, disabled, "{mode}");
+        vm.resize_checked(Bytes::gib(1));
+    }
+}
+
 #[test]
 fn an_idle_guest_leaves_the_cpu_alone() {
     let mut vm = start(&config(Bytes::gib(64)));

@@ -201,11 +201,23 @@ impl<T: Transport> Device<T> {
                 Step::Failed(failure) => return Progress::Failed(failure),
                 // There may be another.
                 _ if used.is_some() => {}
-                Step::WaitUntil(until) => return Progress::WaitUntil(until),
+                Step::WaitUntil(until) => {
+                    self.remind_of_hint();
+                    return Progress::WaitUntil(until);
+                }
                 Step::Idle => return Progress::Idle,
             }
         }
         Progress::Again
+    }
+
+    /// Tells the device that it need not interrupt when it has used what is on this queue: for a
+    /// kernel that polls. For [`Queue::Hints`] it knows already.
+    pub fn suppress_interrupts(&mut self, queue: Queue) {
+        match self.short.get_mut(queue as usize) {
+            Some(short) => short.suppress_interrupts(),
+            None => self.reports.suppress_interrupts(),
+        }
     }
 
     /// Acknowledges the device's interrupt, so that it stops ringing, and returns whether it was
@@ -236,6 +248,18 @@ impl<T: Transport> Device<T> {
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
+    }
+
+    /// Notifies the device of its hint again. QEMU's thread for hints may miss one that comes just
+    /// after it has found none: it asks to be notified and does not look again.
+    fn remind_of_hint(&mut self) {
+        let [.., hints] = &self.short;
+        if hints.outstanding() > 0
+            && hints.wants_notification()
+            && let Some(number) = self.numbers.number(Queue::Hints)
+        {
+            self.transport.notify(number);
+        }
     }
 
     /// A queue on which the device has used what it was given.
@@ -335,7 +359,8 @@ fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     let (inflate, memory) = ShortQueue::new(memory)?;
     let (deflate, memory) = ShortQueue::new(memory)?;
     let (statistics, memory) = ShortQueue::new(memory)?;
-    let (hints, memory) = ShortQueue::new(memory)?;
+    let (mut hints, memory) = ShortQueue::new(memory)?;
+    hints.suppress_interrupts();
     let queues = ([inflate, deflate, statistics, hints], reports);
     (memory.len() >= MESSAGES).then_some((queues, memory))
 }

@@ -108,6 +108,8 @@ pub(super) struct Sent<T> {
 
 /// A device that takes longer is not working properly; still it may answer.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// When to look first for an answer of which no interrupt tells.
+const FIRST_LOOK: Duration = Duration::from_micros(20);
 
 impl<T> Sent<T> {
     pub(super) fn new(what: T, now: Duration) -> Sent<T> {
@@ -141,6 +143,24 @@ impl<T> Sent<T> {
         let next = if self.is_overdue() { ANSWER_TIME } else { ANSWER_TIME - self.waited };
         let next = next.min(terms.patience - self.waited);
         Turn::Wait(Some(now.saturating_add(next)))
+    }
+
+    /// The same if no interrupt tells of the answer: to look again after as long as it has been
+    /// waited for so far.
+    pub(super) fn looked_for(
+        &mut self,
+        queue: Queue,
+        now: Duration,
+        terms: Terms,
+        counters: &mut Counters,
+    ) -> Turn {
+        match self.awaited(queue, now, terms, counters) {
+            Turn::Wait(deadline) => {
+                let look = now.saturating_add(self.waited.clamp(FIRST_LOOK, ANSWER_TIME));
+                Turn::Wait(earlier(deadline, Some(look)))
+            }
+            silent => silent,
+        }
     }
 }
 

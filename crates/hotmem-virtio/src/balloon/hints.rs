@@ -1,4 +1,7 @@
 //! Free page hints (5.5.6.5): what a migration need not carry.
+//!
+//! No interrupt tells that a hint was used: while a migration wants hints, QEMU would interrupt all
+//! the time, whether it has used one or not. The driver looks for itself, as Linux does.
 
 use super::config::RawConfig;
 use super::driver::{Sent, Terms, Turn};
@@ -68,7 +71,7 @@ impl Hints {
         counters: &mut Counters,
     ) -> Turn {
         if let Some(sent) = &mut self.sent {
-            return sent.awaited(Queue::Hints, now, terms, counters);
+            return sent.looked_for(Queue::Hints, now, terms, counters);
         }
         // A command ID may come again only after the end of its hints.
         if self.open.is_some_and(|open| open != self.command) {

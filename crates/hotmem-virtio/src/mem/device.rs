@@ -150,6 +150,12 @@ impl<T: Transport> Device<T> {
         Progress::Again
     }
 
+    /// Tells the device that it need not interrupt when it has answered: for a kernel that polls. A
+    /// change of its configuration interrupts all the same; only the transport can prevent that.
+    pub fn suppress_interrupts(&mut self) {
+        self.queue.suppress_interrupts();
+    }
+
     /// Acknowledges the device's interrupt, so that it stops ringing, and returns whether it was
     /// this device that rang. If so, poll it.
     pub fn ack_interrupt(&mut self) -> bool {

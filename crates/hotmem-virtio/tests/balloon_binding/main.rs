@@ -347,6 +347,45 @@ fn a_device_that_wants_no_notification_gets_none() {
 }
 
 #[test]
+fn each_queue_says_whether_anybody_waits_for_its_interrupts() {
+    for quiet in Queue::ALL {
+        let host = transport::host(Features::all(), Numbering::Dense);
+        let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+        device.suppress_interrupts(quiet);
+        device.poll(NOW, BUDGET, &mut memory);
+        for (number, queue) in Queue::ALL.into_iter().enumerate() {
+            let flags = host.borrow_mut().queue(number).avail_flags();
+            // Nobody ever waits for those of hints.
+            let expected = queue == quiet || queue == Queue::Hints;
+            assert_eq!(flags, u16::from(expected), "{quiet:?}: {queue:?}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_missed_a_hint_is_notified_again() {
+    let host = transport::host(Features::all(), Numbering::Dense);
+    let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+    let settled = |progress| !matches!(progress, Progress::Again);
+    while !settled(device.poll(NOW, BUDGET, &mut memory)) {}
+    host.serve();
+    while !settled(device.poll(NOW, BUDGET, &mut memory)) {}
+    host.borrow_mut().asleep = true;
+    host.borrow_mut().device.ask_hints(7);
+    let mut notified = || {
+        device.poll(NOW, BUDGET, &mut memory);
+        std::mem::take(&mut host.borrow_mut().notifications)
+    };
+    assert!(notified() >= 1, "of the command");
+    for _ in 0..3 {
+        assert_eq!(notified(), 1);
+    }
+    // It says that it looks by itself.
+    host.borrow_mut().queue(3).set_used_flags(1);
+    assert_eq!(notified(), 0);
+}
+
+#[test]
 fn a_small_budget_takes_several_polls() {
     let host = transport::host(Features::VERSION_1, Numbering::Dense);
     host.borrow_mut().device.config.num_pages = 700;

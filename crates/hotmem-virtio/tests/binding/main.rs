@@ -251,6 +251,18 @@ fn a_device_that_wants_no_notification_gets_none() {
 }
 
 #[test]
+fn a_device_is_told_that_nobody_waits_for_its_interrupts() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    assert_eq!(host.borrow_mut().queue(0).avail_flags(), 0);
+    device.suppress_interrupts();
+    device.poll(NOW, BUDGET, &mut memory);
+    assert_eq!(host.borrow_mut().queue(0).avail_flags(), 1);
+    host.serve();
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+}
+
+#[test]
 fn a_device_that_breaks_its_queue_fails() {
     let cases =
         [(Misdeed::Id(7), QueueError::UsedId(7)), (Misdeed::Index(9), QueueError::UsedIndex(9))];

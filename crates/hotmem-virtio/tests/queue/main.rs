@@ -71,6 +71,23 @@ fn chains_travel_and_come_back_round_and_round() {
 }
 
 #[test]
+fn the_device_is_told_that_nobody_waits_for_its_interrupts() {
+    let (mut queue, mut device) = queue();
+    assert_eq!(device.avail_flags(), 0);
+    queue.suppress_interrupts();
+    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), and it stays.
+    for _ in 0..20 {
+        assert_eq!(device.avail_flags(), 1);
+        let token = push(&mut queue, &REQUEST).unwrap();
+        assert_eq!(device.take(), Some((token, REQUEST.to_vec())));
+        device.give_back(token.into(), 1);
+        assert_eq!(queue.pop(), Ok(Some(Used { token, written: 1 })));
+    }
+    queue.reset(SIZE);
+    assert_eq!(device.avail_flags(), 1);
+}
+
+#[test]
 fn chains_that_cannot_be_are_refused_and_change_nothing() {
     let (mut queue, mut device) = queue();
     let cases: [(&[Piece], QueueError); 5] = [

@@ -7,7 +7,7 @@ use crate::kernel::device::{self, is_virtio_mem};
 use crate::kernel::edu::Edu;
 use crate::kernel::entropy::Entropy;
 use crate::kernel::pinned::Pinned;
-use crate::kernel::transport::Connected;
+use crate::kernel::transport::{Connected, Wiring};
 use crate::kernel::trap::{self, Message, take_messages};
 use crate::kernel::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking};
 use hotmem_guest::cmdline;
@@ -120,6 +120,9 @@ impl Session<'_> {
             cmdline::Leftover::Adopt => Leftover::Adopt,
             cmdline::Leftover::Unplug => Leftover::UnplugAll,
         });
+        if wiring == Wiring::Silent {
+            device.suppress_interrupts();
+        }
         let online = online_type(self.options.online);
         let attached = Attached::new((device, queue), bell, port, online, self.clock.now_us());
         self.report.event(&attached.event(number));
