@@ -1,6 +1,7 @@
 //! Set-up, demo and tests of the workspace: `cargo xtask <task>`.
 #![forbid(unsafe_code)]
 
+mod backport;
 mod demo;
 mod lint;
 mod setup;

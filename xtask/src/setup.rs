@@ -1,6 +1,9 @@
 //! What the tasks need beyond cargo, installed where that is allowed, named where it is not.
 
-use crate::step::{Steps, root, runs};
+use crate::{
+    backport,
+    step::{Steps, root, runs},
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,8 +14,6 @@ const TARGET: &str = "x86_64-unknown-none";
 const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 const AARCH64: &str = "aarch64-unknown-linux-musl";
-const NARROW: &str = "i686-unknown-linux-musl";
-const WITHOUT_ATOMICS: &str = "thumbv7m-none-eabi";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
@@ -28,17 +29,14 @@ pub(crate) fn everything() -> ExitCode {
     if !qemu() {
         steps.missing(QEMU_WANTED);
     }
+    if !backport::qemu() {
+        steps.skip(backport::WANTED);
+    }
     if !pseries() {
         steps.skip(PSERIES_WANTED);
     }
     if !aarch64() {
         steps.skip(AARCH64_WANTED);
-    }
-    if !narrow() {
-        steps.skip(NARROW_WANTED);
-    }
-    if !without_atomics() {
-        steps.skip(WITHOUT_ATOMICS_WANTED);
     }
     if !program("valgrind", "valgrind") {
         steps.skip("valgrind, which counts instructions in benches: apt-get install valgrind");
@@ -91,24 +89,6 @@ pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unkn
 /// compiler's own linker is enough for it.
 pub(crate) fn aarch64() -> bool {
     add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
-}
-
-/// What to do where [`narrow`] fails.
-pub(crate) const NARROW_WANTED: &str =
-    "32 bits: rustup target add i686-unknown-linux-musl, on an x86-64 host";
-
-/// Makes sure of a target with 32-bit pointers, whose programs the host runs.
-pub(crate) fn narrow() -> bool {
-    cfg!(target_arch = "x86_64") && add_target(NARROW)
-}
-
-/// What to do where [`without_atomics`] fails.
-pub(crate) const WITHOUT_ATOMICS_WANTED: &str =
-    "a target without 64-bit atomics: rustup target add thumbv7m-none-eabi";
-
-/// Makes sure of a target for which the engine must not compile.
-pub(crate) fn without_atomics() -> bool {
-    add_target(WITHOUT_ATOMICS)
 }
 
 /// Makes sure of the tools that lint.
@@ -192,12 +172,19 @@ fn unpack(dir: &Path, names: impl Fn() -> Option<Vec<String>>) {
         apt_as_root(&["update", "-q"]);
     }
     let Some(names) = names() else { return };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    download(dir, &[], &names);
+}
+
+/// Downloads packages, by apt with further options, and unpacks them into a directory.
+pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
     let packages = dir.join("packages");
     if fs::create_dir_all(&packages).is_err() {
         return;
     }
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    show_in(&packages, "apt-get", &[&APT_PATIENCE[..], &["download", "-q"], &names].concat());
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let args = [&APT_PATIENCE[..], &options, &["download", "-q"], names].concat();
+    show_in(&packages, "apt-get", &args);
     for (package, _) in files(&packages) {
         show_in(dir, "dpkg-deb", &["--extract", &package.display().to_string(), "."]);
     }
@@ -221,10 +208,11 @@ fn dependency(depends: &str, prefix: &str) -> Option<String> {
 }
 
 /// With a server that fails now and then, and with others who install something.
-const APT_PATIENCE: [&str; 4] = ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
+pub(crate) const APT_PATIENCE: [&str; 4] =
+    ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
 
 /// Runs apt-get where that is allowed.
-fn apt_as_root(args: &[&str]) {
+pub(crate) fn apt_as_root(args: &[&str]) {
     if !runs("apt-get", &["--version"]) {
         return;
     }
@@ -246,7 +234,7 @@ fn is_root() -> bool {
 }
 
 /// Says what it runs and runs it. Whether it helped is for the caller to see.
-fn show(program: &str, args: &[&str]) {
+pub(crate) fn show(program: &str, args: &[&str]) {
     show_in(root(), program, args);
 }
 

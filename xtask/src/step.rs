@@ -17,8 +17,11 @@ pub(crate) fn root() -> &'static Path {
 pub(crate) struct Steps {
     passed: u64,
     failed: u64,
+    /// Tests that their own binary leaves out.
+    ignored: u64,
     failures: Vec<String>,
     missing: Vec<String>,
+    skipped: Vec<String>,
 }
 
 /// A command line, its environment and how long it may take.
@@ -91,31 +94,15 @@ impl Steps {
         }
     }
 
-    /// Runs a step that must fail, and say so.
-    pub(crate) fn must_fail(&mut self, step: &Step<'_>, says: &str) {
-        println!("\n== {}", step.name);
-        match step.command().output() {
-            Err(why) => self.fail(format!("{}: {why}", step.name)),
-            Ok(output) if output.status.success() => {
-                self.fail(format!("{}: it did not fail", step.name));
-            }
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                if !said.contains(says) {
-                    self.fail(format!("{}: it did not say `{says}`, but\n{said}", step.name));
-                }
-            }
-        }
-    }
-
     /// Shows the output line by line and adds up the results in it.
     fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
         for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
             let line = line.map_err(|e| e.to_string())?;
-            let (passed, failed) = test_result(&line).unwrap_or_default();
+            let [passed, failed, ignored] = test_result(&line).unwrap_or_default();
             self.passed += passed;
             self.failed += failed;
+            self.ignored += ignored;
             // Whoever reads this may have gone; the tests go on.
             let _ = writeln!(out, "{line}");
         }
@@ -137,35 +124,58 @@ impl Steps {
     }
 
     /// Something that is extra and could not be run.
-    pub(crate) fn skip(&self, what: &str) {
+    pub(crate) fn skip(&mut self, what: impl Into<String>) {
+        let what = what.into();
         println!("\n== skipped: {what}");
+        self.skipped.push(what);
     }
 
     /// Sums up, the counts of tests on the last line.
     pub(crate) fn conclude_tests(self) -> ExitCode {
-        let (passed, failed) = (self.passed, self.failed);
-        let code = self.conclude();
-        println!("{passed} passed, {failed} failed");
-        code
+        println!("\n{}{}", self.names(), self.counts());
+        self.exit_code()
     }
 
     /// Sums up.
     pub(crate) fn conclude(self) -> ExitCode {
-        println!();
-        self.failures.iter().for_each(|what| println!("FAILED: {what}"));
-        self.missing.iter().for_each(|what| println!("NOT RUN: {what}"));
+        print!("\n{}", self.names());
+        self.exit_code()
+    }
+
+    /// What went wrong and what was left out, each on a line of its own.
+    fn names(&self) -> String {
+        let ignored = format!("{} of the tests, by their own mark", self.ignored);
+        let ignored = (self.ignored > 0).then_some(&ignored);
+        let lines = |word: &'static str, names: &mut dyn Iterator<Item = &String>| -> String {
+            names.map(|name| format!("{word}: {name}\n")).collect()
+        };
+        lines("FAILED", &mut self.failures.iter())
+            + &lines("NOT RUN", &mut self.missing.iter())
+            + &lines("skipped", &mut self.skipped.iter().chain(ignored))
+    }
+
+    /// How many tests passed and failed; and how many steps and tests were skipped, if any.
+    fn counts(&self) -> String {
+        let skipped = match self.skipped.len() as u64 + self.ignored {
+            0 => String::new(),
+            skipped => format!(", {skipped} skipped"),
+        };
+        format!("{} passed, {} failed{skipped}", self.passed, self.failed)
+    }
+
+    fn exit_code(&self) -> ExitCode {
         let good = self.failures.is_empty() && self.missing.is_empty() && self.failed == 0;
         if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
-/// The counts in `test result: ok. 12 passed; 0 failed; …`.
-fn test_result(line: &str) -> Option<(u64, u64)> {
+/// The tests that passed, failed and were ignored, of `test result: ok. 12 passed; 0 failed; …`.
+fn test_result(line: &str) -> Option<[u64; 3]> {
     let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
     let count = |what: &str| -> Option<u64> {
         counts.split("; ").find_map(|part| part.strip_suffix(what))?.trim().parse().ok()
     };
-    Some((count("passed")?, count("failed")?))
+    Some([count("passed")?, count("failed")?, count("ignored")?])
 }
 
 #[cfg(test)]
@@ -175,9 +185,9 @@ mod tests {
     #[test]
     fn results_are_read_off_cargos_lines() {
         let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
-        assert_eq!(test_result(ok), Some((12, 0)));
+        assert_eq!(test_result(ok), Some([12, 0, 1]));
         let bad = "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(test_result(bad), Some((3, 2)));
+        assert_eq!(test_result(bad), Some([3, 2, 0]));
         assert_eq!(test_result("test result: confused"), None);
         assert_eq!(test_result("test frames ... ok"), None);
     }
@@ -196,14 +206,21 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_must_fail_fails_for_the_reason_given() {
-        let shell = |line| Step { program: "sh", args: vec!["-c", line], ..Step::cargo("sh", "") };
+    fn what_is_skipped_is_named_at_the_end_and_counted_on_the_last_line() {
         let mut steps = Steps::default();
-        steps.must_fail(&shell("echo too narrow >&2; false"), "too narrow");
-        assert!(steps.failures.is_empty());
-        steps.must_fail(&shell("echo no room >&2; false"), "too narrow");
-        steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
-        assert_eq!(steps.failures.len(), 2);
+        assert_eq!((steps.names().as_str(), steps.counts().as_str()), ("", "0 passed, 0 failed"));
+        let line = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
+        steps.stream(Command::new("echo").arg(line), &mut Vec::new()).unwrap();
+        steps.skip("Xen: install it");
+        assert_eq!(
+            steps.names(),
+            "skipped: Xen: install it\nskipped: 1 of the tests, by their own mark\n"
+        );
+        assert_eq!(steps.counts(), "2 passed, 0 failed, 2 skipped");
+        assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
+        steps.missing("QEMU: install it");
+        assert!(steps.names().starts_with("NOT RUN: QEMU: install it\n"));
+        assert_eq!(steps.exit_code(), ExitCode::FAILURE);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `cargo xtask test` and `cargo xtask deep`.
 
 use crate::{
-    setup,
+    backport, setup,
     step::{Step, Steps, root, runs},
 };
 use std::{
@@ -20,7 +20,6 @@ pub(crate) fn run() -> ExitCode {
     steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib --tests"));
     pseries(&mut steps);
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
-    narrow(&mut steps);
     bare_metal(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
@@ -43,6 +42,9 @@ pub(crate) fn run_deep() -> ExitCode {
     )));
     if setup::target() {
         guest(&mut steps, "guest under QEMU, deep", deep);
+        if setup::qemu() {
+            on_backport(&mut steps, "guest under a second QEMU, deep", ALL, deep);
+        }
     } else {
         steps.missing(setup::TARGET_WANTED);
     }
@@ -75,19 +77,6 @@ fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     }
 }
 
-/// The engine with 32-bit pointers: what is made of numbers, what is refused, and what they reach.
-fn narrow(steps: &mut Steps) {
-    if setup::narrow() {
-        let tests = "test -p hotmem --no-fail-fast --features memmap --lib --test narrow \
-                     --test owners --test refused --test reserved \
-                     --target i686-unknown-linux-musl";
-        let step = Step::cargo("engine on 32 bits", tests);
-        steps.run(&step.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld"));
-    } else {
-        steps.skip(setup::NARROW_WANTED);
-    }
-}
-
 /// The engine and the guests for the bare machine, and the guests where they run.
 fn bare_metal(steps: &mut Steps) {
     if !setup::target() {
@@ -100,6 +89,7 @@ fn bare_metal(steps: &mut Steps) {
     steps.run(&Step::cargo("engine and drivers without an operating system", engine));
     guest(steps, "guest under QEMU", |step| step);
     if setup::qemu() {
+        on_backport(steps, "guest under a second QEMU", FEW, |step| step);
         if setup::xen() {
             let xen = "test -p hotmem-lab --no-fail-fast --test xen -- --test-threads 1";
             steps.run(&Step::cargo("guest under Xen", xen));
@@ -114,10 +104,30 @@ fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest));
     if setup::qemu() {
-        let tests = "test -p hotmem-lab --no-fail-fast --test qemu";
+        let tests = "test -p hotmem-lab --no-fail-fast --test qemu -- --skip newer::";
         steps.run(&more(Step::cargo(name, tests)));
     } else {
         steps.missing(setup::QEMU_WANTED);
+    }
+}
+
+/// All tests of the guest, and those of them that ask most about QEMU itself.
+const ALL: &str = "test -p hotmem-lab --no-fail-fast --test qemu";
+const FEW: &str = "test -p hotmem-lab --no-fail-fast --test qemu -- \
+                   newer:: boot:: interrupts:: hot_add:: live_migration::";
+
+/// Tests of the guest, which has been built, on a QEMU that is newer than the one installed.
+fn on_backport(
+    steps: &mut Steps,
+    name: &'static str,
+    tests: &'static str,
+    more: impl Fn(Step<'static>) -> Step<'static>,
+) {
+    if backport::qemu() {
+        let step = Step::cargo(name, tests);
+        steps.run(&more(step.env("HOTMEM_QEMU", backport::dir().display().to_string())));
+    } else {
+        steps.skip(backport::WANTED);
     }
 }
 

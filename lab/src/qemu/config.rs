@@ -1,10 +1,8 @@
 //! The machine as QEMU's command line.
 
+use super::emulator::Emulator;
 use hotmem::Bytes;
 use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
-
-/// QEMU's program.
-pub(super) const QEMU: &str = "qemu-system-x86_64";
 
 /// The virtio-mem device `vmem{n}`, as its QOM path.
 pub(super) fn device_path(n: usize) -> String {
@@ -62,6 +60,8 @@ impl Balloon {
 /// A machine: virtio-mem devices, and a kernel booted by PVH.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Which QEMU runs it.
+    pub emulator: Emulator,
     /// QEMU's machine type, with its options.
     pub machine: &'static str,
     /// The kernel's image.
@@ -114,6 +114,10 @@ pub struct Config {
     pub icount: bool,
     /// How many CPUs.
     pub cpus: u32,
+    /// Whether the translator runs all CPUs on one thread, in turn (translator only). With a thread
+    /// for each CPU, a migration may carry pages without what was written to them last: the
+    /// translator of QEMU 7.2 and 10.0 loses such writes.
+    pub single_thread: bool,
     /// The most of the plugged memory that the guest will write to: what the host must have.
     pub touched: Bytes,
     /// How long any one thing may take before the guest counts as hung.
@@ -125,6 +129,7 @@ impl Config {
     #[must_use]
     pub fn new(kernel: PathBuf, device_memory: Bytes) -> Config {
         Config {
+            emulator: Emulator::from_env(),
             machine: "q35",
             kernel,
             initrd: None,
@@ -150,6 +155,7 @@ impl Config {
             cpu: None,
             icount: false,
             cpus: 1,
+            single_thread: false,
             touched: Bytes::ZERO,
             // Longer than the guest's own watchdog (60 s), which knows what it hangs in.
             patience: Duration::from_secs(75),
@@ -196,11 +202,13 @@ impl Config {
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits: less than 1 TiB can be plugged. With `erms`
             // Linux clears memory by `rep stosb`, which the translator runs four times slower.
-            Accel::Tcg if self.icount => ("tcg,thread=single", "max,phys-bits=46,-erms"),
+            Accel::Tcg if self.icount || self.single_thread => {
+                ("tcg,thread=single", "max,phys-bits=46,-erms")
+            }
             Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
             Accel::Kvm => ("kvm", "host"),
         };
-        let mut command = Command::new(QEMU);
+        let mut command = self.emulator.command();
         let mut pair = |option: &str, value: String| {
             command.arg(option).arg(value);
         };

@@ -1,6 +1,6 @@
 //! What can go wrong with a virtual machine.
 
-use super::config::QEMU;
+use super::emulator::PROGRAM;
 use crate::size::about;
 use hotmem::Bytes;
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
@@ -8,11 +8,11 @@ use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 /// Why a virtual machine could not be started, or did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no QEMU on this machine.
-    #[error("{QEMU} not found: `cargo xtask setup` installs it (Debian: qemu-system-x86)")]
-    NoQemu,
+    /// There is no such program on this machine.
+    #[error("{} not found: `cargo xtask setup` installs it (Debian: qemu-system-x86)", .0.display())]
+    NoQemu(PathBuf),
     /// QEMU could not be run.
-    #[error("could not start {QEMU}")]
+    #[error("could not start {PROGRAM}")]
     Start(#[source] io::Error),
     /// The host has too little memory for what would be touched.
     #[error("this needs {} of the host's memory and {} are available", about(*.need), about(*.available))]

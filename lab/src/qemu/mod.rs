@@ -6,6 +6,7 @@
 
 mod config;
 mod console;
+mod emulator;
 mod error;
 pub mod host;
 pub mod image;
@@ -15,6 +16,7 @@ mod report;
 mod vm;
 
 pub use config::{Accel, Balloon, Config, Transport};
+pub use emulator::Emulator;
 pub use error::Error;
 pub(crate) use process::die_with_parent;
 pub use report::{Event, Report};

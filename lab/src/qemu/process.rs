@@ -30,7 +30,7 @@ impl Qemu {
             start_in(&mut command, group);
         }
         let mut child = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NoQemu,
+            io::ErrorKind::NotFound => Error::NoQemu(command.get_program().into()),
             _ => Error::Start(error),
         })?;
         // The command holds copies of QEMU's ends, which would stay open after its death.

@@ -7,7 +7,7 @@ use std::{thread, time::Duration};
 
 /// Two empty root ports, and room for as much memory as the report has on which Linux's zones
 /// were last measured (linux-mm, March 2026).
-fn with_ports() -> Config {
+pub(crate) fn with_ports() -> Config {
     Config {
         boot_memory: Bytes::gib(2),
         max_memory: Some(Bytes::mib(2_052_472)),
@@ -16,18 +16,24 @@ fn with_ports() -> Config {
     }
 }
 
-fn boot(config: &Config) -> Vm {
+pub(crate) fn boot(config: &Config) -> Vm {
     let mut vm = Vm::start(config).unwrap();
     let boot = |event: &Event| matches!(event, Event::Boot { .. }).then_some(());
     vm.wait("boot", boot).unwrap();
     vm
 }
 
-/// Adds `vmem{n}`, and returns the number and the size that the guest sees.
+/// Adds `vmem{n}` with this much shared memory, as in that report, and returns the number and the
+/// size that the guest sees.
 fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
-    let backend = format!("memory-backend-ram,id=hotmem{n},size={size},share=on,reserve=off");
+    add_with(vm, n, &format!("{size},share=on"), "")
+}
+
+/// The same with memory and a device of these options.
+pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (usize, Bytes) {
+    let backend = format!("memory-backend-ram,id=hotmem{n},size={memory},reserve=off");
     vm.monitor_line(&format!("object_add {backend}")).unwrap();
-    let device = format!("virtio-mem-pci,id=vmem{n},memdev=hotmem{n},bus=spare{n}");
+    let device = format!("virtio-mem-pci,id=vmem{n},memdev=hotmem{n},bus=spare{n}{options}");
     vm.monitor_line(&format!("device_add {device}")).unwrap();
     let added = |event: &Event| match *event {
         Event::Device { device, region_size, .. } => Some((device, Bytes(region_size))),
@@ -62,30 +68,28 @@ fn devices_that_are_added_while_the_machine_runs() {
     vm.finish().unwrap();
 }
 
+/// Takes `vmem{n}` away, and waits until it and its memory are gone.
+pub(crate) fn take_away(vm: &mut Vm, n: usize) {
+    vm.monitor_line(&format!("device_del vmem{n}")).unwrap();
+    let removed = |event: &Event| matches!(event, Event::Removed { device, .. } if *device == n);
+    vm.wait("removal", |event| removed(event).then_some(())).unwrap();
+    until_refused(vm, &format!("device_del vmem{n}"), "not found");
+    vm.monitor_line(&format!("object_del hotmem{n}")).unwrap();
+}
+
 #[test]
-fn a_device_that_is_taken_away_and_added_again() {
+fn a_device_that_qemu_does_not_let_go_stays_in_use() {
     let _turn = turn();
     let mut vm = boot(&with_ports().with("exit", "size:4G"));
     let size = Bytes::gib(8);
-    for _ in 0..2 {
-        assert_eq!(add(&mut vm, 0, "8G"), (0, size));
-        vm.resize(size).unwrap();
-        vm.resize(Bytes::ZERO).unwrap();
-        match vm.monitor_line("device_del vmem0") {
-            // QEMU before 8.2 lets no virtio-mem device go, and does not ask the guest.
-            Err(Error::Refused { reason, .. }) if reason.contains("cannot be unplugged") => {
-                vm.request(Bytes::gib(4)).unwrap();
-                vm.finish().unwrap();
-                return;
-            }
-            answer => answer.unwrap(),
-        }
-        let removed = |event: &Event| matches!(event, Event::Removed { device: 0, .. });
-        vm.wait("removal", |event| removed(event).then_some(())).unwrap();
-        until_refused(&mut vm, "device_del vmem0", "not found");
-        vm.monitor_line("object_del hotmem0").unwrap();
-    }
     assert_eq!(add(&mut vm, 0, "8G"), (0, size));
+    vm.resize(size).unwrap();
+    if vm.ask_monitor("info version").unwrap().starts_with("7.") {
+        vm.resize(Bytes::ZERO).unwrap();
+    }
+    // QEMU before 8.2 lets no virtio-mem device go, and later ones none that has anything plugged.
+    let refused = vm.monitor_line("device_del vmem0").unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     vm.request(Bytes::gib(4)).unwrap();
     vm.finish().unwrap();
 }

@@ -13,6 +13,7 @@ mod interrupts;
 mod live_migration;
 mod migration;
 mod mmio;
+mod newer;
 mod next_kernel;
 mod nvdimm;
 mod pins;

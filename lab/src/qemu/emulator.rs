@@ -1,0 +1,86 @@
+//! Which QEMU runs a machine: the one that is installed, or one that was only unpacked.
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// QEMU's program.
+pub(super) const PROGRAM: &str = "qemu-system-x86_64";
+/// Names the directory of an [`Emulator::Unpacked`] for machines that do not say which QEMU they
+/// run on.
+const VARIABLE: &str = "HOTMEM_QEMU";
+/// Where `cargo xtask setup` unpacks Debian's backport of a newer QEMU.
+const BACKPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/qemu10");
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+/// Where Debian's packages keep firmware and option ROMs.
+const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
+
+/// A QEMU that can be run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Emulator {
+    /// The one that is installed.
+    #[default]
+    Installed,
+    /// One whose Debian packages were unpacked below this directory. What they depend on and this
+    /// directory does not have is the machine's.
+    Unpacked(PathBuf),
+}
+
+impl Emulator {
+    /// The one below the directory that the environment variable `HOTMEM_QEMU` names, or else the
+    /// one that is installed.
+    #[must_use]
+    pub fn from_env() -> Emulator {
+        let dir = env::var_os(VARIABLE).filter(|dir| !dir.is_empty());
+        dir.map_or(Emulator::Installed, |dir| Emulator::Unpacked(dir.into()))
+    }
+
+    /// The backport that `cargo xtask setup` unpacks, if it is there.
+    #[must_use]
+    pub fn backport() -> Option<Emulator> {
+        let dir = Path::new(BACKPORT);
+        dir.join("usr/bin").join(PROGRAM).is_file().then(|| Emulator::Unpacked(dir.into()))
+    }
+
+    /// The program with what it needs to find its own files.
+    pub(super) fn command(&self) -> Command {
+        let Emulator::Unpacked(dir) = self else { return Command::new(PROGRAM) };
+        let mut command = Command::new(dir.join("usr/bin").join(PROGRAM));
+        let libraries = dir.join(LIBRARIES);
+        command.env("QEMU_MODULE_DIR", libraries.join("qemu"));
+        command.env("LD_LIBRARY_PATH", search_path(&libraries, env::var_os("LD_LIBRARY_PATH")));
+        for firmware in FIRMWARE {
+            command.arg("-L").arg(dir.join(firmware));
+        }
+        command
+    }
+}
+
+/// A search path that begins with `first`.
+fn search_path(first: &Path, rest: Option<impl AsRef<OsStr>>) -> std::ffi::OsString {
+    let mut path = first.as_os_str().to_owned();
+    if let Some(rest) = rest {
+        path.push(":");
+        path.push(rest);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unpacked_qemu_finds_its_own_firmware_first() {
+        let command = Emulator::Unpacked("/unpacked".into()).command();
+        assert_eq!(command.get_program(), "/unpacked/usr/bin/qemu-system-x86_64");
+        let args: Vec<_> = command.get_args().collect();
+        assert_eq!(args[..2], ["-L", "/unpacked/usr/share/qemu"]);
+        assert_eq!(args.len(), 2 * FIRMWARE.len());
+        assert_eq!(search_path("/a".as_ref(), Some("/b:/c")), "/a:/b:/c");
+        assert_eq!(search_path("/a".as_ref(), None::<&str>), "/a");
+    }
+}

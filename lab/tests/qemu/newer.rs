@@ -1,0 +1,89 @@
+//! What only a newer QEMU can do, or what takes two of them. `cargo xtask test` runs these on Debian's
+//! backport, which it unpacks.
+
+use crate::hot_add::{add_with, boot, take_away, with_ports};
+use crate::live_migration::{Migrated, wait_until_migrated};
+use crate::support::{config, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Emulator, Event, Vm};
+
+fn newer() -> Emulator {
+    Emulator::backport().expect("`cargo xtask setup` unpacks it")
+}
+
+#[test]
+fn a_device_is_taken_away_and_another_added_in_its_place() {
+    let _turn = turn();
+    let mut vm = boot(&Config { emulator: newer(), ..with_ports().with("exit", "size:4G") });
+    for (memory, size) in [("8G", Bytes::gib(8)), ("16G", Bytes::gib(16)), ("2G", Bytes::gib(2))] {
+        assert_eq!(add_with(&mut vm, 0, memory, ""), (0, size));
+        vm.resize(size).unwrap();
+        vm.resize(Bytes::ZERO).unwrap();
+        take_away(&mut vm, 0);
+    }
+    assert_eq!(add_with(&mut vm, 0, "8G", ""), (0, Bytes::gib(8)));
+    vm.request(Bytes::gib(4)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn memory_whose_slots_come_and_go_as_it_is_plugged() {
+    let _turn = turn();
+    let config = with_ports().touching(Bytes::mib(64)).with("exit", "size:1G");
+    let mut vm = boot(&Config { emulator: newer(), ..config });
+    let size = Bytes::gib(64);
+    assert_eq!(add_with(&mut vm, 0, "64G", ",dynamic-memslots=on"), (0, size));
+    for target in [size, Bytes::gib(3), Bytes::gib(33), Bytes::ZERO, size] {
+        vm.resize(target).unwrap();
+        assert_eq!(vm.device_size().unwrap(), target);
+    }
+    vm.request(Bytes::gib(1)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_machine_goes_from_the_installed_qemu_to_a_newer_one_and_on() {
+    let _turn = turn();
+    let config = config(Bytes::gib(4)).touching(Bytes::mib(64)).with("exit", "size:3G");
+    // One that both have, and that each version of QEMU shows to its guests as 7.2 did.
+    let machine = "pc-q35-7.2";
+    let config = Config { machine, emulator: Emulator::Installed, ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
+    vm.wait("device", device).unwrap();
+    for (emulator, target) in [(newer(), Bytes::gib(2)), (newer(), Bytes::gib(4))] {
+        vm.resize(target).unwrap();
+        vm.wait("touching", |event| matches!(event, Event::Touched { .. }).then_some(())).unwrap();
+        vm = go_on(vm, &Config { emulator, ..config.clone() });
+        assert_eq!(vm.device_size().unwrap(), target);
+        vm.resize(Bytes::gib(1)).unwrap();
+    }
+    vm.request(Bytes::gib(3)).unwrap();
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_machine_goes_on_elsewhere_before_its_guest_has_started() {
+    for emulator in [Emulator::Installed, newer()] {
+        let _turn = turn();
+        let machine = "pc-q35-7.2";
+        let config = config(Bytes::gib(1)).with("exit", "size:1G");
+        let config = Config { machine, emulator, ..config };
+        let source = Vm::start(&config).unwrap();
+        let mut vm = go_on(source, &Config { emulator: newer(), ..config });
+        vm.request(Bytes::gib(1)).unwrap();
+        vm.finish().unwrap();
+    }
+}
+
+/// Has the machine go on as this one says. It is stopped meanwhile: what the guest checks is that
+/// nothing is lost that it wrote before.
+fn go_on(mut source: Vm, config: &Config) -> Vm {
+    source.monitor_line("stop").unwrap();
+    let file = Migrated::begin(&mut source);
+    wait_until_migrated(&mut source);
+    let mut vm = Vm::start(&Config { incoming: Some(file.0.clone()), ..config.clone() }).unwrap();
+    wait_until_migrated(&mut vm);
+    vm.monitor_line("cont").unwrap();
+    vm
+}

@@ -1,0 +1,174 @@
+//! A second, newer QEMU: Debian's backport, unpacked below the build directory and not installed.
+//!
+//! apt works on lists and a cache of its own there, and on a copy of the machine's sources to which
+//! the backports are added. So neither root nor any change of the machine is needed, and apt checks
+//! the archive's signature as it does for everything else.
+
+use crate::{
+    setup::{APT_PATIENCE, apt_as_root, download, show},
+    step::{root, runs},
+};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const PACKAGE: &str = "qemu-system-x86";
+
+/// What to do where [`qemu`] fails.
+pub(crate) const WANTED: &str = "machines under a second QEMU: Debian's backport of \
+     qemu-system-x86, unpacked below target/qemu10 (Debian 12 on amd64)";
+
+/// Where it is unpacked. Tests run on it if the environment's `HOTMEM_QEMU` names this directory.
+pub(crate) fn dir() -> PathBuf {
+    root().join("target/qemu10")
+}
+
+/// Makes sure of it.
+pub(crate) fn qemu() -> bool {
+    let dir = dir();
+    let libraries = format!("LD_LIBRARY_PATH={}/usr/lib/x86_64-linux-gnu", dir.display());
+    let program = format!("{}/usr/bin/qemu-system-x86_64", dir.display());
+    let there = || runs("env", &[&libraries, &program, "--version"]);
+    if !there()
+        && let Some(apt) = Apt::open(&dir.join("apt"))
+        && let Some(names) = apt.newer()
+    {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        download(&dir, &apt.options(), &names);
+    }
+    there()
+}
+
+/// apt on lists of its own.
+struct Apt {
+    dir: PathBuf,
+    /// The suite of the backports.
+    suite: String,
+}
+
+impl Apt {
+    /// Reads the lists of the machine's sources and of the backports beside them.
+    fn open(dir: &Path) -> Option<Apt> {
+        if !runs("apt-get", &["--version"]) {
+            return None;
+        }
+        let release = fs::read_to_string("/etc/os-release").ok()?;
+        let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+        let suite = format!("{codename}-backports");
+        if targets().is_empty() {
+            apt_as_root(&["update", "-q"]);
+        }
+        let sources = sources(&targets(), codename, &suite)?;
+        fs::create_dir_all(dir.join("lists")).ok()?;
+        fs::create_dir_all(dir.join("cache")).ok()?;
+        fs::write(dir.join("sources.list"), sources).ok()?;
+        let apt = Apt { dir: dir.into(), suite };
+        let options = apt.options();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        show("apt-get", &[&APT_PATIENCE[..], &options, &["update", "-q"]].concat());
+        Some(apt)
+    }
+
+    fn options(&self) -> Vec<String> {
+        let dir = self.dir.display();
+        let options = [
+            format!("Dir::Etc::sourcelist={dir}/sources.list"),
+            "Dir::Etc::sourceparts=/dev/null".into(),
+            format!("Dir::State::lists={dir}/lists"),
+            format!("Dir::Cache={dir}/cache"),
+            // Nothing is installed.
+            "Debug::NoLocking=1".into(),
+            // Below the build directory root may write, and apt's own user may not.
+            "APT::Sandbox::User=root".into(),
+            format!("APT::Default-Release={}", self.suite),
+        ];
+        options.into_iter().flat_map(|option| ["-o".into(), option]).collect()
+    }
+
+    /// The packages that the machine would have to install or exchange for the backport, of those
+    /// that it depends on; `None` if there is no backport.
+    fn newer(&self) -> Option<Vec<String>> {
+        let options = self.options();
+        let say = |program: &str, args: &[&str]| {
+            let mut command = Command::new(program);
+            let output = command.args(&options).args(args).env("LC_ALL", "C").output().ok()?;
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let changes = say("apt-get", &["-s", "install", "--no-install-recommends", PACKAGE])?;
+        let needed = say("apt-cache", &["depends", "--recurse", "--important", PACKAGE])?;
+        let newer = in_both(&changes, &needed);
+        newer.iter().any(|name| name == PACKAGE).then_some(newer)
+    }
+}
+
+/// The machine's sources, one in a line, as apt has them.
+fn targets() -> String {
+    let format = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)";
+    let args = ["indextargets", "--format", format, "Created-By: Packages"];
+    let output = Command::new("apt-get").args(args).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+/// A list of those, with the backports from the same place as the distribution itself; `None` if
+/// none of them is the distribution itself.
+fn sources(targets: &str, codename: &str, backports: &str) -> Option<String> {
+    let mut lines = BTreeSet::new();
+    let mut found = false;
+    for target in targets.lines() {
+        let mut words = target.split_whitespace();
+        let (Some(uri), Some(release), Some("main")) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        // A target without the field shows the field's name.
+        let key = words.next().filter(|key| key.starts_with('/'));
+        let key = key.map(|key| format!("[signed-by={key}] ")).unwrap_or_default();
+        lines.insert(format!("deb {key}{uri} {release} main\n"));
+        if release == codename {
+            found = true;
+            lines.insert(format!("deb {key}{uri} {backports} main\n"));
+        }
+    }
+    found.then(|| lines.into_iter().collect())
+}
+
+/// The packages that a simulated installation changes and that are among those needed.
+fn in_both(changes: &str, needed: &str) -> Vec<String> {
+    let needed: BTreeSet<&str> = needed.lines().collect();
+    let changed = changes.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());
+    changed.filter(|name| needed.contains(name)).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backports_come_from_where_the_distribution_comes_from() {
+        let targets = "http://mirror/debian/ bookworm main $(SIGNED_BY)\n\
+                       http://mirror/debian/ bookworm-updates main /usr/share/keyrings/key.gpg\n\
+                       http://other/tools/ stable contrib $(SIGNED_BY)\n";
+        let sources = sources(targets, "bookworm", "bookworm-backports").unwrap();
+        let expected = "deb [signed-by=/usr/share/keyrings/key.gpg] \
+                        http://mirror/debian/ bookworm-updates main\n\
+                        deb http://mirror/debian/ bookworm main\n\
+                        deb http://mirror/debian/ bookworm-backports main\n";
+        assert_eq!(sources, expected);
+        assert_eq!(super::sources(targets, "trixie", "trixie-backports"), None);
+        assert_eq!(super::sources("", "bookworm", "bookworm-backports"), None);
+    }
+
+    #[test]
+    fn what_else_would_be_upgraded_is_left_out() {
+        let changes = "Reading package lists...\n\
+                       Inst qemu-system-x86 [1:7.2] (1:10.0 Debian [amd64]) []\n\
+                       Inst qemu-user [1:7.2] (1:10.0 Debian [amd64])\n\
+                       Inst libfoo1 (2 Debian [amd64])\n\
+                       Conf qemu-system-x86 (1:10.0 Debian [amd64])\n";
+        let needed = "qemu-system-x86\n  Depends: libfoo1\nlibfoo1\nlibc6\n";
+        assert_eq!(in_both(changes, needed), ["qemu-system-x86", "libfoo1"]);
+    }
+}
