@@ -79,7 +79,12 @@ impl<'a> Tree<'a> {
     ///
     /// Subtrees that turn out empty are cleared on the way. Cost: a few loads a level.
     pub(crate) fn next(self, from: usize) -> Option<usize> {
-        self.walk(from, |levels, level, index| self.clear(levels, level, index))
+        self.walk(from, |levels, level, index| self.clear(levels, level, index), || {})
+    }
+
+    /// The same, and counts the words that it looks at.
+    pub(crate) fn next_counted(self, from: usize, words: &mut u64) -> Option<usize> {
+        self.walk(from, |levels, level, index| self.clear(levels, level, index), || *words += 1)
     }
 
     /// The same for onlookers: clears nothing on the way, and so hides nothing from the searcher
@@ -88,11 +93,17 @@ impl<'a> Tree<'a> {
         if mutant!("an onlooker clears on its way") {
             return self.next(from);
         }
-        self.walk(from, |_, _, _| {})
+        self.walk(from, |_, _, _| {}, || {})
     }
 
-    /// `on_empty` gets the level and the index of each bit that turns out to lie.
-    fn walk(self, from: usize, on_empty: impl Fn(&Levels<'_>, usize, usize)) -> Option<usize> {
+    /// `on_empty` gets the level and the index of each bit that turns out to lie; `on_word` is called
+    /// for each word that is looked at.
+    fn walk(
+        self,
+        from: usize,
+        on_empty: impl Fn(&Levels<'_>, usize, usize),
+        mut on_word: impl FnMut(),
+    ) -> Option<usize> {
         if from >= self.sections {
             return None;
         }
@@ -102,6 +113,7 @@ impl<'a> Tree<'a> {
         loop {
             // Up until there is a bit at or above `index`, ...
             let word = levels.word(level, index / TREE_FANOUT)?;
+            on_word();
             // Acquire pairs with the Release of the set.
             let here = word.load(Ordering::Acquire) >> (index % TREE_FANOUT);
             if here == 0 {
@@ -118,6 +130,7 @@ impl<'a> Tree<'a> {
                 if level == 0 {
                     return Some(index);
                 }
+                on_word();
                 let below = levels.word(level - 1, index)?.load(Ordering::Acquire);
                 if below == 0 {
                     on_empty(&levels, level, index);
@@ -142,12 +155,22 @@ impl<'a> Tree<'a> {
     /// The last section at or below `from` that may have something; the mirror of
     /// [`next`](Self::next).
     pub(crate) fn prev(self, from: usize) -> Option<usize> {
+        self.walk_down(from, || {})
+    }
+
+    /// The same, and counts the words that it looks at.
+    pub(crate) fn prev_counted(self, from: usize, words: &mut u64) -> Option<usize> {
+        self.walk_down(from, || *words += 1)
+    }
+
+    fn walk_down(self, from: usize, mut on_word: impl FnMut()) -> Option<usize> {
         let levels = self.levels();
         let mut level = 0;
         let mut index = from.min(self.sections.checked_sub(1)?);
         loop {
             // Up until there is a bit at or below `index`, ...
             let word = levels.word(level, index / TREE_FANOUT)?;
+            on_word();
             let unwanted = 63 - index % TREE_FANOUT;
             let here = word.load(Ordering::Acquire) << unwanted;
             if here == 0 {
@@ -164,6 +187,7 @@ impl<'a> Tree<'a> {
                 if level == 0 {
                     return Some(index);
                 }
+                on_word();
                 let below = levels.word(level - 1, index)?.load(Ordering::Acquire);
                 if below == 0 {
                     self.clear(&levels, level, index);
@@ -174,6 +198,11 @@ impl<'a> Tree<'a> {
                 index = index * TREE_FANOUT + 63 - below.leading_zeros() as usize;
             }
         }
+    }
+
+    /// How many levels it has: the words that [`set`](Self::set) looks at.
+    pub(crate) fn height(self) -> usize {
+        self.levels().count
     }
 
     /// Whether the topmost word leads nowhere.

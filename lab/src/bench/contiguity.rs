@@ -2,12 +2,24 @@
 //! contiguous.
 //!
 //! A hosted machine, metadata only. Memory comes and goes in blocks of 128 MiB, and after each the
-//! zone is asked. The subject `before` differs in nothing but how the answer is found: it walks
-//! the zone's span pageblock by pageblock, as Linux did, and stops at the first that is not the
-//! zone's. When all is there, the zone is scanned for how much of each pageblock is in use: `hotmem`
-//! trusts its contiguity, `before` asks of each pageblock whether it is there, as Linux does in a
-//! zone that is not contiguous. The memory lies on a node of its own, as a zone of hot-added memory
-//! does in a guest whose boot memory is all below 4 GiB.
+//! zone is asked: when it grows without a hole (`plug`) and with one block in two first
+//! (`plug-gaps`), and when it shrinks from the top down (`unplug`), from the middle outwards
+//! (`unplug-middle`), and, after the block in the middle, from its two ends in turn
+//! (`unplug-ends`), so that each block that goes was an end of a zone that is not contiguous.
+//!
+//! The subject `before` differs in nothing but how the answer is found. As Linux does, it walks the
+//! zone's span pageblock by pageblock and stops at the first that is not the zone's; where the
+//! block that goes was an end of the span, it first walks inwards from there to the first pageblock
+//! that is the zone's.
+//!
+//! A probe of `before` is a pageblock that it asks about. The probes of `hotmem` are counted in the
+//! engine (feature `probes`): what is kept of a zone, the words of a section and each word of a
+//! tree, looked at to keep the answer when a block comes or goes and to give it.
+//!
+//! When all is there, the zone is scanned for how much of each pageblock is in use (`scan`):
+//! `hotmem` trusts its contiguity, `before` asks of each pageblock whether it is there, as Linux
+//! does in a zone that is not contiguous. The memory lies on a node of its own, as a zone of
+//! hot-added memory does in a guest whose boot memory is all below 4 GiB.
 
 use super::{
     record::{self, Metric, Record, Sample},
@@ -114,10 +126,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// What is measured, in this order; a scan only where something is online.
-const STEPS: [&str; 3] = ["plug", "unplug", "scan"];
+/// What is measured, in this order; only the first two where nothing comes online and nobody asks.
+const STEPS: [&str; 6] = ["plug", "unplug", "scan", "plug-gaps", "unplug-middle", "unplug-ends"];
 
-/// Plugs, scans and unplugs all of it; seconds and probes of each of [`STEPS`].
+/// Seconds and probes of each of [`STEPS`].
 fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
     let room = Bytes(shape.each.0.saturating_mul(shape.devices));
     let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build()?;
@@ -129,44 +141,70 @@ fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64,
         hotplug.announce(Announce::range(device).on_node(node))?;
     }
     let zone = if kind == OnlineType::Movable { Zone::Movable } else { Zone::Kernel };
-    let mut asked = Asked { subject, node, zone, probes: 0, last: false };
+    let mut asked = Asked::new(subject, node, zone);
+    let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();
+    let downwards: Vec<_> = blocks.iter().rev().copied().collect();
 
-    let start = Instant::now();
-    for block in machine.room().chunks(BLOCK) {
-        hotplug.add(block, &mut NoHooks)?;
-        hotplug.online(block, kind, &mut NoHooks)?;
-        if kind != OnlineType::Offline {
-            asked.ask(&hotplug);
-        }
+    let plug = asked.time(&mut hotplug, |asked, hotplug| asked.plug(hotplug, kind, &blocks))?;
+    if kind == OnlineType::Offline {
+        let unplug = asked.time(&mut hotplug, |_, hotplug| {
+            downwards.iter().try_for_each(|&block| Ok(hotplug.remove(block, &mut NoHooks)?))
+        })?;
+        return Ok(vec![plug, unplug]);
     }
-    let plug = (start.elapsed().as_secs_f64(), asked.probes);
-    if kind != OnlineType::Offline && !asked.last {
-        bail!("the zone is not contiguous though all of it is online");
-    }
-
-    asked.probes = 0;
-    let start = Instant::now();
-    let used = asked.scan(&hotplug);
-    let scan = (start.elapsed().as_secs_f64(), asked.probes);
+    asked.expect(true)?;
+    let mut used = 0;
+    let scan = asked.time(&mut hotplug, |asked, hotplug| {
+        used = asked.scan(hotplug);
+        Ok(())
+    })?;
     if used != 0 {
         bail!("{used} frames are in use though nothing was allocated");
     }
+    let unplug = asked.time(&mut hotplug, |asked, hotplug| asked.unplug(hotplug, &downwards))?;
+    let gaps = with_gaps(&blocks);
+    let plug_gaps = asked.time(&mut hotplug, |asked, hotplug| asked.plug(hotplug, kind, &gaps))?;
+    asked.expect(true)?;
+    let order = from_the_middle(&blocks);
+    let middle = asked.time(&mut hotplug, |asked, hotplug| asked.unplug(hotplug, &order))?;
+    asked.plug(&mut hotplug, kind, &blocks)?;
+    let order = from_the_ends(&blocks);
+    let ends = asked.time(&mut hotplug, |asked, hotplug| asked.unplug(hotplug, &order))?;
+    Ok(vec![plug, unplug, scan, plug_gaps, middle, ends])
+}
 
-    asked.probes = 0;
-    let start = Instant::now();
-    for block in machine.room().chunks(BLOCK).rev() {
-        if kind != OnlineType::Offline {
-            let mut offline = hotplug.offline(block)?;
-            match offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
-                Progress::Done(_) => asked.ask(&hotplug),
-                stuck => bail!("a free block does not go offline: {stuck:?}"),
-            }
+/// One block in two, then the others.
+fn with_gaps(blocks: &[PfnRange]) -> Vec<PfnRange> {
+    let from = |first: usize| blocks.iter().skip(first).step_by(2).copied();
+    from(0).chain(from(1)).collect()
+}
+
+/// The one in the middle, then its neighbours above and below in turn.
+fn from_the_middle(blocks: &[PfnRange]) -> Vec<PfnRange> {
+    let (below, from) = blocks.split_at(blocks.len() / 2);
+    in_turn(from.iter().copied(), below.iter().rev().copied())
+}
+
+/// The one in the middle, then the last and the first of what is left, in turn.
+fn from_the_ends(blocks: &[PfnRange]) -> Vec<PfnRange> {
+    let (below, from) = blocks.split_at(blocks.len() / 2);
+    let (middle, above) = from.split_at(from.len().min(1));
+    let ends = in_turn(above.iter().rev().copied(), below.iter().copied());
+    middle.iter().copied().chain(ends).collect()
+}
+
+fn in_turn(
+    mut one: impl Iterator<Item = PfnRange>,
+    mut other: impl Iterator<Item = PfnRange>,
+) -> Vec<PfnRange> {
+    let mut all = Vec::new();
+    loop {
+        let pair = [one.next(), other.next()];
+        if pair == [None, None] {
+            return all;
         }
-        hotplug.remove(block, &mut NoHooks)?;
+        all.extend(pair.into_iter().flatten());
     }
-    let unplug = (start.elapsed().as_secs_f64(), asked.probes);
-    let online = (kind != OnlineType::Offline).then_some(scan);
-    Ok([plug, unplug].into_iter().chain(online).collect())
 }
 
 /// A zone that is asked whether it is contiguous.
@@ -174,20 +212,89 @@ struct Asked {
     subject: Subject,
     node: NodeId,
     zone: Zone,
-    probes: u64,
+    /// Pageblocks that `before` asked about.
+    walked: u64,
     last: bool,
 }
 
 impl Asked {
+    fn new(subject: Subject, node: NodeId, zone: Zone) -> Asked {
+        Asked { subject, node, zone, walked: 0, last: false }
+    }
+
+    /// Seconds and probes of a step.
+    fn time<'f>(
+        &mut self,
+        hotplug: &mut Hotplug<'f, Threads>,
+        step: impl FnOnce(&mut Asked, &mut Hotplug<'f, Threads>) -> Result<()>,
+    ) -> Result<(f64, u64)> {
+        let (walked, looked_at) = (self.walked, hotplug.probes());
+        let start = Instant::now();
+        step(self, hotplug)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let probes = match self.subject {
+            Subject::Hotmem => hotplug.probes() - looked_at,
+            Subject::Before => self.walked - walked,
+        };
+        Ok((seconds, probes))
+    }
+
+    /// Blocks come, one by one, and after each the zone is asked.
+    fn plug(
+        &mut self,
+        hotplug: &mut Hotplug<'_, Threads>,
+        kind: OnlineType,
+        blocks: &[PfnRange],
+    ) -> Result<()> {
+        for &block in blocks {
+            hotplug.add(block, &mut NoHooks)?;
+            hotplug.online(block, kind, &mut NoHooks)?;
+            if kind != OnlineType::Offline {
+                self.ask(hotplug);
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks go, one by one, and after each the zone is asked.
+    fn unplug(&mut self, hotplug: &mut Hotplug<'_, Threads>, blocks: &[PfnRange]) -> Result<()> {
+        for &block in blocks {
+            let walks = self.subject == Subject::Before;
+            let spanned = walks.then(|| hotplug.zone(self.node, self.zone).spanned);
+            let mut offline = hotplug.offline(block)?;
+            match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
+                Progress::Done(_) => {}
+                stuck => bail!("a free block does not go offline: {stuck:?}"),
+            }
+            if let Some(spanned) = spanned {
+                self.shrink(hotplug, spanned, block);
+            }
+            self.ask(hotplug);
+            hotplug.remove(block, &mut NoHooks)?;
+        }
+        Ok(())
+    }
+
+    /// The last answer.
+    fn expect(&self, contiguous: bool) -> Result<()> {
+        if self.last != contiguous {
+            bail!("the zone is said to be contiguous: {}", self.last);
+        }
+        Ok(())
+    }
+
     fn ask(&mut self, hotplug: &Hotplug<'_, Threads>) {
         let zone = hotplug.zone(self.node, self.zone);
         self.last = match self.subject {
-            Subject::Hotmem => {
-                self.probes += 1;
-                zone.is_contiguous()
-            }
+            Subject::Hotmem => zone.is_contiguous(),
             Subject::Before => self.walk(hotplug, zone.spanned),
         };
+    }
+
+    /// Whether a pageblock is online in the zone.
+    fn is_there(&mut self, hotplug: &Hotplug<'_, Threads>, block: PfnRange) -> bool {
+        self.walked += 1;
+        hotplug.state_at(block.start(), block.end()).1 == State::from(self.zone)
     }
 
     /// The frames in use in the zone, pageblock by pageblock.
@@ -195,10 +302,9 @@ impl Asked {
         let mut used = 0;
         let mut add = |_: PfnRange, frames: u64| used += frames;
         match self.subject {
-            Subject::Hotmem => hotplug.online_runs(self.node, self.zone, |run| {
-                self.probes += 1;
-                hotplug.occupancy(run, &mut add);
-            }),
+            Subject::Hotmem => {
+                hotplug.online_runs(self.node, self.zone, |run| hotplug.occupancy(run, &mut add));
+            }
             Subject::Before => self.walk_runs(hotplug, |run| hotplug.occupancy(run, &mut add)),
         }
         used
@@ -209,8 +315,7 @@ impl Asked {
         let mut run = PfnRange::EMPTY;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
         for block in spanned.chunks(PAGEBLOCK_FRAMES as u64) {
-            self.probes += 1;
-            if hotplug.state_at(block.start(), block.end()).1 != State::from(self.zone) {
+            if !self.is_there(hotplug, block) {
                 each(std::mem::replace(&mut run, PfnRange::EMPTY));
             } else if run.is_empty() {
                 run = block;
@@ -223,12 +328,21 @@ impl Asked {
 
     /// Whether every pageblock of the span is online in the zone.
     fn walk(&mut self, hotplug: &Hotplug<'_, Threads>, spanned: PfnRange) -> bool {
-        let wanted = State::from(self.zone);
         !spanned.is_empty()
-            && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| {
-                self.probes += 1;
-                hotplug.state_at(block.start(), block.end()).1 == wanted
-            })
+            && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| self.is_there(hotplug, block))
+    }
+
+    /// `gone` has left a zone that spanned so much: where it was an end, the next pageblock inwards
+    /// that is the zone's is looked for.
+    fn shrink(&mut self, hotplug: &Hotplug<'_, Threads>, spanned: PfnRange, gone: PfnRange) {
+        let (below, rest) = spanned.split_at(gone.start());
+        let (_, above) = rest.split_at(gone.end());
+        let mut is_there = |&block: &PfnRange| self.is_there(hotplug, block);
+        if below.is_empty() {
+            let _ = above.chunks(PAGEBLOCK_FRAMES as u64).find(&mut is_there);
+        } else if above.is_empty() {
+            let _ = below.chunks(PAGEBLOCK_FRAMES as u64).rev().find(&mut is_there);
+        }
     }
 }
 
@@ -273,20 +387,69 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 mod tests {
     use super::*;
 
+    /// Probes of each of [`STEPS`], of a zone of one device.
+    fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
+        let shape = Shape { devices: 1, each: Bytes::gib(gib) };
+        let done = measure(shape, kind, subject).unwrap();
+        done.into_iter().map(|(_, probes)| probes).collect()
+    }
+
     #[test]
     fn both_subjects_give_the_same_answers_and_only_one_walks() {
-        for kind in [OnlineType::Offline, OnlineType::Kernel, OnlineType::Movable] {
+        for kind in [OnlineType::Kernel, OnlineType::Movable] {
             let shape = Shape { devices: 2, each: Bytes::gib(1) };
-            let before = measure(shape, kind, Subject::Before).unwrap();
-            let hotmem = measure(shape, kind, Subject::Hotmem).unwrap();
-            let [(_, walked), (_, asked)] = [before[1], hotmem[1]];
-            let online = kind != OnlineType::Offline;
-            let scans = [&before, &hotmem].map(|done| done.get(2).map(|scan| scan.1));
-            assert_eq!(scans, if online { [Some(1024), Some(1)] } else { [None; 2] });
-            assert_eq!(asked, if online { 16 } else { 0 });
-            // 15 blocks are left after the first, and so on: 64 pageblocks each.
-            assert_eq!(walked, if online { (0..16).sum::<u64>() * 64 } else { 0 });
+            let walked: Vec<_> = measure(shape, kind, Subject::Before).unwrap();
+            let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
+            // 16 blocks of 64 pageblocks. What is there is walked after each of them.
+            let plug = (1..=16).sum::<u64>() * 64;
+            // The same, and the next end is right below all that go but the last.
+            let unplug = (0..16).sum::<u64>() * 64 + 15;
+            // One block, or that and the hole behind it while every second comes; then as far as the
+            // next hole, until the last but one ends the span and the last fills it.
+            let below_hole = |blocks: u64| blocks * 64 + 1;
+            let gaps = 64 + 7 * below_hole(1) + (3..15).step_by(2).map(below_hole).sum::<u64>();
+            let gaps = gaps + (15 + 16) * 64;
+            assert_eq!(walked[..4], [plug, unplug, 16 * 64, gaps]);
+            // Half of the zone, and less and less of it.
+            assert!(walked[4] > 4000 && walked[5] > 4000, "{walked:?}");
         }
+    }
+
+    /// What the engine looks at for a block depends on the number of levels of its trees, and not on
+    /// how much else is there.
+    #[test]
+    fn hotmem_looks_at_a_few_words_for_each_block() {
+        for kind in [OnlineType::Kernel, OnlineType::Movable] {
+            let [small, large] = [2, 7].map(|gib| (gib, probes(gib, kind, Subject::Hotmem)));
+            for (gib, probes) in [small, large] {
+                let blocks = gib * 8;
+                let most = [8, 5, 0, 8, 5, 9].map(|words| words * blocks + 4);
+                let within = probes.iter().zip(most).all(|(&probes, most)| probes <= most);
+                assert!(within, "{gib} GiB, {kind:?}: {probes:?}, at most {most:?}");
+                assert!(probes.iter().all(|&probes| probes > 0), "{probes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_nothing_comes_online_only_coming_and_going_is_measured() {
+        for subject in [Subject::Before, Subject::Hotmem] {
+            assert_eq!(probes(1, OnlineType::Offline, subject), [0, 0]);
+        }
+    }
+
+    #[test]
+    fn blocks_go_from_the_middle_and_from_the_ends() {
+        let block = |nth: u64| PfnRange::from_bytes(nth << 27, Bytes::mib(128)).unwrap();
+        let numbers = |order: Vec<PfnRange>| -> Vec<u64> {
+            order.iter().map(|block| block.start().phys_addr() >> 27).collect()
+        };
+        let blocks: Vec<_> = (0..6).map(block).collect();
+        assert_eq!(numbers(with_gaps(&blocks)), [0, 2, 4, 1, 3, 5]);
+        assert_eq!(numbers(from_the_middle(&blocks)), [3, 2, 4, 1, 5, 0]);
+        assert_eq!(numbers(from_the_ends(&blocks)), [3, 5, 0, 4, 1, 2]);
+        assert_eq!(numbers(from_the_middle(&blocks[..1])), [0]);
+        assert_eq!(numbers(from_the_ends(&blocks[..1])), [0]);
     }
 
     #[test]
@@ -310,8 +473,7 @@ mod tests {
                 offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
             }
             assert_eq!(hotplug.zone(node, zone).is_contiguous(), !hole);
-            let scan =
-                |subject| Asked { subject, node, zone, probes: 0, last: false }.scan(&hotplug);
+            let scan = |subject| Asked::new(subject, node, zone).scan(&hotplug);
             assert_eq!((scan(Subject::Hotmem), scan(Subject::Before)), (used, used));
         }
     }

@@ -25,6 +25,7 @@
 //! | `poison.rs` | frames that the hardware has given up |
 //! | `scan.rs` | what of a zone is in use, without asking what is there |
 //! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
+//! | `probes.rs` | how many words that takes (feature `probes`) |
 
 mod add;
 mod announce;
@@ -39,6 +40,7 @@ mod online;
 mod pin;
 mod poison;
 mod policy;
+mod probes;
 mod remove;
 mod reserved;
 mod scan;

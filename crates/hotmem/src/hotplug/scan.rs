@@ -23,7 +23,8 @@ impl<P: Platform> Hotplug<'_, P> {
         }
         for region in self.frames.regions() {
             if region.range().is_some() && region.node() == node {
-                runs_of_region(region, Class::online(zone), &mut each);
+                let words = runs_of_region(region, Class::online(zone), &mut each);
+                self.zones.probes.add(words);
             }
         }
     }
@@ -67,9 +68,13 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 }
 
-fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)) {
+/// Calls `each` with the runs of a region. Returns the words that it looked at.
+fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)) -> u64 {
     let mut run = PfnRange::EMPTY;
-    for index in region.tree(class).all_from(0) {
+    let (mut words, mut from) = (0, 0);
+    while let Some(index) = region.tree(class).next_counted(from, &mut words) {
+        from = index + 1;
+        words += 1;
         let mut blocks = region.section(index).map_or(0, |section| section.available(class));
         while blocks != 0 {
             let first = blocks.trailing_zeros() as usize;
@@ -89,6 +94,7 @@ fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)
     if !run.is_empty() {
         each(run);
     }
+    words
 }
 
 /// `len` pageblocks from number `bit` of section `index` on.

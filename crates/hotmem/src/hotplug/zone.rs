@@ -7,6 +7,7 @@
 //! Holes and reserved frames inside an online pageblock belong to it (their descriptors exist and
 //! say so); offline pageblocks, device memory and other zones and nodes never count.
 
+use super::probes::Probes;
 use super::{Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
@@ -44,6 +45,7 @@ pub(super) struct Zones {
     of_nodes: [[Kept; 2]; MAX_NODES],
     of_regions: [ByZone; MAX_REGIONS],
     boot_complete: bool,
+    pub(super) probes: Probes,
 }
 
 /// Frames online, by zone.
@@ -104,6 +106,7 @@ impl Zones {
             of_nodes: [[none; 2]; MAX_NODES],
             of_regions: [no_frames; MAX_REGIONS],
             boot_complete: true,
+            probes: Probes::new(),
         }
     }
 
@@ -153,6 +156,7 @@ impl<P: Platform> Hotplug<'_, P> {
     #[must_use]
     pub fn zone(&self, node: NodeId, zone: Zone) -> ZoneInfo {
         let kept = self.zones.of_nodes[node.number()][zone as usize];
+        self.zones.probes.add(1);
         ZoneInfo {
             spanned: kept.spanned,
             online: kept.online,
@@ -184,8 +188,10 @@ impl<P: Platform> Hotplug<'_, P> {
         for (region, index) in self.region_words(range) {
             for zone in Zone::ALL {
                 let class = Class::online(zone);
+                self.zones.probes.add(1);
                 if region.section(index).is_some_and(|section| section.available(class) != 0) {
                     region.tree(class).set(index);
+                    self.zones.probes.add(region.tree(class).height() as u64);
                 }
             }
         }
@@ -197,11 +203,13 @@ impl<P: Platform> Hotplug<'_, P> {
     pub(super) fn note_offline(&mut self, range: PfnRange) -> NodeSet {
         for (slot, index, blocks, section) in self.words(range) {
             let tree = |class| self.frames.slots()[slot].tree(class);
+            self.zones.probes.add(1);
             for zone in Zone::ALL.into_iter().filter(|&zone| blocks & section.zone_mask(zone) != 0)
             {
                 let class = Class::online(zone);
                 if section.available(class) == 0 {
                     tree(class).clear_leaf(index, || section.available(class) == 0);
+                    self.zones.probes.add(1);
                 }
             }
         }
@@ -247,9 +255,18 @@ impl<P: Platform> Hotplug<'_, P> {
                 .iter()
                 .filter(|region| region.range().is_some() && region.node() == node)
         };
-        let starts = regions().filter_map(|r| edge(r, r.tree(class).next(0)?, false));
-        let ends = regions().filter_map(|r| edge(r, r.tree(class).prev(usize::MAX)?, true));
-        match (starts.min(), ends.max()) {
+        let (mut words, mut start, mut end) = (0, None, None);
+        for region in regions() {
+            let tree = region.tree(class);
+            let first = tree.next_counted(0, &mut words);
+            let last = tree.prev_counted(usize::MAX, &mut words);
+            words += u64::from(first.is_some()) + u64::from(last.is_some());
+            let first = first.and_then(|index| edge(region, index, false));
+            start = [start, first].into_iter().flatten().min();
+            end = end.max(last.and_then(|index| edge(region, index, true)));
+        }
+        self.zones.probes.add(words);
+        match (start, end) {
             (Some(start), Some(end)) => PfnRange::new(start, end).unwrap_or(PfnRange::EMPTY),
             _ => PfnRange::EMPTY,
         }
@@ -316,6 +333,7 @@ impl<P: Platform> Hotplug<'_, P> {
         'sections: for piece in range.sections() {
             let Some((slot, index, blocks)) = self.frames.word_of(piece) else { break };
             let Some(section) = self.frames.section(slot, index) else { break };
+            self.zones.probes.add(1);
             let movable = blocks & section.zone_mask(Zone::Movable);
             if movable == 0 || movable == blocks {
                 let here = if movable == 0 { Zone::Kernel } else { Zone::Movable };
@@ -326,6 +344,7 @@ impl<P: Platform> Hotplug<'_, P> {
                 continue;
             }
             for block in piece.chunks(PAGEBLOCK_FRAMES as u64) {
+                self.zones.probes.add(1);
                 let here = self.frames.block_of(block.start()).map_or(Zone::Kernel, |b| b.zone());
                 if *zone.get_or_insert(here) != here {
                     break 'sections;

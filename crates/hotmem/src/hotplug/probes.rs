@@ -1,0 +1,43 @@
+//! A count of the words that are looked at to keep and to answer what zones span.
+
+#[cfg(feature = "probes")]
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// How many were looked at; nothing without the feature `probes`.
+#[derive(Debug)]
+pub(super) struct Probes {
+    #[cfg(feature = "probes")]
+    words: AtomicU64,
+}
+
+impl Probes {
+    pub(super) const fn new() -> Probes {
+        Probes {
+            #[cfg(feature = "probes")]
+            words: AtomicU64::new(0),
+        }
+    }
+
+    #[cfg(feature = "probes")]
+    pub(super) fn add(&self, words: u64) {
+        // Relaxed: a count, which orders nothing.
+        self.words.fetch_add(words, Ordering::Relaxed);
+    }
+
+    #[cfg(not(feature = "probes"))]
+    #[inline(always)]
+    #[allow(clippy::unused_self, reason = "with the feature it is used")]
+    pub(super) fn add(&self, _: u64) {}
+}
+
+#[cfg(feature = "probes")]
+impl<P: crate::Platform> super::Hotplug<'_, P> {
+    /// How many words have been looked at so far to keep and to answer what zones span (feature
+    /// `probes`): what is kept of a zone, the words of a section, and each word of a tree count as
+    /// one each.
+    #[must_use]
+    pub fn probes(&self) -> u64 {
+        // Relaxed: as above.
+        self.zones.probes.words.load(Ordering::Relaxed)
+    }
+}
