@@ -1,5 +1,9 @@
 //! The lab behind the `hotmem` command: real machines under QEMU, benches and tables.
 
+// Its macro is for all that follow.
+#[macro_use]
+pub mod out;
+
 pub mod bench;
 pub mod dlpar;
 pub mod guest;

@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         rest = above;
     }
-    print!("{}", Listing::of(&hotplug, args.block_size, args.all));
+    crate::out::write(format_args!("{}", Listing::of(&hotplug, args.block_size, args.all)))?;
     Ok(())
 }
 

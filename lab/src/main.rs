@@ -1,8 +1,18 @@
 //! The `hotmem` command.
 
 use clap::{Parser, Subcommand};
-use hotmem_lab::{bench, dlpar::drmgr, hosted::demo, lsmem, vm, xen};
+use hotmem_lab::{
+    bench,
+    dlpar::drmgr,
+    hosted::demo,
+    lsmem,
+    out::{self, OutputError},
+    vm, xen,
+};
 use std::process::ExitCode;
+
+/// What a shell shows of a tool that SIGPIPE ended.
+const CLOSED_PIPE: u8 = 141;
 
 /// Memory that grows and shrinks: try it, watch it, measure it.
 #[derive(Parser)]
@@ -40,8 +50,11 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.downcast_ref().is_some_and(OutputError::is_closed_pipe) => {
+            ExitCode::from(CLOSED_PIPE)
+        }
         Err(error) => {
-            eprintln!("hotmem: {error:#}");
+            out::remark(format_args!("hotmem: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,6 @@
 //! `hotmem vm`: one guest, watched while its memory changes.
 
+use crate::out::OutputError;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
     plot, progress,
@@ -93,8 +94,8 @@ pub fn run(args: &Args) -> Result<()> {
     progress.finish_and_clear();
 
     let boot_memory = guests.boot_memory();
-    println!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line));
-    args.print_rows(&rows);
+    say!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line))?;
+    args.print_rows(&rows)?;
     if let Some(samples) = samples {
         args.plot(&resident::series(&samples, started))?;
     }
@@ -102,13 +103,13 @@ pub fn run(args: &Args) -> Result<()> {
         let plugs = rows.iter().filter(|row| row.step.starts_with("plug"));
         let grown: u64 = plugs.map(|row| row.memory.0).sum();
         let percent = written.0 as f64 / grown as f64 * 100.0;
-        println!("metadata written: {}, {percent:.6} % of what was plugged", size::about(written));
+        say!("metadata written: {}, {percent:.6} % of what was plugged", size::about(written))?;
     }
     if args.machine.counts_instructions() {
-        println!("in the guest, 1 ns is one instruction");
+        say!("in the guest, 1 ns is one instruction")?;
     }
     if metadata.is_some() {
-        println!("the guest's own checks: PASS");
+        say!("the guest's own checks: PASS")?;
     }
     Ok(())
 }
@@ -206,8 +207,8 @@ impl Args {
 
     /// What the host holds of the machine, for the terminal and as SVG.
     fn plot(&self, series: &plot::Series) -> Result<()> {
-        println!("resident on the host, GiB");
-        print!("{}", plot::text(series, "GiB"));
+        say!("resident on the host, GiB")?;
+        crate::out::write(format_args!("{}", plot::text(series, "GiB")))?;
         self.svg
             .as_deref()
             .map_or(Ok(()), |path| plot::svg(series, "resident on the host", "GiB", path))
@@ -221,7 +222,7 @@ impl Args {
         Ok(vm.finish()?)
     }
 
-    fn print_rows(&self, rows: &[Row]) {
+    fn print_rows(&self, rows: &[Row]) -> Result<(), OutputError> {
         let header = ["step", "memory", "device done", "recognised", "in the guest", "requests"];
         let mut table = table(&header, 1);
         for row in rows {
@@ -245,6 +246,7 @@ impl Args {
                 }
             };
         }
-        println!("{table}");
+        say!("{table}")?;
+        Ok(())
     }
 }

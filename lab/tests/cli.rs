@@ -1,6 +1,6 @@
 //! The `hotmem` command where no machine is needed: arguments and what is missing.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn hotmem(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
@@ -142,4 +142,40 @@ fn descriptors_are_timed_beside_the_baseline_and_the_limit() {
         assert_eq!(of(case, "hotmem", "written"), Some(16.0), "{case}");
     }
     assert_eq!(of("devdax-2M-shared/rebind", "hotmem", "written"), Some(2.0));
+}
+
+/// Commands that write a table or lines, each in its own way.
+const TALKING: [&[&str]; 4] = [
+    &["hosted", "--plug", "1G", "--touch", "16M"],
+    &["lsmem"],
+    &["drmgr", "-c", "mem", "-a", "-q", "5", "--debug", "--lmbs", "10", "--lmb-size", "16M"],
+    &["bench", "contiguity", "--sizes", "1G,2G", "--before-up-to", "1G", "--runs", "1"],
+];
+
+/// What a command says and how it ends when it cannot write to this.
+fn without_output(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
+    let output = command.args(args).env("PATH", "").stdout(stdout).stderr(Stdio::piped());
+    let output = output.spawn().unwrap().wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn who_reads_no_more_ends_a_command_quietly() {
+    for args in TALKING {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        // As a shell shows that a tool was ended by SIGPIPE.
+        assert_eq!(without_output(args, writer), (Some(141), String::new()), "{args:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_is_an_error() {
+    for args in TALKING {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (code, said) = without_output(args, full);
+        assert_eq!(code, Some(1), "{args:?}: {said}");
+        assert!(said.starts_with("hotmem: ") && said.contains("No space left"), "{args:?}: {said}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Guests side by side, and where they do not do the same job.
 
 use super::record::{Metric, Record};
+use crate::out::OutputError;
 use crate::{
     linux::DESCRIPTOR,
     table::{figures, table},
@@ -17,13 +18,14 @@ const SUBJECTS: [(&str, u64); 3] =
 
 /// Prints each case's `metric`, guest by guest, also as a multiple of the first of Hotmem's guests;
 /// and what was `left` to do where a limit was reached.
-pub(super) fn print(records: &[Record], metric: Metric, left: Metric) {
+pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<(), OutputError> {
     let header = ["case", "guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
     let mut table = table(&header, 2);
     for row in rows(records, metric, left) {
         table.add_row(row);
     }
-    println!("{table}\n{NOTE}");
+    say!("{table}\n{NOTE}")?;
+    Ok(())
 }
 
 /// The cases in which there is somebody to compare with, in their order.

@@ -122,7 +122,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut records = sample.records();
     let growth = growth(&records, args);
     records.extend(growth);
-    record::print(&records);
+    record::print(&records)?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 

@@ -130,7 +130,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     progress.finish_and_clear();
     let records = sample.records();
-    record::print(&records);
+    record::print(&records)?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 

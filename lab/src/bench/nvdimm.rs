@@ -1,6 +1,7 @@
 //! `hotmem bench nvdimm`: binding persistent memory again and again, guest after guest.
 
 use super::record::{self, Metric, Sample};
+use crate::out::OutputError;
 use crate::{
     guest::Guest,
     linux::{DESCRIPTOR, Drivers, Linux},
@@ -127,9 +128,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     bench.progress.finish_and_clear();
     let records = bench.sample.records();
-    record::print(&records);
-    println!();
-    print_sides(&records, args);
+    record::print(&records)?;
+    say!()?;
+    print_sides(&records, args)?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
@@ -219,7 +220,7 @@ fn bound(vm: &mut Vm) -> Result<Bound> {
 }
 
 /// Guests side by side.
-fn print_sides(records: &[record::Record], args: &Args) {
+fn print_sides(records: &[record::Record], args: &Args) -> Result<(), OutputError> {
     let header = ["case", "metric", "hotmem", "linux", "linux / hotmem"];
     let mut table = table(&header, 2);
     for case in &args.cases {
@@ -239,9 +240,10 @@ fn print_sides(records: &[record::Record], args: &Args) {
         }
     }
     if table.row_count() > 0 {
-        println!("{table}");
-        println!("Linux says its own times to 1 ms, and those of whole binds to 10 ms.");
+        say!("{table}")?;
+        say!("Linux says its own times to 1 ms, and those of whole binds to 10 ms.")?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

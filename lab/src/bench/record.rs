@@ -1,5 +1,6 @@
 //! The figures of all benches in one form.
 
+use crate::out::OutputError;
 use crate::table::{figures, table, time};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -129,7 +130,7 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 /// Prints the records for people.
-pub fn print(records: &[Record]) {
+pub fn print(records: &[Record]) -> Result<(), OutputError> {
     let mut table = table(&["case", "subject", "metric", "median", "min", "max", "runs"], 3);
     for record in records {
         table.add_row([
@@ -142,7 +143,8 @@ pub fn print(records: &[Record]) {
             record.runs.to_string(),
         ]);
     }
-    println!("{table}");
+    say!("{table}")?;
+    Ok(())
 }
 
 /// Writes the records to `path` as a JSON array.

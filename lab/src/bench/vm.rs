@@ -125,26 +125,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     bench.progress.finish_and_clear();
     let records = bench.sample.records();
-    record::print(&records);
+    record::print(&records)?;
     if args.wanted_warm_up() != Bytes::ZERO {
         let warm_up = args.wanted_warm_up();
-        println!(
-            "Each guest had been given and relieved of {warm_up} before, or half of the size."
-        );
+        say!("Each guest had been given and relieved of {warm_up} before, or half of the size.")?;
     }
     if args.touch != Bytes::ZERO && args.used.contains(&Used::Migrated) {
-        println!("{MIGRATED}");
+        say!("{MIGRATED}")?;
     }
     if args.is_beside_linux() {
-        println!();
-        compare::print(&records, args.metric(), LEFT);
+        say!()?;
+        compare::print(&records, args.metric(), LEFT)?;
         if args.machine.counts_instructions() {
-            println!("{COUNTING}");
+            say!("{COUNTING}")?;
         } else {
-            println!("A change of Linux's memory is seen up to {} late.", time(linux::LOOKS_EVERY));
+            say!("A change of Linux's memory is seen up to {} late.", time(linux::LOOKS_EVERY))?;
         }
         if args.policies.contains(&Policy::Offline) {
-            println!("{LINUX_OFFLINE}");
+            say!("{LINUX_OFFLINE}")?;
         }
     }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))

@@ -111,8 +111,8 @@ pub fn run(args: &Args) -> Result<()> {
     let Summary { lmbs, .. } = result?;
     let all = Bytes(u64::from(lmbs) * partition.table().lmb_size().bytes().0);
     let done = if args.add { "added and online" } else { "removed" };
-    println!("{lmbs} LMBs, {}, {done} in {}\n", size::about(all), table::time(took));
-    print!("{}", Listing::of(&partition.hotplug, block, false));
+    say!("{lmbs} LMBs, {}, {done} in {}\n", size::about(all), table::time(took))?;
+    crate::out::write(format_args!("{}", Listing::of(&partition.hotplug, block, false)))?;
     Ok(())
 }
 
@@ -140,7 +140,8 @@ impl log::Log for Lines {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            println!("{}", record.args());
+            // What cannot be written now cannot be later, which is an error then.
+            let _ = say!("{}", record.args());
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Args {
 /// # Errors
 /// The first thing that went wrong.
 pub fn run(args: &Args) -> Result<()> {
-    println!("a hosted machine: the engine in this process; no guest, no device, a simulated MMU");
+    say!("a hosted machine: the engine in this process; no guest, no device, a simulated MMU")?;
     let machine = build(args)?;
     let mut hotplug = machine.boot()?;
     let mut hooks = machine.hooks();
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<()> {
     hotplug.add(room, &mut hooks)?;
     hotplug.online(room, OnlineType::Movable, &mut hooks)?;
     steps.push(("plug", args.plug, start.elapsed()));
-    print!("{}", Listing::of(&hotplug, Bytes::mib(128), false));
+    crate::out::write(format_args!("{}", Listing::of(&hotplug, Bytes::mib(128), false)))?;
 
     let start = Instant::now();
     let used = use_some(&machine, args.touch)?;
@@ -91,8 +91,8 @@ pub fn run(args: &Args) -> Result<()> {
     for (step, memory, took) in steps {
         table.add_row([step.into(), size::short(memory), time(took)]);
     }
-    println!("{table}");
-    println!("{} of it moved while in use, by the simulated MMU", size::short(space.moved()));
+    say!("{table}")?;
+    say!("{} of it moved while in use, by the simulated MMU", size::short(space.moved()))?;
     Ok(())
 }
 

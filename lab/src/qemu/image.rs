@@ -68,7 +68,7 @@ fn build(package: &str, workspace: &Path) -> Result<PathBuf, Error> {
     let image = executable(package, &String::from_utf8_lossy(&output.stdout))
         .ok_or_else(|| Error::Build("cargo names no executable".into()))?;
     if !image.fresh {
-        eprintln!("built the guest image {}", image.path.display());
+        crate::out::remark(format_args!("built the guest image {}", image.path.display()));
     }
     Ok(image.path)
 }

@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
             figure.flushes.to_string(),
         ]);
     }
-    println!("{table}");
+    say!("{table}")?;
     Ok(())
 }
 

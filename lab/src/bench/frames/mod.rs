@@ -96,13 +96,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
         count_instructions(&cases, &mut sample)?;
     }
     let records = sample.records();
-    record::print(&records);
+    record::print(&records)?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
 /// Measures one case in this process and prints the figure.
 pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
-    println!("{}", args.case.measure(args.operations, args.unbacked)?);
+    say!("{}", args.case.measure(args.operations, args.unbacked)?)?;
     Ok(())
 }
 
@@ -145,7 +145,7 @@ fn measure(case: &Case) -> Result<f64> {
 /// Counts instructions of the cases with one thread, if valgrind is installed.
 fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
     if !instructions::can_count() {
-        eprintln!("valgrind is not installed: instructions are not counted");
+        crate::out::remark(format_args!("valgrind is not installed: instructions are not counted"));
         return Ok(());
     }
     let cases: Vec<_> =

@@ -9,6 +9,7 @@ mod fill;
 mod memory;
 
 use super::record::{self, Metric, Record, Sample};
+use crate::out::OutputError;
 use crate::{
     progress,
     qemu::host,
@@ -99,11 +100,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     progress.finish_and_clear();
     let records = sample.records();
-    print(&records, &cases);
-    println!(
-        "Nothing fills this memory faster than {:?} stores: they are the limit.",
-        fastest.fill
-    );
+    print(&records, &cases)?;
+    say!("Nothing fills this memory faster than {:?} stores: they are the limit.", fastest.fill)?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
@@ -148,7 +146,7 @@ fn take_turns(
 }
 
 /// A line for each case.
-fn print(records: &[Record], cases: &[Case]) {
+fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
     let names = Subject::ALL.map(Subject::name);
     let ratios = ["hotmem / limit", "movnti / limit-movnti", "before / hotmem"];
     let header: Vec<_> = ["case"].into_iter().chain(names).chain(ratios).collect();
@@ -174,7 +172,8 @@ fn print(records: &[Record], cases: &[Case]) {
         ];
         table.add_row([name.clone()].into_iter().chain(times).chain(ratios));
     }
-    println!("{table}");
+    say!("{table}")?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -91,8 +91,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         bench.pack(subject).with_context(|| format!("packing {}", subject.name()))?;
     }
     let records = bench.sample.records();
-    record::print(&records);
-    println!("{NOTE}");
+    record::print(&records)?;
+    say!("{NOTE}")?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 

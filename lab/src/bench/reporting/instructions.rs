@@ -24,7 +24,11 @@ pub(super) fn count(
 ) -> Result<()> {
     let can_count = frames::instructions::can_count();
     if !can_count {
-        progress.suspend(|| eprintln!("valgrind is not installed: instructions are not counted"));
+        progress.suspend(|| {
+            crate::out::remark(format_args!(
+                "valgrind is not installed: instructions are not counted"
+            ))
+        });
     }
     for plan in args.plans().map(|plan| Plan { bursts: BURSTS, ..plan }) {
         for &machine in &args.machines {

@@ -15,6 +15,7 @@ mod instructions;
 mod page_fault;
 
 use super::record::{self, Record, Sample};
+use crate::out::OutputError;
 use crate::{
     progress,
     qemu::image,
@@ -152,11 +153,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     progress.finish_and_clear();
     let records = sample.records();
-    record::print(&records);
+    record::print(&records)?;
     if faults {
-        println!();
-        print_sides(&records, args);
-        println!("{DOCUMENT}");
+        say!()?;
+        print_sides(&records, args)?;
+        say!("{DOCUMENT}")?;
     }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
@@ -206,7 +207,7 @@ fn give_backs(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Resul
 }
 
 /// What reporting costs, case by case.
-fn print_sides(records: &[Record], args: &Args) {
+fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
     let header = ["case", "metric", "without reports", "with reports", "more"];
     let mut table = table(&header, 2);
     for plan in args.plans() {
@@ -229,7 +230,8 @@ fn print_sides(records: &[Record], args: &Args) {
             }
         }
     }
-    println!("{table}");
+    say!("{table}")?;
+    Ok(())
 }
 
 /// A rest, in milliseconds, in which memory is reported for certain: half as long again as it takes

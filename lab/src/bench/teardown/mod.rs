@@ -70,9 +70,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if records.is_empty() {
         bail!("--cases {}: there is no such case", args.cases.join(","));
     }
-    record::print(&records);
+    record::print(&records)?;
     if natives.count() > 0 {
-        println!("native-*: no processor walks these tables, and flushes are counted, not made");
+        say!("native-*: no processor walks these tables, and flushes are counted, not made")?;
     }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path)).context("--json")
 }

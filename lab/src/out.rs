@@ -1,0 +1,39 @@
+//! Standard output, which may be a pipe that nobody reads any more or a file on a full disk.
+
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+/// Standard output cannot be written to.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output")]
+pub struct OutputError(#[from] io::Error);
+
+impl OutputError {
+    /// Whether it is a pipe that nobody reads any more: no fault, and nobody to tell.
+    #[must_use]
+    pub fn is_closed_pipe(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Writes to standard output; `say!` writes a line.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn write(text: fmt::Arguments<'_>) -> Result<(), OutputError> {
+    Ok(io::stdout().lock().write_fmt(text)?)
+}
+
+/// Writes a line to standard error, if that can be written to: nothing depends on it.
+pub fn remark(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Writes a line to standard output, as `println!` does, and returns an
+/// [`OutputError`] where that ends the program.
+macro_rules! say {
+    () => { $crate::out::write(format_args!("\n")) };
+    ($($line:tt)*) => { $crate::out::write(format_args!("{}\n", format_args!($($line)*))) };
+}
