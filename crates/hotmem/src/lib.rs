@@ -100,8 +100,8 @@ mod tree;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use frames::{
-    AllocError, BadWant, Counts, Fault, Frames, FreeError, FreeErrorKind, LendError, MAX_PINS,
-    MAX_POISONED, Metadata, PinError, Poisoned, Want,
+    AllocError, BadWant, Contents, Counts, Fault, Frames, FreeError, FreeErrorKind, LendError,
+    MAX_PINS, MAX_POISONED, Metadata, PinError, Poisoned, Want,
 };
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;

@@ -238,7 +238,7 @@ impl<'f, P: Platform> Owners<'f, P> {
     fn free(&self, table: Pfn) {
         if let Some(frame) = PfnRange::with_len(table, 1) {
             // It was allocated by `make`, so this cannot fail.
-            let _ = self.frames.free(frame);
+            let _ = self.frames.free_filled(frame);
         }
     }
 }

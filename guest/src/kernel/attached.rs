@@ -139,6 +139,6 @@ impl Attached {
     pub(crate) fn stop(self) {
         drop(self.device);
         // Allocated when it was started, and the device is reset, so this cannot fail.
-        let _ = FRAMES.free(self.queue);
+        let _ = FRAMES.free_filled(self.queue);
     }
 }

@@ -5,11 +5,10 @@
 
 use super::device::{DeviceError, queue_memory};
 use super::memory::FRAMES;
-use super::poison;
 use super::smp::ThisCpu;
 use super::transport::{Connected, Wired, Wiring};
 use core::time::Duration;
-use hotmem::report::{Contents, Settings};
+use hotmem::report::Settings;
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::event::Event;
@@ -73,11 +72,10 @@ impl Balloon {
         if wiring == Wiring::Silent {
             Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         }
-        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames()).filled_by(poison::fill);
+        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
         // A kernel that idles has no use for what it does not use.
         let rate = options.report_rate;
-        let contents = options.poison.map_or(Contents::Undefined, Contents::Filled);
-        let settings = Settings { keep_free: Bytes::ZERO, rate, contents, ..Settings::default() };
+        let settings = Settings { keep_free: Bytes::ZERO, rate, ..Settings::default() };
         memory
             .report(device.driver().features(), poison, settings)
             .map_err(DeviceError::Reporter)?;

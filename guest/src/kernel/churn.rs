@@ -97,9 +97,8 @@ fn release(frames: PfnRange, seed: u64) {
         let found = unsafe { pattern::check(FRAME_WORDS, frame, seed) };
         found.unwrap_or_else(|mismatch| give_up(mismatch));
     }
-    poison::fill(frames);
     if !frames.is_empty()
-        && let Err(error) = FRAMES.free(frames)
+        && let Err(error) = FRAMES.free_filled(frames)
     {
         give_up(format_args!("the engine refused to take frames back: {error}"));
     }

@@ -102,7 +102,7 @@ impl Entropy {
     pub(crate) fn stop(self) {
         drop(self.transport);
         // Allocated when it was started, and the device is reset, so this cannot fail.
-        let _ = FRAMES.free(self.frames);
+        let _ = FRAMES.free_filled(self.frames);
     }
 }
 

@@ -123,7 +123,7 @@ fn round(frames: u64, node: NodeId, list: PfnRange) {
 }
 
 fn give_back(frames: PfnRange) {
-    FRAMES.free(frames).unwrap_or_else(|error| give_up(error));
+    FRAMES.free_filled(frames).unwrap_or_else(|error| give_up(error));
 }
 
 impl Cpu {

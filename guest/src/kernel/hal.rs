@@ -30,7 +30,7 @@ unsafe impl Hal for KernelHal {
     unsafe fn dma_dealloc(phys_addr: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
         let frames = Pfn::containing(phys_addr)
             .and_then(|first| PfnRange::with_len(first, pages as u64))
-            .and_then(|frames| FRAMES.free(frames).ok());
+            .and_then(|frames| FRAMES.free_filled(frames).ok());
         if frames.is_some() { 0 } else { -1 }
     }
 

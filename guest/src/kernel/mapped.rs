@@ -164,7 +164,7 @@ fn give_back(frame: Pfn) {
     if let Some(frame) = PfnRange::with_len(frame, 1) {
         OWNERS.clear(frame);
         // Allocated by `take_frame`, once, so this cannot fail.
-        let _ = FRAMES.free(frame);
+        let _ = FRAMES.free_filled(frame);
     }
 }
 

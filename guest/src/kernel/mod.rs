@@ -42,7 +42,7 @@ mod writers;
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use core::fmt;
 use hooks::KernelHooks;
-use hotmem::{Budget, Bytes, OnlineType, Pfn, PfnRange};
+use hotmem::{Budget, Bytes, Contents, OnlineType, Pfn, PfnRange};
 use hotmem_guest::cmdline::{self, ExitWhen, Online, Options};
 use hotmem_guest::event::Event;
 use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
@@ -124,7 +124,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let boot_memory = PfnRange::new(Pfn::ZERO, map.ram_end()).unwrap_or(PfnRange::EMPTY);
     let mut workload = Workload::new(&options);
     if let Some(word) = options.poison {
-        poison::begin(word);
+        must("poison", memory::FRAMES.set_contents(Contents::Filled(word)));
         workload.fill_free(boot_memory);
     }
     let (written, described) = (Bytes::ZERO, false);

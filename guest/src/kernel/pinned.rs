@@ -160,7 +160,7 @@ fn alloc(want: Want) -> Result<PfnRange, PinnedError> {
 
 fn free(frames: PfnRange) {
     // They were allocated by `alloc`, and are freed once, so this cannot fail.
-    let _ = FRAMES.free(frames);
+    let _ = FRAMES.free_filled(frames);
 }
 
 fn word(index: u64) -> u64 {

@@ -308,8 +308,7 @@ fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
 
 /// Frees frames that were allocated, once.
 fn give_back(frames: PfnRange) {
-    poison::fill(frames);
-    FRAMES.free(frames).unwrap_or_else(|error| refused(error));
+    FRAMES.free_filled(frames).unwrap_or_else(|error| refused(error));
 }
 
 fn refused(error: impl fmt::Display) -> ! {

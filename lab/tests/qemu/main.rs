@@ -7,6 +7,7 @@ mod churn;
 mod command;
 mod descriptors;
 mod devices;
+mod filled;
 mod heap;
 mod hot_add;
 mod interrupts;

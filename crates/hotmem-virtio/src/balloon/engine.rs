@@ -35,7 +35,6 @@ pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
     in_the_way: PfnRange,
     /// What was in the way last, though it may be gone.
     cleared: PfnRange,
-    fill: Option<fn(PfnRange)>,
 }
 
 /// Of what is free above the floor, this part may go before it is counted again: counting looks
@@ -61,7 +60,6 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             needed: 0,
             in_the_way: PfnRange::EMPTY,
             cleared: PfnRange::EMPTY,
-            fill: None,
         }
     }
 
@@ -89,13 +87,6 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         reporter.reset();
         self.reporter = Some(reporter);
         Ok(())
-    }
-
-    /// What fills memory that comes out of the balloon, or was hinted, before anybody gets it: for
-    /// kernels with [`Poison::Filled`].
-    #[must_use]
-    pub fn filled_by(self, fill: fn(PfnRange)) -> Self {
-        EngineMemory { fill: Some(fill), ..self }
     }
 
     /// The reporter, to be asked and switched.
@@ -166,11 +157,8 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     }
 
     fn give_back(&mut self, range: PfnRange) {
-        if let Some(fill) = self.fill {
-            fill(range);
-        }
         // It was allocated, so this cannot fail.
-        let _ = self.frames.free(range);
+        let _ = self.frames.free_filled(range);
     }
 
     /// Whether so many frames may go.

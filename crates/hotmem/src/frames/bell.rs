@@ -116,6 +116,11 @@ impl Bell {
         self.taken.swap(1, Ordering::Acquire) == 0
     }
 
+    /// Whether somebody is the reporter.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) != 0
+    }
+
     /// The place is free again.
     pub(crate) fn leave(&self) {
         self.taken.store(0, Ordering::Release);

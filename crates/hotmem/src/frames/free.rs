@@ -110,6 +110,26 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
+    /// Whether all of `range` is allocated, as far as can be told without taking part.
+    pub(super) fn check_allocated(&self, range: PfnRange) -> Result<(), FreeError> {
+        let refused = |range, kind| Err(FreeError { range, kind });
+        if range.is_empty() {
+            return refused(range, FreeErrorKind::Empty);
+        }
+        for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            let Some(block) = self.block_of(piece.start()) else {
+                return refused(piece, FreeErrorKind::Foreign);
+            };
+            let first = block.offset_of(piece.start());
+            #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
+            let frames = first..first + piece.frames() as usize;
+            if !self.is_allocated(&block, frames, piece) {
+                return refused(piece, why_refused(&block));
+            }
+        }
+        Ok(())
+    }
+
     /// One whole pageblock: by one read-modify-write, and one to publish it.
     fn free_pageblock(&self, slot: usize, offset: usize, all: PfnRange) -> Result<(), FreeError> {
         let refused = |kind| Err(FreeError { range: all, kind });

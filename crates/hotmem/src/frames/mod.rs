@@ -18,6 +18,7 @@
 //! | `quiet.rs` | when "out of memory" may be said |
 //! | `words.rs` | a range of frames as section words |
 //! | `bell.rs` | how what becomes free finds the reporter |
+//! | `contents.rs` | what free memory holds |
 //! | `counts.rs`, `room.rs` | how much there is; whether that is enough |
 //! | `validate.rs` | whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
@@ -25,6 +26,7 @@
 
 mod bell;
 mod blocks;
+mod contents;
 mod counts;
 mod exact;
 mod free;
@@ -42,6 +44,7 @@ mod validate;
 mod want;
 mod words;
 
+pub use contents::Contents;
 pub use counts::Counts;
 pub use metadata::Metadata;
 pub use pins::{LendError, MAX_PINS, PinError};
@@ -83,6 +86,8 @@ pub struct Frames<P> {
     cpus_seen: AtomicUsize,
     nodes: NodeOrder,
     bell: Bell,
+    /// What free memory holds; set before anybody else is there.
+    contents: settled::AtomicU64,
     pins: pins::Pins,
     poison: poison::Table,
     reserved: Reserved,
@@ -116,6 +121,7 @@ impl<P> Frames<P> {
                 cpus_seen: AtomicUsize::new(0),
                 nodes: NodeOrder::new(),
                 bell: Bell::new(),
+                contents: settled::AtomicU64::new(0),
                 pins: pins::Pins::new(),
                 poison: poison::Table::new(),
                 reserved: Reserved::none(),

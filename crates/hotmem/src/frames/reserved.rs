@@ -159,7 +159,7 @@ impl<P: Platform> Frames<P> {
             let whole = piece.frames() == PAGEBLOCK_FRAMES as u64;
             let part = if whole { PAGEBLOCK_FRAMES } else { LINE_WORD_BITS };
             for part in piece.chunks(part as u64) {
-                self.free(part)?;
+                self.free_filled(part)?;
                 self.reserved.clear(part);
                 freed(part);
             }

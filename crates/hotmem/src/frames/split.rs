@@ -70,11 +70,16 @@ impl<P: Platform> Frames<P> {
             if !self.install_lines(block, frame)
                 && let Some(unused) = PfnRange::with_len(frame, 1)
             {
+                self.fill(unused);
                 // It was allocated just now, so this cannot fail.
                 let _ = self.free(unused);
             }
         } else {
-            lent = self.install_lines(block, block.start().checked_add(spare as u64)?);
+            let frame = block.start().checked_add(spare as u64)?;
+            lent = self.install_lines(block, frame);
+            if !lent && let Some(unused) = PfnRange::with_len(frame, 1) {
+                self.fill(unused);
+            }
         }
         Some((block.section.line(block.bit)?, lent))
     }

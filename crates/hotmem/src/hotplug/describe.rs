@@ -32,7 +32,7 @@ impl<P: Platform> Hotplug<'_, P> {
     pub(super) fn take_back(&self, frame: Pfn) {
         if let Some(range) = PfnRange::with_len(frame, 1) {
             // One that is none of the kernel's is refused there.
-            let _ = self.frames.free(range);
+            let _ = self.frames.free_filled(range);
         }
     }
 

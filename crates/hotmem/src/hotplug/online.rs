@@ -1,5 +1,6 @@
 //! Memory that is present and mapped is handed to the allocator: words only. None of its bytes is
-//! touched, unless it comes back around poison: then a frame of it may become its section's lines.
+//! touched, unless it comes back around poison, when a frame of it may become its section's lines, or
+//! the kernel promises what free memory [holds](crate::Contents).
 
 use super::Hotplug;
 use super::policy::Planned;
@@ -118,6 +119,10 @@ impl<P: Platform> Hotplug<'_, P> {
                 for block in bits_of(kept).filter_map(|bit| self.frames.block(slot, index, bit)) {
                     // With Release, too: whoever isolates it now finds it online.
                     block.counter.release();
+                }
+                for block in bits_of(blocks & !kept) {
+                    let block = self.frames.block(slot, index, block);
+                    block.into_iter().for_each(|block| self.frames.fill(block.range()));
                 }
                 let free =
                     self.frames.divide_around_poison(slot, index, blocks & !kept, &mut moves);

@@ -80,6 +80,7 @@ impl<P: Platform> Frames<P> {
         match self.what_holds(slot, index, live) {
             None => {
                 section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                self.fill(frame);
                 // It lies in boot memory and was allocated for this, so this cannot fail.
                 self.free(frame).ok()
             }
@@ -90,6 +91,8 @@ impl<P: Platform> Frames<P> {
                     return None;
                 }
                 section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                // It may stay after all.
+                self.fill(frame);
                 Some(())
             }
             Some(_) => None,

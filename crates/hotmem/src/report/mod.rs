@@ -49,8 +49,9 @@ mod round;
 mod settings;
 mod take;
 
+pub use crate::frames::Contents;
 pub use batch::{Batch, MAX_BATCH};
-pub use settings::{Contents, Settings};
+pub use settings::Settings;
 
 use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -65,7 +66,6 @@ use round::Phase;
 pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
     settings: Settings,
-    after: Contents,
     phase: Phase,
     /// Not before this, so as to keep the rate.
     not_before: Duration,
@@ -154,7 +154,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
         settings: Settings,
         after: Contents,
     ) -> Result<Reporter<'f, P>, ReporterError> {
-        check_contents(settings.contents, after)?;
+        let relied_on = frames.contents();
+        if relied_on != Contents::Undefined && relied_on != after {
+            return Err(ReporterError::WouldSpoil { relied_on, after });
+        }
         if !frames.bell().take() {
             return Err(ReporterError::AlreadyThere);
         }
@@ -162,7 +165,6 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let mut reporter = Reporter {
             frames,
             settings,
-            after,
             phase: Phase::Resting,
             not_before: Duration::ZERO,
             most_ranges: MAX_BATCH,
@@ -283,14 +285,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// From now on it reports like this.
-    ///
-    /// # Errors
-    /// [`WouldSpoil`](ReporterError::WouldSpoil); nothing has changed then.
-    pub fn set_settings(&mut self, settings: Settings) -> Result<(), ReporterError> {
-        check_contents(settings.contents, self.after)?;
+    pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
         self.look_again();
-        Ok(())
     }
 
     /// What it has done so far. Cost: O(sections).
@@ -309,15 +306,6 @@ impl<P: Platform> Drop for Reporter<'_, P> {
     fn drop(&mut self) {
         self.frames.bell().switch_off();
         self.frames.bell().leave();
-    }
-}
-
-/// Whether memory may hold `after` where the kernel relies on `relied_on`.
-fn check_contents(relied_on: Contents, after: Contents) -> Result<(), ReporterError> {
-    if relied_on == Contents::Undefined || relied_on == after {
-        Ok(())
-    } else {
-        Err(ReporterError::WouldSpoil { relied_on, after })
     }
 }
 
@@ -344,12 +332,3 @@ impl fmt::Display for ReporterError {
 }
 
 impl core::error::Error for ReporterError {}
-
-impl fmt::Display for Contents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Contents::Undefined => f.write_str("anything"),
-            Contents::Filled(word) => write!(f, "{word:#010x}"),
-        }
-    }
-}

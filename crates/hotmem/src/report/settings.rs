@@ -44,18 +44,6 @@ pub struct Settings {
     pub retry: Duration,
     /// So many refusals in a row switch the reporter off.
     pub tries: u32,
-    /// What the kernel relies on free memory to hold.
-    pub contents: Contents,
-}
-
-/// What free memory holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contents {
-    /// Anything: whoever allocates it does not care.
-    Undefined,
-    /// This word, again and again: a poison, or zero. The kernel fills what it frees and what comes
-    /// online.
-    Filled(u32),
 }
 
 impl Default for Settings {
@@ -73,7 +61,6 @@ impl Default for Settings {
             keep_free: Bytes::mib(32),
             retry: Duration::from_millis(100),
             tries: 8,
-            contents: Contents::Undefined,
         }
     }
 }

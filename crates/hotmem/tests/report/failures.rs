@@ -105,19 +105,20 @@ fn one_that_is_forgotten_is_the_reporter_for_good() {
 #[test]
 fn there_is_one_reporter_and_it_does_not_spoil() {
     on_machine(|frames, _, _| {
-        let poison = Settings { contents: Contents::Filled(0xaaaa_aaaa), ..at_once() };
+        let poison = Contents::Filled(0xaaaa_aaaa);
+        frames.set_contents(poison).unwrap();
         for after in [Contents::Undefined, Contents::Filled(0)] {
-            let refused = Reporter::new(frames, poison, after).unwrap_err();
-            let relied_on = poison.contents;
-            assert_eq!(refused, ReporterError::WouldSpoil { relied_on, after });
+            let refused = Reporter::new(frames, at_once(), after).unwrap_err();
+            assert_eq!(refused, ReporterError::WouldSpoil { relied_on: poison, after });
         }
-        let mut first = Reporter::new(frames, poison, poison.contents).unwrap();
-        let second = Reporter::new(frames, at_once(), Contents::Undefined);
+        let first = Reporter::new(frames, at_once(), poison).unwrap();
+        let second = Reporter::new(frames, at_once(), poison);
         assert_eq!(second.unwrap_err(), ReporterError::AlreadyThere);
-        let zero = Settings { contents: Contents::Filled(0), ..at_once() };
-        assert!(first.set_settings(zero).is_err());
-        assert_eq!(first.settings(), poison);
+        let other = frames.set_contents(Contents::Filled(0));
+        assert_eq!(other, Err(ReporterError::AlreadyThere));
+        assert_eq!(frames.contents(), poison);
         drop(first);
+        frames.set_contents(Contents::Undefined).unwrap();
         eager(frames);
     });
 }

@@ -50,7 +50,7 @@ fn a_threshold_keeps_little_things_back() {
     on_machine(|frames, _, bells| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        reporter.set_settings(Settings { threshold: frames_of(3), ..at_once() }).unwrap();
+        reporter.set_settings(Settings { threshold: frames_of(3), ..at_once() });
         let used = frames.alloc(Want::frames(3 * BLOCK)).unwrap();
         for (i, block) in used.chunks(BLOCK).enumerate() {
             frames.free(block).unwrap();
@@ -182,7 +182,7 @@ fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round(
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert!(far.covers(batch.ranges()[0]) && blocks(batch.ranges()) == 1);
-        reporter.set_settings(at_once()).unwrap();
+        reporter.set_settings(at_once());
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(1));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);

@@ -63,7 +63,7 @@ impl<'f, 's> Host<'f, 's> {
                 let batch = self.rng.usize(1..=8);
                 let share = [1, 8][self.rng.usize(..2)];
                 let settings = Settings { dwell, longest, batch, share, ..settings() };
-                self.reporter.set_settings(settings).unwrap();
+                self.reporter.set_settings(settings);
             }
             3..150 => match self.reporter.step(self.started.elapsed()) {
                 Step::Send(batch) => self.out.push(batch),
@@ -113,7 +113,7 @@ impl<'f, 's> Host<'f, 's> {
     pub(crate) fn rest(&mut self) {
         self.reset();
         self.reporter.set_on(true);
-        self.reporter.set_settings(settings()).unwrap();
+        self.reporter.set_settings(settings());
         loop {
             match self.reporter.step(self.started.elapsed()) {
                 Step::Send(batch) => {

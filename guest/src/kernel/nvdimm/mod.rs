@@ -266,7 +266,7 @@ fn one(frame: Pfn) -> PfnRange {
 
 fn give_back(frames: PfnRange) {
     // Allocated here, and seen by nobody any more, so this cannot fail.
-    let _ = FRAMES.free(frames);
+    let _ = FRAMES.free_filled(frames);
 }
 
 impl fmt::Display for BindError {

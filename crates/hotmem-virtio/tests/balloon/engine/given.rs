@@ -39,7 +39,7 @@ fn no_more_is_marked_than_was_sent_whatever_the_batch() {
         let mut world = World::new(&machine, Features::PAGE_REPORTING, patient());
         world.driver = world.driver.with_report_ranges(most_ranges);
         let settings = Settings { batch: 64, longest: Bytes::mib(2), share: 1, ..patient() };
-        world.memory.reporter().unwrap().set_settings(settings).unwrap();
+        world.memory.reporter().unwrap().set_settings(settings);
         world.run(Duration::from_secs(2));
         check_marks(&world);
         assert_eq!(machine.frames.counts().reported, machine.frames.counts().free_whole);
@@ -249,8 +249,9 @@ fn what_a_kernel_fills_is_found_filled() {
         fill(frame);
         machine.frames.free(frame).unwrap();
     }
-    let mut memory = EngineMemory::new(&machine.frames, FLOOR).filled_by(fill);
-    let settings = Settings { contents: Contents::Filled(FILL), ..Settings::eager() };
+    machine.frames.set_contents(Contents::Filled(FILL)).unwrap();
+    let mut memory = EngineMemory::new(&machine.frames, FLOOR);
+    let settings = Settings::eager();
     let (features, poison) = (Features::all(), Poison::Filled(FILL));
     // The host must know what it may leave in reported memory; elsewhere it leaves anything.
     let spoilt = memory.report(FEATURES, poison, settings);

@@ -1,0 +1,113 @@
+//! What free memory holds: anything, or a word that the kernel promises.
+//!
+//! The kernel fills what it frees. The engine fills what comes to be free without the kernel's doing:
+//! what comes online, and what the engine or its hooks had for themselves.
+
+use super::{Frames, FreeError};
+use crate::addr::PfnRange;
+use crate::platform::Platform;
+use crate::report::ReporterError;
+use crate::sync::Ordering;
+use core::fmt;
+
+/// What free memory holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Contents {
+    /// Anything: whoever allocates it does not care.
+    #[default]
+    Undefined,
+    /// This word, again and again: a poison, or zero.
+    Filled(u32),
+}
+
+/// Set in a word that free memory holds.
+const FILLED: u64 = 1 << 32;
+
+impl Contents {
+    fn encode(self) -> u64 {
+        match self {
+            Contents::Undefined => 0,
+            Contents::Filled(word) => FILLED | u64::from(word),
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the word is the lower half")]
+    fn decode(encoded: u64) -> Contents {
+        if encoded & FILLED == 0 { Contents::Undefined } else { Contents::Filled(encoded as u32) }
+    }
+}
+
+impl<P> Frames<P> {
+    /// What free memory holds.
+    #[must_use]
+    pub fn contents(&self) -> Contents {
+        // Relaxed: set while nobody else allocates or frees.
+        Contents::decode(self.contents.load(Ordering::Relaxed))
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// From now on free memory holds this: the kernel has filled all that is free, and fills what it
+    /// frees. The engine fills what it frees itself, and what comes online. To be called while nobody
+    /// else allocates or frees, and before there is a reporter, which is told what the host leaves.
+    ///
+    /// # Errors
+    /// [`ReporterError::AlreadyThere`].
+    pub fn set_contents(&self, contents: Contents) -> Result<(), ReporterError> {
+        if self.bell().is_taken() {
+            return Err(ReporterError::AlreadyThere);
+        }
+        self.contents.store(contents.encode(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives `range` back, as [`free`](Self::free), of which the caller does not know what it holds:
+    /// it is filled first with what free memory holds.
+    ///
+    /// Context: any. Cost: a look at each pageblock, and a write to each word if free memory holds
+    /// one.
+    ///
+    /// # Errors
+    /// As for [`free`](Self::free); nothing is written if any of it is not allocated.
+    pub fn free_filled(&self, range: PfnRange) -> Result<(), FreeError> {
+        if self.contents() != Contents::Undefined {
+            self.check_allocated(range)?;
+            self.fill(range);
+        }
+        self.free(range)
+    }
+
+    /// Fills frames that are the caller's and mapped, but for those that are poisoned.
+    pub(crate) fn fill(&self, range: PfnRange) {
+        let Contents::Filled(word) = self.contents() else { return };
+        let has_poison = self.poisoned_in(range).next().is_some();
+        for frame in range.chunks(1) {
+            if !has_poison || self.poisoned_in(frame).next().is_none() {
+                self.fill_frame(frame, word);
+            }
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn fill_frame(&self, frame: PfnRange, word: u32) {
+        const WORDS: usize = (1 << crate::geometry::FRAME_SHIFT) / size_of::<u32>();
+        let words: *mut u32 = self.direct_map().pointer(frame.start()).cast();
+        for at in 0..WORDS {
+            // SAFETY: the frame is mapped and the caller's.
+            unsafe { words.add(at).write(word) }
+        }
+    }
+
+    /// A frame of a model has no words.
+    #[cfg(loom)]
+    fn fill_frame(&self, _: PfnRange, _: u32) {}
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contents::Undefined => f.write_str("anything"),
+            Contents::Filled(word) => write!(f, "{word:#010x}"),
+        }
+    }
+}

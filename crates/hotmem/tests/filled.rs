@@ -1,0 +1,172 @@
+//! What free memory holds where the kernel promises it.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, boot, numbers, range};
+use hotmem::{
+    Budget, Contents, Frames, FreeErrorKind, Hooks, Hotplug, NoHooks, OneCpu, OnlineType, Pfn,
+    PfnRange, Progress, Spare, Want,
+};
+use std::sync::atomic::Ordering;
+
+const WORD: u32 = 0x5aa5_0ff0;
+const FILLED: u64 = (WORD as u64) << 32 | WORD as u64;
+const GARBAGE: u64 = 0x0123_4567_89ab_cdef;
+
+/// Frames of boot memory, and what may be plugged, in two sections.
+const BOOT: u64 = 8 * BLOCK;
+const PLUGGED: PfnRange = match PfnRange::new(pfn(MIDDLE - 2 * BLOCK), pfn(MIDDLE + 2 * BLOCK)) {
+    Some(range) => range,
+    None => PfnRange::EMPTY,
+};
+
+const MIDDLE: u64 = 4 * SECTION;
+
+const fn pfn(number: u64) -> Pfn {
+    match Pfn::new(number) {
+        Some(pfn) => pfn,
+        None => Pfn::ZERO,
+    }
+}
+
+struct Machine<'f> {
+    frames: &'f Frames<OneCpu>,
+    memory: &'f Memory,
+    hotplug: Hotplug<'f, OneCpu>,
+}
+
+/// A machine whose kernel has filled what is free, and has written garbage to what may come.
+fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
+    let memory = Memory::new(PLUGGED.end().number());
+    let frames = Frames::new(OneCpu);
+    let mut hotplug = boot(&frames, &memory, BOOT);
+    let all = every_frame(&frames);
+    frames.set_contents(Contents::Filled(WORD)).unwrap();
+    all.into_iter().for_each(|frame| frames.free_filled(frame).unwrap());
+    numbers(PLUGGED).for_each(|frame| memory.word(frame).store(GARBAGE, Ordering::Relaxed));
+    hotplug.announce(PLUGGED).unwrap();
+    test(Machine { frames: &frames, memory: &memory, hotplug });
+}
+
+fn every_frame(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
+    core::iter::from_fn(|| frames.alloc(Want::frames(1).movable()).ok()).collect()
+}
+
+impl Machine<'_> {
+    fn plug(&mut self, hooks: &mut impl Hooks) {
+        self.hotplug.add(PLUGGED, hooks).unwrap();
+        self.hotplug.online(PLUGGED, OnlineType::Movable, hooks).unwrap();
+    }
+
+    fn unplug(&mut self, hooks: &mut impl Hooks) {
+        let mut offline = self.hotplug.offline(PLUGGED).unwrap();
+        let gone = offline.poll(&mut self.hotplug, hooks, Budget::UNLIMITED);
+        assert_eq!(gone, Progress::Done(PLUGGED));
+        self.hotplug.remove(PLUGGED, hooks).unwrap();
+    }
+
+    /// All that can be had is filled. Which takes lines for all that it comes from.
+    fn check(&self) {
+        let all = every_frame(self.frames);
+        for frame in &all {
+            let mut words = self.memory.words(frame.start().number());
+            assert_eq!(words.find(|&word| word != FILLED), None, "{frame} was free");
+        }
+        all.into_iter().for_each(|frame| self.frames.free_filled(frame).unwrap());
+        self.frames.validate().unwrap();
+    }
+}
+
+#[test]
+fn what_comes_online_is_filled() {
+    on_a_machine(|mut machine| {
+        machine.plug(&mut NoHooks);
+        machine.check();
+    });
+}
+
+#[test]
+fn lines_that_go_are_filled() {
+    on_a_machine(|mut machine| {
+        for _ in 0..2 {
+            machine.plug(&mut NoHooks);
+            machine.check();
+            machine.unplug(&mut NoHooks);
+            machine.check();
+        }
+    });
+}
+
+#[test]
+fn lines_in_what_stays_after_all_are_filled() {
+    on_a_machine(|mut machine| {
+        // Boot memory is full, so the lines of each section lie in the section.
+        let full = every_frame(machine.frames);
+        machine.plug(&mut NoHooks);
+        let one = |at| Want::frames(1).movable().at(pfn(at));
+        let below = machine.frames.alloc(one(MIDDLE - 2 * BLOCK)).unwrap();
+        machine.frames.free_filled(below).unwrap();
+        let above = machine.frames.alloc(one(MIDDLE)).unwrap();
+        // The lower section is drained and loses its lines, and the upper one is in use.
+        let token = machine.frames.isolate(PLUGGED).unwrap();
+        let (token, _) = machine.hotplug.take_offline(token, &mut NoHooks).unwrap_err();
+        token.release();
+        machine.frames.free_filled(above).unwrap();
+        full.into_iter().for_each(|frame| machine.frames.free_filled(frame).unwrap());
+        machine.check();
+    });
+}
+
+/// A kernel whose page tables hold anything, and are given back as they are.
+struct Tables<'f> {
+    memory: &'f Memory,
+    tables: Vec<Pfn>,
+}
+
+impl Hooks for Tables<'_> {
+    fn tables_needed(&self, _: PfnRange) -> u64 {
+        3
+    }
+
+    fn map(&mut self, _: PfnRange, spare: &mut Spare) {
+        for table in [spare.take(), spare.take()].into_iter().flatten() {
+            self.memory.word(table.number()).store(GARBAGE, Ordering::Relaxed);
+            self.tables.push(table);
+        }
+    }
+
+    fn release_tables(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        self.tables.drain(..).for_each(free);
+    }
+}
+
+#[test]
+fn what_hooks_give_back_is_filled() {
+    on_a_machine(|mut machine| {
+        let mut tables = Tables { memory: machine.memory, tables: Vec::new() };
+        machine.plug(&mut tables);
+        assert_eq!(tables.tables.len(), 2);
+        machine.unplug(&mut tables);
+        assert_eq!(tables.tables, []);
+        machine.check();
+    });
+}
+
+#[test]
+fn what_is_refused_is_not_written() {
+    on_a_machine(|machine| {
+        let used = machine.frames.alloc(Want::frames(2)).unwrap();
+        let first = range(used.start().number(), 1);
+        machine.frames.free_filled(first).unwrap();
+        let word = |range: PfnRange| machine.memory.word(range.end().number() - 1);
+        word(used).store(GARBAGE, Ordering::Relaxed);
+        let refused = machine.frames.free_filled(used).unwrap_err();
+        assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
+        assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
+        // Nothing is mapped there.
+        let foreign = machine.frames.free_filled(range(1 << 30, 1)).unwrap_err();
+        assert_eq!(foreign.kind, FreeErrorKind::Foreign);
+        let empty = machine.frames.free_filled(range(0, 0)).unwrap_err();
+        assert_eq!(empty.kind, FreeErrorKind::Empty);
+    });
+}

@@ -1,0 +1,30 @@
+//! A kernel that fills what it frees finds everything filled that it gets: what comes online, and
+//! what the engine had for itself.
+
+use crate::support::{config, start};
+use hotmem::Bytes;
+use hotmem_lab::qemu::Config;
+
+/// The guest looks at each frame that it gets, on all CPUs and in its workload, and ends the run if
+/// one is not filled.
+fn come_and_go(word: u32, churn: &str, plugged: Bytes) {
+    let config = Config { cpus: 2, ..config(plugged) }.touching(Bytes::mib(64));
+    let config = config.with("poison", word).with("churn", churn).with("exit", "size:2M");
+    let mut vm = start(&config);
+    for size in [plugged, Bytes::mib(64), Bytes(plugged.0 / 2), Bytes::ZERO] {
+        vm.resize_checked(size);
+    }
+    vm.finish(Bytes::mib(2));
+}
+
+#[test]
+fn what_the_engine_frees_holds_zeroes_where_that_is_promised() {
+    come_and_go(0, "on", Bytes::gib(2));
+}
+
+#[test]
+fn what_comes_online_is_filled() {
+    for churn in ["off", "on"] {
+        come_and_go(7, churn, Bytes::mib(512));
+    }
+}
