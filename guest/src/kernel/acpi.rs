@@ -3,6 +3,7 @@
 
 use super::give_up;
 use super::memory::AddressSpace;
+use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
 use acpi::sdt::{SdtHeader, Signature};
@@ -20,6 +21,8 @@ pub(crate) struct Firmware {
     pub(crate) cpus: Cpus,
     /// Memory-mapped configuration space of PCI segment 0, if there is any.
     pub(crate) ecam: Option<EcamArea>,
+    /// The port of general-purpose events that have happened.
+    pub(crate) events: Option<u16>,
     /// Which boot memory belongs to which node; all to node 0 if nobody says.
     pub(crate) nodes: MemoryNodes,
     /// The sizes of all ranges in which memory may come and go, added up.
@@ -97,7 +100,8 @@ impl Firmware {
             None => Cpus::one(),
         };
         let ecam = optional(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
-        let mut firmware = Firmware { cpus, ecam, ..Firmware::none() };
+        let events = optional(tables.find_table::<Fadt>())?.and_then(|fadt| event_port(&fadt));
+        let mut firmware = Firmware { cpus, ecam, events, ..Firmware::none() };
         if let Some(nfit) = optional(tables.find_table::<Nfit>())? {
             firmware.persistent = PersistentRanges::read(structures(&nfit), ram);
         }
@@ -112,6 +116,7 @@ impl Firmware {
         Firmware {
             cpus: Cpus::one(),
             ecam: None,
+            events: None,
             nodes: MemoryNodes::none(),
             hot_pluggable: Bytes::ZERO,
             persistent: Ok(PersistentRanges::NONE),
@@ -229,6 +234,12 @@ fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
         first_bus: segment_0.bus_number_start,
         last_bus: segment_0.bus_number_end,
     })
+}
+
+fn event_port(fadt: &Fadt) -> Option<u16> {
+    let block = fadt.gpe0_block().ok()??;
+    let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
+    u16::try_from(block.address).ok().filter(|_| is_port)
 }
 
 fn to_len(table: &impl AcpiTable) -> usize {

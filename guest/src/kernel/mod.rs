@@ -1,6 +1,7 @@
 //! The kernel: from the loader's jump to the verdict.
 
 mod acpi;
+mod acpi_hotplug;
 mod attached;
 mod balloon;
 mod boot_memory;
@@ -163,6 +164,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     let places = Places {
         ecam: firmware.ecam,
+        events: firmware.events,
         cmdline,
         cpu: apic.and_then(LocalApic::message_id),
         boot_memory,

@@ -64,6 +64,8 @@ struct HotPlugPort {
     register: u8,
     /// The bus behind it.
     secondary: u8,
+    /// Something was found there at boot.
+    occupied: bool,
     slot: Slot,
 }
 
@@ -167,6 +169,16 @@ impl Buses {
         Ok(Some(function))
     }
 
+    /// Whether there was anything behind the port at boot.
+    pub(crate) fn port_was_occupied(&self, port: usize) -> bool {
+        self.ports[port].is_some_and(|port| port.occupied)
+    }
+
+    /// Whether there is anything behind the port.
+    pub(crate) fn port_answers(&self, port: usize) -> bool {
+        self.ports[port].is_some_and(|port| self.answers_at(port.secondary, 0))
+    }
+
     /// Lets what is in the port's slot go. Nobody may use it any more.
     pub(crate) fn power_off(&mut self, port: usize) {
         if let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() {
@@ -209,6 +221,7 @@ impl Buses {
         NonNull::new(virt(address).wrapping_add(offset as usize))
     }
 
+    /// Looks for devices on a bus, and whether there are any of any kind.
     fn find_on(
         &mut self,
         bus: u8,
@@ -216,9 +229,11 @@ impl Buses {
         depth: u32,
         wanted: &dyn Fn(&DeviceFunctionInfo) -> bool,
         found: &mut Found,
-    ) -> Result<(), BusError> {
+    ) -> Result<bool, BusError> {
+        let mut occupied = false;
         self.reached[usize::from(bus / 64)] |= 1 << (bus % 64);
         for (function, info) in self.root.enumerate_bus(bus) {
+            occupied = true;
             match info.header_type {
                 HeaderType::Standard if wanted(&info) => {
                     self.spare = self.place_bars(function, self.spare)?;
@@ -230,7 +245,7 @@ impl Buses {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(occupied)
     }
 
     fn find_behind(
@@ -251,7 +266,10 @@ impl Buses {
         let start = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
         let port = self.add_port(bridge, secondary)?;
 
-        self.find_on(secondary, port, depth + 1, wanted, found)?;
+        let occupied = self.find_on(secondary, port, depth + 1, wanted, found)?;
+        if let Some(port) = port.and_then(|port| self.ports[port].as_mut()) {
+            port.occupied = occupied;
+        }
 
         if !numbered {
             let numbers = u32::from_le_bytes([bridge.bus, secondary, self.last_reached(), latency]);
@@ -290,7 +308,8 @@ impl Buses {
         // Events that are pending are about what is seen now.
         self.config.write_word(bridge, register, now);
         let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
-        self.ports[index] = Some(HotPlugPort { bridge, register, secondary, slot });
+        self.ports[index] =
+            Some(HotPlugPort { bridge, register, secondary, occupied: false, slot });
         Ok(Some(index))
     }
 

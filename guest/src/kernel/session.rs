@@ -4,6 +4,7 @@ mod devices;
 mod work;
 
 use super::acpi::EcamArea;
+use super::acpi_hotplug::AcpiHotplug;
 use super::attached::Attached;
 use super::balloon::{Balloon, BalloonMemory};
 use super::churn;
@@ -50,6 +51,7 @@ pub(crate) struct Session<'a> {
     clock: &'a Clock,
     options: &'a Options,
     buses: Buses,
+    acpi_hotplug: Option<AcpiHotplug>,
     devices: [Option<Attached>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned: Option<Pinned>,
@@ -79,6 +81,8 @@ pub(crate) struct Session<'a> {
 pub(crate) struct Places<'a> {
     /// On PCI, reached in this way.
     pub(crate) ecam: Option<EcamArea>,
+    /// Where ACPI tells that they come and go.
+    pub(crate) events: Option<u16>,
     /// Those that it names.
     pub(crate) cmdline: &'a [u8],
     /// To whom they can send messages.
@@ -114,6 +118,7 @@ impl<'a> Session<'a> {
             report,
             clock,
             options,
+            acpi_hotplug: AcpiHotplug::find(places.events, &buses),
             buses,
             devices: [const { None }; MAX_DEVICES],
             entropy: None,
@@ -178,6 +183,7 @@ impl<'a> Session<'a> {
             }
             WATCHDOG.enter(Step::Discovery);
             (0..MAX_PORTS).for_each(|port| self.watch_port(port));
+            self.watch_acpi();
             self.relieve();
         }
     }

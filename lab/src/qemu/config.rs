@@ -98,7 +98,7 @@ pub struct Config {
     /// Devices of other kinds, as QEMU's option `-device` has them.
     pub other_devices: Vec<&'static str>,
     /// Root ports `spare0` and so on, for devices that come while the machine runs. They are
-    /// driven as PCI Express says, where QEMU's default is ACPI, which takes an AML interpreter.
+    /// driven as PCI Express says, where QEMU's default is ACPI.
     pub empty_ports: usize,
     /// The largest address space for memory, if it is not to be as large as the devices need.
     pub max_memory: Option<Bytes>,

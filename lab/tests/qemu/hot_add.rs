@@ -25,7 +25,7 @@ pub(crate) fn boot(config: &Config) -> Vm {
 
 /// Adds `vmem{n}` with this much shared memory, as in that report, and returns the number and the
 /// size that the guest sees.
-fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
+pub(crate) fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
     add_with(vm, n, &format!("{size},share=on"), "")
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (u
 }
 
 /// Repeats a line until QEMU refuses it for this reason.
-fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
+pub(crate) fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
     wait_for(reason, || {
         let answer = vm.monitor_line(line);
         matches!(answer, Err(error) if error.to_string().contains(reason)).then_some(())

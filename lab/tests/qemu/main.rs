@@ -1,5 +1,6 @@
 //! The reference guest on real QEMU. `cargo xtask test` runs these, with QEMU set up.
 
+mod acpi_hot_add;
 mod bad_input;
 mod balloon;
 mod boot;

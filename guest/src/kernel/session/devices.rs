@@ -6,6 +6,7 @@ use crate::kernel::balloon::Balloon;
 use crate::kernel::device::{self, is_virtio_mem};
 use crate::kernel::edu::Edu;
 use crate::kernel::entropy::Entropy;
+use crate::kernel::pci::MAX_PORTS;
 use crate::kernel::pinned::Pinned;
 use crate::kernel::transport::{Connected, Wiring};
 use crate::kernel::trap::{self, Message, take_messages};
@@ -145,13 +146,7 @@ impl Session<'_> {
     pub(super) fn watch_port(&mut self, port: usize) {
         match self.buses.watch(port) {
             Wanted::Nothing => {}
-            Wanted::Look => {
-                let space = &mut self.engine.hooks.space;
-                let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
-                if let Some(function) = found {
-                    self.attach_pci(function, Some(port));
-                }
-            }
+            Wanted::Look => self.look_behind(port),
             Wanted::Release => {
                 if self.detach(port) {
                     self.buses.power_off(port);
@@ -163,6 +158,36 @@ impl Session<'_> {
                     give_up(format_args!("virtio-mem: the device in slot {port} was torn out"));
                 }
             }
+        }
+    }
+
+    /// Sees to what comes and goes where ACPI says so.
+    pub(super) fn watch_acpi(&mut self) {
+        let Some(mut hotplug) = self.acpi_hotplug.take() else { return };
+        for change in hotplug.changes() {
+            if change.came {
+                let new = hotplug.came(change.bus, &self.buses);
+                (0..MAX_PORTS).filter(|&port| new[port]).for_each(|port| self.look_behind(port));
+            }
+            if change.leaving {
+                match hotplug.port(change.bus) {
+                    Some(port) if self.detach(port) => hotplug.eject(port),
+                    Some(_) => hotplug.try_again(),
+                    // It was there at boot, or came together with another: only AML would tell
+                    // which one it is.
+                    None => {}
+                }
+            }
+        }
+        self.acpi_hotplug = Some(hotplug);
+    }
+
+    /// Starts what is new behind a port, if the kernel drives it.
+    fn look_behind(&mut self, port: usize) {
+        let space = &mut self.engine.hooks.space;
+        let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
+        if let Some(function) = found {
+            self.attach_pci(function, Some(port));
         }
     }
 
