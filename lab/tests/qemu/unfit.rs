@@ -17,7 +17,8 @@ fn refusal(config: &Config) -> String {
 
 #[test]
 fn a_cpu_without_a_64_bit_mode() {
-    for cpu in ["486", "pentium", "qemu32"] {
+    // Of two that QEMU lets have as much memory, only one knows the leaf of CPUID that tells.
+    for cpu in ["pentium3", "qemu32"] {
         let why = refusal(&Config { cpu: Some(cpu), ..config(Bytes::ZERO) });
         assert_eq!(why, "boot: the CPU has no 64-bit mode", "{cpu}");
     }
