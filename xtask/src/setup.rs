@@ -38,6 +38,9 @@ pub(crate) fn everything() -> ExitCode {
     if !aarch64() {
         steps.skip(AARCH64_WANTED);
     }
+    if !miri() {
+        steps.skip(MIRI_WANTED);
+    }
     if !program("valgrind", "valgrind") {
         steps.skip("valgrind, which counts instructions in benches: apt-get install valgrind");
     }
@@ -89,6 +92,26 @@ pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unkn
 /// compiler's own linker is enough for it.
 pub(crate) fn aarch64() -> bool {
     add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
+}
+
+/// What to do where [`miri`] fails.
+pub(crate) const MIRI_WANTED: &str =
+    "Miri: rustup toolchain install nightly --component miri --component rust-src";
+
+/// Makes sure of the interpreter that finds undefined behaviour; rustup has it for nightly
+/// compilers only.
+pub(crate) fn miri() -> bool {
+    let there = || runs("cargo", &["+nightly", "miri", "--version"]);
+    there() || {
+        if runs("cargo", &["+nightly", "--version"]) {
+            show("rustup", &["component", "add", "--toolchain", "nightly", "miri", "rust-src"]);
+        } else {
+            let components = ["--component", "miri", "--component", "rust-src"];
+            let nightly = ["toolchain", "install", "nightly", "--profile", "minimal"];
+            show("rustup", &[&nightly[..], &components].concat());
+        }
+        there()
+    }
 }
 
 /// Makes sure of the tools that lint.

@@ -151,12 +151,12 @@ fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> S
 
 /// The engine's tests under an interpreter that sees undefined behaviour.
 fn miri(steps: &mut Steps) {
-    if runs("cargo", &["+nightly", "miri", "--version"]) {
+    if setup::miri() {
         let tests = "+nightly miri test -p hotmem -p hotmem-stream --features hotmem/memmap \
                      --lib --test identity --target-dir target/miri";
         steps.run(&Step::cargo("Miri", tests));
     } else {
-        steps.skip("Miri (rustup +nightly component add miri rust-src)");
+        steps.skip(setup::MIRI_WANTED);
     }
 }
 
