@@ -53,6 +53,23 @@ pub(crate) fn run() -> ExitCode {
     } else {
         steps.skip(setup::AARCH64_WANTED);
     }
+    if setup::narrow() {
+        let engine = "clippy --quiet -p hotmem -p hotmem-dlpar -p hotmem-pgtable -p hotmem-virtio \
+                      --features hotmem/memmap --target i686-unknown-linux-musl -- -D warnings";
+        steps.run(&Step::cargo("clippy, 32 bits", engine));
+        let xen = "check --quiet -p hotmem-xen --target i686-unknown-linux-musl";
+        let xen = Step::cargo("no Xen PV guest of 32 bits", xen);
+        steps.must_fail(&xen, "hotmem-xen is for 64-bit guests");
+    } else {
+        steps.skip(setup::NARROW_WANTED);
+    }
+    if setup::without_atomics() {
+        let engine = "check --quiet -p hotmem --target thumbv7m-none-eabi";
+        let engine = Step::cargo("no engine without 64-bit atomics", engine);
+        steps.must_fail(&engine, "hotmem needs atomic operations on 64 bits");
+    } else {
+        steps.skip(setup::WITHOUT_ATOMICS_WANTED);
+    }
     for sources in WITHOUT_HEAP {
         for file in with_heap(&root().join(sources)) {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));

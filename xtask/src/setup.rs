@@ -14,6 +14,8 @@ const TARGET: &str = "x86_64-unknown-none";
 const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 const AARCH64: &str = "aarch64-unknown-linux-musl";
+const NARROW: &str = "i686-unknown-linux-musl";
+const WITHOUT_ATOMICS: &str = "thumbv7m-none-eabi";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
@@ -40,6 +42,12 @@ pub(crate) fn everything() -> ExitCode {
     }
     if !miri() {
         steps.skip(MIRI_WANTED);
+    }
+    if !narrow() {
+        steps.skip(NARROW_WANTED);
+    }
+    if !without_atomics() {
+        steps.skip(WITHOUT_ATOMICS_WANTED);
     }
     if !program("valgrind", "valgrind") {
         steps.skip("valgrind, which counts instructions in benches: apt-get install valgrind");
@@ -112,6 +120,24 @@ pub(crate) fn miri() -> bool {
         }
         there()
     }
+}
+
+/// What to do where [`narrow`] fails.
+pub(crate) const NARROW_WANTED: &str =
+    "32 bits: rustup target add i686-unknown-linux-musl, on an x86-64 host";
+
+/// Makes sure of a target with 32-bit pointers, whose programs the host runs.
+pub(crate) fn narrow() -> bool {
+    cfg!(target_arch = "x86_64") && add_target(NARROW)
+}
+
+/// What to do where [`without_atomics`] fails.
+pub(crate) const WITHOUT_ATOMICS_WANTED: &str =
+    "a target without 64-bit atomics: rustup target add thumbv7m-none-eabi";
+
+/// Makes sure of a target for which the engine must not compile.
+pub(crate) fn without_atomics() -> bool {
+    add_target(WITHOUT_ATOMICS)
 }
 
 /// Makes sure of the tools that lint.

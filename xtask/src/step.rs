@@ -94,6 +94,23 @@ impl Steps {
         }
     }
 
+    /// Runs a step that must fail, and say so.
+    pub(crate) fn must_fail(&mut self, step: &Step<'_>, says: &str) {
+        println!("\n== {}", step.name);
+        match step.command().output() {
+            Err(why) => self.fail(format!("{}: {why}", step.name)),
+            Ok(output) if output.status.success() => {
+                self.fail(format!("{}: it did not fail", step.name));
+            }
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                if !said.contains(says) {
+                    self.fail(format!("{}: it did not say `{says}`, but\n{said}", step.name));
+                }
+            }
+        }
+    }
+
     /// Shows the output line by line and adds up the results in it.
     fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
@@ -221,6 +238,17 @@ mod tests {
         steps.missing("QEMU: install it");
         assert!(steps.names().starts_with("NOT RUN: QEMU: install it\n"));
         assert_eq!(steps.exit_code(), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn a_step_that_must_fail_fails_for_the_reason_given() {
+        let shell = |line| Step { program: "sh", args: vec!["-c", line], ..Step::cargo("sh", "") };
+        let mut steps = Steps::default();
+        steps.must_fail(&shell("echo too narrow >&2; false"), "too narrow");
+        assert!(steps.failures.is_empty());
+        steps.must_fail(&shell("echo no room >&2; false"), "too narrow");
+        steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
+        assert_eq!(steps.failures.len(), 2);
     }
 
     #[test]

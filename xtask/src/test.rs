@@ -20,6 +20,7 @@ pub(crate) fn run() -> ExitCode {
     steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib --tests"));
     pseries(&mut steps);
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
+    narrow(&mut steps);
     bare_metal(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
@@ -74,6 +75,19 @@ fn aarch64(steps: &mut Steps, name: &str, which: &str) {
         steps.run(&step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"));
     } else {
         steps.skip(setup::AARCH64_WANTED);
+    }
+}
+
+/// The engine with 32-bit pointers: what is made of numbers, what is refused, and what they reach.
+fn narrow(steps: &mut Steps) {
+    if setup::narrow() {
+        let tests = "test -p hotmem --no-fail-fast --features memmap --lib --test narrow \
+                     --test owners --test refused --test reserved \
+                     --target i686-unknown-linux-musl";
+        let step = Step::cargo("engine on 32 bits", tests);
+        steps.run(&step.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld"));
+    } else {
+        steps.skip(setup::NARROW_WANTED);
     }
 }
 

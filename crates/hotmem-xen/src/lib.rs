@@ -44,6 +44,9 @@
 //! them.
 #![no_std]
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("hotmem-xen is for 64-bit guests: others have another interface to Xen");
+
 mod abi;
 mod config;
 pub mod domain;

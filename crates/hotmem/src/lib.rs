@@ -77,6 +77,14 @@
 #[cfg(loom)]
 extern crate std;
 
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!(
+    "hotmem needs atomic operations on 64 bits (`target_has_atomic = \"64\"`), which this target \
+     does not have"
+);
+#[cfg(not(any(target_pointer_width = "32", target_pointer_width = "64")))]
+compile_error!("hotmem needs pointers of 32 or 64 bits");
+
 pub mod addr;
 mod frames;
 pub mod geometry;

@@ -1,6 +1,7 @@
 //! What the engine needs to know about the machine it runs on.
 
 use crate::addr::Pfn;
+use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};
 use crate::region::NodeId;
 
 /// The processor the caller runs on. A plain value, so that many machines live in one process.
@@ -75,7 +76,7 @@ impl DirectMap {
     }
 
     /// Where the frame's first byte is mapped.
-    #[allow(clippy::cast_possible_truncation, reason = "a direct map needs 64-bit addresses")]
+    #[allow(clippy::cast_possible_truncation, reason = "what is announced lies below `REACHABLE`")]
     pub(crate) const fn pointer(self, pfn: Pfn) -> *mut u8 {
         self.base.wrapping_add(pfn.number() as usize * MAPPED_SIZE)
     }
@@ -86,9 +87,38 @@ impl DirectMap {
     }
 }
 
+/// One past the last frame that a direct map can have: whoever announces memory refuses what lies
+/// above, so that no address is ever cut short.
+pub(crate) const REACHABLE: Pfn = reachable(usize::BITS);
+
+/// The same for pointers of so many bits.
+const fn reachable(pointer_bits: u32) -> Pfn {
+    let bits = if pointer_bits < PHYS_ADDR_BITS { pointer_bits } else { PHYS_ADDR_BITS };
+    match Pfn::new(1 << (bits - FRAME_SHIFT)) {
+        Some(end) => end,
+        None => Pfn::LIMIT,
+    }
+}
+
 /// Bytes from one frame to the next in the direct map. Under loom, whose atomics are no plain
 /// memory, a frame is what the engine may keep in it.
 #[cfg(not(loom))]
-const MAPPED_SIZE: usize = 1 << crate::geometry::FRAME_SHIFT;
+const MAPPED_SIZE: usize = 1 << FRAME_SHIFT;
 #[cfg(loom)]
 const MAPPED_SIZE: usize = size_of::<crate::section::LineFrame>();
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_reach_what_they_can_count() {
+        let gib_4 = Pfn::containing(1 << 32).unwrap();
+        assert_eq!((reachable(32), reachable(64)), (gib_4, Pfn::LIMIT));
+        let last = Pfn::new(REACHABLE.number() - 1).unwrap();
+        // SAFETY: nothing is read or written.
+        let map = unsafe { DirectMap::at_offset(0) };
+        assert_eq!(map.pointer(last).addr() as u64, last.phys_addr());
+        assert_eq!(map.frame_at(map.pointer(last)), Some(last));
+    }
+}

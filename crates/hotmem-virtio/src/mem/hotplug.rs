@@ -100,6 +100,9 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
             Ok(_) => Ok(()),
             Err(AnnounceError::NoMetadata(_)) => Err(Obstacle::Later("no memory for its words")),
             Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),
+            Err(AnnounceError::Unreachable(_)) => {
+                Err(Obstacle::Never("beyond what this kernel's pointers reach"))
+            }
             Err(AnnounceError::TooManyRegions) => Err(Obstacle::Never("too many regions")),
             Err(AnnounceError::Empty | AnnounceError::Unaligned(_)) => {
                 Err(Obstacle::Never("not whole pageblocks"))

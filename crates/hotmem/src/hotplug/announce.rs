@@ -4,7 +4,7 @@ use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
 use crate::origin::unique;
-use crate::platform::Platform;
+use crate::platform::{Platform, REACHABLE};
 use crate::region::{Layout, MAX_REGIONS, NodeId, Region};
 use crate::sync::Ordering;
 use core::fmt;
@@ -59,6 +59,8 @@ pub enum AnnounceError {
     Empty,
     /// Not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
+    /// It ends above what pointers of this target can reach: 4 GiB where they have 32 bits.
+    Unreachable(PfnRange),
     /// This region has a part of it.
     Overlaps(PfnRange),
     /// [`MAX_REGIONS`] are announced, or were and have left words that are too small.
@@ -243,6 +245,9 @@ pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), An
     if !range.is_pageblock_aligned() {
         return Err(AnnounceError::Unaligned(range));
     }
+    if range.end() > REACHABLE {
+        return Err(AnnounceError::Unreachable(range));
+    }
     let mut announced = frames.regions().iter().filter_map(crate::region::Region::range);
     match announced.find(|other| other.overlaps(range)) {
         Some(other) => Err(AnnounceError::Overlaps(other)),
@@ -255,6 +260,9 @@ impl fmt::Display for AnnounceError {
         match self {
             AnnounceError::Empty => f.write_str("an empty range cannot be announced"),
             AnnounceError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
+            AnnounceError::Unreachable(range) => {
+                write!(f, "{range} ends above what {}-bit pointers reach", usize::BITS)
+            }
             AnnounceError::Overlaps(other) => write!(f, "{other} is announced already"),
             AnnounceError::TooManyRegions => write!(f, "all {MAX_REGIONS} regions are in use"),
             AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),

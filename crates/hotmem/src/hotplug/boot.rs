@@ -12,7 +12,7 @@ use crate::frames::{Block, Frames, bitmap_frames};
 use crate::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS,
 };
-use crate::platform::{DirectMap, Platform};
+use crate::platform::{DirectMap, Platform, REACHABLE};
 use crate::region::{Layout, MAX_REGIONS, NodeId};
 use crate::sync::Ordering;
 use core::fmt;
@@ -59,6 +59,8 @@ pub enum BootError {
     AlreadyStarted,
     /// A range wraps or lies beyond the 52 bits of a physical address.
     BeyondPhysicalLimit(BootRange),
+    /// This RAM ends above what pointers of this target can reach: 4 GiB where they have 32 bits.
+    Unreachable(BootRange),
     /// There is no frame of RAM that is not reserved.
     NoMemory,
     /// No free RAM below `mapped_below` is large enough for the words.
@@ -257,6 +259,10 @@ impl<'a> Map<'a> {
                 return Err(BootError::BeyondPhysicalLimit(range));
             }
         }
+        let beyond = |range: &&BootRange| range.start + range.len.0 > REACHABLE.phys_addr();
+        if let Some(&range) = map.ram.iter().find(beyond) {
+            return Err(BootError::Unreachable(range));
+        }
         let BootMap { ram, reserved, nodes, mapped_below } = *map;
         Ok(Map { ram, reserved, nodes, mapped_below, metadata: PfnRange::EMPTY })
     }
@@ -440,6 +446,14 @@ impl fmt::Display for BootError {
             BootError::AlreadyStarted => f.write_str("the machine has been started before"),
             BootError::BeyondPhysicalLimit(range) => {
                 write!(f, "{} at {:#x} lie beyond the physical limit", range.len, range.start)
+            }
+            BootError::Unreachable(range) => {
+                let bits = usize::BITS;
+                write!(
+                    f,
+                    "{} at {:#x} end above what {bits}-bit pointers reach",
+                    range.len, range.start
+                )
             }
             BootError::NoMemory => f.write_str("no RAM that is not reserved"),
             BootError::NoMetadata(bytes) => write!(f, "no {bytes} of mapped RAM for the words"),

@@ -158,9 +158,9 @@ impl MapLayout {
     /// sizes that are powers of two, in a map whose base is
     /// [aligned](Self::base_alignment).
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "the map lies in memory, and so it fits")]
+    #[allow(clippy::cast_possible_truncation, reason = "no more than it was")]
     pub const fn head_address(&self, descriptor: usize) -> usize {
-        descriptor & !(self.compound_bytes() as usize - 1)
+        (descriptor as u64 & !(self.compound_bytes() - 1)) as usize
     }
 
     /// Frames that the map of `range` needs of its own, without the one of shared tails.

@@ -75,6 +75,7 @@ impl<'f> Machine<'f> {
                 assert!(world.regions.iter().any(|region| region.range == other));
                 assert!(other.overlaps(wanted));
             }
+            Err(AnnounceError::Unreachable(_)) => panic!("{wanted:?} is low memory"),
             Err(AnnounceError::TooManyRegions) => {
                 assert!(fits.is_none() && world.slots.len() == MAX_REGIONS);
             }

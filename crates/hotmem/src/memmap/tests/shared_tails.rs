@@ -68,7 +68,7 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     assert_eq!(pages * FRAME_SIZE, range.frames() * size);
 
     // Every tail finds its head by where it is seen.
-    let map_base = 0x7000_0000_0000_usize;
+    let map_base = 0x4000_0000_usize;
     let address = |pfn: Pfn| map_base + usize::try_from(pfn.number() * size).unwrap();
     for one in range.chunks(1).map(PfnRange::start) {
         let head = one.align_down(compound.frames());

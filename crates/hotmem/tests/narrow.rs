@@ -1,0 +1,51 @@
+//! Memory that pointers cannot reach: on a 32-bit kernel everything above 4 GiB, wherever the direct
+//! map begins.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, boot, pfn, range};
+use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
+use hotmem::*;
+
+/// One past the last frame that a pointer of this target reaches.
+const REACH: u64 = match usize::BITS {
+    32 => 1 << 20,
+    _ => PFN_LIMIT,
+};
+
+#[test]
+fn what_no_pointer_reaches_is_not_announced() {
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(OneCpu);
+    let mut hotplug = boot(&frames, &memory, SECTION);
+    let (counts, reserved) = (frames.counts(), frames.metadata_reserved());
+    let around = PfnRange::with_len(pfn(REACH - BLOCK), 2 * BLOCK);
+    let beyond = around.into_iter().chain([range(PFN_LIMIT - BLOCK, BLOCK)]);
+    for beyond in beyond.filter(|range| range.end() > pfn(REACH)) {
+        assert_eq!(hotplug.announce(beyond), Err(AnnounceError::Unreachable(beyond)));
+        assert_eq!((frames.counts(), frames.metadata_reserved()), (counts, reserved));
+    }
+    let last = range(REACH - BLOCK, BLOCK);
+    let region = hotplug.announce(last).unwrap();
+    assert_eq!(hotplug.region_range(region), Some(last));
+    frames.validate().unwrap();
+}
+
+#[test]
+fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(OneCpu);
+    let low = BootRange { start: 0, len: range(0, SECTION).bytes() };
+    let high = BootRange { start: (REACH - BLOCK) * FRAME_SIZE, len: range(0, 2 * BLOCK).bytes() };
+    if high.start + high.len.0 > PFN_LIMIT * FRAME_SIZE {
+        return;
+    }
+    let ram = [low, high];
+    let started = Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
+    assert_eq!(started.err(), Some(BootError::Unreachable(high)));
+    assert_eq!(frames.counts(), Counts::default());
+    // What is reserved there, for devices say, hinders nobody.
+    let map = BootMap { reserved: &[high], ..BootMap::of_ram(&ram[..1]) };
+    Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    frames.validate().unwrap();
+}
