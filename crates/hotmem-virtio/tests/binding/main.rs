@@ -114,6 +114,26 @@ fn devices_that_cannot_be_started_are_refused() {
 }
 
 #[test]
+fn queues_of_every_size_serve_or_are_refused() {
+    for size in (0..=15).map(|order| 1 << order) {
+        let host = host();
+        host.borrow_mut().queue_sizes[0] = size;
+        if size < 8 {
+            assert_eq!(refused(&host), InitError::QueueSize(size));
+            continue;
+        }
+        let (mut device, mut memory) = start(&host).unwrap();
+        // More requests than the queue has descriptors.
+        for target in [64 * MIB, 0].repeat(20) {
+            host.borrow_mut().device.resize(target);
+            assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
+            assert_eq!(device.driver().status(), Status::Reached);
+            assert_eq!(host.borrow().device.config.plugged_size, target, "{size}");
+        }
+    }
+}
+
+#[test]
 fn a_started_device_is_told_so_and_a_refused_one_too() {
     use virtio_drivers::transport::DeviceStatus;
     let host = host();
