@@ -50,7 +50,7 @@ pub struct Args {
     bursts: u32,
     /// How long a thread rests between two bursts, in milliseconds: longer than memory has to stay
     /// free before it is reported
-    #[arg(long, default_value_t = 700, value_parser = clap::value_parser!(u32).range(least_rest()..))]
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(least_rest()..))]
     rest: u32,
     /// Boots for each median of a guest
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
@@ -234,11 +234,11 @@ fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// A rest, in milliseconds, in which memory is reported for certain: half as long again as it takes
-/// until a reporter looks.
+/// The shortest rest, in milliseconds, after which memory is reported: a reporter looks once in each
+/// dwell time, and twice before it takes what was free both times.
 fn least_rest() -> i64 {
     let Settings { delay, dwell, .. } = Settings::default();
-    i64::try_from((delay + dwell).as_millis() * 3 / 2).unwrap_or(i64::MAX)
+    i64::try_from((delay + 2 * dwell).as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Args {
