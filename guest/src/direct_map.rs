@@ -98,11 +98,18 @@ impl PageTables {
         let range = range.align_outward(LARGE_FRAMES);
         let needed = |part: PfnRange| {
             if self.slot(part.start(), Level::L3).is_none() {
-                return 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
+                return Self::tables_needed_at_first(part);
             }
             let missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Nothing;
             part.chunks(HUGE_FRAMES).filter(missing).count() as u64
         };
+        range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
+    }
+
+    /// The same where nothing is mapped in any page of 512 GiB that `range` touches.
+    #[must_use]
+    pub fn tables_needed_at_first(range: PfnRange) -> u64 {
+        let needed = |part: PfnRange| 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
         range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
     }
 

@@ -1,13 +1,15 @@
 //! The guests that can be booted, and how they bring plugged memory online.
 
 use crate::{
+    hosted::Hosted,
     linux::{self, Drivers, Linux},
     qemu::{Accel, Config, Event, Vm, image},
     size,
 };
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use hotmem::Bytes;
+use hotmem::{Bytes, geometry::FRAME_SIZE};
+use hotmem_guest::direct_map::PageTables;
 use std::{fmt, path::PathBuf};
 
 /// A guest.
@@ -81,9 +83,14 @@ impl Machine {
         let default = if with_linux { Bytes::gib(2) } else { Bytes::mib(128) };
         let boot_memory = self.boot_memory.unwrap_or(default);
         for (&guest, &size) in guests.iter().flat_map(|g| sizes.iter().map(move |s| (g, s))) {
-            let least = guest.least_boot_memory(size);
+            let least = guest.least_boot_memory(size)?;
             if boot_memory < least {
-                bail!("--boot-memory {boot_memory}: {guest} needs {least} to be given {size}");
+                let why = if guest.is_reference() && least > LEAST_BOOT_MEMORY {
+                    ", for page tables and the engine's words"
+                } else {
+                    ""
+                };
+                bail!("--boot-memory {boot_memory}: {guest} needs {least} to be given {size}{why}");
             }
             if guest == Guest::Linux && !size.0.is_multiple_of(linux::MEMORY_BLOCK.0) {
                 bail!("{size}: {guest} takes whole memory blocks of {}", linux::MEMORY_BLOCK);
@@ -169,10 +176,10 @@ impl Guest {
     }
 
     /// The least memory at boot with which it can be given `memory`.
-    fn least_boot_memory(self, memory: Bytes) -> Bytes {
+    fn least_boot_memory(self, memory: Bytes) -> Result<Bytes> {
         match self {
-            Guest::Hotmem | Guest::Hotmem64 => Bytes::mib(64),
-            Guest::Linux => Linux::least_boot_memory(memory),
+            Guest::Hotmem | Guest::Hotmem64 => Ok(LEAST_BOOT_MEMORY.max(needed_for(memory)?)),
+            Guest::Linux => Ok(Linux::least_boot_memory(memory)),
         }
     }
 
@@ -189,6 +196,24 @@ impl Guest {
         vm.wait("virtio-mem device", |event| is_ready(event).then_some(()))?;
         Ok(())
     }
+}
+
+/// What the reference guest boots with.
+const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
+
+/// What the reference guest takes of its memory at boot when it is given `memory`: the engine's
+/// words, as the engine takes them on a hosted machine, and page tables of the direct map. In MiB.
+fn needed_for(memory: Bytes) -> Result<Bytes> {
+    let gib = Bytes::gib(1).0;
+    let room = memory.0.checked_next_multiple_of(gib).map(Bytes);
+    let room = room.with_context(|| format!("{memory} are more than there are addresses"))?;
+    let machine = Hosted::builder().boot_memory(Bytes(gib)).room(room).build()?;
+    let mut hotplug = machine.boot()?;
+    let at_boot = machine.frames().metadata_reserved();
+    hotplug.announce(machine.room()).with_context(|| format!("a device of {memory}"))?;
+    let words = machine.frames().metadata_reserved().0 - at_boot.0;
+    let tables = PageTables::tables_needed_at_first(machine.room()) * FRAME_SIZE;
+    Ok(Bytes((words + tables).next_multiple_of(Bytes::mib(1).0)))
 }
 
 impl fmt::Display for Guest {

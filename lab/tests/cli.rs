@@ -17,13 +17,15 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 28] = [
+    let cases: [(&[&str], &str); 30] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
         (&["vm", "--plug", "3M"], "whole blocks"),
         (&["vm", "--plug", "64G", "--block-size", "3M"], "power of two"),
         (&["vm", "--plug", "64G", "--boot-memory", "1M"], "--boot-memory"),
+        (&["vm", "--plug", "32T"], "to be given 32TiB, for page tables and the engine's words"),
+        (&["bench", "vm", "--sizes", "1G,32T"], "for page tables"),
         (&["vm", "--plug", "1G", "--touch", "2G"], "--touch"),
         (&["vm", "--plug", "1G", "--accel", "magic"], "tcg"),
         (&["vm", "--plug", "1G", "--policy", "sideways"], "online_movable"),

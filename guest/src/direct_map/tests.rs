@@ -88,6 +88,7 @@ fn unmapping_keeps_the_tables_and_releasing_gives_them_back() {
         let (mut arena, mut map) = Arena::new(huge_pages);
         let all = range(Bytes::gib(511), Bytes::gib(2));
         assert_eq!(map.tables_needed(all), 4);
+        assert_eq!(PageTables::tables_needed_at_first(all), 4);
         map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
         assert_eq!(arena.next, 6);
         map.unmap(all).unwrap();
