@@ -185,3 +185,32 @@ pub(crate) fn occupied_line(
     let entries = lines.get(number)?.each_ref().map(|word| Entry::from_bits(bits(word)));
     Some((from + number, entries))
 }
+
+/// Reads what is not empty, one entry after another, from the first such entry on of those from
+/// `from` to `last`: as many as there is room for. Its number, and how many.
+#[inline]
+pub(crate) fn occupied(
+    table: &Table,
+    from: usize,
+    last: usize,
+    room: &mut [Entry],
+) -> Option<(usize, usize)> {
+    let words = table.get(..=last)?;
+    let entry = |word: &AtomicU64| Entry::from_bits(word.load(Ordering::Relaxed));
+    let mut start = from;
+    while entry(words.get(start)?).is_empty() {
+        let line = words.get(start..start + LINE).filter(|_| start.is_multiple_of(LINE));
+        let all = |line: &[AtomicU64]| line.iter().fold(0, |all, word| all | entry(word).bits());
+        let is_empty = line.is_some_and(|line| Entry::from_bits(all(line)).is_empty());
+        start += if is_empty { LINE } else { 1 };
+    }
+    let mut count = 0;
+    for (room, word) in room.iter_mut().zip(words.get(start..)?) {
+        *room = entry(word);
+        if room.is_empty() {
+            break;
+        }
+        count += 1;
+    }
+    Some((start, count))
+}

@@ -40,6 +40,7 @@ impl Run {
 }
 
 /// Makes runs of slots that come in the order of addresses.
+#[derive(Clone, Copy)]
 pub(crate) struct Runs {
     /// The run so far; none if it has no bytes.
     virt: u64,
@@ -79,6 +80,9 @@ impl Runs {
     #[inline]
     fn go_on_as(&self, line: &[Entry], page: u64) -> bool {
         let mut next = self.entry.bits().wrapping_add(self.bytes);
+        if line.first().is_none_or(|first| first.bits() != next) {
+            return false;
+        }
         let mut different = 0;
         for entry in line {
             different |= entry.bits() ^ next;
@@ -91,17 +95,18 @@ impl Runs {
         if !self.goes_on(virt, level) {
             self.finish(owner);
         }
-        let page = level.entry_bytes().0;
+        let (page, mut run) = (level.entry_bytes().0, *self);
         for &entry in line {
-            let next = self.entry.bits().wrapping_add(self.bytes);
-            if self.bytes != 0 && next == entry.bits() && entry.is_present() {
-                self.bytes += page;
+            let next = run.entry.bits().wrapping_add(run.bytes);
+            if run.bytes != 0 && next == entry.bits() && entry.is_present() {
+                run.bytes += page;
             } else {
-                self.finish(owner);
-                *self = Runs { virt, bytes: page, entry, level };
+                run.finish(owner);
+                run = Runs { virt, bytes: page, entry, level };
             }
             virt = virt.wrapping_add(page);
         }
+        *self = run;
     }
 
     #[inline]

@@ -44,17 +44,18 @@ pub(crate) fn check_roots<M: Mmu>(
     let Space { root, user_root: Some(user_root), levels } = space else { return Ok(()) };
     let bytes = levels.entry_bytes().0;
     let shared = span.intersection(Span { start: 0, end: levels.table_bytes().0 / 2 });
-    let table = |frame, at| {
-        let missing = Stopped::before(at, Why::NotATable { frame, level: levels });
-        mmu.table(frame).ok_or(missing)
+    let table = |frame| {
+        let missing = Why::NotATable { frame, level: levels };
+        mmu.table(frame).ok_or(Stopped::before(virt(span.start, levels), missing))
     };
+    let (kernels, users) = (table(root)?, table(user_root)?);
     let mut start = shared.start;
     while start < shared.end {
-        let (at, number) = (virt(start, levels), index(start, levels));
-        let kernel = entry_at(table(root, at)?, number);
-        let user = entry_at(table(user_root, at)?, number);
-        if kernel.kind(levels) != user.kind(levels) {
-            return Err(Stopped::before(at, Why::RootsDiffer { kernel, user }));
+        let number = index(start, levels);
+        let (kernel, user) = (entry_at(kernels, number), entry_at(users, number));
+        if kernel != user && kernel.kind(levels) != user.kind(levels) {
+            let differ = Why::RootsDiffer { kernel, user };
+            return Err(Stopped::before(virt(start, levels), differ));
         }
         start = (start | (bytes - 1)) + 1;
     }

@@ -5,7 +5,7 @@ use crate::batch::{Slot, Slots};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
 use crate::error::{Stopped, Why};
 use crate::map::index;
-use crate::mmu::{Mmu, entry_at, occupied_line};
+use crate::mmu::{Mmu, entry_at, occupied, occupied_line};
 use crate::range::{Span, VirtRange, virt};
 use crate::space::Space;
 use hotmem::Pfn;
@@ -84,6 +84,9 @@ pub(crate) fn walk_table<M: Mmu>(
     let not_there = Why::NotATable { frame: table, level };
     let missing = Stopped::before(virt(span.start, space.levels), not_there);
     let (first, last) = place.indices(span);
+    let Some(below_level) = level.below() else {
+        return walk_lowest(mmu, visitor, place, first, last).ok_or(missing)?;
+    };
     let bytes = level.entry_bytes().0;
     let mut next = first / LINE;
     while let Some((line, entries)) =
@@ -91,20 +94,6 @@ pub(crate) fn walk_table<M: Mmu>(
     {
         next = line + 1;
         let number = line * LINE;
-        let Some(below_level) = level.below() else {
-            let virt = virt(place.whole.start + number as u64 * bytes, space.levels);
-            let at = EntryAddr::new(table, number);
-            let line = Slots { virt, at, level, entries: entries.as_slice() };
-            let covered = line.part(first.saturating_sub(number)..LINE.min(last + 1 - number));
-            if covered.entries.iter().all(|entry| !entry.is_empty()) {
-                visitor.lowest(mmu, covered)?;
-                continue;
-            }
-            for slots in covered.parts(|entry| !entry.is_empty()) {
-                visitor.lowest(mmu, slots)?;
-            }
-            continue;
-        };
         for (index, entry) in (number..).zip(entries) {
             if entry.is_empty() || index < first || index > last {
                 continue;
@@ -121,6 +110,31 @@ pub(crate) fn walk_table<M: Mmu>(
         }
     }
     Ok(())
+}
+
+/// Entries that are read together of one of the lowest tables.
+const BLOCK: usize = 8 * LINE;
+
+/// Walks a part of one of the lowest tables; `None` if it is none.
+fn walk_lowest<M: Mmu>(
+    mmu: &mut M,
+    visitor: &mut impl Visit<M>,
+    place: Place,
+    first: usize,
+    last: usize,
+) -> Option<Result<(), Stopped<M::Fault>>> {
+    let Place { table, level, whole, space } = place;
+    let (mut entries, mut next) = ([Entry::EMPTY; BLOCK], first);
+    while let Some((number, count)) = occupied(mmu.table(table)?, next, last, &mut entries) {
+        next = number + count;
+        let virt = virt(whole.start + number as u64 * level.entry_bytes().0, space.levels);
+        let (at, entries) = (EntryAddr::new(table, number), entries.get(..count)?);
+        let visited = visitor.lowest(mmu, Slots { virt, at, level, entries });
+        if visited.is_err() {
+            return Some(visited);
+        }
+    }
+    Some(Ok(()))
 }
 
 /// What maps an address: its entry on the lowest level that it has a table of.

@@ -270,19 +270,22 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         each_table(self, table, level, &mut |this: &mut Self, table, _| this.gather_remap(table))
     }
 
-    /// Calls `each` for the lower half of a root.
+    /// Calls `each` for what is not empty of the lower half of a root.
     fn each_own(
         &mut self,
         space: Space,
         each: impl Fn(&mut Self, Slot) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        for index in 0..ENTRIES / 2 {
+        let mut rest = 0..ENTRIES / 2;
+        loop {
             let root = self.tables.table(space.root).ok_or(Fault::NotMapped(space.root))?;
+            let mut entries = rest.by_ref().map(|index| (index, entry_at(root, index)));
+            let found = entries.find(|(_, entry)| !entry.is_empty());
+            let Some((index, entry)) = found else { return Ok(()) };
             let virt = index as u64 * space.levels.entry_bytes().0;
             let at = EntryAddr::new(space.root, index);
-            each(self, Slot { virt, at, entry: entry_at(root, index), level: space.levels })?;
+            each(self, Slot { virt, at, entry, level: space.levels })?;
         }
-        Ok(())
     }
 }
 
