@@ -82,6 +82,7 @@ extern "C" fn kernel_main(info: u64) -> ! {
             case::run(kernel, &mut report, pages, batch, runs);
             foreign::run(kernel, &mut report, pages, batch, runs);
         }
+        "batches" => case::run(kernel, &mut report, pages, batch, runs),
         "tables" => {
             case::run_exit(kernel, &mut report, pages, runs);
             sparse::run(kernel, &mut report, runs);

@@ -33,6 +33,8 @@ pub(crate) struct Kernel {
     batch: Batch,
     room: Room,
     updates: [MmuUpdate; ENTRIES],
+    /// What was read before it is cleared.
+    pub(crate) read: [Entry; ENTRIES],
 }
 
 /// Frames for tables, and what was told of pages.
@@ -73,6 +75,7 @@ impl Kernel {
             (&raw mut (*kernel).batch).write(Batch::new());
             (&raw mut (*kernel).room).write(Room::new());
             (&raw mut (*kernel).updates).write([MmuUpdate::NONE; ENTRIES]);
+            (&raw mut (*kernel).read).write([Entry::EMPTY; ENTRIES]);
             for number in 0..TABLES {
                 (*kernel).pool.free_table(memory.frame(number));
             }

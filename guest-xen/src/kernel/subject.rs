@@ -109,14 +109,13 @@ pub(crate) fn unmap(
 /// Reads so many entries, then clears them by one hypercall.
 fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: usize) {
     let pages = first..first + count;
-    let mut entries = [Entry::EMPTY; 512];
-    for (entry, (_, now)) in entries.iter_mut().zip(kernel.read(space, pages.clone())) {
-        *entry = now;
+    for (index, (_, now)) in kernel.read(space, pages.clone()).enumerate() {
+        kernel.read[index] = now;
     }
     let clear = |at| MmuUpdate::new(at, Command::Normal, Entry::EMPTY);
     let updates = kernel.entries(space, pages).map(clear);
     kernel.update(updates, DomId::SELF, count);
-    for (index, entry) in entries.into_iter().take(count).enumerate() {
+    for (index, &entry) in kernel.read[..count].iter().enumerate() {
         kernel.pool.tell(BASE + (first + index) as u64 * 4096, entry);
     }
 }

@@ -44,7 +44,9 @@ pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) 
             let words = |mode| format!("mode={mode} pages={pages} runs={runs}");
             for batch in args.batches.iter().filter(|_| batched) {
                 progress.set_message(format!("Xen, {xpti}, {clock:?}, batches of {batch}"));
-                let words = format!("{} batch={batch}", words("bench"));
+                // With a flush for each batch cycles would be those of the host's scheduler.
+                let mode = if clock == Clock::Cycles { "batches" } else { "bench" };
+                let words = format!("{} batch={batch}", words(mode));
                 let outcome = machine.boot(xpti, clock, &words)?;
                 let suffix = format!("{xpti}/batch-{batch}");
                 add(args, clock, &outcome.figures, &suffix, sample);
