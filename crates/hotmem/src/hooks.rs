@@ -171,6 +171,15 @@ pub trait Hooks {
         let _ = range;
     }
 
+    /// Frees what the kernel can do without in `within`, a pageblock of which something is in use:
+    /// it is to go offline, and there is no room elsewhere for all that lives there. To be done
+    /// without allocating. Nothing is isolated for this, so that what else lives there stays in use
+    /// if there is still no room; otherwise it is [migrated](Self::migrate) then. A kernel whose
+    /// caches can only be dropped here, and never moved, loses no more than is missing.
+    fn discard(&mut self, within: PfnRange) {
+        let _ = within;
+    }
+
     /// Moves what the kernel has in these frames somewhere else and frees them. `used` is a run of
     /// allocated frames within one pageblock, which may belong to several allocations. The counters
     /// decide whether it worked; the answer only says what to do next. What belongs where it goes is

@@ -106,6 +106,10 @@ impl Hooks for KernelHooks {
         self.agree()
     }
 
+    fn discard(&mut self, within: PfnRange) {
+        self.workload.discard(within);
+    }
+
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let balloon = self.balloon.as_mut().and_then(|balloon| balloon.migrate(used));
         let answer = balloon.or_else(|| self.workload.migrate(used));

@@ -181,6 +181,13 @@ impl Workload {
         Some(if moved == 0 { Migration::Retry } else { Migration::Moved })
     }
 
+    /// Gives back what it has in this pageblock, if it gives back what a shrink needs.
+    pub(crate) fn discard(&mut self, within: PfnRange) {
+        if self.release != Release::Never {
+            while self.migrate(within).is_some() {}
+        }
+    }
+
     /// Whether there was a place for what the frame holds.
     fn move_frame(&mut self, from: Pfn) -> bool {
         let Ok(new) = FRAMES.alloc(mapped::elsewhere(from)) else { return false };

@@ -76,6 +76,18 @@ fn block_sizes_below_and_above_a_section() {
 }
 
 #[test]
+fn a_cache_leaves_in_blocks_as_large_as_boot_memory_and_larger() {
+    let (size, cache) = (Bytes::gib(1), Bytes::mib(384));
+    for block_size in [Bytes::mib(128), Bytes::mib(256), Bytes::gib(1)] {
+        let config = config(size).touching(cache).with("exit", "resizes:2");
+        let mut vm = start(&Config { boot_memory: Bytes::mib(128), block_size, ..config });
+        vm.resize_checked(size);
+        vm.wait("touching", |event| matches!(event, Event::Touched { .. }).then_some(())).unwrap();
+        vm.finish(Bytes::ZERO);
+    }
+}
+
+#[test]
 fn a_guest_of_64_mib_receives_256_gib() {
     let (small, large) = (Bytes::mib(64), Bytes::gib(256));
     let mut vm = start(&Config {

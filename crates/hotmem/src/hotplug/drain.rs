@@ -40,6 +40,8 @@ pub enum Why {
     Veto(&'static str),
     /// There is no room elsewhere for what lives here, or the [floor](super::Hotplug::set_floor) is
     /// reached.
+    ///
+    /// The kernel was asked to [discard](Hooks::discard) what it can do without.
     NoRoom {
         /// Frames that would have to move.
         live: u64,
@@ -148,6 +150,32 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 Err(Blocker { range: window, why })
             }
         }
+    }
+
+    /// Has the kernel free what it can do without in these pageblocks, one after the other, until
+    /// that makes `missing` frames or the budget is used up. Returns the last one it came to.
+    pub(super) fn discard(
+        &self,
+        blocks: impl Iterator<Item = PfnRange>,
+        missing: u64,
+        hooks: &mut impl Hooks,
+        budget: &mut Budget,
+    ) -> Option<PfnRange> {
+        let mut last = None;
+        let mut freed = 0;
+        for range in blocks {
+            last = Some(range);
+            let used = self.frames.used_of(range.start());
+            if used == 0 {
+                continue;
+            }
+            hooks.discard(range);
+            freed += used.saturating_sub(self.frames.used_of(range.start()));
+            if !budget.spend(1) || freed >= missing {
+                break;
+            }
+        }
+        last
     }
 
     /// What is in use of memory that is about to go: not the lines that go with it.

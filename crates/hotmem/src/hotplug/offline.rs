@@ -2,7 +2,7 @@
 
 use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Progress, Why};
-use crate::addr::PfnRange;
+use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
@@ -15,7 +15,8 @@ use core::fmt;
 ///
 /// All of it is isolated, window by window, before anything moves: so what lives there moves once, and
 /// never from one window to the next. The machine is not starved: before each window there must be
-/// room elsewhere for what lives there and in those before.
+/// room elsewhere for what lives there and in those before, and if there is none, the kernel is asked
+/// to [discard](Hooks::discard) what it can do without.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P> {
     machine: MachineId,
@@ -24,6 +25,8 @@ pub struct Offline<'f, P> {
     rest: PfnRange,
     /// Frames of what is isolated that were in use then.
     live: u64,
+    /// Up to here the kernel was asked for what it can do without.
+    asked: Pfn,
     /// What is isolated, from the bottom up: drained, being drained, still to be drained.
     held: Option<Isolation<'f, P>>,
     window: Option<Window<'f, P>>,
@@ -64,6 +67,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 range,
                 rest: range,
                 live: 0,
+                asked: range.start(),
                 held: None,
                 window: None,
                 ahead: None,
@@ -93,11 +97,20 @@ impl<'f, P: Platform> Offline<'f, P> {
                     self.ahead = join(self.ahead.take(), window.into_isolation());
                     self.rest = self.rest.split_at(next.end()).1;
                 }
+                Err(Blocker { why: Why::NoRoom { live, free }, .. }) if self.asked < next.end() => {
+                    let unasked = self.range.split_at(next.end()).0.split_at(self.asked).1;
+                    let blocks = unasked.chunks(PAGEBLOCK_FRAMES as u64);
+                    let missing = live.saturating_sub(free);
+                    let last = hotplug.discard(blocks, missing, hooks, &mut budget);
+                    self.asked = last.map_or(next.end(), PfnRange::end);
+                    self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
+                }
                 Err(blocker) => {
                     // Some may have been freed since.
                     let before = self.live;
                     self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
                     if self.live >= before {
+                        self.asked = self.range.start();
                         return Progress::Pending(blocker);
                     }
                 }
@@ -144,7 +157,7 @@ impl<'f, P: Platform> Offline<'f, P> {
             Some(Ok(range)) => {
                 hotplug.frames.let_go(range);
                 // Polled again, it begins again.
-                (self.rest, self.live) = (self.range, 0);
+                (self.rest, self.live, self.asked) = (self.range, 0, self.range.start());
                 Progress::Done(range)
             }
             // Drained a while ago, and nothing is allocated there since: only a wrong free can have

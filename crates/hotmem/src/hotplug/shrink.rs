@@ -35,6 +35,8 @@ pub struct Shrink<'f, P> {
     window: Option<Window<'f, P>>,
     /// In this section something stays, so it is worked unit by unit.
     by_unit_above: Pfn,
+    /// From here up the kernel was asked for what it can do without.
+    asked_above: Pfn,
     blocker: Option<Blocker>,
 }
 
@@ -71,6 +73,7 @@ impl<'f, P> Shrink<'f, P> {
             ready: PfnRange::EMPTY,
             window: None,
             by_unit_above: Pfn::LIMIT,
+            asked_above: Pfn::LIMIT,
             blocker: None,
         }
     }
@@ -143,6 +146,15 @@ impl<'f, P: Platform> Shrink<'f, P> {
             };
             match opened {
                 Ok(window) => self.window = Some(window),
+                Err(Blocker { why: Why::NoRoom { live, free }, .. })
+                    if self.asked_above > next.start() =>
+                {
+                    let unasked = next.split_at(self.asked_above).0;
+                    let blocks = unasked.chunks(PAGEBLOCK_FRAMES as u64).rev();
+                    let missing = live.saturating_sub(free);
+                    let last = hotplug.discard(blocks, missing, hooks, &mut budget);
+                    self.asked_above = last.map_or(next.start(), PfnRange::start);
+                }
                 Err(blocker) => self.pass_over(next, blocker),
             }
             if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {

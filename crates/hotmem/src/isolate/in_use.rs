@@ -107,6 +107,14 @@ impl<P: Platform> Frames<P> {
         u16::try_from(never_free).map_or(0, |never_free| ALL.saturating_sub(never_free))
     }
 
+    /// Frames in use, or of the section's own lines, in the pageblock of this frame.
+    pub(crate) fn used_of(&self, frame: Pfn) -> u64 {
+        match self.block_of(frame).map_or(0, |block| block.counter.load()) {
+            counter if counter & LIVE != 0 => u64::from(ALL - count(counter)),
+            _ => 0,
+        }
+    }
+
     /// The first run of frames in use in a live pageblock, the section's own lines aside.
     pub(crate) fn used_in(&self, block: &Block<'_>) -> Option<PfnRange> {
         let (slot, _) = self.find(block.start())?;

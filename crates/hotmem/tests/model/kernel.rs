@@ -147,6 +147,19 @@ impl Hooks for World<'_> {
         self.tell_cancelled(Change::Offline(range));
     }
 
+    fn discard(&mut self, within: PfnRange) {
+        self.sync_metadata();
+        self.tell(|| format!("discard {within:?}"));
+        assert!(within.frames() == BLOCK && self.all(within, |block| block.online));
+        for frame in numbers(within) {
+            let is_movable =
+                matches!(self.frame[frame as usize], Frame::Used(Tag { movable: true, .. }));
+            if is_movable && self.rng.u8(..8) == 0 {
+                self.free(range(frame, 1));
+            }
+        }
+    }
+
     fn migrate(&mut self, used: PfnRange) -> Migration {
         self.sync_metadata();
         self.tell(|| format!("migrate {used:?}"));

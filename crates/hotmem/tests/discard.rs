@@ -1,0 +1,200 @@
+//! Memory whose owner can do without it leaves though there is no room for it elsewhere.
+
+mod common;
+
+use common::{BLOCK, Memory, SECTION, numbers, pfn, range};
+use hotmem::*;
+use std::collections::BTreeSet;
+
+const BOOT: u64 = SECTION;
+/// Aligned to the largest unit.
+const HOT_START: u64 = 8 * SECTION;
+const HOT: u64 = 8 * SECTION;
+
+/// What is free elsewhere, most of the time: enough for the bits of sections.
+const ROOM: u64 = BLOCK;
+
+/// Has a cache, which it can do without, and data, which it can move.
+struct Kernel<'f> {
+    frames: &'f Frames<OneCpu>,
+    cache: BTreeSet<u64>,
+    dropped: u64,
+    moved: u64,
+}
+
+impl<'f> Kernel<'f> {
+    /// Of all of `hot`, the frames that `is_cache` says are the cache's, the rest is data.
+    fn filling(
+        frames: &'f Frames<OneCpu>,
+        hot: PfnRange,
+        is_cache: impl Fn(u64) -> bool,
+    ) -> Kernel<'f> {
+        for block in hot.chunks(BLOCK) {
+            frames.alloc(Want::frames(BLOCK).movable().at(block.start())).unwrap();
+        }
+        let cache = numbers(hot).filter(|&frame| is_cache(frame)).collect();
+        Kernel { frames, cache, dropped: 0, moved: 0 }
+    }
+}
+
+impl Hooks for Kernel<'_> {
+    fn discard(&mut self, within: PfnRange) {
+        let free = self.frames.counts().free;
+        for frame in numbers(within).filter(|frame| self.cache.remove(frame)) {
+            self.frames.free(range(frame, 1)).unwrap();
+            self.dropped += 1;
+        }
+        assert!(self.frames.counts().free >= free);
+    }
+
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        for frame in numbers(used) {
+            let Ok(new) = self.frames.alloc(Want::frames(1).movable()) else {
+                return Migration::Retry;
+            };
+            if self.cache.remove(&frame) {
+                self.cache.insert(new.start().number());
+            }
+            self.frames.free(range(frame, 1)).unwrap();
+            self.moved += 1;
+        }
+        Migration::Moved
+    }
+}
+
+/// A machine with `room` frames free in boot memory, and hot memory.
+fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(HOT_START + HOT));
+    let mut hotplug = common::boot(&frames, &memory, BOOT);
+    let hot = range(HOT_START, HOT);
+    hotplug.announce(hot).unwrap();
+    while frames.counts().free > room {
+        frames.alloc(Want::frames(1)).unwrap();
+    }
+    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    test(&frames, &mut hotplug, hot);
+    frames.validate().unwrap();
+}
+
+/// Shrinks as far as that goes: what was left, and why.
+fn shrink(
+    hotplug: &mut Hotplug<'_, OneCpu>,
+    kernel: &mut Kernel<'_>,
+    within: PfnRange,
+    unit: u64,
+    budget: Budget,
+) -> (u64, Option<Blocker>) {
+    let mut shrink = Shrink::new(within, within.frames(), unit, within.frames());
+    loop {
+        match shrink.poll(hotplug, kernel, budget) {
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal, kernel).unwrap(),
+            Shrunk::Working => {}
+            Shrunk::Done { left, blocker } => return (left, blocker),
+        }
+    }
+}
+
+#[test]
+fn a_cache_leaves_in_units_larger_than_the_room_elsewhere() {
+    for unit in [SECTION, 2 * SECTION, 8 * SECTION] {
+        for budget in [Budget::pageblocks(1), Budget::UNLIMITED] {
+            with_room(ROOM, |frames, hotplug, hot| {
+                let mut kernel = Kernel::filling(frames, hot, |_| true);
+                let done = shrink(hotplug, &mut kernel, hot, unit, budget);
+                assert_eq!(done, (0, None));
+                assert_eq!(frames.counts().present, BOOT);
+                assert!(kernel.dropped >= HOT - ROOM, "there was no room for more");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_cache_goes_offline_all_at_once() {
+    for budget in [Budget::pageblocks(1), Budget::UNLIMITED] {
+        with_room(ROOM, |frames, hotplug, hot| {
+            let mut kernel = Kernel::filling(frames, hot, |_| true);
+            let mut offline = hotplug.offline(hot).unwrap();
+            let done = loop {
+                match offline.poll(hotplug, &mut kernel, budget) {
+                    Progress::Working => {}
+                    done => break done,
+                }
+            };
+            assert_eq!(done, Progress::Done(hot));
+        });
+    }
+}
+
+#[test]
+fn no_more_is_discarded_than_there_is_no_room_for() {
+    with_room(SECTION / 2 + BLOCK, |frames, hotplug, hot| {
+        // Every other frame, and room for what is left of one section.
+        let mut kernel = Kernel::filling(frames, hot, |frame| frame % 2 == 0);
+        let top = range(HOT_START + HOT - SECTION, SECTION);
+        let missing = SECTION - frames.counts().free;
+        assert_eq!(shrink(hotplug, &mut kernel, top, SECTION, Budget::UNLIMITED), (0, None));
+        assert!(kernel.dropped >= missing && kernel.dropped < missing + BLOCK);
+        assert_eq!(kernel.dropped + kernel.moved, SECTION);
+    });
+}
+
+#[test]
+fn what_nobody_can_do_without_is_neither_isolated_nor_moved_without_room() {
+    for unit in [SECTION, 8 * SECTION] {
+        with_room(ROOM, |frames, hotplug, hot| {
+            let mut kernel = Kernel::filling(frames, hot, |_| false);
+            let before = frames.validate().unwrap();
+            let mut shrink = Shrink::new(hot, HOT, unit, HOT);
+            let (left, blocker) = loop {
+                match shrink.poll(hotplug, &mut kernel, Budget::pageblocks(1)) {
+                    Shrunk::Ready(removal) => panic!("{removal:?}"),
+                    Shrunk::Working => assert_eq!(frames.validate().unwrap(), before),
+                    Shrunk::Done { left, blocker } => break (left, blocker),
+                }
+            };
+            assert_eq!((left, kernel.moved, frames.validate().unwrap()), (HOT, 0, before));
+            assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+        });
+    }
+}
+
+#[test]
+fn a_cache_that_is_too_small_makes_room_for_the_units_that_it_was_in() {
+    with_room(ROOM, |frames, hotplug, hot| {
+        let cached = range(HOT_START + 2 * SECTION, 3 * SECTION);
+        let mut kernel = Kernel::filling(frames, hot, |frame| cached.contains(pfn(frame)));
+        let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
+        assert_eq!((left, kernel.moved), (HOT - cached.frames(), 0));
+        assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+        let state = hotplug.state_at(cached.start(), hot.end());
+        assert_eq!(state, (cached, State::Absent));
+    });
+}
+
+#[test]
+fn an_offline_request_that_waited_asks_again() {
+    with_room(ROOM, |frames, hotplug, hot| {
+        let mut kernel = Kernel::filling(frames, hot, |_| false);
+        let mut offline = hotplug.offline(hot).unwrap();
+        let pending = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
+        assert!(matches!(pending, Progress::Pending(Blocker { why: Why::NoRoom { .. }, .. })));
+        kernel.cache.extend(numbers(hot));
+        let done = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
+        assert_eq!((done, kernel.moved), (Progress::Done(hot), 0));
+    });
+}
+
+#[test]
+fn the_floor_stays_free() {
+    with_room(ROOM, |frames, hotplug, hot| {
+        let mut kernel = Kernel::filling(frames, hot, |_| true);
+        let floor = frames.counts().free + SECTION;
+        hotplug.set_floor(floor);
+        let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
+        assert_eq!(left, SECTION);
+        assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+        assert!(frames.counts().free >= floor);
+    });
+}
