@@ -5,7 +5,8 @@ use super::memory::{Memory, Obstacle, Unplug};
 use super::request::{Request, RequestKind};
 use super::status::{Failure, Pending, Status};
 use core::cmp::Ordering;
-use hotmem::PfnRange;
+use hotmem::geometry::FRAME_SHIFT;
+use hotmem::{Bytes, PfnRange};
 
 impl Driver {
     /// One request towards the size that the device wants.
@@ -35,7 +36,13 @@ impl Driver {
             None => {
                 self.disagreements = 0;
                 self.progressed();
-                self.status = Status::Reached;
+                let (requested, reachable) = (self.config.requested(), self.plugged());
+                self.status = if requested == reachable {
+                    Status::Reached
+                } else {
+                    let unit = Bytes(self.config.unit_frames() << FRAME_SHIFT);
+                    Status::Pending(Pending::Units { requested, reachable, unit })
+                };
                 Err(Stop::Wait(Step::Idle))
             }
         }

@@ -12,10 +12,10 @@ pub enum Status {
     Synchronising,
     /// On the way to the size that the device wants.
     Resizing,
-    /// What the device wants is plugged, in whole units, and online as asked.
+    /// What the device wants is plugged, all of it, and online as asked.
     Reached,
-    /// The size cannot be reached for now. The driver keeps trying, seldom, or at once when the
-    /// device wants something else.
+    /// The size cannot be reached for now. The driver keeps trying, seldom, as far as that can help,
+    /// or at once when the device wants something else.
     Pending(Pending),
     /// The device is not to be trusted and is left alone. Its plugged memory stays usable.
     Failed(Failure),
@@ -40,6 +40,16 @@ pub enum Pending {
     PluggedSize,
     /// The memory manager cannot prepare memory, or bring it online, for this reason.
     Memory(&'static str),
+    /// As much is plugged as can be: the device wants no whole number of units within its region. There
+    /// is nothing to try again until it wants something else.
+    Units {
+        /// What the device wants.
+        requested: Bytes,
+        /// What can be plugged of that.
+        reachable: Bytes,
+        /// What can be plugged or unplugged at least, aligned to its size.
+        unit: Bytes,
+    },
 }
 
 /// Why a device is left alone.
@@ -95,7 +105,7 @@ pub struct Statistics {
 
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.write_str(match *self {
             Pending::Nack => "the device answers NACK",
             Pending::Busy => "the device answers BUSY",
             Pending::DeviceError => "the device answers ERROR",
@@ -104,6 +114,12 @@ impl fmt::Display for Pending {
             Pending::TargetUnsteady => "the device keeps changing what it wants",
             Pending::PluggedSize => "plugged_size disagrees with the device's blocks",
             Pending::Memory(why) => why,
+            Pending::Units { requested, reachable, unit } => {
+                return write!(
+                    f,
+                    "the device wants {requested}, of which {reachable} can be had in units of {unit}"
+                );
+            }
         })
     }
 }

@@ -7,7 +7,7 @@ use hotmem::{
     BootMap, BootRange, Budget, Bytes, DirectMap, Frames, Hotplug, OneCpu, OnlineType, Pfn,
     PfnRange,
 };
-use hotmem_virtio::mem::{Driver, Features, HotplugMemory, RequestKind, Status, Step};
+use hotmem_virtio::mem::{Driver, Features, HotplugMemory, Pending, RequestKind, Status, Step};
 use std::alloc::{Layout, alloc, dealloc};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -182,12 +182,18 @@ impl<'f> World<'f> {
         }
     }
 
-    /// The device's size is reached, and everybody agrees about it.
+    /// The device's size is reached, in whole units, and everybody agrees about it.
     pub(crate) fn assert_reached(&self) {
-        assert_eq!(self.driver.status(), Status::Reached, "{:?} {:?}", self.driver, self.memory);
         let plugged = self.driver.plugged();
-        let unit = self.driver.config().block_size().0.max(2 * MIB);
-        assert_eq!(plugged.0, self.device.config.requested_size / unit * unit);
+        let unit = Bytes(self.driver.config().block_size().0.max(2 * MIB));
+        let requested = Bytes(self.device.config.requested_size);
+        let reachable = Bytes(requested.0 / unit.0 * unit.0);
+        let expected = match reachable == requested {
+            true => Status::Reached,
+            false => Status::Pending(Pending::Units { requested, reachable, unit }),
+        };
+        assert_eq!(self.driver.status(), expected, "{:?} {:?}", self.driver, self.memory);
+        assert_eq!(plugged, reachable);
         assert_eq!(plugged.0, self.device.config.plugged_size);
         assert_eq!(self.kernel.mapped.len() as u64 * 2 * MIB, plugged.0);
         let counts = self.frames.validate().unwrap();

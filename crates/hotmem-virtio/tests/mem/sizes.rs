@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::memory::{Hurdle, Unit};
 use crate::world::World;
 use core::time::Duration;
+use hotmem::Bytes;
 use hotmem_virtio::mem::{Obstacle, Pending, RequestKind, Status, Step};
 
 const MIB: u64 = 1 << 20;
@@ -237,4 +238,30 @@ fn a_second_driver_takes_over_what_the_first_left() {
     world.device.resize(32 * MIB);
     world.poll();
     world.assert_reached();
+}
+
+#[test]
+fn what_makes_no_whole_unit_is_said_and_not_called_reached() {
+    for (requested, reachable) in [(1, 0), (2, 2), (3, 2), (63, 62), (64, 64)]
+        .map(|(of, got)| (Bytes::mib(of), Bytes::mib(got)))
+    {
+        let mut device = Device::new(MIB, 4 << 30, 64 * MIB);
+        device.resize(requested.0);
+        let mut world = World::new(device);
+        assert_eq!(world.run(Duration::from_secs(60)), Step::Idle);
+        let expected = match requested == reachable {
+            true => Status::Reached,
+            false => Status::Pending(Pending::Units { requested, reachable, unit: Bytes::mib(2) }),
+        };
+        assert_eq!((world.driver.status(), world.driver.plugged()), (expected, reachable));
+        let statistics = world.driver.statistics();
+        assert!(statistics.put_off == 0 && statistics.requests <= 1, "nothing to try again");
+        world.device.resize(32 * MIB);
+        world.poll();
+        assert_eq!(world.driver.status(), Status::Reached);
+    }
+    let units =
+        Pending::Units { requested: Bytes::mib(1), reachable: Bytes::ZERO, unit: Bytes::mib(2) };
+    let text = "the device wants 1MiB, of which 0B can be had in units of 2MiB";
+    assert_eq!(units.to_string(), text);
 }
