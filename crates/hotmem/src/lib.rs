@@ -91,6 +91,7 @@ pub mod geometry;
 mod hooks;
 mod hotplug;
 mod isolate;
+mod known;
 #[cfg(all(loom, test))]
 mod loom_tests;
 #[cfg(feature = "memmap")]
@@ -114,6 +115,7 @@ pub use frames::{
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;
 pub use isolate::{InUse, IsolateError, Isolation, MarkError};
+pub use known::{first_violation, violated_invariants};
 pub use origin::{Foreign, MachineId};
 #[cfg(not(loom))]
 pub use owners::{Owner, Owners};

@@ -12,6 +12,7 @@
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, BadWant, Frames, Want};
 use crate::geometry::{FRAME_SIZE, PFN_LIMIT};
+use crate::known::Known;
 use crate::platform::Platform;
 use core::fmt;
 use core::num::NonZeroU64;
@@ -163,8 +164,9 @@ impl<'f, P: Platform> Owners<'f, P> {
     ///
     /// Context: where the kernel is alone with this. Cost: O(2 MiB pieces that have words).
     pub fn forget(&mut self, range: PfnRange) {
-        let all = PfnRange::new(Pfn::ZERO, Pfn::LIMIT).unwrap_or(range);
-        for (entry, covers) in self.root.iter().zip(all.chunks(1 << (LEVELS * WORDS_SHIFT))) {
+        for (entry, covers) in
+            self.root.iter().zip(PfnRange::ALL.chunks(1 << (LEVELS * WORDS_SHIFT)))
+        {
             self.forget_in(entry, LEVELS - 1, covers, range);
         }
     }
@@ -219,10 +221,13 @@ impl<'f, P: Platform> Owners<'f, P> {
         let named = new.number() + 1;
         match entry.compare_exchange(NO_TABLE, named, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Ok(self.table_in(new)),
-            Err(theirs) => {
-                self.free(new);
-                Ok(self.table_in(Pfn::new(theirs - 1).unwrap_or(new)))
-            }
+            Err(theirs) => match theirs.checked_sub(1).and_then(Pfn::new).known() {
+                Some(theirs) => {
+                    self.free(new);
+                    Ok(self.table_in(theirs))
+                }
+                None => Err(AllocError::Busy),
+            },
         }
     }
 
@@ -236,18 +241,16 @@ impl<'f, P: Platform> Owners<'f, P> {
     }
 
     fn free(&self, table: Pfn) {
-        if let Some(frame) = PfnRange::with_len(table, 1) {
-            // It was allocated by `make`, so this cannot fail.
-            let _ = self.frames.free_filled(frame);
+        if let Some(frame) = PfnRange::with_len(table, 1).known() {
+            // It was allocated by `make`.
+            self.frames.free_filled(frame).known();
         }
     }
 }
 
 impl<P: Platform> Drop for Owners<'_, P> {
     fn drop(&mut self) {
-        if let Some(all) = PfnRange::new(Pfn::ZERO, Pfn::LIMIT) {
-            self.forget(all);
-        }
+        self.forget(PfnRange::ALL);
     }
 }
 

@@ -16,6 +16,7 @@
 //! the other did.
 
 use crate::geometry::TREE_FANOUT;
+use crate::known::Known;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 
 /// Most levels a tree can have: 2^25 sections of 128 MiB are 52 address bits.
@@ -55,7 +56,7 @@ impl<'a> Tree<'a> {
     fn set_from(self, mut level: &[AtomicU64], mut bits: usize, mut index: usize) {
         loop {
             let words = bits.div_ceil(TREE_FANOUT);
-            let Some(word) = level.get(index / TREE_FANOUT) else { return };
+            let Some(word) = level.get(index / TREE_FANOUT).known() else { return };
             let bit = 1 << (index % TREE_FANOUT);
             // Always to the top: that this bit is set does not mean that its setter has gone on
             // to the next level yet, and it may be interrupted by us.
@@ -212,7 +213,7 @@ impl<'a> Tree<'a> {
 
     /// A searcher found `section` empty: clears its bit, unless `is_empty` no longer holds.
     pub(crate) fn clear_leaf(self, section: usize, is_empty: impl Fn() -> bool) {
-        let Some(word) = self.words.get(section / TREE_FANOUT) else { return };
+        let Some(word) = self.words.get(section / TREE_FANOUT).known() else { return };
         word.fetch_and(!(1 << (section % TREE_FANOUT)), Ordering::AcqRel);
         fence(Ordering::SeqCst); // pairs with the one in `set`
         if !is_empty() {
@@ -223,7 +224,7 @@ impl<'a> Tree<'a> {
     /// The word `index` of `level - 1` was seen empty: clears its bit in `level`, and sets it again
     /// if the word has filled meanwhile.
     fn clear(self, levels: &Levels<'_>, level: usize, index: usize) {
-        let Some(word) = levels.word(level, index / TREE_FANOUT) else { return };
+        let Some(word) = levels.word(level, index / TREE_FANOUT).known() else { return };
         word.fetch_and(!(1 << (index % TREE_FANOUT)), Ordering::AcqRel);
         fence(Ordering::SeqCst); // pairs with the one in `set`
         let refilled =

@@ -248,3 +248,21 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     assert_eq!(mover.moved.len(), 2);
     frames.validate().unwrap();
 }
+
+#[test]
+fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
+    let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+    let frames = Frames::new(&at);
+    let _hotplug = four_nodes(&frames, &memory);
+    at.0.store(2, Ordering::Relaxed);
+    let mut others = vec![node(0); MAX_NODES];
+    others.extend([node(2), node(3), node(0)]);
+    frames.set_fallback(node(2), &others);
+    let mut order = Vec::new();
+    while let Ok(got) = frames.alloc(Want::frames(BLOCK)) {
+        if order.last() != Some(&home(got)) {
+            order.push(home(got));
+        }
+    }
+    assert_eq!(order, [2, 0, 3, 1]);
+}

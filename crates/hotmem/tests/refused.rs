@@ -230,5 +230,6 @@ fn whatever_is_refused_changes_no_count() {
         machine.run();
         refused.append(&mut machine.refused);
     }
+    assert_eq!(hotmem::violated_invariants(), 0, "{:?}", hotmem::first_violation());
     assert!(cfg!(miri) || refused.len() >= 17, "only {refused:?} was ever refused");
 }

@@ -36,6 +36,9 @@ impl PfnRange {
     /// A range of no frames.
     pub const EMPTY: PfnRange = PfnRange { start: Pfn(0), end: Pfn(0) };
 
+    /// All frames that can exist.
+    pub const ALL: PfnRange = PfnRange { start: Pfn::ZERO, end: Pfn::LIMIT };
+
     /// The frames from `start` up to, not including, `end`; `None` if it would end before it
     /// starts.
     #[must_use]

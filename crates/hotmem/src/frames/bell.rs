@@ -13,6 +13,7 @@
 //! second the fences in `tree.rs` stand between the steps.
 
 use super::Frames;
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, Region, Zone};
 use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, settled};
@@ -182,7 +183,7 @@ impl<P: Platform> Frames<P> {
     /// `blocks` of this section have been published, while there is a reporter.
     #[cold]
     pub(crate) fn note_unreported(&self, region: &Region, index: usize, blocks: u64) {
-        let Some(section) = region.section(index) else { return };
+        let Some(section) = region.section(index).known() else { return };
         // Relaxed: what the publisher has set, or what others have made of it since; they note
         // their own.
         let unreported = blocks & !section.reported.load(Ordering::Relaxed);

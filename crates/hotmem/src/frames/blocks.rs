@@ -10,6 +10,7 @@ use super::small::{aligned_starts, runs_of, suits};
 use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, bits_of, mask};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{ALL, Section};
@@ -260,7 +261,7 @@ impl<P: Platform> Frames<P> {
             let start = if want.is_picky() { 0 } else { self.uncrowded(slot, zone) };
             let below = tree.all_from(0).take_while(|&index| index < start);
             for index in tree.all_from(start).chain(below) {
-                let Some(section) = region.section(index) else { break };
+                let Some(section) = region.section(index).known() else { break };
                 if section.available(class) == 0 {
                     tree.clear_leaf(index, || section.available(class) == 0);
                     continue;
@@ -316,7 +317,7 @@ impl<P: Platform> Frames<P> {
             while let Some(index) = self.next_section(slot, place.zone, from) {
                 from = index + 1;
                 let run = Run { slot, index, bit: 0, blocks };
-                let start = self.regions_start(slot, index)?;
+                let start = self.regions_start(slot, index).known()?;
                 if index + blocks.div_ceil(SECTION_PAGEBLOCKS) > region.section_count()
                     || start.checked_add(want.len()).is_none_or(|end| end > want.bound())
                 {
@@ -370,10 +371,12 @@ impl<P: Platform> Frames<P> {
             let place = run.bit + i;
             self.block(run.slot, run.index + place / SECTION_PAGEBLOCKS, place % SECTION_PAGEBLOCKS)
         };
-        let of_last = usize::try_from(want.len()).ok()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
+        let of_last = usize::try_from(want.len()).known()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
         let whole = if of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
-        (0..whole).filter_map(at).for_each(|block| self.hand_out(&block));
-        if let Some(last) = at(whole).filter(|_| whole < run.blocks) {
+        (0..whole).filter_map(|i| at(i).known()).for_each(|block| self.hand_out(&block));
+        if whole < run.blocks
+            && let Some(last) = at(whole).known()
+        {
             self.divide(&last, 0..of_last, moves);
             if want.is_picky() {
                 self.show_partial_if_any(&last);
@@ -381,7 +384,7 @@ impl<P: Platform> Frames<P> {
                 self.adopt_block(&last, last.zone(), moves);
             }
         }
-        PfnRange::with_len(at(0)?.start(), want.len())
+        PfnRange::with_len(at(0)?.start(), want.len()).known()
     }
 
     fn regions_start(&self, slot: usize, index: usize) -> Option<Pfn> {

@@ -4,6 +4,7 @@
 use super::Frames;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, bits_of};
+use crate::known::Known;
 use crate::region::Region;
 use crate::section::{ISOLATED, LIVE, OUT, POISON, count};
 use crate::sync::Ordering;
@@ -84,14 +85,18 @@ impl<P> Frames<P> {
 
     fn count_region(&self, region: &Region, range: PfnRange) -> Counts {
         let mut counts = Counts { announced: range.frames(), ..Counts::default() };
+        // What a region has not need not lie beside it.
+        if range.is_empty() {
+            return counts;
+        }
         let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
         let base = region.pfn_at(0).number();
         let per_section = SECTION_FRAMES as u64;
         let first = range.start().number().saturating_sub(base) / per_section;
         let end = range.end().number().saturating_sub(base).div_ceil(per_section);
         for index in first..end {
-            let Ok(index) = usize::try_from(index) else { break };
-            let Some(section) = region.section(index) else { break };
+            let Some(index) = usize::try_from(index).known() else { break };
+            let Some(section) = region.section(index).known() else { break };
             let within = region.mask_of(index, range);
             // Relaxed: a snapshot.
             let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed) & within;
@@ -108,7 +113,8 @@ impl<P> Frames<P> {
             counts.reported += frames(load(&section.reported));
             counts.isolated += frames(online & load(&section.isolated));
             for bit in bits_of(online & !free) {
-                let counter = region.block(index, bit).map_or(0, |(_, counter)| counter.load());
+                let counter =
+                    region.block(index, bit).known().map_or(0, |(_, counter)| counter.load());
                 if counter & (LIVE | ISOLATED) == LIVE {
                     counts.free += u64::from(count(counter));
                     if counter & POISON != 0 {

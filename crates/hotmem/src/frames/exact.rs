@@ -5,6 +5,7 @@ use super::quiet::Moves;
 use super::{AllocError, Block, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::Zone;
 use crate::section::{ALL, ISOLATED, LIVE, Line, count};
@@ -23,7 +24,7 @@ impl<P: Platform> Frames<P> {
     /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, all
     /// before it are freed again. They lie within one region, as everything that is allocated.
     pub(super) fn alloc_at(&self, at: Pfn, want: &Want) -> Result<PfnRange, AllocError> {
-        let range = PfnRange::with_len(at, want.len()).ok_or(AllocError::OutOfMemory)?;
+        let range = PfnRange::with_len(at, want.len()).known().ok_or(AllocError::OutOfMemory)?;
         if !self.regions().iter().any(|r| r.range().is_some_and(|all| all.covers(range))) {
             return Err(AllocError::NotFree(range));
         }
@@ -43,8 +44,8 @@ impl<P: Platform> Frames<P> {
             if !self.part(piece, want).is_some_and(|part| self.take_part(&part, &mut moves)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
-                    // Ours since a moment ago, so this cannot fail.
-                    let _ = self.free(before);
+                    // Ours since a moment ago.
+                    self.free(before).known();
                 }
                 return Err(AllocError::NotFree(piece));
             }

@@ -5,6 +5,7 @@
 use super::{Block, Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::section::{Given, LIVE, Line, POISON, count};
 use crate::sync::Ordering;
@@ -205,7 +206,7 @@ impl<P: Platform> Frames<P> {
         };
         let frames = if lent { frames.start..spare } else { frames };
         for (word, bits) in words_of(frames) {
-            let part = || part_of(block.start(), word, bits).unwrap_or(piece);
+            let part = || part_of(block.start(), word, bits).known().unwrap_or(piece);
             if !line.give(word, bits) {
                 return refused(part());
             }

@@ -12,6 +12,7 @@ use super::quiet::Moves;
 use super::{Block, Frames};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{ALL, ISOLATED, LIVE, POISON, count};
@@ -130,6 +131,7 @@ impl<P: Platform> Frames<P> {
     /// What was swapped out of a hint is put where it can be found: coalesced if all its frames
     /// are free, in `partial` if some are.
     pub(super) fn retire_block(&self, hint: u64, moves: &mut Moves<'_>) {
+        // A CPU's first hint names nothing.
         let Some(block) = self.hinted_block(hint) else { return };
         let counter = block.counter.load();
         if counter & (LIVE | ISOLATED) != LIVE || count(counter) == 0 {
@@ -155,8 +157,8 @@ impl<P: Platform> Frames<P> {
 
     /// The caller owns `blocks` of a section: publishes them as free and makes them findable.
     pub(crate) fn show_free(&self, slot: usize, index: usize, blocks: u64, moves: &mut Moves<'_>) {
-        let Some(region) = self.slots().get(slot) else { return };
-        let Some(section) = region.section(index) else { return };
+        let Some(region) = self.slots().get(slot).known() else { return };
+        let Some(section) = region.section(index).known() else { return };
         let movable = section.movable.load(Ordering::Relaxed);
         let first = |zone: u64, before: u64| blocks & zone != 0 && before & zone == 0;
         let before = section.publish(blocks, |before| {
@@ -192,8 +194,8 @@ impl<P: Platform> Frames<P> {
         zone: Zone,
         moves: &mut Moves<'_>,
     ) {
-        let Some(region) = self.slots().get(slot) else { return };
-        let Some(section) = region.section(index) else { return };
+        let Some(region) = self.slots().get(slot).known() else { return };
+        let Some(section) = region.section(index).known() else { return };
         if section.zone_mask(zone) & blocks == blocks {
             return;
         }

@@ -279,6 +279,7 @@ impl Block<'_> {
 
     /// Its frames.
     pub(crate) fn range(&self) -> PfnRange {
+        // Empty for what an old hint names: see `Region::pfn_at`.
         PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64).unwrap_or(PfnRange::EMPTY)
     }
 

@@ -35,10 +35,15 @@ impl<P: Platform> Frames<P> {
     /// meanwhile may see a part of it.
     pub fn set_fallback(&self, node: NodeId, others: &[NodeId]) {
         let row = &self.nodes.after[node.number()];
-        let others = others.iter().filter(|&&other| other != node);
-        let mut entries = others.map(|other| u8::try_from(other.number() + 1).unwrap_or(0));
+        // Each once, or one that is named often would leave no place for the last.
+        let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);
+        let others = others.iter().enumerate().filter(first).map(|(_, &other)| other);
+        let others = others.filter(|&other| other != node);
+        #[allow(clippy::cast_possible_truncation, reason = "at most MAX_NODES")]
+        let mut entries = others.map(|other| other.number() as u8 + 1);
         for entry in row {
             // Relaxed: an order, not a promise.
+            // 0 ends the list.
             entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
         }
     }

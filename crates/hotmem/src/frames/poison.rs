@@ -18,6 +18,7 @@ use super::quiet::Moves;
 use super::{Block, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::section::{ALL, Line, POISON};
 use crate::sync::{
@@ -168,7 +169,7 @@ impl<P: Platform> Frames<P> {
                 return Ok(Poisoned::Out);
             }
             if self.is_in_use(block, frame) {
-                return Ok(self.poison.state_of(frame).unwrap_or(Poisoned::InUse));
+                return Ok(self.poison.state_of(frame).known().unwrap_or(Poisoned::InUse));
             }
             spin_hint();
         }
@@ -308,7 +309,9 @@ impl<P: Platform> Frames<P> {
         block.section.reported.fetch_and(!block.mask(), Ordering::Relaxed);
         let is_poisoned = |at: usize| poisoned().any(|frame| block.offset_of(frame) == at);
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&at| !is_poisoned(at));
-        let line = spare.and_then(|spare| Some((spare, self.line_or_lend(block, spare, moves)?)));
+        let line =
+            spare.and_then(|spare| Some((spare, self.line_or_lend(block, spare, moves).known()?)));
+        // All of it may be poisoned.
         let Some((spare, (line, lent))) = line else {
             block.counter.set_live(POISON);
             return;

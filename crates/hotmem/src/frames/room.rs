@@ -2,6 +2,7 @@
 
 use super::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, bits_of};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{ISOLATED, LIVE, count};
@@ -45,8 +46,10 @@ impl<P: Platform> Frames<P> {
             u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
         });
         let parts = sections(partial).map(move |(slot, index)| {
-            let blocks = self.section(slot, index).map_or(0, |section| section.available(partial));
-            let counter = |bit| self.block(slot, index, bit).map_or(0, |b| b.counter.load());
+            let blocks = self.section(slot, index).known();
+            let blocks = blocks.map_or(0, |section| section.available(partial));
+            let counter =
+                |bit| self.block(slot, index, bit).known().map_or(0, |b| b.counter.load());
             bits_of(blocks).map(|bit| grantable(counter(bit))).sum()
         });
         let split = self.hinted_blocks(zone).enumerate().filter(move |(nth, block)| {

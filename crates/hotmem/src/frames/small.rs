@@ -9,6 +9,7 @@ use super::quiet::Moves;
 use super::{AllocError, Block, Frames, Unit, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, Zone};
 use crate::section::{Edge, Given, ISOLATED, LIVE, Line, count};
@@ -114,7 +115,7 @@ impl<P: Platform> Frames<P> {
             let region = &self.slots()[slot];
             let tree = region.tree(class);
             for index in tree.all_from(0) {
-                let section = region.section(index)?;
+                let section = region.section(index).known()?;
                 let mut partial = section.available(class);
                 if partial == 0 {
                     tree.clear_leaf(index, || section.available(class) == 0);
@@ -122,7 +123,7 @@ impl<P: Platform> Frames<P> {
                 while partial != 0 {
                     let bit = partial.trailing_zeros() as usize;
                     partial &= partial - 1;
-                    let block = self.block(slot, index, bit)?;
+                    let block = self.block(slot, index, bit).known()?;
                     if !suits(&block, want) {
                         continue;
                     }

@@ -15,6 +15,7 @@ use super::{Block, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::want::Want;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::section::{ALL, Line, LineFrame};
 use crate::sync::Ordering;
@@ -35,7 +36,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
         let last = PAGEBLOCK_FRAMES - 1;
         let spare = if taken.contains(&last) { 0 } else { last };
-        let Some((line, lent)) = self.line_or_lend(block, spare, moves) else { return };
+        let Some((line, lent)) = self.line_or_lend(block, spare, moves).known() else { return };
         let free = PAGEBLOCK_FRAMES - taken.len() - usize::from(lent);
         line.write(taken, lent.then_some(spare));
         #[allow(clippy::cast_possible_truncation, reason = "at most 512")]
@@ -68,11 +69,11 @@ impl<P: Platform> Frames<P> {
         let mut lent = false;
         if let Some(frame) = self.frame_for_lines(moves) {
             if !self.install_lines(block, frame)
-                && let Some(unused) = PfnRange::with_len(frame, 1)
+                && let Some(unused) = PfnRange::with_len(frame, 1).known()
             {
                 self.fill(unused);
-                // It was allocated just now, so this cannot fail.
-                let _ = self.free(unused);
+                // It was allocated just now.
+                self.free(unused).known();
             }
         } else {
             let frame = block.start().checked_add(spare as u64)?;
@@ -123,7 +124,8 @@ impl<P: Platform> Frames<P> {
 
     /// Boot only, single-threaded: the line frame of a section.
     pub(crate) fn set_lines(&self, slot: usize, index: usize, frame: Pfn) {
-        if let Some(section) = self.slots().get(slot).and_then(|region| region.section(index)) {
+        let section = self.slots().get(slot).and_then(|region| region.section(index));
+        if let Some(section) = section.known() {
             section.lines.store(self.lines_in(frame), Ordering::Release);
         }
     }
@@ -131,7 +133,8 @@ impl<P: Platform> Frames<P> {
     /// Boot only, single-threaded: a pageblock none of whose frames is free.
     #[cfg(not(loom))]
     pub(crate) fn set_taken(&self, block: &Block<'_>) {
-        if let Some(line) = block.line() {
+        // `fill` has given the section its lines.
+        if let Some(line) = block.line().known() {
             line.write(0..PAGEBLOCK_FRAMES, None);
             block.counter.set_live(0);
         }

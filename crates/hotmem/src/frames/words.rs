@@ -3,6 +3,7 @@
 use super::Frames;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::section::Section;
 
@@ -43,6 +44,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn first_block(&self, slot: usize, index: usize, blocks: u64) -> PfnRange {
         self.block(slot, index, blocks.trailing_zeros() as usize)
             .and_then(|block| PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64))
+            .known()
             .unwrap_or(PfnRange::EMPTY)
     }
 }
@@ -51,8 +53,8 @@ impl<P: Platform> Frames<P> {
 #[inline]
 fn word_at(offset: usize, piece: PfnRange) -> (usize, u64) {
     let first = offset % SECTION_FRAMES;
-    // At most a section.
-    let end = first + usize::try_from(piece.frames()).unwrap_or(SECTION_FRAMES);
+    #[allow(clippy::cast_possible_truncation, reason = "at most a section")]
+    let end = first + piece.frames() as usize;
     let blocks = mask(end.div_ceil(PAGEBLOCK_FRAMES)) & !mask(first / PAGEBLOCK_FRAMES);
     (offset / SECTION_FRAMES, blocks)
 }

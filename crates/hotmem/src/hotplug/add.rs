@@ -4,6 +4,7 @@ use super::Hotplug;
 use crate::addr::PfnRange;
 use crate::frames::{AllocError, Frames, Want};
 use crate::hooks::{Hooks, Spare};
+use crate::known::Known;
 use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
 use crate::region::Zone;
@@ -182,8 +183,8 @@ impl<P: Platform> Frames<P> {
     /// machine's, whose frames are not this one's to free.
     pub(super) fn free_rest(&self, spare: &Spare) {
         if spare.machine() == self.id() && !spare.left().is_empty() {
-            // Allocated for it and not taken since, so this cannot fail.
-            let _ = self.free(spare.left());
+            // Allocated for it and not taken since.
+            self.free(spare.left()).known();
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::{Blocker, Hotplug, Why};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES, bits_of};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
 use crate::section::{LIVE, OUT, Section};
@@ -102,7 +103,7 @@ impl<P: Platform> Hotplug<'_, P> {
         for (slot, index, blocks, section) in self.words(block.range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
             for bit in bits_of(kernel) {
-                let Some(found) = self.frames.block(slot, index, bit) else { continue };
+                let Some(found) = self.frames.block(slot, index, bit).known() else { continue };
                 if found.counter.load() & LIVE != 0
                     && let Some(range) = self.frames.used_in(&found)
                 {

@@ -5,13 +5,14 @@
 //! at all are simply taken, and what was reserved can be freed later, when the kernel is done with
 //! it. The words lie in the RAM itself.
 
-use super::announce::{AnnounceError, check_new};
+use super::announce::check_new;
 use super::{Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{Block, Frames, bitmap_frames};
 use crate::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS,
 };
+use crate::known::{Known, holds};
 use crate::platform::{DirectMap, Platform, REACHABLE};
 use crate::region::{Layout, MAX_REGIONS, NodeId};
 use crate::sync::Ordering;
@@ -97,8 +98,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             hotplug.account_boot(region, node, &map);
         }
         if !unused.is_empty() {
-            // Taken by `fill` as a part of `metadata`, so this cannot fail.
-            let _ = frames.free(unused);
+            // Taken by `fill` as a part of `metadata`.
+            frames.free(unused).known();
         }
         Ok(hotplug)
     }
@@ -121,7 +122,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             pointer.write_bytes(0, layout.bytes());
             self.frames.slots()[slot].install(layout, pointer);
         }
-        debug_assert_eq!(check_new(self.frames, region), Ok::<(), AnnounceError>(()));
+        holds(check_new(self.frames, region).is_ok());
         self.use_slot(slot, region, node, true);
         rest
     }
@@ -135,8 +136,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         mut memory: PfnRange,
     ) -> PfnRange {
         for piece in region.sections() {
-            let Some((_, index, blocks)) = self.frames.word_of(piece) else { continue };
-            let Some(section) = self.frames.section(slot, index) else { continue };
+            let Some((_, index, blocks)) = self.frames.word_of(piece).known() else { continue };
+            let Some(section) = self.frames.section(slot, index).known() else { continue };
             let mut moves = self.frames.no_moves_yet();
             // Nearly every section is free RAM throughout.
             if map.free_in(piece) == Some(piece) {
@@ -153,8 +154,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             }
             let mut free = 0;
             for bit in 0..SECTION_PAGEBLOCKS {
-                let Some(block) = self.frames.block(slot, index, bit) else { continue };
-                let Some(all) = frames_of(&block) else { continue };
+                let Some(block) = self.frames.block(slot, index, bit).known() else { continue };
+                let Some(all) = frames_of(&block).known() else { continue };
                 // The rest of the section may be another node's.
                 if !piece.covers(all) || map.ram_in(all).is_none() {
                     continue;
@@ -216,11 +217,12 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     ) {
         for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| whole >> bit & 1 == 0) {
             let block = self.frames.block(slot, index, bit);
-            let mut rest = block.and_then(|block| frames_of(&block)).unwrap_or(PfnRange::EMPTY);
+            let mut rest =
+                block.and_then(|block| frames_of(&block)).known().unwrap_or(PfnRange::EMPTY);
             rest = rest.intersection(piece);
             while let Some(run) = map.free_in(rest) {
-                // Marked as taken by `fill`, so this cannot fail.
-                let _ = self.frames.free(run);
+                // Marked as taken by `fill`.
+                self.frames.free(run).known();
                 rest = rest.split_at(run.end()).1;
             }
         }
@@ -238,7 +240,10 @@ fn split_bytes(memory: PfnRange, bytes: usize) -> (PfnRange, PfnRange) {
 
 /// The first `frames` frames of `memory`, and the rest.
 fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
-    memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT))
+    let (first, rest) = memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
+    // As many as `place_metadata` has counted, or else nothing may be written there.
+    assert!(first.frames() == frames, "boot metadata was counted wrongly");
+    (first, rest)
 }
 
 /// The boot map as questions; it is small, so each walks all of it.
@@ -411,7 +416,6 @@ impl<'a> Map<'a> {
 
     /// Where the words of all regions go, and the lines of the sections that need them at once.
     fn place_metadata(&self) -> Result<PfnRange, BootError> {
-        let whole = PfnRange::new(Pfn::ZERO, Pfn::LIMIT).unwrap_or(PfnRange::EMPTY);
         let frames = |bytes: usize| (bytes as u64).div_ceil(FRAME_SIZE);
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
         let mut count = 0;
@@ -425,14 +429,21 @@ impl<'a> Map<'a> {
         }
         // The words themselves take parts of sections that may have needed no lines before.
         needed += needed / SECTION_FRAMES as u64 + 2;
-        let mut rest = whole.split_at(self.mapped_below).0;
-        let any = self.free_in(whole).ok_or(BootError::NoMemory)?;
-        let _ = any;
+        if self.free_in(PfnRange::ALL).is_none() {
+            return Err(BootError::NoMemory);
+        }
+        let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
         while let Some(free) = self.free_in(rest) {
             if free.frames() >= needed {
                 // At its end: low memory is scarce.
-                let start = Pfn::new(free.end().number() - needed).unwrap_or(free.start());
-                return Ok(PfnRange::new(start, free.end()).unwrap_or(PfnRange::EMPTY));
+                return Ok(free
+                    .split_at(
+                        free.start()
+                            .checked_add(free.frames() - needed)
+                            .known()
+                            .unwrap_or(free.start()),
+                    )
+                    .1);
             }
             rest = rest.split_at(free.end()).1;
         }

@@ -64,6 +64,7 @@ pub use zone::ZoneInfo;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
+use crate::known::Known;
 use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::region::MAX_REGIONS;
@@ -205,7 +206,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 reached = block.end();
             }
         }
-        let range = PfnRange::new(end.start(), reached).unwrap_or(PfnRange::EMPTY);
+        let range = PfnRange::new(end.start(), reached).known().unwrap_or(PfnRange::EMPTY);
         (range, found.unwrap_or(State::Unknown))
     }
 

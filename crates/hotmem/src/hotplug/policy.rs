@@ -8,6 +8,7 @@
 use super::Hotplug;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{NodeId, Zone};
 
@@ -68,7 +69,9 @@ impl<P: Platform> Hotplug<'_, P> {
     /// The zone for the start of `range`, which is offline and in one region, and how much of it.
     /// `planned` frames of the same request are going to be movable though they are not yet online.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
-        let Some((slot, _)) = self.frames.find(range.start()) else { return (Zone::Kernel, range) };
+        let Some((slot, _)) = self.frames.find(range.start()).known() else {
+            return (Zone::Kernel, range);
+        };
         let region = &self.frames.slots()[slot];
         match self.policy {
             Policy::ContigZones { movable_node } => {
@@ -112,13 +115,13 @@ impl<P: Platform> Hotplug<'_, P> {
             Group::None => (range, range.frames()),
             Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
             Group::Static => {
-                let all = self.frames.slots()[slot].range().map_or(0, PfnRange::frames);
+                let all = self.frames.slots()[slot].range().known().map_or(0, PfnRange::frames);
                 (range, all.saturating_sub(here.movable + planned.movable))
             }
             Group::Dynamic { unit } => {
                 let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
-                let part = range.chunks(unit).next().unwrap_or(range);
-                let all = self.frames.slots()[slot].range().unwrap_or(range);
+                let part = range.chunks(unit).next().known().unwrap_or(range);
+                let all = self.frames.slots()[slot].range().known().unwrap_or(range);
                 if self.online_in(part.align_outward(unit).intersection(all), Zone::Kernel) {
                     return (Zone::Kernel, part);
                 }

@@ -6,6 +6,7 @@
 use super::Hotplug;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Region, Zone};
 use crate::section::{ALL, KEPT, LIVE, count};
@@ -75,7 +76,8 @@ fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)
     while let Some(index) = region.tree(class).next_counted(from, &mut words) {
         from = index + 1;
         words += 1;
-        let mut blocks = region.section(index).map_or(0, |section| section.available(class));
+        let mut blocks =
+            region.section(index).known().map_or(0, |section| section.available(class));
         while blocks != 0 {
             let first = blocks.trailing_zeros() as usize;
             let len = (blocks >> first).trailing_ones() as usize;
@@ -87,7 +89,7 @@ fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)
                 }
                 run = next;
             } else {
-                run = PfnRange::new(run.start(), next.end()).unwrap_or(next);
+                run = PfnRange::new(run.start(), next.end()).known().unwrap_or(next);
             }
         }
     }
@@ -100,12 +102,12 @@ fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)
 /// `len` pageblocks from number `bit` of section `index` on.
 fn pageblocks(region: &Region, index: usize, bit: usize, len: usize) -> PfnRange {
     let start = region.pfn_at((index * SECTION_PAGEBLOCKS + bit) * PAGEBLOCK_FRAMES);
-    PfnRange::with_len(start, (len * PAGEBLOCK_FRAMES) as u64).unwrap_or(PfnRange::EMPTY)
+    PfnRange::with_len(start, (len * PAGEBLOCK_FRAMES) as u64).known().unwrap_or(PfnRange::EMPTY)
 }
 
 /// Frames in use in a pageblock that is not wholly free.
 fn used_in(region: &Region, index: usize, bit: usize) -> u64 {
-    match region.block(index, bit).map_or(0, |(_, counter)| counter.load()) {
+    match region.block(index, bit).known().map_or(0, |(_, counter)| counter.load()) {
         live if live & LIVE != 0 => u64::from(ALL - count(live)),
         kept if kept & KEPT != 0 => PAGEBLOCK_FRAMES as u64,
         _ => 0,

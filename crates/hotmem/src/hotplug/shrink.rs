@@ -8,6 +8,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
+use crate::known::Known;
 use crate::origin::{Foreign, MachineId};
 use crate::platform::Platform;
 use core::fmt;
@@ -197,7 +198,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         match hotplug.leave(window, hooks) {
             Ok(range) => {
                 let end = if self.ready.is_empty() { range.end() } else { self.ready.end() };
-                self.ready = PfnRange::new(range.start(), end).unwrap_or(range);
+                self.ready = PfnRange::new(range.start(), end).known().unwrap_or(range);
                 self.left -= range.frames();
                 self.within = self.within.split_at(range.start()).0;
             }

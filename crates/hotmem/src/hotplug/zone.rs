@@ -11,6 +11,7 @@ use super::probes::Probes;
 use super::{Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, MAX_NODES, MAX_REGIONS, NodeId, NodeSet, Region, Zone};
 use crate::sync::Ordering;
@@ -129,7 +130,7 @@ impl Zones {
             run
         } else {
             let start = kept.spanned.start().min(run.start());
-            PfnRange::new(start, kept.spanned.end().max(run.end())).unwrap_or(run)
+            PfnRange::new(start, kept.spanned.end().max(run.end())).known().unwrap_or(run)
         };
     }
 
@@ -267,7 +268,9 @@ impl<P: Platform> Hotplug<'_, P> {
         }
         self.zones.probes.add(words);
         match (start, end) {
-            (Some(start), Some(end)) => PfnRange::new(start, end).unwrap_or(PfnRange::EMPTY),
+            (Some(start), Some(end)) => {
+                PfnRange::new(start, end).known().unwrap_or(PfnRange::EMPTY)
+            }
             _ => PfnRange::EMPTY,
         }
     }
@@ -314,7 +317,7 @@ impl<P: Platform> Hotplug<'_, P> {
         let mut rest = range;
         // A range of whole sections may span regions, and these may lie on several nodes.
         while !rest.is_empty()
-            && let Some((slot, _)) = self.frames.find(rest.start())
+            && let Some((slot, _)) = self.frames.find(rest.start()).known()
         {
             let region = &self.frames.slots()[slot];
             let node = region.node();
@@ -331,8 +334,9 @@ impl<P: Platform> Hotplug<'_, P> {
         let mut zone = None;
         let mut end = range.start();
         'sections: for piece in range.sections() {
+            // What comes next may be another region's.
             let Some((slot, index, blocks)) = self.frames.word_of(piece) else { break };
-            let Some(section) = self.frames.section(slot, index) else { break };
+            let Some(section) = self.frames.section(slot, index).known() else { break };
             self.zones.probes.add(1);
             let movable = blocks & section.zone_mask(Zone::Movable);
             if movable == 0 || movable == blocks {
@@ -353,7 +357,7 @@ impl<P: Platform> Hotplug<'_, P> {
             }
         }
         let end = if end == range.start() { range.end() } else { end };
-        (zone.unwrap_or(Zone::Kernel), PfnRange::new(range.start(), end).unwrap_or(range))
+        (zone.unwrap_or(Zone::Kernel), PfnRange::new(range.start(), end).known().unwrap_or(range))
     }
 
     /// The sections of `range`: region and number.

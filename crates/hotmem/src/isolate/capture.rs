@@ -4,6 +4,7 @@ use super::Isolation;
 use crate::addr::PfnRange;
 use crate::frames::{Block, Frames};
 use crate::geometry::bits_of;
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::section::{Capture, KEPT, LIVE, count};
 use crate::sync::{Ordering, spin_hint};
@@ -75,7 +76,7 @@ impl<P: Platform> Frames<P> {
         let in_use = wanted & !captured;
         let mut kept = 0;
         for bit in bits_of(in_use) {
-            let Some(block) = self.block(slot, index, bit) else { continue };
+            let Some(block) = self.block(slot, index, bit).known() else { continue };
             match self.capture_block(&block) {
                 how @ (Capture::Owned | Capture::Flagged | Capture::Kept) => {
                     section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
@@ -120,13 +121,13 @@ impl<P: Platform> Frames<P> {
 
     /// Gives captured pageblocks of a section back to the allocator.
     pub(super) fn release_in(&self, slot: usize, index: usize, captured: u64) {
-        let Some(section) = self.section(slot, index) else { return };
+        let Some(section) = self.section(slot, index).known() else { return };
         let mut moves = self.no_moves_yet();
         moves.start();
         section.isolated.fetch_and(!captured, Ordering::AcqRel);
         let mut owned = 0;
         for bit in bits_of(captured) {
-            let Some(block) = self.block(slot, index, bit) else { continue };
+            let Some(block) = self.block(slot, index, bit).known() else { continue };
             let before = block.counter.release();
             if before & (LIVE | KEPT) == 0 {
                 owned |= block.mask();
@@ -143,7 +144,7 @@ impl<P: Platform> Frames<P> {
     /// Holds `range`, which is not online and not held, for an addition or a removal.
     pub(crate) fn hold(&self, range: PfnRange) {
         for (slot, index, blocks) in self.words_of(range) {
-            if let Some(section) = self.section(slot, index) {
+            if let Some(section) = self.section(slot, index).known() {
                 section.isolated.fetch_or(blocks, Ordering::AcqRel);
             }
         }
@@ -152,7 +153,7 @@ impl<P: Platform> Frames<P> {
     /// Whoever held `range` is done with it.
     pub(crate) fn let_go(&self, range: PfnRange) {
         for (slot, index, blocks) in self.words_of(range) {
-            if let Some(section) = self.section(slot, index) {
+            if let Some(section) = self.section(slot, index).known() {
                 section.isolated.fetch_and(!blocks, Ordering::AcqRel);
             }
         }

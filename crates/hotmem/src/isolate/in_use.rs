@@ -12,6 +12,7 @@
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Block, Frames};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::section::{ALL, LIVE, POISON, count};
 use crate::sync::Ordering;
@@ -44,7 +45,7 @@ impl<P: Platform> Frames<P> {
         let lines = self.frame_of_lines(slot, index);
         let mut own_lines = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
-            let block = self.block(slot, index, bit)?;
+            let block = self.block(slot, index, bit).known()?;
             let counter = block.counter.load();
             if counter & LIVE == 0 {
                 continue;
@@ -81,8 +82,8 @@ impl<P: Platform> Frames<P> {
             None => {
                 section.lines.store(core::ptr::null_mut(), Ordering::Release);
                 self.fill(frame);
-                // It lies in boot memory and was allocated for this, so this cannot fail.
-                self.free(frame).ok()
+                // It lies in boot memory and was allocated for this.
+                self.free(frame).known()
             }
             Some(InUse::Metadata(own)) if own == frame => {
                 let block = self.block_of(frame.start())?;
@@ -104,7 +105,8 @@ impl<P: Platform> Frames<P> {
     pub(super) fn drained_count(&self, block: &Block<'_>, lines: Option<Pfn>) -> u16 {
         let own = lines.filter(|&frame| block.range().contains(frame));
         let never_free = self.out_in(block.range()).chain(own).count();
-        u16::try_from(never_free).map_or(0, |never_free| ALL.saturating_sub(never_free))
+        let never_free = u16::try_from(never_free).ok();
+        never_free.and_then(|never_free| ALL.checked_sub(never_free)).known().unwrap_or(0)
     }
 
     /// Frames in use, or of the section's own lines, in the pageblock of this frame.

@@ -16,6 +16,7 @@ pub use in_use::InUse;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::geometry::{PAGEBLOCK_FRAMES, bits_of};
+use crate::known::{Known, holds};
 use crate::origin::{MachineId, Token};
 use crate::platform::Platform;
 use crate::section::{LIVE, count};
@@ -133,7 +134,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
             return Err((self, in_use));
         }
         for (slot, index, held) in self.words() {
-            let Some(section) = self.frames.section(slot, index) else { continue };
+            let Some(section) = self.frames.section(slot, index).known() else { continue };
             // Nobody else can change these bits of a pageblock that the token owns. Release: who
             // finds it offline comes after all that was done to it.
             section.partial.fetch_and(!held, Ordering::AcqRel);
@@ -154,8 +155,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
 
     /// The token over this range and the one right above it as one.
     pub(crate) fn join(self, above: Isolation<'f, P>) -> Isolation<'f, P> {
-        debug_assert_eq!(self.range.end(), above.range.start());
-        let range = PfnRange::new(self.range.start(), above.range.end()).unwrap_or(self.range);
+        holds(self.range.end() == above.range.start());
+        let range = PfnRange::new(self.range.start(), above.range.end());
+        let range = range.known().unwrap_or(self.range);
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
@@ -167,7 +169,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Frames of it that are still in use, and would have to move: not its sections' own lines.
     pub(crate) fn frames_in_use(&self) -> u64 {
         let used = |slot, index, bit, lines| {
-            let Some(block) = self.frames.block(slot, index, bit) else { return 0 };
+            let Some(block) = self.frames.block(slot, index, bit).known() else { return 0 };
             match block.counter.load() {
                 counter if counter & LIVE == 0 => 0,
                 counter => {

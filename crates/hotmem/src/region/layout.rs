@@ -3,6 +3,7 @@
 use super::Class;
 use crate::addr::PfnRange;
 use crate::geometry::{SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::known::Known;
 use crate::section::{Counter, Section};
 use crate::sync::AtomicU64;
 use crate::tree::words_needed;
@@ -22,7 +23,8 @@ impl Layout {
     /// For a region over `range`.
     pub(crate) fn for_range(range: PfnRange) -> Layout {
         let sections = range.align_outward(SECTION_FRAMES as u64).frames() / SECTION_FRAMES as u64;
-        Layout { sections: usize::try_from(sections).unwrap_or(usize::MAX) }
+        // At most 2^25.
+        Layout { sections: usize::try_from(sections).known().unwrap_or(usize::MAX) }
     }
 
     #[cfg(not(loom))]

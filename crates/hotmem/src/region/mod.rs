@@ -23,6 +23,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{
     PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, TREE_FANOUT,
 };
+use crate::known::Known;
 use crate::section::{Counter, Section};
 use crate::sync::settled::{self, AtomicPtr, AtomicUsize};
 use crate::sync::{AtomicU64, Ordering};
@@ -156,7 +157,7 @@ impl Region {
     /// The node that its memory belongs to.
     pub(crate) fn node(&self) -> NodeId {
         let node = self.node.load(Ordering::Relaxed);
-        usize::try_from(node).ok().and_then(NodeId::new).unwrap_or(NodeId::ZERO)
+        usize::try_from(node).ok().and_then(NodeId::new).known().unwrap_or(NodeId::ZERO)
     }
 
     /// The frame's distance from the region's base, if the region has it.
@@ -174,13 +175,14 @@ impl Region {
     #[inline]
     pub(crate) fn pfn_at(&self, offset: usize) -> Pfn {
         let base = self.base.load(Ordering::Relaxed);
+        // An old hint may name a place that the region in its slot now does not have.
         Pfn::new(base + offset as u64).unwrap_or(Pfn::LIMIT)
     }
 
     /// How many sections the region spans now.
     pub(crate) fn section_count(&self) -> usize {
         let frames = self.frames.load(Ordering::Acquire);
-        usize::try_from(frames.div_ceil(SECTION_FRAMES as u64)).unwrap_or(0)
+        usize::try_from(frames.div_ceil(SECTION_FRAMES as u64)).known().unwrap_or(0)
     }
 
     /// Sections that one CPU should have for itself: their counters share no cache lines with those

@@ -54,5 +54,6 @@ fn a_million_operations_agree_with_the_model() {
         booted += u64::from(Machine::run(seed, now));
         left -= now;
     }
+    assert_eq!(hotmem::violated_invariants(), 0, "{:?}", hotmem::first_violation());
     assert!(booted > 0);
 }
