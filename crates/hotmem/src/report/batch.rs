@@ -2,6 +2,7 @@
 
 use crate::addr::{Bytes, PfnRange};
 use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use crate::known::Known;
 use crate::origin::{MachineId, Token};
 use core::fmt;
 
@@ -28,7 +29,7 @@ impl Batch {
     }
 
     pub(super) fn push(&mut self, range: PfnRange) {
-        if let Some(place) = self.ranges.get_mut(self.len) {
+        if let Some(place) = self.ranges.get_mut(self.len).known() {
             *place = range;
             self.len += 1;
         }
@@ -47,7 +48,7 @@ impl Batch {
         core::iter::from_fn(move || {
             let mut all = ranges.next()?;
             while let Some(below) = ranges.next_if(|below| below.end() == all.start()) {
-                all = PfnRange::new(below.start(), all.end()).unwrap_or(all);
+                all = PfnRange::new(below.start(), all.end()).known().unwrap_or(all);
             }
             Some(all)
         })

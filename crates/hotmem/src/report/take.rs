@@ -4,6 +4,7 @@ use super::round::{Cursor, Looks, Round, Spare, Spent, Survey};
 use super::{Batch, Reporter};
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::region::{Class, NodeId, Zone};
 use crate::section::Section;
@@ -53,7 +54,7 @@ impl<P: Platform> Reporter<'_, P> {
     /// Pageblocks of a section that are free and not reported.
     fn unreported(&self, slot: usize, index: usize) -> u64 {
         let region = &self.frames.slots()[slot];
-        let Some(section) = region.section(index) else { return 0 };
+        let Some(section) = region.section(index).known() else { return 0 };
         let mut all = 0;
         for class in Zone::ALL.map(Class::unreported) {
             let here = section.available(class);
@@ -79,7 +80,7 @@ impl<P: Platform> Reporter<'_, P> {
             let candidates = self.unreported(slot, index) & !self.frames.pinned_in(region, index);
             survey.waits += u64::from(candidates.count_ones());
             survey.is_new |= bits_of(candidates).any(|bit| {
-                self.frames.block(slot, index, bit).is_some_and(|b| !b.counter.was_seen())
+                self.frames.block(slot, index, bit).known().is_some_and(|b| !b.counter.was_seen())
             });
         }
         Ok(())
@@ -90,7 +91,7 @@ impl<P: Platform> Reporter<'_, P> {
         let pinned = self.frames.pinned_in(&self.frames.slots()[slot], index);
         let mut ripe = 0;
         for bit in bits_of(self.unreported(slot, index) & !pinned) {
-            let seen = self.frames.block(slot, index, bit).is_some_and(|b| b.counter.see());
+            let seen = self.frames.block(slot, index, bit).known().is_some_and(|b| b.counter.see());
             if seen || self.settings.dwell.is_zero() {
                 ripe |= 1 << bit;
             } else {
@@ -111,7 +112,7 @@ impl<P: Platform> Reporter<'_, P> {
         looks: &mut Looks,
     ) -> Result<(), Spent> {
         let region = &self.frames.slots()[slot];
-        let Some(section) = region.section(index) else { return Ok(()) };
+        let Some(section) = region.section(index).known() else { return Ok(()) };
         // What is left over from the last batch may have been pinned or reported since.
         ripe &= !self.frames.pinned_in(region, index) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
@@ -139,9 +140,8 @@ impl<P: Platform> Reporter<'_, P> {
                 }
             };
             let (first, len) = highest_run(of_zone, most);
-            let run = mask(usize::try_from(len).unwrap_or(0)) << first;
-            #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-            self.frames.bell().note_sent(zone, len as u32);
+            let run = mask(len as usize) << first;
+            self.frames.bell().note_sent(zone, len);
             if section.claim_all(run) {
                 self.isolate(slot, index, section, run);
                 let pinned = run & self.frames.pinned_after_mark(region, index);
@@ -150,15 +150,18 @@ impl<P: Platform> Reporter<'_, P> {
                     ripe &= !pinned;
                     continue;
                 }
-                room.left -= len;
-                round.spare.unreported = round.spare.unreported.saturating_sub(len);
+                let blocks = u64::from(len);
+                room.left -= blocks;
+                round.spare.unreported = round.spare.unreported.saturating_sub(blocks);
                 ripe &= !run;
                 let start = region.pfn_at((index * SECTION_PAGEBLOCKS + first) * PAGEBLOCK_FRAMES);
-                let range = PfnRange::with_len(start, len * PAGEBLOCK_FRAMES as u64);
-                batch.push(range.unwrap_or(PfnRange::EMPTY));
+                if let Some(range) =
+                    PfnRange::with_len(start, blocks * PAGEBLOCK_FRAMES as u64).known()
+                {
+                    batch.push(range);
+                }
             } else {
-                #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-                self.frames.bell().note_back(zone, len as u32);
+                self.frames.bell().note_back(zone, len);
                 // Somebody has taken a part of it, and may give it back as it was.
                 round.too_young |= !mutant!("what others took is not looked for again");
                 tries -= 1;
@@ -263,7 +266,7 @@ impl<P: Platform> Reporter<'_, P> {
                 let Some(index) = in_tree.max(hinted) else { break };
                 end = index;
                 let available =
-                    || region.section(index).map_or(0, |s| s.available(Class::free(zone)));
+                    || region.section(index).known().map_or(0, |s| s.available(Class::free(zone)));
                 if hinted != Some(index) {
                     all = half.spend();
                     if all.is_err() {
@@ -283,7 +286,7 @@ impl<P: Platform> Reporter<'_, P> {
     /// Claimed pageblocks go out.
     fn isolate(&self, slot: usize, index: usize, section: &Section, run: u64) {
         for bit in bits_of(run) {
-            if let Some(block) = self.frames.block(slot, index, bit) {
+            if let Some(block) = self.frames.block(slot, index, bit).known() {
                 block.counter.send_out();
             }
         }
@@ -305,7 +308,8 @@ impl<P: Platform> Reporter<'_, P> {
         let mut blocks = 0;
         for (slot, region) in self.frames.regions().iter().enumerate() {
             for index in 0..region.section_count() {
-                let held = region.section(index).map_or(0, |s| s.isolated.load(Ordering::Acquire));
+                let held =
+                    region.section(index).known().map_or(0, |s| s.isolated.load(Ordering::Acquire));
                 if held != 0 {
                     blocks += self.publish(slot, index, held, false);
                 }
@@ -316,9 +320,9 @@ impl<P: Platform> Reporter<'_, P> {
 
     /// Publishes those of `held` that are out.
     fn publish(&self, slot: usize, index: usize, held: u64, reported: bool) -> u64 {
-        let Some(section) = self.frames.section(slot, index) else { return 0 };
+        let Some(section) = self.frames.section(slot, index).known() else { return 0 };
         let is_back = |&bit: &usize| {
-            self.frames.block(slot, index, bit).is_some_and(|b| b.counter.take_back())
+            self.frames.block(slot, index, bit).known().is_some_and(|b| b.counter.take_back())
         };
         let back = bits_of(held).filter(is_back).fold(0, |word, bit| word | 1 << bit);
         if back == 0 {
@@ -347,7 +351,7 @@ impl<P: Platform> Reporter<'_, P> {
     pub(super) fn find_all(&self) {
         for region in self.frames.regions() {
             for index in 0..region.section_count() {
-                let Some(section) = region.section(index) else { break };
+                let Some(section) = region.section(index).known() else { break };
                 for class in Zone::ALL.map(Class::unreported) {
                     // `SeqCst`: see `frames/bell.rs`.
                     if section.free.load(Ordering::SeqCst) != 0 && section.available(class) != 0 {
@@ -361,9 +365,10 @@ impl<P: Platform> Reporter<'_, P> {
 
 /// The highest run of set bits, or the upper part of it: its first bit and its length, at most
 /// `most`.
-fn highest_run(word: u64, most: u64) -> (usize, u64) {
+fn highest_run(word: u64, most: u64) -> (usize, u32) {
     let above = word.leading_zeros();
-    let len = u64::from((word << above).leading_ones()).min(most);
-    let end = 64 - above as usize;
-    (end - usize::try_from(len).unwrap_or(end), len)
+    let run = (word << above).leading_ones();
+    // A limit that is too large for the type is no limit here.
+    let len = u32::try_from(most).map_or(run, |most| run.min(most));
+    ((u64::BITS - above - len) as usize, len)
 }
