@@ -6,6 +6,7 @@
 //! used from within.
 
 use crate::addr::{Pfn, PfnRange};
+use crate::frames::FreeErrorKind;
 use crate::origin::MachineId;
 use crate::region::{NodeId, Zone};
 use core::fmt;
@@ -120,6 +121,14 @@ pub trait Hooks {
     /// The memory is gone for good: gives the page tables that mapped nothing else to `free`.
     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let _ = (range, free);
+    }
+
+    /// Reports a frame that [`undescribe`](Self::undescribe) or
+    /// [`release_tables`](Self::release_tables) gave to `free` and that was not allocated: the first
+    /// such frame of that call. It was left as it is, and the memory is removed all the same. The
+    /// kernel has a fault: it gave a frame back twice, or one that it never had.
+    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+        let _ = (frame, why);
     }
 
     /// `range` is about to come online in `zone`.

@@ -8,6 +8,7 @@
 
 use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
+use crate::frames::FreeErrorKind;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, bits_of};
 use crate::hooks::{Hooks, Spare};
 use crate::platform::Platform;
@@ -25,15 +26,30 @@ impl<P: Platform> Hotplug<'_, P> {
     /// `range` is no RAM any more.
     pub(super) fn undescribe(&self, range: PfnRange, hooks: &mut impl Hooks) {
         self.set_kept(range, false);
-        hooks.undescribe(range, &mut |frame| self.take_back(frame));
+        self.take_back(hooks, |hooks, free| hooks.undescribe(range, free));
     }
 
-    /// The kernel gives back a frame that it had from a [`Spare`].
-    pub(super) fn take_back(&self, frame: Pfn) {
-        if let Some(range) = PfnRange::with_len(frame, 1) {
-            // One that is none of the kernel's is refused there.
-            let _ = self.frames.free_filled(range);
+    /// Frees what the kernel gives back in `give_back` of the frames that it had from a [`Spare`],
+    /// and reports the first that is none of its own.
+    pub(super) fn take_back<H: Hooks>(
+        &self,
+        hooks: &mut H,
+        give_back: impl FnOnce(&mut H, &mut dyn FnMut(Pfn)),
+    ) {
+        let mut first_refused = None;
+        give_back(hooks, &mut |frame| {
+            if let Err(why) = self.take_back_one(frame) {
+                first_refused.get_or_insert((frame, why));
+            }
+        });
+        if let Some((frame, why)) = first_refused {
+            hooks.frame_refused(frame, why);
         }
+    }
+
+    fn take_back_one(&self, frame: Pfn) -> Result<(), FreeErrorKind> {
+        let range = PfnRange::with_len(frame, 1).ok_or(FreeErrorKind::Foreign)?;
+        self.frames.free_filled(range).map_err(|error| error.kind)
     }
 
     /// A pageblock of `range` that holds descriptors of memory which stays when `leaving` goes.

@@ -123,7 +123,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// What was poisoned of memory that has gone, and the page tables that mapped it.
     pub(super) fn forget(&self, range: PfnRange, hooks: &mut impl Hooks) {
         self.frames.forget_poison(range);
-        hooks.release_tables(range, &mut |table| self.take_back(table));
+        self.take_back(hooks, |hooks, free| hooks.release_tables(range, free));
     }
 
     /// The memory stays: mapped again, and online again as it was if it was before a [`Shrink`] took

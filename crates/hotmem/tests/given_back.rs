@@ -1,0 +1,69 @@
+//! Frames that hooks give back and that are not theirs: they are refused, and the kernel is told.
+
+mod common;
+
+use common::{Cpus, Memory, SECTION, pfn, range};
+use hotmem::*;
+
+/// A kernel that gives back these frames when memory goes.
+#[derive(Default)]
+struct Kernel {
+    descriptors: Vec<Pfn>,
+    tables: Vec<Pfn>,
+    told: Vec<(Pfn, FreeErrorKind)>,
+}
+
+impl Hooks for Kernel {
+    fn undescribe(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        self.descriptors.drain(..).for_each(free);
+    }
+
+    fn release_tables(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        self.tables.drain(..).for_each(free);
+    }
+
+    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+        self.told.push((frame, why));
+    }
+}
+
+/// Adds a section and removes it again.
+fn come_and_go(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts, Kernel) {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, 4 * SECTION).bytes() }];
+    let mut hotplug =
+        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+    let plugged = range(8 * SECTION, SECTION);
+    hotplug.announce(plugged).unwrap();
+    let before = frames.counts();
+    let mut kernel = Kernel::default();
+    test(&frames, &mut kernel);
+    hotplug.add(plugged, &mut kernel).unwrap();
+    hotplug.remove(plugged, &mut kernel).unwrap();
+    (before, frames.counts(), kernel)
+}
+
+#[test]
+fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
+    let mut frame = Pfn::ZERO;
+    let (before, after, kernel) = come_and_go(|frames, kernel| {
+        frame = frames.alloc(Want::frames(1)).unwrap().start();
+        // Twice the same; then nobody's, behind one that is refused already.
+        kernel.descriptors = vec![frame, frame, pfn(1 << 30)];
+        kernel.tables = vec![Pfn::LIMIT];
+    });
+    let told = [(frame, FreeErrorKind::NotAllocated), (Pfn::LIMIT, FreeErrorKind::Foreign)];
+    assert_eq!(kernel.told, told);
+    assert_eq!(before, after);
+}
+
+#[test]
+fn the_kernel_is_told_nothing_of_its_own_frames() {
+    let (before, after, kernel) = come_and_go(|frames, kernel| {
+        kernel.descriptors = vec![frames.alloc(Want::frames(1)).unwrap().start()];
+        kernel.tables = vec![frames.alloc(Want::frames(1)).unwrap().start()];
+    });
+    assert_eq!(kernel.told, []);
+    assert_eq!(before, after);
+}
