@@ -45,12 +45,15 @@ fn count(place: &'static Location<'static>) {
     VIOLATED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Something that is known to be there, or to have succeeded.
-pub(crate) trait Known {
+/// Something that is known to be there, or to have succeeded: for the engine, and for the crates
+/// that bind it to a device and free or commit what it gave them. An answer of a device, of the
+/// firmware or of a caller is not known in this sense.
+pub trait Known {
     /// What is there.
     type Value;
 
-    /// What is there. If nothing is, an invariant does not hold.
+    /// What is there. If nothing is, an invariant does not hold: a build with debug assertions
+    /// panics, any other counts it in [`violated_invariants`].
     fn known(self) -> Option<Self::Value>;
 }
 

@@ -115,7 +115,7 @@ pub use frames::{
 pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
 pub use hotplug::*;
 pub use isolate::{InUse, IsolateError, Isolation, MarkError};
-pub use known::{first_violation, violated_invariants};
+pub use known::{Known, first_violation, violated_invariants};
 pub use origin::{Foreign, MachineId};
 #[cfg(not(loom))]
 pub use owners::{Owner, Owners};

@@ -12,7 +12,7 @@ use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
-use hotmem::{Frames, Migration, Pfn, PfnRange, Platform, Want};
+use hotmem::{Frames, Known, Migration, Pfn, PfnRange, Platform, Want};
 
 /// What one balloon device has of the engine's memory. `PIECES` is into how many pieces that may
 /// fall, in the balloon and again among the hints; each takes 16 bytes.
@@ -152,13 +152,13 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         }
         if !self.hint_out.is_empty() {
             // There are no other pieces.
-            let _ = self.hints.insert(self.hint_out);
+            self.hints.insert(self.hint_out).known();
         }
     }
 
     fn give_back(&mut self, range: PfnRange) {
-        // It was allocated, so this cannot fail.
-        let _ = self.frames.free_filled(range);
+        // It was allocated, and is nobody else's.
+        self.frames.free_filled(range).known();
     }
 
     /// Whether so many frames may go.
@@ -190,7 +190,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
                 }
                 Ok(range) if pinned.insert(range).is_err() => {
                     // As in `inflate`.
-                    let _ = self.frames.free(range);
+                    self.frames.free(range).known();
                     break;
                 }
                 Ok(_) => {}
@@ -198,7 +198,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             }
         }
         while let Some(range) = pinned.pop() {
-            let _ = self.frames.free(range);
+            self.frames.free(range).known();
         }
         found
     }
@@ -215,8 +215,8 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         let range = self.take_out(most, 1).ok_or(Obstacle::Later("no free memory"))?;
         let here = range.overlaps(self.in_the_way);
         if here || self.balloon.insert(range).is_err() {
-            // It was allocated a moment ago, so this cannot fail.
-            let _ = self.frames.free(range);
+            // It was allocated a moment ago.
+            self.frames.free(range).known();
             let why = if here { "only what is to go is free" } else { "free memory is in pieces" };
             return Err(Obstacle::Later(why));
         }
@@ -226,7 +226,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
 
     fn inflate_refused(&mut self, range: PfnRange) {
         if self.balloon.take(range).is_ok() {
-            let _ = self.frames.free(range);
+            self.frames.free(range).known();
         }
     }
 
@@ -263,7 +263,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
                 }
                 // It has no more ranges than were asked for; if it had, none of it would be sent.
                 None => {
-                    let _ = reporter.failed(batch, now);
+                    reporter.failed(batch, now).known();
                     NextReport::Again
                 }
             },
@@ -276,8 +276,8 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
 
     fn reported(&mut self) {
         if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.out.take()) {
-            // It is this reporter's own, so this cannot fail.
-            let _ = reporter.reported(batch);
+            // It is this reporter's own.
+            reporter.reported(batch).known();
         }
     }
 
@@ -288,7 +288,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         let range = self.take_out(most, PAGEBLOCK_FRAMES as u64)?;
         if self.hints.insert(range).is_err() {
             // As in `inflate`.
-            let _ = self.frames.free(range);
+            self.frames.free(range).known();
             return None;
         }
         self.credit -= range.frames();

@@ -7,8 +7,8 @@ use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Blocker, Budget, Foreign, Group, Hooks, Hotplug,
-    MachineId, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink, Shrunk,
-    State, Veto, Why,
+    Known, MachineId, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink,
+    Shrunk, State, Veto, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -154,8 +154,8 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
     fn plugged(&mut self, range: PfnRange) {
         if let Some(addition) = self.own.addition.take() {
-            let added = self.hotplug.commit_add(addition, self.hooks);
-            self.own.addition = added.err().map(|Foreign(addition)| addition);
+            // Prepared on this machine, as `with` has seen to; so is what follows below.
+            self.hotplug.commit_add(addition, self.hooks).known();
             self.own.coming = hull(self.own.coming, range);
         }
     }
@@ -216,16 +216,14 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
     fn unplugged(&mut self, _range: PfnRange) {
         if let Some(removal) = self.own.leaving.take() {
-            let gone = self.hotplug.commit_remove(removal, self.hooks);
-            self.own.leaving = gone.err().map(|Foreign(removal)| removal);
+            self.hotplug.commit_remove(removal, self.hooks).known();
         }
     }
 
     fn unplug_refused(&mut self, _range: PfnRange) {
         self.stop_shrinking();
         if let Some(removal) = self.own.leaving.take() {
-            let stays = self.hotplug.abandon_remove(removal, self.hooks);
-            self.own.leaving = stays.err().map(|Foreign(removal)| removal);
+            self.hotplug.abandon_remove(removal, self.hooks).known();
         }
     }
 
@@ -236,9 +234,8 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
 impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
     fn stop_shrinking(&mut self) {
-        if let Some(Shrinking { shrink, wanted }) = self.own.shrink.take() {
-            let cancelled = shrink.cancel(self.hotplug, self.hooks);
-            self.own.shrink = cancelled.err().map(|Foreign(shrink)| Shrinking { shrink, wanted });
+        if let Some(Shrinking { shrink, .. }) = self.own.shrink.take() {
+            shrink.cancel(self.hotplug, self.hooks).known();
         }
     }
 
@@ -299,7 +296,7 @@ fn hull(one: PfnRange, other: PfnRange) -> PfnRange {
         return other;
     }
     let (start, end) = (one.start().min(other.start()), one.end().max(other.end()));
-    PfnRange::new(start, end).unwrap_or(other)
+    PfnRange::new(start, end).known().unwrap_or(other)
 }
 
 fn reason(why: Why) -> &'static str {
