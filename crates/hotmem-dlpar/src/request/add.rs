@@ -5,7 +5,7 @@ use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::property::DrcIndex;
 use crate::table::{Group, Stretch, Table};
-use hotmem::{AddError, Hooks, OnlineType, PfnRange, Platform, State};
+use hotmem::{AddError, Hooks, Known, OnlineType, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand and not yet in the engine is added.
@@ -38,8 +38,8 @@ impl<'f, P: Platform> Open<'f, P> {
             });
         match added {
             Ok((place, addition)) => {
-                // Prepared on this machine, so this cannot fail.
-                let _ = machine.hotplug.commit_add(addition, machine.hooks);
+                // Prepared on this machine.
+                machine.hotplug.commit_add(addition, machine.hooks).known();
                 let lmbs = table.lmbs_in(place.range);
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;

@@ -5,7 +5,7 @@ use super::{Error, Flow, Left, Machine, Open, Step, Wait, Which, region};
 use crate::connectors::Connectors;
 use crate::property::DrcIndex;
 use crate::table::{Stretch, Table};
-use hotmem::{Blocker, Budget, Hooks, Offline, PfnRange, Platform, Progress, State};
+use hotmem::{Blocker, Budget, Hooks, Known, Offline, PfnRange, Platform, Progress, State};
 
 /// LMBs on their way offline.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub(super) struct Leaving<'f, P: Platform> {
 impl<'f, P: Platform> Leaving<'f, P> {
     /// They stay.
     pub(super) fn cancel<H: Hooks, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, H, C>) {
-        // Begun on this machine, as `poll` has seen to, so this cannot fail.
-        let _ = self.offline.cancel(machine.hotplug, machine.hooks);
+        // Begun on this machine, as `poll` has seen to.
+        self.offline.cancel(machine.hotplug, machine.hooks).known();
     }
 }
 

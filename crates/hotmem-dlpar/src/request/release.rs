@@ -6,7 +6,7 @@ use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged};
 use crate::property::DrcIndex;
 use crate::table::Table;
-use hotmem::{Hooks, PfnRange, Platform, State};
+use hotmem::{Hooks, Known, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand is released.
@@ -109,7 +109,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, H, C>,
     ) {
         let Some(removal) = self.removal.take() else { return };
-        // Here and below: prepared on this machine, as `poll` has seen to, so none of it can fail.
+        // Here and below: prepared on this machine, as `poll` has seen to.
         let end = match self.cursor.checked_sub(1) {
             Some(last) => table.lmb(last).range.end(),
             None => removal.range().start(),
@@ -119,7 +119,7 @@ impl<'f, P: Platform> Open<'f, P> {
             // The descriptors of what stays have gone: it comes as if it were new.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
-                let _ = machine.hotplug.commit_remove(removal, machine.hooks);
+                machine.hotplug.commit_remove(removal, machine.hooks).known();
                 let described = machine.hotplug.add(stays, machine.hooks);
                 // What is to be given back can be absent as well.
                 if let Err(error) = described
@@ -135,10 +135,10 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         };
         if !gone.range().is_empty() {
-            let _ = machine.hotplug.commit_remove(gone, machine.hooks);
+            machine.hotplug.commit_remove(gone, machine.hooks).known();
         }
         if !rest.range().is_empty() {
-            let _ = machine.hotplug.abandon_remove(rest, machine.hooks);
+            machine.hotplug.abandon_remove(rest, machine.hooks).known();
         }
     }
 

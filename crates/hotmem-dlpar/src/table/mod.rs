@@ -13,7 +13,7 @@ pub(crate) use stretch::Stretch;
 
 use crate::associativity::{LookupArrays, NO_ROW, Numa, Rows};
 use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, LmbSize, Version};
-use hotmem::{NodeId, Pfn, PfnRange};
+use hotmem::{Known, NodeId, Pfn, PfnRange};
 use storage::{GROUP, GROUP_LMBS, index, place};
 
 /// All LMBs.
@@ -198,7 +198,7 @@ impl<'a> Table<'a> {
 
     pub(crate) fn run_of(&self, position: u32) -> &Run {
         // Every position lies in a run, the first of which begins at 0.
-        self.last_run(|run| run.first <= position).unwrap_or(&Run::EMPTY)
+        self.last_run(|run| run.first <= position).known().unwrap_or(&Run::EMPTY)
     }
 
     /// Frames of `lmbs` LMBs of a run.
@@ -206,7 +206,10 @@ impl<'a> Table<'a> {
         // All of the run was checked to be addressable.
         let frames = |lmbs: u32| u64::from(lmbs) * self.lmb_size.frames();
         let start = Pfn::containing(run.set.address).and_then(|pfn| pfn.checked_add(frames(nth)));
-        start.and_then(|start| PfnRange::with_len(start, frames(lmbs))).unwrap_or(PfnRange::EMPTY)
+        start
+            .and_then(|start| PfnRange::with_len(start, frames(lmbs)))
+            .known()
+            .unwrap_or(PfnRange::EMPTY)
     }
 
     fn last_run(&self, is_before: impl Fn(&Run) -> bool) -> Option<&Run> {
