@@ -6,7 +6,10 @@ use super::*;
 const A_STEP: u64 = 64;
 
 /// A machine on which so many sections more are free, and never used: there is nothing behind them.
-fn on_large_machine(sections: u64, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>)) {
+pub(super) fn on_large_machine(
+    sections: u64,
+    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>),
+) {
     on_machine(|frames, hotplug, _| {
         let plugged = range(ALL * SECTION, sections * SECTION);
         hotplug.announce(plugged).unwrap();

@@ -4,6 +4,7 @@ mod bounded;
 #[path = "../common/mod.rs"]
 mod common;
 mod failures;
+mod instructions;
 mod pace;
 mod pins;
 mod starve;

@@ -1,0 +1,72 @@
+//! A step takes as many instructions on a machine of 4 TiB as on one of 1 TiB. valgrind counts them
+//! in a process of their own, which is this test program again.
+
+use super::bounded::on_large_machine;
+use super::*;
+use std::process::{Command, Stdio};
+
+/// The environment variable that tells the process under valgrind how many sections to have.
+const SECTIONS: &str = "HOTMEM_REPORT_SECTIONS";
+/// Sections of 1 TiB.
+const TIB: u64 = 1 << 13;
+/// Steps that are counted, of each kind.
+const STEPS: u32 = 8;
+/// What a step may take more or less, in percent: the trees over 4 TiB have more nodes to pass.
+const TOLERANCE: f64 = 2.0;
+
+/// Takes steps, and nothing else: valgrind counts what is done in here.
+#[inline(never)]
+fn counted_steps(reporter: &mut Reporter<'_, &Bells>) {
+    for _ in 0..STEPS {
+        let step = reporter.step(ms(1000));
+        assert!(matches!(step, Step::Again | Step::Idle), "{step:?}");
+    }
+}
+
+/// Takes steps over so many sections that are all to stay free, and over the same, all pinned. Ends
+/// the process then: to validate so much memory under valgrind takes long.
+fn count_and_exit(sections: u64) {
+    on_large_machine(sections, |frames, hotplug| {
+        let all = range(0, (ALL + sections) * SECTION);
+        let keep_free = frames_of(all.frames() / BLOCK);
+        let settings = Settings { keep_free, ..Settings::eager() };
+        counted_steps(&mut Reporter::new(frames, settings, Contents::Undefined).unwrap());
+        hotplug.pin(all, |_| {}).unwrap();
+        counted_steps(&mut eager(frames));
+        std::process::exit(0);
+    });
+}
+
+/// Instructions of a step, with so many TiB.
+fn per_step(tib: u64) -> f64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--toggle-collect=*counted_steps*")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "instructions::a_step_costs_the_same_on_1_tib_and_on_4"])
+        .env(SECTIONS, (tib * TIB).to_string())
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let count = said.lines().find_map(|line| line.split_once("Collected : ")).expect("a count").1;
+    count.trim().parse::<f64>().unwrap() / f64::from(2 * STEPS)
+}
+
+#[test]
+fn a_step_costs_the_same_on_1_tib_and_on_4() {
+    if let Ok(sections) = std::env::var(SECTIONS) {
+        return count_and_exit(sections.parse().unwrap());
+    }
+    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: valgrind is not installed");
+        return;
+    }
+    let (one, four) = (per_step(1), per_step(4));
+    println!("{one:.0} instructions a step with 1 TiB, {four:.0} with 4 TiB");
+    assert!(one > 1000.0, "{one:.0} instructions are no step");
+    let percent = (four - one).abs() / one * 100.0;
+    assert!(percent < TOLERANCE, "{one:.0} a step with 1 TiB, {four:.0} with 4 TiB");
+}
