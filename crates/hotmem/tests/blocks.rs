@@ -56,7 +56,8 @@ fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
     hotplug.add(range(4 * SECTION, BLOCK), &mut NoHooks).unwrap();
-    let settings = report::Settings::eager();
+    // A section may be too small for a share of it to go.
+    let settings = report::Settings { share: 1, ..report::Settings::eager() };
     let contents = report::Contents::Undefined;
     let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();
     let report::Step::Send(batch) = reporter.step(std::time::Duration::ZERO) else {

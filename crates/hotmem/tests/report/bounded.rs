@@ -5,13 +5,27 @@ use super::*;
 /// Sections that a step looks at.
 const A_STEP: u64 = 64;
 
+/// More than the words of a section take.
+const WORDS: u64 = 1 << 10;
+
+/// Sections of boot memory that hold the words of so many more, and have pageblocks to spare.
+fn boot_for(sections: u64) -> u64 {
+    BOOT + (sections * WORDS).div_ceil(SECTION * FRAME_SIZE)
+}
+
+/// All of a machine with so many sections more.
+pub(super) fn all_of(sections: u64) -> PfnRange {
+    range(0, (boot_for(sections) + sections) * SECTION)
+}
+
 /// A machine on which so many sections more are free, and never used: there is nothing behind them.
 pub(super) fn on_large_machine(
     sections: u64,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>),
 ) {
-    on_machine(|frames, hotplug, _| {
-        let plugged = range(ALL * SECTION, sections * SECTION);
+    let boot = boot_for(sections);
+    on_booted(boot, 0, |frames, hotplug, _| {
+        let plugged = range(boot * SECTION, sections * SECTION);
         hotplug.announce(plugged).unwrap();
         hotplug.add(plugged, &mut NoHooks).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -35,7 +49,7 @@ fn steps(reporter: &mut Reporter<'_, &Bells>) -> u64 {
 fn what_is_pinned_is_walked_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
         on_large_machine(sections, |frames, hotplug| {
-            hotplug.pin(range(0, (ALL + sections) * SECTION), |_| {}).unwrap();
+            hotplug.pin(all_of(sections), |_| {}).unwrap();
             let mut reporter = eager(frames);
             let steps = steps(&mut reporter);
             assert!(steps * A_STEP >= sections, "{sections} sections in {steps} steps");
@@ -47,7 +61,7 @@ fn what_is_pinned_is_walked_in_many_steps() {
 fn what_is_kept_back_is_counted_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
         on_large_machine(sections, |frames, _| {
-            let keep_free = frames_of((ALL + sections) * SECTION / BLOCK);
+            let keep_free = all_of(sections).bytes();
             let settings = Settings { keep_free, ..Settings::eager() };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             let first = steps(&mut reporter);

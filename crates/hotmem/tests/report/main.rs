@@ -47,14 +47,25 @@ fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells))
 
 /// The same, and what may be plugged is on a node of its own.
 fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
+    on_booted(BOOT, ALL - BOOT, |frames, hotplug, bells| {
+        let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        hotplug.announce(Announce::range(room).on_node(plugged)).unwrap();
+        test(frames, hotplug, bells);
+    });
+}
+
+/// Runs `test` on a machine of so many sections, with memory for `more` above them.
+fn on_booted(
+    sections: u64,
+    more: u64,
+    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells),
+) {
     let bells = Bells::default();
-    let memory = Memory::new(ALL * SECTION);
+    let memory = Memory::new((sections + more) * SECTION);
     let frames = Frames::new(&bells);
-    let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
+    let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
     let mut hotplug =
         Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
-    let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
-    hotplug.announce(Announce::range(room).on_node(plugged)).unwrap();
     test(&frames, &mut hotplug, &bells);
     frames.validate().unwrap();
 }

@@ -3,6 +3,9 @@
 use super::*;
 use hotmem::AllocError;
 
+/// Sections of which a share can be out, however few pageblocks a section has.
+const SOME: u64 = 128 * BLOCK / SECTION;
+
 /// Boots a machine of one region with so many sections, and `movable` sections more.
 fn with_memory(
     sections: u64,
@@ -145,7 +148,7 @@ fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
 
 #[test]
 fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
-    with_memory(2, 0, |frames, _| {
+    with_memory(SOME, 0, |frames, _| {
         let mut reporter = Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
         let before = frames.counts();
         let lost = send(&mut reporter, ms(500));
@@ -174,7 +177,7 @@ fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
 
 #[test]
 fn how_long_a_host_may_be_silent_can_be_set() {
-    with_memory(2, 0, |frames, _| {
+    with_memory(SOME, 0, |frames, _| {
         let settings = Settings { patience: ms(70), ..Settings::eager() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let _lost = send(&mut reporter, ms(5));
