@@ -160,11 +160,13 @@ impl<P: Platform> Reporter<'_, P> {
         let mut batch = Batch::new(self.frames.id(), self.frames.bell().generation());
         let mut room = Room::of(room.min(self.settings.most_at_once()));
         let is_over = self.fill(&mut batch, &mut round, &mut room, looks);
+        let is_empty = batch.ranges().is_empty();
+        if is_over.is_ok() || !is_empty {
+            // Only a count that is not finished goes on in the next step.
+            round.spare = Spare::default();
+        }
         let step = match is_over {
-            _ if !batch.ranges().is_empty() => {
-                round.spare = Spare::default();
-                self.send(batch, now)
-            }
+            _ if !is_empty => self.send(batch, now),
             Ok(true) => return self.end_round(&round, now),
             // What is out is too much of what is free for any more of it to go.
             Ok(false) => Step::Idle,

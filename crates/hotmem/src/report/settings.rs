@@ -37,8 +37,9 @@ pub struct Settings {
     pub dwell: Duration,
     /// Most that is reported in a second. `None`: as much as the host takes.
     pub rate: Option<Bytes>,
-    /// Free memory in whole pageblocks that is not reported on each node, as counted before each
-    /// batch: what is allocated next is there at once.
+    /// Free memory in whole pageblocks that is not reported on each node, so that what is allocated
+    /// next is there at once. It is counted before each batch, on a large machine in several steps:
+    /// what is allocated between them comes off it.
     pub keep_free: Bytes,
     /// The pause after the host has refused a batch; doubled with each refusal in a row.
     pub retry: Duration,

@@ -59,7 +59,7 @@ impl World<'_> {
     }
 
     /// Whether anything of a zone that the wish may have is out for reporting.
-    fn is_out_for(&self, ask: &Ask) -> bool {
+    pub(crate) fn is_out_for(&self, ask: &Ask) -> bool {
         self.blocks.iter().any(|block| block.out && (ask.movable || !block.movable))
     }
 

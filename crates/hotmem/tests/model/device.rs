@@ -109,8 +109,11 @@ impl World<'_> {
             return online(OnlineError::Held(kept));
         }
         let frames = self.frames_to_describe(wanted);
-        if frames > 0 && !self.can_grant(&Ask::frames(frames)) {
-            return Some(DeviceError::NoFrames { frames, error: AllocError::OutOfMemory });
+        let ask = Ask::frames(frames);
+        if frames > 0 && !self.can_grant(&ask) {
+            let out = self.is_out_for(&ask);
+            let error = if out { AllocError::Busy } else { AllocError::OutOfMemory };
+            return Some(DeviceError::NoFrames { frames, error });
         }
         let frame = self.poisoned.range(numbers(wanted)).next().copied();
         frame.filter(|_| kind != OnlineType::Offline).and_then(poisoned)
