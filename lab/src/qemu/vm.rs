@@ -70,7 +70,7 @@ impl Vm {
         command.stdin(OwnedFd::from(qemu_monitor)).stdout(qemu_console).stderr(Stdio::piped());
         let started = Instant::now();
         let mut qemu = Qemu::start(command, config.group.clone())?;
-        let console = Console::new(console);
+        let mut console = Console::new(console);
         match Monitor::new(monitor, config.patience) {
             Ok(monitor) => {
                 let patience = config.patience;
@@ -86,7 +86,15 @@ impl Vm {
                     metadata: None,
                 })
             }
-            Err(error) => Err(qemu.explain("its monitor answered", &console).unwrap_or(error)),
+            Err(error) => {
+                // A guest that cannot work on this machine may end before the monitor answers.
+                while let Ok((_, line)) = console.next(LAST_WORDS) {
+                    if let Ok(Report::BailOut(why)) = Report::parse(&line) {
+                        return Err(Error::BailOut(why));
+                    }
+                }
+                Err(qemu.explain("its monitor answered", &console).unwrap_or(error))
+            }
         }
     }
 
