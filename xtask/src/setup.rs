@@ -49,8 +49,8 @@ pub(crate) fn everything() -> ExitCode {
     if !without_atomics() {
         steps.skip(WITHOUT_ATOMICS_WANTED);
     }
-    if !program("valgrind", "valgrind") {
-        steps.skip("valgrind, which counts instructions in benches: apt-get install valgrind");
+    if !valgrind() {
+        steps.skip(VALGRIND_WANTED);
     }
     if !xen() {
         steps.skip(XEN_WANTED);
@@ -100,6 +100,15 @@ pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unkn
 /// compiler's own linker is enough for it.
 pub(crate) fn aarch64() -> bool {
     add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
+}
+
+/// What to do where [`valgrind`] fails.
+pub(crate) const VALGRIND_WANTED: &str =
+    "instructions counted by tests and benches: apt-get install valgrind";
+
+/// Makes sure of the tool that counts instructions.
+pub(crate) fn valgrind() -> bool {
+    program("valgrind", "valgrind")
 }
 
 /// What to do where [`miri`] fails.
