@@ -9,7 +9,7 @@ mod tests;
 
 use core::fmt;
 use hotmem::Bytes;
-use hotmem::memmap::Compound;
+use hotmem_memmap::Compound;
 
 /// What to do, and when to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

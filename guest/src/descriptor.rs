@@ -3,12 +3,12 @@
 //! The guest describes persistent memory and RAM with it, and `hotmem bench memmap` writes the same
 //! words in an ordinary process, so that both measure the same job.
 
-use crate::descriptor_map::{DESCRIPTOR_BYTES, DESCRIPTOR_MAP_BASE};
+use crate::layout::{DESCRIPTOR_BYTES, DESCRIPTOR_MAP_BASE};
 use crate::to_usize;
 use core::hint::black_box;
 use core::mem::MaybeUninit;
 use hotmem::Pfn;
-use hotmem::memmap::{Compound, Describe, Frame, Kind, MapLayout, Role, SectionField};
+use hotmem_memmap::{Compound, Describe, Frame, Kind, MapLayout, Role, SectionField};
 
 /// A descriptor.
 #[repr(C, align(64))]
@@ -181,7 +181,7 @@ impl Page {
 mod tests {
     use super::*;
     use hotmem::PfnRange;
-    use hotmem::memmap::{Memmap, Slots};
+    use hotmem_memmap::{Memmap, Slots};
 
     fn pfn(number: u64) -> Pfn {
         Pfn::new(number).unwrap()

@@ -124,6 +124,11 @@ pub enum Event<'a> {
         /// What is in the way.
         why: &'a dyn fmt::Display,
     },
+    /// The balloon's device was given up. All that it had is free again.
+    BalloonLost {
+        /// Why.
+        why: &'a dyn fmt::Display,
+    },
     /// All free memory is the host's now, as far as it is to be.
     Reported {
         /// What was reported since the last such event.
@@ -339,6 +344,9 @@ impl fmt::Display for Event<'_> {
                 held.0,
                 JsonText(why)
             ),
+            Event::BalloonLost { why } => {
+                write!(f, r#"{{"event":"balloon_lost","why":"{}"}}"#, JsonText(why))
+            }
             Event::Reported { bytes, requests, hinted } => write!(
                 f,
                 r#"{{"event":"reported","bytes":{},"requests":{requests},"hinted":{}}}"#,

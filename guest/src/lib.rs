@@ -3,13 +3,11 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod cmdline;
-pub mod described;
 pub mod descriptor;
-pub mod descriptor_map;
-pub mod direct_map;
 pub mod elf;
 pub mod event;
 pub mod frame_words;
+pub mod layout;
 pub mod mmio_window;
 pub mod nfit;
 pub mod owned;
@@ -21,7 +19,6 @@ pub mod srat;
 pub mod tables;
 pub mod virtio_mmio;
 pub mod watchdog;
-pub mod window;
 
 /// A 64-bit machine's addresses and sizes as `usize`.
 #[must_use]

@@ -3,8 +3,8 @@
 //! A radix tree of three levels below a few roots, made as it is needed, so that the kernel needs
 //! no heap for it and 0.003 % of what it owns.
 
-use crate::direct_map::DIRECT_MAP_BYTES;
 use crate::frame_words::{FRAME_WORDS, FrameWords};
+use crate::layout::DIRECT_MAP_BYTES;
 use crate::to_usize;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};

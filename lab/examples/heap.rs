@@ -9,10 +9,10 @@
 use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Result, bail};
 use hotmem::{
-    Blocker, Budget, Bytes, Frames, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Shrink,
-    Shrunk, Want, geometry::PAGEBLOCK_FRAMES,
+    Blocker, Budget, Bytes, Frames, Hooks, Migration, OnlineType, Pfn, PfnRange, Shrink, Shrunk,
+    Want, geometry::PAGEBLOCK_FRAMES,
 };
-use hotmem_lab::hosted::{HostMemory, Hosted, Threads};
+use hotmem_lab::hosted::{Hosted, HostedHotplug, Threads};
 use std::{alloc::Layout, fmt, ptr::NonNull};
 use talc::{
     TalcCell,
@@ -39,7 +39,7 @@ unsafe impl Source for Pageblocks<'_> {
         let own = talc::min_first_heap_size::<B>() + CHUNK_UNIT;
         let bytes = layout.size().checked_add(layout.align() + own).ok_or(())?;
         let want = Want::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
-        let frames = talc.source.frames.alloc(want).map_err(|_| ())?;
+        let frames = talc.source.frames.alloc(want).map_err(|_| ())?.into_raw();
         let offset = usize::try_from(frames.start().phys_addr()).map_err(|_| ())?;
         let len = usize::try_from(frames.bytes().0).map_err(|_| ())?;
         // SAFETY: the frames are the heap's, and are at this offset in the machine's memory.
@@ -54,7 +54,8 @@ unsafe impl Source for Pageblocks<'_> {
         let range = first.zip(Pfn::containing(place(end)));
         match range.and_then(|(first, end)| PfnRange::new(first, end)) {
             Some(frames) if is_empty => {
-                self.frames.free(frames).expect("it was allocated by `acquire`");
+                // SAFETY: it was allocated by `acquire`, and nothing is in it any more.
+                unsafe { self.frames.free_raw(frames) }.expect("allocated");
                 free
             }
             _ => end,
@@ -69,13 +70,9 @@ impl fmt::Debug for Pageblocks<'_> {
 }
 
 /// The machine, with a kernel that cannot move what is on its heap.
-struct Kernel<'m>(HostMemory<'m>);
+struct Kernel;
 
-impl Hooks for Kernel<'_> {
-    fn unmap(&mut self, range: PfnRange) {
-        self.0.unmap(range);
-    }
-
+impl Hooks for Kernel {
     fn migrate(&mut self, _: PfnRange) -> Migration {
         Migration::Pinned("live objects on the heap")
     }
@@ -83,15 +80,15 @@ impl Hooks for Kernel<'_> {
 
 /// Takes away as much of the room as can go, and says what is in the way of the rest.
 fn shrink(
-    hotplug: &mut Hotplug<'_, Threads>,
-    kernel: &mut Kernel<'_>,
+    hotplug: &mut HostedHotplug<'_>,
+    kernel: &mut Kernel,
     room: PfnRange,
 ) -> Result<Option<Blocker>> {
     let unit = PAGEBLOCK_FRAMES as u64;
     let mut shrink = Shrink::new(room, room.frames(), unit, room.frames());
     loop {
         match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal, kernel)?,
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal)?,
             Shrunk::Working => {}
             Shrunk::Done { blocker, .. } => return Ok(blocker),
         }
@@ -100,7 +97,7 @@ fn shrink(
 
 fn main() -> Result<()> {
     let machine = Hosted::builder().boot_memory(Bytes::mib(64)).room(Bytes::mib(512)).build()?;
-    let (mut hotplug, mut kernel) = (machine.boot()?, Kernel(machine.hooks()));
+    let (mut hotplug, mut kernel) = (machine.boot()?, Kernel);
     let frames = machine.frames();
     let memory = machine.address_of(Pfn::ZERO).expect("the machine has a first frame");
     let heap: TalcCell<_> = TalcCell::new(Pageblocks { frames, memory });
@@ -115,7 +112,7 @@ fn main() -> Result<()> {
 
     let room = machine.room();
     hotplug.announce(room)?;
-    hotplug.add(room, &mut kernel)?;
+    hotplug.add(room)?;
     hotplug.online(room, OnlineType::Kernel, &mut kernel)?;
     show("grown");
 

@@ -9,8 +9,11 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hotmem::{Bytes, geometry::FRAME_SIZE};
-use hotmem_guest::direct_map::PageTables;
-use std::{fmt, path::PathBuf};
+use hotmem_directmap::tables_needed_at_first;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// A guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -100,6 +103,18 @@ impl Machine {
             bail!("--icount: only QEMU's translator counts instructions");
         }
         Ok(Guests { icount: self.icount, ..self.runner.guests(guests, boot_memory)? })
+    }
+
+    /// Memory at boot, unless it is said.
+    #[must_use]
+    pub fn boot_memory_or(&self, default: Bytes) -> Bytes {
+        self.boot_memory.unwrap_or(default)
+    }
+
+    /// The reference guest's image, if it is said.
+    #[must_use]
+    pub fn image(&self) -> Option<&Path> {
+        self.runner.guest_image.as_deref()
     }
 
     /// Whether instructions are counted, which makes the host's clock worthless.
@@ -201,8 +216,13 @@ impl Guest {
 /// What the reference guest boots with.
 const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
 
+/// What its kernel takes for itself: its image, its stacks, the engine's words for memory at boot
+/// and what the firmware keeps; 2.3 MiB of 128 MiB.
+const KERNEL: Bytes = Bytes::mib(3);
+
 /// What the reference guest takes of its memory at boot when it is given `memory`: the engine's
-/// words, as the engine takes them on a hosted machine, and page tables of the direct map. In MiB.
+/// words, as the engine takes them on a hosted machine, page tables of the direct map, and what the
+/// kernel needs itself. In MiB.
 fn needed_for(memory: Bytes) -> Result<Bytes> {
     let gib = Bytes::gib(1).0;
     let room = memory.0.checked_next_multiple_of(gib).map(Bytes);
@@ -212,8 +232,8 @@ fn needed_for(memory: Bytes) -> Result<Bytes> {
     let at_boot = machine.frames().metadata_reserved();
     hotplug.announce(machine.room()).with_context(|| format!("a device of {memory}"))?;
     let words = machine.frames().metadata_reserved().0 - at_boot.0;
-    let tables = PageTables::tables_needed_at_first(machine.room()) * FRAME_SIZE;
-    Ok(Bytes((words + tables).next_multiple_of(Bytes::mib(1).0)))
+    let tables = tables_needed_at_first(machine.room()) * FRAME_SIZE;
+    Ok(Bytes((words + tables + KERNEL.0).next_multiple_of(Bytes::mib(1).0)))
 }
 
 impl fmt::Display for Guest {

@@ -12,6 +12,7 @@ pub mod linux;
 pub mod lsmem;
 pub mod plot;
 pub mod progress;
+pub mod pseries;
 pub mod qemu;
 pub mod resident;
 pub mod size;

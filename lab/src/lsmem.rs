@@ -3,7 +3,7 @@
 use crate::{hosted::Hosted, size, table::table};
 use anyhow::{Result, bail};
 use hotmem::{
-    BlockState, Bytes, Hotplug, MemoryBlock, NoHooks, OnlineType, PfnRange, Platform, Zone,
+    BlockState, Bytes, Hotplug, Mapping, MemoryBlock, NoHooks, OnlineType, PfnRange, Platform, Zone,
 };
 use std::fmt;
 
@@ -64,10 +64,10 @@ pub fn run(args: &Args) -> Result<()> {
         let (part, above) = rest.split_at(end);
         match kind {
             Some(kind) => {
-                hotplug.add(part, &mut NoHooks)?;
+                hotplug.add(part)?;
                 hotplug.online(part, kind, &mut NoHooks)?;
             }
-            None => hotplug.attach(part, &mut NoHooks)?,
+            None => hotplug.attach(part)?,
         }
         rest = above;
     }
@@ -94,7 +94,11 @@ struct Row {
 impl Listing {
     /// Looks at every block of the machine; like neighbours share a row unless `all` is asked for.
     #[must_use]
-    pub fn of<P: Platform>(hotplug: &Hotplug<'_, P>, block: Bytes, all: bool) -> Listing {
+    pub fn of<P: Platform, M: Mapping>(
+        hotplug: &Hotplug<'_, P, M>,
+        block: Bytes,
+        all: bool,
+    ) -> Listing {
         let mut rows: Vec<Row> = Vec::new();
         for found in hotplug.memory_blocks(block.frames()) {
             let row = Row::of(hotplug, &found);
@@ -116,7 +120,7 @@ impl Listing {
 }
 
 impl Row {
-    fn of<P: Platform>(hotplug: &Hotplug<'_, P>, block: &MemoryBlock) -> Row {
+    fn of<P: Platform, M: Mapping>(hotplug: &Hotplug<'_, P, M>, block: &MemoryBlock) -> Row {
         let MemoryBlock { range, node, state, zone, .. } = *block;
         let removable = state != BlockState::Device && hotplug.removable(block).is_ok();
         Row { range, state, removable, node: node.number(), zone }
@@ -185,7 +189,7 @@ mod tests {
         let mut hotplug = machine.boot().unwrap();
         let room = machine.room();
         hotplug.announce(room).unwrap();
-        hotplug.add(room, &mut NoHooks).unwrap();
+        hotplug.add(room).unwrap();
         let half = room.start().checked_add(Bytes::gib(1).frames()).unwrap();
         hotplug.online(room.split_at(half).0, OnlineType::Movable, &mut NoHooks).unwrap();
         let listing = Listing::of(&hotplug, Bytes::mib(128), false);
@@ -199,7 +203,7 @@ mod tests {
         let text = listing.to_string();
         assert!(text.contains("32-39") && text.contains("40-47"), "{text}");
         assert_eq!(Listing::of(&hotplug, Bytes::mib(128), true).rows.len(), 1 + 16);
-        hotplug.ram_to_device(room.split_at(half).1, &mut NoHooks).unwrap();
+        hotplug.ram_to_device(room.split_at(half).1).unwrap();
         let last = Listing::of(&hotplug, Bytes::mib(128), false).rows.pop().unwrap();
         assert_eq!((last.state, last.removable, last.zone), (BlockState::Device, false, None));
     }

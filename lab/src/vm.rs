@@ -3,7 +3,7 @@
 use crate::out::OutputError;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
-    plot, progress,
+    plot, progress, pseries,
     qemu::{Balloon, Config, Event, Resize, Vm},
     resident::{self, Watch},
     size,
@@ -17,9 +17,22 @@ use std::{path::PathBuf, thread, time::Duration};
 /// Between two looks at what the host holds.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// A machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Arch {
+    /// A PC with a virtio-mem device
+    #[default]
+    X86,
+    /// QEMU's pseries machine, to which memory is added as DIMMs
+    Pseries,
+}
+
 /// Arguments of `hotmem vm`.
 #[derive(clap::Args)]
 pub struct Args {
+    /// On which machine
+    #[arg(long, value_enum, default_value_t)]
+    arch: Arch,
     /// Who boots
     #[arg(long, value_enum, default_value_t)]
     guest: Guest,
@@ -57,14 +70,20 @@ pub struct Args {
 }
 
 /// One line of the table.
-struct Row {
-    step: &'static str,
-    memory: Bytes,
-    took: Took,
+pub struct Row {
+    /// What was done.
+    pub step: &'static str,
+    /// With how much memory.
+    pub memory: Bytes,
+    /// How long it took.
+    pub took: Took,
 }
 
-enum Took {
+/// How long a step took.
+pub enum Took {
+    /// A change of the guest's memory.
     Resize(Resize),
+    /// Something that only the guest measures.
     InGuest(Duration),
     /// Longer than the limit: what the device had by then.
     NotDone(Bytes),
@@ -75,6 +94,9 @@ enum Took {
 /// # Errors
 /// Whatever [`crate::qemu::Error`] says, and arguments that contradict each other.
 pub fn run(args: &Args) -> Result<()> {
+    if args.arch == Arch::Pseries {
+        return args.run_pseries();
+    }
     args.check()?;
     let progress = progress::spinner();
     progress.set_message("looking for the guest's image");
@@ -115,6 +137,44 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
+    fn run_pseries(&self) -> Result<()> {
+        if self.guest != Guest::Hotmem {
+            bail!("--guest {}: on pseries the reference guest boots", self.guest);
+        }
+        if self.balloon {
+            bail!("--balloon: not on pseries");
+        }
+        if self.touch.is_some_and(|touch| touch > self.plug) {
+            bail!("--touch: more than the {} that are plugged", self.plug);
+        }
+        let online = match self.policy {
+            Policy::Offline => "offline",
+            Policy::Online | Policy::OnlineMovable => "movable",
+            Policy::OnlineKernel => "kernel",
+        };
+        let plan = pseries::watch::Plan {
+            image: self.machine.image().map(Into::into),
+            boot_memory: self.machine.boot_memory_or(Bytes::gib(1)),
+            plug: self.plug,
+            touch: self.touched(),
+            online,
+            steps: self.resizes(),
+            icount: self.machine.counts_instructions(),
+        };
+        let progress = progress::spinner();
+        progress.set_message("looking for the guest's image");
+        let (ready, rows) =
+            pseries::watch::run(&plan, |step| progress.set_message(step.to_owned()))?;
+        progress.finish_and_clear();
+        say!("guest of {}, ready {} after QEMU's start", plan.boot_memory, time(ready))?;
+        self.print_rows(&rows)?;
+        if plan.icount {
+            say!("in the guest, 1 ns is one instruction")?;
+        }
+        say!("the guest's own checks: PASS")?;
+        Ok(())
+    }
+
     fn check(&self) -> Result<()> {
         if !self.block_size.0.is_power_of_two() {
             bail!("--block-size {}: a block size is a power of two", self.block_size);

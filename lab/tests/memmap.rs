@@ -1,10 +1,9 @@
 //! A descriptor map whose page tables are owned: tails that really share a frame.
 #![cfg(target_os = "linux")]
 
-use hotmem::{
-    Bytes, PfnRange,
-    geometry::FRAME_SIZE,
-    memmap::{Backing, Compound, Describe, Frame, Kind, Memmap, Role, SectionField, Slots, Stores},
+use hotmem::{Bytes, PfnRange, geometry::FRAME_SIZE};
+use hotmem_memmap::{
+    Backing, Compound, Describe, Frame, Kind, Memmap, Role, SectionField, Slots, Stores,
 };
 use rustix::{
     fs::{MemfdFlags, fstat, ftruncate, memfd_create},

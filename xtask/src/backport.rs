@@ -5,7 +5,7 @@
 //! the archive's signature as it does for everything else.
 
 use crate::{
-    setup::{APT_PATIENCE, apt_as_root, download, show},
+    apt::{APT_PATIENCE, apt_as_root, download, show},
     step::{root, runs},
 };
 use std::{
@@ -33,7 +33,7 @@ pub(crate) fn qemu() -> bool {
     let program = format!("{}/usr/bin/qemu-system-x86_64", dir.display());
     let there = || runs("env", &[&libraries, &program, "--version"]);
     if !there()
-        && let Some(apt) = Apt::open(&dir.join("apt"))
+        && let Some(apt) = Apt::open(&dir.join("apt"), Source::Backports)
         && let Some(names) = apt.newer()
     {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -42,16 +42,26 @@ pub(crate) fn qemu() -> bool {
     there()
 }
 
+/// Where packages come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The backports, beside the machine's own distribution.
+    Backports,
+    /// The same distribution for another architecture.
+    Architecture(&'static str),
+}
+
 /// apt on lists of its own.
-struct Apt {
+pub(crate) struct Apt {
     dir: PathBuf,
+    from: Source,
     /// The suite of the backports.
     suite: String,
 }
 
 impl Apt {
-    /// Reads the lists of the machine's sources and of the backports beside them.
-    fn open(dir: &Path) -> Option<Apt> {
+    /// Reads the lists of the machine's sources, and of the backports beside them if they are wanted.
+    pub(crate) fn open(dir: &Path, from: Source) -> Option<Apt> {
         if !runs("apt-get", &["--version"]) {
             return None;
         }
@@ -61,20 +71,23 @@ impl Apt {
         if targets().is_empty() {
             apt_as_root(&["update", "-q"]);
         }
-        let sources = sources(&targets(), codename, &suite)?;
+        let backports = (from == Source::Backports).then_some(suite.as_str());
+        let sources = sources(&targets(), codename, backports)?;
         fs::create_dir_all(dir.join("lists")).ok()?;
         fs::create_dir_all(dir.join("cache")).ok()?;
         fs::write(dir.join("sources.list"), sources).ok()?;
-        let apt = Apt { dir: dir.into(), suite };
+        // Of another architecture nothing is installed.
+        fs::write(dir.join("status"), "").ok()?;
+        let apt = Apt { dir: dir.into(), from, suite };
         let options = apt.options();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         show("apt-get", &[&APT_PATIENCE[..], &options, &["update", "-q"]].concat());
         Some(apt)
     }
 
-    fn options(&self) -> Vec<String> {
+    pub(crate) fn options(&self) -> Vec<String> {
         let dir = self.dir.display();
-        let options = [
+        let mut options = vec![
             format!("Dir::Etc::sourcelist={dir}/sources.list"),
             "Dir::Etc::sourceparts=/dev/null".into(),
             format!("Dir::State::lists={dir}/lists"),
@@ -83,8 +96,15 @@ impl Apt {
             "Debug::NoLocking=1".into(),
             // Below the build directory root may write, and apt's own user may not.
             "APT::Sandbox::User=root".into(),
-            format!("APT::Default-Release={}", self.suite),
         ];
+        match self.from {
+            Source::Backports => options.push(format!("APT::Default-Release={}", self.suite)),
+            Source::Architecture(name) => options.extend([
+                format!("APT::Architecture={name}"),
+                format!("APT::Architectures={name}"),
+                format!("Dir::State::status={dir}/status"),
+            ]),
+        }
         options.into_iter().flat_map(|option| ["-o".into(), option]).collect()
     }
 
@@ -112,9 +132,9 @@ fn targets() -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// A list of those, with the backports from the same place as the distribution itself; `None` if
-/// none of them is the distribution itself.
-fn sources(targets: &str, codename: &str, backports: &str) -> Option<String> {
+/// A list of those, with the backports, if they are wanted, from the same place as the distribution
+/// itself; `None` if none of them is the distribution itself.
+fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<String> {
     let mut lines = BTreeSet::new();
     let mut found = false;
     for target in targets.lines() {
@@ -129,7 +149,7 @@ fn sources(targets: &str, codename: &str, backports: &str) -> Option<String> {
         lines.insert(format!("deb {key}{uri} {release} main\n"));
         if release == codename {
             found = true;
-            lines.insert(format!("deb {key}{uri} {backports} main\n"));
+            lines.extend(backports.map(|suite| format!("deb {key}{uri} {suite} main\n")));
         }
     }
     found.then(|| lines.into_iter().collect())
@@ -151,14 +171,16 @@ mod tests {
         let targets = "http://mirror/debian/ bookworm main $(SIGNED_BY)\n\
                        http://mirror/debian/ bookworm-updates main /usr/share/keyrings/key.gpg\n\
                        http://other/tools/ stable contrib $(SIGNED_BY)\n";
-        let sources = sources(targets, "bookworm", "bookworm-backports").unwrap();
+        let sources = sources(targets, "bookworm", Some("bookworm-backports")).unwrap();
         let expected = "deb [signed-by=/usr/share/keyrings/key.gpg] \
                         http://mirror/debian/ bookworm-updates main\n\
                         deb http://mirror/debian/ bookworm main\n\
                         deb http://mirror/debian/ bookworm-backports main\n";
         assert_eq!(sources, expected);
-        assert_eq!(super::sources(targets, "trixie", "trixie-backports"), None);
-        assert_eq!(super::sources("", "bookworm", "bookworm-backports"), None);
+        assert_eq!(super::sources(targets, "trixie", None), None);
+        assert_eq!(super::sources("", "bookworm", None), None);
+        let without = expected.replace("deb http://mirror/debian/ bookworm-backports main\n", "");
+        assert_eq!(super::sources(targets, "bookworm", None), Some(without));
     }
 
     #[test]

@@ -1,15 +1,20 @@
-//! `cargo xtask lint`: formatting, clippy and documentation, warnings as errors.
+//! `cargo xtask lint`: formatting, clippy and documentation, warnings as errors; and what a crate's
+//! files may use.
 
 use crate::{
-    setup,
+    circles, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
 
 /// Crates that must do without a heap.
-const WITHOUT_HEAP: [&str; 6] = [
+const WITHOUT_HEAP: [&str; 10] = [
     "crates/hotmem/src",
+    "crates/hotmem-addr/src",
+    "crates/hotmem-directmap/src",
     "crates/hotmem-dlpar/src",
+    "crates/hotmem-invariant/src",
+    "crates/hotmem-memmap/src",
     "crates/hotmem-pgtable/src",
     "crates/hotmem-stream/src",
     "crates/hotmem-virtio/src",
@@ -46,6 +51,20 @@ pub(crate) fn run() -> ExitCode {
     } else {
         steps.missing(setup::TARGET_WANTED);
     }
+    if setup::pseries_target() {
+        // With panics that unwind, which is not the release profile, there is no such program.
+        let guest = "clippy --quiet --release -p hotmem-guest-pseries \
+                     --target powerpc64le-unknown-linux-gnu -- -D warnings";
+        steps.run(&Step::cargo("clippy, pseries guest", guest));
+        let guest = "doc --quiet --release --no-deps -p hotmem-guest-pseries \
+                     --target powerpc64le-unknown-linux-gnu";
+        let guest = Step::cargo("documentation, pseries guest", guest);
+        steps.run(&guest.env("RUSTDOCFLAGS", "-D warnings"));
+        let tests = "clippy --quiet -p hotmem-guest-pseries --all-targets -- -D warnings";
+        steps.run(&Step::cargo("clippy, host tests of the pseries guest", tests));
+    } else {
+        steps.skip(setup::PSERIES_TARGET_WANTED);
+    }
     if setup::aarch64() {
         let streams = "clippy --quiet -p hotmem-stream --lib --tests \
                        --target aarch64-unknown-linux-musl -- -D warnings";
@@ -54,8 +73,9 @@ pub(crate) fn run() -> ExitCode {
         steps.skip(setup::AARCH64_WANTED);
     }
     if setup::narrow() {
-        let engine = "clippy --quiet -p hotmem -p hotmem-dlpar -p hotmem-pgtable -p hotmem-virtio \
-                      --features hotmem/memmap --target i686-unknown-linux-musl -- -D warnings";
+        let engine = "clippy --quiet -p hotmem -p hotmem-addr -p hotmem-directmap \
+                      -p hotmem-dlpar -p hotmem-memmap -p hotmem-pgtable -p hotmem-virtio \
+                      --target i686-unknown-linux-musl -- -D warnings";
         steps.run(&Step::cargo("clippy, 32 bits", engine));
         let xen = "check --quiet -p hotmem-xen --target i686-unknown-linux-musl";
         let xen = Step::cargo("no Xen PV guest of 32 bits", xen);
@@ -75,6 +95,7 @@ pub(crate) fn run() -> ExitCode {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));
         }
     }
+    circles::check(&mut steps);
     steps.conclude()
 }
 

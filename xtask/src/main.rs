@@ -1,7 +1,9 @@
 //! Set-up, demo and tests of the workspace: `cargo xtask <task>`.
 #![forbid(unsafe_code)]
 
+mod apt;
 mod backport;
+mod circles;
 mod demo;
 mod lint;
 mod setup;

@@ -1,12 +1,12 @@
 //! What the tasks need beyond cargo, installed where that is allowed, named where it is not.
 
 use crate::{
-    backport,
+    apt::{apt_as_root, download, files, show},
+    backport::{self, Apt, Source},
     step::{Steps, root, runs},
 };
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, ExitCode},
 };
 
@@ -16,6 +16,7 @@ const QEMU_PACKAGE: &str = "qemu-system-x86";
 const AARCH64: &str = "aarch64-unknown-linux-musl";
 const NARROW: &str = "i686-unknown-linux-musl";
 const WITHOUT_ATOMICS: &str = "thumbv7m-none-eabi";
+const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
@@ -37,6 +38,9 @@ pub(crate) fn everything() -> ExitCode {
     if !pseries() {
         steps.skip(PSERIES_WANTED);
     }
+    if !pseries_target() {
+        steps.skip(PSERIES_TARGET_WANTED);
+    }
     if !aarch64() {
         steps.skip(AARCH64_WANTED);
     }
@@ -57,6 +61,9 @@ pub(crate) fn everything() -> ExitCode {
     }
     if !linux() {
         steps.skip(LINUX_WANTED);
+    }
+    if !pseries_linux() {
+        steps.skip(PSERIES_LINUX_WANTED);
     }
     steps.conclude()
 }
@@ -164,12 +171,22 @@ pub(crate) fn qemu() -> bool {
 }
 
 /// What to do where [`pseries`] fails.
-pub(crate) const PSERIES_WANTED: &str =
-    "device trees of pseries: install qemu-system-ppc64 (Debian: apt-get install qemu-system-ppc)";
+pub(crate) const PSERIES_WANTED: &str = "pseries: device trees and machines: install \
+     qemu-system-ppc64 (Debian: apt-get install qemu-system-ppc)";
 
 /// Makes sure of the QEMU that has the pseries machine.
 pub(crate) fn pseries() -> bool {
     program(PSERIES, PSERIES_PACKAGE)
+}
+
+/// What to do where [`pseries_target`] fails.
+pub(crate) const PSERIES_TARGET_WANTED: &str =
+    "the pseries guest: rustup target add powerpc64le-unknown-linux-gnu";
+
+/// Makes sure of the target that the pseries guest is built for. Its core library and the
+/// compiler's own linker are enough.
+pub(crate) fn pseries_target() -> bool {
+    add_target(PSERIES_TARGET)
 }
 
 /// Makes sure of a program from a Debian package.
@@ -224,6 +241,33 @@ fn linux() -> bool {
     }
 }
 
+/// What to do where [`pseries_linux`] fails.
+const PSERIES_LINUX_WANTED: &str = "Linux for pseries, which a bench compares with: Debian's \
+     linux-image-powerpc64le and busybox-static for ppc64el, unpacked below target/linux-ppc64el";
+
+/// Makes sure of the Linux that a bench boots on the pseries machine, unpacked as [`linux`] is, from
+/// lists of its own: the machine need not know the architecture.
+fn pseries_linux() -> bool {
+    let dir = root().join("target/linux-ppc64el");
+    let there = || {
+        files(&dir.join("boot")).any(|(_, name)| name.starts_with("vmlinux-"))
+            && ["bin/busybox", "usr/bin/busybox"].iter().any(|path| dir.join(path).exists())
+    };
+    if !there()
+        && let Some(apt) = Apt::open(&dir.join("apt"), Source::Architecture("ppc64el"))
+    {
+        let options = apt.options();
+        let mut command = Command::new("apt-cache");
+        let depends = command.args(&options).args(["depends", "linux-image-powerpc64le"]);
+        let depends = depends.env("LC_ALL", "C").output();
+        let depends = depends.map(|output| output.stdout).unwrap_or_default();
+        if let Some(kernel) = dependency(&String::from_utf8_lossy(&depends), "linux-image-") {
+            download(&dir, &options, &[&kernel, "busybox-static"]);
+        }
+    }
+    there()
+}
+
 /// Unpacks Debian packages into a directory.
 fn unpack(dir: &Path, names: impl Fn() -> Option<Vec<String>>) {
     if names().is_none() {
@@ -232,26 +276,6 @@ fn unpack(dir: &Path, names: impl Fn() -> Option<Vec<String>>) {
     let Some(names) = names() else { return };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     download(dir, &[], &names);
-}
-
-/// Downloads packages, by apt with further options, and unpacks them into a directory.
-pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
-    let packages = dir.join("packages");
-    if fs::create_dir_all(&packages).is_err() {
-        return;
-    }
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let args = [&APT_PATIENCE[..], &options, &["download", "-q"], names].concat();
-    show_in(&packages, "apt-get", &args);
-    for (package, _) in files(&packages) {
-        show_in(dir, "dpkg-deb", &["--extract", &package.display().to_string(), "."]);
-    }
-}
-
-/// What is in a directory, with its names; nothing if there is none.
-fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
-    let files = dir.read_dir().into_iter().flatten().flatten();
-    files.map(|file| (file.path(), file.file_name().to_string_lossy().into_owned()))
 }
 
 /// The package behind one that is nothing but a dependency on it.
@@ -263,44 +287,6 @@ fn dependency_of(package: &str, prefix: &str) -> Option<String> {
 fn dependency(depends: &str, prefix: &str) -> Option<String> {
     let mut packages = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     packages.find(|package| package.starts_with(prefix)).map(str::to_owned)
-}
-
-/// With a server that fails now and then, and with others who install something.
-pub(crate) const APT_PATIENCE: [&str; 4] =
-    ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
-
-/// Runs apt-get where that is allowed.
-pub(crate) fn apt_as_root(args: &[&str]) {
-    if !runs("apt-get", &["--version"]) {
-        return;
-    }
-    let sudo: &[&str] = if is_root() {
-        &[]
-    } else if runs("sudo", &["-n", "true"]) {
-        &["sudo", "-n"]
-    } else {
-        return;
-    };
-    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
-    let words = [sudo, &apt, &APT_PATIENCE, args].concat();
-    show(words[0], &words[1..]);
-}
-
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output();
-    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
-}
-
-/// Says what it runs and runs it. Whether it helped is for the caller to see.
-pub(crate) fn show(program: &str, args: &[&str]) {
-    show_in(root(), program, args);
-}
-
-fn show_in(dir: &Path, program: &str, args: &[&str]) {
-    println!("== installing: {program} {}", args.join(" "));
-    if let Err(error) = Command::new(program).args(args).current_dir(dir).status() {
-        println!("== {program}: {error}");
-    }
 }
 
 #[cfg(test)]

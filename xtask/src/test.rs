@@ -21,8 +21,11 @@ pub(crate) fn run() -> ExitCode {
         steps.skip(setup::VALGRIND_WANTED);
     }
     steps.run(&Step::cargo("host tests", "test --no-fail-fast --all-features"));
-    steps.run(&Step::cargo("host tests of the guest", "test -p hotmem-guest --lib --tests"));
-    pseries(&mut steps);
+    steps.run(&Step::cargo(
+        "host tests of the guests",
+        "test -p hotmem-guest -p hotmem-guest-pseries --lib --tests",
+    ));
+    pseries(&mut steps, "pseries", |step| step);
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
     narrow(&mut steps);
     bare_metal(&mut steps);
@@ -53,21 +56,31 @@ pub(crate) fn run_deep() -> ExitCode {
     } else {
         steps.missing(setup::TARGET_WANTED);
     }
-    aarch64(&mut steps, "engine on AArch64", "-p hotmem --features memmap --lib");
+    pseries(&mut steps, "pseries, deep", deep);
+    aarch64(&mut steps, "engine on AArch64", "-p hotmem -p hotmem-memmap --lib");
     small(&mut steps, "small machines, deep", deep);
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);
     steps.conclude_tests()
 }
 
-/// Partitions as the device trees of QEMU's pseries machine describe them.
-fn pseries(steps: &mut Steps) {
-    if setup::pseries() {
-        let tests = "test -p hotmem-lab --no-fail-fast --test pseries";
-        steps.run(&Step::cargo("device trees of pseries", tests));
-    } else {
+/// Partitions as the device trees of QEMU's pseries machine describe them, and the guest that runs
+/// there.
+fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+    if !setup::pseries() {
         steps.skip(setup::PSERIES_WANTED);
+        return;
     }
+    let mut tests = "test -p hotmem-lab --no-fail-fast --test pseries";
+    if setup::pseries_target() {
+        let guest =
+            "build --release -p hotmem-guest-pseries --target powerpc64le-unknown-linux-gnu";
+        steps.run(&Step::cargo("guest for pseries", guest));
+    } else {
+        steps.skip(setup::PSERIES_TARGET_WANTED);
+        tests = "test -p hotmem-lab --no-fail-fast --test pseries -- --skip guest::";
+    }
+    steps.run(&more(Step::cargo(name, tests)));
 }
 
 /// Another architecture, run by QEMU's user mode.
@@ -85,8 +98,8 @@ fn aarch64(steps: &mut Steps, name: &str, which: &str) {
 /// The engine with 32-bit pointers: what is made of numbers, what is refused, and what they reach.
 fn narrow(steps: &mut Steps) {
     if setup::narrow() {
-        let tests = "test -p hotmem --no-fail-fast --features memmap --lib --test narrow \
-                     --test owners --test refused --test reserved \
+        let tests = "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib \
+                     --test narrow --test owners --test refused --test reserved \
                      --target i686-unknown-linux-musl";
         let step = Step::cargo("engine on 32 bits", tests);
         steps.run(&step.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld"));
@@ -101,8 +114,8 @@ fn bare_metal(steps: &mut Steps) {
         steps.missing(setup::TARGET_WANTED);
         return;
     }
-    let engine = "build -p hotmem -p hotmem-dlpar -p hotmem-pgtable -p hotmem-virtio -p hotmem-xen \
-                  --features hotmem/memmap,hotmem-dlpar/fdt,hotmem-dlpar/log \
+    let engine = "build -p hotmem -p hotmem-dlpar -p hotmem-memmap -p hotmem-pgtable \
+                  -p hotmem-virtio -p hotmem-xen --features hotmem-dlpar/fdt,hotmem-dlpar/log \
                   --target x86_64-unknown-none";
     steps.run(&Step::cargo("engine and drivers without an operating system", engine));
     guest(steps, "guest under QEMU", |step| step);
@@ -170,8 +183,8 @@ fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> S
 /// The engine's tests under an interpreter that sees undefined behaviour.
 fn miri(steps: &mut Steps) {
     if setup::miri() {
-        let tests = "+nightly miri test -p hotmem -p hotmem-stream --features hotmem/memmap \
-                     --lib --test identity --target-dir target/miri";
+        let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-memmap \
+                     -p hotmem-stream --lib --test identity --target-dir target/miri";
         steps.run(&Step::cargo("Miri", tests));
     } else {
         steps.skip(setup::MIRI_WANTED);
@@ -185,7 +198,8 @@ fn fuzz(steps: &mut Steps) {
         return;
     }
     let crates = root().join("crates");
-    for dir in entries(&crates).chain([root().join("guest")]).map(|package| package.join("fuzz")) {
+    let guests = ["guest", "guest-pseries"].map(|guest| root().join(guest));
+    for dir in entries(&crates).chain(guests).map(|package| package.join("fuzz")) {
         for file in entries(&dir.join("fuzz_targets")) {
             let target = file.file_stem().unwrap_or_default().to_string_lossy();
             let dir = dir.strip_prefix(root()).unwrap_or(&dir).display();

@@ -1,8 +1,9 @@
 //! What the hypervisor is asked, and in which order for one connector (PAPR 13.5.3).
 //!
-//! An LMB comes by: is it *unusable* (not ours)? → make it *usable* → *unisolate* it → ask for its
-//! associativity. It goes by: is it *present*? → *isolate* it → make it *unusable*. When a call
-//! fails, those before it are undone.
+//! An LMB is acquired by these calls: is it *unusable* (not ours)? → make it *usable* → *unisolate*
+//! it → *configure* it, which tells its associativity. It is released by these: is it *present*? →
+//! *isolate* it → make it *unusable*. When a call fails, those before it are undone; an LMB that was
+//! isolated and stays is unisolated and configured again.
 
 use crate::property::DrcIndex;
 use crate::request::Refused;
@@ -24,15 +25,18 @@ pub trait Connectors {
     fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32;
 
     /// `ibm,configure-connector`: the LMB's `ibm,associativity` without its length, and how many
-    /// entries were put into `list`. `None`: the hypervisor has nothing to say beyond the property.
-    fn associativity(
+    /// entries were put into `list`. `None`: the platform has nothing to say beyond the property.
+    ///
+    /// The call is repeated with one work area until its status is 0 or an error, whatever the
+    /// caller needs of the answer: before that, the connector is not configured, and a platform
+    /// refuses to isolate it (QEMU with -3), so that its LMB can never be removed. Where the
+    /// platform is busy half-way, this returns that status and goes on with the same work area when
+    /// it is called again.
+    fn configure(
         &mut self,
         connector: DrcIndex,
         list: &mut [u32; LONGEST_LIST],
-    ) -> (i32, Option<usize>) {
-        let _ = (connector, list);
-        (0, None)
-    }
+    ) -> (i32, Option<usize>);
 
     /// Takes the device tree's new properties: once in a request that succeeds, as its last step.
     /// A failure undoes the request. `arrays` is there if connectors named lists that the device
@@ -171,6 +175,17 @@ impl Exchange {
         self.go(connectors, UNUSABLE, list)
     }
 
+    /// Checks that the connector can be released: that its memory is present. Nothing changes.
+    pub(crate) fn check_present(
+        &mut self,
+        connectors: &mut (impl Connectors + ?Sized),
+    ) -> Exchanged {
+        match self.sense(connectors, PRESENT) {
+            Ok(()) => Exchanged::Done(None),
+            Err(exchanged) => exchanged,
+        }
+    }
+
     /// Goes on with releasing.
     pub(crate) fn release(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Exchanged {
         self.go(connectors, PRESENT, &mut [0; LONGEST_LIST])
@@ -186,22 +201,17 @@ impl Exchange {
         loop {
             let mut told = None;
             let status = match self.call {
-                Call::Sense => {
-                    let (status, state) = connectors.entity_sense(self.connector);
-                    if status == 0 && state != wanted {
-                        let wrong =
-                            if SENSES.contains(&state) { Wrong::State } else { Wrong::NoState };
-                        return self.fail_with(wrong(state));
-                    }
-                    status
-                }
+                Call::Sense => match self.sense(connectors, wanted) {
+                    Ok(()) => 0,
+                    Err(exchanged) => return exchanged,
+                },
                 Call::SetUsable => connectors.set_allocation(self.connector, true),
                 Call::SetUnusable => connectors.set_allocation(self.connector, false),
                 Call::Isolate => connectors.set_isolation(self.connector, true),
                 Call::Unisolate => connectors.set_isolation(self.connector, false),
                 Call::Configure => {
                     let status;
-                    (status, told) = connectors.associativity(self.connector, list);
+                    (status, told) = connectors.configure(self.connector, list);
                     status
                 }
             };
@@ -215,7 +225,7 @@ impl Exchange {
                 }
                 Status::Success => {}
             }
-            if let Some(len) = told.filter(|&len| len > list.len()) {
+            if let Some(len) = told.filter(|&len| acquiring && len > list.len()) {
                 if let Some(error) = self.fail(Wrong::List(len)) {
                     return Exchanged::Failed(error);
                 }
@@ -226,20 +236,37 @@ impl Exchange {
                 (Call::Sense, true) => Call::SetUsable,
                 (Call::Sense, false) => Call::Isolate,
                 (Call::SetUsable, _) => Call::Unisolate,
-                // Releasing ends here, or undoes what it began.
-                (Call::Unisolate, false) | (Call::SetUnusable, _) => {
-                    return undone.unwrap_or(Exchanged::Done(None));
-                }
-                (Call::Unisolate, true) => Call::Configure,
-                (Call::Configure, _) => return Exchanged::Done(told),
+                (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
+                // Also where releasing is undone: what was isolated has to be configured anew.
+                (Call::Unisolate, _) => Call::Configure,
+                (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(told)),
                 (Call::Isolate, _) => Call::SetUnusable,
             };
         }
     }
 
-    /// The list that was told is of no use: acquiring is undone.
-    pub(crate) fn refuse_list(&mut self, len: usize) {
-        let _ = self.fail(Wrong::List(len));
+    /// Asks for the connector's state.
+    ///
+    /// # Errors
+    /// Anything but `wanted`: the end of the exchange, or the time to wait.
+    fn sense(
+        &mut self,
+        connectors: &mut (impl Connectors + ?Sized),
+        wanted: i32,
+    ) -> Result<(), Exchanged> {
+        let (status, state) = connectors.entity_sense(self.connector);
+        let wrong = if SENSES.contains(&state) { Wrong::State } else { Wrong::NoState };
+        match Status::of(status) {
+            Status::Success if state == wanted => Ok(()),
+            Status::Success => Err(self.fail_with(wrong(state))),
+            Status::Busy(milliseconds) => Err(Exchanged::Busy(milliseconds)),
+            Status::Failed(status) => Err(self.fail_with(Wrong::Failed(status))),
+        }
+    }
+
+    /// The list that was told is of no use: acquiring is undone. The error, if that is over.
+    pub(crate) fn refuse_list(&mut self, len: usize) -> Option<ConnectorError> {
+        self.fail(Wrong::List(len))
     }
 
     fn fail_with(&mut self, what: Wrong) -> Exchanged {

@@ -7,6 +7,8 @@ use crate::table::Table;
 use crate::write::Written;
 use core::fmt;
 
+/// Status: the hardware fails; QEMU's answer to isolating memory that the host does not want back.
+pub const HARDWARE_ERROR: i32 = -1;
 /// Status: an argument makes no sense.
 pub const PARAMETER_ERROR: i32 = -3;
 /// Status: not in this state.
@@ -23,6 +25,13 @@ pub struct Connector {
     pub isolated: bool,
     /// The node that its memory belongs to.
     pub node: u32,
+    /// `ibm,configure-connector` has run to its end since it was unisolated.
+    pub configured: bool,
+    /// The host has put memory behind it. Matters to a hypervisor [like
+    /// QEMU](Hypervisor::set_like_qemu).
+    pub backed: bool,
+    /// The host has asked for that memory back. Matters there, too.
+    pub wanted_back: bool,
 }
 
 /// What the hypervisor is asked.
@@ -60,6 +69,9 @@ pub struct Hypervisor<'a, F = fn(Asked) -> Answer> {
     tree_len: usize,
     calls: u64,
     updates: u64,
+    /// Keeps QEMU's rules.
+    strict: bool,
+    refusals: u64,
 }
 
 impl<'a> Hypervisor<'a> {
@@ -70,17 +82,66 @@ impl<'a> Hypervisor<'a> {
         list_len: usize,
         tree: &'a mut [u8],
     ) -> Hypervisor<'a> {
-        let (hint, tree_len, calls, updates) = (0, 0, 0, 0);
-        let answer: fn(Asked) -> Answer = |_| Answer::True;
-        Hypervisor { connectors, hint, list_len, answer, tree, tree_len, calls, updates }
+        Hypervisor {
+            connectors,
+            hint: 0,
+            list_len,
+            answer: |_| Answer::True,
+            tree,
+            tree_len: 0,
+            calls: 0,
+            updates: 0,
+            strict: false,
+            refusals: 0,
+        }
     }
 }
 
 impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
     /// One that asks `answer` what to say.
     pub fn answering<G: FnMut(Asked) -> Answer>(self, answer: G) -> Hypervisor<'a, G> {
-        let Hypervisor { connectors, hint, list_len, tree, tree_len, calls, updates, .. } = self;
-        Hypervisor { connectors, hint, list_len, answer, tree, tree_len, calls, updates }
+        Hypervisor {
+            connectors: self.connectors,
+            hint: self.hint,
+            list_len: self.list_len,
+            answer,
+            tree: self.tree,
+            tree_len: self.tree_len,
+            calls: self.calls,
+            updates: self.updates,
+            strict: self.strict,
+            refusals: self.refusals,
+        }
+    }
+
+    /// Keeps the rules of QEMU's pseries machine beyond those of PAPR: memory becomes usable only
+    /// where the host has put some and does not want it back, a connector is isolated only when it
+    /// is configured and the host wants its memory back, and memory that has become unusable then is
+    /// the host's: it cannot be had again.
+    pub fn set_like_qemu(&mut self) {
+        self.strict = true;
+    }
+
+    /// The host puts memory behind `count` connectors from `first` on (`device_add`).
+    pub fn plug(&mut self, first: DrcIndex, count: u32) {
+        self.each(first, count, |connector| connector.backed = true);
+    }
+
+    /// The host asks for that memory back (`device_del`).
+    pub fn ask_back(&mut self, first: DrcIndex, count: u32) {
+        self.each(first, count, |connector| connector.wanted_back = connector.backed);
+    }
+
+    fn each(&mut self, first: DrcIndex, count: u32, mut change: impl FnMut(&mut Connector)) {
+        let all = u64::from(first.0)..u64::from(first.0) + u64::from(count);
+        let named = |connector: &&mut Connector| all.contains(&u64::from(connector.index.0));
+        self.connectors.iter_mut().filter(named).for_each(&mut change);
+    }
+
+    /// How often the kernel has told the host that memory which it asked for stays.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.refusals
     }
 
     /// How often it was called.
@@ -117,6 +178,12 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         self.connectors.get_mut(at)
     }
 
+    /// The host gives up what it asked for.
+    fn give_up_asking(&mut self) {
+        self.refusals += 1;
+        self.connectors.iter_mut().for_each(|connector| connector.wanted_back = false);
+    }
+
     fn ask(&mut self, asked: Asked) -> Answer {
         self.calls += 1;
         (self.answer)(asked)
@@ -141,12 +208,19 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
         if let Answer::Status(status) = self.ask(Asked::Connector(connector, call)) {
             return status;
         }
+        let strict = self.strict;
         match self.find(connector) {
             None => PARAMETER_ERROR,
             // Memory that can be used cannot be taken away.
             Some(connector) if !connector.isolated => INVALID_STATE,
+            Some(connector) if strict && usable && !connector.usable && !connector.can_be_had() => {
+                PARAMETER_ERROR
+            }
             Some(connector) => {
                 connector.usable = usable;
+                if strict && !usable && connector.wanted_back {
+                    (connector.backed, connector.wanted_back) = (false, false);
+                }
                 0
             }
         }
@@ -157,17 +231,34 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
         if let Answer::Status(status) = self.ask(Asked::Connector(connector, call)) {
             return status;
         }
-        match self.find(connector) {
-            None => PARAMETER_ERROR,
-            Some(connector) if !connector.usable => INVALID_STATE,
-            Some(connector) => {
-                connector.isolated = isolated;
+        let strict = self.strict;
+        let Some(found) = self.find(connector) else { return PARAMETER_ERROR };
+        if !found.usable {
+            return INVALID_STATE;
+        }
+        match (found.isolated, isolated) {
+            (true, true) => 0,
+            (false, true) if strict && !found.configured => PARAMETER_ERROR,
+            (false, true) if strict && !found.wanted_back => HARDWARE_ERROR,
+            (false, true) => {
+                (found.isolated, found.configured) = (true, false);
+                0
+            }
+            (true, false) => {
+                (found.isolated, found.configured) = (false, false);
+                0
+            }
+            // Nothing to do, and a word to the host: the kernel keeps this memory.
+            (false, false) => {
+                if found.wanted_back {
+                    self.give_up_asking();
+                }
                 0
             }
         }
     }
 
-    fn associativity(
+    fn configure(
         &mut self,
         connector: DrcIndex,
         list: &mut [u32; LONGEST_LIST],
@@ -179,6 +270,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
             Answer::True | Answer::State(_) => {}
         }
         let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
+        connector.configured = true;
         if let Some(last) = len.checked_sub(1) {
             list.fill(0);
             if let Some(node) = list.get_mut(last) {
@@ -212,8 +304,16 @@ impl Connector {
                 usable: assigned,
                 isolated: !assigned,
                 node: u32::try_from(lmb.node.number()).unwrap_or(0),
+                configured: assigned,
+                backed: assigned,
+                wanted_back: false,
             })
         })
+    }
+
+    /// Whether QEMU makes its memory usable.
+    fn can_be_had(&self) -> bool {
+        self.backed && !self.wanted_back
     }
 }
 

@@ -40,7 +40,8 @@ pub use property::{
     LmbSet, LmbSize, Property, PropertyError, Version,
 };
 pub use request::{
-    Change, Dlpar, Error, Failure, Left, Machine, Progress, Refused, Request, Summary, Wait, Which,
+    Between, Change, Dlpar, Error, Failure, Left, Machine, Next, Progress, Refused, Request,
+    Summary, Wait, Which,
 };
 pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};
 #[cfg(feature = "fdt")]

@@ -1,6 +1,7 @@
 //! The properties, out of a flattened device tree.
 
 use crate::associativity::{Affinity, LookupArrays, Numa};
+use crate::connectors::LONGEST_LIST;
 use crate::property::{DynamicMemory, LmbSize, Property, PropertyError, Version};
 use core::fmt;
 use deforest::{
@@ -8,7 +9,7 @@ use deforest::{
     blob::{Devicetree, Node},
     fallible_iterator::FallibleIterator,
 };
-use hotmem::{AddrError, Bytes, PfnRange};
+use hotmem::{AddrError, Bytes, NodeId, PfnRange};
 
 const MEMORY: &str = "ibm,dynamic-reconfiguration-memory";
 /// Byte 5 of `ibm,architecture-vec-5`: form 1, form 2.
@@ -44,6 +45,9 @@ pub enum TreeError {
     Memory(AddrError),
     /// A `memory@` node's `reg` is no list of addresses and sizes of two cells each.
     MemoryReg,
+    /// A `memory@` node's `ibm,associativity` is no list of as many cells as it says, or longer than
+    /// [`LONGEST_LIST`].
+    Associativity,
 }
 
 impl<'a> Tree<'a> {
@@ -79,12 +83,13 @@ impl<'a> Tree<'a> {
         Ok(Tree { root, memory, arrays, numa })
     }
 
-    /// Calls `f` with each range of memory that the machine starts with, as its `memory@` nodes
-    /// say.
+    /// Calls `f` with each range of memory that the machine starts with and the node that it belongs
+    /// to, as its `memory@` nodes say. Memory without an associativity list belongs to
+    /// [`Numa::default_node`].
     ///
     /// # Errors
     /// [`TreeError`].
-    pub fn boot_memory(&self, mut f: impl FnMut(PfnRange)) -> Result<(), TreeError> {
+    pub fn boot_memory(&self, mut f: impl FnMut(PfnRange, NodeId)) -> Result<(), TreeError> {
         let mut children = self.root.children();
         while let Some(node) = children.next()? {
             if node.split_name()?.0 != "memory" {
@@ -95,12 +100,32 @@ impl<'a> Tree<'a> {
             if ranges.is_empty() || !rest.is_empty() {
                 return Err(TreeError::MemoryReg);
             }
+            let own = self.node_of(&node)?;
             for range in ranges {
                 let [address, size] = halves(range);
-                f(PfnRange::from_bytes(address, Bytes(size)).map_err(TreeError::Memory)?);
+                f(PfnRange::from_bytes(address, Bytes(size)).map_err(TreeError::Memory)?, own);
             }
         }
         Ok(())
+    }
+
+    /// The node that a `memory@` node's associativity list names.
+    fn node_of(&self, memory: &Node<'_>) -> Result<NodeId, TreeError> {
+        let Some(list) = value(memory, "ibm,associativity")? else {
+            return Ok(self.numa.node(None));
+        };
+        let (cells, rest) = list.as_chunks();
+        let mut cells = cells.iter().map(|&cell| u32::from_be_bytes(cell));
+        let len = cells.next().and_then(|len| usize::try_from(len).ok());
+        if !rest.is_empty() || len != Some(cells.len()) {
+            return Err(TreeError::Associativity);
+        }
+        let mut row = [0; LONGEST_LIST];
+        let row = row.get_mut(..cells.len()).ok_or(TreeError::Associativity)?;
+        for (entry, cell) in row.iter_mut().zip(cells) {
+            *entry = cell;
+        }
+        Ok(self.numa.node(Some(row)))
     }
 }
 
@@ -179,6 +204,9 @@ impl fmt::Display for TreeError {
             TreeError::Property(error) => error.fmt(f),
             TreeError::Memory(error) => write!(f, "memory node: {error}"),
             TreeError::MemoryReg => f.write_str("memory node: reg is no list of ranges"),
+            TreeError::Associativity => {
+                f.write_str("memory node: ibm,associativity is no associativity list")
+            }
         }
     }
 }

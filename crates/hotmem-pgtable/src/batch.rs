@@ -3,7 +3,7 @@
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
 use crate::space::Space;
 use core::{iter, ops::Range};
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 
 /// Entries in a batch; fewer under loom, whose stacks are small.
 const CAPACITY: usize = if cfg!(loom) { 4 } else { 512 };
@@ -195,6 +195,12 @@ impl Batch {
         let index = places.partition_point(|place| place.entries <= number);
         let start = index.checked_sub(1).map_or(0, |before| places[before].entries);
         Some(places.get(index)?.slot(number - start, entry))
+    }
+
+    /// The address of the slot of this number, or behind the last one if there are not so many.
+    pub(crate) fn address_of(&self, number: usize) -> Option<u64> {
+        let end = || self.slots().last().map(|slots| slots.end());
+        self.get(number).map(|slot| slot.virt).or_else(end)
     }
 
     /// Forgets all but the first `len` entries.

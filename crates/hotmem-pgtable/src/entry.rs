@@ -1,6 +1,7 @@
 //! One entry of a page table: Intel SDM volume 3, 4.5; AMD APM volume 2, 5.3.
 
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
+use hotmem_invariant::Known;
 
 /// Bits of an address that index one table; fewer under loom, whose machines are small.
 pub(crate) const INDEX_BITS: u32 = if cfg!(loom) { 3 } else { 9 };
@@ -101,6 +102,13 @@ impl Level {
     #[must_use]
     pub const fn entry_bytes(self) -> Bytes {
         Bytes(1 << (PAGE_SHIFT + INDEX_BITS * (self as u32 - 1)))
+    }
+
+    /// Which entry of a table of this level holds an offset into what the root maps.
+    pub(crate) fn index(self, offset: u64) -> usize {
+        // Below `ENTRIES`; the quotient alone may not fit in 32 bits.
+        let index = offset / self.entry_bytes().0 % ENTRIES as u64;
+        usize::try_from(index).known().unwrap_or_default()
     }
 
     /// What a table of this level spans.

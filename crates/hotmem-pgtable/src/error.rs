@@ -3,7 +3,7 @@
 use crate::entry::{Entry, Level};
 use crate::range::VirtRange;
 use core::fmt;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 
 /// An operation that could not be done to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@
 //!
 //! - [`PageTables`]: [`unmap_range`](PageTables::unmap_range), [`protect`](PageTables::protect),
 //!   [`teardown`](PageTables::teardown) on every machine; [`map`](PageTables::map) and
-//!   [`begin_move`](PageTables::begin_move) on [`Native`] alone;
+//!   [`move_pages`](PageTables::move_pages) on [`Native`] alone;
 //! - [`Mmu`]: the machine, whose operations are batches; [`Native`] is a processor by itself;
 //! - [`Owner`]: to whom the runs of pages and the tables go.
 //!
@@ -29,10 +29,15 @@ mod map;
 mod mmu;
 mod moving;
 mod native;
+mod owner;
+mod page_tables;
+mod protect;
 mod range;
 mod run;
+mod runs;
 mod sound;
 mod space;
+mod split;
 mod sync;
 mod teardown;
 mod unmap;
@@ -42,11 +47,13 @@ pub use batch::{Batch, Slot, Slots};
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
 pub use error::{Stopped, Why};
 pub use mmu::{Change, Flush, Forbidden, Halted, Mmu, Table, entry_at};
-pub use moving::Moving;
+pub use moving::{MoveError, Moving};
 pub use native::{Flusher, Native, NativeFault, Split, Tables};
+pub use owner::Owner;
+pub use page_tables::PageTables;
 pub use range::{RangeError, VirtRange};
 pub use run::Run;
-pub use space::{Owner, PageTables, Space};
+pub use space::Space;
 pub use sync::AtomicU64;
 pub use unmap::{Covered, Unmap};
-pub use walk::{each_table, slot_at, slot_from};
+pub use walk::{NoTable, each_table, slot_at, slot_from};

@@ -5,7 +5,7 @@ use crate::{
     AtomicU64, Batch, Change, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, PageTables,
     Run, Space, Split, Table, Tables, Unmap, VirtRange,
 };
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use loom::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -367,9 +367,11 @@ fn copy(machine: &Machine) {
 #[test]
 fn a_page_moved_keeps_every_write() {
     race_move(|machine, tables| {
-        let mut moving = tables.begin_move([0]).unwrap();
-        copy(machine);
-        assert!(moving.place(0, pfn(10)));
+        let moved = tables.move_pages([0], |moving| {
+            copy(machine);
+            moving.place(0, pfn(10))
+        });
+        assert_eq!(moved, Ok(true));
     });
 }
 
@@ -378,8 +380,7 @@ fn a_page_moved_keeps_every_write() {
 fn a_page_copied_before_it_is_out_of_sight_loses_writes() {
     race_move(|machine, tables| {
         copy(machine);
-        let mut moving = tables.begin_move([0]).unwrap();
-        assert!(moving.place(0, pfn(10)));
+        assert_eq!(tables.move_pages([0], |moving| moving.place(0, pfn(10))), Ok(true));
     });
 }
 

@@ -4,12 +4,13 @@ use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
 use crate::error::{Stopped, Why};
 use crate::mmu::{Mmu, Table, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
+use crate::owner::Owner;
+use crate::page_tables::PageTables;
 use crate::range::{Span, virt};
 use crate::run::Run;
 use crate::sound::check_roots;
-use crate::space::{Owner, PageTables};
 use crate::sync::Ordering;
-use hotmem::Bytes;
+use hotmem_addr::Bytes;
 
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// Maps a run of pages at addresses that map nothing. Tables that are missing come from the
@@ -35,7 +36,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         let (mut entry, mut written) = (run.entry, 0);
         while start < end {
             let table = self.table_over(start, run.level, &mut written, owner)?;
-            for word in &table[index(start, run.level)..] {
+            for word in &table[run.level.index(start)..] {
                 if start == end {
                     break;
                 }
@@ -69,7 +70,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         let mut frame = self.space.root;
         let mut table = table_in(frame, at)?;
         while let Some(below) = at.below().filter(|_| at > level) {
-            let index = index(offset, at);
+            let index = at.index(offset);
             let entry = entry_at(table, index);
             (frame, table) = match entry.kind(at) {
                 Kind::Table(frame) => (frame, table_in(frame, below)?),
@@ -97,8 +98,3 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
 }
 
 const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
-
-/// Which entry of a table of this level holds an offset.
-pub(crate) fn index(offset: u64, level: Level) -> usize {
-    usize::try_from(offset / level.entry_bytes().0).map_or(0, |index| index % ENTRIES)
-}

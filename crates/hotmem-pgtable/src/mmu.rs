@@ -6,7 +6,7 @@ use crate::range::VirtRange;
 use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering};
 use core::fmt;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 
 /// A table where the kernel reads it.
 pub type Table = [AtomicU64; ENTRIES];

@@ -12,43 +12,60 @@ use crate::entry::Kind;
 use crate::error::{Stopped, Why};
 use crate::mmu::{Flush, Mmu, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
+use crate::page_tables::PageTables;
 use crate::range::VirtRange;
-use crate::space::PageTables;
 use crate::sync::Ordering;
 use crate::walk::slot_at;
-use hotmem::{Bytes, Pfn};
+use core::fmt;
+use hotmem_addr::{Bytes, Pfn};
 
-/// Pages that no processor uses: to be copied, and [placed](Moving::place) elsewhere. When this is
-/// dropped they are shown again, those that were not placed where they were.
-#[must_use = "the pages cannot be used until this is dropped"]
+/// Pages that no processor uses: to be copied, and [placed](Moving::place) elsewhere.
 pub struct Moving<'b, T: Tables, F: Flusher> {
     mmu: Native<T, F>,
     batch: &'b mut Batch,
 }
 
-impl<'b, T: Tables, F: Flusher> PageTables<'b, Native<T, F>> {
+/// Why pages were not moved, or not all of them shown again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveError {
+    /// The pages were not taken out of sight. Nothing is changed.
+    Refused(Stopped<NativeFault>),
+    /// The kernel no longer had the tables of some pages when they were to be shown again. These
+    /// pages are not present; all others are shown.
+    Hidden {
+        /// The first of them, with the entry that it was to get.
+        first: Slot,
+        /// How many.
+        pages: usize,
+    },
+}
+
+impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// Takes pages out of sight, each named by an address within it, and none twice: as many
-    /// of them as a batch holds. One flush, unless they reach from the first address to the last.
+    /// of them as a batch holds. `copy` copies them and [places](Moving::place) them elsewhere;
+    /// when it returns, all of them are shown again, those that it did not place where they were.
+    /// One flush, unless they reach from the first address to the last.
     ///
-    /// The caller holds the pages' lock until they are shown again.
+    /// The caller holds the pages' lock meanwhile.
     ///
     /// # Errors
-    /// [`Stopped`] at an address that is no page; nothing is changed.
-    pub fn begin_move(
+    /// [`MoveError::Refused`] if an address is no page, before `copy` is called;
+    /// [`MoveError::Hidden`] if pages could not be shown again.
+    pub fn move_pages<R>(
         mut self,
         pages: impl IntoIterator<Item = u64>,
-    ) -> Result<Moving<'b, T, F>, Stopped<NativeFault>> {
-        self.gather(pages)?;
+        copy: impl FnOnce(&mut Moving<'_, T, F>) -> R,
+    ) -> Result<R, MoveError> {
+        self.gather(pages).map_err(MoveError::Refused)?;
         let at = self.batch.get(0).map_or(0, |slot| slot.virt);
         let cleared = self.mmu.get_and_clear(self.batch);
         self.batch.truncate(cleared.map_or_else(|halted| halted.done, |()| usize::MAX));
         let flushed = self.flush_gathered();
-        // Dropped on failure: all that is out of sight is shown again.
-        let moving = Moving { mmu: self.mmu, batch: self.batch };
-        match cleared.map_err(|halted| halted.fault).and(flushed) {
-            Ok(()) => Ok(moving),
-            Err(fault) => Err(Stopped::before(at, Why::Mmu(fault))),
-        }
+        let mut moving = Moving { mmu: self.mmu, batch: self.batch };
+        let copied =
+            cleared.map_err(|halted| halted.fault).and(flushed).map(|()| copy(&mut moving));
+        moving.show()?;
+        copied.map_err(|fault| MoveError::Refused(Stopped::before(at, Why::Mmu(fault))))
     }
 
     fn gather(&mut self, pages: impl IntoIterator<Item = u64>) -> Result<(), Stopped<NativeFault>> {
@@ -66,7 +83,7 @@ impl<'b, T: Tables, F: Flusher> PageTables<'b, Native<T, F>> {
     }
 
     fn flush_gathered(&mut self) -> Result<(), NativeFault> {
-        let pages = || self.batch.slots().flat_map(Slots::each).filter_map(page);
+        let pages = || self.batch.slots().flat_map(Slots::each).map(page);
         let mut flush = |range| self.mmu.flush(Flush { range, tables: false });
         match hull(pages) {
             Some(range) => flush(range),
@@ -102,12 +119,18 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
         *entry = moved;
         true
     }
-}
 
-impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
-    fn drop(&mut self) {
+    /// Shows all pages again, and forgets them.
+    fn show(&mut self) -> Result<(), MoveError> {
+        let mut hidden = None;
         for slots in self.batch.slots() {
-            let Some(table) = self.mmu.table(slots.at.table()) else { continue };
+            let Some(table) = self.mmu.table(slots.at.table()) else {
+                for slot in slots.each() {
+                    let (first, pages) = hidden.unwrap_or((slot, 0));
+                    hidden = Some((first, pages + 1));
+                }
+                continue;
+            };
             for slot in slots.each() {
                 // Shown already: it was named twice.
                 if !entry_at(table, slot.at.index()).is_empty() {
@@ -118,11 +141,35 @@ impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
             }
         }
         self.batch.clear();
+        hidden.map_or(Ok(()), |(first, pages)| Err(MoveError::Hidden { first, pages }))
     }
 }
 
-fn page(slot: Slot) -> Option<VirtRange> {
-    VirtRange::new(slot.virt, slot.level.entry_bytes()).ok()
+/// Pages are left here only where `copy` panics, which takes precedence over pages that cannot be
+/// shown.
+impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
+    fn drop(&mut self) {
+        let _panicking = self.show();
+    }
+}
+
+impl fmt::Display for MoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MoveError::Refused(stopped) => stopped.fmt(f),
+            MoveError::Hidden { first, pages } => {
+                let (virt, table) = (first.virt, first.at.table());
+                write!(f, "{pages} pages are not shown again, from {virt:#x} on: ")?;
+                write!(f, "the kernel has no table at {table} any more")
+            }
+        }
+    }
+}
+
+impl core::error::Error for MoveError {}
+
+fn page(slot: Slot) -> VirtRange {
+    VirtRange::around(slot.virt, slot.level.entry_bytes())
 }
 
 /// From the first page to the last, wherever between they are; `None` if that is everything.

@@ -7,7 +7,8 @@ use crate::range::VirtRange;
 use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering, fence};
 use core::fmt;
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
+use hotmem_invariant::Known;
 
 /// Where the kernel reaches its tables.
 pub trait Tables {
@@ -158,8 +159,8 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                     continue;
                 }
                 let changed = |bits| Some(change.of(Entry::from_bits(bits)).bits());
-                // Never `Err`: `changed` always has an answer.
-                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+                // `changed` always has an answer.
+                word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).known();
             }
         }
         Ok(())
@@ -214,10 +215,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
 
     fn retire(&mut self, space: Space) -> Result<(), NativeFault> {
         let half = Bytes(space.levels.table_bytes().0 / 2);
-        if let Ok(range) = VirtRange::new(0, half) {
-            return self.flush(Flush { range, tables: true });
-        }
-        Ok(())
+        self.flush(Flush { range: VirtRange::around(0, half), tables: true })
     }
 }
 

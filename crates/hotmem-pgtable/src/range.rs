@@ -2,7 +2,7 @@
 
 use crate::entry::Level;
 use core::fmt;
-use hotmem::{Bytes, geometry::FRAME_SIZE};
+use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
 /// Whole pages of 4 KiB, one after another; at least one. It may reach the top of the address
 /// space.

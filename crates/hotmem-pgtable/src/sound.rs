@@ -4,12 +4,11 @@
 use crate::batch::{Slot, Slots};
 use crate::entry::{Entry, Kind, Level};
 use crate::error::{Stopped, Why};
-use crate::map::index;
 use crate::mmu::{Mmu, entry_at};
 use crate::range::{Span, virt};
 use crate::space::Space;
 use crate::walk::{Next, Place, Visit, walk, walk_table};
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 
 /// Finds what is wrong of what a space maps in `span`.
 pub(crate) fn check<M: Mmu>(
@@ -51,7 +50,7 @@ pub(crate) fn check_roots<M: Mmu>(
     let (kernels, users) = (table(root)?, table(user_root)?);
     let mut start = shared.start;
     while start < shared.end {
-        let number = index(start, levels);
+        let number = levels.index(start);
         let (kernel, user) = (entry_at(kernels, number), entry_at(users, number));
         if kernel != user && kernel.kind(levels) != user.kind(levels) {
             let differ = Why::RootsDiffer { kernel, user };

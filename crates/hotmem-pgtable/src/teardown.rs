@@ -5,10 +5,11 @@
 
 use crate::error::{Stopped, Why};
 use crate::mmu::Mmu;
+use crate::owner::Owner;
+use crate::page_tables::PageTables;
 use crate::range::{Span, virt};
-use crate::run::Runs;
+use crate::runs::Runs;
 use crate::sound::{check, check_roots};
-use crate::space::{Owner, PageTables};
 use crate::unmap::Harvest;
 use crate::walk::walk;
 

@@ -7,12 +7,16 @@ use crate::batch::{Batch, Slot, Slots};
 use crate::entry::{Entry, Kind, Level};
 use crate::error::{Stopped, Why};
 use crate::mmu::{Flush, Mmu};
+use crate::owner::Owner;
+use crate::page_tables::PageTables;
 use crate::range::VirtRange;
-use crate::run::Runs;
+use crate::runs::Runs;
 use crate::sound::{check_roots, is_sound, unhooking_pays};
-use crate::space::{Owner, PageTables, Space, split};
+use crate::space::Space;
+use crate::split::split;
 use crate::walk::{Next, Place, Visit, walk, walk_table};
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
+use hotmem_invariant::Known;
 
 /// How a range is unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -143,8 +147,8 @@ impl<O: Owner> Unmapper<'_, O> {
             _ => mmu.get_and_clear(self.batch),
         };
         let stopped = cleared.err().map(|halted| {
-            let end = || self.batch.slots().last().map_or(self.range.start(), |slots| slots.end());
-            let at = self.batch.get(halted.done).map_or_else(end, |slot| slot.virt);
+            // The batch is not empty.
+            let at = self.batch.address_of(halted.done).known().unwrap_or(self.range.start());
             self.batch.truncate(halted.done);
             Stopped::before(at, Why::Mmu(halted.fault))
         });

@@ -4,11 +4,10 @@
 use crate::batch::{Slot, Slots};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
 use crate::error::{Stopped, Why};
-use crate::map::index;
 use crate::mmu::{Mmu, entry_at, occupied, occupied_line};
 use crate::range::{Span, VirtRange, virt};
 use crate::space::Space;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 
 /// What a walk does with entries that are not empty.
 pub(crate) trait Visit<M: Mmu> {
@@ -160,7 +159,7 @@ pub fn slot_from<M: Mmu>(
     let offset = Span::of(page, space.levels).ok_or(refused(Why::NotCanonical(page)))?.start;
     let (mut table, mut level) = (space.root, space.levels);
     loop {
-        let at = EntryAddr::new(table, index(offset, level));
+        let at = EntryAddr::new(table, level.index(offset));
         let not_there = refused(Why::NotATable { frame: table, level });
         let entry = entry_at(mmu.table(table).ok_or(not_there)?, at.index());
         match (entry.kind(level), level.below()) {
@@ -173,12 +172,17 @@ pub fn slot_from<M: Mmu>(
     }
 }
 
+/// A frame that should be a table and is none of the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoTable(pub Pfn);
+
 /// Calls `each` for a table and all tables below it, each after those below it; for machines that
 /// have something to do for every table.
 ///
 /// # Errors
-/// The first of `each`. Frames that are no tables of the kernel's are passed over.
-pub fn each_table<M: Mmu, E>(
+/// The first of `each`, or [`NoTable`] for the first frame above the lowest level that is no table
+/// of the kernel's.
+pub fn each_table<M: Mmu, E: From<NoTable>>(
     mmu: &mut M,
     table: Pfn,
     level: Level,
@@ -187,7 +191,7 @@ pub fn each_table<M: Mmu, E>(
     if let Some(below) = level.below() {
         let mut next = 0;
         loop {
-            let Some(words) = mmu.table(table) else { return Ok(()) };
+            let words = mmu.table(table).ok_or(NoTable(table))?;
             let occupied = occupied_line(words, next, ENTRIES / LINE - 1);
             let Some((line, entries)) = occupied else { break };
             next = line + 1;

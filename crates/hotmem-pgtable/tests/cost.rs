@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Arena, Notes};
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, Covered, Entry, Flags, Flush, Level, Native, PageTables, Space, Table, Tables,
     Unmap, VirtRange,

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Arena, Naive, Notes, Piece, normal};
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, Covered, Entry, Flags, Kind, Level, PageTables, Run, Space, Stopped, Unmap,
     VirtRange, Why, slot_at,
@@ -164,20 +164,24 @@ proptest! {
                         .filter(|(slot, _)| slot.kind() == Kind::Page && seen.insert(slot.virt))
                         .map(|(slot, to)| (slot, to.align_down(slot.level.entry_bytes().frames())))
                         .collect();
-                    let mut moving = tables.begin_move(slots.iter().map(|(slot, _)| slot.virt + 8)).unwrap();
-                    let moved = moving.len();
-                    prop_assert_eq!(moved, slots.len().min(512));
-                    for (index, (slot, to)) in slots.iter().enumerate().take(moved) {
-                        prop_assert_eq!(moving.page(index), Some(*slot));
-                        prop_assert_eq!(slot_at(&native, space, slot.virt).unwrap().kind(), Kind::Empty);
-                        // Every third stays where it is.
-                        if index % 3 != 0 {
-                            prop_assert!(moving.place(index, *to));
-                            naive.relocate(slot.virt, slot.level, *to);
+                    let pages = slots.iter().map(|(slot, _)| slot.virt + 8);
+                    let moved = tables.move_pages(pages, |moving| {
+                        let moved = moving.len();
+                        prop_assert_eq!(moved, slots.len().min(512));
+                        for (index, (slot, to)) in slots.iter().enumerate().take(moved) {
+                            prop_assert_eq!(moving.page(index), Some(*slot));
+                            let hidden = slot_at(&native, space, slot.virt).unwrap();
+                            prop_assert_eq!(hidden.kind(), Kind::Empty);
+                            // Every third stays where it is.
+                            if index % 3 != 0 {
+                                prop_assert!(moving.place(index, *to));
+                                naive.relocate(slot.virt, slot.level, *to);
+                            }
                         }
-                    }
-                    prop_assert!(!moving.place(moved, Pfn::ZERO));
-                    drop(moving);
+                        prop_assert!(!moving.place(moved, Pfn::ZERO));
+                        Ok(moved)
+                    });
+                    let moved = moved.unwrap()?;
                     let flushes = arena.flushes.borrow().len();
                     // From the first address to the last is no range: page by page then.
                     let everything = slots.iter().any(|(slot, _)| slot.virt == 0);

@@ -5,10 +5,10 @@
 mod common;
 
 use common::{Arena, Notes, link, normal};
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Flush, Halted, Level, Mmu, PageTables, Run, Slot, Space,
-    Stopped, Table, Unmap, VirtRange, Why,
+    Batch, Change, Covered, Entry, Flags, Flush, Halted, Level, Mmu, MoveError, PageTables, Run,
+    Slot, Space, Stopped, Table, Unmap, VirtRange, Why, slot_at,
 };
 
 const PAGE: u64 = 4096;
@@ -208,32 +208,52 @@ fn what_is_no_page_is_not_moved_and_nothing_else_is() {
     arena.put(space, 5 * PAGE, Level::L1, Entry::from_bits(0xabc_d062));
     let before = arena.pieces(space);
     let mut batch = Batch::new();
-    let mut begin_move = |pages: &[u64]| {
+    let mut refused = |pages: &[u64]| {
         let tables = PageTables::new(arena.native(), space, &mut batch);
-        tables.begin_move(pages.iter().copied()).map(|_| ()).unwrap_err()
+        match tables.move_pages(pages.iter().copied(), |_| unreachable!("nothing is moved")) {
+            Err(MoveError::Refused(stopped)) => stopped,
+            other => panic!("{other:?}"),
+        }
     };
     for (address, entry) in [
         (4 * PAGE, Entry::EMPTY),
         (5 * PAGE, Entry::from_bits(0xabc_d062)),
         (1 << 40, Entry::EMPTY),
     ] {
-        let refused = begin_move(&[0, PAGE, address]);
         let why = Why::NotAPage(entry);
-        assert_eq!(refused, Stopped { at: address, why, flushed: true });
+        assert_eq!(refused(&[0, PAGE, address]), Stopped { at: address, why, flushed: true });
     }
-    let beyond = begin_move(&[0, 1 << 47]);
+    let beyond = refused(&[0, 1 << 47]);
     assert_eq!(beyond.why, Why::NotCanonical(range(1 << 47, PAGE)));
     assert!(arena.flushes.borrow().is_empty());
     // One named twice is moved once, and one that was not placed stays.
     let tables = PageTables::new(arena.native(), space, &mut batch);
-    let mut moving = tables.begin_move([PAGE, 3 * PAGE, 3 * PAGE + 1]).unwrap();
-    assert!(moving.place(1, pfn(0x5000)));
-    drop(moving);
+    let pages = [PAGE, 3 * PAGE, 3 * PAGE + 1];
+    assert_eq!(tables.move_pages(pages, |moving| moving.place(1, pfn(0x5000))), Ok(true));
     let mut after = before;
     after[3].bits = Entry::new(pfn(0x5000), page(3).flags()).bits();
     assert_eq!(arena.pieces(space), after);
     let flush = Flush { range: range(PAGE, 3 * PAGE), tables: false };
     assert_eq!(*arena.flushes.borrow(), [flush]);
+}
+
+#[test]
+fn pages_whose_table_the_kernel_gives_up_while_they_move_are_named() {
+    let arena = Arena::new(8);
+    let space = mapped(&arena, 2);
+    for (at, number) in [(LARGE, 7), (LARGE + PAGE, 8)] {
+        assert!(arena.put(space, at, Level::L1, page(number)));
+    }
+    let table = slot_at(&arena.native(), space, LARGE).unwrap();
+    let mut batch = Batch::new();
+    let tables = PageTables::new(arena.native(), space, &mut batch);
+    let moved = tables.move_pages([PAGE, LARGE, LARGE + PAGE], |moving| {
+        assert!(moving.place(1, pfn(0x5000)));
+        arena.free(table.at.table());
+    });
+    let entry = Entry::new(pfn(0x5000), page(7).flags());
+    assert_eq!(moved, Err(MoveError::Hidden { first: Slot { entry, ..table }, pages: 2 }));
+    assert_eq!(slot_at(&arena.native(), space, PAGE).unwrap().entry, page(1), "shown again");
 }
 
 #[test]

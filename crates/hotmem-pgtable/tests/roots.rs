@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Arena, Notes, link};
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Covered, Entry, Flags, Level, PageTables, Run, Space, Stopped, Unmap, VirtRange, Why,
 };

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Arena, Notes};
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, Covered, Entry, Flags, Flush, Kind, Level, Native, PageTables, Space, Split,
     Unmap, VirtRange, slot_at, slot_from,

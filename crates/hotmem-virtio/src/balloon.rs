@@ -23,6 +23,8 @@ mod queues;
 mod reports;
 mod statistics;
 mod status;
+mod telling;
+mod turn;
 
 pub use config::RawConfig;
 #[cfg(feature = "virtio-drivers")]

@@ -12,6 +12,7 @@ mod device;
 mod driver;
 mod features;
 mod hotplug;
+mod leftover;
 mod memory;
 mod request;
 mod resize;
@@ -19,6 +20,7 @@ mod settle;
 mod start;
 mod status;
 mod sync;
+mod walk;
 
 pub use config::{Config, RawConfig};
 pub use config_error::{ConfigError, ConfigFault, ConfigField};
@@ -27,9 +29,9 @@ pub use device::{Device, InitError, Progress};
 pub use driver::{Driver, Step};
 pub use features::Features;
 pub use hotplug::HotplugMemory;
+pub use leftover::Leftover;
 pub use memory::{Memory, Obstacle, Run, Unplug};
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};
-pub use start::Leftover;
 pub use status::{Failure, Pending, Statistics, Status};
 
 /// The device type of virtio-mem.

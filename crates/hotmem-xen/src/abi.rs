@@ -1,7 +1,7 @@
 //! What Xen's public headers say: `xen.h`, `errno.h`, `features.h`.
 
 use core::fmt;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Level};
 
 /// Numbers of hypercalls, `__HYPERVISOR_*`.
@@ -85,12 +85,6 @@ impl MmuUpdate {
     pub const fn target(&self) -> (u64, u64) {
         (self.ptr & !3, self.ptr & 3)
     }
-
-    /// Where the entry is.
-    pub(crate) const fn at(&self) -> EntryAddr {
-        EntryAddr::from_phys_addr(self.ptr)
-    }
-
     /// What the entry is to be.
     #[must_use]
     pub const fn value(&self) -> Entry {

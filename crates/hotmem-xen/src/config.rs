@@ -1,7 +1,9 @@
 //! What a kernel chooses.
 
-use crate::mmu::BATCH;
 use hotmem_pgtable::Flags;
+
+/// Entries in one hypercall.
+pub(crate) const BATCH: usize = 512;
 
 /// What is the kernel's choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

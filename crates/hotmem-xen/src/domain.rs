@@ -3,7 +3,7 @@
 use crate::abi::{DomId, Errno, number};
 #[cfg(target_arch = "x86_64")]
 use crate::syscall::Syscall;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 
 /// `XEN_DOMCTL_INTERFACE_VERSION` of Xen 4.17, whose layout this is.
 pub const DOMCTL_VERSION: u32 = 0x15;

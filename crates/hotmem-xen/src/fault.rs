@@ -2,8 +2,8 @@
 
 use crate::abi::Errno;
 use core::fmt;
-use hotmem::Pfn;
-use hotmem_pgtable::{Entry, EntryAddr};
+use hotmem_addr::Pfn;
+use hotmem_pgtable::{Entry, EntryAddr, NoTable};
 
 /// A hypercall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +42,12 @@ pub enum Fault {
     LargePage(Entry),
     /// The kernel does not map this table, so that nothing could be read of it.
     NotMapped(Pfn),
+}
+
+impl From<NoTable> for Fault {
+    fn from(NoTable(frame): NoTable) -> Fault {
+        Fault::NotMapped(frame)
+    }
 }
 
 impl fmt::Display for Fault {

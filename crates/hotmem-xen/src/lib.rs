@@ -13,7 +13,7 @@
 //! Address spaces of 64-bit guests have two roots, [`Space::user_root`]: both are pinned by the
 //! kernel, and here both are changed and given back.
 //!
-//! Mapping and moving pages are not offered here: `PageTables::map` and `PageTables::begin_move`
+//! Mapping and moving pages are not offered here: `PageTables::map` and `PageTables::move_pages`
 //! are for [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps by `mmu_update` of
 //! its own, with the owner of the frames.
 //!
@@ -32,8 +32,8 @@
 //! ```compile_fail,E0599
 //! # use hotmem_pgtable::PageTables;
 //! # use hotmem_xen::{Hypervisor, MachineTables, XenPv};
-//! fn begin_move<H: Hypervisor, T: MachineTables>(tables: PageTables<'_, XenPv<'_, H, T>>) {
-//!     let _ = tables.begin_move([0]);
+//! fn move_pages<H: Hypervisor, T: MachineTables>(tables: PageTables<'_, XenPv<'_, H, T>>) {
+//!     let _ = tables.move_pages([0], |_| ());
 //! }
 //! ```
 //!

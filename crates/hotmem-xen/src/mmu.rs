@@ -1,18 +1,16 @@
 //! The machine of a Xen PV guest.
 
 use crate::abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate};
-use crate::config::Config;
+use crate::config::{BATCH, Config};
 use crate::fault::{Call, Fault};
 use crate::hypervisor::{Hypervisor, Partly};
 use core::iter;
-use hotmem::{Pfn, geometry::FRAME_SIZE};
+use hotmem_addr::{Pfn, geometry::FRAME_SIZE};
+use hotmem_invariant::Known;
 use hotmem_pgtable::{
     Batch, Change, ENTRIES, Entry, EntryAddr, Flags, Flush, Halted, Kind, Level, Mmu, Slot, Slots,
     Space, Table, Tables, each_table, entry_at,
 };
-
-/// Entries in one hypercall.
-pub(crate) const BATCH: usize = 512;
 
 /// Where a PV kernel reaches its tables. Frames are the machine's, as in entries.
 pub trait MachineTables: Tables {
@@ -84,11 +82,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
             // The root's: few, and each with its copy for user mode.
             if batch.user_copy(slots.at).is_some() {
                 self.send(&mut done, core::mem::replace(&mut unpinned, Ok(())))?;
-                let both = |slot: Slot| {
-                    let both = [batch.user_copy(slot.at)?, slot.at];
-                    Some(both.map(|at| update(&Slot { at, ..slot })))
-                };
-                self.change_both(left, both, &mut done)?;
+                self.change_both(left, |at| batch.user_copy(at), &update, &mut done)?;
                 left = left.part(sound..sound);
             }
             while !left.entries.is_empty() {
@@ -112,23 +106,27 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         self.send(&mut done, unpinned)
     }
 
-    /// Has Xen change entries of the root, each with its copy in the user's: both or neither.
+    /// Has Xen change entries of the root, each with its copy in the user's if it has one: both or
+    /// neither.
     fn change_both(
         &mut self,
         slots: Slots<&[Entry]>,
-        both: impl Fn(Slot) -> Option<[MmuUpdate; 2]>,
+        copy_of: impl Fn(EntryAddr) -> Option<EntryAddr>,
+        update: impl Fn(&Slot) -> MmuUpdate,
         done: &mut usize,
     ) -> Result<(), Halted<Fault>> {
         for slot in slots.each() {
-            let Some(updates) = both(slot) else { continue };
             let unpinned = if self.config.pins_l1 { self.unpin_below(slot) } else { Ok(()) };
-            self.room.updates[..2].copy_from_slice(&updates);
-            self.updates = 2;
-            let mut halves = 0;
-            let sent = self.send(&mut halves, unpinned);
-            *done += halves / 2;
-            if halves == 1 {
-                let copy = updates[0].at();
+            let copy = copy_of(slot.at);
+            self.updates = 0;
+            for at in copy.into_iter().chain([slot.at]) {
+                self.room.updates[self.updates] = update(&Slot { at, ..slot });
+                self.updates += 1;
+            }
+            let (all, mut parts) = (self.updates, 0);
+            let sent = self.send(&mut parts, unpinned);
+            *done += usize::from(parts == all);
+            if let Some(copy) = copy.filter(|_| parts == 1) {
                 let back = MmuUpdate::new(copy, Command::Normal, slot.entry);
                 let lost = |_| Halted { done: *done, fault: Fault::LostFromUserRoot(copy) };
                 self.xen.mmu_update(&[back], DomId::SELF).map_err(lost)?;
@@ -164,16 +162,19 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
             return refuse(slot.at, slot.entry);
         };
         each_table(self, table, level, &mut |this: &mut Self, table, level| {
-            let lowest = this.tables.table(table).filter(|_| level == Level::L1);
-            let entry = |index| lowest.map(|words| (index, entry_at(words, index)));
-            let mut entries = (0..ENTRIES).map_while(entry);
-            entries.try_for_each(|(index, entry)| refuse(EntryAddr::new(table, index), entry))
+            if level != Level::L1 {
+                return Ok(());
+            }
+            let words = this.tables.table(table).ok_or(Fault::NotMapped(table))?;
+            (0..ENTRIES)
+                .try_for_each(|index| refuse(EntryAddr::new(table, index), entry_at(words, index)))
         })
     }
 
     /// Gathers updates of these slots, as far as there is room. Returns how many.
     fn gather(&mut self, slots: Slots<&[Entry]>, update: impl Fn(&Slot) -> MmuUpdate) -> usize {
-        let room = self.room.updates.get_mut(self.updates..self.config.batch).unwrap_or_default();
+        let room = self.room.updates.get_mut(self.updates..self.config.batch);
+        let room = room.known().unwrap_or_default();
         let mut gathered = 0;
         for (room, slot) in room.iter_mut().zip(slots.each()) {
             *room = update(&slot);
@@ -187,8 +188,9 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
     /// unpinned, and how many updates there were.
     fn submit(&mut self) -> (Result<(), Fault>, Result<usize, Partly>) {
         let updates = self.room.updates.get(..core::mem::take(&mut self.updates));
-        let updates = updates.unwrap_or_default();
-        let ops = self.room.ops.get(..core::mem::take(&mut self.ops)).unwrap_or_default();
+        let updates = updates.known().unwrap_or_default();
+        let ops = self.room.ops.get(..core::mem::take(&mut self.ops));
+        let ops = ops.known().unwrap_or_default();
         let (unpinned, updated) = match (ops.is_empty(), updates.is_empty()) {
             (true, true) => (Ok(()), Ok(())),
             (true, false) => (Ok(()), self.xen.mmu_update(updates, DomId::SELF)),
@@ -204,8 +206,10 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         if self.updates == 0 {
             self.ops = 0;
         }
+        let asked = self.updates;
         let (ops, updated) = self.submit();
-        *done += updated.unwrap_or_else(|partly| partly.done);
+        // As many as were asked for, whatever Xen answers.
+        *done += updated.unwrap_or_else(|partly| partly.done.min(asked));
         let faults = updated.map(|_| ()).map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
         faults.map_err(|fault| Halted { done: *done, fault })
     }
@@ -222,11 +226,12 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
 
     fn gather_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
         if self.ops == BATCH {
-            let ops = self.room.ops.get(..core::mem::take(&mut self.ops)).unwrap_or_default();
+            let ops = self.room.ops.get(..core::mem::take(&mut self.ops));
+            let ops = ops.known().unwrap_or_default();
             let unpinned = self.xen.mmuext_op(ops);
             go_on_unpinning(&mut self.xen, ops, unpinned)?;
         }
-        if let Some(room) = self.room.ops.get_mut(self.ops) {
+        if let Some(room) = self.room.ops.get_mut(self.ops).known() {
             *room = op;
             self.ops += 1;
         }
@@ -239,7 +244,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         if self.updates == BATCH {
             self.send_remaps()?;
         }
-        if let Some(room) = self.room.updates.get_mut(self.updates) {
+        if let Some(room) = self.room.updates.get_mut(self.updates).known() {
             *room = MmuUpdate::new(at, Command::Normal, entry.with(Flags::WRITABLE));
             self.updates += 1;
         }
@@ -253,6 +258,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         let (unpinned, remapped) = self.submit();
         unpinned?;
         let again = |partly: Partly| {
+            // Xen answers no more than it was asked, or nothing is left.
             let left = self.room.updates.get(partly.done..count).unwrap_or_default();
             if partly.errno == Errno::EBUSY && !left.is_empty() {
                 self.xen.mmu_update(left, DomId::SELF)
@@ -297,7 +303,7 @@ fn go_on_unpinning(
     mut result: Result<(), Partly>,
 ) -> Result<(), Fault> {
     while let Err(Partly { done, errno: Errno::EINVAL }) = result {
-        ops = ops.get(done + 1..).unwrap_or_default();
+        ops = ops.get(done.saturating_add(1)..).unwrap_or_default();
         result = if ops.is_empty() { Ok(()) } else { xen.mmuext_op(ops) };
     }
     result.map_err(refused(Call::Unpin))
@@ -327,15 +333,25 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
             let command = if plain { Command::Normal } else { Command::PreserveAd };
             MmuUpdate::new(slot.at, command, Entry::EMPTY)
         });
+        let (count, mut unread) = (batch.len(), None);
         for slots in batch.slots_mut().filter(|slots| slots.level == Level::L1) {
-            let Some(table) = self.tables.table(slots.at.table()) else { continue };
+            let table = self.tables.table(slots.at.table());
             for (index, entry) in (slots.at.index()..).zip(slots.entries) {
-                if !entry.is_settled() {
-                    *entry = entry.with(entry_at(table, index).flags() & Flags::USED);
+                if entry.is_settled() {
+                    continue;
                 }
+                // Of what cannot be read, no use is lost: it counts as used, and is told.
+                if table.is_none() {
+                    unread = unread.or(Some(Fault::NotMapped(slots.at.table())));
+                }
+                let used = table.map_or(Flags::USED, |table| entry_at(table, index).flags());
+                *entry = entry.with(used & Flags::USED);
             }
         }
-        cleared
+        match unread {
+            Some(fault) if cleared.is_ok() => Err(Halted { done: count, fault }),
+            _ => cleared,
+        }
     }
 
     fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {

@@ -3,7 +3,7 @@
 
 use crate::abi::{Command, Errno, MmuUpdate};
 use crate::hypervisor::Partly;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags};
 
 /// One case.

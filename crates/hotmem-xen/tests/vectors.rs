@@ -3,7 +3,7 @@
 mod common;
 
 use common::Xen;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags, Level};
 use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
 use hotmem_xen::{Command, MmuExtOp, MmuUpdate, Partly};

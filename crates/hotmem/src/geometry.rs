@@ -4,49 +4,26 @@
 //! pageblocks (128 MiB), so that one 64-bit word answers a question about a section. Tests build
 //! with `--cfg loom` or `--cfg hotmem_geometry="small"` to see whole machines of a few words.
 
-/// Bytes in a frame, as a power of two.
-pub const FRAME_SHIFT: u32 = 12;
-/// Bytes in a frame.
-pub const FRAME_SIZE: u64 = 1 << FRAME_SHIFT;
-/// Most physical address bits a machine can have (x86-64's and arm64's architectural limit).
-pub const PHYS_ADDR_BITS: u32 = 52;
-/// One past the highest frame number that can exist.
-pub const PFN_LIMIT: u64 = 1 << (PHYS_ADDR_BITS - FRAME_SHIFT);
+pub use hotmem_addr::geometry::{
+    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
+    SECTION_PAGEBLOCKS,
+};
 
-#[cfg(not(any(loom, hotmem_geometry = "small")))]
-mod sizes {
-    pub(super) const LINE_WORD_BITS: usize = 64;
-    pub(super) const LINE_WORDS: usize = 8;
-    pub(super) const SECTION_PAGEBLOCKS: usize = 64;
-    pub(super) const TREE_FANOUT: usize = 64;
-}
-#[cfg(hotmem_geometry = "small")]
-mod sizes {
-    pub(super) const LINE_WORD_BITS: usize = 8;
-    pub(super) const LINE_WORDS: usize = 2;
-    pub(super) const SECTION_PAGEBLOCKS: usize = 4;
-    pub(super) const TREE_FANOUT: usize = 2;
-}
-#[cfg(all(loom, not(hotmem_geometry = "small")))]
-mod sizes {
-    pub(super) const LINE_WORD_BITS: usize = 2;
-    pub(super) const LINE_WORDS: usize = 2;
-    pub(super) const SECTION_PAGEBLOCKS: usize = 2;
-    pub(super) const TREE_FANOUT: usize = 2;
-}
+/// Frame bits of a word, and children of a node of the tree.
+const SIZES: (usize, usize) = if cfg!(hotmem_geometry = "small") {
+    (8, 2)
+} else if cfg!(loom) {
+    (2, 2)
+} else {
+    (64, 64)
+};
 
 /// Frame bits held by one 64-bit word of a pageblock's line.
-pub const LINE_WORD_BITS: usize = sizes::LINE_WORD_BITS;
+pub const LINE_WORD_BITS: usize = SIZES.0;
 /// 64-bit words in a pageblock's line of frame bits: one cache line.
-pub const LINE_WORDS: usize = sizes::LINE_WORDS;
-/// Frames in a pageblock, the unit of adding, onlining, isolating, reporting and removing.
-pub const PAGEBLOCK_FRAMES: usize = LINE_WORD_BITS * LINE_WORDS;
-/// Pageblocks in a section, one bit each in a section word.
-pub const SECTION_PAGEBLOCKS: usize = sizes::SECTION_PAGEBLOCKS;
-/// Frames in a section.
-pub const SECTION_FRAMES: usize = SECTION_PAGEBLOCKS * PAGEBLOCK_FRAMES;
+pub const LINE_WORDS: usize = PAGEBLOCK_FRAMES / LINE_WORD_BITS;
 /// Children summarised by one word of the tree.
-pub const TREE_FANOUT: usize = sizes::TREE_FANOUT;
+pub const TREE_FANOUT: usize = SIZES.1;
 
 /// The section word with every pageblock's bit set.
 pub const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);

@@ -1,56 +1,29 @@
-//! What a kernel brings: page tables, and moving its own data.
+//! What the engine asks of a kernel besides its [mapping](crate::Mapping): agreement, and moving the
+//! kernel's own data.
 //!
 //! Everything here is safe to implement: a wrong answer can make memory unusable or lose the
 //! kernel's own data, but never break the engine. All of it is called by requests, from whatever
 //! context the kernel polls them in, with no lock of the engine held; the frame allocator may be
 //! used from within.
 
-use crate::addr::{Pfn, PfnRange};
-use crate::frames::FreeErrorKind;
-use crate::origin::MachineId;
-use crate::region::{NodeId, Zone};
+use crate::addr::PfnRange;
+use crate::words::{NodeId, Zone};
 use core::fmt;
 
-/// A kernel's part in adding and removing memory. The defaults suit a machine whose memory is
-/// always mapped and never moved.
+/// A kernel's part in putting memory online and taking it offline. The defaults agree to
+/// everything and move nothing.
 ///
 /// ```
-/// use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare};
-/// use std::collections::BTreeMap;
+/// use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
 ///
-/// /// Maps memory in pages of 2 MiB: a table for each GiB.
-/// #[derive(Default)]
+/// /// Keeps what is online from leaving for a while.
 /// struct Kernel {
-///     tables: BTreeMap<Pfn, Pfn>,
+///     busy: bool,
 /// }
 ///
-/// const GIB: u64 = Bytes::gib(1).frames();
-///
 /// impl Hooks for Kernel {
-///     fn tables_needed(&self, range: PfnRange) -> u64 {
-///         range.chunks(GIB).count() as u64
-///     }
-///
-///     fn map(&mut self, range: PfnRange, spare: &mut Spare) {
-///         for part in range.chunks(GIB) {
-///             let table = self.tables.entry(part.start().align_down(GIB));
-///             table.or_insert_with(|| spare.take().expect("as asked for"));
-///             // Its entries for `part` are written.
-///         }
-///     }
-///
-///     fn unmap(&mut self, range: PfnRange) {
-///         // The entries are cleared, and every TLB flushed.
-///     }
-///
-///     fn remap(&mut self, range: PfnRange) {
-///         // The entries are written again.
-///     }
-///
-///     fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-///         for whole in range.chunks(GIB).filter(|part| part.frames() == GIB) {
-///             self.tables.remove(&whole.start()).into_iter().for_each(&mut *free);
-///         }
+///     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
+///         if self.busy { Err(Veto("a dump is being written")) } else { Ok(()) }
 ///     }
 ///
 ///     fn migrate(&mut self, used: PfnRange) -> Migration {
@@ -58,79 +31,9 @@ use core::fmt;
 ///         Migration::Moved
 ///     }
 /// }
-///
-/// let range = PfnRange::from_bytes(512 << 20, Bytes::gib(2))?;
-/// assert_eq!(Kernel::default().tables_needed(range), 3);
-/// # Ok::<(), hotmem::AddrError>(())
+/// # let _: &mut dyn Hooks = &mut Kernel { busy: true };
 /// ```
 pub trait Hooks {
-    /// How many frames of page tables mapping `range` will need at most.
-    fn tables_needed(&self, range: PfnRange) -> u64 {
-        let _ = range;
-        0
-    }
-
-    /// How many frames describing `range` as RAM will take at most, with page tables, and without
-    /// what the kernel [keeps](Self::keeps) of the memory itself.
-    fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        let _ = range;
-        0
-    }
-
-    /// How many pageblocks at the start of `section`, which comes as a whole, hold the section's own
-    /// descriptors: one for 64 bytes a frame. So memory that comes needs no free memory to be
-    /// described in. They come online with the section, but are nobody's to allocate or migrate;
-    /// they do not hinder its removal, and go with the last of it.
-    fn keeps(&self, section: PfnRange) -> u64 {
-        let _ = section;
-        0
-    }
-
-    /// Makes `range` reachable in the direct map, with page tables from `spare`. Cannot fail:
-    /// `spare` holds what [`tables_needed`](Self::tables_needed) asked for; what is not taken goes
-    /// back by itself.
-    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
-        let _ = (range, spare);
-    }
-
-    /// Describes `range`, which is mapped, as RAM: in what the kernel [keeps](Self::keeps) of it,
-    /// and in frames from `spare`, which holds what
-    /// [`descriptors_needed`](Self::descriptors_needed) asked for, so that this cannot fail.
-    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
-        let _ = (range, spare);
-    }
-
-    /// `range` is RAM no more: gives the frames with its descriptors, and page tables of theirs that
-    /// map nothing else, to `free`.
-    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        let _ = (range, free);
-    }
-
-    /// Takes `range` out of the direct map, and out of the map of descriptors where the kernel
-    /// [keeps](Self::keeps) it for them, and flushes it from every TLB. The page tables stay, so
-    /// that [`remap`](Self::remap) cannot fail.
-    fn unmap(&mut self, range: PfnRange) {
-        let _ = range;
-    }
-
-    /// Undoes [`unmap`](Self::unmap): the device did not take the memory.
-    fn remap(&mut self, range: PfnRange) {
-        let _ = range;
-    }
-
-    /// The memory is gone for good: gives the page tables that mapped nothing else to `free`.
-    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        let _ = (range, free);
-    }
-
-    /// Reports a frame that [`undescribe`](Self::undescribe) or
-    /// [`release_tables`](Self::release_tables) gave to `free` and that was not allocated: the first
-    /// such frame of that call. It was left as it is, and the memory is removed all the same. The
-    /// kernel has a fault: it gave a frame back twice, or one that it never had.
-    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
-        let _ = (frame, why);
-    }
-
     /// `range` is about to come online in `zone`.
     ///
     /// # Errors
@@ -145,7 +48,8 @@ pub trait Hooks {
         let _ = range;
     }
 
-    /// `range` is online. Nobody was asked if it is memory that could not leave, and came back.
+    /// `range` is online. Also called without a preceding [`going_online`](Self::going_online), when
+    /// a removal is rolled back.
     fn onlined(&mut self, range: PfnRange) {
         let _ = range;
     }
@@ -191,7 +95,11 @@ pub trait Hooks {
 
     /// Moves what the kernel has in these frames somewhere else and frees them. `used` is a run of
     /// allocated frames within one pageblock, which may belong to several allocations. The counters
-    /// decide whether it worked; the answer only says what to do next. What belongs where it goes is
+    /// decide whether it worked; the answer only says what to do next.
+    ///
+    /// It is not called while there is no room elsewhere for all that lives in the range: a kernel
+    /// that frees what it is asked for and moves nothing ([`Migration::Gone`]) implements
+    /// [`discard`](Self::discard), which is called then. What belongs where it goes is
     /// best asked for as [leaving](crate::Want::leaving) [its node](crate::Frames::node_of), more of
     /// which may be about to go.
     fn migrate(&mut self, used: PfnRange) -> Migration {
@@ -200,7 +108,7 @@ pub trait Hooks {
     }
 }
 
-/// A machine whose memory is always mapped and never moved.
+/// A kernel that agrees to everything and moves nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHooks;
 
@@ -215,42 +123,13 @@ pub struct Veto(pub &'static str);
 pub enum Migration {
     /// Moved and freed, all or a part: look again.
     Moved,
-    /// Freed by their owner meanwhile.
+    /// Freed by their owner, meanwhile or for this. An owner that frees for this needs no room
+    /// elsewhere, and says so by [`Hooks::discard`].
     Gone,
     /// Not now; it may work later.
     Retry,
     /// Never, and why.
     Pinned(&'static str),
-}
-
-/// Frames for page tables and descriptors, taken before the step that must not fail.
-#[derive(Debug)]
-pub struct Spare {
-    left: PfnRange,
-    machine: MachineId,
-}
-
-impl Spare {
-    pub(crate) const fn new(frames: PfnRange, machine: MachineId) -> Spare {
-        Spare { left: frames, machine }
-    }
-
-    /// Whose frames these are.
-    pub(crate) const fn machine(&self) -> MachineId {
-        self.machine
-    }
-
-    pub(crate) const fn left(&self) -> PfnRange {
-        self.left
-    }
-
-    /// The next frame; its contents are undefined.
-    pub fn take(&mut self) -> Option<Pfn> {
-        let frame = self.left.start();
-        let (taken, left) = self.left.split_at(frame.checked_add(1)?);
-        self.left = left;
-        if taken.is_empty() { None } else { Some(frame) }
-    }
 }
 
 impl fmt::Display for Veto {

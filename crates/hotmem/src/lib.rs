@@ -13,8 +13,12 @@
 //!
 //! Two faces:
 //! - [`Frames`], the allocator: `Sync`, everything `&self`, lock-free, from any context;
-//! - [`Hotplug`], the slow side: unique, everything `&mut self`, under whatever lock the kernel
-//!   likes. It calls the kernel back through [`Hooks`].
+//! - [`Hotplug`], the control path: unique, everything `&mut self`, under whatever lock the kernel
+//!   likes. It owns the kernel's [`Mapping`], which is `unsafe` to implement, and calls the kernel
+//!   back through [`Hooks`], which are safe.
+//!
+//! No sequence of safe calls makes the engine hand out its own metadata, hand one frame to two
+//! owners, or touch memory that is not mapped.
 //!
 //! Many machines can live in one process. A token that one of them has made, such as a [`Removal`],
 //! is refused by every other, which hands it back as [`Foreign`]. One that is dropped says itself
@@ -24,7 +28,7 @@
 //! removing), a *section* 128 MiB, so that one 64-bit word answers a question about it.
 //!
 //! ```
-//! use hotmem::{BootMap, BootRange, Budget, Bytes, DirectMap, Frames, Hotplug, NoHooks, OneCpu};
+//! use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
 //! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, Shrunk, State, Want};
 //!
 //! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
@@ -32,40 +36,42 @@
 //! # let bytes = 64 << 20;
 //! # let layout = std::alloc::Layout::from_size_align(bytes, 4096)?;
 //! # // SAFETY: it is a layout of some bytes.
-//! # let offset = unsafe { std::alloc::alloc_zeroed(layout) } as usize;
+//! # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 //! // The firmware's map: 32 MiB of RAM, of which the kernel's image has the second megabyte.
 //! let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
 //! let map = BootMap {
 //!     reserved: &[BootRange { start: 1 << 20, len: Bytes::mib(1) }],
 //!     ..BootMap::of_ram(&ram)
 //! };
-//! // SAFETY: all of this memory is mapped at `offset`, and nobody else uses it.
-//! let direct_map = unsafe { DirectMap::at_offset(offset) };
-//! let mut hotplug = Hotplug::bootstrap(&FRAMES, direct_map, &map)?;
+//! // SAFETY: 64 MiB are mapped at `base`, and nobody else uses what is not reserved.
+//! let mut hotplug = unsafe {
+//!     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
+//!     Hotplug::bootstrap(&FRAMES, mapping, &map)?
+//! };
 //!
 //! // A device says where memory may come, and then brings some.
 //! let region = PfnRange::from_bytes(32 << 20, Bytes::mib(32))?;
 //! hotplug.announce(region)?;
 //! let plugged = PfnRange::from_bytes(32 << 20, Bytes::mib(16))?;
-//! hotplug.add(plugged, &mut NoHooks)?;
+//! hotplug.add(plugged)?;
 //! hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
 //!
 //! let huge_page = FRAMES.alloc(Want::order(9).movable())?;
-//! assert!(plugged.covers(huge_page));
-//! FRAMES.free(huge_page)?;
+//! assert!(plugged.covers(huge_page.range()));
+//! huge_page.free();
 //!
 //! // The device wants it back: whatever can go goes, from the top down.
 //! let mut shrink = Shrink::new(region, plugged.frames(), 512, plugged.frames());
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the device is told to take `removal.range()`, and says that it has.
-//!     hotplug.commit_remove(removal, &mut NoHooks)?;
+//!     hotplug.commit_remove(removal)?;
 //! }
 //! assert_eq!(hotplug.state_at(plugged.start(), plugged.end()), (plugged, State::Absent));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: `section/` is the heart (the words, the counter, the claim), `tree.rs` finds
-//! things, `frames/` allocates, `isolate/` takes memory out of use, `hotplug/` walks the road.
+//! Where to read on: `words/` is the heart (the words, the counter, the claim, and what finds them),
+//! `frames/` allocates, `isolate/` takes memory out of use, `hotplug/` walks the road.
 #![no_std]
 #![allow(
     clippy::result_large_err,
@@ -85,7 +91,7 @@ compile_error!(
 #[cfg(not(any(target_pointer_width = "32", target_pointer_width = "64")))]
 compile_error!("hotmem needs pointers of 32 or 64 bits");
 
-pub mod addr;
+mod addr;
 mod frames;
 pub mod geometry;
 mod hooks;
@@ -94,30 +100,35 @@ mod isolate;
 mod known;
 #[cfg(all(loom, test))]
 mod loom_tests;
-#[cfg(feature = "memmap")]
-pub mod memmap;
+mod mapping;
 pub mod notify;
 mod origin;
 #[cfg(not(loom))]
 mod owners;
 mod platform;
-mod region;
 pub mod report;
-mod section;
 mod sync;
-mod tree;
+mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use frames::{
-    AllocError, BadWant, Contents, Counts, Fault, Frames, FreeError, FreeErrorKind, LendError,
-    MAX_PINS, MAX_POISONED, Metadata, PinError, Poisoned, Want,
+    AllocError, Allocation, BadWant, Contents, Counts, Fault, Frames, FreeError, FreeErrorKind,
+    LendError, MAX_PINS, MAX_POISONED, Metadata, PinError, Poisoned, Want,
 };
-pub use hooks::{Hooks, Migration, NoHooks, Spare, Veto};
-pub use hotplug::*;
+pub use hooks::{Hooks, Migration, NoHooks, Veto};
+pub use hotplug::{
+    AddError, Addition, Announce, AnnounceError, BlockState, Blocker, Budget, DeviceError, Group,
+    Hotplug, LeaveError, MemoryBlock, Offline, OfflineError, OnlineError, OnlineType, PoisonError,
+    Policy, Progress, RegionId, Removal, RemoveError, Shrink, Shrunk, State, Why, WithdrawError,
+    ZoneInfo,
+};
+#[cfg(not(loom))]
+pub use hotplug::{BootError, BootMap, BootRange};
 pub use isolate::{InUse, IsolateError, Isolation, MarkError};
 pub use known::{Known, first_violation, violated_invariants};
+pub use mapping::{AlwaysMapped, Mapping};
 pub use origin::{Foreign, MachineId};
 #[cfg(not(loom))]
 pub use owners::{Owner, Owners};
-pub use platform::{DirectMap, OneCpu, Platform};
-pub use region::{MAX_NODES, MAX_REGIONS, NodeId, Zone};
+pub use platform::{OneCpu, Platform};
+pub use words::{MAX_NODES, MAX_REGIONS, NodeId, Zone};

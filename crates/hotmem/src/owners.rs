@@ -42,8 +42,8 @@ impl Owner {
 /// The owners of a machine's frames.
 ///
 /// ```
-/// # use hotmem::{BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, Migration, OneCpu};
-/// # use hotmem::{Owner, Owners, PfnRange, Want};
+/// # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
+/// # use hotmem::{OneCpu, Owner, Owners, PfnRange, Want};
 /// static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 /// static OWNERS: Owners<'static, OneCpu> = Owners::new(&FRAMES);
 ///
@@ -63,11 +63,13 @@ impl Owner {
 /// # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 /// # let ram = [BootRange { start: 0, len: Bytes::mib(4) }];
 /// # // SAFETY: all of it is there, and nobody else uses it.
-/// # let direct_map = unsafe { DirectMap::at(base) };
-/// # Hotplug::bootstrap(&FRAMES, direct_map, &BootMap::of_ram(&ram))?;
+/// # unsafe {
+/// #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(4))?);
+/// #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?;
+/// # }
 /// let page = FRAMES.alloc(Want::frames(1).movable())?;
 /// let owner = Owner::new(0x7f00_1234).ok_or("nobody")?;
-/// OWNERS.set(page, owner)?;
+/// OWNERS.set(page.range(), owner)?;
 /// assert_eq!(OWNERS.of(page.start()), Some(owner));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -215,7 +217,8 @@ impl<'f, P: Platform> Owners<'f, P> {
             return Ok(self.table_in(frame));
         }
         let one = Want::frames(1);
-        let new = self.frames.alloc(one.fixed()).or_else(|_| self.frames.alloc(one))?.start();
+        let alloc = |want| self.frames.alloc_range(want);
+        let new = alloc(one.fixed()).or_else(|_| alloc(one))?.start();
         self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
         // Release publishes the zeroes; Acquire, if somebody else was first, sees theirs.
         let named = new.number() + 1;

@@ -2,7 +2,7 @@
 
 use crate::addr::Pfn;
 use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};
-use crate::region::NodeId;
+use crate::words::NodeId;
 
 /// The processor the caller runs on. A plain value, so that many machines live in one process.
 pub trait Platform {
@@ -36,37 +36,15 @@ impl Platform for OneCpu {
 /// Where the kernel reaches physical memory: virtual address = physical address + offset.
 ///
 /// The engine touches memory only through this, only frames that it was given as RAM and has
-/// claimed, and only to keep its own metadata there.
+/// claimed, and only to keep its own metadata there or to fill them. That they are mapped is the
+/// promise of [`Mapping`](crate::Mapping).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirectMap {
+pub(crate) struct DirectMap {
     /// Where physical address 0 is mapped, or would be.
     base: *mut u8,
 }
 
 impl DirectMap {
-    /// A direct map at this offset (wrapping).
-    ///
-    /// # Safety
-    /// As for [`at`](Self::at). The provenance of the mapping must have been exposed, which that of
-    /// page tables always is.
-    #[must_use]
-    pub const unsafe fn at_offset(offset: usize) -> DirectMap {
-        DirectMap { base: core::ptr::with_exposed_provenance_mut(offset) }
-    }
-
-    /// A direct map that has physical address 0 at `base` (wrapping), or would have it there.
-    ///
-    /// # Safety
-    /// Every frame that the engine is given as boot memory, and every frame added later once
-    /// [`Hooks::map`](crate::Hooks::map) has returned for it, is readable and writable at
-    /// `base` + its physical address until [`Hooks::unmap`](crate::Hooks::unmap), and is used by
-    /// nobody but whoever the engine hands it to; and nobody frees what is not theirs, or the
-    /// engine's own metadata could be handed out.
-    #[must_use]
-    pub const unsafe fn at(base: *mut u8) -> DirectMap {
-        DirectMap { base }
-    }
-
     pub(crate) const fn base(self) -> *mut u8 {
         self.base
     }
@@ -105,7 +83,7 @@ const fn reachable(pointer_bits: u32) -> Pfn {
 #[cfg(not(loom))]
 const MAPPED_SIZE: usize = 1 << FRAME_SHIFT;
 #[cfg(loom)]
-const MAPPED_SIZE: usize = size_of::<crate::section::LineFrame>();
+const MAPPED_SIZE: usize = size_of::<crate::words::LineFrame>();
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -116,8 +94,7 @@ mod tests {
         let gib_4 = Pfn::containing(1 << 32).unwrap();
         assert_eq!((reachable(32), reachable(64)), (gib_4, Pfn::LIMIT));
         let last = Pfn::new(REACHABLE.number() - 1).unwrap();
-        // SAFETY: nothing is read or written.
-        let map = unsafe { DirectMap::at_offset(0) };
+        let map = DirectMap::from_base(core::ptr::null_mut());
         assert_eq!(map.pointer(last).addr() as u64, last.phys_addr());
         assert_eq!(map.frame_at(map.pointer(last)), Some(last));
     }

@@ -1,9 +1,9 @@
 //! Memory blocks: a view of the machine in pieces of 128 MiB and more.
 
 use hotmem::*;
+use hotmem_testkit::Raw as _;
 
-mod common;
-use common::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
 fn states(hotplug: &Hotplug<'_, OneCpu>, frames: u64) -> Vec<(u64, BlockState, Option<Zone>)> {
     let blocks = hotplug.memory_blocks(frames);
@@ -15,15 +15,15 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     hotplug.announce(range(4 * SECTION, 8 * SECTION)).unwrap();
     let part = |n| range(n * SECTION, SECTION);
     for (n, kind) in [(4, OnlineType::Movable), (5, OnlineType::Kernel), (6, OnlineType::Offline)] {
-        hotplug.add(part(n), &mut NoHooks).unwrap();
+        hotplug.add(part(n)).unwrap();
         hotplug.online(part(n), kind, &mut NoHooks).unwrap();
     }
     // Only a part of the last one is there.
-    hotplug.add(range(8 * SECTION, BLOCK), &mut NoHooks).unwrap();
+    hotplug.add(range(8 * SECTION, BLOCK)).unwrap();
     hotplug.online(range(8 * SECTION, BLOCK), OnlineType::Movable, &mut NoHooks).unwrap();
     let held = frames.isolate(range(4 * SECTION, BLOCK)).unwrap();
     use BlockState::{GoingOffline, Mixed, Offline, Online};
@@ -52,10 +52,10 @@ fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
-    hotplug.add(range(4 * SECTION, BLOCK), &mut NoHooks).unwrap();
+    hotplug.add(range(4 * SECTION, BLOCK)).unwrap();
     // A section may be too small for a share of it to go.
     let settings = report::Settings { share: 1, ..report::Settings::eager() };
     let contents = report::Contents::Undefined;
@@ -63,7 +63,7 @@ fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
     let report::Step::Send(batch) = reporter.step(std::time::Duration::ZERO) else {
         panic!("nothing to report")
     };
-    let coming = hotplug.prepare_add(range(4 * SECTION + BLOCK, BLOCK), &mut NoHooks).unwrap();
+    let coming = hotplug.prepare_add(range(4 * SECTION + BLOCK, BLOCK)).unwrap();
     assert_eq!(
         states(&hotplug, SECTION),
         [(0, BlockState::Online, Some(Zone::Kernel)), (4, BlockState::Offline, None)]
@@ -77,23 +77,23 @@ fn a_block_is_removable_or_says_why_not() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     let added = range(SECTION, SECTION);
     hotplug.announce(added).unwrap();
-    hotplug.add(added, &mut NoHooks).unwrap();
+    hotplug.add(added).unwrap();
     hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
     let block = |h: &Hotplug<'_, OneCpu>| h.memory_blocks(SECTION).nth(1).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
     let at = range(SECTION + BLOCK + 1, 1);
-    let used = frames.alloc(Want::frames(1).at(at.start())).unwrap();
+    let used = frames.take_raw(Want::frames(1).at(at.start())).unwrap();
     let blocker = hotplug.removable(&block(&hotplug)).unwrap_err();
     assert!(blocker.range.covers(used), "{blocker}");
-    frames.free(used).unwrap();
+    frames.give_raw(used).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
     // What uses movable memory has promised to move.
     let mut offline = hotplug.offline(added).unwrap();
     assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Done(added));
     hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
-    frames.alloc(Want::frames(1).movable().at(at.start())).unwrap();
+    frames.take_raw(Want::frames(1).movable().at(at.start())).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
 }

@@ -1,10 +1,9 @@
 //! Boot maps of every kind against a naive model that looks at each frame.
 
-mod common;
-
-use common::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -36,7 +35,7 @@ impl Map {
         let (ram, reserved, mapped_below) =
             (&self.ram[..], &self.reserved[..], pfn(self.mapped_below));
         let map = BootMap { reserved, mapped_below, ..BootMap::of_ram(ram) };
-        Hotplug::bootstrap(frames, memory.direct_map(), &map)
+        hotmem_testkit::start(frames, memory.direct_map(), &map)
     }
 
     /// Whole frames of RAM.
@@ -82,7 +81,7 @@ impl Map {
         assert_eq!(take_everything(&frames, &free), free);
         // The kernel is done with what it had reserved.
         for &frame in ram.intersection(&reserved) {
-            frames.free(range(frame, 1)).unwrap();
+            frames.give_raw(range(frame, 1)).unwrap();
         }
         let free: BTreeSet<u64> = ram.difference(&metadata).copied().collect();
         let found = take_everything(&frames, &free);
@@ -142,12 +141,12 @@ fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSe
 /// Allocates frame by frame until there is no more, and frees all of it again.
 fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut taken = BTreeSet::new();
-    while let Ok(frame) = frames.alloc(Want::frames(1)) {
+    while let Ok(frame) = frames.take_raw(Want::frames(1)) {
         let frame = frame.start().number();
         assert!(expected.contains(&frame) && taken.insert(frame), "{frame:#x} was not free");
     }
     for &frame in &taken {
-        frames.free(range(frame, 1)).unwrap();
+        frames.give_raw(range(frame, 1)).unwrap();
     }
     frames.validate().unwrap();
     // Sections that are first divided now keep a frame for their lines.
@@ -308,7 +307,7 @@ fn ram_up_to_the_limit_of_addresses() {
     let hotplug = map.boot(&machine, &memory).unwrap();
     let last = range(PFN_LIMIT - BLOCK, BLOCK);
     assert_eq!(hotplug.regions().last().unwrap().1, last);
-    assert_eq!(machine.alloc(Want::frames(BLOCK).at(last.start())), Ok(last));
-    assert_eq!(machine.free(last), Ok(()));
+    assert_eq!(machine.take_raw(Want::frames(BLOCK).at(last.start())), Ok(last));
+    assert_eq!(machine.give_raw(last), Ok(()));
     machine.validate().unwrap();
 }

@@ -1,9 +1,8 @@
 //! How often an allocation that must fail says that it cannot be sure, beside CPUs that never rest.
 
-mod common;
-
-use common::{BLOCK, Cpus, Memory, SECTION, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -16,10 +15,10 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     let hot = range(2 * SECTION, 2 * SECTION);
     hotplug.announce(hot).unwrap();
-    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.add(hot).unwrap();
     let over = AtomicBool::new(false);
     let frames = &frames;
     let busy = thread::scope(|scope| {
@@ -31,13 +30,13 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
                 let mut held = vec![];
                 while !over.load(Ordering::Relaxed) {
                     if held.len() > 200 || (rng.bool() && !held.is_empty()) {
-                        frames.free(held.swap_remove(rng.usize(..held.len()))).unwrap();
+                        frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
                     } else {
                         let len = [1, 1, 1, 3, 16, BLOCK][rng.usize(..6)];
-                        held.extend(frames.alloc(Want::frames(len)).ok());
+                        held.extend(frames.take_raw(Want::frames(len)).ok());
                     }
                 }
-                held.into_iter().for_each(|range| frames.free(range).unwrap());
+                held.into_iter().for_each(|range| frames.give_raw(range).unwrap());
             });
         }
         let (hotplug, over_too) = (&mut hotplug, &over);
@@ -61,7 +60,7 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
         Cpus::run_on(4);
         let mut busy = 0;
         for _ in 0..ASKED {
-            match frames.alloc(Want::frames(8 * SECTION)) {
+            match frames.take_raw(Want::frames(8 * SECTION)) {
                 Err(AllocError::Busy) => busy += 1,
                 Err(AllocError::OutOfMemory) => {}
                 other => panic!("{other:?}"),
@@ -74,5 +73,5 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
     // Only while a CPU is stopped in the middle of a move is nobody ever sure.
     assert!(busy < ASKED, "not one was sure");
     frames.validate().unwrap();
-    assert_eq!(frames.alloc(Want::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
+    assert_eq!(frames.take_raw(Want::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
 }

@@ -1,9 +1,9 @@
 //! Device memory: beside RAM, never the allocator's, and on its way to RAM and back.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, Snapshot, pfn, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, boot, pfn, range};
 
 const BOOT: u64 = 1;
 const ALL: u64 = 6;
@@ -19,15 +19,13 @@ fn device() -> PfnRange {
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(ALL * SECTION);
     let frames = Frames::new(OneCpu);
-    let ram = [BootRange { start: 0, len: range(0, BOOT * SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = boot(&frames, &memory, BOOT * SECTION);
     hotplug.announce(range(SHARED, 3 * SECTION)).unwrap();
     for side in [range(SHARED, QUARTER), range(SHARED + 3 * QUARTER, QUARTER)] {
-        hotplug.add(side, &mut NoHooks).unwrap();
+        hotplug.add(side).unwrap();
         hotplug.online(side, OnlineType::Movable, &mut NoHooks).unwrap();
     }
-    hotplug.attach(device(), &mut NoHooks).unwrap();
+    hotplug.attach(device()).unwrap();
     test(&frames, &mut hotplug);
 }
 
@@ -58,12 +56,12 @@ fn a_device_is_a_hole_in_its_zone_and_nobodys_to_allocate() {
             frames.counts_in(device()),
             Counts { announced: device().frames(), ..Counts::default() }
         );
-        while let Ok(got) = frames.alloc(Want::frames(1).movable()) {
+        while let Ok(got) = frames.take_raw(Want::frames(1).movable()) {
             assert!(!got.overlaps(device()), "{got}");
         }
         let at = Want::frames(1).at(device().start()).movable();
         let not_free = AllocError::NotFree(range(device().start().number(), 1));
-        assert_eq!(frames.alloc(at), Err(not_free));
+        assert_eq!(frames.take_raw(at), Err(not_free));
         let block = hotplug.memory_blocks(SECTION).find(|block| block.range.overlaps(device()));
         let block = block.unwrap();
         assert_eq!((block.state, block.device), (BlockState::Online, device().frames()));
@@ -77,26 +75,23 @@ fn whatever_is_done_to_a_device_as_to_ram_is_refused_and_changes_nothing() {
         let first = range(device().start().number(), BLOCK);
         let shared = range(SHARED, SECTION);
         let hooks = &mut NoHooks;
-        assert_eq!(hotplug.add(device(), hooks), Err(AddError::Device(first)));
-        assert_eq!(hotplug.attach(device(), hooks), Err(AddError::Device(first)));
+        assert_eq!(hotplug.add(device()), Err(AddError::Device(first)));
+        assert_eq!(hotplug.attach(device()), Err(AddError::Device(first)));
         let there = AddError::Present(range(SHARED, BLOCK));
-        assert_eq!(hotplug.attach(shared, hooks), Err(there));
+        assert_eq!(hotplug.attach(shared), Err(there));
         let not_present = OnlineError::NotPresent(first);
         assert_eq!(hotplug.online(device(), OnlineType::Online, hooks), Err(not_present));
         assert_eq!(hotplug.offline(shared).err(), Some(OfflineError::NotOnline(first)));
-        assert_eq!(hotplug.remove(device(), hooks), Err(RemoveError::NotPresent(first)));
-        assert_eq!(
-            hotplug.ram_to_device(device(), &mut NoHooks),
-            Err(RemoveError::NotPresent(first))
-        );
+        assert_eq!(hotplug.remove(device()), Err(RemoveError::NotPresent(first)));
+        assert_eq!(hotplug.ram_to_device(device()), Err(RemoveError::NotPresent(first)));
         let online = RemoveError::Online(range(SHARED, BLOCK));
-        assert_eq!(hotplug.ram_to_device(range(SHARED, BLOCK), &mut NoHooks), Err(online));
+        assert_eq!(hotplug.ram_to_device(range(SHARED, BLOCK)), Err(online));
         let poison = hotplug.poison(device().start());
         assert_eq!(poison, Err(PoisonError::NotPresent(device().start())));
         let isolated = frames.isolate(device()).err();
         assert_eq!(isolated, Some(IsolateError::NotOnline(first)));
         let foreign = FreeError { range: first, kind: FreeErrorKind::Foreign };
-        assert_eq!(frames.free(first), Err(foreign));
+        assert_eq!(frames.give_raw(first), Err(foreign));
         let region = hotplug.regions().nth(1).unwrap().0;
         assert_eq!(hotplug.withdraw(region), Err(WithdrawError::Present(range(SHARED, BLOCK))));
         assert_eq!(snapshot(hotplug), before);
@@ -109,7 +104,7 @@ fn what_is_no_device_is_neither_detached_nor_made_ram() {
         let before = snapshot(hotplug);
         let start = device().start().number();
         let absent = range(SHARED + SECTION, BLOCK);
-        let held = hotplug.prepare_add(absent, &mut NoHooks).unwrap();
+        let held = hotplug.prepare_add(absent).unwrap();
         let unaligned = |range| (range, DeviceError::Unaligned(range));
         let other = |range, other| (range, DeviceError::NotDevice(other));
         let outside = range(5 * SECTION - BLOCK, 2 * BLOCK);
@@ -122,11 +117,11 @@ fn what_is_no_device_is_neither_detached_nor_made_ram() {
             other(outside, outside),
             other(range(0, BLOCK), range(0, BLOCK)),
         ] {
-            assert_eq!(hotplug.detach(range, &mut NoHooks), Err(error));
-            let made_ram = hotplug.device_to_ram(range, OnlineType::Offline, &mut NoHooks);
+            assert_eq!(hotplug.detach_raw(range), Err(error));
+            let made_ram = hotplug.device_to_ram_raw(range, OnlineType::Offline, &mut NoHooks);
             assert_eq!(made_ram, Err(error));
         }
-        assert_eq!(hotplug.attach(absent, &mut NoHooks), Err(AddError::Held(absent)));
+        assert_eq!(hotplug.attach(absent), Err(AddError::Held(absent)));
         drop(held);
         assert_eq!(snapshot(hotplug), before);
     });
@@ -137,12 +132,12 @@ fn a_region_with_a_device_is_not_withdrawn() {
     on_a_machine(|_, hotplug| {
         for side in [range(SHARED, QUARTER), range(SHARED + 3 * QUARTER, QUARTER)] {
             take_offline(hotplug, side);
-            hotplug.remove(side, &mut NoHooks).unwrap();
+            hotplug.remove(side).unwrap();
         }
         let region = hotplug.regions().nth(1).unwrap().0;
         let first = range(device().start().number(), BLOCK);
         assert_eq!(hotplug.withdraw(region), Err(WithdrawError::Device(first)));
-        hotplug.detach(device(), &mut NoHooks).unwrap();
+        hotplug.detach_raw(device()).unwrap();
         assert_eq!(state(hotplug, range(SHARED, SECTION)), State::Absent);
         hotplug.withdraw(region).unwrap();
     });
@@ -163,23 +158,23 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
         on_a_machine(|frames, hotplug| {
             hotplug.set_policy(policy);
             let before = snapshot(hotplug);
-            hotplug.device_to_ram(device(), kind, &mut NoHooks).unwrap();
+            hotplug.device_to_ram_raw(device(), kind, &mut NoHooks).unwrap();
             assert_eq!(state(hotplug, device()), expected, "{policy:?} {kind:?}");
             let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
             assert_eq!(zone.is_contiguous(), contiguous, "{policy:?} {kind:?}");
             if kind != OnlineType::Offline {
                 let at = Want::frames(BLOCK).at(device().start()).movable();
-                let got = frames.alloc(at).unwrap();
+                let got = frames.take_raw(at).unwrap();
                 // In use and not to be moved: it stays RAM, online as it was.
                 let mut offline = hotplug.offline(device()).unwrap();
                 let said = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(said, Progress::Pending(_)), "{said:?}");
                 offline.cancel(hotplug, &mut NoHooks).unwrap();
                 assert_eq!(state(hotplug, device()), expected);
-                frames.free(got).unwrap();
+                frames.give_raw(got).unwrap();
                 take_offline(hotplug, device());
             }
-            hotplug.ram_to_device(device(), &mut NoHooks).unwrap();
+            hotplug.ram_to_device(device()).unwrap();
             assert_eq!(snapshot(hotplug), before);
         });
     }
@@ -200,12 +195,12 @@ fn a_device_that_may_not_come_online_stays_a_device() {
         let before = snapshot(hotplug);
         let hooks = &mut Refuses(pfn(device().end().number() - 1));
         for kind in [OnlineType::Online, OnlineType::Movable, OnlineType::Kernel] {
-            let refused = hotplug.device_to_ram(device(), kind, hooks);
+            let refused = hotplug.device_to_ram_raw(device(), kind, hooks);
             let veto = OnlineError::Vetoed { range: device(), veto: Veto("not this one") };
             assert_eq!(refused, Err(DeviceError::Online(veto)));
             assert_eq!(snapshot(hotplug), before);
         }
-        hotplug.device_to_ram(device(), OnlineType::Offline, hooks).unwrap();
+        hotplug.device_to_ram_raw(device(), OnlineType::Offline, hooks).unwrap();
         assert_eq!(state(hotplug, device()), State::Offline);
     });
 }
@@ -214,17 +209,17 @@ fn a_device_that_may_not_come_online_stays_a_device() {
 fn poison_is_remembered_until_the_device_goes() {
     on_a_machine(|_, hotplug| {
         let bad = device().start();
-        hotplug.device_to_ram(device(), OnlineType::Offline, &mut NoHooks).unwrap();
+        hotplug.device_to_ram_raw(device(), OnlineType::Offline, &mut NoHooks).unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
-        hotplug.ram_to_device(device(), &mut NoHooks).unwrap();
+        hotplug.ram_to_device(device()).unwrap();
         assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
-        let refused = hotplug.device_to_ram(device(), OnlineType::Movable, &mut NoHooks);
+        let refused = hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks);
         let poisoned = OnlineError::Poisoned(PfnRange::with_len(bad, 1).unwrap());
         assert_eq!(refused, Err(DeviceError::Online(poisoned)));
         assert_eq!(state(hotplug, device()), State::Device);
-        hotplug.detach(device(), &mut NoHooks).unwrap();
+        hotplug.detach_raw(device()).unwrap();
         assert_eq!(hotplug.poisoned().count(), 0);
-        hotplug.attach(device(), &mut NoHooks).unwrap();
-        hotplug.device_to_ram(device(), OnlineType::Movable, &mut NoHooks).unwrap();
+        hotplug.attach(device()).unwrap();
+        hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks).unwrap();
     });
 }

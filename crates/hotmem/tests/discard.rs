@@ -1,9 +1,8 @@
 //! Memory whose owner can do without it leaves though there is no room for it elsewhere.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, numbers, pfn, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 const BOOT: u64 = SECTION;
@@ -30,7 +29,7 @@ impl<'f> Kernel<'f> {
         is_cache: impl Fn(u64) -> bool,
     ) -> Kernel<'f> {
         for block in hot.chunks(BLOCK) {
-            frames.alloc(Want::frames(BLOCK).movable().at(block.start())).unwrap();
+            frames.take_raw(Want::frames(BLOCK).movable().at(block.start())).unwrap();
         }
         let cache = numbers(hot).filter(|&frame| is_cache(frame)).collect();
         Kernel { frames, cache, dropped: 0, moved: 0 }
@@ -41,7 +40,7 @@ impl Hooks for Kernel<'_> {
     fn discard(&mut self, within: PfnRange) {
         let free = self.frames.counts().free;
         for frame in numbers(within).filter(|frame| self.cache.remove(frame)) {
-            self.frames.free(range(frame, 1)).unwrap();
+            self.frames.give_raw(range(frame, 1)).unwrap();
             self.dropped += 1;
         }
         assert!(self.frames.counts().free >= free);
@@ -49,13 +48,13 @@ impl Hooks for Kernel<'_> {
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in numbers(used) {
-            let Ok(new) = self.frames.alloc(Want::frames(1).movable()) else {
+            let Ok(new) = self.frames.take_raw(Want::frames(1).movable()) else {
                 return Migration::Retry;
             };
             if self.cache.remove(&frame) {
                 self.cache.insert(new.start().number());
             }
-            self.frames.free(range(frame, 1)).unwrap();
+            self.frames.give_raw(range(frame, 1)).unwrap();
             self.moved += 1;
         }
         Migration::Moved
@@ -65,13 +64,13 @@ impl Hooks for Kernel<'_> {
 /// A machine with `room` frames free in boot memory, and hot memory.
 fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(HOT_START + HOT));
-    let mut hotplug = common::boot(&frames, &memory, BOOT);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     let hot = range(HOT_START, HOT);
     hotplug.announce(hot).unwrap();
     while frames.counts().free > room {
-        frames.alloc(Want::frames(1)).unwrap();
+        frames.take_raw(Want::frames(1)).unwrap();
     }
-    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     test(&frames, &mut hotplug, hot);
     frames.validate().unwrap();
@@ -88,7 +87,7 @@ fn shrink(
     let mut shrink = Shrink::new(within, within.frames(), unit, within.frames());
     loop {
         match shrink.poll(hotplug, kernel, budget) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal, kernel).unwrap(),
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
             Shrunk::Working => {}
             Shrunk::Done { left, blocker } => return (left, blocker),
         }

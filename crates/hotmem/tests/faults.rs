@@ -1,11 +1,11 @@
 //! Every step that can fail fails once, in the middle of each request; what was refused leaves the
 //! machine as it was, and the same request succeeds afterwards.
 
-mod common;
-
-use common::{BLOCK, Cpus, Memory, SECTION, Snapshot, numbers, pfn, range};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::link::{Link, Maps, lend};
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -107,19 +107,28 @@ impl Hooks for Kernel<'_> {
         }
         for old in numbers(used) {
             let owner = self.owners.remove(&old).expect("a frame of the kernel's");
-            let new = self.frames.alloc(Want::frames(1).movable()).expect("enough memory");
+            let new = self.frames.take_raw(Want::frames(1).movable()).expect("enough memory");
             let new = new.start().number();
             self.memory.word(new).store(owner, Ordering::Relaxed);
             self.owners.insert(new, owner);
-            self.frames.free(range(old, 1)).expect("the kernel's");
+            self.frames.give_raw(range(old, 1)).expect("the kernel's");
         }
         self.moved = true;
         Migration::Moved
     }
 }
 
+/// Page tables that an addition takes frames for.
+struct Tables;
+
+impl Maps for Tables {
+    fn tables_needed(&self, _: PfnRange) -> u64 {
+        3
+    }
+}
+
 struct Machine<'f> {
-    hotplug: Hotplug<'f, Cpus>,
+    hotplug: Hotplug<'f, Cpus, Link<Tables>>,
     kernel: Kernel<'f>,
 }
 
@@ -164,10 +173,10 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
     let hot = range(HOT, HOT_SECTIONS * SECTION);
     hotplug.announce(hot).unwrap();
-    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     let mut kernel = Kernel::new(&frames, &memory);
     let some = [
@@ -180,7 +189,7 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
         (3 * SECTION - 1, 1),
     ];
     for (at, len) in some {
-        kernel.own(frames.alloc(Want::frames(len).at(pfn(HOT + at)).movable()).unwrap());
+        kernel.own(frames.take_raw(Want::frames(len).at(pfn(HOT + at)).movable()).unwrap());
     }
     test(&mut Machine { hotplug, kernel })
 }
@@ -245,7 +254,7 @@ fn an_offline_request_that_failed_goes_on() {
             assert_eq!(said, Progress::Done(all));
             assert_eq!(m.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
             assert!(m.kernel.agreed.is_empty());
-            m.hotplug.remove(all, &mut m.kernel).unwrap();
+            m.hotplug.remove(all).unwrap();
             m.kernel.frames.validate().unwrap();
         });
     }
@@ -263,7 +272,7 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(1)) {
                         Shrunk::Ready(removal) => {
                             gone += removal.range().frames();
-                            m.hotplug.commit_remove(removal, &mut m.kernel).unwrap();
+                            m.hotplug.commit_remove(removal).unwrap();
                         }
                         Shrunk::Working => {}
                         Shrunk::Done { left, blocker } => break (left, blocker),
@@ -299,7 +308,7 @@ fn a_device_that_refuses_leaves_the_memory_online() {
                 if part == refused {
                     m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
                 } else {
-                    m.hotplug.commit_remove(removal, &mut m.kernel).unwrap();
+                    m.hotplug.commit_remove(removal).unwrap();
                 }
                 let expected = if part == refused { State::OnlineMovable } else { State::Absent };
                 assert_eq!(m.hotplug.state_at(section.start(), section.end()).1, expected);
@@ -314,9 +323,9 @@ fn a_device_that_refuses_offline_memory_leaves_it_offline() {
     on_a_machine(|m| {
         let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(more).unwrap();
-        m.hotplug.add(more, &mut m.kernel).unwrap();
+        m.hotplug.add(more).unwrap();
         let before = m.snapshot();
-        let removal = m.hotplug.prepare_remove(more, &mut m.kernel).unwrap();
+        let removal = m.hotplug.prepare_remove(more).unwrap();
         m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
         assert_eq!(m.snapshot(), before);
     });
@@ -324,17 +333,12 @@ fn a_device_that_refuses_offline_memory_leaves_it_offline() {
 
 #[test]
 fn a_device_that_brings_nothing_leaves_no_trace() {
-    struct Tables;
-    impl Hooks for Tables {
-        fn tables_needed(&self, _: PfnRange) -> u64 {
-            3
-        }
-    }
     on_a_machine(|m| {
         let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(more).unwrap();
         let before = m.snapshot();
-        let addition = m.hotplug.prepare_add(more, &mut Tables).unwrap();
+        let addition = lend(&mut m.hotplug, &mut Tables, |hotplug, _| hotplug.prepare_add(more));
+        let addition = addition.unwrap();
         assert_eq!(addition.tables().frames(), 3);
         drop(addition);
         assert_eq!(m.snapshot(), before);
@@ -346,13 +350,13 @@ fn without_room_nothing_is_moved() {
     on_a_machine(|m| {
         // All that is left free lies in the section that is to go.
         let mut taken = vec![];
-        while let Ok(frame) = m.kernel.frames.alloc(Want::frames(1).movable()) {
+        while let Ok(frame) = m.kernel.frames.take_raw(Want::frames(1).movable()) {
             taken.push(frame);
         }
         let last = range(HOT + 2 * SECTION, SECTION);
         let (back, stay): (Vec<_>, Vec<_>) = taken.iter().partition(|&&frame| last.covers(frame));
         for frame in back {
-            m.kernel.frames.free(frame).unwrap();
+            m.kernel.frames.give_raw(frame).unwrap();
         }
         let used: Vec<_> = stay.into_iter().chain(m.kernel.used()).collect();
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &used);
@@ -391,8 +395,8 @@ fn words_come_from_anywhere_but_are_never_moved() {
         // Boot memory is full, so the words of another region lie in memory that was added.
         let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(more).unwrap();
-        m.hotplug.add(more, &mut m.kernel).unwrap();
-        while frames.alloc(Want::frames(1)).is_ok() {}
+        m.hotplug.add(more).unwrap();
+        while frames.take_raw(Want::frames(1)).is_ok() {}
         m.hotplug.online(more, OnlineType::Kernel, &mut NoHooks).unwrap();
         m.hotplug.announce(range(1 << 30, BLOCK)).unwrap();
         let metadata = frames.metadata().map(|m| m.frames);

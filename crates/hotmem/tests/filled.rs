@@ -1,12 +1,13 @@
 //! What free memory holds where the kernel promises it.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, boot, numbers, range};
 use hotmem::{
-    Budget, Contents, Frames, FreeErrorKind, Hooks, Hotplug, NoHooks, OneCpu, OnlineType, Pfn,
-    PfnRange, Progress, Spare, Want,
+    BootMap, BootRange, Budget, Contents, Frames, FreeErrorKind, Hooks, Hotplug, NoHooks, OneCpu,
+    OnlineType, Pfn, PfnRange, Progress, Want,
 };
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::link::Maps;
+use hotmem_testkit::link::{Link, lend};
+use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, range};
 use std::sync::atomic::Ordering;
 
 const WORD: u32 = 0x5aa5_0ff0;
@@ -32,37 +33,39 @@ const fn pfn(number: u64) -> Pfn {
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
     memory: &'f Memory,
-    hotplug: Hotplug<'f, OneCpu>,
+    hotplug: Hotplug<'f, OneCpu, Link<Tables<'f>>>,
 }
 
 /// A machine whose kernel has filled what is free, and has written garbage to what may come.
 fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(OneCpu);
-    let mut hotplug = boot(&frames, &memory, BOOT);
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let (mapping, map) = (Link::new(memory.direct_map()), BootMap::of_ram(&ram));
+    let mut hotplug = hotmem_testkit::start(&frames, mapping, &map).unwrap();
     let all = every_frame(&frames);
     frames.set_contents(Contents::Filled(WORD)).unwrap();
-    all.into_iter().for_each(|frame| frames.free_filled(frame).unwrap());
+    all.into_iter().for_each(|frame| frames.give_raw_filled(frame).unwrap());
     numbers(PLUGGED).for_each(|frame| memory.word(frame).store(GARBAGE, Ordering::Relaxed));
     hotplug.announce(PLUGGED).unwrap();
     test(Machine { frames: &frames, memory: &memory, hotplug });
 }
 
 fn every_frame(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
-    core::iter::from_fn(|| frames.alloc(Want::frames(1).movable()).ok()).collect()
+    core::iter::from_fn(|| frames.take_raw(Want::frames(1).movable()).ok()).collect()
 }
 
 impl Machine<'_> {
-    fn plug(&mut self, hooks: &mut impl Hooks) {
-        self.hotplug.add(PLUGGED, hooks).unwrap();
-        self.hotplug.online(PLUGGED, OnlineType::Movable, hooks).unwrap();
+    fn plug(&mut self) {
+        self.hotplug.add(PLUGGED).unwrap();
+        self.hotplug.online(PLUGGED, OnlineType::Movable, &mut NoHooks).unwrap();
     }
 
-    fn unplug(&mut self, hooks: &mut impl Hooks) {
+    fn unplug(&mut self) {
         let mut offline = self.hotplug.offline(PLUGGED).unwrap();
-        let gone = offline.poll(&mut self.hotplug, hooks, Budget::UNLIMITED);
+        let gone = offline.poll(&mut self.hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(gone, Progress::Done(PLUGGED));
-        self.hotplug.remove(PLUGGED, hooks).unwrap();
+        self.hotplug.remove(PLUGGED).unwrap();
     }
 
     /// All that can be had is filled. Which takes lines for all that it comes from.
@@ -72,7 +75,7 @@ impl Machine<'_> {
             let mut words = self.memory.words(frame.start().number());
             assert_eq!(words.find(|&word| word != FILLED), None, "{frame} was free");
         }
-        all.into_iter().for_each(|frame| self.frames.free_filled(frame).unwrap());
+        all.into_iter().for_each(|frame| self.frames.give_raw_filled(frame).unwrap());
         self.frames.validate().unwrap();
     }
 }
@@ -80,7 +83,7 @@ impl Machine<'_> {
 #[test]
 fn what_comes_online_is_filled() {
     on_a_machine(|mut machine| {
-        machine.plug(&mut NoHooks);
+        machine.plug();
         machine.check();
     });
 }
@@ -89,9 +92,9 @@ fn what_comes_online_is_filled() {
 fn lines_that_go_are_filled() {
     on_a_machine(|mut machine| {
         for _ in 0..2 {
-            machine.plug(&mut NoHooks);
+            machine.plug();
             machine.check();
-            machine.unplug(&mut NoHooks);
+            machine.unplug();
             machine.check();
         }
     });
@@ -102,17 +105,17 @@ fn lines_in_what_stays_after_all_are_filled() {
     on_a_machine(|mut machine| {
         // Boot memory is full, so the lines of each section lie in the section.
         let full = every_frame(machine.frames);
-        machine.plug(&mut NoHooks);
+        machine.plug();
         let one = |at| Want::frames(1).movable().at(pfn(at));
-        let below = machine.frames.alloc(one(MIDDLE - 2 * BLOCK)).unwrap();
-        machine.frames.free_filled(below).unwrap();
-        let above = machine.frames.alloc(one(MIDDLE)).unwrap();
+        let below = machine.frames.take_raw(one(MIDDLE - 2 * BLOCK)).unwrap();
+        machine.frames.give_raw_filled(below).unwrap();
+        let above = machine.frames.take_raw(one(MIDDLE)).unwrap();
         // The lower section is drained and loses its lines, and the upper one is in use.
         let token = machine.frames.isolate(PLUGGED).unwrap();
         let (token, _) = machine.hotplug.take_offline(token, &mut NoHooks).unwrap_err();
         token.release();
-        machine.frames.free_filled(above).unwrap();
-        full.into_iter().for_each(|frame| machine.frames.free_filled(frame).unwrap());
+        machine.frames.give_raw_filled(above).unwrap();
+        full.into_iter().for_each(|frame| machine.frames.give_raw_filled(frame).unwrap());
         machine.check();
     });
 }
@@ -123,13 +126,13 @@ struct Tables<'f> {
     tables: Vec<Pfn>,
 }
 
-impl Hooks for Tables<'_> {
+impl Maps for Tables<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         3
     }
 
-    fn map(&mut self, _: PfnRange, spare: &mut Spare) {
-        for table in [spare.take(), spare.take()].into_iter().flatten() {
+    fn map(&mut self, _: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        for table in [take(), take()].into_iter().flatten() {
             self.memory.word(table.number()).store(GARBAGE, Ordering::Relaxed);
             self.tables.push(table);
         }
@@ -140,13 +143,19 @@ impl Hooks for Tables<'_> {
     }
 }
 
+impl Hooks for Tables<'_> {}
+
 #[test]
 fn what_hooks_give_back_is_filled() {
     on_a_machine(|mut machine| {
         let mut tables = Tables { memory: machine.memory, tables: Vec::new() };
-        machine.plug(&mut tables);
+        lend(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.add(PLUGGED)).unwrap();
+        machine.hotplug.online(PLUGGED, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(tables.tables.len(), 2);
-        machine.unplug(&mut tables);
+        let mut offline = machine.hotplug.offline(PLUGGED).unwrap();
+        let gone = offline.poll(&mut machine.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(gone, Progress::Done(PLUGGED));
+        lend(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.remove(PLUGGED)).unwrap();
         assert_eq!(tables.tables, []);
         machine.check();
     });
@@ -155,18 +164,18 @@ fn what_hooks_give_back_is_filled() {
 #[test]
 fn what_is_refused_is_not_written() {
     on_a_machine(|machine| {
-        let used = machine.frames.alloc(Want::frames(2)).unwrap();
+        let used = machine.frames.take_raw(Want::frames(2)).unwrap();
         let first = range(used.start().number(), 1);
-        machine.frames.free_filled(first).unwrap();
+        machine.frames.give_raw_filled(first).unwrap();
         let word = |range: PfnRange| machine.memory.word(range.end().number() - 1);
         word(used).store(GARBAGE, Ordering::Relaxed);
-        let refused = machine.frames.free_filled(used).unwrap_err();
+        let refused = machine.frames.give_raw_filled(used).unwrap_err();
         assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
         // Nothing is mapped there.
-        let foreign = machine.frames.free_filled(range(1 << 30, 1)).unwrap_err();
+        let foreign = machine.frames.give_raw_filled(range(1 << 30, 1)).unwrap_err();
         assert_eq!(foreign.kind, FreeErrorKind::Foreign);
-        let empty = machine.frames.free_filled(range(0, 0)).unwrap_err();
+        let empty = machine.frames.give_raw_filled(range(0, 0)).unwrap_err();
         assert_eq!(empty.kind, FreeErrorKind::Empty);
     });
 }

@@ -1,9 +1,8 @@
 //! What stays free, whatever is asked to go.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
 const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
@@ -14,8 +13,8 @@ struct Moving<'f>(&'f Frames<OneCpu>);
 impl Hooks for Moving<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
-            let Ok(_) = self.0.alloc(Want::frames(1).movable()) else { return Migration::Retry };
-            self.0.free(frame).unwrap();
+            let Ok(_) = self.0.take_raw(Want::frames(1).movable()) else { return Migration::Retry };
+            self.0.give_raw(frame).unwrap();
         }
         Migration::Moved
     }
@@ -24,14 +23,14 @@ impl Hooks for Moving<'_> {
 /// A machine with nothing free but in its hot memory, of which a few frames are in use.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let mut hotplug = common::boot(&frames, &memory, BOOT);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     let hot = range(BOOT, HOT);
     hotplug.announce(hot).unwrap();
-    hotplug.add(hot, &mut NoHooks).unwrap();
-    while frames.alloc(Want::frames(1)).is_ok() {}
+    hotplug.add(hot).unwrap();
+    while frames.take_raw(Want::frames(1)).is_ok() {}
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     for section in hot.chunks(SECTION) {
-        frames.alloc(Want::frames(3).movable().at(section.start())).unwrap();
+        frames.take_raw(Want::frames(3).movable().at(section.start())).unwrap();
     }
     test(&frames, &mut hotplug, hot);
     frames.validate().unwrap();
@@ -46,7 +45,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
             let (left, blocker) = loop {
                 match shrink.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED) {
                     Shrunk::Ready(removal) => {
-                        hotplug.commit_remove(removal, &mut NoHooks).unwrap();
+                        hotplug.commit_remove(removal).unwrap();
                     }
                     Shrunk::Working => {}
                     Shrunk::Done { left, blocker } => break (left, blocker),

@@ -1,9 +1,11 @@
 //! Frames that hooks give back and that are not theirs: they are refused, and the kernel is told.
 
-mod common;
-
-use common::{Cpus, Memory, SECTION, pfn, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::link::Link;
+use hotmem_testkit::link::Maps;
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{Cpus, Memory, SECTION, pfn, range};
 
 /// A kernel that gives back these frames when memory goes.
 #[derive(Default)]
@@ -13,7 +15,7 @@ struct Kernel {
     told: Vec<(Pfn, FreeErrorKind)>,
 }
 
-impl Hooks for Kernel {
+impl Maps for Kernel {
     fn undescribe(&mut self, _: PfnRange, free: &mut dyn FnMut(Pfn)) {
         self.descriptors.drain(..).for_each(free);
     }
@@ -27,20 +29,23 @@ impl Hooks for Kernel {
     }
 }
 
+impl Hooks for Kernel {}
+
 /// Adds a section and removes it again.
 fn come_and_go(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts, Kernel) {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 4 * SECTION).bytes() }];
     let mut hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &BootMap::of_ram(&ram))
+            .unwrap();
     let plugged = range(8 * SECTION, SECTION);
     hotplug.announce(plugged).unwrap();
     let before = frames.counts();
     let mut kernel = Kernel::default();
     test(&frames, &mut kernel);
-    hotplug.add(plugged, &mut kernel).unwrap();
-    hotplug.remove(plugged, &mut kernel).unwrap();
+    lend(&mut hotplug, &mut kernel, |hotplug, _| hotplug.add(plugged)).unwrap();
+    lend(&mut hotplug, &mut kernel, |hotplug, _| hotplug.remove(plugged)).unwrap();
     (before, frames.counts(), kernel)
 }
 
@@ -48,7 +53,7 @@ fn come_and_go(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts
 fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
     let mut frame = Pfn::ZERO;
     let (before, after, kernel) = come_and_go(|frames, kernel| {
-        frame = frames.alloc(Want::frames(1)).unwrap().start();
+        frame = frames.take_raw(Want::frames(1)).unwrap().start();
         // Twice the same; then nobody's, behind one that is refused already.
         kernel.descriptors = vec![frame, frame, pfn(1 << 30)];
         kernel.tables = vec![Pfn::LIMIT];
@@ -61,8 +66,8 @@ fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
 #[test]
 fn the_kernel_is_told_nothing_of_its_own_frames() {
     let (before, after, kernel) = come_and_go(|frames, kernel| {
-        kernel.descriptors = vec![frames.alloc(Want::frames(1)).unwrap().start()];
-        kernel.tables = vec![frames.alloc(Want::frames(1)).unwrap().start()];
+        kernel.descriptors = vec![frames.take_raw(Want::frames(1)).unwrap().start()];
+        kernel.tables = vec![frames.take_raw(Want::frames(1)).unwrap().start()];
     });
     assert_eq!(kernel.told, []);
     assert_eq!(before, after);

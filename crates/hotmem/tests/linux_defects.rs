@@ -6,17 +6,16 @@
 //! in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors that are
 //! written field by field in `src/memmap/tests/`.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, Snapshot, pfn, range};
 use hotmem::notify::{Chain, Change, Listener};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, pfn, range};
 
 const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
 
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> {
-    let mut hotplug = common::boot(frames, memory, BOOT);
+    let mut hotplug = hotmem_testkit::boot(frames, memory, BOOT);
     hotplug.announce(range(BOOT, HOT)).unwrap();
     hotplug
 }
@@ -26,7 +25,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
     let hot = range(BOOT, HOT);
-    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     test(&frames, &mut hotplug, hot);
     frames.validate().unwrap();
@@ -138,14 +137,14 @@ impl Hooks for AlwaysMoved {
 #[test]
 fn offline_gives_up_on_what_never_moves() {
     on_a_machine(|frames, hotplug, hot| {
-        let stuck = frames.alloc(Want::frames(1).movable()).unwrap();
+        let stuck = frames.take_raw(Want::frames(1).movable()).unwrap();
         let mut hooks = AlwaysMoved(0);
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(progress, Progress::Pending(Blocker { range: stuck, why: Why::Retry }));
         assert!(hooks.0 < 20, "{} tries", hooks.0);
         // And it goes on once the frame is free.
-        frames.free(stuck).unwrap();
+        frames.give_raw(stuck).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(progress, Progress::Done(hot));
     });
@@ -156,7 +155,7 @@ fn offline_gives_up_on_what_never_moves() {
 fn removing_what_is_online_is_an_error() {
     on_a_machine(|_, hotplug, hot| {
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
-        let error = hotplug.remove(hot, &mut NoHooks);
+        let error = hotplug.remove(hot);
         assert_eq!(error, Err(RemoveError::Online(range(BOOT, BLOCK))));
         assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
     });
@@ -168,14 +167,15 @@ fn removing_what_is_online_is_an_error() {
 #[test]
 fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
     on_a_machine(|frames, hotplug, hot| {
-        let mut boot: Vec<_> = std::iter::from_fn(|| frames.alloc(Want::frames(1)).ok()).collect();
-        let used = frames.alloc(Want::frames(1).movable()).unwrap();
+        let mut boot: Vec<_> =
+            std::iter::from_fn(|| frames.take_raw(Want::frames(1)).ok()).collect();
+        let used = frames.take_raw(Want::frames(1).movable()).unwrap();
         let hosted = |frames: &Frames<OneCpu>| {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
         };
         assert_eq!(hosted(frames), 1);
         // For what is in use there is room now, but it does not move.
-        frames.free(boot.pop().unwrap()).unwrap();
+        frames.give_raw(boot.pop().unwrap()).unwrap();
         // Undone while something of it is in use, and after all of it was offline.
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -183,22 +183,22 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         offline.cancel(hotplug, &mut NoHooks).unwrap();
         assert_eq!(hosted(frames), 1);
         frames.validate().unwrap();
-        frames.free(used).unwrap();
+        frames.give_raw(used).unwrap();
         let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         assert_eq!(frames.validate().unwrap().movable, HOT);
-        let again = frames.alloc(Want::frames(1).movable()).unwrap();
-        frames.free(again).unwrap();
+        let again = frames.take_raw(Want::frames(1).movable()).unwrap();
+        frames.give_raw(again).unwrap();
         let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
-        hotplug.commit_remove(removal, &mut NoHooks).unwrap();
+        hotplug.commit_remove(removal).unwrap();
         assert_eq!((hosted(frames), frames.validate().unwrap().present), (0, BOOT));
-        boot.into_iter().for_each(|frame| frames.free(frame).unwrap());
+        boot.into_iter().for_each(|frame| frames.give_raw(frame).unwrap());
     });
 }
 
@@ -216,7 +216,7 @@ fn a_refused_removal_forgets_nothing() {
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
         // Its first part could go, its second could not.
         let error = RemoveError::Online(range(high.start().number(), BLOCK));
-        assert_eq!(hotplug.remove(hot, &mut NoHooks), Err(error));
+        assert_eq!(hotplug.remove(hot), Err(error));
         let error = WithdrawError::Present(range(BOOT, BLOCK));
         assert_eq!(hotplug.withdraw(region), Err(error));
         assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
@@ -248,7 +248,7 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
     hotplug.set_auto_online(OnlineType::Movable);
     let hot = range(BOOT, HOT);
     let mut listeners = ThreeListeners::second_refuses();
-    hotplug.add(hot, &mut listeners).unwrap();
+    hotplug.add(hot).unwrap();
     let refused = hotplug.online(hot, None, &mut listeners);
     assert!(matches!(refused, Err(OnlineError::Vetoed { range, .. }) if range == hot));
     assert_eq!(hotplug.state_at(hot.start(), hot.end()), (hot, State::Offline));
@@ -280,13 +280,13 @@ fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
 fn memory_comes_though_not_a_frame_is_free() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
-    while frames.alloc(Want::frames(1)).is_ok() {}
+    while frames.take_raw(Want::frames(1)).is_ok() {}
     assert_eq!(frames.counts().free, 0);
     let hot = range(BOOT, HOT);
-    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     assert_eq!(frames.validate().unwrap().free, HOT);
-    assert!(frames.alloc(Want::frames(1).movable()).is_ok());
+    assert!(frames.take_raw(Want::frames(1).movable()).is_ok());
 }
 
 /// Linux's `offline_pages` looks at every page of the range, free or not, in several passes. Here
@@ -297,14 +297,14 @@ fn only_frames_in_use_are_asked_about() {
     impl Hooks for Counting<'_> {
         fn migrate(&mut self, used: PfnRange) -> Migration {
             self.1 += used.frames();
-            self.0.free(used).unwrap();
+            self.0.give_raw(used).unwrap();
             Migration::Gone
         }
     }
     on_a_machine(|frames, hotplug, hot| {
         let at = |frame| Want::frames(1).at(pfn(frame)).movable();
         for frame in [BOOT + 3, BOOT + 2 * SECTION, BOOT + HOT - 1] {
-            frames.alloc(at(frame)).unwrap();
+            frames.take_raw(at(frame)).unwrap();
         }
         let mut hooks = Counting(frames, 0);
         let mut offline = hotplug.offline(hot).unwrap();

@@ -1,11 +1,10 @@
 //! What describing memory costs: little, reserved when it is announced, and nothing of the memory
 //! itself is touched when it comes.
 
-mod common;
-
-use common::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 
 /// 64 GiB in the real geometry.
 const PLUGGED: u64 = 512 * SECTION;
@@ -16,7 +15,7 @@ fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 8 * SECTION).bytes() }];
     let mut hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     test(&frames, &mut hotplug, &memory);
 }
 
@@ -33,7 +32,7 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
         hotplug.announce(plugged).unwrap();
         let before = words(frames, memory);
         let sum = frames.counts();
-        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(frames.counts().online, sum.online + PLUGGED);
         let after = words(frames, memory);
@@ -48,7 +47,7 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
             assert!(written <= limit / 10, "{written} bytes, of {limit} that would be allowed");
         }
         hotplug.offline_all(plugged);
-        hotplug.remove(plugged, &mut NoHooks).unwrap();
+        hotplug.remove(plugged).unwrap();
         assert_eq!(Counts { announced: sum.announced, ..frames.counts() }, sum);
     });
 }
@@ -106,28 +105,28 @@ fn memory_comes_to_a_machine_without_a_free_frame() {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let mut hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let hot = range(SECTION, 3 * SECTION);
     hotplug.announce(hot).unwrap();
-    while frames.alloc(Want::frames(1)).is_ok() {}
+    while frames.take_raw(Want::frames(1)).is_ok() {}
     assert_eq!(frames.counts().free, 0);
-    hotplug.add(hot, &mut NoHooks).unwrap();
+    hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(frames.counts().free, hot.frames());
     // Whole pageblocks and sections need no metadata, ...
-    let whole = frames.alloc(Want::frames(2 * SECTION)).unwrap();
+    let whole = frames.take_raw(Want::frames(2 * SECTION)).unwrap();
     assert_eq!(frames.counts().free, SECTION);
     // ... and the frame for frame bits comes out of what is divided first.
-    let one = frames.alloc(Want::frames(1)).unwrap();
+    let one = frames.take_raw(Want::frames(1)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2);
-    frames.free(range(whole.start().number(), 3)).unwrap();
+    frames.give_raw(range(whole.start().number(), 3)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2 + 3 - 1);
     frames.validate().unwrap();
-    frames.free(one).unwrap();
-    frames.free(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
+    frames.give_raw(one).unwrap();
+    frames.give_raw(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
     // A section's own frame bits do not keep it from going.
     hotplug.offline_all(hot);
-    hotplug.remove(hot, &mut NoHooks).unwrap();
+    hotplug.remove(hot).unwrap();
     frames.validate().unwrap();
     assert_eq!(frames.metadata().filter(|metadata| hot.overlaps(metadata.frames)).count(), 0);
 }
@@ -138,13 +137,13 @@ fn frame_bits_keep_only_a_part_of_their_section() {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let mut hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let hot = range(SECTION, SECTION);
     hotplug.announce(hot).unwrap();
-    while frames.alloc(Want::frames(1)).is_ok() {}
-    hotplug.add(hot, &mut NoHooks).unwrap();
+    while frames.take_raw(Want::frames(1)).is_ok() {}
+    hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-    frames.free(frames.alloc(Want::frames(1).movable()).unwrap()).unwrap();
+    frames.give_raw(frames.take_raw(Want::frames(1).movable()).unwrap()).unwrap();
     let lines = frames.metadata().map(|metadata| metadata.frames);
     let lines = { lines }.find(|&lines| hot.covers(lines)).expect("frame bits of the section");
     let host = range(lines.start().align_down(BLOCK).number(), BLOCK);

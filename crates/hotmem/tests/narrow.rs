@@ -1,11 +1,9 @@
 //! Memory that pointers cannot reach: on a 32-bit kernel everything above 4 GiB, wherever the direct
 //! map begins.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, boot, pfn, range};
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
 
 /// One past the last frame that a pointer of this target reaches.
 const REACH: u64 = match usize::BITS {
@@ -41,11 +39,11 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
         return;
     }
     let ram = [low, high];
-    let started = Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
+    let started = hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
     assert_eq!(started.err(), Some(BootError::Unreachable(high)));
     assert_eq!(frames.counts(), Counts::default());
     // What is reserved there, for devices say, hinders nobody.
     let map = BootMap { reserved: &[high], ..BootMap::of_ram(&ram[..1]) };
-    Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     frames.validate().unwrap();
 }

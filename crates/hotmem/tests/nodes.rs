@@ -1,10 +1,10 @@
 //! NUMA: allocation prefers a node and falls back in a given order; nodes come and go.
 
 use hotmem::*;
+use hotmem_testkit::Raw as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-mod common;
-use common::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
 /// A platform whose CPU is wherever the test says.
 #[derive(Default)]
@@ -30,7 +30,7 @@ fn four_nodes<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'
     let part = |n: usize| (BootRange { start: n as u64 * section.0, len: section }, node(n));
     let nodes = [0, 1, 2, 3].map(part);
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
-    Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap()
+    hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
 }
 
 fn home(range: PfnRange) -> usize {
@@ -47,14 +47,14 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
         let mut held = Vec::new();
         at.0.store(2, Ordering::Relaxed);
         let mut order = Vec::new();
-        while let Ok(got) = frames.alloc(want) {
+        while let Ok(got) = frames.take_raw(want) {
             if order.last() != Some(&home(got)) {
                 order.push(home(got));
             }
             held.push(got);
         }
         assert_eq!(order, [2, 3, 0, 1], "{want:?}");
-        held.into_iter().for_each(|got| frames.free(got).unwrap());
+        held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
         frames.validate().unwrap();
     }
 }
@@ -65,19 +65,19 @@ fn a_wish_can_name_a_node_and_insist() {
     let frames = Frames::new(&at);
     let _hotplug = four_nodes(&frames, &memory);
     for want in [Want::frames(1), Want::frames(BLOCK)] {
-        assert_eq!(home(frames.alloc(want).unwrap()), 0);
-        assert_eq!(home(frames.alloc(want.near(node(3))).unwrap()), 3);
-        assert_eq!(home(frames.alloc(want).unwrap()), 0);
+        assert_eq!(home(frames.take_raw(want).unwrap()), 0);
+        assert_eq!(home(frames.take_raw(want.near(node(3))).unwrap()), 3);
+        assert_eq!(home(frames.take_raw(want).unwrap()), 0);
     }
     let mut held = Vec::new();
-    while let Ok(got) = frames.alloc(Want::frames(1).only_on(node(1))) {
+    while let Ok(got) = frames.take_raw(Want::frames(1).only_on(node(1))) {
         assert_eq!(home(got), 1);
         held.push(got);
     }
     assert!(held.len() as u64 > SECTION - BLOCK);
-    assert_ne!(home(frames.alloc(Want::frames(1).near(node(1))).unwrap()), 1);
+    assert_ne!(home(frames.take_raw(Want::frames(1).near(node(1))).unwrap()), 1);
     let missing = Want::frames(1).only_on(node(7));
-    assert_eq!(frames.alloc(missing), Err(AllocError::OutOfMemory));
+    assert_eq!(frames.take_raw(missing), Err(AllocError::OutOfMemory));
 }
 
 #[test]
@@ -90,19 +90,19 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         frames.set_fallback(node(6), &[node(5), node(2)]);
         let want = Want::frames(frames_wanted);
         let homes = |want: Want| {
-            let got = frames.alloc(want).unwrap();
-            frames.free(got).unwrap();
+            let got = frames.take_raw(want).unwrap();
+            frames.give_raw(got).unwrap();
             home(got)
         };
         assert_eq!((homes(want), homes(want.movable())), (2, 2), "{want:?}");
         let here = range(6 * SECTION, SECTION);
         hotplug.announce(Announce::range(here).on_node(node(6))).unwrap();
-        hotplug.add(here, &mut NoHooks).unwrap();
+        hotplug.add(here).unwrap();
         assert_eq!(homes(want.movable()), 2, "it is offline");
         hotplug.online(here, OnlineType::Movable, &mut NoHooks).unwrap();
-        let got = frames.alloc(want.movable()).unwrap();
+        let got = frames.take_raw(want.movable()).unwrap();
         assert_eq!((home(got), homes(want)), (6, 2), "{want:?}");
-        frames.free(got).unwrap();
+        frames.give_raw(got).unwrap();
         let mut offline = hotplug.offline(here).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Done(here));
@@ -131,7 +131,7 @@ fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
     let mut seen = Seen::default();
     let far = range(4 * SECTION, 2 * SECTION);
     hotplug.announce(Announce::range(far).on_node(node(9))).unwrap();
-    hotplug.add(far, &mut seen).unwrap();
+    hotplug.add(far).unwrap();
     assert_eq!(hotplug.nodes().count(), 4);
     let (low, high) = far.split_at(range(5 * SECTION, 1).start());
     hotplug.online(high, OnlineType::Movable, &mut seen).unwrap();
@@ -159,7 +159,7 @@ fn nodes_may_meet_within_a_section() {
         (BootRange { start: first.0, len: section - first }, node(2)),
     ];
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
-    let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     let boundary = (SECTION / 4 + 1).next_multiple_of(BLOCK);
     for (n, start, end) in [(1, 0, boundary), (2, boundary, SECTION)] {
         let zone = hotplug.zone(node(n), Zone::Kernel);
@@ -169,7 +169,7 @@ fn nodes_may_meet_within_a_section() {
     let counts = frames.validate().unwrap();
     assert_eq!(counts.online, SECTION);
     let mut seen = std::collections::BTreeSet::new();
-    while let Ok(got) = frames.alloc(Want::frames(1)) {
+    while let Ok(got) = frames.take_raw(Want::frames(1)) {
         assert!(seen.insert(got.start()), "{got} twice");
     }
     assert_eq!(frames.counts().free, 0);
@@ -183,9 +183,9 @@ fn what_leaves_a_node_goes_to_others_while_they_have_something() {
         let _hotplug = four_nodes(&frames, &memory);
         at.0.store(2, Ordering::Relaxed);
         // The CPU's own pageblock is on the node that is left.
-        assert_eq!(home(frames.alloc(want).unwrap()), 2);
+        assert_eq!(home(frames.take_raw(want).unwrap()), 2);
         let mut homes = Vec::new();
-        while let Ok(got) = frames.alloc(want.leaving(node(2))) {
+        while let Ok(got) = frames.take_raw(want.leaving(node(2))) {
             if homes.last() != Some(&home(got)) {
                 homes.push(home(got));
             }
@@ -212,9 +212,9 @@ impl Hooks for Mover<'_> {
             return Migration::Retry;
         }
         let want = Want::frames(used.frames()).movable().leaving(node(2));
-        let Ok(new) = self.frames.alloc(want) else { return Migration::Retry };
+        let Ok(new) = self.frames.take_raw(want) else { return Migration::Retry };
         self.moved.push(new);
-        self.frames.free(used).unwrap();
+        self.frames.give_raw(used).unwrap();
         Migration::Moved
     }
 }
@@ -227,11 +227,11 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     at.0.store(2, Ordering::Relaxed);
     let far = range(4 * SECTION, 2 * SECTION);
     hotplug.announce(Announce::range(far).on_node(node(2))).unwrap();
-    hotplug.add(far, &mut NoHooks).unwrap();
+    hotplug.add(far).unwrap();
     hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
     let at_place = |frame| Want::frames(1).at(range(frame, 1).start()).movable();
-    let early = frames.alloc(at_place(4 * SECTION + 5)).unwrap();
-    let late = frames.alloc(at_place(5 * SECTION + 7)).unwrap();
+    let early = frames.take_raw(at_place(4 * SECTION + 5)).unwrap();
+    let late = frames.take_raw(at_place(5 * SECTION + 7)).unwrap();
     assert!(far.covers(early) && far.covers(late));
     let mut mover =
         Mover { frames: &frames, pinned: Some(late), asked_before: false, moved: vec![] };
@@ -241,7 +241,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     assert_eq!(pending, Progress::Pending(blocker));
     // What could move is on another node, and nothing of the range is handed out meanwhile.
     assert_eq!(mover.moved.iter().map(|&moved| home(moved)).collect::<Vec<_>>(), [0]);
-    assert!(!far.overlaps(frames.alloc(Want::frames(1).movable()).unwrap()));
+    assert!(!far.overlaps(frames.take_raw(Want::frames(1).movable()).unwrap()));
     mover.pinned = None;
     let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(done, Progress::Done(far));
@@ -259,7 +259,7 @@ fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
     others.extend([node(2), node(3), node(0)]);
     frames.set_fallback(node(2), &others);
     let mut order = Vec::new();
-    while let Ok(got) = frames.alloc(Want::frames(BLOCK)) {
+    while let Ok(got) = frames.take_raw(Want::frames(BLOCK)) {
         if order.last() != Some(&home(got)) {
             order.push(home(got));
         }

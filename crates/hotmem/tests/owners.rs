@@ -1,20 +1,17 @@
 //! A kernel whose only reverse map are the owners of its frames lets movable memory go.
 
-mod common;
-
-use common::{Memory, SECTION, numbers, range};
 use fastrand::Rng;
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{Memory, SECTION, numbers, plug, range};
 use std::collections::BTreeMap;
 
 const BOOT: u64 = 2 * SECTION;
 const HOT: u64 = 2 * SECTION;
 
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> {
-    let mut hotplug = common::boot(frames, memory, BOOT);
-    hotplug.announce(range(BOOT, HOT)).unwrap();
-    hotplug.add(range(BOOT, HOT), &mut NoHooks).unwrap();
-    hotplug.online(range(BOOT, HOT), OnlineType::Movable, &mut NoHooks).unwrap();
+    let mut hotplug = hotmem_testkit::boot(frames, memory, BOOT);
+    plug(&mut hotplug, range(BOOT, HOT));
     hotplug
 }
 
@@ -36,13 +33,13 @@ impl Hooks for Kernel<'_> {
             let page = &mut self.pages[usize::try_from(owner.number()).unwrap() - 1];
             assert!(page.covers(part));
             let old = *page;
-            let Ok(new) = self.frames.alloc(Want::frames(old.frames()).movable()) else {
+            let Ok(new) = self.frames.take_raw(Want::frames(old.frames()).movable()) else {
                 return Migration::Retry;
             };
             *page = new;
             self.owners.set(new, owner).unwrap();
             self.owners.clear(old);
-            self.frames.free(old).unwrap();
+            self.frames.give_raw(old).unwrap();
         }
         Migration::Moved
     }
@@ -56,7 +53,7 @@ fn the_owners_are_reverse_map_enough_to_migrate() {
     let mut kernel = Kernel { frames: &frames, owners: &owners, pages: vec![] };
     let mut rng = Rng::with_seed(1);
     for page in 0..usize::try_from(HOT / 16).unwrap().min(200) {
-        let got = frames.alloc(Want::frames(rng.u64(1..8)).movable()).unwrap();
+        let got = frames.take_raw(Want::frames(rng.u64(1..8)).movable()).unwrap();
         owners.set(got, owner(page + 1)).unwrap();
         kernel.pages.push(got);
     }
@@ -117,7 +114,7 @@ fn without_memory_for_the_words_nothing_is_owned() {
     let owners = Owners::new(&frames);
     let first = range(0, 512);
     owners.set(first, owner(1)).unwrap();
-    while frames.alloc(Want::frames(1)).is_ok() {}
+    while frames.take_raw(Want::frames(1)).is_ok() {}
     assert_eq!(owners.set(range(511, 2), owner(2)), Err(AllocError::OutOfMemory));
     assert_eq!(owners.of(range(510, 1).start()), Some(owner(1)));
     assert_eq!(owners.of(range(511, 1).start()), None);

@@ -1,23 +1,20 @@
 //! Poison: what the hardware has given up never comes back, and stands in nobody's way.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, numbers, pfn, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, numbers, pfn, plug, range};
 
 const BOOT: u64 = 2 * SECTION;
 const HOT: u64 = 2 * SECTION;
 
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let mut hotplug = common::boot(&frames, &memory, BOOT);
+    let mut hotplug = boot(&frames, &memory, BOOT);
     let hot = range(BOOT, HOT);
-    hotplug.announce(hot).unwrap();
-    hotplug.add(hot, &mut NoHooks).unwrap();
-    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    plug(&mut hotplug, hot);
     // The frames of a section's bits are taken before the test counts any.
-    let first = frames.alloc(Want::frames(1).at(hot.start()).movable()).unwrap();
-    frames.free(first).unwrap();
+    let first = frames.take_raw(Want::frames(1).at(hot.start()).movable()).unwrap();
+    frames.give_raw(first).unwrap();
     test(&frames, &mut hotplug, hot);
     frames.validate().unwrap();
 }
@@ -33,7 +30,7 @@ fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRa
 
 /// Takes every frame there is.
 fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
-    std::iter::from_fn(|| frames.alloc(Want::frames(1).movable()).ok()).collect()
+    std::iter::from_fn(|| frames.take_raw(Want::frames(1).movable()).ok()).collect()
 }
 
 #[test]
@@ -48,13 +45,13 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
         assert_eq!((counts.poisoned, counts.used()), (1, before.used()));
         assert_eq!(counts.free, before.free - 1);
         for want in [Want::frames(1).at(bad), Want::frames(BLOCK).at(pfn(BOOT + BLOCK))] {
-            assert!(matches!(frames.alloc(want.movable()), Err(AllocError::NotFree(_))));
+            assert!(matches!(frames.take_raw(want.movable()), Err(AllocError::NotFree(_))));
         }
         let all = exhaust(frames);
         assert!(all.iter().all(|got| !got.contains(bad)));
         assert_eq!(frames.counts().free, 0);
-        all.into_iter().for_each(|got| frames.free(got).unwrap());
-        let twice = frames.free(range(bad.number(), 1)).unwrap_err();
+        all.into_iter().for_each(|got| frames.give_raw(got).unwrap());
+        let twice = frames.give_raw(range(bad.number(), 1)).unwrap_err();
         assert_eq!(twice.kind, FreeErrorKind::NotAllocated);
         // The other sections have got frame bits of their own meanwhile.
         let metadata = (BOOT + HOT) / SECTION - 1;
@@ -67,14 +64,14 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
 fn a_frame_in_use_is_out_once_it_is_freed() {
     for part_of in [1, 5, BLOCK, 2 * BLOCK] {
         on_a_machine(|frames, hotplug, hot| {
-            let used = frames.alloc(Want::frames(part_of).movable()).unwrap();
+            let used = frames.take_raw(Want::frames(part_of).movable()).unwrap();
             let bad = pfn(used.end().number() - 1);
             let before = frames.validate().unwrap();
             assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
             assert_eq!(frames.validate().unwrap(), before);
             let blocked = offline(hotplug, hot);
             assert!(matches!(blocked, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
-            frames.free(used).unwrap();
+            frames.give_raw(used).unwrap();
             assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
             let after = frames.validate().unwrap();
             assert_eq!((after.poisoned, after.used()), (1, before.used() - part_of));
@@ -86,18 +83,18 @@ fn a_frame_in_use_is_out_once_it_is_freed() {
 #[test]
 fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
     on_a_machine(|frames, hotplug, _| {
-        let used = frames.alloc(Want::frames(BLOCK).movable()).unwrap();
+        let used = frames.take_raw(Want::frames(BLOCK).movable()).unwrap();
         let start = used.start().number();
         let bad = [0, 1, BLOCK / 2, BLOCK - 1].map(|at| pfn(start + at));
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::InUse));
         }
         // In parts, then the rest; what is out cannot be freed again.
-        frames.free(range(start, BLOCK / 2 + 1)).unwrap();
+        frames.give_raw(range(start, BLOCK / 2 + 1)).unwrap();
         frames.validate().unwrap();
-        let again = frames.free(used).unwrap_err();
+        let again = frames.give_raw(used).unwrap_err();
         assert_eq!((again.range, again.kind), (used, FreeErrorKind::NotAllocated));
-        frames.free(range(start + BLOCK / 2 + 1, BLOCK / 2 - 1)).unwrap();
+        frames.give_raw(range(start + BLOCK / 2 + 1, BLOCK / 2 - 1)).unwrap();
         assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
         let counts = frames.validate().unwrap();
         assert_eq!(counts.poisoned, 4);
@@ -111,14 +108,14 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
 #[test]
 fn a_pageblock_that_is_partly_free_is_not_freed_as_a_whole_though_a_frame_in_use_is_bad() {
     on_a_machine(|frames, hotplug, added| {
-        let whole = frames.alloc(Want::frames(BLOCK).movable().at(added.start())).unwrap();
+        let whole = frames.take_raw(Want::frames(BLOCK).movable().at(added.start())).unwrap();
         let frame = |n: u64| range(added.start().number() + n, 1);
         assert_eq!(hotplug.poison(frame(2).start()), Ok(Poisoned::InUse));
-        frames.free(frame(BLOCK - 3)).unwrap();
+        frames.give_raw(frame(BLOCK - 3)).unwrap();
         let before = frames.counts();
         let refused = Err(FreeError { range: whole, kind: FreeErrorKind::NotAllocated });
-        assert_eq!((frames.free(whole), frames.counts()), (refused, before));
-        frames.free(frame(2)).unwrap();
+        assert_eq!((frames.give_raw(whole), frames.counts()), (refused, before));
+        frames.give_raw(frame(2)).unwrap();
         assert_eq!(frames.counts().poisoned, before.poisoned + 1);
     });
 }
@@ -139,11 +136,11 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
         assert_eq!(hotplug.poison(low.start()), Ok(Poisoned::Out));
         assert_eq!(hotplug.memory_blocks(SECTION).map(|block| block.poisoned).sum::<u64>(), 2);
         frames.validate().unwrap();
-        hotplug.remove(low, &mut NoHooks).unwrap();
+        hotplug.remove(low).unwrap();
         assert_eq!(hotplug.poisoned().count(), 0);
-        hotplug.add(low, &mut NoHooks).unwrap();
+        hotplug.add(low).unwrap();
         hotplug.online(low, OnlineType::Movable, &mut NoHooks).unwrap();
-        assert!(frames.alloc(Want::frames(BLOCK).at(low.start()).movable()).is_ok());
+        assert!(frames.take_raw(Want::frames(BLOCK).at(low.start()).movable()).is_ok());
     });
 }
 
@@ -223,7 +220,7 @@ fn poison_found_while_a_token_has_the_memory_stays_out_when_it_comes_back() {
 #[test]
 fn poison_of_a_pageblock_in_use_under_a_token() {
     on_a_machine(|frames, hotplug, _| {
-        let used = frames.alloc(Want::frames(2).movable()).unwrap();
+        let used = frames.take_raw(Want::frames(2).movable()).unwrap();
         let start = used.start().align_down(BLOCK);
         let token = frames.isolate(range(start.number(), BLOCK)).unwrap();
         // One of it free, one in use.
@@ -231,7 +228,7 @@ fn poison_of_a_pageblock_in_use_under_a_token() {
         assert_eq!(hotplug.poison(other), Ok(Poisoned::Out));
         assert_eq!(hotplug.poison(used.start()), Ok(Poisoned::InUse));
         assert_eq!(token.in_use(), Some(InUse::Frames(used)));
-        frames.free(used).unwrap();
+        frames.give_raw(used).unwrap();
         assert_eq!(token.in_use(), None);
         frames.validate().unwrap();
         token.release();

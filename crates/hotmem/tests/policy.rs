@@ -2,19 +2,13 @@
 
 use hotmem::*;
 
-mod common;
-use common::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
 
 const RATIO: u64 = 301;
 
-fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, sections: u64) -> Hotplug<'f, OneCpu> {
-    let ram = [BootRange { start: 0, len: range(0, sections * SECTION).bytes() }];
-    Hotplug::bootstrap(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap()
-}
-
 /// Adds and onlines `part` as the policy likes; returns what became of it, in pageblocks.
 fn plug(hotplug: &mut Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
-    hotplug.add(part, &mut NoHooks).unwrap();
+    hotplug.add(part).unwrap();
     hotplug.online(part, OnlineType::Online, &mut NoHooks).unwrap();
     runs(hotplug, part)
 }
@@ -35,11 +29,11 @@ const PER_SECTION: u64 = SECTION / BLOCK;
 #[test]
 fn contig_zones_joins_the_one_zone_that_spans_it() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(8 * SECTION));
-    let mut hotplug = boot(&frames, &memory, 1);
+    let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
     let part = |n| range(n * SECTION, SECTION);
     for n in [2, 4] {
-        hotplug.add(part(n), &mut NoHooks).unwrap();
+        hotplug.add(part(n)).unwrap();
         hotplug.online(part(n), OnlineType::Movable, &mut NoHooks).unwrap();
     }
     assert_eq!(plug(&mut hotplug, part(3)), [(State::OnlineMovable, PER_SECTION)]);
@@ -53,7 +47,7 @@ fn contig_zones_joins_the_one_zone_that_spans_it() {
 #[test]
 fn auto_movable_gives_boot_memory_times_the_ratio_and_not_a_pageblock_more() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let mut hotplug = boot(&frames, &memory, 1);
+    let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.set_policy(Policy::AUTO_MOVABLE);
     let kernel = hotplug.zone(NodeId::ZERO, Zone::Kernel).online;
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
@@ -70,7 +64,7 @@ fn auto_movable_gives_boot_memory_times_the_ratio_and_not_a_pageblock_more() {
 fn the_ratio_holds_within_the_node_if_asked() {
     for per_node in [false, true] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-        let mut hotplug = boot(&frames, &memory, 1);
+        let mut hotplug = boot(&frames, &memory, SECTION);
         hotplug.set_policy(Policy::AutoMovable { ratio_percent: 301, per_node });
         let far = Announce::range(range(2 * SECTION, SECTION)).on_node(NodeId::new(1).unwrap());
         hotplug.announce(far).unwrap();
@@ -82,7 +76,7 @@ fn the_ratio_holds_within_the_node_if_asked() {
 #[test]
 fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let mut hotplug = boot(&frames, &memory, 1);
+    let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.set_policy(Policy::AUTO_MOVABLE);
     let dimm = |start, sections| {
         Announce::range(range(start * SECTION, sections * SECTION)).in_group(Group::Static)
@@ -94,10 +88,10 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     assert_eq!(plug(&mut hotplug, range(4 * SECTION, BLOCK)), [(State::Online, 1)]);
     // And where a part is the kernel's, the rest is, too.
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let mut hotplug = boot(&frames, &memory, 1);
+    let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.set_policy(Policy::AUTO_MOVABLE);
     hotplug.announce(dimm(1, 2)).unwrap();
-    hotplug.add(range(SECTION, BLOCK), &mut NoHooks).unwrap();
+    hotplug.add(range(SECTION, BLOCK)).unwrap();
     hotplug.online(range(SECTION, BLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
     let rest = range(SECTION + BLOCK, SECTION);
     assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION)]);
@@ -106,7 +100,7 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
 #[test]
 fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let mut hotplug = boot(&frames, &memory, 1);
+    let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: false });
     let unit = SECTION / 2;
     let device = range(SECTION, 16 * SECTION);
@@ -121,7 +115,7 @@ fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
     );
     // A unit that is the kernel's in part is the kernel's.
     let last = range(4 * SECTION, BLOCK);
-    hotplug.add(last, &mut NoHooks).unwrap();
+    hotplug.add(last).unwrap();
     hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
     let rest = range(4 * SECTION + BLOCK, unit - BLOCK);
     assert_eq!(plug(&mut hotplug, rest), [(kernel, half - 1)]);
@@ -147,11 +141,11 @@ impl Hooks for RefusesLater {
 #[test]
 fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let mut hotplug = boot(&frames, &memory, 1);
+    let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: false });
     let all = range(SECTION, 2 * SECTION);
     hotplug.announce(all).unwrap();
-    hotplug.add(all, &mut NoHooks).unwrap();
+    hotplug.add(all).unwrap();
     let mut hooks = RefusesLater::default();
     let before = frames.validate().unwrap();
     let refused = hotplug.online(all, OnlineType::Online, &mut hooks);
@@ -172,12 +166,12 @@ fn who_names_no_type_gets_auto_onlines_and_who_names_one_gets_that() {
     };
     for auto in [Offline, Kernel, Movable] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-        let mut hotplug = boot(&frames, &memory, 1);
+        let mut hotplug = boot(&frames, &memory, SECTION);
         hotplug.announce(range(SECTION, 4 * SECTION)).unwrap();
         hotplug.set_auto_online(auto);
         for (n, kind) in (1..).zip([None, Some(Offline), Some(Kernel), Some(Movable)]) {
             let part = range(n * SECTION, SECTION);
-            hotplug.add(part, &mut NoHooks).unwrap();
+            hotplug.add(part).unwrap();
             assert_eq!(runs(&hotplug, part), [(State::Offline, PER_SECTION)]);
             hotplug.online(part, kind, &mut NoHooks).unwrap();
             assert_eq!(runs(&hotplug, part), [(came(kind.unwrap_or(auto)), PER_SECTION)]);
@@ -189,7 +183,7 @@ fn who_names_no_type_gets_auto_onlines_and_who_names_one_gets_that() {
 fn a_unit_that_makes_no_sense_is_taken_for_the_nearest_that_does() {
     for unit in [0, u64::MAX] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-        let mut hotplug = boot(&frames, &memory, 1);
+        let mut hotplug = boot(&frames, &memory, SECTION);
         hotplug.set_policy(Policy::AUTO_MOVABLE);
         let device = range(SECTION, SECTION);
         hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();

@@ -1,10 +1,12 @@
 //! Bad input: each is refused with a precise error, and the machine is equal afterwards.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, Snapshot, WORD, pfn, range};
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::link::Link;
+use hotmem_testkit::link::Maps;
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, WORD, pfn, range};
 
 /// Sections of boot memory, and of all memory that there can be.
 const BOOT: u64 = 1;
@@ -17,7 +19,7 @@ const UNKNOWN: u64 = 5 * SECTION;
 
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
-    hotplug: Hotplug<'f, OneCpu>,
+    hotplug: Hotplug<'f, OneCpu, Link<Tables>>,
     region: RegionId,
     used: Vec<PfnRange>,
 }
@@ -35,14 +37,14 @@ impl Machine<'_> {
     }
 
     fn take(&mut self, want: Want) -> PfnRange {
-        let got = self.frames.alloc(want).expect("there is enough");
+        let got = self.frames.take_raw(want).expect("there is enough");
         self.used.push(got);
         got
     }
 
     /// Takes every frame.
     fn exhaust(&mut self) {
-        while let Ok(got) = self.frames.alloc(Want::frames(1).movable()) {
+        while let Ok(got) = self.frames.take_raw(Want::frames(1).movable()) {
             self.used.push(got);
         }
     }
@@ -54,9 +56,9 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
     let region = hotplug.announce(range(ONLINE, 3 * SECTION)).unwrap();
-    hotplug.add(range(ONLINE, 2 * SECTION), &mut NoHooks).unwrap();
+    hotplug.add(range(ONLINE, 2 * SECTION)).unwrap();
     hotplug.online(range(ONLINE, SECTION), OnlineType::Movable, &mut NoHooks).unwrap();
     test(&mut Machine { frames: &frames, hotplug, region, used: vec![] });
 }
@@ -122,7 +124,7 @@ fn announcing_without_memory_for_the_words() {
         assert!(matches!(m.hotplug.announce(wanted), Err(AnnounceError::NoMetadata(_))));
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);
         for kernel in m.used.extract_if(.., |used| used.start() < pfn(SECTION)) {
-            m.frames.free(kernel).unwrap();
+            m.frames.give_raw(kernel).unwrap();
         }
         m.hotplug.announce(wanted).unwrap();
     });
@@ -134,7 +136,7 @@ fn withdrawing() {
         let present = range(ONLINE, BLOCK);
         m.refuses(WithdrawError::Present(present), |m| m.hotplug.withdraw(m.region));
         let empty = m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
-        let coming = m.hotplug.prepare_add(range(UNKNOWN, BLOCK), &mut NoHooks).unwrap();
+        let coming = m.hotplug.prepare_add(range(UNKNOWN, BLOCK)).unwrap();
         m.refuses(WithdrawError::Held(coming.range()), |m| m.hotplug.withdraw(empty));
         drop(coming);
         m.hotplug.withdraw(empty).unwrap();
@@ -145,16 +147,18 @@ fn withdrawing() {
 /// A kernel that needs so many frames for page tables, whatever the range.
 struct Tables(u64);
 
-impl Hooks for Tables {
+impl Maps for Tables {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.0
     }
 }
 
+impl Hooks for Tables {}
+
 #[test]
 fn adding() {
     on_a_machine(|m| {
-        let add = |m: &mut Machine<'_>, range| m.hotplug.add(range, &mut NoHooks);
+        let add = |m: &mut Machine<'_>, range| m.hotplug.add(range);
         for odd in [range(ABSENT, 0), range(ABSENT + 1, BLOCK), range(ABSENT, BLOCK + 1)] {
             m.refuses(AddError::Unaligned(odd), |m| add(m, odd));
         }
@@ -164,7 +168,7 @@ fn adding() {
         let last = range(ABSENT - BLOCK, BLOCK);
         m.refuses(AddError::Present(last), |m| add(m, range(ABSENT - BLOCK, 2 * BLOCK)));
         m.refuses(AddError::Present(range(ONLINE, BLOCK)), |m| add(m, range(ONLINE, SECTION)));
-        let coming = m.hotplug.prepare_add(range(ABSENT + BLOCK, BLOCK), &mut NoHooks).unwrap();
+        let coming = m.hotplug.prepare_add(range(ABSENT + BLOCK, BLOCK)).unwrap();
         let held = coming.range();
         m.refuses(AddError::Held(held), |m| add(m, range(ABSENT, SECTION)));
         drop(coming);
@@ -178,13 +182,17 @@ fn adding_without_frames_for_page_tables() {
         let wanted = range(ABSENT, SECTION);
         let error = |frames, error| AddError::NoTables { frames, error };
         let much = error(SECTION, AllocError::OutOfMemory);
-        m.refuses(much, |m| m.hotplug.add(wanted, &mut Tables(SECTION)));
+        m.refuses(much, |m| {
+            lend(&mut m.hotplug, &mut Tables(SECTION), |hotplug, _| hotplug.add(wanted))
+        });
         let absurd = error(u64::MAX, AllocError::Bad(BadWant::TooLong { frames: u64::MAX }));
-        m.refuses(absurd, |m| m.hotplug.add(wanted, &mut Tables(u64::MAX)));
+        m.refuses(absurd, |m| {
+            lend(&mut m.hotplug, &mut Tables(u64::MAX), |hotplug, _| hotplug.add(wanted))
+        });
         m.exhaust();
         let none = error(1, AllocError::OutOfMemory);
-        m.refuses(none, |m| m.hotplug.add(wanted, &mut Tables(1)));
-        m.hotplug.add(wanted, &mut Tables(0)).unwrap();
+        m.refuses(none, |m| lend(&mut m.hotplug, &mut Tables(1), |hotplug, _| hotplug.add(wanted)));
+        lend(&mut m.hotplug, &mut Tables(0), |hotplug, _| hotplug.add(wanted)).unwrap();
     });
 }
 
@@ -204,7 +212,7 @@ fn putting_online() {
         m.refuses(OnlineError::AlreadyOnline(twice), |m| {
             online(m, range(OFFLINE - BLOCK, SECTION))
         });
-        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK), &mut NoHooks).unwrap();
+        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK)).unwrap();
         m.refuses(OnlineError::Held(leaving.range()), |m| online(m, range(OFFLINE, SECTION)));
         m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
         online(m, range(OFFLINE, SECTION)).unwrap();
@@ -228,7 +236,7 @@ fn taking_offline() {
 #[test]
 fn removing() {
     on_a_machine(|m| {
-        let remove = |m: &mut Machine<'_>, range| m.hotplug.remove(range, &mut NoHooks);
+        let remove = |m: &mut Machine<'_>, range| m.hotplug.remove(range);
         for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
             m.refuses(RemoveError::Unaligned(odd), |m| remove(m, odd));
         }
@@ -239,7 +247,7 @@ fn removing() {
         m.refuses(RemoveError::NotPresent(absent), |m| remove(m, range(ABSENT - BLOCK, 2 * BLOCK)));
         let stray = range(UNKNOWN, BLOCK);
         m.refuses(RemoveError::NotPresent(stray), |m| remove(m, stray));
-        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK), &mut NoHooks).unwrap();
+        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK)).unwrap();
         m.refuses(RemoveError::Held(leaving.range()), |m| remove(m, range(OFFLINE, SECTION)));
         m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
         remove(m, range(OFFLINE, SECTION)).unwrap();
@@ -268,7 +276,7 @@ fn isolating() {
 fn allocating() {
     on_a_machine(|m| {
         let bad = |m: &mut Machine<'_>, want: Want, bad| {
-            m.refuses(AllocError::Bad(bad), |m| m.frames.alloc(want));
+            m.refuses(AllocError::Bad(bad), |m| m.frames.take_raw(want));
         };
         bad(m, Want::frames(0), BadWant::Empty);
         bad(m, Want::order(64), BadWant::Empty);
@@ -283,11 +291,11 @@ fn allocating() {
         bad(m, Want::frames(2).at(pfn(8)).below(pfn(9)), BadWant::Place(pfn(8)));
         bad(m, Want::frames(2).at(pfn(8)).aligned(16), BadWant::Place(pfn(8)));
         let out = AllocError::OutOfMemory;
-        m.refuses(out, |m| m.frames.alloc(Want::frames(1).below(Pfn::ZERO)));
-        m.refuses(out, |m| m.frames.alloc(Want::frames(PFN_LIMIT)));
-        m.refuses(out, |m| m.frames.alloc(Want::frames(2 * SECTION).movable()));
+        m.refuses(out, |m| m.frames.take_raw(Want::frames(1).below(Pfn::ZERO)));
+        m.refuses(out, |m| m.frames.take_raw(Want::frames(PFN_LIMIT)));
+        m.refuses(out, |m| m.frames.take_raw(Want::frames(2 * SECTION).movable()));
         // Kernel memory is only in the boot section, and some of it is metadata.
-        m.refuses(out, |m| m.frames.alloc(Want::frames(SECTION)));
+        m.refuses(out, |m| m.frames.take_raw(Want::frames(SECTION)));
     });
 }
 
@@ -295,7 +303,7 @@ fn allocating() {
 fn allocating_an_exact_place() {
     on_a_machine(|m| {
         let at = |m: &Machine<'_>, place: PfnRange| {
-            m.frames.alloc(Want::frames(place.frames()).at(place.start()).movable())
+            m.frames.take_raw(Want::frames(place.frames()).at(place.start()).movable())
         };
         let not_free = AllocError::NotFree;
         let taken = at(m, range(ONLINE + BLOCK + 3, 1)).unwrap();
@@ -309,7 +317,7 @@ fn allocating_an_exact_place() {
         m.refuses(not_free(range(UNKNOWN, 1)), |m| at(m, range(UNKNOWN, 1)));
         // Not movable, in movable memory.
         let kernel = Want::frames(1).at(pfn(ONLINE));
-        m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.alloc(kernel));
+        m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.take_raw(kernel));
         let frames = m.frames;
         let held = frames.isolate(range(ONLINE, BLOCK)).unwrap();
         m.refuses(not_free(range(ONLINE, 1)), |m| at(m, range(ONLINE, 1)));
@@ -323,12 +331,12 @@ fn an_exact_place_lies_in_one_region() {
         let next = range(UNKNOWN, BLOCK);
         m.hotplug.announce(next).unwrap();
         for there in [range(ABSENT, SECTION), next] {
-            m.hotplug.add(there, &mut NoHooks).unwrap();
+            m.hotplug.add(there).unwrap();
             m.hotplug.online(there, OnlineType::Kernel, &mut NoHooks).unwrap();
         }
         let both = range(UNKNOWN - 1, 2);
         let want = Want::frames(2).at(both.start());
-        m.refuses(AllocError::NotFree(both), |m| m.frames.alloc(want));
+        m.refuses(AllocError::NotFree(both), |m| m.frames.take_raw(want));
     });
 }
 
@@ -337,7 +345,7 @@ fn freeing() {
     on_a_machine(|m| {
         let refused = |range, kind| FreeError { range, kind };
         let empty = range(ONLINE, 0);
-        m.refuses(refused(empty, FreeErrorKind::Empty), |m| m.frames.free(empty));
+        m.refuses(refused(empty, FreeErrorKind::Empty), |m| m.frames.give_raw(empty));
         for foreign in [
             range(UNKNOWN, 1),
             range(ABSENT, 1),
@@ -345,15 +353,15 @@ fn freeing() {
             range(UNKNOWN - 1, 2),
             range(PFN_LIMIT - 1, 1),
         ] {
-            m.refuses(refused(foreign, FreeErrorKind::Foreign), |m| m.frames.free(foreign));
+            m.refuses(refused(foreign, FreeErrorKind::Foreign), |m| m.frames.give_raw(foreign));
         }
         for want in [Want::frames(1), Want::frames(3), Want::frames(BLOCK), Want::frames(2 * BLOCK)]
         {
-            let got = m.frames.alloc(want.movable()).unwrap();
-            m.frames.free(got).unwrap();
+            let got = m.frames.take_raw(want.movable()).unwrap();
+            m.frames.give_raw(got).unwrap();
             let first = got.chunks(BLOCK).next().unwrap();
             let twice = refused(first, FreeErrorKind::NotAllocated);
-            m.refuses(twice, |m| m.frames.free(got));
+            m.refuses(twice, |m| m.frames.give_raw(got));
         }
     });
 }
@@ -364,12 +372,12 @@ fn freeing_more_than_was_allocated() {
         let got = m.take(Want::frames(WORD).movable());
         let longer = range(got.start().number(), WORD + 1);
         let refused = FreeError { range: longer, kind: FreeErrorKind::NotAllocated };
-        m.refuses(refused, |m| m.frames.free(longer));
+        m.refuses(refused, |m| m.frames.give_raw(longer));
         let whole = m.take(Want::frames(2 * BLOCK).movable());
         let longer = range(whole.start().number(), 3 * BLOCK);
         let third = range(whole.start().number() + 2 * BLOCK, BLOCK);
         let refused = FreeError { range: third, kind: FreeErrorKind::NotAllocated };
-        m.refuses(refused, |m| m.frames.free(longer));
+        m.refuses(refused, |m| m.frames.give_raw(longer));
     });
 }
 
@@ -379,7 +387,7 @@ fn starting_a_machine() {
     let frames = Frames::new(OneCpu);
     let start = |ram: &[BootRange], reserved: &[BootRange], below| {
         let map = BootMap { reserved, mapped_below: below, ..BootMap::of_ram(ram) };
-        Hotplug::bootstrap(&frames, memory.direct_map(), &map).map(|_| ())
+        hotmem_testkit::start(&frames, memory.direct_map(), &map).map(|_| ())
     };
     let bytes = |start, len| BootRange { start, len: Bytes(len) };
     let all = bytes(0, SECTION * FRAME_SIZE);

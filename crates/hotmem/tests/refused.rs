@@ -3,12 +3,15 @@
 //!
 //! `HOTMEM_SEED` replays a machine.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, Snapshot, env, numbers, pfn, range};
 use fastrand::Rng;
 use hotmem::geometry::PFN_LIMIT;
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::link::Link;
+use hotmem_testkit::link::Maps;
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 /// Frames that there can be, and how many of them boot has.
@@ -21,7 +24,7 @@ const MACHINES: u64 = if cfg!(miri) { 1 } else { 6 };
 /// A kernel that sometimes says no, and sometimes wants more frames than there are.
 struct Kernel(Rng);
 
-impl Hooks for Kernel {
+impl Maps for Kernel {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         let seed = self.0.get_seed();
         [0, 0, 0, 1, SECTION, u64::MAX][(seed % 6) as usize]
@@ -30,7 +33,9 @@ impl Hooks for Kernel {
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
         self.tables_needed(range) / 2
     }
+}
 
+impl Hooks for Kernel {
     fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
         if self.0.u8(..4) == 0 { Err(Veto("no")) } else { Ok(()) }
     }
@@ -38,7 +43,7 @@ impl Hooks for Kernel {
 
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
-    hotplug: Hotplug<'f, OneCpu>,
+    hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
     kernel: Kernel,
     rng: Rng,
     regions: Vec<RegionId>,
@@ -112,8 +117,11 @@ impl Machine<'_> {
                 self.regions.extend(answer);
                 ("announce", answer.is_err())
             }
-            1 => ("add", hotplug.add(at, kernel).is_err()),
-            2 => ("prepare_add", hotplug.prepare_add(at, kernel).map(drop).is_err()),
+            1 => ("add", lend(hotplug, kernel, |hotplug, _| hotplug.add(at)).is_err()),
+            2 => (
+                "prepare_add",
+                lend(hotplug, kernel, |hotplug, _| hotplug.prepare_add(at)).map(drop).is_err(),
+            ),
             3 | 4 => {
                 // Nothing happens, and that is no refusal.
                 ("online", hotplug.online(at, kind, kernel).is_err())
@@ -128,18 +136,26 @@ impl Machine<'_> {
                     ("offline", false)
                 }
             },
-            6 => ("remove", hotplug.remove(at, kernel).is_err()),
-            7 => match hotplug.prepare_remove(at, kernel) {
+            6 => ("remove", lend(hotplug, kernel, |hotplug, _| hotplug.remove(at)).is_err()),
+            7 => match lend(hotplug, kernel, |hotplug, _| hotplug.prepare_remove(at)) {
                 Err(_) => ("prepare_remove", true),
                 Ok(removal) => {
-                    hotplug.abandon_remove(removal, kernel).unwrap();
+                    lend(hotplug, kernel, |hotplug, hooks| hotplug.abandon_remove(removal, hooks))
+                        .unwrap();
                     ("prepare_remove", false)
                 }
             },
-            8 => ("attach", hotplug.attach(at, kernel).is_err()),
-            9 => ("detach", hotplug.detach(at, kernel).is_err()),
-            10 => ("device_to_ram", hotplug.device_to_ram(at, kind, kernel).is_err()),
-            11 => ("ram_to_device", hotplug.ram_to_device(at, kernel).is_err()),
+            8 => ("attach", lend(hotplug, kernel, |hotplug, _| hotplug.attach(at)).is_err()),
+            9 => ("detach", lend(hotplug, kernel, |hotplug, _| hotplug.detach_raw(at)).is_err()),
+            10 => (
+                "device_to_ram",
+                lend(hotplug, kernel, |hotplug, hooks| hotplug.device_to_ram_raw(at, kind, hooks))
+                    .is_err(),
+            ),
+            11 => (
+                "ram_to_device",
+                lend(hotplug, kernel, |hotplug, _| hotplug.ram_to_device(at)).is_err(),
+            ),
             12 => match frames.isolate(at) {
                 Err(_) => ("isolate", true),
                 Ok(token) => {
@@ -149,7 +165,7 @@ impl Machine<'_> {
             },
             13 | 14 => {
                 let want = self.some_want();
-                let answer = self.frames.alloc(want);
+                let answer = self.frames.take_raw(want);
                 self.used.extend(answer.into_iter().flat_map(numbers));
                 ("alloc", answer.is_err())
             }
@@ -158,7 +174,7 @@ impl Machine<'_> {
                 let known = numbers(at.intersection(range(0, BOOT)))
                     .all(|f| self.used.contains(&f))
                     || numbers(at).any(|f| f < ALL && self.is_free(f));
-                let answer = if known { self.frames.free(at) } else { Ok(()) };
+                let answer = if known { self.frames.give_raw(at) } else { Ok(()) };
                 if answer.is_ok() && known {
                     numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
                 }
@@ -166,7 +182,7 @@ impl Machine<'_> {
             }
             16 => {
                 let at = if self.rng.bool() { at } else { range(SECTION, BLOCK + 1) };
-                let answer = self.hotplug.free_reserved(at);
+                let answer = self.hotplug.give_reserved(at);
                 if answer.is_ok() {
                     numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
                 }
@@ -217,7 +233,7 @@ fn whatever_is_refused_changes_no_count() {
             |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
         let (ram, ramdisk) = ([bytes(range(0, BOOT))], range(SECTION - 5, 3 * BLOCK));
         let map = BootMap { reserved: &[bytes(ramdisk)], ..BootMap::of_ram(&ram) };
-        let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+        let hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
         let mut machine = Machine {
             frames: &frames,
             hotplug,

@@ -1,9 +1,9 @@
 //! What boot reserved and gets back: the zone's `managed` is exact after each call, refused or not.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
 /// A machine of three sections: the second is an initial ramdisk, and the last frames of the first
 /// are reserved for firmware.
@@ -15,7 +15,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(3 * SECTION);
     let frames = Frames::new(OneCpu);
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     test(&frames, &mut hotplug);
     frames.validate().unwrap();
 }
@@ -42,14 +42,14 @@ fn giving_the_same_back_again_is_refused_and_not_counted() {
         let before = managed(hotplug);
         assert_eq!(before, 2 * SECTION - 3);
         let (first, rest) = ramdisk().split_at(range(SECTION + BLOCK, 1).start());
-        hotplug.free_reserved(first).unwrap();
+        hotplug.give_reserved(first).unwrap();
         assert_eq!(managed(hotplug), before + BLOCK);
         for _ in 0..3 {
             let all = ramdisk();
-            assert_eq!(hotplug.free_reserved(all), refused(first, FreeErrorKind::NotReserved));
+            assert_eq!(hotplug.give_reserved(all), refused(first, FreeErrorKind::NotReserved));
             assert_eq!(managed(hotplug), before + BLOCK);
         }
-        hotplug.free_reserved(rest).unwrap();
+        hotplug.give_reserved(rest).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
     });
 }
@@ -59,17 +59,17 @@ fn what_boot_did_not_reserve_is_refused() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let counts = frames.counts();
-        let taken = frames.alloc(Want::frames(2)).unwrap();
+        let taken = frames.take_raw(Want::frames(2)).unwrap();
         let counted = frames.counts();
         for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, BLOCK)] {
-            assert_eq!(hotplug.free_reserved(wrong), refused(wrong, FreeErrorKind::NotReserved));
+            assert_eq!(hotplug.give_reserved(wrong), refused(wrong, FreeErrorKind::NotReserved));
         }
         let half = range(SECTION - 4, 2);
-        assert_eq!(hotplug.free_reserved(half), refused(half, FreeErrorKind::NotReserved));
+        assert_eq!(hotplug.give_reserved(half), refused(half, FreeErrorKind::NotReserved));
         let none = range(SECTION, 0);
-        assert_eq!(hotplug.free_reserved(none), refused(none, FreeErrorKind::Empty));
+        assert_eq!(hotplug.give_reserved(none), refused(none, FreeErrorKind::Empty));
         assert_eq!((managed(hotplug), frames.counts()), (before, counted));
-        frames.free(taken).unwrap();
+        frames.give_raw(taken).unwrap();
         assert_eq!(frames.counts().free, counts.free);
     });
 }
@@ -79,11 +79,11 @@ fn what_was_freed_behind_the_zones_back_is_refused_and_not_counted() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let freed = range(SECTION + BLOCK, 2 * BLOCK);
-        frames.free(freed).unwrap();
+        frames.give_raw(freed).unwrap();
         let counts = frames.counts();
         // What lies below it is in use, and stays so.
         let block = range(SECTION + BLOCK, BLOCK);
-        assert_eq!(hotplug.free_reserved(ramdisk()), refused(block, FreeErrorKind::NotAllocated));
+        assert_eq!(hotplug.give_reserved(ramdisk()), refused(block, FreeErrorKind::NotAllocated));
         assert_eq!((managed(hotplug), frames.counts()), (before, counts));
     });
 }
@@ -91,7 +91,7 @@ fn what_was_freed_behind_the_zones_back_is_refused_and_not_counted() {
 #[test]
 fn what_was_freed_behind_the_zones_back_is_counted_once_it_leaves() {
     on_a_machine(|frames, hotplug| {
-        frames.free(ramdisk()).unwrap();
+        frames.give_raw(ramdisk()).unwrap();
         assert_eq!(managed(hotplug), 2 * SECTION - 3);
         let mut offline = hotplug.offline(ramdisk()).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -102,8 +102,8 @@ fn what_was_freed_behind_the_zones_back_is_counted_once_it_leaves() {
         hotplug.online(ramdisk(), OnlineType::Kernel, &mut NoHooks).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
         let refusal = refused(range(SECTION, BLOCK), FreeErrorKind::NotReserved);
-        assert_eq!(hotplug.free_reserved(ramdisk()), refusal);
-        hotplug.free_reserved(firmware()).unwrap();
+        assert_eq!(hotplug.give_reserved(ramdisk()), refusal);
+        hotplug.give_reserved(firmware()).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION);
     });
 }
@@ -114,10 +114,10 @@ fn frame_by_frame_and_across_pageblocks() {
         let before = managed(hotplug);
         let mut given = 0;
         for part in [range(SECTION, 1), range(SECTION + 1, BLOCK), range(SECTION - 3, 3)] {
-            hotplug.free_reserved(part).unwrap();
+            hotplug.give_reserved(part).unwrap();
             given += part.frames();
             assert_eq!(managed(hotplug), before + given);
-            assert_eq!(hotplug.free_reserved(part).unwrap_err().kind, FreeErrorKind::NotReserved);
+            assert_eq!(hotplug.give_reserved(part).unwrap_err().kind, FreeErrorKind::NotReserved);
             assert_eq!(managed(hotplug), before + given);
         }
         assert_eq!(frames.counts().used(), 3 * SECTION - frames.counts().free);

@@ -1,18 +1,15 @@
 //! The whole road on a machine of ordinary heap memory: boot, announce, add, online, allocate,
 //! isolate, offline, remove.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
 
 /// A machine whose first section is there at boot, in memory for `sections` sections.
 fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(sections * SECTION);
     let frames = Frames::new(OneCpu);
-    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let hotplug = boot(&frames, &memory, SECTION);
     test(&frames, hotplug);
 }
 
@@ -24,20 +21,21 @@ fn memory_comes_is_used_and_goes() {
 
         let region = hotplug.announce(range(2 * SECTION, 4 * SECTION)).unwrap();
         let plugged = range(2 * SECTION, 3 * SECTION);
-        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
         let before = frames.validate().unwrap();
         assert_eq!(before.online, 4 * SECTION);
         assert_eq!(before.movable, 3 * SECTION);
 
-        let one = frames.alloc(Want::frames(1).movable()).unwrap();
-        let some = frames.alloc(Want::frames(3).movable()).unwrap();
-        let huge = frames.alloc(Want::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable()).unwrap();
+        let one = frames.take_raw(Want::frames(1).movable()).unwrap();
+        let some = frames.take_raw(Want::frames(3).movable()).unwrap();
+        let huge =
+            frames.take_raw(Want::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable()).unwrap();
         assert!(plugged.covers(one) && plugged.covers(some) && plugged.covers(huge));
         frames.validate().unwrap();
         for used in [one, some, huge] {
-            frames.free(used).unwrap();
-            assert_eq!(frames.free(used).unwrap_err().kind, FreeErrorKind::NotAllocated);
+            frames.give_raw(used).unwrap();
+            assert_eq!(frames.give_raw(used).unwrap_err().kind, FreeErrorKind::NotAllocated);
         }
         frames.validate().unwrap();
 
@@ -48,7 +46,7 @@ fn memory_comes_is_used_and_goes() {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
                 Shrunk::Ready(removal) => {
                     gone += removal.range().frames();
-                    hotplug.commit_remove(removal, &mut NoHooks).unwrap();
+                    hotplug.commit_remove(removal).unwrap();
                 }
                 Shrunk::Working => {}
                 Shrunk::Done { left, blocker } => {
@@ -70,16 +68,16 @@ fn boot_memory_is_all_there() {
     on_a_machine(1, |frames, _| {
         let counts = frames.validate().unwrap();
         let mut taken = Vec::new();
-        while let Ok(frame) = frames.alloc(Want::frames(1)) {
+        while let Ok(frame) = frames.take_raw(Want::frames(1)) {
             taken.push(frame);
         }
         assert_eq!(taken.len() as u64, counts.free);
-        assert_eq!(frames.alloc(Want::frames(1)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.take_raw(Want::frames(1)), Err(AllocError::OutOfMemory));
         taken.sort_by_key(|f| f.start());
         taken.dedup();
         assert_eq!(taken.len() as u64, counts.free);
         for frame in taken {
-            frames.free(frame).unwrap();
+            frames.give_raw(frame).unwrap();
         }
         assert_eq!(frames.validate().unwrap().free, counts.free);
     });

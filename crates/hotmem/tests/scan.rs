@@ -1,10 +1,9 @@
 //! A scan of a zone sees what asking every pageblock by itself sees, contiguous or not.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, numbers, pfn, range};
 use fastrand::Rng;
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 const BOOT: u64 = 2 * SECTION;
@@ -26,14 +25,14 @@ fn naive(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
 #[test]
 fn a_scan_sees_what_asking_every_pageblock_sees() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
-    let mut hotplug = common::boot(&frames, &memory, BOOT);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     // Frames of section bits come from a pageblock of boot memory that stays split.
-    frames.alloc(Want::frames(1)).unwrap();
+    frames.take_raw(Want::frames(1)).unwrap();
     // Regions that meet within a section.
     let middle = BOOT + 3 * SECTION + BLOCK;
     for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
         hotplug.announce(Announce::range(region).on_node(far())).unwrap();
-        hotplug.add(region, &mut NoHooks).unwrap();
+        hotplug.add(region).unwrap();
         hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
     }
     let mut rng = Rng::with_seed(3);
@@ -43,7 +42,7 @@ fn a_scan_sees_what_asking_every_pageblock_sees() {
         if round % 3 == 0 {
             let at = rng.u64(BOOT..BOOT + HOT);
             let want = Want::frames(rng.u64(1..=BLOCK / 2)).at(pfn(at)).movable();
-            if let Ok(got) = frames.alloc(want) {
+            if let Ok(got) = frames.take_raw(want) {
                 for frame in numbers(got) {
                     *used.entry(frame / BLOCK * BLOCK).or_insert(0) += 1;
                 }

@@ -1,12 +1,11 @@
 //! What a shrink takes: from the top down, unit by unit, all that can go and no more than was
 //! asked for; against a naive walk.
 
-mod common;
-
-use common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use fastrand::Rng;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Boot memory has room for all that lives elsewhere.
@@ -26,9 +25,9 @@ impl Hooks for Kernel<'_> {
         }
         for frame in numbers(used) {
             self.movable.remove(&frame);
-            let new = self.frames.alloc(Want::frames(1).movable()).expect("there is room");
+            let new = self.frames.take_raw(Want::frames(1).movable()).expect("there is room");
             self.movable.insert(new.start().number(), true);
-            self.frames.free(range(frame, 1)).expect("the kernel's");
+            self.frames.give_raw(range(frame, 1)).expect("the kernel's");
         }
         Migration::Moved
     }
@@ -75,10 +74,10 @@ fn one_case(rng: &mut Rng) {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT * FRAME_SIZE) }];
     let mut hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
     // A pageblock of boot memory stays split, so that frame bits come from there.
-    frames.alloc(Want::frames(1)).unwrap();
+    frames.take_raw(Want::frames(1)).unwrap();
     let middle = BOOT + rng.u64(1..HOT / BLOCK) * BLOCK;
     for region in [range(BOOT, middle - BOOT), range(middle, BOOT + HOT - middle)] {
         hotplug.announce(region).unwrap();
@@ -87,7 +86,7 @@ fn one_case(rng: &mut Rng) {
     let mut online = BTreeSet::new();
     for block in (BOOT..BOOT + HOT).step_by(PAGEBLOCK_FRAMES) {
         if rng.u64(..100) >= absent {
-            hotplug.add(range(block, BLOCK), &mut kernel).unwrap();
+            hotplug.add(range(block, BLOCK)).unwrap();
             hotplug.online(range(block, BLOCK), OnlineType::Movable, &mut kernel).unwrap();
             online.insert(block);
         }
@@ -96,7 +95,7 @@ fn one_case(rng: &mut Rng) {
         let at = rng.u64(BOOT..BOOT + HOT);
         let len = rng.u64(1..=2 * BLOCK).min(BOOT + HOT - at);
         let movable = rng.u8(..3) != 0;
-        if let Ok(got) = frames.alloc(Want::frames(len).at(pfn(at)).movable()) {
+        if let Ok(got) = frames.take_raw(Want::frames(len).at(pfn(at)).movable()) {
             kernel.movable.extend(numbers(got).map(|frame| (frame, movable)));
         }
     }
@@ -122,7 +121,7 @@ fn one_case(rng: &mut Rng) {
             Shrunk::Ready(removal) => {
                 assert!(removal.range().frames() <= (largest / unit * unit).max(unit));
                 gone.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));
-                hotplug.commit_remove(removal, &mut kernel).unwrap();
+                hotplug.commit_remove(removal).unwrap();
             }
             Shrunk::Working => {}
             Shrunk::Done { left, blocker } => break (left, blocker),

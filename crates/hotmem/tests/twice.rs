@@ -1,9 +1,8 @@
 //! Frames that are freed twice at the same time: one of the two is told, and nothing is lost.
 
-mod common;
-
-use common::{BLOCK, Memory, SECTION, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 use std::cell::Cell;
 
 /// A CPU that frees something in the middle of somebody else's free.
@@ -14,7 +13,7 @@ impl Platform for Rival {
     fn cpu(&self) -> usize {
         if let Some((frames, range)) = self.0.take() {
             // SAFETY: the test put it there, and keeps the machine for as long.
-            unsafe { &*frames }.free(range).expect("nobody has freed it yet");
+            unsafe { &*frames }.give_raw(range).expect("nobody has freed it yet");
         }
         0
     }
@@ -26,14 +25,14 @@ fn what_was_freed_before_the_frames_that_a_rival_frees_is_not_lost() {
     let frames = Frames::new(Rival::default());
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    let _hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
-    let three = frames.alloc(Want::frames(3 * BLOCK).aligned(BLOCK)).unwrap();
+    let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let three = frames.take_raw(Want::frames(3 * BLOCK).aligned(BLOCK)).unwrap();
     let (below, rest) = three.split_at(three.start().checked_add(2 * BLOCK + 5).unwrap());
     let (tail, stays) = rest.split_at(rest.start().checked_add(5).unwrap());
     let free = frames.counts().free;
     frames.platform().0.set(Some((&raw const frames, tail)));
     let both = PfnRange::new(below.start(), tail.end()).unwrap();
-    let refused = frames.free(both).unwrap_err();
+    let refused = frames.give_raw(both).unwrap_err();
     assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
     // All that lies below what is named was freed.
     let freed = refused.range.start().number() - below.start().number();
@@ -42,5 +41,5 @@ fn what_was_freed_before_the_frames_that_a_rival_frees_is_not_lost() {
     let lines = frames.metadata().map(|metadata| metadata.frames);
     let lent: u64 = lines.filter(|&lines| three.covers(lines)).map(PfnRange::frames).sum();
     assert_eq!(counts.free, free + freed + tail.frames() - lent);
-    frames.free(stays).unwrap();
+    frames.give_raw(stays).unwrap();
 }

@@ -1,20 +1,15 @@
 //! Allocations of more than a section: whole words, one after the other.
 
 use hotmem::*;
+use hotmem_testkit::Raw as _;
 
-mod common;
-use common::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, plug, range};
 
 /// A machine whose sections from 1 to `sections` are movable and free.
 fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new((sections + 1) * SECTION));
-    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
-    let movable = range(SECTION, sections * SECTION);
-    hotplug.announce(movable).unwrap();
-    hotplug.add(movable, &mut NoHooks).unwrap();
-    hotplug.online(movable, OnlineType::Movable, &mut NoHooks).unwrap();
+    let mut hotplug = boot(&frames, &memory, SECTION);
+    plug(&mut hotplug, range(SECTION, sections * SECTION));
     test(&frames);
     frames.validate().unwrap();
 }
@@ -27,10 +22,10 @@ fn sections(n: u64) -> Want {
 fn a_section_that_the_cpu_keeps_for_itself_is_found() {
     on_a_machine(4, |frames| {
         // The first section is the CPU's own from now on, and the tree passes it over.
-        let block = frames.alloc(Want::frames(BLOCK).movable()).unwrap();
+        let block = frames.take_raw(Want::frames(BLOCK).movable()).unwrap();
         assert_eq!(block.start().number(), SECTION);
-        frames.free(block).unwrap();
-        assert_eq!(frames.alloc(sections(4)), Ok(range(SECTION, 4 * SECTION)));
+        frames.give_raw(block).unwrap();
+        assert_eq!(frames.take_raw(sections(4)), Ok(range(SECTION, 4 * SECTION)));
     });
 }
 
@@ -38,10 +33,10 @@ fn a_section_that_the_cpu_keeps_for_itself_is_found() {
 fn a_run_begins_above_what_stands_in_the_way() {
     on_a_machine(6, |frames| {
         let in_the_way = Pfn::new(3 * SECTION + BLOCK).unwrap();
-        frames.alloc(Want::frames(1).movable().at(in_the_way)).unwrap();
-        assert_eq!(frames.alloc(sections(3)), Ok(range(4 * SECTION, 3 * SECTION)));
-        assert_eq!(frames.alloc(sections(2)), Ok(range(SECTION, 2 * SECTION)));
-        assert_eq!(frames.alloc(sections(2)), Err(AllocError::OutOfMemory));
+        frames.take_raw(Want::frames(1).movable().at(in_the_way)).unwrap();
+        assert_eq!(frames.take_raw(sections(3)), Ok(range(4 * SECTION, 3 * SECTION)));
+        assert_eq!(frames.take_raw(sections(2)), Ok(range(SECTION, 2 * SECTION)));
+        assert_eq!(frames.take_raw(sections(2)), Err(AllocError::OutOfMemory));
     });
 }
 
@@ -49,11 +44,11 @@ fn a_run_begins_above_what_stands_in_the_way() {
 fn all_of_it_is_had_and_had_again() {
     on_a_machine(6, |frames| {
         for _ in 0..2 {
-            let taken: Vec<_> = (0..3).map(|_| frames.alloc(sections(2)).unwrap()).collect();
+            let taken: Vec<_> = (0..3).map(|_| frames.take_raw(sections(2)).unwrap()).collect();
             let expected = [1, 3, 5].map(|n| range(n * SECTION, 2 * SECTION));
             assert_eq!(taken, expected);
-            assert_eq!(frames.alloc(sections(2)), Err(AllocError::OutOfMemory));
-            taken.into_iter().for_each(|taken| frames.free(taken).unwrap());
+            assert_eq!(frames.take_raw(sections(2)), Err(AllocError::OutOfMemory));
+            taken.into_iter().for_each(|taken| frames.give_raw(taken).unwrap());
         }
     });
 }

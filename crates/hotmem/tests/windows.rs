@@ -1,9 +1,8 @@
 //! A range goes offline window by window, and what lives there does not move from each to the next.
 
-mod common;
-
-use common::{Memory, SECTION, numbers, pfn, range};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{Memory, SECTION, numbers, pfn, range};
 
 const BOOT: u64 = SECTION;
 const SECTIONS: u64 = 24;
@@ -17,8 +16,8 @@ struct Moving<'f> {
 impl Hooks for Moving<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
-            self.frames.alloc(Want::frames(1).movable()).unwrap();
-            self.frames.free(frame).unwrap();
+            self.frames.take_raw(Want::frames(1).movable()).unwrap();
+            self.frames.give_raw(frame).unwrap();
             self.moved += 1;
         }
         Migration::Moved
@@ -31,16 +30,16 @@ fn what_lives_in_a_long_range_moves_once() {
     for first in [0, SECTIONS / 4, SECTIONS / 2] {
         let memory = Memory::new(BOOT + SECTIONS * SECTION);
         let frames = Frames::new(OneCpu);
-        let mut hotplug = common::boot(&frames, &memory, BOOT);
+        let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
         let hot = range(BOOT, SECTIONS * SECTION);
         hotplug.announce(hot).unwrap();
-        hotplug.add(hot, &mut NoHooks).unwrap();
+        hotplug.add(hot).unwrap();
         hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
         let leaving = range(BOOT + first * SECTION, SECTIONS / 2 * SECTION);
         let mut live = 0;
         for section in leaving.chunks(SECTION) {
             for frame in numbers(section).step_by(7).take(5) {
-                frames.alloc(Want::frames(1).movable().at(pfn(frame))).unwrap();
+                frames.take_raw(Want::frames(1).movable().at(pfn(frame))).unwrap();
                 live += 1;
             }
         }

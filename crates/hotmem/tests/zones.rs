@@ -1,9 +1,10 @@
 //! Spans, counts and contiguity of zones, against brute force over every pageblock.
 
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
 
-mod common;
-use common::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
 /// What a zone is, found by asking every pageblock.
 fn brute_force(
@@ -34,7 +35,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let memory = Memory::new(20 * SECTION);
     let mut hotplug =
-        Hotplug::bootstrap(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     // Interleaved nodes: 1, 2, 1, with holes between them.
     let node = |n| NodeId::new(n).unwrap();
     let regions = [
@@ -62,15 +63,15 @@ fn zones_agree_with_brute_force_through_random_changes() {
         let part = PfnRange::with_len(start, count as u64 * BLOCK).unwrap();
         let (run, state) = hotplug.state_at(part.start(), part.end());
         match state {
-            State::Absent if next(4) == 0 => hotplug.attach(run, &mut NoHooks).unwrap(),
-            State::Absent => hotplug.add(run, &mut NoHooks).unwrap(),
-            State::Device if next(4) == 0 => hotplug.detach(run, &mut NoHooks).unwrap(),
+            State::Absent if next(4) == 0 => hotplug.attach(run).unwrap(),
+            State::Absent => hotplug.add(run).unwrap(),
+            State::Device if next(4) == 0 => hotplug.detach_raw(run).unwrap(),
             State::Device => {
                 let kinds = [OnlineType::Online, OnlineType::Movable, OnlineType::Offline];
-                hotplug.device_to_ram(run, kinds[next(3)], &mut NoHooks).unwrap();
+                hotplug.device_to_ram_raw(run, kinds[next(3)], &mut NoHooks).unwrap();
             }
-            State::Offline if next(4) == 0 => hotplug.ram_to_device(run, &mut NoHooks).unwrap(),
-            State::Offline if next(3) == 0 => hotplug.remove(run, &mut NoHooks).unwrap(),
+            State::Offline if next(4) == 0 => hotplug.ram_to_device(run).unwrap(),
+            State::Offline if next(3) == 0 => hotplug.remove(run).unwrap(),
             State::Offline => {
                 let kinds = [OnlineType::Kernel, OnlineType::Movable, OnlineType::AsBefore];
                 hotplug.online(run, kinds[next(3)], &mut NoHooks).unwrap();
@@ -102,7 +103,7 @@ fn a_zone_is_not_contiguous_before_boot_is_complete() {
     let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
     let memory = Memory::new(2 * SECTION);
     let mut hotplug =
-        Hotplug::bootstrap(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
     hotplug.set_boot_complete(false);
     assert!(!hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
@@ -119,7 +120,7 @@ fn holes_and_reserved_frames_of_online_pageblocks_count_as_contiguous() {
     let reserved = [BootRange { start: hole, len: Bytes(1) }];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
     let memory = Memory::new(SECTION);
-    let hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    let hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
     assert_eq!(
         (zone.spanned, zone.online, zone.present),
@@ -138,18 +139,18 @@ fn what_boot_reserved_is_managed_once_it_is_given_back_and_leaves_with_its_pageb
     let reserved = [BootRange { start: section.0, len: section }];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
     let memory = Memory::new(2 * SECTION);
-    let mut hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
     let managed = |hotplug: &Hotplug<'_, OneCpu>| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         (zone.present, zone.managed)
     };
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION));
     let (half, rest) = ramdisk.split_at(range(SECTION + SECTION / 2, 1).start());
-    hotplug.free_reserved(half).unwrap();
+    hotplug.give_reserved(half).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
-    assert!(hotplug.free_reserved(half).is_err());
+    assert!(hotplug.give_reserved(half).is_err());
     // Freed behind the zone's back: it can go all the same.
-    frames.free(rest).unwrap();
+    frames.give_raw(rest).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     let mut offline = hotplug.offline(ramdisk).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -166,7 +167,7 @@ fn boot_memory_of_interleaved_nodes_becomes_regions_of_their_own() {
     let nodes = [(part(2), node(0)), (part(1), node(1)), (part(3), node(1)), (part(0), node(0))];
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
     let memory = Memory::new(4 * SECTION);
-    let hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).unwrap();
+    let hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
     frames.validate().unwrap();
     assert_eq!(hotplug.regions().count(), 4);
     for n in [0, 1].map(node) {

@@ -46,7 +46,7 @@ pub(crate) fn refill(
 /// Takes the tables of a space that lies below the kernel's own root.
 pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     let at = EntryAddr::new(space.root, to_usize(BASE >> 39));
-    let range = hotmem_pgtable::VirtRange::new(BASE, hotmem::Bytes::gib(512));
+    let range = hotmem_pgtable::VirtRange::new(BASE, hotmem_addr::Bytes::gib(512));
     let range = super::must("a range", range);
     let (mut tables, pool) = kernel.tables(space, config);
     super::must("dropping tables", tables.unmap_range(range, Unmap::default(), pool));

@@ -6,7 +6,7 @@ use super::figures::Figure;
 use super::space::{Kernel, Told};
 use super::subject::{SUBJECTS, Subject, unmap};
 use core::ops::Range;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::{Entry, Flags, Space, Unmap};

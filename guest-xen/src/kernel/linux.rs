@@ -11,7 +11,7 @@
 use super::must;
 use super::space::Kernel;
 use core::sync::atomic::Ordering::Relaxed;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, Entry, Flags, Kind, Level, Owner, Space, entry_at};
 use hotmem_xen::{DomId, Errno, MachineTables, MmuExtOp};
 

@@ -4,7 +4,7 @@
 use super::entry::VIRT_BASE;
 use super::hypercall;
 use super::start_info::StartInfo;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Kind, Level, Space, Table, Tables, entry_at};
 use hotmem_xen::MachineTables;

@@ -4,7 +4,7 @@ use super::entry::{VIRT_BASE, other_cpu};
 use super::hypercall;
 use super::trap::{self, KERNEL_CODE, KERNEL_STACK, TrapInfo};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_guest::to_usize;
 use hotmem_xen::Errno;
 

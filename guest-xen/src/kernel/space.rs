@@ -5,7 +5,7 @@ use super::must;
 use super::timed::Timed;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_guest::to_usize;
 use hotmem_pgtable::{
     Batch, ENTRIES, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, Table,

@@ -4,7 +4,7 @@ use super::case::{drop_tables, entry, measure};
 use super::console::Console;
 use super::figures::Figure;
 use super::space::{BASE, CONFIG, Kernel, Told};
-use hotmem::Bytes;
+use hotmem_addr::Bytes;
 use hotmem_guest::report::Report;
 use hotmem_pgtable::{Covered, ENTRIES, Entry, Unmap, VirtRange};
 use hotmem_xen::Config;

@@ -5,7 +5,7 @@ use super::must;
 use super::space::{BASE, CONFIG, Kernel};
 use core::arch::asm;
 use core::ops::Range;
-use hotmem::Bytes;
+use hotmem_addr::Bytes;
 use hotmem_pgtable::{Change, Covered, Entry, EntryAddr, Flags, Space, Unmap, VirtRange};
 use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 

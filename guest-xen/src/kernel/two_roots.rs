@@ -4,7 +4,7 @@
 use super::case::entry;
 use super::console::Console;
 use super::space::{BASE, CONFIG, Kernel, Told};
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
 use hotmem_pgtable::{EntryAddr, Space, Unmap, VirtRange, Why};
@@ -65,7 +65,7 @@ fn unhook(kernel: &mut Kernel, report: &mut Report<Console>) {
     let user = space.user_root.unwrap_or_default();
     kernel.ext(MmuExtOp::new_user_root(user));
     kernel.pool.told = Told::default();
-    let range = super::must("a range", VirtRange::new(BASE, hotmem::Bytes::gib(512)));
+    let range = super::must("a range", VirtRange::new(BASE, hotmem_addr::Bytes::gib(512)));
     let (mut tables, pool) = kernel.tables(space, PINS);
     let done = tables.unmap_range(range, Unmap::default(), pool);
     let index = to_usize(BASE >> 39);

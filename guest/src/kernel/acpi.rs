@@ -11,7 +11,7 @@ use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
 use core::cell::RefCell;
 use core::fmt;
 use hotmem::{BootRange, Bytes, NodeId, PfnRange};
-use hotmem_guest::direct_map::Caching;
+use hotmem_directmap::Caching;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
 use hotmem_guest::srat::memory_affinities;
 

@@ -138,7 +138,7 @@ impl Attached {
     /// Resets the device, and gives back what it used.
     pub(crate) fn stop(self) {
         drop(self.device);
-        // Allocated when it was started, and the device is reset, so this cannot fail.
-        let _ = FRAMES.free_filled(self.queue);
+        // SAFETY: allocated when it was started, and the device is reset, so this cannot fail.
+        let _ = unsafe { FRAMES.free_raw_filled(self.queue) };
     }
 }

@@ -1,11 +1,12 @@
 //! From the loader's memory map to a machine with frames.
 
 use super::entry;
-use super::memory::{AddressSpace, DIRECT_MAP_OFFSET, FRAMES, ReachError, frames, virt};
+use super::hooks::KernelMapping;
+use super::memory::{AddressSpace, FRAMES, ReachError, frames, virt};
 use super::smp::ThisCpu;
 use core::fmt;
-use hotmem::{BootError, BootMap, BootRange, Bytes, DirectMap, Hotplug, NodeId, Pfn, PfnRange};
-use hotmem_guest::direct_map::Caching;
+use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, NodeId, Pfn, PfnRange};
+use hotmem_directmap::Caching;
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 
 /// Most entries of a memory map.
@@ -100,9 +101,10 @@ impl LoaderMap<'_> {
     /// reserved.
     pub(crate) fn start(
         &self,
+        mapping: KernelMapping,
         early: PfnRange,
         nodes: &[(BootRange, NodeId)],
-    ) -> Result<Hotplug<'static, ThisCpu>, StartError> {
+    ) -> Result<Hotplug<'static, ThisCpu, KernelMapping>, StartError> {
         let mut ram = [EMPTY; MAX_ENTRIES];
         let mut reserved = [EMPTY; MAX_MODULES + 3];
         for (range, entry) in ram.iter_mut().zip(self.ram()) {
@@ -116,10 +118,9 @@ impl LoaderMap<'_> {
         let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
         reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
         let map = BootMap { reserved: &reserved, nodes, ..BootMap::of_ram(&ram) };
-        // SAFETY: all of `ram` has been mapped at this offset just now and stays so; what the
-        // kernel uses of it is in `reserved`. Memory that is added later is mapped by `Hooks::map`.
-        let direct_map = unsafe { DirectMap::at_offset(DIRECT_MAP_OFFSET) };
-        Hotplug::bootstrap(&FRAMES, direct_map, &map).map_err(StartError::Boot)
+        // SAFETY: all of `ram` has been mapped in the direct map just now and stays so; what the
+        // kernel uses of it is in `reserved`.
+        unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }.map_err(StartError::Boot)
     }
 
     fn ram(&self) -> impl Iterator<Item = &MemoryMapEntry> + Clone {

@@ -3,7 +3,7 @@
 //!
 //! The patterns are different on each CPU, so that a frame that two hold shows.
 
-use super::memory::{FRAME_WORDS, FRAMES};
+use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::smp::Signal;
 use super::writers::Writer;
 use super::{give_up, poison};
@@ -81,7 +81,7 @@ pub(crate) fn stop() -> u64 {
 
 /// Frames with patterns in them; none if there are none to be had.
 fn take(frames: u64, seed: u64) -> PfnRange {
-    let Ok(taken) = FRAMES.alloc(Want::frames(frames).movable()) else { return PfnRange::EMPTY };
+    let Ok(taken) = alloc_frames(Want::frames(frames).movable()) else { return PfnRange::EMPTY };
     TAKEN.fetch_add(1, Relaxed);
     poison::check(taken);
     for frame in each(taken) {
@@ -97,9 +97,11 @@ fn release(frames: PfnRange, seed: u64) {
         let found = unsafe { pattern::check(FRAME_WORDS, frame, seed) };
         found.unwrap_or_else(|mismatch| give_up(mismatch));
     }
-    if !frames.is_empty()
-        && let Err(error) = FRAMES.free_filled(frames)
-    {
+    if frames.is_empty() {
+        return;
+    }
+    // SAFETY: the frames were allocated by `take`, and nothing refers to them any more.
+    if let Err(error) = unsafe { FRAMES.free_raw_filled(frames) } {
         give_up(format_args!("the engine refused to take frames back: {error}"));
     }
 }

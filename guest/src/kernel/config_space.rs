@@ -3,7 +3,7 @@
 use super::acpi::EcamArea;
 use super::memory::{AddressSpace, ReachError};
 use core::ops::RangeInclusive;
-use hotmem_guest::direct_map::Caching;
+use hotmem_directmap::Caching;
 use hotmem_guest::to_usize;
 use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction};
 use x86_64::instructions::port::Port;

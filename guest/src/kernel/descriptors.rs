@@ -1,19 +1,20 @@
 //! Descriptors of RAM: 64 bytes for each frame that there is, written when it comes.
 
 use super::WATCHDOG;
-use super::hooks::KernelHooks;
-use super::memory::FRAMES;
+use super::hooks::KernelMapping;
+use super::memory::alloc_frames;
 use super::session::Engine;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use hotmem::geometry::SECTION_FRAMES;
-use hotmem::memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 use hotmem::{Bytes, Pfn, PfnRange, State, Want};
+use hotmem_directmap::{DescriptorMap, DescriptorMapError};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
-use hotmem_guest::descriptor_map::{DescriptorMap, MapError};
 use hotmem_guest::pattern::mix;
-use hotmem_guest::{described, to_usize};
+use hotmem_guest::tables::FrameTables;
+use hotmem_guest::to_usize;
+use hotmem_memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 
 /// What frames are described as until somebody uses them.
 const KIND: Kind = Kind::Generic;
@@ -34,21 +35,26 @@ pub(crate) enum Look {
 
 impl Engine {
     /// Describes the memory that there is at boot, in some of it.
-    pub(crate) fn describe_boot_memory(&mut self) -> Result<(), MapError> {
-        self.hooks.described = true;
-        let frame = || Some(FRAMES.alloc(Want::frames(1)).ok()?.start());
-        let Engine { hotplug, hooks } = self;
-        each_run(hotplug, |run| {
+    pub(crate) fn describe_boot_memory(&mut self) -> Result<(), DescriptorMapError> {
+        self.mapping().described = true;
+        let frame = || Some(alloc_frames(Want::frames(1)).ok()?.start());
+        let mut from = Pfn::ZERO;
+        while let Some(run) = next_run(&self.hotplug, from) {
             // Boot memory stays, so it need not hold its own descriptors.
-            run.chunks(SECTION_FRAMES as u64 / 2).try_for_each(|part| hooks.write(part, frame))
-        })
+            let mapping = self.mapping();
+            let mut parts = run.chunks(SECTION_FRAMES as u64 / 2);
+            parts.try_for_each(|part| mapping.write(part, frame))?;
+            from = run.end();
+        }
+        Ok(())
     }
 
     /// Looks at the descriptors of all RAM; at how many.
     pub(crate) fn check_descriptors(&self, look: Look) -> Result<u64, Wrong> {
         let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
         let mut looked = 0;
-        each_run(&self.hotplug, |run| {
+        let mut from = Pfn::ZERO;
+        while let Some(run) = next_run(&self.hotplug, from) {
             for part in run.sections() {
                 let (first, last) = (part.start().number(), part.end().number() - 1);
                 let some = [first, first + mix(first) % part.frames(), last];
@@ -64,20 +70,20 @@ impl Engine {
                 }
                 WATCHDOG.progress();
             }
-            Ok(())
-        })?;
+            from = run.end();
+        }
         Ok(looked)
     }
 }
 
-impl KernelHooks {
+impl KernelMapping {
     /// Makes room for the descriptors of `range`, which has none, and writes them.
     pub(super) fn write(
         &mut self,
         range: PfnRange,
         frame: impl FnMut() -> Option<Pfn>,
-    ) -> Result<(), MapError> {
-        described::map(self.space.descriptor_map_mut(), range, frame)?;
+    ) -> Result<(), DescriptorMapError> {
+        self.space.descriptor_map_mut().map_ram(range, frame)?;
         let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
         for part in range.chunks(AT_ONCE) {
             // SAFETY: there are frames behind all of these since the line above, nobody else uses
@@ -91,7 +97,7 @@ impl KernelHooks {
     }
 
     /// The map of descriptors, if RAM is described at all.
-    pub(super) fn map_of_ram(&mut self) -> Option<&mut DescriptorMap> {
+    pub(super) fn map_of_ram(&mut self) -> Option<&mut DescriptorMap<FrameTables>> {
         self.described.then(|| self.space.descriptor_map_mut())
     }
 }
@@ -113,22 +119,23 @@ fn read(pfn: Pfn) -> Page {
     unsafe { page.read().assume_init() }
 }
 
-/// Calls `each` for all RAM that there is.
-fn each_run<E>(
-    hotplug: &hotmem::Hotplug<'static, super::smp::ThisCpu>,
-    mut each: impl FnMut(PfnRange) -> Result<(), E>,
-) -> Result<(), E> {
-    for (_, region) in hotplug.regions() {
-        let mut rest = region;
+/// The lowest run of RAM that there is from `from` up.
+fn next_run(
+    hotplug: &hotmem::Hotplug<'static, super::smp::ThisCpu, KernelMapping>,
+    from: Pfn,
+) -> Option<PfnRange> {
+    let first = |region: PfnRange| {
+        let mut rest = region.split_at(from).1;
         while !rest.is_empty() {
             let (run, state) = hotplug.state_at(rest.start(), rest.end());
             if matches!(state, State::Offline | State::Online | State::OnlineMovable) {
-                each(run)?;
+                return Some(run);
             }
             rest = rest.split_at(run.end()).1;
         }
-    }
-    Ok(())
+        None
+    };
+    hotplug.regions().filter_map(|(_, region)| first(region)).min_by_key(|run| run.start())
 }
 
 impl fmt::Display for Wrong {

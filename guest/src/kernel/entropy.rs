@@ -101,8 +101,8 @@ impl Entropy {
     /// Resets the device, and gives back what it used.
     pub(crate) fn stop(self) {
         drop(self.transport);
-        // Allocated when it was started, and the device is reset, so this cannot fail.
-        let _ = FRAMES.free_filled(self.frames);
+        // SAFETY: allocated when it was started, and the device is reset, so this cannot fail.
+        let _ = unsafe { FRAMES.free_raw_filled(self.frames) };
     }
 }
 

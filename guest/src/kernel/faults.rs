@@ -6,7 +6,7 @@
 //! another, and reports what went to the host and came back meanwhile.
 
 use super::clock::Clock;
-use super::memory::{FRAME_WORDS, FRAMES};
+use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::smp;
 use super::{WATCHDOG, acpi::MAX_CPUS, give_up, lapic, trap};
 use core::sync::atomic::{
@@ -57,7 +57,7 @@ pub(crate) struct Bursts {
 pub(crate) fn begin(faults: Faults, nodes: usize, clock: Clock) {
     PLAN.call_once(|| Plan { faults, nodes, clock });
     let mut held: Option<PfnRange> = None;
-    while let Ok(frames) = FRAMES.alloc(Want::order(9).movable()) {
+    while let Ok(frames) = alloc_frames(Want::order(9).movable()) {
         for frame in frames.chunks(1).map(PfnRange::start) {
             // SAFETY: the frame was allocated just now.
             unsafe { FRAME_WORDS.write(frame, 0, held.map_or(0, |held| held.start().number())) }
@@ -84,7 +84,7 @@ pub(crate) fn run(cpu: usize) -> ! {
     let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
     let node = NodeId::new((cpu - 1) % (*nodes).max(1)).unwrap_or_default();
     let list = Want::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
-    let list = FRAMES.alloc(list).unwrap_or_else(|error| give_up(error));
+    let list = alloc_frames(list).unwrap_or_else(|error| give_up(error));
     let mine = &CPUS[cpu];
     loop {
         let burst = mine.wait();
@@ -105,7 +105,7 @@ pub(crate) fn run(cpu: usize) -> ! {
 fn round(frames: u64, node: NodeId, list: PfnRange) {
     let entry = FRAME_WORDS.pointer(list.start());
     for index in 0..to_usize(frames) {
-        let frame = FRAMES.alloc(Want::frames(1).movable().near(node));
+        let frame = alloc_frames(Want::frames(1).movable().near(node));
         let frame = frame.unwrap_or_else(|error| give_up(error)).start();
         // SAFETY: the frame was allocated just now; the list has room for all of them.
         unsafe {
@@ -123,7 +123,8 @@ fn round(frames: u64, node: NodeId, list: PfnRange) {
 }
 
 fn give_back(frames: PfnRange) {
-    FRAMES.free_filled(frames).unwrap_or_else(|error| give_up(error));
+    // SAFETY: allocated here, and freed once.
+    unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| give_up(error));
 }
 
 impl Cpu {

@@ -1,6 +1,6 @@
 //! The kernel as virtio-drivers sees it.
 
-use super::memory::{FRAMES, phys, virt};
+use super::memory::{FRAMES, alloc_frames, phys, virt};
 use core::ptr::NonNull;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange, Want};
@@ -19,7 +19,7 @@ unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         // Address 0 is the crate's sign that there is none.
         let none = (0, NonNull::dangling());
-        let Ok(frames) = FRAMES.alloc(Want::frames(pages as u64)) else { return none };
+        let Ok(frames) = alloc_frames(Want::frames(pages as u64)) else { return none };
         let phys_addr = frames.start().phys_addr();
         let Some(pointer) = NonNull::new(virt(phys_addr)) else { return none };
         // SAFETY: the frames are mapped, and allocated just now.
@@ -30,7 +30,8 @@ unsafe impl Hal for KernelHal {
     unsafe fn dma_dealloc(phys_addr: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
         let frames = Pfn::containing(phys_addr)
             .and_then(|first| PfnRange::with_len(first, pages as u64))
-            .and_then(|frames| FRAMES.free_filled(frames).ok());
+            // SAFETY: the frames are those of a `dma_alloc`, by the caller's promise.
+            .and_then(|frames| unsafe { FRAMES.free_raw_filled(frames) }.ok());
         if frames.is_some() { 0 } else { -1 }
     }
 

@@ -11,8 +11,9 @@ use super::memory::AddressSpace;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use hotmem::{Bytes, Migration, Pfn, PfnRange};
+use hotmem_directmap::{PAGE_BYTES, UNUSED};
+use hotmem_guest::layout::WINDOW_PAGES;
 use hotmem_guest::to_usize;
-use hotmem_guest::window::{MAX_PAGES, PAGE_BYTES, UNUSED};
 use hotmem_pgtable::Flags;
 use talc::TalcLock;
 use talc::base::Talc;
@@ -117,7 +118,7 @@ unsafe impl Source for Pages {
         let own = talc::min_first_heap_size::<B>() + talc::base::CHUNK_UNIT;
         let bytes = layout.size().checked_add(layout.align()).and_then(|sum| sum.checked_add(own));
         let pages = (bytes.ok_or(())? as u64).div_ceil(STEP_BYTES) * STEP;
-        if pages > MAX_PAGES - talc.source.mapped {
+        if pages > WINDOW_PAGES - talc.source.mapped {
             return Err(());
         }
         talc.source.grow(pages).ok_or(())?;

@@ -4,24 +4,29 @@ use super::balloon::BalloonMemory;
 use super::churn;
 use super::give_up;
 use super::heap;
-use super::memory::AddressSpace;
+use super::memory::{AddressSpace, virt};
 use super::smp;
 use super::workload::Workload;
 use super::writers;
-use hotmem::{Bytes, Hooks, Migration, Pfn, PfnRange, Spare, Veto, Zone};
-use hotmem_guest::described;
-use hotmem_guest::direct_map::Caching;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+use hotmem::{Bytes, Hooks, Mapping, Migration, Pfn, PfnRange, Veto, Zone};
+use hotmem_directmap::Caching;
+use hotmem_guest::layout::DESCRIPTORS;
 
-/// The kernel's part in adding and removing memory.
-pub(crate) struct KernelHooks {
+/// The direct map and the descriptors of RAM.
+pub(crate) struct KernelMapping {
     pub(crate) space: AddressSpace,
-    pub(crate) workload: Workload,
-    /// What a balloon device has, if there is one.
-    pub(crate) balloon: Option<BalloonMemory>,
     /// Bytes that were written to describe memory that came.
     pub(crate) written: Bytes,
     /// Whether RAM has descriptors.
     pub(crate) described: bool,
+}
+
+/// The kernel's part in putting memory online and taking it offline.
+pub(crate) struct KernelHooks {
+    pub(crate) workload: Workload,
+    /// What a balloon device has, if there is one.
+    pub(crate) balloon: Option<BalloonMemory>,
     /// How often memory is refused to come online or to go offline from now on.
     pub(crate) vetoes: u32,
 }
@@ -39,65 +44,75 @@ impl KernelHooks {
     }
 }
 
-impl Hooks for KernelHooks {
+// SAFETY: `map` and `remap` write an entry for all of the range, or the machine stops; `unmap`
+// clears them and flushes every TLB. The offset of the direct map never changes. What is added was
+// plugged by a device before, and nothing else uses RAM that the engine has.
+unsafe impl Mapping for KernelMapping {
+    fn base(&self) -> *mut u8 {
+        virt(0)
+    }
+
     fn tables_needed(&self, range: PfnRange) -> u64 {
         self.space.tables().tables_needed(range)
     }
 
-    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
-        let mapped = self.space.tables_mut().map(range, Caching::WriteBack, || spare.take());
+    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        let mapped = self.space.tables_mut().map(range, Caching::WriteBack, take);
         // `tables_needed` frames are there, and a region that does not fit was refused: this
-        // cannot fail. If it did, the first access would fault and name the address.
+        // cannot fail.
+        let mapped = mapped.unwrap_or_else(|error| give_up(error));
         let words = Bytes(range.sections().count() as u64 * ONLINE_BYTES);
-        self.written = self.written + mapped.unwrap_or_default() + words;
+        self.written = self.written + mapped + words;
     }
 
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
         let map = self.described.then(|| self.space.descriptor_map());
-        map.map_or(0, |map| described::needed(map, range))
+        map.map_or(0, |map| map.frames_needed(range))
     }
 
     fn keeps(&self, _: PfnRange) -> u64 {
-        if self.described { described::KEPT } else { 0 }
+        if self.described { DESCRIPTORS.frames_kept() / PAGEBLOCK_FRAMES as u64 } else { 0 }
     }
 
-    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
+    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         if self.described {
             // As in `map`: the frames are there, and there was nothing behind these descriptors.
-            let _ = self.write(range, || spare.take());
+            let _ = self.write(range, take);
         }
     }
 
-    fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         if let Some(map) = self.map_of_ram() {
-            described::unmap(map, range, smp::flush_all, free);
+            map.unmap_ram(range, smp::flush_all, free);
         }
     }
 
-    fn unmap(&mut self, range: PfnRange) {
+    unsafe fn unmap(&mut self, range: PfnRange) {
         // What is hidden is flushed with the rest.
         if let Some(map) = self.map_of_ram() {
-            map.hide(described::pages_with(map, range));
+            map.hide(map.pages_with(range));
         }
         if let Err(stopped) = self.space.tables_mut().unmap(range) {
             give_up(format_args!("{range} was not unmapped: {stopped}"));
         }
     }
 
-    fn remap(&mut self, range: PfnRange) {
+    unsafe fn remap(&mut self, range: PfnRange) {
         // The tables are there: nothing but what was unmapped together is mapped again together.
         if let Err(error) = self.space.tables_mut().map(range, Caching::WriteBack, || None) {
             give_up(error);
         }
         if let Some(map) = self.map_of_ram() {
-            map.show(described::pages_with(map, range));
+            map.show(map.pages_with(range));
         }
     }
 
-    fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         self.space.tables_mut().release_tables(range, free);
     }
+}
 
+impl Hooks for KernelHooks {
     fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
         self.agree()
     }

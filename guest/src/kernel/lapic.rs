@@ -5,7 +5,7 @@ use super::memory::{AddressSpace, ReachError};
 use super::pic;
 use core::arch::asm;
 use core::ptr::NonNull;
-use hotmem_guest::direct_map::Caching;
+use hotmem_directmap::Caching;
 use spin::Once;
 use x86_64::registers::model_specific::Msr;
 

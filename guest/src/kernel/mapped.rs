@@ -3,16 +3,16 @@
 //! Each frame's owner is its page's address: that is the reverse map. Memory under pages in use is
 //! unplugged all the same: they are taken out of sight, copied, and shown again elsewhere.
 
-use super::memory::{AddressSpace, FRAME_WORDS, FRAMES};
+use super::memory::{AddressSpace, FRAME_WORDS, FRAMES, FlushAll, alloc_frames};
 use super::smp::ThisCpu;
 use super::{WATCHDOG, give_up};
 use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{Bytes, Migration, Owner, Owners, Pfn, PfnRange, Want};
-use hotmem_guest::frame_words;
-use hotmem_guest::to_usize;
-use hotmem_guest::window::{PAGE_BYTES, Window};
-use hotmem_pgtable::{Flags, Level};
+use hotmem_directmap::{PAGE_BYTES, Window};
+use hotmem_guest::tables::FrameTables;
+use hotmem_guest::{frame_words, to_usize};
+use hotmem_pgtable::{Flags, Level, MoveError};
 
 /// Whose each frame is: a page of a window, by its address.
 static OWNERS: Owners<'static, ThisCpu> = Owners::new(&FRAMES);
@@ -23,7 +23,7 @@ pub(crate) const TOGETHER: usize = PAGEBLOCK_FRAMES;
 /// A window, and the frames behind its pages.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    window: Window,
+    window: Window<FrameTables, FlushAll>,
     /// What its entries have at first.
     flags: Flags,
     /// Tables lie below, in memory that does not go.
@@ -43,7 +43,7 @@ impl Mapped {
     }
 
     /// The pages, and where they are seen.
-    pub(crate) fn window(&mut self) -> &mut Window {
+    pub(crate) fn window(&mut self) -> &mut Window<FrameTables, FlushAll> {
         &mut self.window
     }
 
@@ -51,7 +51,7 @@ impl Mapped {
     pub(crate) fn map(&mut self, page: u64) -> Option<()> {
         let frame = take_frame(Want::frames(1).movable(), self.window.address(page))?;
         let below = Want::frames(1).below(self.tables_below);
-        let new_table = || Some(FRAMES.alloc(below).ok()?.start());
+        let new_table = || Some(alloc_frames(below).ok()?.start());
         let mapped = self.window.map(page, frame, self.flags, new_table);
         mapped.inspect_err(|_| give_back(frame)).ok()
     }
@@ -106,23 +106,26 @@ impl Mapped {
         if len == 0 {
             return Err(obstacle);
         }
-        let Some(mut moving) = self.window.begin_move(pages[..len].iter().copied()) else {
-            give_up("a frame's owner is a page without one")
-        };
-        for (index, to) in frames[..len].iter_mut().enumerate() {
-            let from =
-                moving.page(index).and_then(|page| page.entry.frame(Level::L1)).unwrap_or(*to);
-            // SAFETY: both frames are the page's, mapped, and two different ones. No CPU writes to
-            // the page while it is moving.
-            unsafe {
-                let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(*to));
-                source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
+        let moved = self.window.move_pages(pages[..len].iter().copied(), |moving| {
+            for (index, to) in frames[..len].iter_mut().enumerate() {
+                let from =
+                    moving.page(index).and_then(|page| page.entry.frame(Level::L1)).unwrap_or(*to);
+                // SAFETY: both frames are the page's, mapped, and two different ones. No CPU writes
+                // to the page while it is moving.
+                unsafe {
+                    let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(*to));
+                    source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
+                }
+                moving.place(index, *to);
+                // What is left behind.
+                *to = from;
             }
-            moving.place(index, *to);
-            // What is left behind.
-            *to = from;
+        });
+        match moved {
+            Ok(()) => {}
+            Err(MoveError::Refused(_)) => give_up("a frame's owner is a page without one"),
+            Err(MoveError::Hidden { .. }) => give_up("a moved page's table is gone"),
         }
-        drop(moving);
         frames[..len].iter().copied().for_each(give_back);
         self.moved += len as u64;
         WATCHDOG.progress();
@@ -152,7 +155,7 @@ pub(crate) fn elsewhere(from: Pfn) -> Want {
 
 /// A frame that is the page's at this address.
 fn take_frame(want: Want, address: u64) -> Option<Pfn> {
-    let frame = FRAMES.alloc(want).ok()?;
+    let frame = alloc_frames(want).ok()?;
     if OWNERS.set(frame, Owner::new(address)?).is_err() {
         give_back(frame.start());
         return None;
@@ -163,8 +166,8 @@ fn take_frame(want: Want, address: u64) -> Option<Pfn> {
 fn give_back(frame: Pfn) {
     if let Some(frame) = PfnRange::with_len(frame, 1) {
         OWNERS.clear(frame);
-        // Allocated by `take_frame`, once, so this cannot fail.
-        let _ = FRAMES.free_filled(frame);
+        // SAFETY: allocated by `take_frame` and mapped no more; freed once, so this cannot fail.
+        let _ = unsafe { FRAMES.free_raw_filled(frame) };
     }
 }
 

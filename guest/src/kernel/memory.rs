@@ -6,14 +6,13 @@ use core::arch::x86_64::__cpuid;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{Bytes, Frames, Pfn, PfnRange, Want};
-use hotmem_guest::descriptor_map::DescriptorMap;
-use hotmem_guest::direct_map::{Caching, DIRECT_MAP_BASE, MapError, PageTables};
+use hotmem::{AllocError, Allocation, Bytes, Frames, Pfn, PfnRange, Want};
+use hotmem_directmap::{Caching, DescriptorMap, DirectMap, DirectMapError, Window};
 use hotmem_guest::frame_words::FrameWords;
+use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
-use hotmem_guest::window::Window;
-use hotmem_pgtable::{Flush, Level, Space};
+use hotmem_pgtable::Flush;
 use x86_64::instructions::tlb;
 
 /// All frames of the machine.
@@ -26,18 +25,21 @@ pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFS
 
 /// The page tables, and the frames for more of them while [`FRAMES`] has none.
 pub(crate) struct AddressSpace {
-    space: Space,
+    root: Pfn,
     frame_tables: FrameTables,
-    tables: PageTables,
-    descriptors: DescriptorMap,
+    tables: DirectMap<FrameTables, FlushAll>,
+    descriptors: DescriptorMap<FrameTables>,
     early: PfnRange,
 }
+
+/// How all CPUs forget what the page tables no longer say.
+pub(crate) type FlushAll = fn(Flush);
 
 /// Why bytes cannot be reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReachError {
     /// The page tables could not take them.
-    Map(MapError),
+    Map(DirectMapError),
     /// They are no physical addresses.
     BadRange { phys_addr: u64, len: u64 },
 }
@@ -69,6 +71,11 @@ fn has_huge_pages() -> bool {
     __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 26 != 0
 }
 
+/// Allocates frames of which the kernel keeps track by number.
+pub(crate) fn alloc_frames(want: Want) -> Result<PfnRange, AllocError> {
+    FRAMES.alloc(want).map(Allocation::into_raw)
+}
+
 /// The frames that these bytes touch.
 pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
     let bad_range = ReachError::BadRange { phys_addr, len };
@@ -87,13 +94,13 @@ impl AddressSpace {
     pub(crate) unsafe fn of_boot_code(early: PfnRange) -> Self {
         let root = phys((&raw const entry::boot_root).cast());
         let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
-        let space = Space::new(root, Level::L4);
         // SAFETY: the boot code's tables are the kernel's own; they and `early` are mapped, and
         // so is all that `FRAMES` gives out.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
-        let tables = PageTables::new(frame_tables, space, has_huge_pages(), flush);
-        let descriptors = DescriptorMap::new(frame_tables, space);
-        AddressSpace { space, frame_tables, tables, descriptors, early }
+        let flush: FlushAll = flush;
+        let tables = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush);
+        let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS);
+        AddressSpace { root, frame_tables, tables, descriptors, early }
     }
 
     /// Takes the first pages of the lower half away, where the boot code ran: null pointers fault
@@ -116,27 +123,27 @@ impl AddressSpace {
 
     /// A window at `base`, where an entry of the root begins that nobody else uses. There is one
     /// for each such entry, and nothing behind it yet.
-    pub(crate) fn window(&self, base: u64) -> Window {
-        Window::new(self.frame_tables, self.space, base, flush)
+    pub(crate) fn window(&self, base: u64) -> Window<FrameTables, FlushAll> {
+        Window::new(self.frame_tables, self.root, layout::window(base), flush)
     }
 
     /// The page tables of the direct map.
-    pub(crate) fn tables(&self) -> &PageTables {
+    pub(crate) fn tables(&self) -> &DirectMap<FrameTables, FlushAll> {
         &self.tables
     }
 
     /// The page tables of the direct map, to be changed.
-    pub(crate) fn tables_mut(&mut self) -> &mut PageTables {
+    pub(crate) fn tables_mut(&mut self) -> &mut DirectMap<FrameTables, FlushAll> {
         &mut self.tables
     }
 
     /// The page tables of the descriptor map.
-    pub(crate) fn descriptor_map(&self) -> &DescriptorMap {
+    pub(crate) fn descriptor_map(&self) -> &DescriptorMap<FrameTables> {
         &self.descriptors
     }
 
     /// The page tables of the descriptor map, to be changed.
-    pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap {
+    pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap<FrameTables> {
         &mut self.descriptors
     }
 
@@ -158,14 +165,14 @@ impl AddressSpace {
     }
 
     /// Maps a range where nothing was mapped, so that there is nothing to flush.
-    pub(crate) fn map(&mut self, range: PfnRange, caching: Caching) -> Result<(), MapError> {
+    pub(crate) fn map(&mut self, range: PfnRange, caching: Caching) -> Result<(), DirectMapError> {
         let early = &mut self.early;
         let mapped = self.tables.map(range, caching, || {
             let frame = early.start();
             let (taken, rest) = early.split_at(frame.checked_add(1)?);
             *early = rest;
             if taken.is_empty() {
-                Some(FRAMES.alloc(Want::frames(1)).ok()?.start())
+                Some(alloc_frames(Want::frames(1)).ok()?.start())
             } else {
                 Some(frame)
             }

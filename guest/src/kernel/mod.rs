@@ -42,7 +42,7 @@ mod writers;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use core::fmt;
-use hooks::KernelHooks;
+use hooks::{KernelHooks, KernelMapping};
 use hotmem::{Budget, Bytes, Contents, OnlineType, Pfn, PfnRange};
 use hotmem_guest::cmdline::{self, ExitWhen, Online, Options};
 use hotmem_guest::event::Event;
@@ -101,9 +101,13 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     });
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
     let firmware = must("ACPI", firmware);
-    let mut hotplug = must("memory", map.start(early, firmware.nodes.as_slice()));
-    hotplug.set_floor(KEPT_FREE.frames());
-    let apic = must("local APIC", LocalApic::open(&mut space));
+    let mapping = KernelMapping { space, written: Bytes::ZERO, described: false };
+    let hotplug = must("memory", map.start(mapping, early, firmware.nodes.as_slice()));
+    let (workload, vetoes) = (Workload::new(&options), options.vetoes);
+    let hooks = KernelHooks { workload, balloon: None, vetoes };
+    let mut engine = Engine { hotplug, hooks };
+    engine.hotplug.set_floor(KEPT_FREE.frames());
+    let apic = must("local APIC", LocalApic::open(engine.space()));
     if let Some(apic) = apic {
         apic.pass_on_pic_interrupts();
     }
@@ -120,18 +124,13 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
 
     if options.heap != Bytes::ZERO {
-        heap::open(&space, map.ram_end());
+        heap::open(engine.space(), map.ram_end());
     }
     let boot_memory = PfnRange::new(Pfn::ZERO, map.ram_end()).unwrap_or(PfnRange::EMPTY);
-    let mut workload = Workload::new(&options);
     if let Some(word) = options.poison {
         must("poison", memory::FRAMES.set_contents(Contents::Filled(word)));
-        workload.fill_free(boot_memory);
+        engine.hooks.workload.fill_free(boot_memory);
     }
-    let (written, described) = (Bytes::ZERO, false);
-    let vetoes = options.vetoes;
-    let hooks = KernelHooks { space, workload, balloon: None, written, described, vetoes };
-    let mut engine = Engine { hotplug, hooks };
     if options.descriptors {
         must("descriptors of RAM", engine.describe_boot_memory());
     }
@@ -148,7 +147,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         exit::exit(report.finish())
     }
     if options.writers != Bytes::ZERO {
-        writers::open(&engine.hooks.space, map.ram_end());
+        writers::open(engine.space(), map.ram_end());
     }
     if options.churn {
         churn::start();
@@ -159,7 +158,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     if options.churn || options.writers != Bytes::ZERO || options.faults.is_some() {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
-        let space = &mut engine.hooks.space;
+        let space = engine.space();
         must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));
     }
     let places = Places {

@@ -10,7 +10,7 @@ use super::memory::{AddressSpace, ReachError, virt};
 use super::session::MAX_DEVICES;
 use core::fmt;
 use core::ptr::NonNull;
-use hotmem_guest::direct_map::Caching;
+use hotmem_directmap::Caching;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
 use hotmem_guest::slot::{Slot, Wanted};
 use virtio_drivers::transport::pci::bus::{

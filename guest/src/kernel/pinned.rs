@@ -3,7 +3,8 @@
 
 use super::clock::Clock;
 use super::edu::{Edu, Stuck};
-use super::memory::{FRAME_WORDS, FRAMES, virt};
+use super::hooks::KernelMapping;
+use super::memory::{FRAME_WORDS, FRAMES, alloc_frames, virt};
 use super::smp::ThisCpu;
 use core::arch::asm;
 use core::fmt;
@@ -41,7 +42,7 @@ impl Pinned {
     pub(crate) fn begin(
         edu: Edu,
         frames: u64,
-        hotplug: &mut Hotplug<'_, ThisCpu>,
+        hotplug: &mut Hotplug<'_, ThisCpu, KernelMapping>,
         clock: &Clock,
     ) -> Result<Self, PinnedError> {
         let reach = Pfn::containing(1 << Edu::ADDRESS_BITS).unwrap_or(Pfn::LIMIT);
@@ -64,7 +65,10 @@ impl Pinned {
     }
 
     /// Pins one more range, if there is one.
-    pub(crate) fn pin(&mut self, hotplug: &mut Hotplug<'_, ThisCpu>) -> Result<(), PinnedError> {
+    pub(crate) fn pin(
+        &mut self,
+        hotplug: &mut Hotplug<'_, ThisCpu, KernelMapping>,
+    ) -> Result<(), PinnedError> {
         let Some(&range) = self.ranges.get(self.pins) else { return Ok(()) };
         hotplug.pin(range, touch).map_err(PinnedError::Pin)?;
         self.pins += 1;
@@ -72,7 +76,7 @@ impl Pinned {
     }
 
     /// Lets the memory go. Whether all that was pinned still was.
-    pub(crate) fn unpin(self, hotplug: &mut Hotplug<'_, ThisCpu>) -> bool {
+    pub(crate) fn unpin(self, hotplug: &mut Hotplug<'_, ThisCpu, KernelMapping>) -> bool {
         self.ranges.into_iter().take(self.pins).all(|range| hotplug.unpin(range))
     }
 
@@ -155,12 +159,12 @@ fn touch(frames: PfnRange) {
 }
 
 fn alloc(want: Want) -> Result<PfnRange, PinnedError> {
-    FRAMES.alloc(want).map_err(PinnedError::Alloc)
+    alloc_frames(want).map_err(PinnedError::Alloc)
 }
 
 fn free(frames: PfnRange) {
-    // They were allocated by `alloc`, and are freed once, so this cannot fail.
-    let _ = FRAMES.free_filled(frames);
+    // SAFETY: they were allocated by `alloc`, and are freed once, so this cannot fail.
+    let _ = unsafe { FRAMES.free_raw_filled(frames) };
 }
 
 fn word(index: u64) -> u64 {

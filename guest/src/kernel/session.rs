@@ -15,9 +15,9 @@ use super::edu::Edu;
 use super::entropy::Entropy;
 use super::faults::Bursts;
 use super::heap::{self, HeapUse};
-use super::hooks::KernelHooks;
+use super::hooks::{KernelHooks, KernelMapping};
 use super::lapic::ApicId;
-use super::memory::FRAMES;
+use super::memory::{AddressSpace, FRAMES};
 use super::next_kernel::NextKernel;
 use super::objects::Objects;
 use super::pci::{Buses, MAX_PORTS};
@@ -95,8 +95,22 @@ pub(crate) struct Places<'a> {
 
 /// The engine, with what this kernel brings to it.
 pub(crate) struct Engine {
-    pub(crate) hotplug: Hotplug<'static, ThisCpu>,
+    pub(crate) hotplug: Hotplug<'static, ThisCpu, KernelMapping>,
     pub(crate) hooks: KernelHooks,
+}
+
+impl Engine {
+    /// The direct map and the descriptors.
+    pub(crate) fn mapping(&mut self) -> &mut KernelMapping {
+        // SAFETY: there is no other to put in its place, and what the engine has mapped is left
+        // alone.
+        unsafe { self.hotplug.mapping_mut() }
+    }
+
+    /// The kernel's address space.
+    pub(crate) fn space(&mut self) -> &mut AddressSpace {
+        &mut self.mapping().space
+    }
 }
 
 impl<'a> Session<'a> {
@@ -109,11 +123,11 @@ impl<'a> Session<'a> {
         mut engine: Engine,
     ) -> Self {
         WATCHDOG.enter(Step::Discovery);
-        let mut buses = must("PCI", Buses::open(places.ecam, &mut engine.hooks.space));
+        let mut buses = must("PCI", Buses::open(places.ecam, engine.space()));
         let is_wanted = |info: &DeviceFunctionInfo| {
             is_driven(info) || (options.dma != Bytes::ZERO && Edu::is_at(info))
         };
-        let found = must("PCI", buses.find(&mut engine.hooks.space, is_wanted));
+        let found = must("PCI", buses.find(engine.space(), is_wanted));
         let mut session = Session {
             report,
             clock,
@@ -249,7 +263,14 @@ impl<'a> Session<'a> {
             return balloon::Progress::Idle;
         };
         let now = Duration::from_micros(self.clock.now_us());
-        let progress = must("virtio-balloon", balloon.step(now, memory));
+        let progress = match balloon.step(now, memory) {
+            Err(failure) if failure.leaves_nothing_behind() => {
+                self.report.event(&Event::BalloonLost { why: &failure });
+                (self.balloon, self.engine.hooks.balloon) = (None, None);
+                return balloon::Progress::Idle;
+            }
+            progress => must("virtio-balloon", progress),
+        };
         if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
             self.report.event(&event);
             if let Event::Inflated { held, .. } = event {
@@ -435,7 +456,7 @@ impl<'a> Session<'a> {
         self.devices.iter_mut().filter_map(Option::take).for_each(Attached::stop);
         (self.entropy, self.balloon) = (None, None);
         interrupts::disable();
-        give_up(format_args!("next kernel: {}", next.start(&mut self.engine.hooks.space)))
+        give_up(format_args!("next kernel: {}", next.start(self.engine.space())))
     }
 
     fn report_written_and_verified(&mut self) {
@@ -445,7 +466,7 @@ impl<'a> Session<'a> {
         }
         let reserved = FRAMES.metadata_reserved();
         let announced = reserved - core::mem::replace(&mut self.reserved, reserved);
-        let written = core::mem::take(&mut self.engine.hooks.written) + announced;
+        let written = core::mem::take(&mut self.engine.mapping().written) + announced;
         if written != Bytes::ZERO {
             self.report.event(&Event::Metadata { written });
         }
@@ -453,7 +474,7 @@ impl<'a> Session<'a> {
 }
 
 /// What is online of a node's memory.
-fn node_online(hotplug: &Hotplug<'static, ThisCpu>, node: u16) -> Bytes {
+fn node_online(hotplug: &Hotplug<'static, ThisCpu, KernelMapping>, node: u16) -> Bytes {
     let frames = |node| Zone::ALL.iter().map(|&zone| hotplug.zone(node, zone).online).sum::<u64>();
     Bytes(NodeId::new(node.into()).map_or(0, frames) * FRAME_SIZE)
 }

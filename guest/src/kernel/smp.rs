@@ -7,7 +7,7 @@ use super::clock::Clock;
 use super::entry;
 use super::faults;
 use super::lapic::{self, Ipi, LocalApic};
-use super::memory::{AddressSpace, FRAMES, virt};
+use super::memory::{AddressSpace, alloc_frames, virt};
 use super::trap;
 use core::arch::{asm, global_asm};
 use core::fmt;
@@ -90,7 +90,7 @@ impl Platform for ThisCpu {
     }
 }
 
-/// Gives the calling CPU its number; before that it must not use [`FRAMES`].
+/// Gives the calling CPU its number; before that it must not use [`FRAMES`](super::memory::FRAMES).
 pub(crate) fn set_number(cpu: usize) {
     GsBase::write(VirtAddr::from_ptr(&raw const NUMBERS[cpu]));
 }
@@ -176,7 +176,7 @@ pub(crate) fn start_others(
 }
 
 fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(), StartError> {
-    let stack = FRAMES.alloc(Want::frames(STACK_FRAMES)).map_err(StartError::Stack)?;
+    let stack = alloc_frames(Want::frames(STACK_FRAMES)).map_err(StartError::Stack)?;
     let top = virt(stack.end().phys_addr()).addr();
     NEXT_STACK.store(top, Relaxed);
     NEXT_NUMBER.store(number, Relaxed);

@@ -4,7 +4,7 @@
 //! and at the end of the run.
 
 use super::mapped;
-use super::memory::{FRAME_WORDS, FRAMES};
+use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::session::MAX_DEVICES;
 use super::{WATCHDOG, give_up, poison};
 use core::fmt;
@@ -190,7 +190,7 @@ impl Workload {
 
     /// Whether there was a place for what the frame holds.
     fn move_frame(&mut self, from: Pfn) -> bool {
-        let Ok(new) = FRAMES.alloc(mapped::elsewhere(from)) else { return false };
+        let Ok(new) = alloc_frames(mapped::elsewhere(from)) else { return false };
         if !self.own(new) {
             give_back(new);
             return false;
@@ -217,7 +217,7 @@ impl Workload {
             match self.taking? {
                 Taking::Anywhere(size) => {
                     let frames = SIZES[size].min(left);
-                    match FRAMES.alloc(Want::frames(frames).movable()) {
+                    match alloc_frames(Want::frames(frames).movable()) {
                         Ok(range) if self.is_plugged(range) => return Some(range),
                         Ok(elsewhere) => give_back(elsewhere),
                         Err(_) => {}
@@ -234,7 +234,7 @@ impl Workload {
                     self.taking = next.map(Taking::Upwards);
                     let pfn = block?;
                     let frames = (PAGEBLOCK_FRAMES as u64).min(left);
-                    if let Ok(range) = FRAMES.alloc(Want::frames(frames).movable().at(pfn)) {
+                    if let Ok(range) = alloc_frames(Want::frames(frames).movable().at(pfn)) {
                         return Some(range);
                     }
                 }
@@ -243,7 +243,7 @@ impl Workload {
                     self.taking = block.map(Taking::Downwards);
                     let (first, frames) = scatter(block?, self.seed);
                     let want = Want::frames(frames.min(left)).movable();
-                    if let Ok(range) = FRAMES.alloc(want.at(first)) {
+                    if let Ok(range) = alloc_frames(want.at(first)) {
                         return Some(range);
                     }
                 }
@@ -285,7 +285,7 @@ impl Workload {
         let devices = devices.iter().filter(|region| !region.is_empty());
         let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
         let want = Want::frames(1).below(lowest);
-        let table = || Some(FRAMES.alloc(want).ok()?.start());
+        let table = || Some(alloc_frames(want).ok()?.start());
         self.owned.insert(frames, table).is_ok()
     }
 
@@ -315,7 +315,8 @@ fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
 
 /// Frees frames that were allocated, once.
 fn give_back(frames: PfnRange) {
-    FRAMES.free_filled(frames).unwrap_or_else(|error| refused(error));
+    // SAFETY: they were the workload's, which has forgotten them.
+    unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| refused(error));
 }
 
 fn refused(error: impl fmt::Display) -> ! {

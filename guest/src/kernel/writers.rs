@@ -13,12 +13,12 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use hotmem::{Bytes, Migration, Pfn, PfnRange, Platform, Want};
+use hotmem_directmap::{PAGE_BYTES, UNUSED};
 use hotmem_guest::cmdline::MAX_WRITTEN;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words;
 use hotmem_guest::pattern::mix;
 use hotmem_guest::to_usize;
-use hotmem_guest::window::{PAGE_BYTES, UNUSED};
 
 /// Where the pages are seen.
 const BASE: u64 = 0xffff_f080_0000_0000;

@@ -25,10 +25,10 @@ use super::{
     record::{self, Metric, Record, Sample},
     subject::Subject,
 };
-use crate::{guest::Policy, hosted::Hosted, hosted::Threads, progress, size};
+use crate::{guest::Policy, hosted::Hosted, hosted::HostedHotplug, progress, size};
 use anyhow::{Context, Result, bail};
 use hotmem::{
-    Announce, Budget, Bytes, Hotplug, NoHooks, NodeId, OnlineType, PfnRange, Progress, State, Zone,
+    Announce, Budget, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Progress, State, Zone,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 use std::{path::PathBuf, time::Instant};
@@ -133,7 +133,7 @@ const STEPS: [&str; 6] = ["plug", "unplug", "scan", "plug-gaps", "unplug-middle"
 fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
     let room = Bytes(shape.each.0.saturating_mul(shape.devices));
     let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build()?;
-    let mut hotplug = machine.boot()?;
+    let mut hotplug = machine.boot_keeping()?;
     // So that whether enough stays is asked for every block that goes.
     hotplug.set_floor(Bytes::mib(1).frames());
     let node = NodeId::new(1).context("two nodes")?;
@@ -148,7 +148,7 @@ fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64,
     let plug = asked.time(&mut hotplug, |asked, hotplug| asked.plug(hotplug, kind, &blocks))?;
     if kind == OnlineType::Offline {
         let unplug = asked.time(&mut hotplug, |_, hotplug| {
-            downwards.iter().try_for_each(|&block| Ok(hotplug.remove(block, &mut NoHooks)?))
+            downwards.iter().try_for_each(|&block| Ok(hotplug.remove(block)?))
         })?;
         return Ok(vec![plug, unplug]);
     }
@@ -225,8 +225,8 @@ impl Asked {
     /// Seconds and probes of a step.
     fn time<'f>(
         &mut self,
-        hotplug: &mut Hotplug<'f, Threads>,
-        step: impl FnOnce(&mut Asked, &mut Hotplug<'f, Threads>) -> Result<()>,
+        hotplug: &mut HostedHotplug<'f>,
+        step: impl FnOnce(&mut Asked, &mut HostedHotplug<'f>) -> Result<()>,
     ) -> Result<(f64, u64)> {
         let (walked, looked_at) = (self.walked, hotplug.probes());
         let start = Instant::now();
@@ -242,12 +242,12 @@ impl Asked {
     /// Blocks come, one by one, and after each the zone is asked.
     fn plug(
         &mut self,
-        hotplug: &mut Hotplug<'_, Threads>,
+        hotplug: &mut HostedHotplug<'_>,
         kind: OnlineType,
         blocks: &[PfnRange],
     ) -> Result<()> {
         for &block in blocks {
-            hotplug.add(block, &mut NoHooks)?;
+            hotplug.add(block)?;
             hotplug.online(block, kind, &mut NoHooks)?;
             if kind != OnlineType::Offline {
                 self.ask(hotplug);
@@ -257,7 +257,7 @@ impl Asked {
     }
 
     /// Blocks go, one by one, and after each the zone is asked.
-    fn unplug(&mut self, hotplug: &mut Hotplug<'_, Threads>, blocks: &[PfnRange]) -> Result<()> {
+    fn unplug(&mut self, hotplug: &mut HostedHotplug<'_>, blocks: &[PfnRange]) -> Result<()> {
         for &block in blocks {
             let walks = self.subject == Subject::Before;
             let spanned = walks.then(|| hotplug.zone(self.node, self.zone).spanned);
@@ -270,7 +270,7 @@ impl Asked {
                 self.shrink(hotplug, spanned, block);
             }
             self.ask(hotplug);
-            hotplug.remove(block, &mut NoHooks)?;
+            hotplug.remove(block)?;
         }
         Ok(())
     }
@@ -283,7 +283,7 @@ impl Asked {
         Ok(())
     }
 
-    fn ask(&mut self, hotplug: &Hotplug<'_, Threads>) {
+    fn ask(&mut self, hotplug: &HostedHotplug<'_>) {
         let zone = hotplug.zone(self.node, self.zone);
         self.last = match self.subject {
             Subject::Hotmem => zone.is_contiguous(),
@@ -292,13 +292,13 @@ impl Asked {
     }
 
     /// Whether a pageblock is online in the zone.
-    fn is_there(&mut self, hotplug: &Hotplug<'_, Threads>, block: PfnRange) -> bool {
+    fn is_there(&mut self, hotplug: &HostedHotplug<'_>, block: PfnRange) -> bool {
         self.walked += 1;
         hotplug.state_at(block.start(), block.end()).1 == State::from(self.zone)
     }
 
     /// The frames in use in the zone, pageblock by pageblock.
-    fn scan(&mut self, hotplug: &Hotplug<'_, Threads>) -> u64 {
+    fn scan(&mut self, hotplug: &HostedHotplug<'_>) -> u64 {
         let mut used = 0;
         let mut add = |_: PfnRange, frames: u64| used += frames;
         match self.subject {
@@ -311,7 +311,7 @@ impl Asked {
     }
 
     /// The runs of a zone, by asking of every pageblock of its span whether it is the zone's.
-    fn walk_runs(&mut self, hotplug: &Hotplug<'_, Threads>, mut each: impl FnMut(PfnRange)) {
+    fn walk_runs(&mut self, hotplug: &HostedHotplug<'_>, mut each: impl FnMut(PfnRange)) {
         let mut run = PfnRange::EMPTY;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
         for block in spanned.chunks(PAGEBLOCK_FRAMES as u64) {
@@ -327,14 +327,14 @@ impl Asked {
     }
 
     /// Whether every pageblock of the span is online in the zone.
-    fn walk(&mut self, hotplug: &Hotplug<'_, Threads>, spanned: PfnRange) -> bool {
+    fn walk(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange) -> bool {
         !spanned.is_empty()
             && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| self.is_there(hotplug, block))
     }
 
     /// `gone` has left a zone that spanned so much: where it was an end, the next pageblock inwards
     /// that is the zone's is looked for.
-    fn shrink(&mut self, hotplug: &Hotplug<'_, Threads>, spanned: PfnRange, gone: PfnRange) {
+    fn shrink(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange, gone: PfnRange) {
         let (below, rest) = spanned.split_at(gone.start());
         let (_, above) = rest.split_at(gone.end());
         let mut is_there = |&block: &PfnRange| self.is_there(hotplug, block);
@@ -456,16 +456,15 @@ mod tests {
     fn both_subjects_scan_the_same() {
         let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::gib(1)).build();
         let machine = machine.unwrap();
-        let mut hotplug = machine.boot().unwrap();
+        let mut hotplug = machine.boot_keeping().unwrap();
         let (node, zone) = (NodeId::ZERO, Zone::Movable);
         hotplug.announce(machine.room()).unwrap();
-        hotplug.add(machine.room(), &mut NoHooks).unwrap();
+        hotplug.add(machine.room()).unwrap();
         hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
         let frames = machine.frames();
-        let mut used = 0;
-        for len in [1, 3, 512, 700, 64] {
-            used += frames.alloc(hotmem::Want::frames(len).movable()).unwrap().frames();
-        }
+        let want = |len| hotmem::Want::frames(len).movable();
+        let held = [1, 3, 512, 700, 64].map(|len| frames.alloc(want(len)).unwrap());
+        let used: u64 = held.iter().map(hotmem::Allocation::frames).sum();
         for hole in [false, true] {
             if hole {
                 let first = machine.room().chunks(BLOCK).rev().nth(2).unwrap();

@@ -4,8 +4,8 @@ use super::{Description, Parts};
 use crate::{lsmem::Listing, progress, size, table};
 use anyhow::{Context, Result, bail};
 use hotmem::{Budget, Bytes, OnlineType};
-use hotmem_dlpar::{Change, DrcIndex, Progress, Request, Summary, Version, Which};
-use std::{path::PathBuf, time::Instant};
+use hotmem_dlpar::{Between, Change, DrcIndex, Next, Request, Summary, Version, Which};
+use std::{path::PathBuf, thread, time::Duration, time::Instant};
 
 /// Arguments of `hotmem drmgr`, as far as memory is concerned those of drmgr itself.
 #[derive(clap::Args)]
@@ -68,6 +68,8 @@ fn index(text: &str) -> Result<DrcIndex, String> {
 
 /// LMBs that are worked on between two looks at the progress bar.
 const AT_ONCE: u64 = 4096;
+/// A request that cannot go on for so long is undone.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Builds the machine, carries the request out, shows the memory.
 ///
@@ -89,22 +91,16 @@ pub fn run(args: &Args) -> Result<()> {
 
     let pageblocks =
         partition.table().lmb_size().frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
-    partition.dlpar.begin(Request::new(change, which).online_as(OnlineType::Movable))?;
+    let request = Request::new(change, which).online_as(OnlineType::Movable);
     let bar = progress::bar(0);
     let start = Instant::now();
-    let result = loop {
-        let (dlpar, mut machine) = partition.machine();
-        let budget = Budget::pageblocks(AT_ONCE.saturating_mul(pageblocks));
-        match dlpar.poll(&mut machine, budget) {
-            Progress::Done(result) => break result,
-            Progress::Working => {}
-            // The hypervisor in memory is never busy, and nothing lives in the memory.
-            other => bail!("it does not come to an end: {other:?}"),
-        }
-        let (done, all) = dlpar.progress();
-        bar.set_length(all.into());
-        bar.set_position(done.into());
-    };
+    let budget = Budget::pageblocks(AT_ONCE.saturating_mul(pageblocks));
+    let (dlpar, mut machine) = partition.machine();
+    let result = dlpar.carry_out(request, &mut machine, budget, |between| {
+        bar.set_length(between.wanted.into());
+        bar.set_position(between.done.into());
+        wait(between, start.elapsed())
+    });
     let took = start.elapsed();
     bar.finish_and_clear();
     let block = partition.table().lmb_size().bytes().clamp(Bytes::mib(128), Bytes::gib(2));
@@ -114,6 +110,18 @@ pub fn run(args: &Args) -> Result<()> {
     say!("{lmbs} LMBs, {}, {done} in {}\n", size::about(all), table::time(took))?;
     crate::out::write(format_args!("{}", Listing::of(&partition.hotplug, block, false)))?;
     Ok(())
+}
+
+/// Waits as asked, for as long as the request has patience.
+fn wait(Between { pause, .. }: Between, elapsed: Duration) -> Next {
+    if pause.is_zero() {
+        return Next::GoOn;
+    }
+    if elapsed + pause > PATIENCE {
+        return Next::GiveUp;
+    }
+    thread::sleep(pause);
+    Next::GoOn
 }
 
 fn describe(args: &Args, change: Change) -> Result<Description> {

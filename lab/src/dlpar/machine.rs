@@ -1,7 +1,7 @@
 //! A partition in this process.
 
-use crate::hosted::{HostMemory, Hosted, HostedError, Threads};
-use hotmem::{Bytes, Hooks, Hotplug, NoHooks, OnlineType, Pfn, PfnRange};
+use crate::hosted::{HostMemory, Hosted, HostedError, HostedHotplug, Threads};
+use hotmem::{Bytes, NoHooks, OnlineType, Pfn};
 use hotmem_dlpar::{
     Dlpar, DynamicMemory, FLAG_ASSIGNED, Group, LONGEST_LIST, LmbSize, LookupArrays, Machine,
     Needs, Numa, PropertyError, Run, Storage, Table, TableError, Tree, TreeError, Version,
@@ -83,7 +83,7 @@ impl Description {
         let tree = Tree::parse(&words)?;
         // What lies together from address 0 on is what the hosted machine boots with.
         let mut pieces = Vec::new();
-        tree.boot_memory(|piece| pieces.push(piece))?;
+        tree.boot_memory(|piece, _| pieces.push(piece))?;
         pieces.sort_unstable_by_key(|piece| piece.start());
         let end = pieces.iter().fold(Pfn::ZERO, |end, piece| {
             if piece.start() <= end { end.max(piece.end()) } else { end }
@@ -180,7 +180,7 @@ impl Description {
             return builder.build();
         }
         // SAFETY: LMBs come online movable and nothing is allocated there: whoever has the
-        // partition has no more than the engine, and `Partition::hooks` does not touch memory.
+        // partition has no more than the engine, and its mapping gives nothing back.
         unsafe { builder.unbacked() }.build()
     }
 
@@ -214,10 +214,10 @@ pub struct Partition<'p> {
     /// All LMBs and the request that is open.
     pub dlpar: Dlpar<'p, 'p, Threads>,
     /// The engine.
-    pub hotplug: Hotplug<'p, Threads>,
+    pub hotplug: HostedHotplug<'p>,
     /// The hypervisor.
     pub hypervisor: Hypervisor<'p>,
-    hooks: Kernel<'p>,
+    hooks: NoHooks,
 }
 
 impl Parts {
@@ -256,11 +256,10 @@ impl Parts {
         *connectors = Connector::of(&table).collect();
         let hypervisor = Hypervisor::new(connectors, 4, tree);
         let mut hotplug = hosted.boot().map_err(DescriptionError::Boot)?;
-        let mut hooks = Kernel { memory: description.is_backed().then(|| hosted.hooks()) };
         table.announce(&mut hotplug)?;
-        table.adopt(&mut hotplug, &mut hooks, online)?;
+        table.adopt(&mut hotplug, &mut NoHooks, online)?;
         let dlpar = Dlpar::new(table, &hotplug);
-        Ok(Partition { dlpar, hotplug, hypervisor, hooks })
+        Ok(Partition { dlpar, hotplug, hypervisor, hooks: NoHooks })
     }
 }
 
@@ -275,23 +274,10 @@ impl<'p> Partition<'p> {
     #[allow(clippy::type_complexity, reason = "two things that are used together")]
     pub fn machine(
         &mut self,
-    ) -> (&mut Dlpar<'p, 'p, Threads>, Machine<'_, 'p, Threads, Kernel<'p>, Hypervisor<'p>>) {
+    ) -> (&mut Dlpar<'p, 'p, Threads>, Machine<'_, 'p, Threads, HostMemory<'p>, Hypervisor<'p>>)
+    {
         let Partition { dlpar, hotplug, hypervisor, hooks } = self;
         (dlpar, Machine { hotplug, hooks, connectors: hypervisor })
-    }
-}
-
-/// What the kernel does when memory goes: the host gets it back, if it ever gave it.
-pub struct Kernel<'p> {
-    memory: Option<HostMemory<'p>>,
-}
-
-impl Hooks for Kernel<'_> {
-    fn unmap(&mut self, range: PfnRange) {
-        match &mut self.memory {
-            Some(memory) => memory.unmap(range),
-            None => NoHooks.unmap(range),
-        }
     }
 }
 

@@ -4,4 +4,4 @@
 pub mod drmgr;
 mod machine;
 
-pub use machine::{Description, DescriptionError, Kernel, Partition, Parts};
+pub use machine::{Description, DescriptionError, Partition, Parts};

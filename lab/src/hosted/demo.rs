@@ -1,6 +1,6 @@
 //! `hotmem hosted`: the demo on the hosted machine, for where there is no QEMU.
 
-use super::{Hosted, HostedError};
+use super::{Hosted, HostedError, Threads};
 use crate::{
     lsmem::Listing,
     size,
@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{
-    Budget, Bytes, OnlineType, PfnRange, Shrink, Shrunk, Want,
+    Allocation, Budget, Bytes, OnlineType, PfnRange, Shrink, Shrunk, Want,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
 use std::time::Instant;
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     let start = Instant::now();
     hotplug.announce(room)?;
-    hotplug.add(room, &mut hooks)?;
+    hotplug.add(room)?;
     hotplug.online(room, OnlineType::Movable, &mut hooks)?;
     steps.push(("plug", args.plug, start.elapsed()));
     crate::out::write(format_args!("{}", Listing::of(&hotplug, Bytes::mib(128), false)))?;
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut shrink = Shrink::new(room, room.frames(), PAGEBLOCK_FRAMES as u64, room.frames());
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal, &mut hooks)?,
+            Shrunk::Ready(removal) => hotplug.commit_remove(removal)?,
             Shrunk::Working => {}
             Shrunk::Done { left: 0, .. } => break,
             Shrunk::Done { left, blocker } => bail!("{left} frames stay: {blocker:?}"),
@@ -101,7 +101,7 @@ fn build(args: &Args) -> Result<Hosted, HostedError> {
 }
 
 /// Allocates `bytes` in pieces of many lengths and writes each frame's number and its complement.
-fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<PfnRange>> {
+fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads>>> {
     let mut used = Vec::new();
     let mut left = bytes.frames();
     for length in [1, 512, 3, 64, 5000].into_iter().cycle() {
@@ -110,7 +110,7 @@ fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<PfnRange>> {
         }
         let range = machine.frames().alloc(Want::frames(length.min(left)).movable())?;
         left -= range.frames();
-        for_each_word(machine, range, |at, value| {
+        for_each_word(machine, range.range(), |at, value| {
             // SAFETY: the frame is ours until it is freed, and `at` lies in it.
             unsafe { at.write_volatile(value) };
             true
@@ -121,16 +121,16 @@ fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<PfnRange>> {
 }
 
 /// Checks every frame and frees it.
-fn give_back(machine: &Hosted, used: Vec<PfnRange>) -> Result<()> {
+fn give_back(machine: &Hosted, used: Vec<Allocation<'_, Threads>>) -> Result<()> {
     for range in used {
-        let whole = for_each_word(machine, range, |at, value| {
+        let whole = for_each_word(machine, range.range(), |at, value| {
             // SAFETY: as in `use_some`.
             unsafe { at.read_volatile() == value }
         });
         if !whole {
-            bail!("{range} does not hold what was written");
+            bail!("{} does not hold what was written", range.range());
         }
-        machine.frames().free(range)?;
+        range.free();
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ mod tests {
         let machine = Hosted::builder().room(Bytes::mib(128)).build().unwrap();
         let mut hotplug = machine.boot().unwrap();
         hotplug.announce(machine.room()).unwrap();
-        hotplug.add(machine.room(), &mut NoHooks).unwrap();
+        hotplug.add(machine.room()).unwrap();
         hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
         let used = use_some(&machine, Bytes::mib(4)).unwrap();
         let word = machine.address_of(used[1].start()).unwrap().as_ptr().cast::<u64>();

@@ -6,10 +6,12 @@
 //! page that is missing because it is being moved is waited for, as in a page fault.
 
 use super::Hosted;
-use hotmem::{AllocError, Bytes, Migration, Pfn, PfnRange, Want, geometry::PAGEBLOCK_FRAMES};
+use hotmem::{
+    AllocError, Allocation, Bytes, Migration, Pfn, PfnRange, Want, geometry::PAGEBLOCK_FRAMES,
+};
 use hotmem_pgtable::{
-    AtomicU64, Batch, Covered, ENTRIES, Entry, EntryAddr, Flags, Flush, Kind, Level, Native, Owner,
-    PageTables, Run, Slot, Space, Table, Tables, Unmap, VirtRange, slot_at,
+    AtomicU64, Batch, Covered, ENTRIES, Entry, EntryAddr, Flags, Flush, Kind, Level, MoveError,
+    Native, Owner, PageTables, Run, Slot, Space, Table, Tables, Unmap, VirtRange, slot_at,
 };
 use std::{
     collections::HashMap,
@@ -158,7 +160,7 @@ impl<'m> AddressSpace<'m> {
     pub fn map(self, address: u64) -> Result<(), MapError> {
         let virt = VirtRange::page(address);
         let mapped = &mut *self.mmu.mapped();
-        let frame = self.machine.frames().alloc(Want::frames(1).movable())?;
+        let frame = self.machine.frames().alloc(Want::frames(1).movable())?.into_raw();
         // SAFETY: the frame was allocated just now.
         unsafe { self.pointer(frame.start()).write_bytes(0, ENTRIES) };
         let entry = Entry::new(frame.start(), Flags::PRESENT | Flags::WRITABLE);
@@ -234,27 +236,34 @@ impl<'m> AddressSpace<'m> {
             frames.filter_map(|from| Some((from, *mapped.owners.get(&from.start())?))).collect();
         let frames = self.machine.frames();
         let node = frames.node_of(used.start()).unwrap_or_default();
-        let destination = || frames.alloc(Want::frames(1).movable().leaving(node)).ok();
+        let elsewhere = Want::frames(1).movable().leaving(node);
+        let destination = || frames.alloc(elsewhere).map(Allocation::into_raw).ok();
         let moves: Vec<(PfnRange, u64, PfnRange)> =
             pages.iter().map_while(|&(from, page)| Some((from, page, destination()?))).collect();
         if moves.is_empty() {
             return pages.first().map(|_| Migration::Retry);
         }
         let tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
-        // All of them are mapped: they have owners.
-        let Ok(mut moving) = tables.begin_move(moves.iter().map(|&(_, page, _)| page)) else {
-            moves.iter().for_each(|&(_, _, to)| self.free(to));
-            return Some(Migration::Pinned("its owner is no page"));
-        };
-        for (index, &(from, _, to)) in moves.iter().enumerate() {
-            // SAFETY: both frames are the page's, and nobody is in the middle of an access to it.
-            unsafe {
-                self.pointer(from.start())
-                    .copy_to_nonoverlapping(self.pointer(to.start()), ENTRIES);
+        let moved = tables.move_pages(moves.iter().map(|&(_, page, _)| page), |moving| {
+            for (index, &(from, _, to)) in moves.iter().enumerate() {
+                // SAFETY: both frames are the page's, and nobody is in the middle of an access to
+                // it.
+                unsafe {
+                    self.pointer(from.start())
+                        .copy_to_nonoverlapping(self.pointer(to.start()), ENTRIES);
+                }
+                moving.place(index, to.start());
             }
-            moving.place(index, to.start());
+        });
+        match moved {
+            Ok(()) => {}
+            // All of them are mapped: they have owners.
+            Err(MoveError::Refused(_)) => {
+                moves.iter().for_each(|&(_, _, to)| self.free(to));
+                return Some(Migration::Pinned("its owner is no page"));
+            }
+            Err(error @ MoveError::Hidden { .. }) => panic!("{error}: tables are never freed"),
         }
-        drop(moving);
         for (from, page, to) in moves {
             mapped.owners.remove(&from.start());
             mapped.owners.insert(to.start(), page);
@@ -295,8 +304,8 @@ impl<'m> AddressSpace<'m> {
     }
 
     fn free(self, frame: PfnRange) {
-        // Allocated by `map` or `migrate`, and freed once.
-        let _ = self.machine.frames().free(frame);
+        // SAFETY: allocated by `map` or `migrate`, mapped no more, and freed once.
+        let _ = unsafe { self.machine.frames().free_raw(frame) };
     }
 }
 

@@ -16,18 +16,18 @@
 //! // All of it comes.
 //! let room = machine.room();
 //! hotplug.announce(room)?;
-//! hotplug.add(room, &mut hooks)?;
+//! hotplug.add(room)?;
 //! hotplug.online(room, OnlineType::Movable, &mut hooks)?;
 //!
 //! // Some of it is used.
 //! let huge_page = machine.frames().alloc(Want::order(9).movable())?;
-//! assert!(room.covers(huge_page));
-//! machine.frames().free(huge_page)?;
+//! assert!(room.covers(huge_page.range()));
+//! huge_page.free();
 //!
 //! // All of it goes again, as one piece.
 //! let mut shrink = Shrink::new(room, room.frames(), 512, room.frames());
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-//!     hotplug.commit_remove(removal, &mut hooks)?;
+//!     hotplug.commit_remove(removal)?;
 //! }
 //! assert_eq!(machine.frames().counts().present, machine.boot_memory().frames());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,8 +42,8 @@ pub use mmu::{AddressSpace, MapError};
 pub use reporter::{HostReporter, Running};
 
 use hotmem::{
-    BootError, BootMap, BootRange, Bytes, DirectMap, Frames, Hooks, Hotplug, Migration, NodeId,
-    Pfn, PfnRange, Platform,
+    BootError, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Mapping, Migration, NodeId, Pfn,
+    PfnRange, Platform,
 };
 use mmu::Mmu;
 use reporter::Waker;
@@ -66,6 +66,7 @@ pub struct Hosted {
     frames: Frames<Threads>,
     mmu: OnceLock<Mmu>,
     memory: Reservation,
+    backed: bool,
     boot_memory: PfnRange,
     room: PfnRange,
 }
@@ -104,16 +105,26 @@ impl Hosted {
     ///
     /// # Errors
     /// [`BootError`].
-    pub fn boot(&self) -> Result<Hotplug<'_, Threads>, BootError> {
+    pub fn boot(&self) -> Result<HostedHotplug<'_>, BootError> {
+        self.boot_with(self.backed)
+    }
+
+    /// The same, and what is unmapped stays with the machine: where only the engine is measured.
+    ///
+    /// # Errors
+    /// [`BootError`].
+    pub(crate) fn boot_keeping(&self) -> Result<HostedHotplug<'_>, BootError> {
+        self.boot_with(false)
+    }
+
+    fn boot_with(&self, gives_back: bool) -> Result<HostedHotplug<'_>, BootError> {
         let ram = [BootRange { start: 0, len: self.boot_memory.bytes() }];
         let mapped_below = self.boot_memory.end();
         let map = BootMap { mapped_below, ..BootMap::of_ram(&ram) };
-        // SAFETY: frame 0 is the first byte of the reservation, which covers boot memory and room
-        // (`Builder::unbacked` answers for a reservation without the room), is readable and
-        // writable, lives as long as `frames`, and is reached only through `frames`, by `boot`,
-        // and by whoever answers for it after `address_of`.
-        let direct_map = unsafe { DirectMap::at_offset(self.memory.address()) };
-        Hotplug::bootstrap(&self.frames, direct_map, &map)
+        let mapping = HostMemory { machine: self, gives_back };
+        // SAFETY: all of boot memory is there, and is reached only through `frames`, by this, and
+        // by whoever answers for it after `address_of`.
+        unsafe { Hotplug::bootstrap(&self.frames, mapping, &map) }
     }
 
     /// The allocator.
@@ -145,10 +156,17 @@ impl Hosted {
         AddressSpace::new(self, self.mmu.get_or_init(Mmu::new))
     }
 
-    /// What the machine does when memory goes: the host gets it back.
+    /// What the machine does when memory is to leave: it moves what is behind virtual addresses.
     #[must_use]
-    pub fn hooks(&self) -> HostMemory<'_> {
-        HostMemory { machine: self }
+    pub fn hooks(&self) -> HostKernel<'_> {
+        HostKernel { machine: self }
+    }
+
+    /// Gives the memory behind a part of the room, which nobody uses, back to the host.
+    pub(crate) fn give_back(&self, range: PfnRange) {
+        let range = range.intersection(self.room);
+        // A host that refuses (locked memory) keeps it committed, which only costs memory.
+        let _ = self.memory.discard(range.start().phys_addr(), range.bytes());
     }
 
     /// Where a frame's bytes are. Whoever reads or writes them answers for holding the frame.
@@ -173,8 +191,7 @@ impl Builder {
     ///
     /// # Safety
     /// Nobody touches plugged memory. The engine itself must be left no reason to: boot memory
-    /// always has a free frame in a split pageblock for the lines of each section, and
-    /// [`HostMemory`] is not used.
+    /// always has a free frame in a split pageblock for the lines of each section.
     pub(crate) const unsafe fn unbacked(self) -> Builder {
         Builder { backed: false, ..self }
     }
@@ -196,7 +213,8 @@ impl Builder {
         let end = if self.backed { room.end() } else { boot_memory.end() };
         let memory = Reservation::new(Bytes(end.phys_addr()))?;
         let frames = Frames::new(Threads::default());
-        Ok(Hosted { frames, mmu: OnceLock::new(), memory, boot_memory, room })
+        let backed = self.backed;
+        Ok(Hosted { frames, mmu: OnceLock::new(), memory, backed, boot_memory, room })
     }
 }
 
@@ -244,20 +262,44 @@ impl Platform for Threads {
     }
 }
 
+/// The control path of a hosted machine.
+pub type HostedHotplug<'m> = Hotplug<'m, Threads, HostMemory<'m>>;
+
 /// A hosted machine's memory as its host sees it: always there, committed when touched, given back
-/// when the machine unmaps it. What is behind virtual addresses is moved, by the simulated MMU.
+/// when the machine unmaps it.
 #[derive(Clone, Copy)]
 pub struct HostMemory<'m> {
     machine: &'m Hosted,
+    gives_back: bool,
 }
 
-impl Hooks for HostMemory<'_> {
-    fn unmap(&mut self, range: PfnRange) {
-        let range = range.intersection(self.machine.room);
-        // A host that refuses (locked memory) keeps it committed, which only costs memory.
-        let _ = self.machine.memory.discard(range.start().phys_addr(), range.bytes());
+// SAFETY: frame 0 is the first byte of the reservation, which covers boot memory and room
+// (`Builder::unbacked` answers for a reservation without the room), is readable and writable, and
+// lives as long as `frames`. What is given back is read as zeros from then on.
+unsafe impl Mapping for HostMemory<'_> {
+    fn base(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.machine.memory.address())
     }
 
+    fn reach(&self) -> PfnRange {
+        let (boot, room) = (self.machine.boot_memory, self.machine.room);
+        PfnRange::new(boot.start(), boot.end().max(room.end())).unwrap_or(boot)
+    }
+
+    unsafe fn unmap(&mut self, range: PfnRange) {
+        if self.gives_back {
+            self.machine.give_back(range);
+        }
+    }
+}
+
+/// A kernel on a hosted machine: what is behind virtual addresses is moved, by the simulated MMU.
+#[derive(Clone, Copy)]
+pub struct HostKernel<'m> {
+    machine: &'m Hosted,
+}
+
+impl Hooks for HostKernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let mmu = self.machine.mmu.get();
         mmu.and_then(|mmu| AddressSpace::new(self.machine, mmu).migrate(used))

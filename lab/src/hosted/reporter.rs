@@ -175,7 +175,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::PATIENCE;
-    use hotmem::{Bytes, NoHooks, OnlineType, PfnRange, Want, geometry::FRAME_SIZE};
+    use hotmem::{Allocation, Bytes, NoHooks, OnlineType, PfnRange, Want, geometry::FRAME_SIZE};
 
     /// The first and the last word of a frame.
     fn words(machine: &Hosted, frame: PfnRange) -> [*mut u64; 2] {
@@ -189,7 +189,7 @@ mod tests {
         {
             let mut hotplug = machine.boot().unwrap();
             hotplug.announce(machine.room()).unwrap();
-            hotplug.add(machine.room(), &mut NoHooks).unwrap();
+            hotplug.add(machine.room()).unwrap();
             hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
         }
         machine
@@ -201,24 +201,24 @@ mod tests {
         let frames = machine.frames();
         let kept = frames.alloc(Want::frames(1).movable()).unwrap();
         let freed = frames.alloc(Want::frames(512).movable()).unwrap();
-        let freed_first = freed.chunks(1).next().unwrap();
+        let (freed_start, kept_frame) = (freed.start(), kept.range());
+        let freed_first = freed.range().chunks(1).next().unwrap();
         // SAFETY: all of them are allocated.
         unsafe {
-            words(&machine, kept).iter().for_each(|word| word.write_volatile(7));
+            words(&machine, kept_frame).iter().for_each(|word| word.write_volatile(7));
             words(&machine, freed_first)[0].write_volatile(7);
         }
-        frames.free(freed).unwrap();
+        freed.free();
         let reporter = machine.reporter(Settings::eager()).unwrap();
         reporter.settle();
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
-        let again = frames.alloc(Want::frames(512).movable().at(freed.start())).unwrap();
+        let again = frames.alloc(Want::frames(512).movable().at(freed_start)).unwrap();
         // SAFETY: both are allocated.
         unsafe {
-            assert_eq!(words(&machine, kept)[1].read_volatile(), 7);
+            assert_eq!(words(&machine, kept_frame)[1].read_volatile(), 7);
             assert_eq!(words(&machine, freed_first)[0].read_volatile(), 0);
         }
-        frames.free(again).unwrap();
-        frames.free(kept).unwrap();
+        drop((again, kept));
     }
 
     /// Threads write a pattern into all they hold and find it again, while what is free goes to the
@@ -246,26 +246,25 @@ mod tests {
 
     fn churn(machine: &Hosted, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut held: Vec<(PfnRange, u64)> = Vec::new();
+        let mut held: Vec<(Allocation<'_, Threads>, u64)> = Vec::new();
         for tag in 1..3000 {
             let frames = [1, 1, 3, 64, 512, 700][rng.usize(..6)];
             if held.len() < 24
                 && let Ok(range) = machine.frames().alloc(Want::frames(frames).movable())
             {
-                for word in range.chunks(1).flat_map(|frame| words(machine, frame)) {
+                for word in range.range().chunks(1).flat_map(|frame| words(machine, frame)) {
                     // SAFETY: the frame is ours until it is freed.
                     unsafe { word.write_volatile(seed << 32 | tag) };
                 }
                 held.push((range, seed << 32 | tag));
             } else if !held.is_empty() {
                 let (range, tag) = held.swap_remove(rng.usize(..held.len()));
-                for word in range.chunks(1).flat_map(|frame| words(machine, frame)) {
+                for word in range.range().chunks(1).flat_map(|frame| words(machine, frame)) {
                     // SAFETY: as above.
-                    assert_eq!(unsafe { word.read_volatile() }, tag, "{range}");
+                    assert_eq!(unsafe { word.read_volatile() }, tag, "{range:?}");
                 }
-                machine.frames().free(range).unwrap();
+                range.free();
             }
         }
-        held.into_iter().for_each(|(range, _)| machine.frames().free(range).unwrap());
     }
 }

@@ -22,7 +22,7 @@ fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
     let mut hotplug = machine.boot().unwrap();
     let room = machine.room();
     hotplug.announce(room).unwrap();
-    hotplug.add(room, &mut machine.hooks()).unwrap();
+    hotplug.add(room).unwrap();
     hotplug.online(room, OnlineType::Kernel, &mut NoHooks).unwrap();
     let last = Pfn::new(room.end().number() - 512).unwrap();
     for place in [room.start(), last] {
@@ -33,7 +33,7 @@ fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
             address.write(1);
             assert_eq!(address.read(), 1);
         }
-        machine.frames().free(taken).unwrap();
+        taken.free();
     }
 }
 
@@ -43,11 +43,11 @@ fn memory_that_went_is_the_hosts_again() {
     let mut hotplug = machine.boot().unwrap();
     let room = machine.room();
     hotplug.announce(room).unwrap();
-    hotplug.add(room, &mut machine.hooks()).unwrap();
+    hotplug.add(room).unwrap();
     let address = machine.address_of(room.start()).unwrap();
     // SAFETY: the memory is offline, so nobody has it.
     unsafe { address.write(1) };
-    hotplug.remove(room, &mut machine.hooks()).unwrap();
+    hotplug.remove(room).unwrap();
     // SAFETY: the same, and still in the reservation: the host puts fresh memory there.
     assert_eq!(unsafe { address.read() }, 0);
 }
@@ -67,27 +67,29 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
         // RAM and the device share a section.
         let middle = Pfn::new(room.start().number() + Bytes::mib(2 * 17).frames()).unwrap();
         let (ram, device) = room.split_at(middle);
-        hotplug.add(ram, hooks).unwrap();
+        hotplug.add(ram).unwrap();
         hotplug.online(ram, OnlineType::Movable, hooks).unwrap();
-        hotplug.attach(device, hooks).unwrap();
+        hotplug.attach(device).unwrap();
         let data = machine.address_of(device.start()).unwrap();
         // SAFETY: device memory is nobody's but ours.
         unsafe { data.write(7) };
-        hotplug.device_to_ram(device, kind, hooks).unwrap();
+        // SAFETY: `data` is not used while it is RAM.
+        unsafe { hotplug.device_to_ram(device, kind, hooks) }.unwrap();
         assert_eq!(hotplug.state_at(device.start(), device.end()), (device, expected));
         if kind != OnlineType::Offline {
             let got = machine.frames().alloc(Want::order(9).at(device.start()).movable());
-            let refused = hotplug.ram_to_device(device, hooks).unwrap_err();
+            let refused = hotplug.ram_to_device(device).unwrap_err();
             assert!(matches!(refused, RemoveError::Online(_)));
-            machine.frames().free(got.unwrap()).unwrap();
+            got.unwrap().free();
             let mut offline = hotplug.offline(device).unwrap();
             let said = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
             assert_eq!(said, Progress::Done(device));
         }
-        hotplug.ram_to_device(device, hooks).unwrap();
+        hotplug.ram_to_device(device).unwrap();
         // SAFETY: as above.
         assert_eq!(unsafe { data.read() }, 7, "nobody wrote there meanwhile");
-        hotplug.detach(device, hooks).unwrap();
+        // SAFETY: the device's memory is used no more.
+        unsafe { hotplug.detach(device) }.unwrap();
         assert_eq!(hotplug.state_at(device.start(), device.end()), (device, State::Absent));
         // SAFETY: still in the reservation: the host puts fresh memory there.
         assert_eq!(unsafe { data.read() }, 0);

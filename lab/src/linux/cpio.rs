@@ -8,7 +8,7 @@ const DIRECTORY: u32 = 0o040_755;
 
 /// An archive that grows entry by entry.
 #[derive(Default)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
 }
@@ -16,17 +16,17 @@ pub(super) struct Archive {
 /// A file has more than the 4 GiB that the form can count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a file of {0} bytes is too large for an initramfs")]
-pub(super) struct TooLarge(usize);
+pub(crate) struct TooLarge(usize);
 
 impl Archive {
     /// A directory. Those above it have to come before it.
-    pub(super) fn directory(mut self, path: &str) -> Archive {
+    pub(crate) fn directory(mut self, path: &str) -> Archive {
         self.entry(path, DIRECTORY, 0);
         self
     }
 
     /// An executable file.
-    pub(super) fn file(mut self, path: &str, data: &[u8]) -> Result<Archive, TooLarge> {
+    pub(crate) fn file(mut self, path: &str, data: &[u8]) -> Result<Archive, TooLarge> {
         let size = u32::try_from(data.len()).map_err(|_| TooLarge(data.len()))?;
         self.entry(path, FILE, size);
         self.bytes.extend(data);
@@ -35,7 +35,7 @@ impl Archive {
     }
 
     /// The whole archive.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, 0);
         self.bytes
     }

@@ -4,7 +4,7 @@
 //! The initramfs is put together when it is needed: BusyBox, the kernel's modules, and `begin.sh`
 //! followed by `init.sh` or `nvdimm.sh`.
 
-mod cpio;
+pub(crate) mod cpio;
 mod packages;
 
 use crate::qemu::Config;
@@ -129,7 +129,8 @@ fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
     Ok(archive.finish())
 }
 
-fn in_memory(bytes: &[u8]) -> io::Result<File> {
+/// A file without a name that holds these bytes.
+pub(crate) fn in_memory(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("initramfs", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     Ok(file)

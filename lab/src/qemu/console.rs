@@ -13,13 +13,13 @@ use std::{
 const TAIL_LINES: usize = 12;
 
 /// A source of lines, each stamped with the time at which its end arrived.
-pub(super) struct Console {
+pub(crate) struct Console {
     lines: Receiver<(Instant, String)>,
     tail: VecDeque<String>,
 }
 
 /// Why there is no line.
-pub(super) enum NoLine {
+pub(crate) enum NoLine {
     /// None came in time.
     Timeout,
     /// The other end is closed: no line will come.
@@ -28,7 +28,7 @@ pub(super) enum NoLine {
 
 impl Console {
     /// Reads `source` to its end on a thread of its own.
-    pub(super) fn new(source: impl Read + Send + 'static) -> Console {
+    pub(crate) fn new(source: impl Read + Send + 'static) -> Console {
         let (sender, lines) = channel();
         thread::spawn(move || {
             let mut source = BufReader::new(source);
@@ -46,7 +46,7 @@ impl Console {
     }
 
     /// The next line, if it comes within `patience` (zero: if it is there already).
-    pub(super) fn next(&mut self, patience: Duration) -> Result<(Instant, String), NoLine> {
+    pub(crate) fn next(&mut self, patience: Duration) -> Result<(Instant, String), NoLine> {
         let (at, line) = self.lines.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => NoLine::Timeout,
             RecvTimeoutError::Disconnected => NoLine::Closed,
@@ -59,7 +59,7 @@ impl Console {
     }
 
     /// The lines that were read last.
-    pub(super) fn tail(&self) -> Tail {
+    pub(crate) fn tail(&self) -> Tail {
         Tail(self.tail.iter().cloned().collect())
     }
 }

@@ -9,7 +9,7 @@ use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such program on this machine.
-    #[error("{} not found: `cargo xtask setup` installs it (Debian: qemu-system-x86)", .0.display())]
+    #[error("{} not found: `cargo xtask setup` installs it (Debian: qemu-system-x86, qemu-system-ppc)", .0.display())]
     NoQemu(PathBuf),
     /// QEMU could not be run.
     #[error("could not start {PROGRAM}")]

@@ -10,13 +10,15 @@ use std::{
 const PACKAGE: &str = "hotmem-guest";
 const XEN_PACKAGE: &str = "hotmem-guest-xen";
 const TARGET: &str = "x86_64-unknown-none";
+const PSERIES_PACKAGE: &str = "hotmem-guest-pseries";
+const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 
 /// The image at `given`, or else this workspace's guest, built if it is absent or out of date.
 ///
 /// # Errors
 /// [`Error::NoImage`] or [`Error::Build`].
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
-    find_package(PACKAGE, given)
+    find_package(PACKAGE, TARGET, given)
 }
 
 /// The same for the guest that Xen starts.
@@ -24,14 +26,22 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
 /// # Errors
 /// As for [`find`].
 pub fn find_xen(given: Option<&Path>) -> Result<PathBuf, Error> {
-    find_package(XEN_PACKAGE, given)
+    find_package(XEN_PACKAGE, TARGET, given)
 }
 
-fn find_package(package: &str, given: Option<&Path>) -> Result<PathBuf, Error> {
+/// The same for the guest of QEMU's pseries machine.
+///
+/// # Errors
+/// As for [`find`].
+pub fn find_pseries(given: Option<&Path>) -> Result<PathBuf, Error> {
+    find_package(PSERIES_PACKAGE, PSERIES_TARGET, given)
+}
+
+fn find_package(package: &str, target: &str, given: Option<&Path>) -> Result<PathBuf, Error> {
     match given {
         Some(path) if path.is_file() => Ok(path.to_owned()),
         Some(path) => Err(Error::NoImage(path.to_owned())),
-        None => build(package, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))),
+        None => build(package, target, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))),
     }
 }
 
@@ -51,9 +61,9 @@ struct Target {
 }
 
 /// Cargo decides what is out of date; it is asked each time, and says nothing if all is fresh.
-fn build(package: &str, workspace: &Path) -> Result<PathBuf, Error> {
+fn build(package: &str, target: &str, workspace: &Path) -> Result<PathBuf, Error> {
     let output = Command::new("cargo")
-        .args(["build", "--quiet", "--release", "--package", package, "--target", TARGET])
+        .args(["build", "--quiet", "--release", "--package", package, "--target", target])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace)
         .stderr(Stdio::inherit())

@@ -21,3 +21,9 @@ pub use error::Error;
 pub(crate) use process::die_with_parent;
 pub use report::{Event, Report};
 pub use vm::{Resize, Vm};
+
+/// QEMU's process and a guest's console, for machines of another kind.
+pub(crate) mod raw {
+    pub(crate) use super::console::{Console, NoLine};
+    pub(crate) use super::process::Qemu;
+}

@@ -17,14 +17,14 @@ use std::{
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(60);
 
 /// QEMU's process and what it has to complain about. Dropped, it is killed.
-pub(super) struct Qemu {
+pub(crate) struct Qemu {
     child: Child,
     complaints: Option<Console>,
 }
 
 impl Qemu {
     /// Runs it, in a control group if there is one. It is killed when the calling thread ends.
-    pub(super) fn start(mut command: Command, group: Option<Arc<File>>) -> Result<Qemu, Error> {
+    pub(crate) fn start(mut command: Command, group: Option<Arc<File>>) -> Result<Qemu, Error> {
         die_with_parent(&mut command);
         if let Some(group) = group {
             start_in(&mut command, group);
@@ -39,12 +39,12 @@ impl Qemu {
         Ok(Qemu { child, complaints })
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// How it ended; `None` if it does not.
-    pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         let started = Instant::now();
         while started.elapsed() < LAST_WORDS {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -56,7 +56,7 @@ impl Qemu {
     }
 
     /// The error for a QEMU that has ended, or is about to; `None` if it lives on.
-    pub(super) fn explain(&mut self, what: &str, console: &Console) -> Option<Error> {
+    pub(crate) fn explain(&mut self, what: &str, console: &Console) -> Option<Error> {
         let status = self.exit_status()?;
         let Tail(mut said) = console.tail();
         if let Some(complaints) = &mut self.complaints {

@@ -100,6 +100,10 @@ pub enum Event {
     /// The balloon has the size that the host wants.
     #[allow(missing_docs)]
     Inflated { target: u64, held: u64 },
+    /// The balloon's device was given up, and all that it had is free again.
+    #[allow(missing_docs)]
+    #[serde(rename = "balloon_lost")]
+    BalloonLost { why: String },
     /// It cannot have it for now.
     #[allow(missing_docs)]
     #[serde(rename = "inflation_pending")]

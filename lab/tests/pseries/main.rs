@@ -1,6 +1,8 @@
-//! Partitions as QEMU's pseries machine describes them: read, filled with memory and emptied.
+//! Partitions as QEMU's pseries machine describes them: read, filled with memory and emptied; and the
+//! guest that runs there.
 
 mod firmware;
+mod guest;
 
 use hotmem::{BlockState, Budget, Bytes, OnlineType};
 use hotmem_dlpar::{

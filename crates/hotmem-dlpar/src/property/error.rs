@@ -1,6 +1,6 @@
 //! What can be wrong with a property.
 
-use super::DrcIndex;
+use super::drc_index::DrcIndex;
 use core::fmt;
 
 /// The properties that are read.

@@ -4,13 +4,17 @@
 //! other in address and DRC index and are alike in all else. Both are read as sets, so that what
 //! comes after does not know which it was.
 
+mod cells;
+mod drc_index;
 mod error;
 mod set;
 mod size;
 
+pub(crate) use cells::Cells;
+pub use drc_index::DrcIndex;
 pub(crate) use error::check_len;
 pub use error::{Property, PropertyError};
-pub use set::{DrcIndex, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, LmbSet};
+pub use set::{FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, LmbSet};
 pub use size::LmbSize;
 
 /// Bytes of an entry, in both versions.
@@ -138,21 +142,5 @@ impl Version {
             Version::V1 => Property::DynamicMemory,
             Version::V2 => Property::DynamicMemoryV2,
         }
-    }
-}
-
-/// Big-endian cells of 32 bits, taken one after the other; 0 when there is none left, which
-/// lengths that were checked rule out.
-pub(crate) struct Cells<'a>(pub(crate) &'a [u8]);
-
-impl Cells<'_> {
-    pub(crate) fn next(&mut self) -> u32 {
-        let Some((cell, rest)) = self.0.split_first_chunk::<4>() else { return 0 };
-        self.0 = rest;
-        u32::from_be_bytes(*cell)
-    }
-
-    fn next_pair(&mut self) -> u64 {
-        u64::from(self.next()) << 32 | u64::from(self.next())
     }
 }

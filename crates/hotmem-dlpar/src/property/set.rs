@@ -1,7 +1,8 @@
 //! LMBs that the property has together.
 
-use super::{LmbSize, PropertyError};
-use core::fmt;
+use super::drc_index::DrcIndex;
+use super::error::PropertyError;
+use super::size::LmbSize;
 use hotmem::{Bytes, Pfn, PfnRange};
 
 /// The partition has this LMB.
@@ -12,10 +13,6 @@ pub const FLAG_DRC_INVALID: u32 = 0x20;
 pub const FLAG_AI_INVALID: u32 = 0x40;
 /// Not for use.
 pub const FLAG_RESERVED: u32 = 0x80;
-
-/// The number by which the platform knows a connector.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DrcIndex(pub u32);
 
 /// LMBs that follow each other in address and DRC index and are alike in all else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,11 +74,5 @@ impl LmbSet {
             && self.drc_index.checked_add(step) == Some(next.drc_index)
             && (self.reserved, self.aa_index, self.flags)
                 == (next.reserved, next.aa_index, next.flags)
-    }
-}
-
-impl fmt::Display for DrcIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
     }
 }

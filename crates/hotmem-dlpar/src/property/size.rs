@@ -1,6 +1,7 @@
 //! `ibm,lmb-size`.
 
-use super::{Cells, Property, PropertyError, check_len};
+use super::cells::Cells;
+use super::error::{Property, PropertyError, check_len};
 use hotmem::Bytes;
 
 /// A pageblock, the smallest that the engine adds: 2 MiB.

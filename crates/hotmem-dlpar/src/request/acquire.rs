@@ -2,16 +2,15 @@
 
 use super::{Error, Flow, Left, Machine, Open, Step, Wait};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
-use crate::property::DrcIndex;
 use crate::table::Table;
-use hotmem::{Hooks, Platform, State};
+use hotmem::{Mapping, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// Candidates are acquired until there are enough of them; in undoing, what was released is.
-    pub(super) fn acquire<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn acquire<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
         let position = match self.undoing {
@@ -28,18 +27,29 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             return Flow::On;
         };
-        let connector = table.lmb(position).drc_index.unwrap_or(DrcIndex(0));
+        if self.undoing.is_none() && table.is_kept(position) {
+            // As it was left when its memory was not taken.
+            self.tried = position + 1;
+            table.take(position);
+            return Flow::On;
+        }
+        let connector = match table.connector(position) {
+            Ok(connector) => connector,
+            Err(error) => return self.not_acquired(error, position, table, machine),
+        };
         let mut list = [0; LONGEST_LIST];
         let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
         match exchange.acquire(machine.connectors, &mut list) {
             Exchanged::Busy(milliseconds) => {
                 return match self.wait_for(exchange, milliseconds) {
                     Ok(wait) => Flow::Wait(wait),
-                    Err(error) => self.not_acquired(error, position, table, machine),
+                    Err(error) => {
+                        self.not_acquired(Error::Connector(error), position, table, machine)
+                    }
                 };
             }
             Exchanged::Failed(error) => {
-                return self.not_acquired(error, position, table, machine);
+                return self.not_acquired(Error::Connector(error), position, table, machine);
             }
             Exchanged::Done(told) => {
                 // What comes back goes where it was.
@@ -47,7 +57,10 @@ impl<'f, P: Platform> Open<'f, P> {
                     let list = &list[..len];
                     let hint = table.lmb(position.saturating_sub(1)).aa_index;
                     let Some(row) = table.rows.find_or_add(list, hint) else {
-                        exchange.refuse_list(len);
+                        if let Some(error) = exchange.refuse_list(len) {
+                            let error = Error::Connector(error);
+                            return self.not_acquired(error, position, table, machine);
+                        }
                         self.exchange = Some(exchange);
                         return Flow::On;
                     };
@@ -67,21 +80,22 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// An LMB could not be acquired.
-    fn not_acquired<H: Hooks, C: Connectors + ?Sized>(
+    fn not_acquired<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        error: ConnectorError,
+        error: Error,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
         if self.undoing.is_some() {
             self.cursor = position + 1;
-            self.leave(Left::Lost, Error::Connector(error), position, table, machine);
+            self.leave(Left::Lost, error, position, table, machine);
             return Flow::On;
         }
         self.tried = position + 1;
-        let left = if error.stuck { Left::Unrestored } else { Left::AsItWas };
-        self.skip_or_fail(Error::Connector(error), left, position, table, machine);
+        let is_stuck = matches!(error, Error::Connector(ConnectorError { stuck: true, .. }));
+        let left = if is_stuck { Left::Unrestored } else { Left::AsItWas };
+        self.skip_or_fail(error, left, position, table, machine);
         Flow::On
     }
 
@@ -115,10 +129,10 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// The next LMB in hand whose memory has gone already.
-    fn next_released<H, C: ?Sized>(
+    fn next_released<M: Mapping, C: ?Sized>(
         &mut self,
         table: &Table<'_>,
-        machine: &Machine<'_, 'f, P, H, C>,
+        machine: &Machine<'_, 'f, P, M, C>,
     ) -> Option<u32> {
         loop {
             let position = table.next(self.cursor, |group| group.taken)?;

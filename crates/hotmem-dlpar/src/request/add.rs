@@ -3,16 +3,15 @@
 use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::Connectors;
-use crate::property::DrcIndex;
 use crate::table::{Group, Stretch, Table};
-use hotmem::{AddError, Hooks, Known, OnlineType, PfnRange, Platform, State};
+use hotmem::{AddError, Known, Mapping, OnlineType, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand and not yet in the engine is added.
-    pub(super) fn add_memory<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn add_memory<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
         let Some(stretch) = self.next_stretch(table, |group| group.taken, *left) else {
@@ -33,13 +32,13 @@ impl<'f, P: Platform> Open<'f, P> {
         let added = region::place(machine.hotplug, table, stretch.first, absent)
             .map_err(Error::Announce)
             .and_then(|place| {
-                let addition = machine.hotplug.prepare_add(place.range, machine.hooks);
+                let addition = machine.hotplug.prepare_add(place.range);
                 addition.map(|addition| (place, addition)).map_err(Error::Add)
             });
         match added {
             Ok((place, addition)) => {
                 // Prepared on this machine.
-                machine.hotplug.commit_add(addition, machine.hooks).known();
+                machine.hotplug.commit_add(addition).known();
                 let lmbs = table.lmbs_in(place.range);
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;
@@ -55,13 +54,13 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// The engine refuses a range: less of it is tried, or something is done about it.
-    fn not_added<H: Hooks, C: Connectors + ?Sized>(
+    fn not_added<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         stretch: &Stretch,
         range: PfnRange,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
         let lmbs = table.lmbs_in(range);
         match error {
@@ -102,10 +101,10 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// What is in hand and offline is put online: what came for what is configured, what went for
     /// what it was online for.
-    pub(super) fn bring_online<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn bring_online<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
         let undoing = self.undoing.is_some();
@@ -117,7 +116,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let Some(position) = next else {
             match self.resume_adding {
                 Some(resume) => (self.step, self.cursor) = (Step::Add, resume),
-                None if undoing => self.step = Step::Done,
+                None if undoing => self.step = Step::Refuse,
                 None => self.go_on_with(table, Step::Update, Step::Acquire),
             }
             return Flow::On;
@@ -126,7 +125,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let was = table.was(position);
         let limit = if was == Was::Mixed { 1 } else { (*left).min(self.at_most) };
         let alike = |group: &Group| if undoing { was.of(group) } else { group.taken };
-        let Some(stretch) = table.stretch(position, alike, limit) else { return Flow::On };
+        let stretch = table.stretch(position, alike, limit);
         let kind = if undoing { Some(was.online_type()) } else { self.request.online };
         let within = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(stretch.range, |(_, all)| all.intersection(stretch.range));
@@ -166,11 +165,11 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// An LMB that was online and could not be released is online again, as it was.
-    pub(super) fn online_again<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn online_again<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let was = table.was(position);
         let range = table.lmb(position).range;
@@ -184,15 +183,15 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// An LMB of two zones is online again: if its memory had gone, it is in one zone now.
-    fn check_zones<H, C: Connectors + ?Sized>(
+    fn check_zones<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let lmb = table.lmb(position);
         if machine.hotplug.state_at(lmb.range.start(), lmb.range.end()).0 == lmb.range {
-            let error = Error::Zones(lmb.drc_index.unwrap_or(DrcIndex(0)));
+            let error = table.connector(position).map_or_else(|error| error, Error::Zones);
             self.leave(Left::Unrestored, error, position, table, machine);
         }
     }
@@ -205,17 +204,17 @@ impl<'f, P: Platform> Open<'f, P> {
         limit: u32,
     ) -> Option<Stretch> {
         self.cursor = table.next(self.cursor, which)?;
-        table.stretch(self.cursor, which, limit.min(self.at_most))
+        Some(table.stretch(self.cursor, which, limit.min(self.at_most)))
     }
 
     /// An acquired LMB has no place in the engine: it is given back, and the request goes on
     /// without it or ends.
-    fn evict<H: Hooks, C: Connectors + ?Sized>(
+    fn evict<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         debug_assert_eq!(self.request.change, Change::Add);
         self.skip_or_fail(error, Left::AsItWas, position, table, machine);

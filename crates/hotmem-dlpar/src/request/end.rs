@@ -4,14 +4,14 @@ use super::{Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary
 use crate::associativity::NO_ROW;
 use crate::connectors::{self, Connectors};
 use crate::table::{Group, Table};
-use hotmem::{Hooks, Platform};
+use hotmem::{Mapping, Platform};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// The request is as good as done: the device tree learns of it.
-    pub(super) fn update<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn update<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
         let assigning = self.request.change == Change::Add;
         if table.taken > 0 {
@@ -26,7 +26,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 return Flow::On;
             }
         }
-        self.summary.lmbs = table.taken;
+        self.summary.lmbs = table.taken + self.swept;
         note::each_lmb(table, self.request.change);
         for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
             let taken = group.taken;
@@ -37,6 +37,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             group.assigned =
                 if assigning { group.assigned | taken } else { group.assigned & !taken };
+            group.kept &= !taken;
         }
         table.rows.note_written();
         self.step = Step::Done;

@@ -7,43 +7,55 @@
 //! ```text
 //! add      acquire ──▶ add ──▶ online ──▶ update ──▶ done
 //!             └──────────┴───────┴──────────┘ fails: offline ──▶ release
-//! remove   offline ──▶ release ──▶ update ──▶ done
-//!             └──────────┴───────────┘ fails: acquire ──▶ add ──▶ online
+//! remove   offline ──▶ check ──▶ sweep ──▶ release ──▶ update ──▶ done
+//!             └──────────┴────────┴──────────┴───────────┘ fails: acquire ──▶ add ──▶ online ──▶ refuse
 //! ```
-//! The same five steps serve both ways. Each works through the LMBs that the request has *taken*,
-//! the connectors one by one, the memory in ranges of neighbours. A request by count passes over
-//! LMBs that fail and takes the next; any other fails with its first LMB.
+//! The same steps serve both ways. Each works through the LMBs that the request has *taken*, the
+//! connectors one by one, the memory in ranges of neighbours. A request by count passes over LMBs
+//! that fail and takes the next; any other fails with its first LMB.
+//!
+//! Not every platform gives memory back that was released: QEMU does not. So a removal that takes
+//! certain LMBs and no others checks all of them before it releases the first, and a removal that
+//! fails without a loss tells the platform that the memory stays.
 //!
 //! | file | what |
 //! |---|---|
 //! | `open.rs` | the state of the open request, and its steps |
+//! | `carry_out.rs` | a request from beginning to end: pauses, and beginning again |
 //! | `outcome.rs` | what comes of a request |
 //! | `select.rs`, `taken.rs` | which LMBs it may take; which it has |
 //! | `acquire.rs`, `release.rs` | connectors; memory leaves the engine with its connector |
 //! | `add.rs`, `offline.rs` | memory, by way of the engine |
+//! | `sweep.rs` | connectors that an addition could not give back are released |
+//! | `check.rs`, `refuse.rs` | whether all LMBs in hand can be released; telling the platform that they stay |
 //! | `region.rs` | where the engine keeps the memory's words |
 //! | `turn.rs`, `end.rs` | what undoes it; the device tree learns of it |
 //! | `note.rs` | what the log says (feature `log`) |
 
 mod acquire;
 mod add;
+mod carry_out;
+mod check;
 mod end;
 mod note;
 mod offline;
 mod open;
 mod outcome;
+mod refuse;
 mod region;
 mod release;
 mod select;
+mod sweep;
 mod taken;
 mod turn;
 
+pub use carry_out::{Between, Next};
 pub use outcome::{Error, Failure, Left, Progress, Refused, Summary, Wait};
 
 use crate::connectors::Connectors;
 use crate::property::DrcIndex;
 use crate::table::Table;
-use hotmem::{Budget, Hooks, Hotplug, MachineId, OnlineType, Platform};
+use hotmem::{Budget, Hooks, Hotplug, MachineId, Mapping, OnlineType, Platform};
 use open::{Flow, Open, Step};
 
 /// Which way LMBs go.
@@ -73,11 +85,11 @@ pub enum Which {
 }
 
 /// The machine that a request works on.
-pub struct Machine<'m, 'f, P, H, C: ?Sized> {
+pub struct Machine<'m, 'f, P, M, C: ?Sized> {
     /// The engine.
-    pub hotplug: &'m mut Hotplug<'f, P>,
+    pub hotplug: &'m mut Hotplug<'f, P, M>,
     /// The kernel.
-    pub hooks: &'m mut H,
+    pub hooks: &'m mut dyn Hooks,
     /// The hypervisor.
     pub connectors: &'m mut C,
 }
@@ -141,7 +153,7 @@ pub struct Dlpar<'t, 'f, P: Platform> {
 
 impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     /// The LMBs of this table are those of this machine.
-    pub fn new(table: Table<'t>, hotplug: &Hotplug<'f, P>) -> Dlpar<'t, 'f, P> {
+    pub fn new<M: Mapping>(table: Table<'t>, hotplug: &Hotplug<'f, P, M>) -> Dlpar<'t, 'f, P> {
         Dlpar { table, machine: hotplug.machine(), online: None, open: None }
     }
 
@@ -193,14 +205,15 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
         Ok(())
     }
 
-    /// Goes on with the open request. The budget is in pageblocks, as the engine's; one LMB is the
+    /// Goes on with the open request; [`carry_out`](Self::carry_out) does so to its end, and begins
+    /// again where that may help. The budget is in pageblocks, as the engine's; one LMB is the
     /// least. With another machine than its own, the request waits ([`Wait::Elsewhere`]).
     ///
     /// Cost: what the LMBs of the request need; a 64th of a word per LMB of the table for looking
     /// for candidates; and the property, which is written as a whole.
-    pub fn poll<H: Hooks, C: Connectors + ?Sized>(
+    pub fn poll<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         budget: Budget,
     ) -> Progress {
         let Some(open) = &mut self.open else { return Progress::Idle };

@@ -2,10 +2,32 @@
 
 #[cfg(feature = "log")]
 mod lines {
-    use crate::property::LmbSize;
+    use crate::property::{DrcIndex, LmbSize};
     use crate::request::{Change, Failure, Left, Refused, Request, Summary};
     use crate::table::Table;
+    use core::fmt;
     use hotmem::Bytes;
+
+    /// A DRC index, if there is one.
+    struct Index(Option<DrcIndex>);
+
+    impl fmt::Display for Index {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self.0 {
+                Some(index) => write!(f, "{index}"),
+                None => f.write_str("none"),
+            }
+        }
+    }
+
+    impl fmt::LowerHex for Index {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self.0 {
+                Some(DrcIndex(index)) => fmt::LowerHex::fmt(&index, f),
+                None => f.write_str("none"),
+            }
+        }
+    }
 
     fn done(change: Change) -> &'static str {
         match change {
@@ -31,6 +53,7 @@ mod lines {
 
     pub(crate) fn refused(refused: &Refused) {
         let Refused { connector, range, left, error } = refused;
+        let connector = Index(*connector);
         let address = range.start();
         match left {
             Left::AsItWas => log::debug!("drc index {connector}, memory at {address}: {error}"),
@@ -51,7 +74,7 @@ mod lines {
         let mut from = 0;
         while let Some(position) = table.next(from, |group| group.taken) {
             let lmb = table.lmb(position);
-            let index = lmb.drc_index.map_or(0, |index| index.0);
+            let index = Index(lmb.drc_index);
             let node = lmb.node.number();
             log::debug!(
                 "memory at {} (drc index {index:x}, node {node}) was {done}",

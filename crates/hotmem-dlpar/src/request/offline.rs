@@ -3,9 +3,8 @@
 use super::taken::Was;
 use super::{Error, Flow, Left, Machine, Open, Step, Wait, Which, region};
 use crate::connectors::Connectors;
-use crate::property::DrcIndex;
 use crate::table::{Stretch, Table};
-use hotmem::{Blocker, Budget, Hooks, Known, Offline, PfnRange, Platform, Progress, State};
+use hotmem::{Blocker, Budget, Known, Mapping, Offline, PfnRange, Platform, Progress, State};
 
 /// LMBs on their way offline.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub(super) struct Leaving<'f, P: Platform> {
 
 impl<'f, P: Platform> Leaving<'f, P> {
     /// They stay.
-    pub(super) fn cancel<H: Hooks, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, H, C>) {
+    pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
         // Begun on this machine, as `poll` has seen to.
         self.offline.cancel(machine.hotplug, machine.hooks).known();
     }
@@ -26,10 +25,10 @@ impl<'f, P: Platform> Leaving<'f, P> {
 
 impl<'f, P: Platform> Open<'f, P> {
     /// Candidates go offline until there are enough; in undoing, what came does.
-    pub(super) fn take_offline<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn take_offline<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
         if let Some(leaving) = self.leaving.take() {
@@ -45,8 +44,10 @@ impl<'f, P: Platform> Open<'f, P> {
             if !undoing && table.taken < self.wanted {
                 let error = self.not_enough(table);
                 self.fail(error, table, machine);
-            } else {
+            } else if undoing || matches!(self.request.which, Which::Count(_)) {
                 self.go_to(Step::Release);
+            } else {
+                self.go_to(Step::Check);
             }
             return Flow::On;
         };
@@ -72,7 +73,6 @@ impl<'f, P: Platform> Open<'f, P> {
         } else {
             table.stretch(first, self.request.candidates(), limit)
         };
-        let Some(stretch) = stretch else { return Flow::On };
         *left -= 1;
         match self.start_leaving(&stretch, table, machine) {
             Ok(None) => {}
@@ -84,14 +84,14 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Begins with as much of a stretch as is in one state and region. `None`: that much of it was
     /// dealt with, as there is nothing to do.
-    fn start_leaving<H: Hooks, C: ?Sized>(
+    fn start_leaving<M: Mapping, C: ?Sized>(
         &mut self,
         stretch: &Stretch,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Result<Option<Leaving<'f, P>>, Error> {
         let first = stretch.first;
-        let index = table.lmb(first).drc_index.unwrap_or(DrcIndex(0));
+        let index = table.connector(first)?;
         let region = region::region_at(machine.hotplug, stretch.range.start());
         let within = region.map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
@@ -124,11 +124,11 @@ impl<'f, P: Platform> Open<'f, P> {
         Ok(Some(Leaving { first, lmbs: lmbs.max(1), was, offline }))
     }
 
-    fn go_on_leaving<H: Hooks, C: Connectors + ?Sized>(
+    fn go_on_leaving<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         mut leaving: Leaving<'f, P>,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
@@ -159,12 +159,12 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// Something stays in one of the LMBs: those below it go without it.
-    fn give_way<H: Hooks, C: Connectors + ?Sized>(
+    fn give_way<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         leaving: Leaving<'f, P>,
         blocker: Blocker,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let (first, last) = (leaving.first, leaving.first + leaving.lmbs - 1);
         leaving.cancel(machine);
@@ -182,12 +182,12 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// The memory of the LMB at `position` stays: those below it go before it is passed over.
-    fn stays<H: Hooks, C: Connectors + ?Sized>(
+    fn stays<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         if self.undoing.is_some() || matches!(self.request.which, Which::Count(_)) {
             self.blocked = Some((position, error));
@@ -197,12 +197,12 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// An LMB is passed over; in undoing that means that it is here to stay.
-    fn pass<H: Hooks, C: Connectors + ?Sized>(
+    fn pass<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         if self.undoing.is_none() {
             self.tried = position + 1;

@@ -5,7 +5,7 @@ use super::turn::Cancel;
 use super::{Error, Machine, Progress, Request, Summary, Wait};
 use crate::connectors::{Connectors, Exchange};
 use crate::table::Table;
-use hotmem::{Budget, Hooks, NodeId, Pfn, PfnRange, Platform, Removal};
+use hotmem::{Budget, Mapping, NodeId, Pfn, PfnRange, Platform, Removal};
 
 /// A request on its way.
 #[derive(Debug)]
@@ -16,11 +16,17 @@ pub(super) struct Open<'f, P: Platform> {
     pub(super) cursor: u32,
     /// Candidates below this have been tried; there are none from `end` on.
     pub(super) tried: u32,
+    /// The first candidate.
+    pub(super) first: u32,
     pub(super) end: u32,
     pub(super) wanted: u32,
     pub(super) exchange: Option<Exchange>,
     pub(super) leaving: Option<Leaving<'f, P>>,
     pub(super) removal: Option<Removal>,
+    /// The engine has been asked whether it lets go of all memory in hand up to here.
+    pub(super) checked: u32,
+    /// LMBs without memory whose connectors were released.
+    pub(super) swept: u32,
     /// This LMB has no place in the engine and is given back; then the step goes on.
     pub(super) evicting: Option<(u32, Step)>,
     /// The memory of this LMB cannot leave, and why.
@@ -43,8 +49,11 @@ pub(super) enum Step {
     Add,
     Online,
     Offline,
+    Check,
+    Sweep,
     Release,
     Update,
+    Refuse,
     Done,
 }
 
@@ -76,11 +85,14 @@ impl<'f, P: Platform> Open<'f, P> {
             step,
             cursor: 0,
             tried: first,
+            first,
             end,
             wanted,
             exchange: None,
             leaving: None,
             removal: None,
+            checked: 0,
+            swept: 0,
             evicting: None,
             blocked: None,
             at_most: u32::MAX,
@@ -102,10 +114,10 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// Goes on, on the machine that the table belongs to.
-    pub(super) fn poll<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn poll<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         budget: Budget,
     ) -> Progress {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
@@ -123,8 +135,11 @@ impl<'f, P: Platform> Open<'f, P> {
                 Step::Add => self.add_memory(table, machine, &mut left),
                 Step::Online => self.bring_online(table, machine, &mut left),
                 Step::Offline => self.take_offline(table, machine, &mut left),
+                Step::Check => self.check(table, machine, &mut left),
+                Step::Sweep => self.sweep(table, machine, &mut left),
                 Step::Release => self.release(table, machine, &mut left),
                 Step::Update => self.update(table, machine),
+                Step::Refuse => self.refuse(table, machine),
                 Step::Done => return self.finish(table),
             };
             match flow {

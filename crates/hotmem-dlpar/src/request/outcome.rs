@@ -4,9 +4,7 @@ use super::{Change, Request, Which};
 use crate::connectors::{BUSY, ConnectorError, Wrong};
 use crate::property::DrcIndex;
 use core::fmt;
-use hotmem::{
-    AddError, AnnounceError, Blocker, OfflineError, OnlineError, PfnRange, RemoveError, Why,
-};
+use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, PfnRange, RemoveError};
 
 /// How far a request has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,8 +67,8 @@ pub struct Summary {
 /// [`Connectors::refused`](crate::Connectors::refused).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Its connector.
-    pub connector: DrcIndex,
+    /// Its connector; `None` if it has none, which is what was wrong then.
+    pub connector: Option<DrcIndex>,
     /// Its frames.
     pub range: PfnRange,
     /// How it is left.
@@ -109,6 +107,8 @@ pub struct Failure {
 pub enum Error {
     /// This request is open, and is to be polled to its end first.
     InProgress(Request),
+    /// The machine is another one than that of the LMBs.
+    Elsewhere,
     /// No LMBs are asked for.
     Zero,
     /// There are not so many that could be had.
@@ -179,11 +179,10 @@ impl Error {
             Error::Online(error) => {
                 matches!(error, OnlineError::Held(_) | OnlineError::Vetoed { .. })
             }
-            Error::Blocked(blocker) => {
-                blocker.is_temporary() || matches!(blocker.why, Why::Veto(_))
-            }
+            Error::Blocked(blocker) => blocker.is_temporary(),
             Error::Remove(error) => matches!(error, RemoveError::Held(_)),
-            Error::Zero
+            Error::Elsewhere
+            | Error::Zero
             | Error::NotEnough { .. }
             | Error::Unknown(_)
             | Error::BeyondTable { .. }
@@ -226,6 +225,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::InProgress(open) => write!(f, "a request to {open} is open"),
+            Error::Elsewhere => f.write_str("the LMBs are another machine's"),
             Error::Zero => f.write_str("no LMBs are asked for"),
             Error::NotEnough { wanted, available } => {
                 write!(f, "{wanted} LMBs are asked for and {available} can be had")

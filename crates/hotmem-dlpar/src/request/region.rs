@@ -8,8 +8,8 @@ use super::Error;
 use crate::property::FLAG_AI_INVALID;
 use crate::table::{Group, Table};
 use hotmem::{
-    Announce, AnnounceError, Hooks, Hotplug, NodeId, OnlineType, Pfn, PfnRange, Platform, RegionId,
-    State,
+    Announce, AnnounceError, Hooks, Hotplug, Known, Mapping, NodeId, OnlineType, Pfn, PfnRange,
+    Platform, RegionId, State,
 };
 
 /// Where memory is to be added.
@@ -30,7 +30,10 @@ impl Table<'_> {
     ///
     /// # Errors
     /// [`AnnounceError::NoMetadata`].
-    pub fn announce<P: Platform>(&self, hotplug: &mut Hotplug<'_, P>) -> Result<(), AnnounceError> {
+    pub fn announce<P: Platform, M: Mapping>(
+        &self,
+        hotplug: &mut Hotplug<'_, P, M>,
+    ) -> Result<(), AnnounceError> {
         let mut from = 0;
         while let Some(first) = self.next(from, |group| group.eligible) {
             let (range, node) = self.likely_region(first);
@@ -51,24 +54,22 @@ impl Table<'_> {
     ///
     /// # Errors
     /// The first thing that stood in the way; what was done before stays.
-    pub fn adopt<P: Platform>(
+    pub fn adopt<P: Platform, M: Mapping>(
         &self,
-        hotplug: &mut Hotplug<'_, P>,
-        hooks: &mut impl Hooks,
+        hotplug: &mut Hotplug<'_, P, M>,
+        hooks: &mut dyn Hooks,
         online: OnlineType,
     ) -> Result<(), Error> {
         let is_there = |group: &Group| group.assigned & group.eligible;
         let mut from = 0;
         while let Some(first) = self.next(from, is_there) {
-            let Some(stretch) = self.stretch(first, is_there, u32::MAX) else { break };
+            let stretch = self.stretch(first, is_there, u32::MAX);
             let (run, state) = hotplug.state_at(stretch.range.start(), stretch.range.end());
             let mut range = run;
             if matches!(state, State::Absent | State::Unknown) {
                 range = place(hotplug, self, first, run).map_err(Error::Announce)?.range;
-                hotplug.add(range, hooks).map_err(Error::Add)?;
-                if hotplug.state_at(range.start(), range.end()) == (range, State::Offline) {
-                    hotplug.online(range, online, hooks).map_err(Error::Online)?;
-                }
+                hotplug.add(range).map_err(Error::Add)?;
+                hotplug.online(range, online, hooks).map_err(Error::Online)?;
             }
             from = first + self.lmbs_in(range).max(1);
         }
@@ -88,7 +89,7 @@ impl Table<'_> {
                 break;
             }
             node = node.or(own);
-            range = PfnRange::new(range.start(), lmb.end()).unwrap_or(range);
+            range = PfnRange::new(range.start(), lmb.end()).known().unwrap_or(range);
         }
         (range, node)
     }
@@ -105,8 +106,8 @@ impl Table<'_> {
 }
 
 /// Makes sure of a region for LMBs of one node that begin at position `first`.
-pub(super) fn place<P: Platform>(
-    hotplug: &mut Hotplug<'_, P>,
+pub(super) fn place<P: Platform, M: Mapping>(
+    hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
     first: u32,
     range: PfnRange,
@@ -125,7 +126,7 @@ pub(super) fn place<P: Platform>(
     let starts = hotplug.regions().map(|(_, other)| other.start());
     let above = starts.filter(|&start| start > range.start()).min();
     let range = range.split_at(above.unwrap_or(Pfn::LIMIT)).0;
-    let announce = |hotplug: &mut Hotplug<'_, P>, all| {
+    let announce = |hotplug: &mut Hotplug<'_, P, M>, all| {
         hotplug.announce(Announce::range(all).on_node(node).in_group(group(table)))
     };
     match announce(hotplug, neighbourhood(hotplug, table, first, range)) {
@@ -140,16 +141,16 @@ fn group(table: &Table<'_>) -> hotmem::Group {
 }
 
 /// The region that has this frame.
-pub(super) fn region_at<P: Platform>(
-    hotplug: &Hotplug<'_, P>,
+pub(super) fn region_at<P: Platform, M: Mapping>(
+    hotplug: &Hotplug<'_, P, M>,
     pfn: Pfn,
 ) -> Option<(RegionId, PfnRange)> {
     hotplug.regions().find(|(_, range)| range.contains(pfn))
 }
 
 /// Takes `wanted` out of a region, together with everything beyond it that is not there either.
-fn trim<P: Platform>(
-    hotplug: &mut Hotplug<'_, P>,
+fn trim<P: Platform, M: Mapping>(
+    hotplug: &mut Hotplug<'_, P, M>,
     region: RegionId,
     all: PfnRange,
     wanted: PfnRange,
@@ -170,8 +171,8 @@ fn trim<P: Platform>(
 
 /// `range`, and the neighbours that may share its region: in none yet, not there, and of the same
 /// node or of a node that nobody knows.
-fn neighbourhood<P: Platform>(
-    hotplug: &Hotplug<'_, P>,
+fn neighbourhood<P: Platform, M: Mapping>(
+    hotplug: &Hotplug<'_, P, M>,
     table: &Table<'_>,
     first: u32,
     range: PfnRange,
@@ -209,5 +210,5 @@ fn neighbourhood<P: Platform>(
         }
         (position, end) = (position + 1, lmb.end());
     }
-    PfnRange::new(start, end).unwrap_or(range)
+    PfnRange::new(start, end).known().unwrap_or(range)
 }

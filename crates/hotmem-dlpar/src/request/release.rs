@@ -4,16 +4,15 @@
 use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged};
-use crate::property::DrcIndex;
 use crate::table::Table;
-use hotmem::{Hooks, Known, PfnRange, Platform, State};
+use hotmem::{Known, Mapping, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand is released.
-    pub(super) fn release<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn release<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
         if self.exchange.is_none() && self.removal.is_none() {
@@ -42,7 +41,14 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         }
         let position = self.cursor;
-        let connector = table.lmb(position).drc_index.unwrap_or(DrcIndex(0));
+        let connector = match table.connector(position) {
+            Ok(connector) => connector,
+            Err(error) => {
+                self.settle(table, machine);
+                self.not_released(error, position, table, machine);
+                return Flow::On;
+            }
+        };
         let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
         match exchange.release(machine.connectors) {
             Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
@@ -51,6 +57,7 @@ impl<'f, P: Platform> Open<'f, P> {
             },
             Exchanged::Failed(error) => self.refused(error, position, table, machine),
             Exchanged::Done(_) => {
+                table.keep(position, false);
                 self.cursor = position + 1;
                 self.settle_at_end(position, table, machine);
                 self.evicted(position, table);
@@ -65,17 +72,15 @@ impl<'f, P: Platform> Open<'f, P> {
     ///
     /// # Errors
     /// What the engine refuses, and how many LMBs it was asked to remove.
-    fn prepare<H: Hooks, C: ?Sized>(
+    fn prepare<M: Mapping, C: ?Sized>(
         &mut self,
         position: u32,
         limit: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Result<bool, (Error, u32)> {
         let limit = if self.evicting.is_some() { 1 } else { limit };
-        let Some(stretch) = table.stretch(position, |group| group.taken, limit) else {
-            return Ok(false);
-        };
+        let stretch = table.stretch(position, |group| group.taken, limit);
         let within = region::region_at(machine.hotplug, stretch.range.start())
             .map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
@@ -91,7 +96,7 @@ impl<'f, P: Platform> Open<'f, P> {
             State::Device | State::Offline | State::Online | State::OnlineMovable => {
                 let lmbs = table.lmbs_in(run).max(1);
                 let range = table.part_of(&stretch, lmbs);
-                let removal = machine.hotplug.prepare_remove(range, machine.hooks);
+                let removal = machine.hotplug.prepare_remove(range);
                 self.removal = Some(removal.map_err(|error| (Error::Remove(error), lmbs))?);
                 self.at_most = u32::MAX;
                 if self.request.change == Change::Remove && self.undoing.is_none() {
@@ -103,10 +108,10 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// The removal in hand is carried out as far as the cursor has come; the rest stays, offline.
-    pub(super) fn settle<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn settle<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let Some(removal) = self.removal.take() else { return };
         // Here and below: prepared on this machine, as `poll` has seen to.
@@ -119,8 +124,8 @@ impl<'f, P: Platform> Open<'f, P> {
             // The descriptors of what stays have gone: it comes as if it were new.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
-                machine.hotplug.commit_remove(removal, machine.hooks).known();
-                let described = machine.hotplug.add(stays, machine.hooks);
+                machine.hotplug.commit_remove(removal).known();
+                let described = machine.hotplug.add(stays);
                 // What is to be given back can be absent as well.
                 if let Err(error) = described
                     && self.request.change == Change::Remove
@@ -135,7 +140,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         };
         if !gone.range().is_empty() {
-            machine.hotplug.commit_remove(gone, machine.hooks).known();
+            machine.hotplug.commit_remove(gone).known();
         }
         if !rest.range().is_empty() {
             machine.hotplug.abandon_remove(rest, machine.hooks).known();
@@ -143,12 +148,12 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// A connector is not released.
-    fn refused<H: Hooks, C: Connectors + ?Sized>(
+    fn refused<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: ConnectorError,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let stays = self.request.change == Change::Remove && !error.stuck;
         if stays {
@@ -161,6 +166,9 @@ impl<'f, P: Platform> Open<'f, P> {
         self.settle_at_end(position, table, machine);
         if self.request.change == Change::Add {
             self.leave(Left::Unrestored, Error::Connector(error), position, table, machine);
+            if !error.stuck {
+                table.keep(position, true);
+            }
             self.evicted(position, table);
         } else {
             self.skip_or_fail(Error::Connector(error), Left::Lost, position, table, machine);
@@ -168,11 +176,11 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// The removal in hand is carried out if this is its last LMB.
-    fn settle_at_end<H: Hooks, C: Connectors + ?Sized>(
+    fn settle_at_end<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let end = table.lmb(position).range.end();
         if self.removal.as_ref().is_some_and(|removal| removal.range().end() == end) {
@@ -181,12 +189,12 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// The LMB's memory is offline and stays with the partition.
-    fn not_released<H: Hooks, C: Connectors + ?Sized>(
+    fn not_released<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         self.cursor = position + 1;
         if self.request.change == Change::Add {
@@ -216,10 +224,10 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    fn released_all<H: Hooks, C: Connectors + ?Sized>(
+    fn released_all<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         self.settle(table, machine);
         if self.undoing.is_some() {

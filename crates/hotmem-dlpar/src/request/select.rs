@@ -20,8 +20,11 @@ impl<P: Platform> Open<'_, P> {
             }
             Which::Index(index) => {
                 let position = table.position_of(index).ok_or(Error::Unknown(index))?;
-                request.check_one(table, position, index)?;
-                ((position, position + 1), 1)
+                let kept = request.change == Change::Remove && table.is_kept(position);
+                if !kept {
+                    request.check_one(table, position, index)?;
+                }
+                ((position, position + 1), u32::from(!kept))
             }
             Which::Range { first: index, count } => {
                 let first = table.position_of(index).ok_or(Error::Unknown(index))?;
@@ -70,6 +73,16 @@ impl Request {
             (Change::Remove, false) => Err(Error::NotAssigned(index)),
             _ => Ok(()),
         }
+    }
+}
+
+impl Table<'_> {
+    /// The connector of an LMB in hand, or of a candidate.
+    ///
+    /// # Errors
+    /// [`Error::Reserved`] if it has none: such LMBs are not for requests.
+    pub(super) fn connector(&self, position: u32) -> Result<DrcIndex, Error> {
+        self.lmb(position).drc_index.ok_or_else(|| reserved_at(self, position))
     }
 }
 

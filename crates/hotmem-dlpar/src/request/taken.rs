@@ -79,6 +79,22 @@ impl Table<'_> {
         self.taken -= 1;
     }
 
+    /// The connector of an LMB whose memory is not in use is the partition's, or no longer.
+    pub(super) fn keep(&mut self, position: u32, kept: bool) {
+        let (group, bit) = self.group_mut(position);
+        let mask = 1_u64 << bit;
+        group.kept = if kept { group.kept | mask } else { group.kept & !mask };
+        if kept && group.told[bit] != NO_ROW {
+            group.aa_index[bit] = group.told[bit];
+        }
+    }
+
+    /// Whether it is.
+    pub(super) fn is_kept(&self, position: u32) -> bool {
+        let (group, bit) = self.group_of(position);
+        group.kept >> bit & 1 != 0
+    }
+
     /// The partition has it, or not.
     pub(super) fn assign(&mut self, position: u32, assigned: bool) {
         let (group, bit) = self.group_mut(position);

@@ -2,9 +2,8 @@
 
 use super::{Change, Error, Left, Machine, Open, Refused, Step, Which, note};
 use crate::connectors::Connectors;
-use crate::property::DrcIndex;
 use crate::table::Table;
-use hotmem::{Hooks, Platform};
+use hotmem::{Mapping, Platform};
 
 /// What the caller has said about turning round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +26,7 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Whether the caller wants it and nothing is half-way that must be brought to an end first.
     pub(super) fn is_to_turn_round(&mut self) -> bool {
-        if self.cancel == Cancel::No || self.step == Step::Done {
+        if self.cancel == Cancel::No || matches!(self.step, Step::Refuse | Step::Done) {
             return false;
         }
         if let Some(exchange) = &mut self.exchange
@@ -56,13 +55,13 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// An LMB cannot be had: passed over or, where just this one will do, the end.
-    pub(super) fn skip_or_fail<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn skip_or_fail<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         left: Left,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         self.leave(left, error, position, table, machine);
         if self.cancel != Cancel::No {
@@ -76,13 +75,13 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// Counts an LMB that the request leaves to itself, and tells the platform and the log why.
-    pub(super) fn leave<H, C: Connectors + ?Sized>(
+    pub(super) fn leave<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         left: Left,
         error: Error,
         position: u32,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let lmb = table.lmb(position);
         match left {
@@ -95,18 +94,17 @@ impl<'f, P: Platform> Open<'f, P> {
                 self.summary.lost += 1;
             }
         }
-        let connector = lmb.drc_index.unwrap_or(DrcIndex(0));
-        let refused = Refused { connector, range: lmb.range, left, error };
+        let refused = Refused { connector: lmb.drc_index, range: lmb.range, left, error };
         note::refused(&refused);
         machine.connectors.refused(&refused);
     }
 
     /// Turns round.
-    pub(super) fn fail<H: Hooks, C: Connectors + ?Sized>(
+    pub(super) fn fail<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
         table: &mut Table<'_>,
-        machine: &mut Machine<'_, 'f, P, H, C>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         if let Some(leaving) = self.leaving.take() {
             leaving.cancel(machine);

@@ -151,7 +151,7 @@ impl<'a> Table<'a> {
         let mut from = 0;
         core::iter::from_fn(move || {
             let assigned = |group: &Group| group.assigned & group.eligible;
-            let stretch = self.stretch(self.next(from, assigned)?, assigned, u32::MAX)?;
+            let stretch = self.stretch(self.next(from, assigned)?, assigned, u32::MAX);
             from = stretch.first + stretch.lmbs;
             Some((stretch.range, stretch.node))
         })

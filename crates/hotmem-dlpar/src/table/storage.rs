@@ -25,6 +25,9 @@ pub struct Group {
     pub(crate) movable: u64,
     /// It was online in two zones then.
     pub(crate) mixed: u64,
+    /// Its connector is the partition's and its memory is not: it was acquired, the engine or the
+    /// kernel did not take the memory, and the platform did not take the connector back.
+    pub(crate) kept: u64,
     /// [`FLAG_ASSIGNED`] apart.
     pub(crate) flags: [u32; GROUP],
     pub(crate) aa_index: [u32; GROUP],
@@ -41,6 +44,7 @@ impl Group {
         online: 0,
         movable: 0,
         mixed: 0,
+        kept: 0,
         flags: [0; GROUP],
         aa_index: [NO_ROW; GROUP],
         told: [NO_ROW; GROUP],

@@ -2,7 +2,7 @@
 
 use super::{GROUP_LMBS, Group, Lmb, Table};
 use crate::associativity::NO_ROW;
-use hotmem::{NodeId, PfnRange};
+use hotmem::{Known, NodeId, PfnRange};
 
 /// Neighbouring LMBs of one node.
 #[derive(Clone, Copy, Debug)]
@@ -33,16 +33,9 @@ impl Table<'_> {
         self.groups.iter().map(|group| which(group).count_ones()).sum()
     }
 
-    /// Neighbours of one node that `which` has, from `first` on, at most `limit`.
-    pub(crate) fn stretch(
-        &self,
-        first: u32,
-        which: impl Fn(&Group) -> u64,
-        limit: u32,
-    ) -> Option<Stretch> {
-        if first >= self.lmbs || limit == 0 {
-            return None;
-        }
+    /// Neighbours of one node that `which` has, from `first` on, which is one of them: at most
+    /// `limit`, and at least this one.
+    pub(crate) fn stretch(&self, first: u32, which: impl Fn(&Group) -> u64, limit: u32) -> Stretch {
         let Lmb { range, node, aa_index, flags, .. } = self.lmb(first);
         let mut alike = (aa_index, flags);
         let mut end = first + 1;
@@ -68,10 +61,11 @@ impl Table<'_> {
                 alike = (row, group.flags[bit]);
             }
             end += 1;
-            end_pfn = end_pfn.checked_add(self.lmb_size.frames()).unwrap_or(end_pfn);
+            // All of a run was checked to be addressable.
+            end_pfn = end_pfn.checked_add(self.lmb_size.frames()).known().unwrap_or(end_pfn);
         }
-        let range = PfnRange::new(range.start(), end_pfn).unwrap_or(range);
-        Some(Stretch { first, lmbs: end - first, range, node })
+        let range = PfnRange::new(range.start(), end_pfn).known().unwrap_or(range);
+        Stretch { first, lmbs: end - first, range, node }
     }
 
     /// The first LMBs of a stretch.

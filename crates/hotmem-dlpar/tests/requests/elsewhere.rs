@@ -2,9 +2,10 @@
 //! nothing changes.
 
 use crate::plain::{ADD, REMOVE};
-use crate::world::{LMB, Ram, World, new, with};
-use hotmem::{BootMap, BootRange, Budget, Bytes, DirectMap, Frames, Hotplug, OneCpu};
+use crate::world::{LMB, World, new, ram, with};
+use hotmem::{Budget, Bytes, Frames, OneCpu};
 use hotmem_dlpar::{Error, Progress, Wait, Which};
+use hotmem_testkit::link::boot_linked;
 use std::mem::swap;
 
 const ELSEWHERE: Progress = Progress::Pending(Wait::Elsewhere);
@@ -20,12 +21,9 @@ pub(crate) fn half_way(world: &mut World<'_, '_>) {
 #[test]
 fn another_machine() {
     static OTHER: Frames<OneCpu> = Frames::new(OneCpu);
-    let ram = Ram::new();
-    let boot = [BootRange { start: 0, len: Bytes(LMB) }];
-    // SAFETY: the memory is this machine's alone, and nobody uses it after this test.
-    let direct_map = unsafe { DirectMap::at(ram.base()) };
+    let ram = ram();
     with(|world| {
-        let mut other = Hotplug::bootstrap(&OTHER, direct_map, &BootMap::of_ram(&boot)).unwrap();
+        let mut other = boot_linked(&OTHER, &ram, Bytes(LMB).frames());
         half_way(world);
         let (own, theirs) = (world.snapshot(), OTHER.counts());
         swap(&mut world.hotplug, &mut other);

@@ -169,7 +169,7 @@ fn memory_in_use_is_passed_over_or_refuses() {
     with(|world| {
         let pinned = lmbs()[17].1;
         let used = world.hotplug.frames().alloc(Want::frames(3).movable().at(pinned.start()));
-        used.expect("free");
+        let _used = used.expect("free").into_raw();
         let before = world.snapshot();
         let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
         let failure = world.request(REMOVE, range).expect_err("in use");
@@ -201,7 +201,7 @@ fn vetoes_are_passed_over_or_refuse() {
         let done = world.request(ADD, Which::Count(4)).expect("others");
         assert_eq!((done.lmbs, done.skipped), (4, 1));
         let refused = Refused {
-            connector: DrcIndex(FIRST + 1),
+            connector: Some(DrcIndex(FIRST + 1)),
             range: lmbs()[1].1,
             left: Left::AsItWas,
             error: Error::Online(OnlineError::Vetoed {
@@ -229,7 +229,8 @@ fn memory_taken_into_use_meanwhile_is_named() {
         let waiting = world.begin(new(ADD, Which::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
         assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
         let start = lmbs()[0].1.start();
-        world.hotplug.frames().alloc(Want::frames(1).movable().at(start)).expect("online");
+        let used = world.hotplug.frames().alloc(Want::frames(1).movable().at(start));
+        let _used = used.expect("online").into_raw();
         world.dlpar.cancel();
         let failure = world.poll_to_the_end(Budget::UNLIMITED, |_| false).expect_err("cancelled");
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
@@ -271,9 +272,10 @@ fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
 /// The LMBs of the first of these sections.
 const SECTION: Which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
 
-/// The connector of LMB 10 does nothing any more.
+/// The connector of LMB 10 tells its state and does nothing any more.
 fn refuse_the_third(world: &World<'_, '_>) {
     world.script(|_, asked| match asked {
+        Asked::Connector(_, Call::Sense) => Answer::True,
         Asked::Connector(DrcIndex(index), _) if index == FIRST + 10 => Answer::Status(-1),
         _ => Answer::True,
     });

@@ -2,6 +2,7 @@
 //! machine as it was.
 #![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
 
+mod again;
 #[path = "../common/mod.rs"]
 mod common;
 mod dropped;
@@ -9,5 +10,6 @@ mod elsewhere;
 mod faults;
 mod online;
 mod plain;
+mod qemu;
 mod random;
 mod world;

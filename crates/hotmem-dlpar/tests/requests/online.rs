@@ -105,7 +105,8 @@ fn an_lmb_that_does_not_come_online_again_is_named() {
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let veto = hotmem::Veto("not this one");
         let error = Error::Online(OnlineError::Vetoed { range: lmb, veto });
-        let refused = Refused { connector, range: lmb, left: Left::Unrestored, error };
+        let refused =
+            Refused { connector: Some(connector), range: lmb, left: Left::Unrestored, error };
         assert_eq!(world.refused, [refused]);
         assert_eq!(world.hotplug.state_at(lmb.start(), lmb.end()), (lmb, State::Offline));
         for (_, other) in [lmbs()[16], lmbs()[18], lmbs()[19]] {
@@ -140,7 +141,8 @@ fn an_lmb_of_two_zones_that_comes_back_in_one_is_named() {
         let failure = undone_at_the_end(world, range);
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let error = Error::Zones(connector);
-        let refused = Refused { connector, range: lmb, left: Left::Unrestored, error };
+        let refused =
+            Refused { connector: Some(connector), range: lmb, left: Left::Unrestored, error };
         assert_eq!(world.refused, [refused]);
         world.finished(&Err(failure));
     });
@@ -174,7 +176,7 @@ fn an_lmb_that_is_online_for_something_else_is_not_called_added() {
                         assert_eq!((done.lmbs, done.skipped, done.unrestored), (1, 1, 1));
                         assert_eq!(
                             (done.because, world.refused[0].connector),
-                            (Some(error), connector)
+                            (Some(error), Some(connector))
                         );
                     }
                     _ => {
@@ -198,10 +200,11 @@ fn an_lmb_that_is_passed_over_is_counted_once() {
         let block = PfnRange::with_len(lmbs()[20].1.start(), 512).expect("small");
         let isolated = frames.isolate(block).expect("free");
         let pinned = hotmem::Want::frames(3).movable().at(lmbs()[17].1.start());
-        frames.alloc(pinned).expect("free");
+        let pinned = frames.alloc(pinned).expect("free");
         let done = world.request(REMOVE, Which::Count(8)).expect("others");
         assert_eq!((done.lmbs, done.skipped), (8, 2), "{:?}", world.refused);
         assert_eq!(world.assigned(), [17, 20].into());
         isolated.release();
+        pinned.free();
     });
 }

@@ -6,6 +6,7 @@ use hotmem::{
 };
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
+use hotmem_testkit::link::lend;
 
 pub(crate) const ADD: Change = Change::Add;
 pub(crate) const REMOVE: Change = Change::Remove;
@@ -232,12 +233,10 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
     with(|world| {
         world.dlpar.table().announce(&mut world.hotplug).expect("room");
         let frames = world.hotplug.frames();
-        let mut last = None;
-        while let Ok(used) = frames.alloc(Want::frames(1024)) {
-            last = Some(used);
-        }
-        while frames.alloc(Want::frames(1)).is_ok() {}
-        frames.free(last.expect("boot memory")).expect("allocated");
+        let all = |want| std::iter::from_fn(move || frames.alloc(want).ok());
+        let mut used: Vec<_> = all(Want::frames(1024)).collect();
+        let _rest: Vec<_> = all(Want::frames(1)).collect();
+        used.pop().expect("boot memory").free();
         world.kernel.tables = 800;
         let request = Request::add(Which::Count(10)).online_as(OnlineType::Kernel);
         let done = world.run(request, Budget::UNLIMITED, |_| false).expect("it works out");
@@ -296,7 +295,10 @@ fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
         let mut offline = world.hotplug.offline(all).expect("online");
         let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
         assert_eq!(done, hotmem::Progress::Done(all));
-        let held = world.hotplug.prepare_remove(nth(18), &mut world.kernel).expect("offline");
+        let held = lend(&mut world.hotplug, &mut world.kernel, |hotplug, _| {
+            hotplug.prepare_remove(nth(18))
+        })
+        .expect("offline");
         let range = Which::Range { first: index(16), count: 4 };
         let failure = world.request(REMOVE, range).expect_err("18 is held");
         let Error::Remove(RemoveError::Held(at)) = failure.error else { panic!("{failure}") };
@@ -304,7 +306,10 @@ fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
         let done = world.request(REMOVE, Which::Count(5)).expect("five others");
         assert_eq!((done.lmbs, done.skipped, done.unrestored), (5, 1, 0));
         assert_eq!(world.assigned(), set([18]));
-        world.hotplug.abandon_remove(held, &mut world.kernel).expect("here");
+        lend(&mut world.hotplug, &mut world.kernel, |hotplug, hooks| {
+            hotplug.abandon_remove(held, hooks)
+        })
+        .expect("here");
         world.request(REMOVE, Which::Count(1)).expect("nobody holds it");
     });
 }

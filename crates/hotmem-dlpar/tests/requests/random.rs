@@ -2,7 +2,7 @@
 //! memory in use in the way, and cancelled at any time.
 
 use crate::world::{ALL, FIRST, lmbs, new, with};
-use hotmem::{Budget, PfnRange, Want};
+use hotmem::{Allocation, Budget, OneCpu, Want};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 use proptest::prelude::*;
@@ -123,7 +123,7 @@ fn expected(
 fn play(rounds: &[Round]) -> u64 {
     let broke_late = Rc::new(Cell::new(0));
     with(|world| {
-        let mut in_use: Vec<(u64, PfnRange)> = Vec::new();
+        let mut in_use: Vec<(u64, Allocation<'_, OneCpu>)> = Vec::new();
         for round in rounds {
             for &nth in &round.used {
                 let start = lmbs()[usize::try_from(nth).expect("few")].1.start();
@@ -178,8 +178,11 @@ fn play(rounds: &[Round]) -> u64 {
                     }
                     polls += 1;
                     assert!(polls < 100_000, "without an end: {round:?}");
-                    if let Progress::Done(result) = world.poll(budget) {
-                        break result;
+                    match world.poll(budget) {
+                        Progress::Done(result) => break result,
+                        // Nobody withdraws the veto.
+                        Progress::Pending(Wait::Memory(_)) => world.dlpar.cancel(),
+                        _ => {}
                     }
                 }
             });
@@ -213,7 +216,7 @@ fn play(rounds: &[Round]) -> u64 {
             }
             world.truth();
             for (_, frames) in in_use.extract_if(.., |(nth, _)| *nth % 2 == 0) {
-                world.hotplug.frames().free(frames).expect("held");
+                frames.free();
             }
         }
     });

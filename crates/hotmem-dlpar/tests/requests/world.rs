@@ -4,11 +4,13 @@ use crate::common::{Entry, Kept, arrays, bytes, size, v2};
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Asked, Connector, Hypervisor};
 use hotmem_dlpar::{
-    Connectors, Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID,
-    FLAG_RESERVED, Failure, LONGEST_LIST, Left, LookupArrays, Machine, Numa, Progress, Refused,
-    Request, Summary, Table, Version, Wait, Which, Written,
+    Between, Connectors, Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED,
+    FLAG_DRC_INVALID, FLAG_RESERVED, Failure, LONGEST_LIST, Left, LookupArrays, Machine, Next,
+    Numa, Progress, Refused, Request, Summary, Table, Version, Wait, Which, Written,
 };
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use hotmem_testkit::Memory;
+use hotmem_testkit::link::boot_linked;
+use hotmem_testkit::link::{Link, Maps, lend};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -66,30 +68,9 @@ pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
     known.map(|entry| (DrcIndex(entry.index), range(entry))).collect()
 }
 
-/// Memory that plays physical memory, committed when it is touched.
-pub(crate) struct Ram(*mut u8, Layout);
-
-impl Ram {
-    pub(crate) fn new() -> Ram {
-        let bytes = usize::try_from((BOOT + ALL + 1) * LMB).expect("small") + 4096;
-        // Aligned by hand: only then does zeroed memory come without being written.
-        let layout = Layout::from_size_align(bytes, 1).expect("small");
-        // SAFETY: the layout is not empty.
-        let start = unsafe { alloc_zeroed(layout) };
-        assert!(!start.is_null());
-        Ram(start, layout)
-    }
-
-    pub(crate) fn base(&self) -> *mut u8 {
-        self.0.wrapping_add(self.0.addr().next_multiple_of(4096) - self.0.addr())
-    }
-}
-
-impl Drop for Ram {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.0, self.1) };
-    }
+/// Memory for all LMBs and the hole.
+pub(crate) fn ram() -> Memory {
+    Memory::new((BOOT + ALL + 1) * FRAMES)
 }
 
 /// A kernel that needs page tables, refuses what it is told to and says what it was asked.
@@ -100,6 +81,8 @@ pub(crate) struct Kernel {
     pub(crate) tables_after_unmap: Option<u64>,
     pub(crate) veto_online: BTreeSet<PfnKey>,
     pub(crate) veto_offline: BTreeSet<PfnKey>,
+    /// Vetoes these so many times before it agrees.
+    pub(crate) vetoes_left: Option<u32>,
     /// Sections that come as a whole keep their own descriptors.
     pub(crate) keeps: bool,
     /// Pageblocks that are described in their own section.
@@ -114,17 +97,17 @@ fn any_in(set: &BTreeSet<u64>, range: PfnRange) -> bool {
     set.range(range.start().number()..range.end().number()).next().is_some()
 }
 
-impl Hooks for Kernel {
+impl Maps for Kernel {
     fn tables_needed(&self, range: PfnRange) -> u64 {
         self.tables * (range.frames() / FRAMES).max(1)
     }
 
-    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+    fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for block in range.chunks(512) {
             assert!(self.mapped.insert(block.start().number()), "mapped twice");
         }
         for _ in 0..self.tables {
-            self.spare.push((spare.take().expect("as asked for"), range.start().number()));
+            self.spare.push((take().expect("as asked for"), range.start().number()));
         }
     }
 
@@ -152,7 +135,7 @@ impl Hooks for Kernel {
         u64::from(self.keeps)
     }
 
-    fn describe(&mut self, range: PfnRange, _: &mut Spare) {
+    fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         let whole = range.sections().filter(|piece| self.keeps && piece.frames() == SECTION);
         self.own.extend(whole.flat_map(|piece| piece.chunks(512)).map(|b| b.start().number()));
     }
@@ -165,13 +148,29 @@ impl Hooks for Kernel {
             assert!(!any_in(&self.own, section), "described by memory that has gone");
         }
     }
+}
 
+impl Hooks for Kernel {
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
-        if any_in(&self.veto_online, range) { Err(Veto("not this one")) } else { Ok(()) }
+        let vetoed = any_in(&self.veto_online, range);
+        self.veto_if(vetoed)
     }
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        if any_in(&self.veto_offline, range) { Err(Veto("not this one")) } else { Ok(()) }
+        let vetoed = any_in(&self.veto_offline, range);
+        self.veto_if(vetoed)
+    }
+}
+
+impl Kernel {
+    fn veto_if(&mut self, vetoed: bool) -> Result<(), Veto> {
+        match &mut self.vetoes_left {
+            _ if !vetoed => return Ok(()),
+            Some(0) => return Ok(()),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Err(Veto("not this one"))
     }
 }
 
@@ -195,7 +194,7 @@ pub(crate) struct Snapshot {
 /// A machine that lives as long as one call.
 pub(crate) struct World<'w, 'f> {
     pub(crate) dlpar: Dlpar<'w, 'f, OneCpu>,
-    pub(crate) hotplug: Hotplug<'f, OneCpu>,
+    pub(crate) hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
     pub(crate) kernel: Kernel,
     pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(Asked) -> Answer + 'w>>,
     script: &'w RefCell<(u64, Script)>,
@@ -224,12 +223,12 @@ impl<C: Connectors> Connectors for Platform<'_, C> {
         self.hypervisor.set_isolation(connector, isolated)
     }
 
-    fn associativity(
+    fn configure(
         &mut self,
         connector: DrcIndex,
         list: &mut [u32; LONGEST_LIST],
     ) -> (i32, Option<usize>) {
-        self.hypervisor.associativity(connector, list)
+        self.hypervisor.configure(connector, list)
     }
 
     fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32 {
@@ -275,15 +274,13 @@ pub(crate) fn with_lmbs<T>(
     });
     let hypervisor = Hypervisor::new(&mut connectors, 4, &mut tree).answering(answer);
 
-    let ram = Ram::new();
-    let frames = Frames::new(OneCpu);
-    let boot = [BootRange { start: 0, len: Bytes(BOOT * LMB) }];
-    // SAFETY: all memory that the machine can have lies there and is used by it alone.
-    let direct_map = unsafe { DirectMap::at(ram.base()) };
-    let mut hotplug =
-        Hotplug::bootstrap(&frames, direct_map, &BootMap::of_ram(&boot)).expect("boots");
+    let (ram, frames) = (ram(), Frames::new(OneCpu));
+    let mut hotplug = boot_linked(&frames, &ram, BOOT * FRAMES);
     let mut kernel = Kernel::default();
-    table.adopt(&mut hotplug, &mut kernel, OnlineType::Movable).expect("room");
+    let adopted = lend(&mut hotplug, &mut kernel, |hotplug, hooks| {
+        table.adopt(hotplug, hooks, OnlineType::Movable)
+    });
+    adopted.expect("room");
     let dlpar = Dlpar::new(table, &hotplug);
     let mut world = World {
         dlpar,
@@ -368,8 +365,24 @@ impl<'f> World<'_, 'f> {
     pub(crate) fn poll(&mut self, budget: Budget) -> Progress {
         let World { dlpar, hotplug, kernel, hypervisor, refused, .. } = self;
         let mut platform = Platform { hypervisor, refused };
-        let mut machine = Machine { hotplug, hooks: kernel, connectors: &mut platform };
-        dlpar.poll(&mut machine, budget)
+        lend(hotplug, kernel, |hotplug, hooks| {
+            dlpar.poll(&mut Machine { hotplug, hooks, connectors: &mut platform }, budget)
+        })
+    }
+
+    /// Has the driver carry the request out; `between` says whether to go on.
+    pub(crate) fn carry_out(
+        &mut self,
+        request: Request,
+        between: impl FnMut(Between) -> Next,
+    ) -> Result<Summary, Failure> {
+        self.refused.clear();
+        let World { dlpar, hotplug, kernel, hypervisor, refused, .. } = self;
+        let mut platform = Platform { hypervisor, refused };
+        lend(hotplug, kernel, |hotplug, hooks| {
+            let mut machine = Machine { hotplug, hooks, connectors: &mut platform };
+            dlpar.carry_out(request, &mut machine, Budget::pageblocks(1), between)
+        })
     }
 
     pub(crate) fn finished(&mut self, result: &Result<Summary, Failure>) {
@@ -390,7 +403,7 @@ impl<'f> World<'_, 'f> {
     }
 
     /// Table, engine and hypervisor agree about every LMB, but for those that were named.
-    fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         self.hotplug.frames().validate().expect("the engine agrees with itself");
         let mut odd = 0;
         for ((index, range), connector) in lmbs().into_iter().zip(self.hypervisor.connectors()) {

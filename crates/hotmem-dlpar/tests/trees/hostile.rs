@@ -32,7 +32,7 @@ pub(crate) fn tree(blob: &[u8]) {
     let words = words(blob);
     let Ok(tree) = Tree::parse(&words) else { return };
     // It is well-formed or not; neither concerns the LMBs.
-    let _ = tree.boot_memory(|piece| assert!(piece.start() <= piece.end()));
+    let _ = tree.boot_memory(|piece, _| assert!(piece.start() <= piece.end()));
     machine(&tree.memory, &tree.arrays, tree.numa);
 }
 

@@ -38,8 +38,8 @@ fn a_version_2_tree_of_126_976_lmbs() {
     assert_eq!((tree.memory.version(), tree.memory.lmbs()), (Version::V2, LMBS));
     assert_eq!((tree.memory.set_count(), tree.numa.primary_domain), (8, Some(4)));
     let mut boot = Vec::new();
-    tree.boot_memory(|piece| boot.push(piece)).expect("a good node");
-    assert_eq!(boot.iter().map(|piece| piece.bytes().0).collect::<Vec<_>>(), [4 * GIB]);
+    tree.boot_memory(|piece, node| boot.push((piece.bytes().0, node.number()))).expect("good");
+    assert_eq!(boot, [(4 * GIB, 2)]);
 
     let mut kept = Kept::of(&tree.memory, &tree.arrays);
     let table = Table::new(&tree.memory, &tree.arrays, tree.numa, kept.storage());

@@ -1,7 +1,7 @@
 //! Frames that play page tables, an owner that takes notes, and a map without any tables.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     AtomicU64, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, Run, Space, Table, Tables,
     entry_at,

@@ -1,6 +1,6 @@
 //! Bytes that say what tables hold and what is done to them.
 
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     AtomicU64, Batch, Change, Covered, ENTRIES, Entry, Flags, Flush, Level, Native, Owner,
     PageTables, Run, Space, Table, Tables, Unmap, VirtRange, slot_at, slot_from,
@@ -182,11 +182,12 @@ fn operate(
         }
         _ => {
             let pages = (0..u64::from(c)).map(|page| start.wrapping_add(page << (b % 32)));
-            if let Ok(mut moving) = tables.begin_move(pages) {
+            let moved = tables.move_pages(pages, |moving| {
                 for page in 0..usize::from(c) {
                     moving.place(page, Pfn::new(u64::from(b) << 9).unwrap_or(Pfn::ZERO));
                 }
-            } else {
+            });
+            if moved.is_err() {
                 // What was seen at the first address is still there.
                 let native = Native::new(frames, |_: Flush| {});
                 assert_eq!(slot_at(&native, space, start), seen);

@@ -1,7 +1,7 @@
 //! Half a line at a time. Upper halves are cleared at the end: left dirty, they would slow down
 //! older vector instructions.
 
-use super::{LINE, LINE_WORDS};
+use super::line::{LINE, LINE_WORDS};
 use core::arch::asm;
 
 /// Copies `lines` lines.

@@ -1,7 +1,7 @@
 //! A whole line at a time. Registers 16 and up, which leave no dirty upper halves behind that
 //! would slow down older vector instructions.
 
-use super::{LINE, LINE_WORDS};
+use super::line::{LINE, LINE_WORDS};
 use core::arch::asm;
 
 /// Copies `lines` lines.

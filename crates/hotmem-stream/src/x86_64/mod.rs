@@ -8,19 +8,16 @@
 mod avx2;
 mod avx512;
 mod cpu;
+mod line;
 mod movnti;
 
 use crate::{ordinary, stores::Kind};
 use core::{arch::asm, mem::MaybeUninit, slice};
 pub(crate) use cpu::widest;
+use line::{LINE, LINE_WORDS};
 
 pub(crate) const GENERAL: Kind = Kind::Movnti;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512];
-
-/// Bytes in a cache line, the unit that reaches memory in one piece.
-const LINE: usize = 64;
-/// Words in a cache line.
-const LINE_WORDS: usize = LINE / 8;
 
 #[inline(always)]
 pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {

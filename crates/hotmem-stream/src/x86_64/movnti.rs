@@ -1,6 +1,6 @@
 //! Eight bytes at a time from general registers.
 
-use super::LINE_WORDS;
+use super::line::LINE_WORDS;
 use crate::ordinary;
 use core::arch::asm;
 

@@ -34,6 +34,7 @@ pub struct Device<T: Transport> {
     config: RawConfig,
     driver: Driver,
     queue_error: Option<QueueError>,
+    transport_error: Option<TransportError>,
     /// What was answered when the device was reset last, and how often in a row it was reset without
     /// having answered anything.
     silence: (Answers, u32),
@@ -115,7 +116,7 @@ impl<T: Transport> Device<T> {
             .inspect_err(|_| transport.set_status(DeviceStatus::FAILED))?;
         let (numbers, config, driver) = started;
         let silence = (answers(&driver), 0);
-        let queue_error = None;
+        let (queue_error, transport_error) = (None, None);
         let mut device = Device {
             transport,
             numbers,
@@ -126,6 +127,7 @@ impl<T: Transport> Device<T> {
             config,
             driver,
             queue_error,
+            transport_error,
             silence,
         };
         device.set_up_queues();
@@ -186,15 +188,19 @@ impl<T: Transport> Device<T> {
     /// A step costs a call or two of [`Memory`]'s and a look at each queue; the configuration is
     /// read once a poll.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
-        // What cannot be read is as it was.
-        self.config = read_config(&self.transport, self.driver.features()).unwrap_or(self.config);
+        match read_config(&self.transport, self.driver.features()) {
+            Ok(config) => self.config = config,
+            Err(error) => self.fail_transport(error),
+        }
         for _ in 0..budget {
             let used = self.take_used();
             match self.driver.step(now, &self.config, used, memory) {
                 Step::Send(message) => self.send(&message),
                 Step::SetActual(frames) => {
-                    // A device that does not listen learns it with the next.
-                    let _ = self.transport.write_config_space(RawConfig::ACTUAL, frames);
+                    let written = self.transport.write_config_space(RawConfig::ACTUAL, frames);
+                    if let Err(error) = written {
+                        self.fail_transport(error);
+                    }
                 }
                 Step::Again => {}
                 Step::Silent(queue) => self.restart(queue, memory),
@@ -248,6 +254,17 @@ impl<T: Transport> Device<T> {
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
+    }
+
+    /// Why its configuration space could not be accessed, if that is why it failed.
+    #[must_use]
+    pub fn transport_error(&self) -> Option<TransportError> {
+        self.transport_error
+    }
+
+    fn fail_transport(&mut self, error: TransportError) {
+        self.transport_error.get_or_insert(error);
+        self.driver.fail(Failure::ConfigSpace);
     }
 
     /// Notifies the device of its hint again. QEMU's thread for hints may miss one that comes just

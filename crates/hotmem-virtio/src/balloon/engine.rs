@@ -12,7 +12,7 @@ use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
-use hotmem::{Frames, Known, Migration, Pfn, PfnRange, Platform, Want};
+use hotmem::{Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform, Want};
 
 /// What one balloon device has of the engine's memory. `PIECES` is into how many pieces that may
 /// fall, in the balloon and again among the hints; each takes 16 bytes.
@@ -156,9 +156,17 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         }
     }
 
+    #[allow(unsafe_code, reason = "`Pieces` keeps track of frames by number")]
     fn give_back(&mut self, range: PfnRange) {
-        // It was allocated, and is nobody else's.
-        self.frames.free_filled(range).known();
+        // SAFETY: it was allocated here, no piece has it any more, and the host is done with it.
+        unsafe { self.frames.free_raw_filled(range) }.known();
+    }
+
+    /// Frees what the host has not been given.
+    #[allow(unsafe_code, reason = "`Pieces` keeps track of frames by number")]
+    fn free(&self, range: PfnRange) {
+        // SAFETY: it was allocated here, and no piece has it.
+        unsafe { self.frames.free_raw(range) }.known();
     }
 
     /// Whether so many frames may go.
@@ -183,14 +191,14 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             }
             let want = Want::frames(frames).movable();
             let want = Pfn::new(Message::FRAME_LIMIT).map_or(want, |limit| want.below(limit));
-            match self.frames.alloc(want) {
+            match self.frames.alloc(want).map(Allocation::into_raw) {
                 Ok(range) if self.frames.lend(range).is_ok() => {
                     found = Some(range);
                     break;
                 }
                 Ok(range) if pinned.insert(range).is_err() => {
                     // As in `inflate`.
-                    self.frames.free(range).known();
+                    self.free(range);
                     break;
                 }
                 Ok(_) => {}
@@ -198,7 +206,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             }
         }
         while let Some(range) = pinned.pop() {
-            self.frames.free(range).known();
+            self.free(range);
         }
         found
     }
@@ -216,7 +224,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         let here = range.overlaps(self.in_the_way);
         if here || self.balloon.insert(range).is_err() {
             // It was allocated a moment ago.
-            self.frames.free(range).known();
+            self.free(range);
             let why = if here { "only what is to go is free" } else { "free memory is in pieces" };
             return Err(Obstacle::Later(why));
         }
@@ -225,20 +233,22 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
     }
 
     fn inflate_refused(&mut self, range: PfnRange) {
-        if self.balloon.take(range).is_ok() {
-            self.frames.free(range).known();
+        // It was put there by `inflate`, in one piece with what it is taken from.
+        if self.balloon.take(range).known().is_some() {
+            self.free(range);
         }
     }
 
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         let everywhere = PfnRange::new(Pfn::ZERO, Pfn::LIMIT)?;
-        let first = self.balloon.last_in(self.in_the_way, most);
-        first.or_else(|| self.balloon.last_in(everywhere, most))
+        let first = self.balloon.last_to_take(self.in_the_way, most);
+        first.or_else(|| self.balloon.last_to_take(everywhere, most))
     }
 
     fn deflated(&mut self, range: PfnRange) {
         self.needed = self.needed.saturating_sub(range.frames());
-        if self.balloon.take(range).is_ok() {
+        // `deflate` named it, as a part that can be taken.
+        if self.balloon.take(range).known().is_some() {
             self.give_back(range);
         }
         if self.balloon.last_in(self.in_the_way, 1).is_none() {
@@ -288,7 +298,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         let range = self.take_out(most, PAGEBLOCK_FRAMES as u64)?;
         if self.hints.insert(range).is_err() {
             // As in `inflate`.
-            self.frames.free(range).known();
+            self.free(range);
             return None;
         }
         self.credit -= range.frames();

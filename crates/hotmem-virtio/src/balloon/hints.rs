@@ -4,11 +4,11 @@
 //! the time, whether it has used one or not. The driver looks for itself, as Linux does.
 
 use super::config::RawConfig;
-use super::driver::{Sent, Terms, Turn};
 use super::memory::Memory;
 use super::message::Message;
 use super::queues::Queue;
 use super::status::Counters;
+use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 
 /// What the device wants, and how far its wish has been met.

@@ -1,11 +1,11 @@
 //! The balloon: towards the size that the host asks for, 256 frames a request.
 
-use super::driver::{Sent, Terms, Turn};
 use super::features::Features;
 use super::memory::{Memory, Obstacle, WantedBack};
 use super::message::Message;
 use super::queues::Queue;
 use super::status::{Counters, Failure, Pending, Status};
+use super::turn::{Sent, Terms, Turn};
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::PfnRange;
@@ -223,7 +223,13 @@ impl Inflation {
     fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Turn {
         let most = frames.min(AT_ONCE);
         match memory.deflate(most) {
-            Some(all) if all.is_empty() || all.frames() > most => Turn::Fail(Failure::Memory(all)),
+            Some(all)
+                if all.is_empty()
+                    || all.frames() > most
+                    || all.end().number() > Message::FRAME_LIMIT =>
+            {
+                Turn::Fail(Failure::Memory(all))
+            }
             Some(all) => {
                 if self.held > self.target && self.status == Status::Settled {
                     self.status = Status::Resizing;

@@ -1,6 +1,6 @@
 //! A set of frames in few pieces, without a heap.
 
-use hotmem::PfnRange;
+use hotmem::{Known, PfnRange};
 
 /// Disjoint ranges, neighbours made one. The last place is kept for taking a part out of the
 /// middle of a piece.
@@ -14,6 +14,15 @@ pub(super) struct Pieces<const MOST: usize> {
 /// There are too many pieces for one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
+
+/// Why a part is not taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    /// It would leave one piece more than there can be.
+    Full,
+    /// No piece has it.
+    Absent,
+}
 
 impl<const MOST: usize> Pieces<MOST> {
     pub(super) const fn new() -> Pieces<MOST> {
@@ -54,16 +63,25 @@ impl<const MOST: usize> Pieces<MOST> {
         Some(part.split_at(part.start().checked_add(skipped)?).1)
     }
 
-    /// Takes a part of one piece out. `Full` if that would leave too many pieces.
-    pub(super) fn take(&mut self, part: PfnRange) -> Result<(), Full> {
-        let Some(at) = self.iter().position(|piece| piece.covers(part)) else { return Ok(()) };
+    /// The same, but a part that can be [taken](Self::take) now. Where there is no place for what
+    /// lies above it, it is the end of the piece, which is nearer to what was wanted then.
+    pub(super) fn last_to_take(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
+        let part = self.last_in(within, most)?;
+        let piece = self.iter().find(|piece| piece.covers(part))?;
+        let in_the_middle = piece.start() < part.start() && part.end() < piece.end();
+        if in_the_middle && self.len >= MOST { self.last_in(piece, most) } else { Some(part) }
+    }
+
+    /// Takes a part of one piece out.
+    pub(super) fn take(&mut self, part: PfnRange) -> Result<(), NotTaken> {
+        let at = self.iter().position(|piece| piece.covers(part)).ok_or(NotTaken::Absent)?;
         let (below, rest) = self.pieces[at].split_at(part.start());
         let above = rest.split_at(part.end()).1;
         match (below.is_empty(), above.is_empty()) {
             (true, true) => self.remove(at),
             (false, true) => self.pieces[at] = below,
             (true, false) => self.pieces[at] = above,
-            (false, false) if self.len >= MOST => return Err(Full),
+            (false, false) if self.len >= MOST => return Err(NotTaken::Full),
             (false, false) => {
                 self.pieces[at] = below;
                 self.push(above);
@@ -83,7 +101,10 @@ impl<const MOST: usize> Pieces<MOST> {
     }
 
     fn set(&mut self, at: usize, start: hotmem::Pfn, end: PfnRange) {
-        self.pieces[at] = PfnRange::new(start, end.end()).unwrap_or(self.pieces[at]);
+        // `start` lies below `end`, or at its start.
+        if let Some(piece) = PfnRange::new(start, end.end()).known() {
+            self.pieces[at] = piece;
+        }
     }
 
     fn push(&mut self, range: PfnRange) {
@@ -127,7 +148,11 @@ mod tests {
         assert_eq!(pieces.last_in(range(40, 100), 7), None);
         pieces.take(range(15, 16)).unwrap();
         pieces.take(range(20, 25)).unwrap();
-        assert_eq!(pieces.take(range(30, 31)), Err(Full), "three pieces, and no more");
+        assert_eq!(pieces.take(range(30, 31)), Err(NotTaken::Full), "three pieces, and no more");
+        assert_eq!(pieces.last_in(range(30, 31), 7), Some(range(30, 31)));
+        assert_eq!(pieces.last_to_take(range(30, 31), 7), Some(range(33, 40)));
+        assert_eq!(pieces.last_to_take(range(25, 26), 7), Some(range(25, 26)));
+        assert_eq!(pieces.take(range(24, 26)), Err(NotTaken::Absent));
         pieces.take(range(39, 40)).unwrap();
         pieces.take(range(16, 20)).unwrap();
         assert_eq!(pieces.frames(), 19);

@@ -1,10 +1,10 @@
 //! Free page reports: one at a time, each as large as the memory manager makes it.
 
-use super::driver::{Sent, Terms, Turn};
 use super::memory::{Memory, NextReport};
 use super::message::Message;
 use super::queues::Queue;
 use super::status::{Counters, Failure};
+use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 use hotmem::PfnRange;
 

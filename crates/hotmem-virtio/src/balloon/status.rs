@@ -41,6 +41,8 @@ pub enum Failure {
     Memory(PfnRange),
     /// It broke this queue.
     Queue(Queue),
+    /// Its configuration space cannot be read, or written, any more.
+    ConfigSpace,
     /// It answered nothing on this queue, several times, and was reset each time. Nothing of the
     /// kernel's memory is left with it.
     Silent(Queue),
@@ -49,6 +51,23 @@ pub enum Failure {
     /// It answered nothing on this queue, was reset, and did not start again. Nothing of the kernel's
     /// memory is left with it.
     Restart(Queue),
+}
+
+impl Failure {
+    /// Whether the device was reset and has nothing of the kernel's memory any more: the kernel goes
+    /// on as one without a balloon. After any other failure the device may still write to what it
+    /// was given, until the kernel resets it.
+    #[must_use]
+    pub fn leaves_nothing_behind(&self) -> bool {
+        match self {
+            Failure::Silent(_) | Failure::Restart(_) => true,
+            Failure::Stray(_)
+            | Failure::Memory(_)
+            | Failure::Queue(_)
+            | Failure::ConfigSpace
+            | Failure::Stuck(_) => false,
+        }
+    }
 }
 
 /// What happened so far. Counters wrap.
@@ -91,6 +110,9 @@ impl fmt::Display for Failure {
             Failure::Stray(queue) => write!(f, "an answer to nothing: {queue:?}"),
             Failure::Memory(range) => write!(f, "memory manager offered {range}"),
             Failure::Queue(queue) => write!(f, "the device broke its queue: {queue:?}"),
+            Failure::ConfigSpace => {
+                f.write_str("the configuration space cannot be accessed any more")
+            }
             Failure::Silent(queue) => write!(f, "the device does not answer: {queue:?}"),
             Failure::Stuck(queue) => {
                 write!(f, "the device neither answers nor ends its reset: {queue:?}")

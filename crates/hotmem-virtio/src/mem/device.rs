@@ -4,9 +4,9 @@ use super::config::RawConfig;
 use super::config_error::ConfigError;
 use super::driver::{Driver, Step};
 use super::features::Features;
+use super::leftover::Leftover;
 use super::memory::Memory;
 use super::request::{Request, Response};
-use super::start::Leftover;
 use super::status::Failure;
 use crate::dma::DmaMemory;
 use crate::handshake::{Agreed, HandshakeError, shake_hands};
@@ -28,6 +28,7 @@ pub struct Device<T: Transport> {
     config: RawConfig,
     driver: Driver,
     queue_error: Option<QueueError>,
+    transport_error: Option<TransportError>,
 }
 
 /// What to do after a poll.
@@ -105,7 +106,8 @@ impl<T: Transport> Device<T> {
             queue.device_area(),
         );
         transport.finish_init();
-        Ok(Device { transport, queue, messages, config, driver, queue_error: None })
+        let (queue_error, transport_error) = (None, None);
+        Ok(Device { transport, queue, messages, config, driver, queue_error, transport_error })
     }
 
     /// Sets what becomes of memory that is found plugged at the start: see
@@ -124,9 +126,17 @@ impl<T: Transport> Device<T> {
         for step in 0..budget {
             let answer = self.take_answer();
             if answer.is_some() || step % CONFIG_STEPS == 0 {
-                let config = steady_config(&self.transport, &self.config);
-                steady = config.is_some();
-                self.config = config.unwrap_or(self.config);
+                match steady_config(&self.transport, &self.config) {
+                    Ok(config) => {
+                        steady = config.is_some();
+                        self.config = config.unwrap_or(self.config);
+                    }
+                    Err(error) => {
+                        self.transport_error = Some(error);
+                        let failure = self.driver.fail(now, Failure::ConfigSpace, memory);
+                        return Progress::Failed(failure);
+                    }
+                }
             }
             let answer = answer.as_ref().map(|(bytes, len)| bytes.get(..*len).unwrap_or(bytes));
             let rest = match self.driver.step(now, &self.config, answer, memory) {
@@ -172,6 +182,12 @@ impl<T: Transport> Device<T> {
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
+    }
+
+    /// Why its configuration space could not be accessed, if that is why it failed.
+    #[must_use]
+    pub fn transport_error(&self) -> Option<TransportError> {
+        self.transport_error
     }
 
     fn send(&mut self, request: &Request) {
@@ -227,7 +243,8 @@ fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), Ini
         return Err(InitError::QueueSize(descriptors));
     }
     let first = read_config(transport).map_err(InitError::Transport)?;
-    let config = steady_config(transport, &first).ok_or(InitError::ConfigUnsteady)?;
+    let config = steady_config(transport, &first).map_err(InitError::Transport)?;
+    let config = config.ok_or(InitError::ConfigUnsteady)?;
     let driver = Driver::new(&config, features).map_err(InitError::Config)?;
     Ok((config, driver))
 }
@@ -236,20 +253,23 @@ fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), Ini
 /// that did, and one equal read is enough to confirm it.
 ///
 /// The generation alone is not believed (2.5.1): some devices never change it.
-fn steady_config<T: Transport>(transport: &T, last: &RawConfig) -> Option<RawConfig> {
+fn steady_config<T: Transport>(
+    transport: &T,
+    last: &RawConfig,
+) -> Result<Option<RawConfig>, TransportError> {
     let mut previous = *last;
     let mut equal = 0;
     for _ in 0..CONFIG_READS {
         let before = transport.read_config_generation();
-        let config = read_config(transport).ok()?;
+        let config = read_config(transport)?;
         let after = transport.read_config_generation();
         equal = if config == previous { equal + 1 } else { 0 };
         if equal >= EQUAL_READS || (equal > 0 && before == after) {
-            return Some(config);
+            return Ok(Some(config));
         }
         previous = config;
     }
-    None
+    Ok(None)
 }
 
 fn read_config<T: Transport>(transport: &T) -> Result<RawConfig, TransportError> {

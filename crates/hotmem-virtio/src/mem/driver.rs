@@ -3,11 +3,11 @@
 use super::config::{Config, RawConfig};
 use super::config_error::ConfigError;
 use super::features::Features;
+use super::leftover::Leftover;
 use super::memory::Memory;
 use super::request::{Request, RequestKind};
-use super::start::Leftover;
 use super::status::{Failure, Pending, Statistics, Status};
-use super::sync::{Segment, Sync};
+use super::walk::{Segment, Sync};
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
@@ -300,6 +300,15 @@ impl Driver {
                 Status::Synchronising
             }
             Activity::Resolving(_) | Activity::Resizing => Status::Resizing,
+        }
+    }
+
+    /// Leaves the device alone from now on, as the next step will say. Returns why it is: for this,
+    /// or for what came first.
+    pub fn fail<M: Memory>(&mut self, now: Duration, failure: Failure, memory: &mut M) -> Failure {
+        match self.halt(now, Halt::Fail(failure), memory) {
+            Step::Failed(first) => first,
+            _ => failure,
         }
     }
 

@@ -7,8 +7,8 @@ use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Blocker, Budget, Foreign, Group, Hooks, Hotplug,
-    Known, MachineId, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink,
-    Shrunk, State, Veto, Why,
+    Known, MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal,
+    Shrink, Shrunk, State, Veto, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -38,9 +38,9 @@ struct Shrinking<'f, P> {
 }
 
 /// The engine, lent to a device.
-struct Lent<'a, 'f, P: Platform, H> {
+struct Lent<'a, 'f, P: Platform, M, H> {
     own: &'a mut HotplugMemory<'f, P>,
-    hotplug: &'a mut Hotplug<'f, P>,
+    hotplug: &'a mut Hotplug<'f, P, M>,
     hooks: &'a mut H,
 }
 
@@ -68,11 +68,11 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     /// # Errors
     /// `hotplug` is not the machine that was lent first: nothing that was begun on one goes on on
     /// another. Nothing has changed.
-    pub fn with<'a, H: Hooks>(
+    pub fn with<'a, M: Mapping, H: Hooks>(
         &'a mut self,
-        hotplug: &'a mut Hotplug<'f, P>,
+        hotplug: &'a mut Hotplug<'f, P, M>,
         hooks: &'a mut H,
-    ) -> Result<impl Memory + use<'a, 'f, P, H>, Foreign<()>> {
+    ) -> Result<impl Memory + use<'a, 'f, P, M, H>, Foreign<()>> {
         if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
             return Err(Foreign(()));
         }
@@ -86,7 +86,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     }
 }
 
-impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
+impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
         let node = NodeId::new(usize::from(node.unwrap_or(0)))
             .ok_or(Obstacle::Never("on a node with too high a number"))?;
@@ -128,7 +128,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
         self.own.blocker = None;
         let mut part = range;
         loop {
-            match self.hotplug.prepare_add(part, self.hooks) {
+            match self.hotplug.prepare_add(part) {
                 Ok(addition) => {
                     self.own.addition = Some(addition);
                     return Ok(part);
@@ -155,7 +155,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
     fn plugged(&mut self, range: PfnRange) {
         if let Some(addition) = self.own.addition.take() {
             // Prepared on this machine, as `with` has seen to; so is what follows below.
-            self.hotplug.commit_add(addition, self.hooks).known();
+            self.hotplug.commit_add(addition).known();
             self.own.coming = hull(self.own.coming, range);
         }
     }
@@ -185,7 +185,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
         if self.own.shrink.is_none()
             && let Some(range) = self.highest_offline(wanted)
             // What holds the descriptors of memory that is online goes after that.
-            && let Ok(removal) = self.hotplug.prepare_remove(range, self.hooks)
+            && let Ok(removal) = self.hotplug.prepare_remove(range)
         {
             self.own.leaving = Some(removal);
             return Ok(range);
@@ -216,7 +216,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
 
     fn unplugged(&mut self, _range: PfnRange) {
         if let Some(removal) = self.own.leaving.take() {
-            self.hotplug.commit_remove(removal, self.hooks).known();
+            self.hotplug.commit_remove(removal).known();
         }
     }
 
@@ -232,7 +232,7 @@ impl<P: Platform, H: Hooks> Memory for Lent<'_, '_, P, H> {
     }
 }
 
-impl<P: Platform, H: Hooks> Lent<'_, '_, P, H> {
+impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     fn stop_shrinking(&mut self) {
         if let Some(Shrinking { shrink, .. }) = self.own.shrink.take() {
             shrink.cancel(self.hotplug, self.hooks).known();

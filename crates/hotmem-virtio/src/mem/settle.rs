@@ -5,7 +5,7 @@ use super::memory::Memory;
 use super::request::{BlockState, Response, ResponseError};
 use super::resize::hindered;
 use super::status::{Failure, Pending, Statistics, Status};
-use super::sync::Sync;
+use super::walk::Sync;
 use hotmem::PfnRange;
 
 impl Driver {

@@ -1,24 +1,12 @@
 //! The driver's start: its region becomes known, and what is plugged there already is dealt with.
 
 use super::driver::{Activity, Driver, Halt, Purpose};
+use super::leftover::Leftover;
 use super::memory::{Memory, Obstacle};
 use super::request::Request;
 use super::status::{Failure, Pending, Status};
-use super::sync::Sync;
+use super::walk::Sync;
 use hotmem::Bytes;
-
-/// What becomes of memory that is plugged when the driver starts and that its memory manager does
-/// not know: another kernel had it before (kexec), or the VMM plugged it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leftover {
-    /// It is taken over, as far as the device still wants it, and unplugged otherwise. STATE requests
-    /// find out which blocks are plugged.
-    #[default]
-    Adopt,
-    /// The device unplugs all of it on one UNPLUG_ALL request, and what it wants is plugged anew. A
-    /// device that answers ERROR is asked block by block instead, as for [`Adopt`](Self::Adopt).
-    UnplugAll,
-}
 
 impl Driver {
     /// Sets what becomes of memory that is found plugged at the start; to be called before the first

@@ -57,6 +57,8 @@ pub enum Pending {
 pub enum Failure {
     /// Its configuration cannot be right.
     Config(ConfigError),
+    /// Its configuration space cannot be read any more.
+    ConfigSpace,
     /// Its answer is none.
     Response(ResponseError),
     /// The memory manager does not take its region, for this reason.
@@ -128,6 +130,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Failure::Config(error) => write!(f, "configuration: {error}"),
+            Failure::ConfigSpace => f.write_str("the configuration space cannot be read any more"),
             Failure::Response(error) => write!(f, "response: {error}"),
             Failure::Region(why) => write!(f, "region: {why}"),
             Failure::Lost(range) => write!(f, "{range} is in use, yet not plugged"),

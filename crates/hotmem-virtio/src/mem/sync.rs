@@ -6,84 +6,15 @@
 //! manager cannot take, and blocks that make no whole unit. This adopts what is plugged at the
 //! start, and repairs the driver's knowledge after a device did something else than it answered.
 
-use super::config::Config;
 use super::driver::{Activity, Driver, Halt, Purpose, first};
 use super::memory::{Memory, Run};
 use super::request::{BlockState, Request, RequestKind};
 use super::status::{Failure, Pending, Status};
+use super::walk::{Segment, Sync, Task};
 use hotmem::{Pfn, PfnRange};
-
-/// A walk, at its next block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sync {
-    /// What is left of it.
-    rest: PfnRange,
-    /// How much to ask about at once.
-    ask_frames: u64,
-    /// The next unit has blocks in different states.
-    mixed: bool,
-    task: Task,
-    /// Plugged frames seen so far.
-    found_frames: u64,
-    /// Whether the walk covers the whole device, so that `found_frames` must be `plugged_size`.
-    whole: bool,
-}
-
-/// What to do at the walk's next block.
-#[derive(Clone, Copy, Debug)]
-enum Task {
-    /// Find out whether it is plugged.
-    Ask,
-    /// It is plugged, up to the range's end, and unknown to the memory manager: take it over.
-    Adopt(PfnRange),
-    /// It is plugged, up to the range's end, and of no use: unplug it.
-    Discard(PfnRange),
-}
-
-/// What is known about a range before the device is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Segment {
-    /// The memory manager uses it.
-    Used,
-    /// The memory manager uses it, but the device would not answer: it is not usable.
-    UsedBeyondUsable,
-    /// It can be used once it is plugged.
-    Free,
-    /// Blocks smaller than a unit, and not all of one.
-    Fragment,
-    /// It can be neither plugged nor asked about.
-    BeyondUsable,
-}
 
 /// A device whose `plugged_size` still disagrees after so many walks has failed.
 const MAX_DISAGREEMENTS: u8 = 6;
-
-impl Sync {
-    /// A walk through the whole device.
-    pub(super) fn of_device(config: &Config) -> Sync {
-        Sync { whole: true, ..Sync::of_range(config.region()) }
-    }
-
-    /// A walk through a range of units that the memory manager does not use.
-    pub(super) fn of_range(range: PfnRange) -> Sync {
-        Sync {
-            rest: range,
-            ask_frames: u64::MAX,
-            mixed: false,
-            task: Task::Ask,
-            found_frames: 0,
-            whole: false,
-        }
-    }
-
-    /// On to what follows `range`.
-    fn pass(&mut self, range: PfnRange) {
-        self.rest = self.rest.split_at(range.end()).1;
-        self.ask_frames = range.frames().saturating_mul(2);
-        self.mixed = false;
-        self.task = Task::Ask;
-    }
-}
 
 impl Driver {
     /// One step of the walk.

@@ -276,6 +276,7 @@ fn a_device_that_never_answers_is_given_up_and_everything_is_free() {
         assert_eq!(given_up, NOW + rounds * Driver::PATIENCE);
         let free = memory.count(Frame::Free);
         assert_eq!(free == FRAMES, !stuck, "a device that is not reset may still write");
+        assert_eq!(failure.leaves_nothing_behind(), !stuck);
         assert_eq!(device.poll(given_up, BUDGET, &mut memory), progress);
     }
 }
@@ -295,6 +296,7 @@ fn a_device_that_does_not_start_again_is_given_up_and_everything_is_free() {
         let failed = Progress::Failed(Failure::Restart(Queue::Reports));
         assert_eq!(wait(NOW, &mut device, &mut memory).1, failed);
         assert_eq!(memory.count(Frame::Free), FRAMES);
+        assert!(Failure::Restart(Queue::Reports).leaves_nothing_behind());
         assert!(host.borrow().statuses.contains(&DeviceStatus::FAILED));
     }
 }
@@ -393,4 +395,20 @@ fn a_small_budget_takes_several_polls() {
     let polls = (1..100).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);
     assert!(polls.unwrap() > 3);
     assert_eq!(device.poll(NOW, 0, &mut memory), Progress::Again);
+}
+
+#[test]
+fn a_configuration_that_can_no_longer_be_accessed_is_a_failure() {
+    let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
+    // Read: the number of pages. Written: how many there are.
+    for config_len in [0, 4] {
+        let host = transport::host(Features::VERSION_1, Numbering::Dense);
+        let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
+        device.poll(NOW, BUDGET, &mut memory);
+        host.borrow_mut().config_len = config_len;
+        host.borrow_mut().device.config.num_pages = 256;
+        let failed = device.poll(NOW, BUDGET, &mut memory);
+        assert_eq!(failed, Progress::Failed(Failure::ConfigSpace), "{config_len}");
+        assert_eq!(device.transport_error(), Some(too_small));
+    }
 }

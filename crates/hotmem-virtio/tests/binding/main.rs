@@ -322,3 +322,19 @@ fn a_device_that_only_says_that_it_answered_fails() {
     let silence = Failure::Response(ResponseError::UnknownType(0xffff));
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Failed(silence));
 }
+
+#[test]
+fn a_configuration_that_can_no_longer_be_read_is_a_failure() {
+    let host = host();
+    let (mut device, mut memory) = start(&host).unwrap();
+    device.poll(NOW, BUDGET, &mut memory);
+    host.borrow_mut().config_len = 52;
+    for _ in 0..2 {
+        let failed = device.poll(NOW, BUDGET, &mut memory);
+        assert_eq!(failed, Progress::Failed(Failure::ConfigSpace));
+    }
+    assert_eq!(device.driver().status(), Status::Failed(Failure::ConfigSpace));
+    let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
+    assert_eq!(device.transport_error(), Some(too_small));
+    assert_eq!(memory.plugged_units(), 32, "what is plugged stays");
+}

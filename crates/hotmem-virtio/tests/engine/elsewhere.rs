@@ -1,7 +1,7 @@
 //! What a device has under way on one machine does not go on on another.
 
-use crate::machine::{GIB, MIB, Machine, REGION};
-use hotmem::{Budget, Bytes, Counts, Hotplug, NoHooks, OneCpu, OnlineType, PfnRange};
+use crate::machine::{Engine, GIB, MIB, Machine, REGION};
+use hotmem::{Budget, Bytes, Counts, NoHooks, OneCpu, OnlineType, PfnRange};
 use hotmem_virtio::mem::{HotplugMemory, Memory, Unplug};
 
 const UNIT: u64 = 512;
@@ -16,11 +16,7 @@ fn part() -> PfnRange {
 
 /// Two machines, each with the region announced, and what a device has on the first.
 fn on_two(
-    test: impl for<'f> FnOnce(
-        &mut HotplugMemory<'f, OneCpu>,
-        &mut Hotplug<'f, OneCpu>,
-        &mut Hotplug<'f, OneCpu>,
-    ),
+    test: impl for<'f> FnOnce(&mut HotplugMemory<'f, OneCpu>, &mut Engine<'f>, &mut Engine<'f>),
 ) {
     let machines = [Machine::new(), Machine::new()];
     let [mut own, mut other] = [0, 1].map(|nth| machines[nth].boot());
@@ -30,7 +26,7 @@ fn on_two(
     test(&mut memory, &mut own, &mut other);
 }
 
-fn counts(machines: [&Hotplug<'_, OneCpu>; 2]) -> [Counts; 2] {
+fn counts(machines: [&Engine<'_>; 2]) -> [Counts; 2] {
     machines.map(|machine| machine.frames().validate().unwrap())
 }
 
@@ -55,7 +51,7 @@ fn plugging() {
 fn unplugging() {
     on_two(|memory, own, other| {
         for machine in [&mut *own, &mut *other] {
-            machine.add(part(), &mut NoHooks).unwrap();
+            machine.add(part()).unwrap();
             machine.online(part(), OnlineType::Movable, &mut NoHooks).unwrap();
         }
         let all = own.frames().counts();

@@ -1,7 +1,8 @@
 //! A kernel that maps, holds memory and moves it.
 
 use crate::machine::pageblocks;
-use hotmem::{Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Spare, Veto, Want, Zone};
+use hotmem::{Allocation, Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Veto, Want, Zone};
+use hotmem_testkit::link::Maps;
 use std::collections::BTreeSet;
 
 pub(crate) struct Kernel<'f> {
@@ -9,7 +10,7 @@ pub(crate) struct Kernel<'f> {
     /// Pageblocks of plugged memory in the direct map.
     pub(crate) mapped: BTreeSet<u64>,
     /// Frames that it has allocated.
-    pub(crate) held: Vec<PfnRange>,
+    pub(crate) held: Vec<Allocation<'f, OneCpu>>,
     /// Whether they cannot move.
     pub(crate) pinned: bool,
     pub(crate) veto: bool,
@@ -58,8 +59,9 @@ impl<'f> Kernel<'f> {
     /// This very frame.
     pub(crate) fn take_at(&mut self, pfn: Pfn) -> PfnRange {
         let frame = self.frames.alloc(Want::frames(1).movable().at(pfn)).unwrap();
+        let range = frame.range();
         self.held.push(frame);
-        frame
+        range
     }
 
     pub(crate) fn take_until_left(&mut self, left: u64) {
@@ -72,9 +74,7 @@ impl<'f> Kernel<'f> {
     }
 
     pub(crate) fn give_all(&mut self) {
-        for range in self.held.drain(..) {
-            self.frames.free(range).unwrap();
-        }
+        self.held.clear();
     }
 
     pub(crate) fn is_all_mapped(&self, range: PfnRange) -> bool {
@@ -86,11 +86,11 @@ impl<'f> Kernel<'f> {
     }
 
     pub(crate) fn assert_unused(&self, range: PfnRange) {
-        assert!(!self.held.iter().any(|held| held.overlaps(range)), "{range} is in use");
+        assert!(!self.held.iter().any(|held| held.range().overlaps(range)), "{range} is in use");
     }
 }
 
-impl Hooks for Kernel<'_> {
+impl Maps for Kernel<'_> {
     fn tables_needed(&self, range: PfnRange) -> u64 {
         self.frames_per_pageblock * pageblocks(range).count() as u64
     }
@@ -99,11 +99,11 @@ impl Hooks for Kernel<'_> {
         u64::from(self.keeps)
     }
 
-    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+    fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for block in pageblocks(range) {
             assert!(self.mapped.insert(block), "mapped twice");
             for _ in 0..self.frames_per_pageblock {
-                let table = spare.take().expect("a spare frame that was promised");
+                let table = take().expect("a spare frame that was promised");
                 self.table_frames.push((block, table));
             }
         }
@@ -133,7 +133,9 @@ impl Hooks for Kernel<'_> {
         });
         self.tables = self.table_frames.len();
     }
+}
 
+impl Hooks for Kernel<'_> {
     fn going_online(&mut self, range: PfnRange, _: Zone) -> Result<(), Veto> {
         match self.online_veto {
             Some(why) => Err(Veto(why)),
@@ -174,18 +176,17 @@ impl Hooks for Kernel<'_> {
         if self.pinned {
             return Migration::Pinned("pinned by the test");
         }
-        let Some(at) = self.held.iter().position(|held| held.overlaps(used)) else {
+        let Some(at) = self.held.iter().position(|held| held.range().overlaps(used)) else {
             return if self.table_frames.iter().any(|(_, table)| used.contains(*table)) {
                 Migration::Pinned("a page table")
             } else {
                 Migration::Gone
             };
         };
-        let old = self.held[at];
-        match self.frames.alloc(Want::frames(old.frames()).movable()) {
+        match self.frames.alloc(Want::frames(self.held[at].frames()).movable()) {
             Ok(new) => {
+                // What was held before is freed.
                 self.held[at] = new;
-                self.frames.free(old).unwrap();
                 Migration::Moved
             }
             Err(_) => Migration::Retry,

@@ -3,12 +3,11 @@
 use crate::device::Device;
 use crate::kernel::Kernel;
 use core::time::Duration;
-use hotmem::{
-    BootMap, BootRange, Budget, Bytes, DirectMap, Frames, Hotplug, OneCpu, OnlineType, Pfn,
-    PfnRange,
-};
+use hotmem::{Allocation, Budget, Bytes, Frames, Hotplug, OneCpu, OnlineType, Pfn, PfnRange};
+use hotmem_testkit::Memory;
+use hotmem_testkit::link::boot_linked;
+use hotmem_testkit::link::{Link, lend};
 use hotmem_virtio::mem::{Driver, Features, HotplugMemory, Pending, RequestKind, Status, Step};
-use std::alloc::{Layout, alloc, dealloc};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -18,36 +17,21 @@ const BOOT: u64 = 32 * MIB;
 /// Address space that is reserved for a machine. What is not touched costs nothing.
 const SPACE: u64 = 6 * GIB;
 
+/// The engine, whose mapping is the kernel's.
+pub(crate) type Engine<'f> = Hotplug<'f, OneCpu, Link<Kernel<'f>>>;
+
 pub(crate) struct Machine {
     pub(crate) frames: Frames<OneCpu>,
-    space: *mut u8,
+    memory: Memory,
 }
 
 impl Machine {
-    fn layout() -> Layout {
-        Layout::from_size_align(SPACE as usize, 4096).unwrap()
-    }
-
     pub(crate) fn new() -> Machine {
-        // SAFETY: the layout has bytes.
-        let space = unsafe { alloc(Self::layout()) };
-        assert!(!space.is_null());
-        Machine { frames: Frames::new(OneCpu), space }
+        Machine { frames: Frames::new(OneCpu), memory: Memory::new(Bytes(SPACE).frames()) }
     }
 
-    pub(crate) fn boot(&self) -> Hotplug<'_, OneCpu> {
-        let ram = [BootRange { start: 0, len: Bytes(BOOT) }];
-        let map = BootMap::of_ram(&ram);
-        // SAFETY: all addresses in these tests are below SPACE, and nobody else uses that memory.
-        let direct_map = unsafe { DirectMap::at_offset(self.space as usize) };
-        Hotplug::bootstrap(&self.frames, direct_map, &map).unwrap()
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` by the same layout.
-        unsafe { dealloc(self.space, Self::layout()) }
+    pub(crate) fn boot(&self) -> Engine<'_> {
+        boot_linked(&self.frames, &self.memory, Bytes(BOOT).frames())
     }
 }
 
@@ -55,7 +39,7 @@ pub(crate) struct World<'f> {
     pub(crate) device: Device,
     pub(crate) driver: Driver,
     pub(crate) memory: HotplugMemory<'f, OneCpu>,
-    pub(crate) hotplug: Option<Hotplug<'f, OneCpu>>,
+    pub(crate) hotplug: Option<Engine<'f>>,
     pub(crate) kernel: Kernel<'f>,
     frames: &'f Frames<OneCpu>,
     pub(crate) now: Duration,
@@ -132,9 +116,10 @@ impl<'f> World<'f> {
             *polls -= 1;
         }
         let hotplug = self.hotplug.as_mut().expect("the engine is elsewhere");
-        let mut memory = self.memory.with(hotplug, &mut self.kernel).unwrap();
-        let step = self.driver.step(self.now, &config, arrived.as_deref(), &mut memory);
-        drop(memory);
+        let step = lend(hotplug, &mut self.kernel, |hotplug, hooks| {
+            let mut memory = self.memory.with(hotplug, hooks).unwrap();
+            self.driver.step(self.now, &config, arrived.as_deref(), &mut memory)
+        });
         if let Step::Send(request) = step {
             if request.kind() == RequestKind::Unplug {
                 let range = request.range();
@@ -204,7 +189,7 @@ impl<'f> World<'f> {
     /// Whether all that is allocated lies in memory that is there.
     pub(crate) fn check_allocations(&self) {
         let region = self.driver.config().region();
-        for &range in &self.kernel.held {
+        for range in self.kernel.held.iter().map(Allocation::range) {
             if region.overlaps(range) {
                 assert!(self.kernel.is_all_mapped(range), "{range} is allocated and not there");
             }

@@ -73,8 +73,7 @@ proptest! {
                 Event::Give(which) => {
                     if !world.kernel.held.is_empty() {
                         let at = which.index(world.kernel.held.len());
-                        let range = world.kernel.held.swap_remove(at);
-                        machine.frames.free(range).unwrap();
+                        world.kernel.held.swap_remove(at).free();
                     }
                 }
                 Event::Pin(on) => world.kernel.pinned = on,

@@ -1,7 +1,7 @@
 //! The hypercalls: updates and operations in batches, done as far as they go.
 
 use super::{Page, Xen};
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, EntryAddr, Level};
 use hotmem_xen::{DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Partly};
 

@@ -6,7 +6,7 @@ mod hypercalls;
 pub(crate) mod notes;
 mod page_types;
 
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{
     AtomicU64, ENTRIES, Entry, EntryAddr, Flags, Kind, Level, Space, Table, Tables, entry_at,
 };

@@ -1,7 +1,7 @@
 //! What an owner of page tables is told.
 
 use super::Xen;
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, Owner, Run};
 
 /// Takes notes.

@@ -1,7 +1,7 @@
 //! What frames are used as, counted as `get_page_type` and `put_page_type` do.
 
 use super::{Page, Xen};
-use hotmem::Pfn;
+use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level, entry_at};
 use hotmem_xen::Errno;
 use std::sync::atomic::Ordering::Relaxed;

@@ -7,7 +7,7 @@ mod refused;
 mod roots;
 
 use common::{Xen, notes::Notes};
-use hotmem::{Bytes, Pfn};
+use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, Covered, Entry, EntryAddr, Flags, Level, Mmu, PageTables, Space, Stopped, Table,
     Tables, Unmap, VirtRange, Why,

@@ -1,6 +1,7 @@
 //! What Xen or the kernel refuses, and what is told of it.
 
 use super::*;
+use std::cell::Cell;
 
 /// A kernel that does not map one of its tables.
 struct Unmapped<'x>(&'x Xen, Pfn);
@@ -36,6 +37,65 @@ fn a_table_that_cannot_be_mapped_writable_is_told() {
     assert_eq!((notes.pages(), notes.freed), (vec![], 0));
     with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
     assert_eq!((notes.pages(), notes.freed), (map.into_iter().collect(), 6));
+}
+
+/// A kernel that has forgotten one of its tables, from some call on.
+struct Forgotten<'x>(&'x Xen, Pfn, Cell<u32>);
+
+impl Tables for Forgotten<'_> {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        let left = self.2.get();
+        if frame == self.1 {
+            self.2.set(left.saturating_sub(1));
+        }
+        Tables::table(&self.0, frame).filter(|_| frame != self.1 || left > 0)
+    }
+}
+
+impl MachineTables for Forgotten<'_> {
+    fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)> {
+        self.0.window(frame)
+    }
+
+    fn grace_period(&self) {
+        self.0.grace_period();
+    }
+}
+
+#[test]
+fn pages_whose_last_bits_cannot_be_read_are_told_as_used() {
+    let xen = Xen::new(64);
+    let (space, map) = mapped(&xen, 4, false);
+    let table = xen.find(space, 0).unwrap().table();
+    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let mut notes = Notes::new(&xen);
+    // The walk reads the table twice: what is there, and that there is no more.
+    let machine = XenPv::new(&xen, Forgotten(&xen, table, Cell::new(2)), CONFIG, &mut room);
+    let mut tables = PageTables::new(machine, space, &mut batch);
+    let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes);
+    let why = Why::Mmu(Fault::NotMapped(table));
+    assert_eq!(unmapped, Err(Stopped { at: 4 * PAGE, why, flushed: true }));
+    let used = |(at, entry): (u64, Entry)| {
+        (at, if entry.is_settled() { entry } else { entry.with(Flags::USED) })
+    };
+    assert_eq!(notes.pages(), map.into_iter().map(used).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
+    let xen = Xen::new(64);
+    let (space, _) = mapped(&xen, 512, false);
+    let table = xen.find(space, 0).unwrap().table();
+    let before = xen.in_use();
+    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let mut notes = Notes::new(&xen);
+    // Found once, when it is decided to unhook it.
+    let machine = XenPv::new(&xen, Forgotten(&xen, table, Cell::new(1)), with_grants(), &mut room);
+    let mut tables = PageTables::new(machine, space, &mut batch);
+    let unmapped = tables.unmap_range(range(0, LARGE), Unmap::default(), &mut notes);
+    let why = Why::Mmu(Fault::NotMapped(table));
+    assert_eq!(unmapped, Err(Stopped { at: 0, why, flushed: true }));
+    assert_eq!((notes.pages(), notes.freed, xen.in_use()), (vec![], 0, before));
 }
 
 #[test]

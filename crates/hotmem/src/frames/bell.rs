@@ -13,10 +13,9 @@
 //! second the fences in `tree.rs` stand between the steps.
 
 use super::Frames;
-use crate::known::Known;
 use crate::platform::Platform;
-use crate::region::{Class, Region, Zone};
 use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, settled};
+use crate::words::{Class, SectionRef, Zone};
 
 /// There is no reporter, or it is switched off.
 const OFF: u32 = 0;
@@ -182,8 +181,7 @@ impl Bell {
 impl<P: Platform> Frames<P> {
     /// `blocks` of this section have been published, while there is a reporter.
     #[cold]
-    pub(crate) fn note_unreported(&self, region: &Region, index: usize, blocks: u64) {
-        let Some(section) = region.section(index).known() else { return };
+    pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
         // Relaxed: what the publisher has set, or what others have made of it since; they note
         // their own.
         let unreported = blocks & !section.reported.load(Ordering::Relaxed);
@@ -192,7 +190,7 @@ impl<P: Platform> Frames<P> {
         }
         for zone in Zone::ALL {
             if unreported & section.zone_mask(zone) != 0 {
-                region.tree(Class::unreported(zone)).set(index);
+                section.make_findable(Class::unreported(zone));
             }
         }
         if self.bell().wake() {

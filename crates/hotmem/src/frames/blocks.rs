@@ -7,37 +7,46 @@
 use super::order::Place;
 use super::quiet::Moves;
 use super::small::{aligned_starts, runs_of, suits};
-use super::{AllocError, Block, Frames, Want};
+use super::{AllocError, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, bits_of, mask};
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::region::{Class, Zone};
-use crate::section::{ALL, Section};
 use crate::sync::{Ordering, mutant};
+use crate::words::{Block, Class, Search, SectionRef, Zone};
 
 /// Sections in which memory is looked for that is still here, before the host is asked for it.
 const LOOKS: usize = 8;
 
 /// Neighbouring pageblocks that the caller owns.
 #[derive(Clone, Copy)]
-struct Run {
-    slot: usize,
+struct Run<'a> {
     /// First section and first pageblock in it.
-    index: usize,
+    section: SectionRef<'a>,
     bit: usize,
     blocks: usize,
 }
 
-impl Run {
-    /// The run as words: section and pageblocks in it.
+impl<'a> Run<'a> {
+    /// How many sections it has a part of.
+    fn sections(self) -> usize {
+        (self.bit + self.blocks).div_ceil(SECTION_PAGEBLOCKS)
+    }
+
+    /// The run as words: the number of the section in the run, and pageblocks in it.
     fn words(self) -> impl Iterator<Item = (usize, u64)> {
         let (first, end) = (self.bit, self.bit + self.blocks);
-        (0..end.div_ceil(SECTION_PAGEBLOCKS)).map(move |i| {
+        (0..self.sections()).map(move |i| {
             let from = first.saturating_sub(i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
             let to = (end - i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
-            (self.index + i, mask(to) & !mask(from))
+            (i, mask(to) & !mask(from))
         })
+    }
+
+    /// Its pageblock number `i`.
+    fn block(self, i: usize) -> Option<Block<'a>> {
+        let at = self.bit + i;
+        self.section.above(at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
     }
 }
 
@@ -46,8 +55,8 @@ impl<P: Platform> Frames<P> {
     /// nothing is ever hidden. If there the host has the memory of all that is free, it is worth
     /// looking elsewhere.
     pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
-        let (slot, index) = self.own_section(zone)?;
-        let block = self.claim_lowest(slot, index, zone, || !self.bell().is_on())?;
+        let section = self.own_section(zone)?;
+        let block = self.claim_lowest(section, zone, || !self.bell().is_on())?;
         self.hand_out(&block);
         Some(block.start())
     }
@@ -87,17 +96,15 @@ impl<P: Platform> Frames<P> {
         want: &Want,
         blocks: usize,
         moves: &mut Moves<'_>,
-    ) -> Option<Run> {
+    ) -> Option<Run<'_>> {
         match blocks {
             1 => {
                 let block = self.claim_one(place, want, moves)?;
-                Some(Run { slot: block.slot, index: block.index, bit: block.bit, blocks })
+                Some(Run { section: block.section, bit: block.bit(), blocks })
             }
-            _ if blocks <= SECTION_PAGEBLOCKS => {
-                self.find_section(place, want, moves, |slot, index, _| {
-                    self.claim_run(slot, index, place.zone, want, blocks)
-                })
-            }
+            _ if blocks <= SECTION_PAGEBLOCKS => self.find_section(place, want, moves, |section| {
+                self.claim_run(section, place.zone, want, blocks)
+            }),
             _ => self.claim_sections(place, want, blocks, moves),
         }
     }
@@ -107,8 +114,8 @@ impl<P: Platform> Frames<P> {
     fn coalesce_hinted(&self, place: Place, moves: &mut Moves<'_>) -> bool {
         let wholly = self
             .hinted_blocks(place.zone)
-            .filter(|block| block.zone() == place.zone && block.region.node() == place.node)
-            .filter(|block| block.counter.own_from(ALL) == Some(false));
+            .filter(|block| block.zone() == place.zone && block.node() == place.node)
+            .filter(|block| block.counter.own_free());
         wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
     }
 
@@ -123,16 +130,16 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Block<'_>> {
         self.claim_held(place, want, moves)
             .or_else(|| {
-                self.find_section(place, want, moves, |slot, index, _| {
-                    self.claim_one_in(slot, index, place.zone, want, true)
+                self.find_section(place, want, moves, |section| {
+                    self.claim_one_in(section, place.zone, want, true)
                 })
             })
             .or_else(|| {
                 self.hinted_blocks(place.zone).find(|block| {
                     block.zone() == place.zone
-                        && block.region.node() == place.node
+                        && block.node() == place.node
                         && suits(block, want)
-                        && block.counter.own_from(ALL) == Some(false)
+                        && block.counter.own_free()
                         && self.is_for(block, block.mask(), place.zone)
                 })
             })
@@ -147,19 +154,15 @@ impl<P: Platform> Frames<P> {
         }
         let zone = place.zone;
         let own = self.own_section(zone);
-        let near = own.filter(|&(slot, _)| self.slots()[slot].node() == place.node);
-        let claim = |(slot, index)| self.claim_one_in(slot, index, zone, want, false);
+        let near = own.filter(|section| section.node() == place.node);
+        let claim = |section| self.claim_one_in(section, zone, want, false);
         near.and_then(claim).or_else(|| {
-            let sections = self.slots_of(place, want).flat_map(|slot| {
-                let tree = self.slots()[slot].tree(Class::unreported(zone));
-                core::iter::successors(tree.peek(0), move |&last| tree.peek(last + 1))
-                    .map(move |index| (slot, index))
-            });
-            let nobodys = |&at: &(usize, usize)| self.hinted_sections(zone).all(|own| own != at);
-            sections.take(LOOKS).filter(nobodys).find_map(|(slot, index)| {
-                let block = claim((slot, index))?;
+            let sections = self.search(place, Class::unreported, want).peek_all();
+            let nobodys = |at: &SectionRef<'_>| self.hinted_sections(zone).all(|own| own != *at);
+            sections.take(LOOKS).filter(nobodys).find_map(|section| {
+                let block = claim(section)?;
                 if !want.is_picky() {
-                    self.adopt_section(slot, index, zone, moves);
+                    self.adopt_section(section, zone, moves);
                 }
                 Some(block)
             })
@@ -169,14 +172,12 @@ impl<P: Platform> Frames<P> {
     /// The lowest free pageblock of a section, one whose memory is still here first; `any`: another
     /// one will do as well.
     #[inline]
-    fn claim_lowest(
+    fn claim_lowest<'s>(
         &self,
-        slot: usize,
-        index: usize,
+        section: SectionRef<'s>,
         zone: Zone,
         any: impl Fn() -> bool,
-    ) -> Option<Block<'_>> {
-        let section = self.section(slot, index)?;
+    ) -> Option<Block<'s>> {
         loop {
             let free = section.available(Class::free(zone));
             let held = free & !section.reported.load(Ordering::Relaxed);
@@ -184,7 +185,7 @@ impl<P: Platform> Frames<P> {
             if candidates == 0 {
                 return None;
             }
-            let block = self.block(slot, index, candidates.trailing_zeros() as usize)?;
+            let block = section.block(candidates.trailing_zeros() as usize)?;
             if self.claim_for(&block, block.mask(), zone) {
                 return Some(block);
             }
@@ -209,29 +210,27 @@ impl<P: Platform> Frames<P> {
 
     #[cold]
     fn refuse(&self, at: &Block<'_>, blocks: u64) -> bool {
-        self.show_free(at.slot, at.index, blocks, &mut self.no_moves_yet());
+        self.show_free(at.section, blocks, &mut self.no_moves_yet());
         false
     }
 
     /// A free pageblock of a section that suits; `any`: as for [`claim_lowest`](Self::claim_lowest).
-    fn claim_one_in(
+    fn claim_one_in<'s>(
         &self,
-        slot: usize,
-        index: usize,
+        section: SectionRef<'s>,
         zone: Zone,
         want: &Want,
         any: bool,
-    ) -> Option<Block<'_>> {
+    ) -> Option<Block<'s>> {
         if !want.is_picky() {
-            return self.claim_lowest(slot, index, zone, || any);
+            return self.claim_lowest(section, zone, || any);
         }
-        let section = self.section(slot, index)?;
         let free = section.available(Class::free(zone));
         let held = free & !section.reported.load(Ordering::Relaxed);
         let rest = if any { free & !held } else { 0 };
         bits_of(held)
             .chain(bits_of(rest))
-            .filter_map(|bit| self.block(slot, index, bit))
+            .filter_map(|bit| section.block(bit))
             .find(|block| suits(block, want) && self.claim_for(block, block.mask(), zone))
     }
 
@@ -242,63 +241,55 @@ impl<P: Platform> Frames<P> {
         place: Place,
         want: &Want,
         moves: &mut Moves<'_>,
-        mut claim: impl FnMut(usize, usize, &'s Section) -> Option<T>,
+        mut claim: impl FnMut(SectionRef<'s>) -> Option<T>,
     ) -> Option<T> {
         let zone = place.zone;
-        let is_there = |&(slot, _): &(usize, usize)| {
-            let region = &self.slots()[slot];
-            region.node() == place.node && (!want.wants_fixed() || region.is_fixed())
+        let is_there = |section: &SectionRef<'_>| {
+            section.node() == place.node && (!want.wants_fixed() || section.is_fixed())
         };
-        let mut try_hinted =
-            |(slot, index): (usize, usize)| claim(slot, index, self.slots()[slot].section(index)?);
-        if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut try_hinted) {
+        if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut claim) {
             return Some(claimed);
         }
         let class = Class::free(zone);
-        for slot in self.slots_of(place, want) {
-            let region = &self.slots()[slot];
-            let tree = region.tree(class);
-            let start = if want.is_picky() { 0 } else { self.uncrowded(slot, zone) };
-            let below = tree.all_from(0).take_while(|&index| index < start);
-            for index in tree.all_from(start).chain(below) {
-                let Some(section) = region.section(index).known() else { break };
-                if section.available(class) == 0 {
-                    tree.clear_leaf(index, || section.available(class) == 0);
-                    continue;
+        let search = self.search(place, Class::free, want);
+        let start = if want.is_picky() { Pfn::ZERO } else { self.uncrowded(zone, search) };
+        let below = search.all_from(Pfn::ZERO).take_while(|section| section.begin() < start);
+        for section in search.all_from(start).chain(below) {
+            if section.available(class) == 0 {
+                section.hide_if_empty(class);
+                continue;
+            }
+            if let Some(claimed) = claim(section) {
+                if !want.is_picky() {
+                    self.adopt_section(section, zone, moves);
                 }
-                if let Some(claimed) = try_hinted((slot, index)) {
-                    if !want.is_picky() {
-                        self.adopt_section(slot, index, zone, moves);
-                    }
-                    return Some(claimed);
-                }
+                return Some(claimed);
             }
         }
-        self.hinted_sections(zone).filter(is_there).find_map(try_hinted)
+        self.hinted_sections(zone).filter(is_there).find_map(claim)
     }
 
     /// Where this CPU looks for a section first: beside its own one, else at the lowest neighbourhood
-    /// in which no other CPU works, if there is one.
-    fn uncrowded(&self, slot: usize, zone: Zone) -> usize {
-        let region = &self.slots()[slot];
-        let tree = region.tree(Class::free(zone));
-        let size = region.neighbourhood();
-        let own = self.own_section(zone).filter(|&(s, _)| s == slot);
-        if let Some((_, own)) = own
-            && let Some(beside) = tree.next(own / size * size)
-            && beside / size == own / size
+    /// in which no other CPU works, if the lowest announced range that has something has one.
+    fn uncrowded<'s>(&'s self, zone: Zone, search: Search<'s>) -> Pfn {
+        let own = self.own_section(zone);
+        if let Some(own) = own.map(SectionRef::neighbourhood)
+            && let Some(beside) = search.next(own.start())
+            && own.contains(beside.start())
         {
-            return beside;
+            return beside.begin();
         }
-        let mut from = 0;
-        while let Some(index) = tree.next(from) {
+        let Some(lowest) = search.next(Pfn::ZERO) else { return Pfn::ZERO };
+        let (within, mut next) = (lowest.announced(), Some(lowest));
+        while let Some(section) = next.filter(|section| within.contains(section.begin())) {
+            let here = section.neighbourhood();
             let mut others = self.hinted_sections(zone).filter(|&hinted| Some(hinted) != own);
-            if !others.any(|(s, other)| s == slot && other / size == index / size) {
-                return index;
+            if !others.any(|other| here.contains(other.start())) {
+                return section.begin();
             }
-            from = (index / size + 1) * size;
+            next = search.next(here.end());
         }
-        0
+        Pfn::ZERO
     }
 
     /// More than a section: whole words, then the rest.
@@ -308,32 +299,32 @@ impl<P: Platform> Frames<P> {
         want: &Want,
         blocks: usize,
         moves: &mut Moves<'_>,
-    ) -> Option<Run> {
+    ) -> Option<Run<'_>> {
         let class = Class::free(place.zone);
-        for slot in self.slots_of(place, want) {
-            let region = &self.slots()[slot];
-            let free = |index| region.section(index).map_or(0, |s| s.available(class));
-            let mut from = 0;
-            while let Some(index) = self.next_section(slot, place.zone, from) {
-                from = index + 1;
-                let run = Run { slot, index, bit: 0, blocks };
-                let start = self.regions_start(slot, index).known()?;
-                if index + blocks.div_ceil(SECTION_PAGEBLOCKS) > region.section_count()
-                    || start.checked_add(want.len()).is_none_or(|end| end > want.bound())
-                {
-                    break;
-                }
-                if free(index) == 0 {
-                    region.tree(class).clear_leaf(index, || free(index) == 0);
-                }
-                // The first word that stands in the way, if any: no run can start at or below it.
-                let obstacle = run.words().find(|&(i, wanted)| free(i) & wanted != wanted);
-                match obstacle {
-                    Some((i, _)) => from = i + 1,
-                    None if !start.is_aligned(want.alignment()) => {}
-                    None if self.claim_words(run, place.zone, moves) => return Some(run),
-                    None => {}
-                }
+        let search = self.search(place, Class::free, want);
+        let mut from = Pfn::ZERO;
+        while let Some(section) = self.next_section(place, search, from) {
+            from = section.end();
+            let run = Run { section, bit: 0, blocks };
+            if section.start().checked_add(want.len()).is_none_or(|end| end > want.bound()) {
+                break;
+            }
+            let free = |i| section.above(i).map_or(0, |section| section.available(class));
+            if free(0) == 0 {
+                section.hide_if_empty(class);
+            }
+            if section.above(run.sections() - 1).is_none() {
+                // No run can start in the rest of what was announced with it.
+                from = section.announced().end();
+                continue;
+            }
+            // The first word that stands in the way, if any: no run can start at or below it.
+            let obstacle = run.words().find(|&(i, wanted)| free(i) & wanted != wanted);
+            match obstacle {
+                Some((i, _)) => from = section.above(i).map_or(from, SectionRef::end),
+                None if !section.start().is_aligned(want.alignment()) => {}
+                None if self.claim_words(run, place.zone, moves) => return Some(run),
+                None => {}
             }
         }
         None
@@ -341,22 +332,29 @@ impl<P: Platform> Frames<P> {
 
     /// The first section at or above `from` that may have free pageblocks: the tree leads there, or
     /// it is some CPU's own and the tree passes it over.
-    fn next_section(&self, slot: usize, zone: Zone, from: usize) -> Option<usize> {
-        let in_tree = self.slots()[slot].tree(Class::free(zone)).next(from);
-        let hinted = self.hinted_sections(zone).filter(|&(s, index)| s == slot && index >= from);
-        hinted.map(|(_, index)| index).chain(in_tree).min()
+    fn next_section<'s>(
+        &'s self,
+        place: Place,
+        search: Search<'s>,
+        from: Pfn,
+    ) -> Option<SectionRef<'s>> {
+        let hinted = self.hinted_sections(place.zone);
+        let hinted = hinted.filter(|s| search.includes(*s) && s.begin() >= from);
+        hinted.chain(search.next(from)).min_by_key(|section| section.begin())
     }
 
     /// Claims all of `run` or nothing.
-    fn claim_words(&self, run: Run, zone: Zone, moves: &mut Moves<'_>) -> bool {
+    fn claim_words(&self, run: Run<'_>, zone: Zone, moves: &mut Moves<'_>) -> bool {
         moves.start();
         for (i, wanted) in run.words() {
-            let at = self.block(run.slot, i, 0);
+            let at = run.section.above(i).and_then(|section| section.block(0));
             if !at.is_some_and(|at| self.claim_for(&at, wanted, zone)) {
                 let kept = usize::from(mutant!("a wide claim keeps its first word"));
                 let claimed = run.words().take_while(|&(claimed, _)| claimed < i);
                 for (claimed, blocks) in claimed.skip(kept) {
-                    self.show_free(run.slot, claimed, blocks, moves);
+                    if let Some(section) = run.section.above(claimed).known() {
+                        self.show_free(section, blocks, moves);
+                    }
                 }
                 return false;
             }
@@ -366,11 +364,8 @@ impl<P: Platform> Frames<P> {
 
     /// The caller owns `run`: hands its first frames out, and what is left of the last pageblock
     /// back.
-    fn hand_out_run(&self, run: Run, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
-        let at = |i: usize| {
-            let place = run.bit + i;
-            self.block(run.slot, run.index + place / SECTION_PAGEBLOCKS, place % SECTION_PAGEBLOCKS)
-        };
+    fn hand_out_run(&self, run: Run<'_>, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
+        let at = |i: usize| run.block(i);
         let of_last = usize::try_from(want.len()).known()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
         let whole = if of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
         (0..whole).filter_map(|i| at(i).known()).for_each(|block| self.hand_out(&block));
@@ -387,21 +382,16 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(at(0)?.start(), want.len()).known()
     }
 
-    fn regions_start(&self, slot: usize, index: usize) -> Option<Pfn> {
-        self.block(slot, index, 0).map(|block| block.start())
-    }
-
     /// Claims the lowest suitable run of `blocks` pageblocks within a section, one whose memory is
     /// still here first.
-    fn claim_run(
+    fn claim_run<'s>(
         &self,
-        slot: usize,
-        index: usize,
+        section: SectionRef<'s>,
         zone: Zone,
         want: &Want,
         blocks: usize,
-    ) -> Option<Run> {
-        let first = self.block(slot, index, 0)?;
+    ) -> Option<Run<'s>> {
+        let first = section.block(0)?;
         let start = first.start();
         let align = usize::try_from(want.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
         let aligned = if align < SECTION_PAGEBLOCKS {
@@ -424,7 +414,7 @@ impl<P: Platform> Frames<P> {
             }
             let bit = starts.trailing_zeros() as usize;
             if self.claim_for(&first, mask(blocks) << bit, zone) {
-                return Some(Run { slot, index, bit, blocks });
+                return Some(Run { section, bit, blocks });
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::addr::PfnRange;
 use crate::platform::Platform;
 use crate::report::ReporterError;
 use crate::sync::Ordering;
+use crate::words::Part;
 use core::fmt;
 
 /// What free memory holds.
@@ -61,20 +62,16 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// Gives `range` back, as [`free`](Self::free), of which the caller does not know what it holds:
-    /// it is filled first with what free memory holds.
-    ///
-    /// Context: any. Cost: a look at each pageblock, and a write to each word if free memory holds
-    /// one.
+    /// As [`free_range`](Self::free_range), after filling the frames with what free memory holds.
     ///
     /// # Errors
-    /// As for [`free`](Self::free); nothing is written if any of it is not allocated.
-    pub fn free_filled(&self, range: PfnRange) -> Result<(), FreeError> {
+    /// As for [`free_range`](Self::free_range); nothing is written if any of it is not allocated.
+    pub(crate) fn free_filled(&self, range: PfnRange) -> Result<(), FreeError> {
         if self.contents() != Contents::Undefined {
             self.check_allocated(range)?;
             self.fill(range);
         }
-        self.free(range)
+        self.free_range(range)
     }
 
     /// Fills frames that are the caller's and mapped, but for those that are poisoned.
@@ -85,6 +82,15 @@ impl<P: Platform> Frames<P> {
             if !has_poison || self.poisoned_in(frame).next().is_none() {
                 self.fill_frame(frame, word);
             }
+        }
+    }
+
+    /// Fills pageblocks of a section that are the caller's and mapped, as [`fill`](Self::fill).
+    ///
+    /// Cost: a load if free memory holds nothing in particular.
+    pub(crate) fn fill_blocks(&self, Part { section, blocks }: Part<'_>) {
+        if self.contents() != Contents::Undefined {
+            section.blocks(blocks).for_each(|block| self.fill(block.range()));
         }
     }
 

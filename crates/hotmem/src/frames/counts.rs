@@ -3,11 +3,9 @@
 
 use super::Frames;
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, bits_of};
-use crate::known::Known;
-use crate::region::Region;
-use crate::section::{ISOLATED, LIVE, OUT, POISON, count};
-use crate::sync::Ordering;
+use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::sync::{AtomicU64, Ordering};
+use crate::words::Part;
 
 /// How much memory is in which state, in frames. A snapshot: exact only while nothing is in
 /// flight.
@@ -62,70 +60,47 @@ impl<P> Frames<P> {
     /// Sums up the whole machine. Context: any. Cost: O(sections), a few ms a TiB of live memory.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut all = Counts::default();
-        for region in self.regions() {
-            if let Some(range) = region.range() {
-                all += self.count_region(region, range);
-            }
-        }
-        all
+        self.counts_in(PfnRange::ALL)
     }
 
     /// Sums up the pageblocks that have a frame in `range`.
     #[must_use]
     pub fn counts_in(&self, range: PfnRange) -> Counts {
         let mut all = Counts::default();
-        for region in self.regions() {
-            if let Some(announced) = region.range() {
-                all += self.count_region(region, announced.intersection(range));
-            }
+        for announced in self.words.announced() {
+            let part = announced.range.intersection(range);
+            all.announced += part.frames();
+            self.words.parts(part).for_each(|part| all += self.count_part(part));
         }
         all
     }
 
-    fn count_region(&self, region: &Region, range: PfnRange) -> Counts {
-        let mut counts = Counts { announced: range.frames(), ..Counts::default() };
-        // What a region has not need not lie beside it.
-        if range.is_empty() {
+    fn count_part(&self, Part { section, blocks }: Part<'_>) -> Counts {
+        let mut counts = Counts::default();
+        let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
+        // Relaxed: a snapshot.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed) & blocks;
+        let (present, online) = (load(&section.present), load(&section.online));
+        if present == 0 {
             return counts;
         }
-        let frames = |word: u64| u64::from(word.count_ones()) * PAGEBLOCK_FRAMES as u64;
-        let base = region.pfn_at(0).number();
-        let per_section = SECTION_FRAMES as u64;
-        let first = range.start().number().saturating_sub(base) / per_section;
-        let end = range.end().number().saturating_sub(base).div_ceil(per_section);
-        for index in first..end {
-            let Some(index) = usize::try_from(index).known() else { break };
-            let Some(section) = region.section(index).known() else { break };
-            let within = region.mask_of(index, range);
-            // Relaxed: a snapshot.
-            let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed) & within;
-            let (present, online) = (load(&section.present), load(&section.online));
-            if present == 0 {
-                continue;
-            }
-            let free = load(&section.free);
-            counts.present += frames(present);
-            counts.online += frames(online);
-            counts.movable += frames(online & load(&section.movable));
-            counts.free += frames(free);
-            counts.free_whole += frames(free);
-            counts.reported += frames(load(&section.reported));
-            counts.isolated += frames(online & load(&section.isolated));
-            for bit in bits_of(online & !free) {
-                let counter =
-                    region.block(index, bit).known().map_or(0, |(_, counter)| counter.load());
-                if counter & (LIVE | ISOLATED) == LIVE {
-                    counts.free += u64::from(count(counter));
-                    if counter & POISON != 0 {
-                        let start = region.pfn_at(index * SECTION_FRAMES + bit * PAGEBLOCK_FRAMES);
-                        let block = PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64);
-                        let out = block.map_or(0, |block| self.out_in(block).count() as u64);
-                        counts.poisoned += out;
-                    }
-                } else if counter & (LIVE | OUT) == OUT {
-                    counts.reporting += PAGEBLOCK_FRAMES as u64;
+        let free = load(&section.free);
+        counts.present = frames(present);
+        counts.online = frames(online);
+        counts.movable = frames(online & load(&section.movable));
+        counts.free = frames(free);
+        counts.free_whole = frames(free);
+        counts.reported = frames(load(&section.reported));
+        counts.isolated = frames(online & load(&section.isolated));
+        for block in section.blocks(online & !free) {
+            let state = block.counter.load();
+            if state.is_live() && !state.is_isolated() {
+                counts.free += state.free_frames() as u64;
+                if state.has_poison() {
+                    counts.poisoned += self.out_in(block.range()).count() as u64;
                 }
+            } else if state.is_out() {
+                counts.reporting += PAGEBLOCK_FRAMES as u64;
             }
         }
         counts

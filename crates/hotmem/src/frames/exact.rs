@@ -2,14 +2,13 @@
 
 use super::free::words_of;
 use super::quiet::Moves;
-use super::{AllocError, Block, Frames, Want};
+use super::{AllocError, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::region::Zone;
-use crate::section::{ALL, ISOLATED, LIVE, Line, count};
 use crate::sync::Ordering;
+use crate::words::{Block, Line, Zone};
 use core::ops::Range;
 
 /// A part of one pageblock.
@@ -25,7 +24,7 @@ impl<P: Platform> Frames<P> {
     /// before it are freed again. They lie within one region, as everything that is allocated.
     pub(super) fn alloc_at(&self, at: Pfn, want: &Want) -> Result<PfnRange, AllocError> {
         let range = PfnRange::with_len(at, want.len()).known().ok_or(AllocError::OutOfMemory)?;
-        if !self.regions().iter().any(|r| r.range().is_some_and(|all| all.covers(range))) {
+        if !self.words.covers(range) {
             return Err(AllocError::NotFree(range));
         }
         let pieces = || range.chunks(PAGEBLOCK_FRAMES as u64);
@@ -45,7 +44,7 @@ impl<P: Platform> Frames<P> {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
                     // Ours since a moment ago.
-                    self.free(before).known();
+                    self.free_range(before).known();
                 }
                 return Err(AllocError::NotFree(piece));
             }
@@ -55,7 +54,7 @@ impl<P: Platform> Frames<P> {
 
     /// A part of one pageblock, if the wish may have it.
     fn part(&self, piece: PfnRange, want: &Want) -> Option<Part<'_>> {
-        let block = self.block_of(piece.start())?;
+        let block = self.words.block_of(piece.start())?;
         let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
         let frames = first..first + usize::try_from(piece.frames()).ok()?;
         let zone = block.zone();
@@ -64,11 +63,11 @@ impl<P: Platform> Frames<P> {
 
     /// Whether these frames are free now.
     fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
-        let counter = block.counter.load();
-        if counter & LIVE == 0 {
+        let state = block.counter.load();
+        if !state.is_live() {
             return block.section.free.load(Ordering::Relaxed) & block.mask() != 0;
         }
-        if counter & ISOLATED != 0 || usize::from(count(counter)) < frames.len() {
+        if usize::from(state.grantable()) < frames.len() {
             return false;
         }
         // The line may be looked at only with a credit in hand.
@@ -94,8 +93,7 @@ impl<P: Platform> Frames<P> {
     /// Takes a part of one pageblock, in a move that has started.
     fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone } = part;
-        let owned = block.section.claim_all(block.mask())
-            || block.counter.own_from(ALL).is_some_and(|isolated| !isolated);
+        let owned = block.section.claim_all(block.mask()) || block.counter.own_free();
         if !owned {
             let taken = self.take_exactly(part, moves);
             self.show_partial_if_any(block);

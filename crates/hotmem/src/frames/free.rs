@@ -2,31 +2,29 @@
 //!
 //! First the bits, then the count: a count never promises a bit that is not there.
 
-use super::{Block, Frames, FreeError, FreeErrorKind};
+use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::section::{Given, LIVE, Line, POISON, count};
 use crate::sync::Ordering;
+use crate::words::{Block, Given, Line, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
-    /// Gives `range` back: all or any part of one or of several allocations.
+    /// Frees frames that the caller owns by number. [`free_raw`](Self::free_raw) names what it
+    /// promises; whoever calls this inside the crate does.
     ///
     /// A range is only numbers. One that another machine has allocated is refused like any that is
-    /// not allocated here; if it is allocated here as well, it is taken for that, as it would be
-    /// from anybody who does not own it: nothing is counted wrongly, but its owner has lost it.
-    ///
-    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: 2 atomic
-    /// read-modify-writes for up to 64 frames in a word, 1 a whole pageblock and 1 a section.
+    /// not allocated here; if it is allocated here as well, it is taken for that: nothing is
+    /// counted wrongly, but its owner has lost it.
     ///
     /// # Errors
-    /// [`FreeError`] if any frame of it is not allocated, told before anything is freed. A double
-    /// free that races with other frees of the same frames is told after a part was freed, and one
-    /// that races with a new use of the pageblock is detected, not cured: honest callers are safe.
+    /// [`FreeError`] if any frame of it is not allocated, detected before anything is freed. A
+    /// double free that races with other frees of the same frames is detected after a part was
+    /// freed, and one that races with a new use of the pageblock is detected, not cured.
     #[inline]
-    pub fn free(&self, range: PfnRange) -> Result<(), FreeError> {
+    pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         if range.frames() == 1 { self.free_frame(range) } else { self.free_many(range) }
     }
 
@@ -34,14 +32,11 @@ impl<P: Platform> Frames<P> {
     #[inline]
     fn free_frame(&self, frame: PfnRange) -> Result<(), FreeError> {
         let refused = |kind| Err(FreeError { range: frame, kind });
-        let Some((slot, offset)) = self.find(frame.start()) else {
+        let Some(block) = self.words.block_of(frame.start()) else {
             return refused(FreeErrorKind::Foreign);
         };
-        let Some(block) = self.block_at(slot, offset) else {
-            return refused(FreeErrorKind::Foreign);
-        };
-        let at = offset % PAGEBLOCK_FRAMES;
-        if block.counter.load() & (LIVE | POISON) != LIVE {
+        let at = offset_of(frame.start());
+        if !block.counter.load().is_live_without_poison() {
             return self.free_in(&block, at..at + 1, frame);
         }
         let Some(line) = block.line() else { return self.free_in(&block, at..at + 1, frame) };
@@ -61,23 +56,21 @@ impl<P: Platform> Frames<P> {
         if range.is_empty() {
             return refused(range, FreeErrorKind::Empty);
         }
-        let Some((slot, offset)) = self.find(range.start()) else {
+        let Some(first) = self.words.block_of(range.start()) else {
             return refused(range, FreeErrorKind::Foreign);
         };
-        if range.frames() == PAGEBLOCK_FRAMES as u64 && offset.is_multiple_of(PAGEBLOCK_FRAMES) {
-            return self.free_pageblock(slot, offset, range);
+        if range.frames() == PAGEBLOCK_FRAMES as u64 && range.is_pageblock_aligned() {
+            return self.free_pageblock(&first, range);
         }
-        let region = &self.slots()[slot];
-        if !region.range().is_some_and(|all| all.covers(range)) {
+        if !first.section.announced().covers(range) {
             return refused(range, FreeErrorKind::Foreign);
         }
         let pieces = || {
-            range.chunks(PAGEBLOCK_FRAMES as u64).filter_map(|piece| {
-                let offset = region.offset_of(piece.start())?;
-                let first = offset % PAGEBLOCK_FRAMES;
+            first.blocks_of(range).map(|(block, piece)| {
+                let first = offset_of(piece.start());
                 #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
                 let frames = first..first + piece.frames() as usize;
-                Some((self.block_at(slot, offset)?, frames, piece))
+                (block, frames, piece)
             })
         };
         // All of it is looked at before anything is written.
@@ -87,27 +80,27 @@ impl<P: Platform> Frames<P> {
             }
         }
         // Whole pageblocks of a section are published together.
-        let mut whole = (0, 0);
+        let mut whole = (first.section, 0);
         let mut moves = self.no_moves_yet();
         for (block, frames, piece) in pieces() {
-            if whole.0 != block.index {
-                self.publish_whole(slot, whole, &mut moves);
-                whole = (block.index, 0);
+            if whole.0 != block.section {
+                self.publish_whole(whole, &mut moves);
+                whole = (block.section, 0);
             }
             let owned =
-                if frames.len() == PAGEBLOCK_FRAMES { block.counter.own_from(0) } else { None };
+                if frames.len() == PAGEBLOCK_FRAMES { block.counter.own_used() } else { None };
             match owned {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
                 None => {
                     // Before what may be refused, which ends this.
-                    self.publish_whole(slot, whole, &mut moves);
+                    self.publish_whole(whole, &mut moves);
                     whole.1 = 0;
                     self.free_in(&block, frames, piece)?;
                 }
             }
         }
-        self.publish_whole(slot, whole, &mut moves);
+        self.publish_whole(whole, &mut moves);
         Ok(())
     }
 
@@ -118,7 +111,7 @@ impl<P: Platform> Frames<P> {
             return refused(range, FreeErrorKind::Empty);
         }
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            let Some(block) = self.block_of(piece.start()) else {
+            let Some(block) = self.words.block_of(piece.start()) else {
                 return refused(piece, FreeErrorKind::Foreign);
             };
             let first = block.offset_of(piece.start());
@@ -132,16 +125,12 @@ impl<P: Platform> Frames<P> {
     }
 
     /// One whole pageblock: by one read-modify-write, and one to publish it.
-    fn free_pageblock(&self, slot: usize, offset: usize, all: PfnRange) -> Result<(), FreeError> {
-        let refused = |kind| Err(FreeError { range: all, kind });
-        let Some(block) = self.block_at(slot, offset) else {
-            return refused(FreeErrorKind::Foreign);
-        };
-        match block.counter.own_from(0) {
-            None => return self.free_marked(&block, 0..PAGEBLOCK_FRAMES, all),
+    fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), FreeError> {
+        match block.counter.own_used() {
+            None => return self.free_marked(block, 0..PAGEBLOCK_FRAMES, all),
             Some(true) => {} // drained: its isolation token owns it now
             Some(false) => {
-                self.show_free(slot, block.index, block.mask(), &mut self.no_moves_yet());
+                self.show_free(block.section, block.mask(), &mut self.no_moves_yet());
             }
         }
         Ok(())
@@ -149,12 +138,11 @@ impl<P: Platform> Frames<P> {
 
     fn publish_whole(
         &self,
-        slot: usize,
-        (index, blocks): (usize, u64),
+        (section, blocks): (SectionRef<'_>, u64),
         moves: &mut super::quiet::Moves<'_>,
     ) {
         if blocks != 0 {
-            self.show_free(slot, index, blocks, moves);
+            self.show_free(section, blocks, moves);
         }
     }
 
@@ -165,10 +153,14 @@ impl<P: Platform> Frames<P> {
         frames: Range<usize>,
         piece: PfnRange,
     ) -> Result<(), FreeError> {
-        match block.counter.load() & (LIVE | POISON) {
-            0 | POISON => Err(FreeError { range: piece, kind: why_refused(block) }),
-            LIVE => self.free_run(block, frames, piece),
-            _ => self.free_marked(block, frames, piece),
+        let state = block.counter.load();
+        if !state.is_live() {
+            return Err(FreeError { range: piece, kind: why_refused(block) });
+        }
+        if state.has_poison() {
+            self.free_marked(block, frames, piece)
+        } else {
+            self.free_run(block, frames, piece)
         }
     }
 
@@ -181,7 +173,8 @@ impl<P: Platform> Frames<P> {
         piece: PfnRange,
     ) -> Result<(), FreeError> {
         let refused = Err(FreeError { range: piece, kind: why_refused(block) });
-        let is_marked = block.counter.load() & (LIVE | POISON) == LIVE | POISON;
+        let state = block.counter.load();
+        let is_marked = state.is_live() && state.has_poison();
         // Before anything poisoned goes out that somebody still has.
         if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
             return refused;
@@ -245,18 +238,25 @@ impl<P: Platform> Frames<P> {
         frames: Range<usize>,
         piece: PfnRange,
     ) -> bool {
-        let counter = block.counter.load();
-        if counter & LIVE == 0 || (counter & POISON != 0 && self.out_in(piece).next().is_some()) {
+        let state = block.counter.load();
+        if !state.is_live() || (state.has_poison() && self.out_in(piece).next().is_some()) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {
-            return count(counter) == 0;
+            return state.free_frames() == 0;
         }
         block.line().is_none_or(|line: &Line| {
             words_of(frames)
                 .all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == 0)
         })
     }
+}
+
+/// The number of a frame in its pageblock.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "below 512")]
+fn offset_of(frame: Pfn) -> usize {
+    (frame.number() % PAGEBLOCK_FRAMES as u64) as usize
 }
 
 /// Why frames that are not allocated cannot be freed.

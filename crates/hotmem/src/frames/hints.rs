@@ -8,15 +8,13 @@
 //! ([`Frames::retire_block`], [`Frames::retire_section`]); so everything with free frames is always
 //! in a hint, in `partial` or `free` with a path in the tree, or in somebody's hands.
 
+use super::Frames;
 use super::quiet::Moves;
-use super::{Block, Frames};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
-use crate::known::Known;
+use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
-use crate::region::{Class, Zone};
-use crate::section::{ALL, ISOLATED, LIVE, POISON, count};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, mutant};
+use crate::words::{Block, Class, Hint, NOTHING, NodeId, SectionRef, Zone};
 
 /// CPU numbers are taken modulo this: a hint shared by two CPUs is only slower.
 pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -53,39 +51,7 @@ impl Cpu {
     }
 }
 
-/// A hint that names nothing.
-pub(super) const NOTHING: u64 = 0;
-
-/// Bits of a hint that hold the place within the region; the region's slot lies above.
-const PLACE_BITS: u32 = 48;
-
-/// A pageblock or section as a hint: never [`NOTHING`].
-fn encode(slot: usize, place: usize) -> u64 {
-    ((slot as u64) << PLACE_BITS | place as u64) + 1
-}
-
-/// Region slot and place within it.
-#[allow(clippy::cast_possible_truncation, reason = "made by `encode` from two usizes")]
-fn decode(hint: u64) -> Option<(usize, usize)> {
-    let hint = hint.checked_sub(1)?;
-    Some(((hint >> PLACE_BITS) as usize, (hint & ((1 << PLACE_BITS) - 1)) as usize))
-}
-
-impl Block<'_> {
-    /// As a hint.
-    pub(super) fn hint(&self) -> u64 {
-        encode(self.slot, self.index * SECTION_PAGEBLOCKS + self.bit)
-    }
-}
-
 impl<P: Platform> Frames<P> {
-    /// The pageblock that a hint names.
-    #[inline]
-    pub(super) fn hinted_block(&self, hint: u64) -> Option<Block<'_>> {
-        let (slot, place) = decode(hint)?;
-        self.block(slot, place / SECTION_PAGEBLOCKS, place % SECTION_PAGEBLOCKS)
-    }
-
     /// The caller took `block` out of `partial` or has just split it: small allocations of this
     /// CPU come from it now.
     pub(super) fn adopt_block(&self, block: &Block<'_>, zone: Zone, moves: &mut Moves<'_>) {
@@ -106,11 +72,12 @@ impl<P: Platform> Frames<P> {
     pub(super) fn show_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         let zone = block.zone();
         let hint = moves.cpu().block(zone).load(Ordering::Relaxed);
-        let exhausted = || self.hinted_block(hint).is_none_or(|b| count(b.counter.load()) == 0);
+        let exhausted =
+            || self.words.hinted_block(hint).is_none_or(|b| b.counter.load().free_frames() == 0);
         if hint == block.hint() && mutant!("what is the hint already is not swapped in") {
             return;
         }
-        if hint == block.hint() || (self.is_near(block.slot) && exhausted()) {
+        if hint == block.hint() || (self.is_near(block.node()) && exhausted()) {
             self.adopt_block(block, zone, moves);
         } else {
             self.show_partial(block);
@@ -124,20 +91,19 @@ impl<P: Platform> Frames<P> {
         let old = block.section.partial.fetch_or(block.mask(), Ordering::AcqRel);
         let zone = block.zone();
         if old & block.section.zone_mask(zone) == 0 {
-            block.region.tree(Class::partial(zone)).set(block.index);
+            block.section.make_findable(Class::partial(zone));
         }
     }
 
     /// What was swapped out of a hint is put where it can be found: coalesced if all its frames
     /// are free, in `partial` if some are.
-    pub(super) fn retire_block(&self, hint: u64, moves: &mut Moves<'_>) {
+    pub(super) fn retire_block(&self, hint: Hint, moves: &mut Moves<'_>) {
         // A CPU's first hint names nothing.
-        let Some(block) = self.hinted_block(hint) else { return };
-        let counter = block.counter.load();
-        if counter & (LIVE | ISOLATED) != LIVE || count(counter) == 0 {
+        let Some(block) = self.words.hinted_block(hint) else { return };
+        if block.counter.load().grantable() == 0 {
             return;
         }
-        if count(block.counter.latest()) == ALL && block.counter.own_from(ALL) == Some(false) {
+        if block.counter.latest().is_all_free() && block.counter.own_free() {
             self.show_coalesced(&block, moves);
         } else {
             self.show_partial(&block);
@@ -152,13 +118,11 @@ impl<P: Platform> Frames<P> {
         if block.section.partial.load(Ordering::Relaxed) & block.mask() != 0 {
             block.section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
         }
-        self.show_free(block.slot, block.index, block.mask(), moves);
+        self.show_free(block.section, block.mask(), moves);
     }
 
     /// The caller owns `blocks` of a section: publishes them as free and makes them findable.
-    pub(crate) fn show_free(&self, slot: usize, index: usize, blocks: u64, moves: &mut Moves<'_>) {
-        let Some(region) = self.slots().get(slot).known() else { return };
-        let Some(section) = region.section(index).known() else { return };
+    pub(crate) fn show_free(&self, section: SectionRef<'_>, blocks: u64, moves: &mut Moves<'_>) {
         let movable = section.movable.load(Ordering::Relaxed);
         let first = |zone: u64, before: u64| blocks & zone != 0 && before & zone == 0;
         let before = section.publish(blocks, |before| {
@@ -172,11 +136,11 @@ impl<P: Platform> Frames<P> {
             if mutant!("zones are looked for before the publish") { movable } else { after };
         for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
             if first(mask, before) {
-                self.show_section(slot, index, zone, moves);
+                self.show_section(section, zone, moves);
             }
         }
         if self.bell.is_on() {
-            self.note_unreported(region, index, blocks);
+            self.note_unreported(section, blocks);
         }
     }
 
@@ -188,14 +152,11 @@ impl<P: Platform> Frames<P> {
     /// had published before the zones changed is given a path here.
     pub(crate) fn set_zone(
         &self,
-        slot: usize,
-        index: usize,
+        section: SectionRef<'_>,
         blocks: u64,
         zone: Zone,
         moves: &mut Moves<'_>,
     ) {
-        let Some(region) = self.slots().get(slot).known() else { return };
-        let Some(section) = region.section(index).known() else { return };
         if section.zone_mask(zone) & blocks == blocks {
             return;
         }
@@ -209,7 +170,7 @@ impl<P: Platform> Frames<P> {
         let give_paths = |word: &AtomicU64, class: fn(Zone) -> Class| {
             let some = word.fetch_or(0, Ordering::AcqRel) != 0;
             if some && !mutant!("a zone changes, and nothing is given a path") {
-                Zone::ALL.iter().for_each(|&zone| region.tree(class(zone)).set(index));
+                Zone::ALL.iter().for_each(|&zone| section.make_findable(class(zone)));
             }
         };
         give_paths(&section.partial, Class::partial);
@@ -217,39 +178,33 @@ impl<P: Platform> Frames<P> {
     }
 
     /// A section that had no free pageblock of this zone has one now.
-    fn show_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
+    fn show_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
         // The same two reasons for the swap as in `show_block`.
-        let here = encode(slot, index);
+        let here = section.hint();
         if hint == here && mutant!("what is the hint already is not swapped in") {
             return;
         }
-        if hint == here || (self.is_near(slot) && self.free_in_hinted(hint, zone) == 0) {
-            self.swap_section(slot, index, zone, moves);
+        if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
+            self.swap_section(section, zone, moves);
         } else {
-            self.regions[slot].tree(Class::free(zone)).set(index);
+            section.make_findable(Class::free(zone));
         }
     }
 
     /// The caller found free pageblocks in this section: whole pageblocks come from it now.
-    pub(super) fn adopt_section(
-        &self,
-        slot: usize,
-        index: usize,
-        zone: Zone,
-        moves: &mut Moves<'_>,
-    ) {
-        if self.cpu().section(zone).load(Ordering::Relaxed) != encode(slot, index) {
+    pub(super) fn adopt_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
+        if self.cpu().section(zone).load(Ordering::Relaxed) != section.hint() {
             moves.start();
             // Out of the tree first, so that the next CPU finds another one.
-            self.regions[slot].tree(Class::free(zone)).clear_leaf(index, || true);
-            self.swap_section(slot, index, zone, moves);
+            section.hide(Class::free(zone));
+            self.swap_section(section, zone, moves);
         }
     }
 
-    fn swap_section(&self, slot: usize, index: usize, zone: Zone, moves: &mut Moves<'_>) {
+    fn swap_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         moves.start();
-        let here = encode(slot, index);
+        let here = section.hint();
         let old = moves.cpu().section(zone).swap(here, Ordering::AcqRel);
         if old != here {
             self.retire_section(old, zone);
@@ -257,11 +212,11 @@ impl<P: Platform> Frames<P> {
     }
 
     /// What was swapped out of a hint: the tree leads to it again if it has something.
-    fn retire_section(&self, hint: u64, zone: Zone) {
-        if self.free_in_hinted(hint, zone) != 0
-            && let Some((slot, index)) = decode(hint)
+    fn retire_section(&self, hint: Hint, zone: Zone) {
+        if let Some(section) = self.words.hinted_section(hint)
+            && section.available(Class::free(zone)) != 0
         {
-            self.regions[slot].tree(Class::free(zone)).set(index);
+            section.make_findable(Class::free(zone));
         }
     }
 
@@ -273,8 +228,7 @@ impl<P: Platform> Frames<P> {
         for zone in Zone::ALL {
             for block in self.hinted_blocks(zone) {
                 moves.start();
-                if count(block.counter.load()) == ALL && block.counter.own_from(ALL) == Some(false)
-                {
+                if block.counter.load().is_all_free() && block.counter.own_free() {
                     self.show_coalesced(&block, &mut moves);
                     any = true;
                 }
@@ -283,64 +237,61 @@ impl<P: Platform> Frames<P> {
         any
     }
 
-    /// Whether a region's memory is what this CPU should come to use without looking.
-    fn is_near(&self, slot: usize) -> bool {
-        self.regions[slot].node() == self.platform.node()
+    /// Whether a node's memory is what this CPU should come to use without looking.
+    fn is_near(&self, node: NodeId) -> bool {
+        node == self.platform.node()
     }
 
     /// The free pageblocks of a zone in the section that a hint names.
-    fn free_in_hinted(&self, hint: u64, zone: Zone) -> u64 {
-        decode(hint)
-            .and_then(|(slot, index)| self.slots().get(slot)?.section(index))
-            .map_or(0, |section| section.available(Class::free(zone)))
+    fn free_in_hinted(&self, hint: Hint, zone: Zone) -> u64 {
+        let section = self.words.hinted_section(hint);
+        section.map_or(0, |section| section.available(Class::free(zone)))
     }
 
-    /// The section that whole pageblocks of this CPU come from, as region slot and section.
+    /// The section that whole pageblocks of this CPU come from.
     #[inline]
-    pub(super) fn own_section(&self, zone: Zone) -> Option<(usize, usize)> {
+    pub(super) fn own_section(&self, zone: Zone) -> Option<SectionRef<'_>> {
         // Acquire pairs with the swap that made it the hint.
-        decode(self.cpu().section(zone).load(Ordering::Acquire))
+        self.words.hinted_section(self.cpu().section(zone).load(Ordering::Acquire))
     }
 
     /// The pageblock that small allocations of this CPU come from.
     #[inline]
     pub(super) fn own_block(&self, zone: Zone) -> Option<Block<'_>> {
         // Acquire pairs with the swap that made it the hint.
-        self.hinted_block(self.cpu().block(zone).load(Ordering::Acquire))
+        self.words.hinted_block(self.cpu().block(zone).load(Ordering::Acquire))
     }
 
     /// All CPUs' hints of pageblocks, of one zone.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
         let hints = self.seen_cpus().iter().map(move |cpu| cpu.block(zone).load(Ordering::Acquire));
-        hints.filter_map(|hint| self.hinted_block(hint))
+        hints.filter_map(|hint| self.words.hinted_block(hint))
     }
 
-    /// All CPUs' hints of sections, of one zone, as region slot and section.
-    pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = (usize, usize)> {
+    /// All CPUs' hints of sections, of one zone.
+    pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = SectionRef<'_>> {
         let hints =
             self.seen_cpus().iter().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
-        hints.filter_map(decode)
+        hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 
     /// Lets go of the hints that name something in the sections of `range`, which has just gone
     /// offline. What they name of the rest of these sections can be found without them.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
-        let is_there = |(slot, index): (usize, usize)| {
-            let region = self.slots().get(slot);
-            region.is_some_and(|r| sections.contains(r.pfn_at(index * SECTION_FRAMES)))
-        };
+        let is_there = |section: SectionRef<'_>| sections.contains(section.start());
         let mut moves = self.no_moves_yet();
         moves.start();
         for cpu in self.seen_cpus() {
             for zone in Zone::ALL {
                 let block = cpu.block(zone).load(Ordering::Acquire);
-                let place = decode(block).map(|(s, place)| (s, place / SECTION_PAGEBLOCKS));
+                let place = self.words.hinted_block(block).map(|block| block.section);
                 if place.is_some_and(is_there) && forget(cpu.block(zone), block) {
                     self.retire_block(block, &mut moves);
                 }
                 let section = cpu.section(zone).load(Ordering::Acquire);
-                if decode(section).is_some_and(is_there) && forget(cpu.section(zone), section) {
+                let place = self.words.hinted_section(section);
+                if place.is_some_and(is_there) && forget(cpu.section(zone), section) {
                     self.retire_section(section, zone);
                 }
             }
@@ -352,5 +303,3 @@ impl<P: Platform> Frames<P> {
 fn forget(hint: &AtomicU64, named: u64) -> bool {
     hint.compare_exchange(named, NOTHING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
-
-const _: () = assert!(PAGEBLOCK_FRAMES <= (POISON - 1) as usize);

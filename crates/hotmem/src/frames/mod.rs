@@ -6,6 +6,7 @@
 //! | file | what |
 //! |---|---|
 //! | `want.rs` | what can be asked for, and how it can fail |
+//! | `allocation.rs` | the owner of allocated frames; raw ranges |
 //! | `small.rs` | up to 64 frames: a run of bits in one word of a split pageblock |
 //! | `blocks.rs` | whole pageblocks, and up to any length: bits of section words |
 //! | `exact.rs` | an exact place |
@@ -16,7 +17,6 @@
 //! | `pins.rs` | what the host must not be given |
 //! | `poison.rs` | what the hardware has given up never comes back |
 //! | `quiet.rs` | when "out of memory" may be said |
-//! | `words.rs` | a range of frames as section words |
 //! | `bell.rs` | how what becomes free finds the reporter |
 //! | `contents.rs` | what free memory holds |
 //! | `counts.rs`, `room.rs` | how much there is; whether that is enough |
@@ -24,6 +24,7 @@
 //! | `metadata.rs` | what the engine keeps for itself |
 //! | `reserved.rs` | which frames of boot memory are still reserved |
 
+mod allocation;
 mod bell;
 mod blocks;
 mod contents;
@@ -42,11 +43,12 @@ mod small;
 mod split;
 mod validate;
 mod want;
-mod words;
 
+pub use allocation::Allocation;
 pub use contents::Contents;
 pub use counts::Counts;
 pub use metadata::Metadata;
+pub(crate) use metadata::kept;
 pub use pins::{LendError, MAX_PINS, PinError};
 pub(crate) use poison::Obstacle;
 pub use poison::{MAX_POISONED, Poisoned};
@@ -55,13 +57,11 @@ pub(crate) use reserved::bitmap_frames;
 pub use validate::Fault;
 pub use want::{AllocError, BadWant, FreeError, FreeErrorKind, Want};
 
-use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::addr::PfnRange;
 use crate::origin::MachineId;
 use crate::platform::{DirectMap, Platform};
-use crate::region::{MAX_REGIONS, Region, Zone};
-use crate::section::{Counter, Line, Section};
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
+use crate::words::Words;
 use bell::Bell;
 use core::fmt;
 use hints::{Cpu, MAX_CPUS};
@@ -78,9 +78,7 @@ pub struct Frames<P> {
     id: settled::AtomicU64,
     /// Base of the direct map; set once, before the first frame is there.
     direct_map: settled::AtomicPtr<u8>,
-    /// Slots below this number have been used.
-    region_slots: settled::AtomicUsize,
-    regions: [Region; MAX_REGIONS],
+    words: Words,
     cpus: [Cpu; MAX_CPUS],
     /// CPUs below this number have hints or have moved something.
     cpus_seen: AtomicUsize,
@@ -93,19 +91,6 @@ pub struct Frames<P> {
     reserved: Reserved,
 }
 
-/// A pageblock that was looked up: its words, its counter, its place.
-#[derive(Clone, Copy)]
-pub(crate) struct Block<'a> {
-    pub(crate) region: &'a Region,
-    pub(crate) section: &'a Section,
-    pub(crate) counter: &'a Counter,
-    slot: usize,
-    /// Number of the section in its region.
-    pub(crate) index: usize,
-    /// Number of the pageblock in its section.
-    pub(crate) bit: usize,
-}
-
 impl<P> Frames<P> {
     const_unless_loom! {
         /// A machine without memory.
@@ -115,8 +100,7 @@ impl<P> Frames<P> {
                 platform,
                 id: settled::AtomicU64::new(0),
                 direct_map: settled::AtomicPtr::new(core::ptr::null_mut()),
-                region_slots: settled::AtomicUsize::new(0),
-                regions: array_of![Region::unused(); MAX_REGIONS],
+                words: Words::new(),
                 cpus: array_of![Cpu::new(); MAX_CPUS],
                 cpus_seen: AtomicUsize::new(0),
                 nodes: NodeOrder::new(),
@@ -161,51 +145,10 @@ impl<P> Frames<P> {
         self.direct_map.store(map.base(), Ordering::Relaxed);
     }
 
-    /// The slots that may hold a region.
-    pub(crate) fn regions(&self) -> &[Region] {
-        // Acquire pairs with `use_slot`.
-        let used = self.region_slots.load(Ordering::Acquire).min(MAX_REGIONS);
-        &self.regions[..used]
-    }
-
-    /// All slots, used or not.
-    pub(crate) fn slots(&self) -> &[Region; MAX_REGIONS] {
-        &self.regions
-    }
-
-    /// From now on slot `slot` is looked at. Release: whoever looks sees its words.
-    pub(crate) fn use_slot(&self, slot: usize) {
-        self.region_slots.fetch_max(slot + 1, Ordering::Release);
-    }
-
-    /// The region that has this frame, and the frame's distance from the region's base.
+    /// What is true of each section and pageblock.
     #[inline]
-    pub(crate) fn find(&self, pfn: Pfn) -> Option<(usize, usize)> {
-        self.regions()
-            .iter()
-            .enumerate()
-            .find_map(|(slot, region)| region.offset_of(pfn).map(|offset| (slot, offset)))
-    }
-
-    /// The pageblock number `bit` of section `index` of region `slot`.
-    #[inline]
-    pub(crate) fn block(&self, slot: usize, index: usize, bit: usize) -> Option<Block<'_>> {
-        let region = self.regions.get(slot)?;
-        let (section, counter) = region.block(index, bit)?;
-        Some(Block { region, section, counter, slot, index, bit })
-    }
-
-    /// The pageblock that has this frame.
-    pub(crate) fn block_of(&self, pfn: Pfn) -> Option<Block<'_>> {
-        let (slot, offset) = self.find(pfn)?;
-        self.block_at(slot, offset)
-    }
-
-    /// The pageblock at this distance from the base of region `slot`.
-    #[inline]
-    pub(crate) fn block_at(&self, slot: usize, offset: usize) -> Option<Block<'_>> {
-        let (index, bit) = (offset / SECTION_FRAMES, offset % SECTION_FRAMES / PAGEBLOCK_FRAMES);
-        self.block(slot, index, bit)
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
     }
 }
 
@@ -215,17 +158,12 @@ impl<P: Platform> Frames<P> {
         &self.platform
     }
 
-    /// Allocates what is wanted.
-    ///
-    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: up to 64 frames from
-    /// the CPU's own pageblock 2 atomic read-modify-writes, a whole pageblock 1; a search is a few
-    /// loads a level of the tree whatever the size of the machine. The memory's contents are
-    /// undefined.
+    /// Allocates frames that the caller owns by number.
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
     #[inline]
-    pub fn alloc(&self, want: Want) -> Result<PfnRange, AllocError> {
+    pub(crate) fn alloc_range(&self, want: Want) -> Result<PfnRange, AllocError> {
         // The two most frequent wishes; decided while compiling where the wish is a constant.
         let near = match want.is_any() {
             Some(Unit::Frame) => self.alloc_frame(want.zones()[0]),
@@ -267,42 +205,5 @@ impl<P: Platform> Frames<P> {
 impl<P> fmt::Debug for Frames<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frames").field("machine", &self.id()).finish_non_exhaustive()
-    }
-}
-
-impl Block<'_> {
-    /// Its first frame.
-    #[inline]
-    pub(crate) fn start(&self) -> Pfn {
-        self.region.pfn_at((self.index * SECTION_PAGEBLOCKS + self.bit) * PAGEBLOCK_FRAMES)
-    }
-
-    /// Its frames.
-    pub(crate) fn range(&self) -> PfnRange {
-        // Empty for what an old hint names: see `Region::pfn_at`.
-        PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64).unwrap_or(PfnRange::EMPTY)
-    }
-
-    /// The number within it of one of its frames.
-    #[allow(clippy::cast_possible_truncation, reason = "below 512")]
-    pub(crate) fn offset_of(&self, frame: Pfn) -> usize {
-        (frame.number() - self.start().number()) as usize
-    }
-
-    /// Its bit in the section's words.
-    #[inline]
-    pub(crate) fn mask(&self) -> u64 {
-        1 << self.bit
-    }
-
-    /// Its line of frame bits, once the section has lines.
-    #[inline]
-    pub(crate) fn line(&self) -> Option<&Line> {
-        self.section.line(self.bit)
-    }
-
-    #[inline]
-    pub(crate) fn zone(&self) -> Zone {
-        self.section.zone_of(self.bit)
     }
 }

@@ -3,16 +3,14 @@
 use super::{Frames, Want};
 use crate::addr::Pfn;
 use crate::platform::Platform;
-use crate::region::{MAX_NODES, NodeId, Zone};
 use crate::sync::Ordering;
-use crate::sync::settled::{AtomicU8, AtomicU64};
+use crate::sync::settled::AtomicU8;
+use crate::words::{Class, MAX_NODES, NodeId, Search, Zone};
 
-/// The order of nodes for each node, and which nodes have regions.
+/// The order of nodes for each node.
 pub(super) struct NodeOrder {
     /// For each node the nodes after itself, as number + 1; 0 ends the list.
     after: [[AtomicU8; MAX_NODES]; MAX_NODES],
-    /// A bit for each node that a region was ever announced on.
-    used: AtomicU64,
 }
 
 /// A zone of a node.
@@ -25,7 +23,7 @@ pub(super) struct Place {
 impl NodeOrder {
     pub(super) const fn new() -> NodeOrder {
         let nobody = [const { [const { AtomicU8::new(0) }; MAX_NODES] }; MAX_NODES];
-        NodeOrder { after: nobody, used: AtomicU64::new(0) }
+        NodeOrder { after: nobody }
     }
 }
 
@@ -52,41 +50,26 @@ impl<P: Platform> Frames<P> {
     /// see [`Want::leaving`].
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
-        let (slot, _) = self.find(frame)?;
-        Some(self.slots().get(slot)?.node())
-    }
-
-    /// A region has been announced on `node`.
-    pub(crate) fn use_node(&self, node: NodeId) {
-        self.nodes.used.fetch_or(1 << node.number(), Ordering::Relaxed);
+        self.words.node_of(frame)
     }
 
     /// Where `want` looks, in this order: node by node, and on each node zone by zone.
     pub(super) fn places(&self, want: &Want) -> impl Iterator<Item = Place> + use<'_, P> {
-        let used = self.nodes.used.load(Ordering::Relaxed);
+        let used = self.words.nodes();
         let home = want.preferred_node().unwrap_or_else(|| self.platform.node());
         let (only, zones) = (want.only_node(), want.zones());
         let last = want.is_leaving().then_some(home);
         self.nodes_from(home)
             .filter(move |&node| last != Some(node))
             .chain(last)
-            .filter(move |node| used >> node.number() & 1 != 0)
+            .filter(move |&node| used.contains(node))
             .filter(move |&node| only.is_none_or(|only| only == node))
             .flat_map(move |node| zones.iter().map(move |&zone| Place { node, zone }))
     }
 
-    /// The regions of a place that `want` may use: their slots.
-    pub(super) fn slots_of(
-        &self,
-        place: Place,
-        want: &Want,
-    ) -> impl Iterator<Item = usize> + use<'_, P> {
-        let fixed = want.wants_fixed();
-        let regions = self.regions().iter().enumerate();
-        let suitable = regions.filter(move |(_, region)| {
-            region.node() == place.node && (!fixed || region.is_fixed())
-        });
-        suitable.map(|(slot, _)| slot)
+    /// The sections of a place that have something of `class` for `want`.
+    pub(super) fn search(&self, place: Place, class: fn(Zone) -> Class, want: &Want) -> Search<'_> {
+        self.words.search(place.node, class(place.zone)).fixed(want.wants_fixed())
     }
 
     /// `home`, then its list, then the rest by number.

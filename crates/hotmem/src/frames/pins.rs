@@ -11,13 +11,11 @@
 //! A `SeqCst` fence stands between the two steps of each, so at least one of the two sees what the
 //! other has done, and gives way.
 
-use super::{Block, Frames};
+use super::Frames;
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::bits_of;
 use crate::platform::Platform;
-use crate::region::Region;
-use crate::section::{ISOLATED, KEPT, LENT, LIVE, OUT};
 use crate::sync::{AtomicU64, Ordering, array_of, const_unless_loom, fence, mutant, spin_hint};
+use crate::words::{Block, Part, SectionRef};
 use core::fmt;
 
 /// Most ranges that can be pinned at one time.
@@ -119,14 +117,14 @@ impl<P> Frames<P> {
     }
 
     /// The pageblocks of a section that have a pinned frame.
-    pub(crate) fn pinned_in(&self, region: &Region, index: usize) -> u64 {
-        self.pins.ranges().fold(0, |pinned, pin| pinned | region.mask_of(index, pin))
+    pub(crate) fn pinned_in(&self, section: SectionRef<'_>) -> u64 {
+        self.pins.ranges().fold(0, |pinned, pin| pinned | section.mask_of(pin))
     }
 
     /// The same for whoever has marked memory of the section as given to the host.
-    pub(crate) fn pinned_after_mark(&self, region: &Region, index: usize) -> u64 {
+    pub(crate) fn pinned_after_mark(&self, section: SectionRef<'_>) -> u64 {
         fence(Ordering::SeqCst); // pairs with the one in `insert_pin`
-        self.pinned_in(region, index)
+        self.pinned_in(section)
     }
 }
 
@@ -147,7 +145,7 @@ impl<P: Platform> Frames<P> {
         refuse_pinned()?;
         let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
         for piece in blocks {
-            if !self.block_of(piece.start()).is_some_and(|block| block.counter.lend()) {
+            if !self.words.block_of(piece.start()).is_some_and(|block| block.counter.lend()) {
                 return Err(LendError::NotAllocated(piece));
             }
         }
@@ -166,21 +164,17 @@ impl<P: Platform> Frames<P> {
         }
         // Pairs with those in `pinned_after_mark` and `lend`: see above.
         fence(Ordering::SeqCst);
-        let given = self.words_everywhere(range).find_map(|(slot, index, blocks)| {
-            let section = self.section(slot, index)?;
+        let given = self.words.parts(range).find_map(|Part { section, blocks }| {
             // Acquire: the words that came with being online.
             let online = blocks & section.online.load(Ordering::Acquire);
-            let in_use = online & !section.free.load(Ordering::Acquire);
-            let mut in_use = bits_of(in_use).filter_map(|bit| self.block(slot, index, bit));
+            let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
             in_use.find_map(|block| why_not_pinned(&block))
         });
         if let Some(error) = given.filter(|_| !mutant!("a pin does not look at what was given")) {
             self.pins.remove(range);
             return Err(error);
         }
-        for (slot, index, blocks) in self.words_everywhere(range) {
-            self.take_from_host(slot, index, blocks);
-        }
+        self.words.parts(range).for_each(|part| self.take_from_host(part));
         Ok(())
     }
 
@@ -192,9 +186,8 @@ impl<P: Platform> Frames<P> {
         // Pairs with the one in `Bell::sleep`: the reporter finds what is no longer pinned, or it
         // is woken.
         fence(Ordering::SeqCst);
-        for (slot, index, blocks) in self.words_everywhere(range) {
-            let blocks = bits_of(blocks).filter_map(|bit| self.block(slot, index, bit));
-            blocks.for_each(|block| block.counter.forget_seen());
+        for Part { section, blocks } in self.words.parts(range) {
+            section.blocks(blocks).for_each(|block| block.counter.forget_seen());
         }
         if self.bell().wake() {
             self.platform().wake_reporter();
@@ -203,8 +196,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// What is free and reported is free and not reported from now on.
-    fn take_from_host(&self, slot: usize, index: usize, blocks: u64) {
-        let Some(section) = self.section(slot, index) else { return };
+    fn take_from_host(&self, Part { section, blocks }: Part<'_>) {
         let reported = blocks & section.reported.load(Ordering::Acquire);
         if reported == 0 {
             return;
@@ -214,17 +206,8 @@ impl<P: Platform> Frames<P> {
         let (claimed, withdrawn) = section.claim_any(reported);
         self.bell().note_withdrawn(withdrawn);
         if claimed != 0 {
-            self.show_free(slot, index, claimed, &mut moves);
+            self.show_free(section, claimed, &mut moves);
         }
-    }
-
-    /// The parts of `range` by section, as words, in any regions.
-    pub(crate) fn words_everywhere(
-        &self,
-        range: PfnRange,
-    ) -> impl Iterator<Item = (usize, usize, u64)> {
-        let regions = self.regions().iter().filter_map(Region::range);
-        regions.flat_map(move |region| self.words_of(region.intersection(range)))
     }
 }
 
@@ -232,17 +215,18 @@ impl<P: Platform> Frames<P> {
 fn why_not_pinned(block: &Block<'_>) -> Option<PinError> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..LOOKS {
-        let counter = block.counter.load();
-        if counter & (LIVE | OUT) == OUT {
+        let state = block.counter.load();
+        if state.is_out() {
             return Some(PinError::Out(block.range()));
         }
-        if counter & (LIVE | KEPT) != 0 && counter & ISOLATED != 0 || is(&block.section.isolated) {
+        let is_in_use = state.is_live() || state.is_kept();
+        if is_in_use && state.is_isolated() || is(&block.section.isolated) {
             return Some(PinError::Held(block.range()));
         }
-        if counter & (LIVE | LENT) == LIVE | LENT {
+        if state.is_lent() {
             return Some(PinError::Lent(block.range()));
         }
-        if counter & (LIVE | KEPT) != 0 || is(&block.section.free) || !is(&block.section.online) {
+        if is_in_use || is(&block.section.free) || !is(&block.section.online) {
             return None;
         }
         spin_hint();

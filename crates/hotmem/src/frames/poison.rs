@@ -14,16 +14,16 @@
 //! A pageblock that an isolation token owns has no bits to be taken: the token's release looks into
 //! the table instead, and divides it around them. So does memory that comes online again.
 
+use super::Frames;
 use super::quiet::Moves;
-use super::{Block, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::section::{ALL, Line, POISON};
 use crate::sync::{
     AtomicU64, AtomicUsize, Ordering, array_of, const_unless_loom, fence, spin_hint,
 };
+use crate::words::{Block, Line, SectionRef};
 use core::ops::Range;
 
 /// Most frames that can be poisoned at one time.
@@ -223,7 +223,7 @@ impl<P: Platform> Frames<P> {
         }
         block.counter.heal();
         // Meanwhile it may have become wholly free, and stayed split for the mark.
-        if block.counter.own_from(ALL) == Some(false) {
+        if block.counter.own_free() {
             self.show_coalesced(block, moves);
         }
     }
@@ -279,8 +279,7 @@ impl<P: Platform> Frames<P> {
     /// those that have poison around it, and says which are left.
     pub(crate) fn divide_around_poison(
         &self,
-        slot: usize,
-        index: usize,
+        section: SectionRef<'_>,
         owned: u64,
         moves: &mut Moves<'_>,
     ) -> u64 {
@@ -289,8 +288,8 @@ impl<P: Platform> Frames<P> {
         fence(Ordering::SeqCst);
         let mut left = owned;
         for (frame, _) in self.poisoned() {
-            if let Some(block) = self.block_of(frame)
-                && (block.slot, block.index) == (slot, index)
+            if let Some(block) = self.words.block_of(frame)
+                && block.section == section
                 && left & block.mask() != 0
             {
                 left &= !block.mask();
@@ -313,7 +312,7 @@ impl<P: Platform> Frames<P> {
             spare.and_then(|spare| Some((spare, self.line_or_lend(block, spare, moves).known()?)));
         // All of it may be poisoned.
         let Some((spare, (line, lent))) = line else {
-            block.counter.set_live(POISON);
+            block.counter.set_live_with_poison(0);
             return;
         };
         line.write(0..0, lent.then_some(spare));
@@ -322,8 +321,7 @@ impl<P: Platform> Frames<P> {
             line.take(word, bit);
         }
         let free = PAGEBLOCK_FRAMES - out - usize::from(lent);
-        #[allow(clippy::cast_possible_truncation, reason = "at most 512")]
-        block.counter.set_live(free as u16 | POISON);
+        block.counter.set_live_with_poison(free);
         self.show_partial_if_any(block);
     }
 }

@@ -12,8 +12,8 @@
 use super::hints::Cpu;
 use super::{AllocError, Frames};
 use crate::platform::Platform;
-use crate::region::Zone;
 use crate::sync::{Ordering, fence, mutant};
+use crate::words::Zone;
 
 /// Watched searches before a caller is told to come again. Beside CPUs that never rest, a search is
 /// rarely quiet, but one of several is. What remains is a CPU that is stopped in the middle of a

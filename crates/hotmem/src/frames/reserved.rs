@@ -5,12 +5,13 @@
 //! one. Nothing but the slow side reads or writes it.
 
 use super::free::words_of;
-use super::{Block, Frames, FreeError, FreeErrorKind, Metadata};
+use super::{Frames, FreeError, FreeErrorKind, Metadata};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::platform::{DirectMap, Platform};
 use crate::sync::Ordering;
 use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
+use crate::words::Block;
 use core::ops::Range;
 
 /// The bitmaps of all sections that had reserved memory at boot, lowest section first.
@@ -150,7 +151,8 @@ impl<P: Platform> Frames<P> {
             if self.reserved.count(piece) != piece.frames() {
                 return refused(FreeErrorKind::NotReserved);
             }
-            if !self.block_of(piece.start()).is_some_and(|block| self.is_used(&block, piece)) {
+            if !self.words.block_of(piece.start()).is_some_and(|block| self.is_used(&block, piece))
+            {
                 return refused(FreeErrorKind::NotAllocated);
             }
         }

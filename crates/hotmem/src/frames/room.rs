@@ -1,12 +1,10 @@
 //! Whether there is room: an answer that costs what is asked for, not how much memory there is.
 
 use super::Frames;
-use crate::geometry::{PAGEBLOCK_FRAMES, bits_of};
-use crate::known::Known;
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
-use crate::region::{Class, Zone};
-use crate::section::{ISOLATED, LIVE, count};
 use crate::sync::Ordering;
+use crate::words::{Class, Zone};
 
 impl<P: Platform> Frames<P> {
     /// Whether so many frames are free, and if not, how many there are.
@@ -26,11 +24,7 @@ impl<P: Platform> Frames<P> {
     fn free_parts(&self, zone: Zone) -> impl Iterator<Item = u64> {
         let (free, partial) = (Class::free(zone), Class::partial(zone));
         let sections = |class| {
-            self.regions().iter().enumerate().flat_map(move |(slot, region)| {
-                let tree = region.tree(class);
-                let found = core::iter::successors(tree.peek(0), move |&last| tree.peek(last + 1));
-                found.map(move |index| (slot, index))
-            })
+            self.words.nodes().flat_map(move |node| self.words.search(node, class).peek_all())
         };
         // What somebody has at hand comes first: most of the time it is enough. A tree may lead to it
         // as well, and two CPUs may have the same.
@@ -39,30 +33,20 @@ impl<P: Platform> Frames<P> {
             self.hinted_sections(zone).take(nth).all(|before| before != hint)
         });
         let found = sections(free)
-            .filter(move |place| self.hinted_sections(zone).all(|hint| hint != *place));
+            .filter(move |section| self.hinted_sections(zone).all(|hint| hint != *section));
         let whole = hinted.map(|(_, hint)| hint).chain(found);
-        let whole = whole.filter_map(move |(slot, index)| self.section(slot, index));
         let whole = whole.map(move |section| {
             u64::from(section.available(free).count_ones()) * PAGEBLOCK_FRAMES as u64
         });
-        let parts = sections(partial).map(move |(slot, index)| {
-            let blocks = self.section(slot, index).known();
-            let blocks = blocks.map_or(0, |section| section.available(partial));
-            let counter =
-                |bit| self.block(slot, index, bit).known().map_or(0, |b| b.counter.load());
-            bits_of(blocks).map(|bit| grantable(counter(bit))).sum()
+        let parts = sections(partial).map(move |section| {
+            let blocks = section.blocks(section.available(partial));
+            blocks.map(|block| u64::from(block.counter.load().grantable())).sum()
         });
         let split = self.hinted_blocks(zone).enumerate().filter(move |(nth, block)| {
             block.section.partial.load(Ordering::Acquire) & block.mask() == 0
                 && self.hinted_blocks(zone).take(*nth).all(|before| before.hint() != block.hint())
         });
-        let split = split.map(|(_, block)| grantable(block.counter.load()));
+        let split = split.map(|(_, block)| u64::from(block.counter.load().grantable()));
         whole.chain(parts).chain(split)
     }
-}
-
-/// The frames that a pageblock's counter would grant.
-#[inline]
-fn grantable(counter: u16) -> u64 {
-    if counter & (LIVE | ISOLATED) == LIVE { u64::from(count(counter)) } else { 0 }
 }

@@ -6,14 +6,12 @@
 
 use super::order::Place;
 use super::quiet::Moves;
-use super::{AllocError, Block, Frames, Unit, Want};
+use super::{AllocError, Frames, Unit, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
-use crate::known::Known;
 use crate::platform::Platform;
-use crate::region::{Class, Zone};
-use crate::section::{Edge, Given, ISOLATED, LIVE, Line, count};
 use crate::sync::{Ordering, mutant};
+use crate::words::{Block, Class, Edge, Given, Line, Zone};
 
 /// Pageblocks in `partial` that a search for several frames tries before it splits another one.
 const PROBES: usize = 8;
@@ -57,26 +55,22 @@ impl<P: Platform> Frames<P> {
     /// Cost: a load a region if nothing is online in the zone; if something is, but nothing is free,
     /// a few for each CPU as well, because any of them may have something at hand.
     pub(super) fn looks_barren(&self, zone: Zone) -> bool {
-        let is_empty = |class| self.regions().iter().all(|r| r.tree(class).looks_empty());
-        if is_empty(Class::online(zone)) {
+        if self.words.looks_empty(Class::online(zone)) {
             return true;
         }
-        is_empty(Class::free(zone))
-            && is_empty(Class::partial(zone))
+        let free = Class::free(zone);
+        self.words.looks_empty(free)
+            && self.words.looks_empty(Class::partial(zone))
             && self.hinted_blocks(zone).all(|block| !can_credit(&block, 1))
-            && self.hinted_sections(zone).all(|(slot, index)| {
-                let section = self.slots()[slot].section(index);
-                section.is_none_or(|section| section.available(Class::free(zone)) == 0)
-            })
+            && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
     /// The CPU's own pageblock, unless another node is preferred.
     #[inline]
     fn own_choice(&self, zone: Zone, want: &Want) -> Option<Block<'_>> {
         let node = want.preferred_node();
-        self.own_block(zone).filter(|block| {
-            node.is_none_or(|node| (block.region.node() == node) != want.is_leaving())
-        })
+        self.own_block(zone)
+            .filter(|block| node.is_none_or(|node| (block.node() == node) != want.is_leaving()))
     }
 
     #[cold]
@@ -89,13 +83,13 @@ impl<P: Platform> Frames<P> {
         moves.start();
         let probes = if want.len() == 1 { usize::MAX } else { PROBES };
         self.places(want).find_map(|place| {
-            let own = self.own_block(place.zone).filter(|b| b.region.node() == place.node);
+            let own = self.own_block(place.zone).filter(|b| b.node() == place.node);
             own.and_then(|block| self.take(&block, want, moves))
                 .or_else(|| self.take_partial(place, want, probes, moves))
                 .or_else(|| self.split_for(place, want, moves))
                 .or_else(|| {
                     self.hinted_blocks(place.zone)
-                        .filter(|block| block.region.node() == place.node)
+                        .filter(|block| block.node() == place.node)
                         .find_map(|block| self.take(&block, want, moves))
                 })
                 .or_else(|| self.take_partial(place, want, usize::MAX, moves))
@@ -111,44 +105,36 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
         let class = Class::partial(place.zone);
-        for slot in self.slots_of(place, want) {
-            let region = &self.slots()[slot];
-            let tree = region.tree(class);
-            for index in tree.all_from(0) {
-                let section = region.section(index).known()?;
-                let mut partial = section.available(class);
-                if partial == 0 {
-                    tree.clear_leaf(index, || section.available(class) == 0);
+        for section in self.search(place, Class::partial, want).all_from(Pfn::ZERO) {
+            let partial = section.available(class);
+            if partial == 0 {
+                section.hide_if_empty(class);
+            }
+            for block in section.blocks(partial) {
+                if !suits(&block, want) {
+                    continue;
                 }
-                while partial != 0 {
-                    let bit = partial.trailing_zeros() as usize;
-                    partial &= partial - 1;
-                    let block = self.block(slot, index, bit).known()?;
-                    if !suits(&block, want) {
-                        continue;
-                    }
-                    moves.start();
-                    // Softly ours from here on. AcqRel: against `show_partial`, and so that nobody
-                    // sees it gone without seeing that a move was started.
-                    let was = section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
-                    if was & block.mask() == 0 {
-                        continue;
-                    }
-                    if let Some(taken) = self.take(&block, want, moves) {
-                        if want.is_picky() {
-                            self.show_partial_if_any(&block);
-                        } else {
-                            self.adopt_block(&block, place.zone, moves);
-                        }
-                        return Some(taken);
-                    }
-                    if !mutant!("no second look after partial was cleared") {
+                moves.start();
+                // Softly ours from here on. AcqRel: against `show_partial`, and so that nobody
+                // sees it gone without seeing that a move was started.
+                let was = section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
+                if was & block.mask() == 0 {
+                    continue;
+                }
+                if let Some(taken) = self.take(&block, want, moves) {
+                    if want.is_picky() {
                         self.show_partial_if_any(&block);
+                    } else {
+                        self.adopt_block(&block, place.zone, moves);
                     }
-                    probes -= 1;
-                    if probes == 0 {
-                        return None;
-                    }
+                    return Some(taken);
+                }
+                if !mutant!("no second look after partial was cleared") {
+                    self.show_partial_if_any(&block);
+                }
+                probes -= 1;
+                if probes == 0 {
+                    return None;
                 }
             }
         }
@@ -170,8 +156,7 @@ impl<P: Platform> Frames<P> {
     }
 
     pub(super) fn show_partial_if_any(&self, block: &Block<'_>) {
-        let counter = block.counter.load();
-        if counter & (LIVE | ISOLATED) == LIVE && count(counter) > 0 {
+        if block.counter.load().grantable() > 0 {
             self.show_partial(block);
         }
     }
@@ -225,7 +210,7 @@ impl<P: Platform> Frames<P> {
         self.give(block, frames, true, moves);
     }
 
-    /// [`Counter::give`](crate::section::Counter::give), and what must follow it.
+    /// [`Counter::give`](crate::words::Counter::give), and what must follow it.
     #[inline]
     pub(super) fn give(
         &self,
@@ -266,8 +251,7 @@ impl<P: Platform> Frames<P> {
 }
 
 fn can_credit(block: &Block<'_>, frames: u16) -> bool {
-    let counter = block.counter.load();
-    counter & (LIVE | ISOLATED) == LIVE && count(counter) >= frames
+    block.counter.load().grantable() >= frames
 }
 
 /// Whether the pageblock can hold the wish at all: bound, alignment, fixed memory.
@@ -276,8 +260,8 @@ pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
     let ends_below = start.checked_add(want.len()).is_some_and(|end| end <= want.bound());
     ends_below
         && (want.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(want.alignment()))
-        && (!want.wants_fixed() || block.region.is_fixed())
-        && want.only_node().is_none_or(|node| block.region.node() == node)
+        && (!want.wants_fixed() || block.is_fixed())
+        && want.only_node().is_none_or(|node| block.node() == node)
 }
 
 /// Takes the lowest run of free frames that suits. The caller holds credits for it.

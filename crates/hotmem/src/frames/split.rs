@@ -10,15 +10,15 @@
 //! Without lines, every live pageblock of a section is wholly taken; that is what fresh lines say.
 //! A section's own frame of lines does not hinder the section's removal (see `isolate/in_use.rs`).
 
+use super::Frames;
 use super::quiet::Moves;
-use super::{Block, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::want::Want;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::section::{ALL, Line, LineFrame};
 use crate::sync::Ordering;
+use crate::words::{Block, Line, LineFrame, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -39,8 +39,7 @@ impl<P: Platform> Frames<P> {
         let Some((line, lent)) = self.line_or_lend(block, spare, moves).known() else { return };
         let free = PAGEBLOCK_FRAMES - taken.len() - usize::from(lent);
         line.write(taken, lent.then_some(spare));
-        #[allow(clippy::cast_possible_truncation, reason = "at most 512")]
-        block.counter.set_live(free as u16);
+        block.counter.set_live(free);
     }
 
     /// The line of `block`, which the caller owns or has frames of. If the section has no lines
@@ -53,7 +52,7 @@ impl<P: Platform> Frames<P> {
         spare: usize,
         moves: &mut Moves<'_>,
     ) -> Option<(&'a Line, bool)> {
-        match block.section.line(block.bit) {
+        match block.line() {
             Some(line) => Some((line, false)),
             None => self.first_line(block, spare, moves),
         }
@@ -73,7 +72,7 @@ impl<P: Platform> Frames<P> {
             {
                 self.fill(unused);
                 // It was allocated just now.
-                self.free(unused).known();
+                self.free_range(unused).known();
             }
         } else {
             let frame = block.start().checked_add(spare as u64)?;
@@ -82,7 +81,7 @@ impl<P: Platform> Frames<P> {
                 self.fill(unused);
             }
         }
-        Some((block.section.line(block.bit)?, lent))
+        Some((block.line()?, lent))
     }
 
     /// A frame for lines that can be had without splitting anything, from memory that is never
@@ -116,18 +115,15 @@ impl<P: Platform> Frames<P> {
         self.direct_map().pointer(frame).cast()
     }
 
-    /// The frame that holds the lines of section `index` of region `slot`.
-    pub(crate) fn frame_of_lines(&self, slot: usize, index: usize) -> Option<Pfn> {
-        let lines = self.slots().get(slot)?.section(index)?.lines.load(Ordering::Acquire);
+    /// The frame that holds the lines of a section.
+    pub(crate) fn frame_of_lines(&self, section: SectionRef<'_>) -> Option<Pfn> {
+        let lines = section.lines.load(Ordering::Acquire);
         if lines.is_null() { None } else { self.direct_map().frame_at(lines.cast()) }
     }
 
     /// Boot only, single-threaded: the line frame of a section.
-    pub(crate) fn set_lines(&self, slot: usize, index: usize, frame: Pfn) {
-        let section = self.slots().get(slot).and_then(|region| region.section(index));
-        if let Some(section) = section.known() {
-            section.lines.store(self.lines_in(frame), Ordering::Release);
-        }
+    pub(crate) fn set_lines(&self, section: SectionRef<'_>, frame: Pfn) {
+        section.lines.store(self.lines_in(frame), Ordering::Release);
     }
 
     /// Boot only, single-threaded: a pageblock none of whose frames is free.
@@ -141,4 +137,4 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-const _: () = assert!(SECTION_PAGEBLOCKS <= 64 && ALL as usize == PAGEBLOCK_FRAMES);
+const _: () = assert!(SECTION_PAGEBLOCKS <= 64);

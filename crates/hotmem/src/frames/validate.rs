@@ -1,12 +1,11 @@
 //! Whether everything agrees: every word, counter, line, hint and path in the trees.
 
-use super::{Block, Counts, Frames};
+use super::{Counts, Frames};
 use crate::addr::PfnRange;
-use crate::geometry::{LINE_WORD_BITS, SECTION_PAGEBLOCKS};
+use crate::geometry::{LINE_WORD_BITS, SECTION_MASK};
 use crate::platform::Platform;
-use crate::region::Class;
-use crate::section::{ALL, ISOLATED, KEPT, LIVE, OUT, POISON, count};
 use crate::sync::Ordering;
+use crate::words::{Block, Class};
 use core::fmt;
 
 /// Something that contradicts itself.
@@ -33,14 +32,8 @@ impl<P: Platform> Frames<P> {
     /// # Errors
     /// The first [`Fault`].
     pub fn validate(&self) -> Result<Counts, Fault> {
-        for (slot, region) in self.regions().iter().enumerate() {
-            for index in 0..region.section_count() {
-                for bit in 0..SECTION_PAGEBLOCKS {
-                    if let Some(block) = self.block(slot, index, bit) {
-                        self.validate_block(&block)?;
-                    }
-                }
-            }
+        for section in self.words.sections() {
+            section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(&block))?;
         }
         let counts = self.counts();
         if self.ensure_free(u64::MAX) != Err(counts.free) {
@@ -56,12 +49,11 @@ impl<P: Platform> Frames<P> {
         let (present, online, free) =
             (is(&section.present), is(&section.online), is(&section.free));
         let isolated = is(&section.isolated);
-        let counter = block.counter.load();
-        let live = counter & LIVE != 0;
-        let kept = block.counter.is_kept();
-        let claimable = live && counter & ISOLATED == 0 && count(counter) > 0;
+        let state = block.counter.load();
+        let (live, kept) = (state.is_live(), state.is_kept());
+        let claimable = state.grantable() > 0;
         let poisoned = self.poisoned_in(block.range()).count() > 0;
-        let announced = block.region.announced(block.index) & block.mask() != 0;
+        let announced = block.section.announced().covers(block.range());
         let checks = [
             (announced || !present, "present outside the announced range"),
             (present || !online, "online but not present"),
@@ -70,28 +62,25 @@ impl<P: Platform> Frames<P> {
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
-            (!free || counter & (LIVE | OUT | KEPT) == 0, "free, but its counter is in use"),
+            (!free || !(live || kept || state.is_out()), "free, but its counter is in use"),
             (!free || !isolated, "free and isolated"),
             (
                 if kept {
-                    (isolated || !online) == (counter & ISOLATED != 0)
+                    (isolated || !online) == state.is_isolated()
                 } else {
-                    isolated == (counter & ISOLATED != 0) || (isolated && !live)
+                    isolated == state.is_isolated() || (isolated && !live)
                 },
                 "the counter does not agree with the isolation",
             ),
             (!online || free || live || isolated || kept, "owned by nobody: lost"),
             (present || !kept, "kept for descriptors, but not present"),
             (
-                counter != LIVE | ALL || self.is_hinted(block),
+                !state.is_split_without_need() || self.is_hinted(block),
                 "wholly free and nobody's hint, but still split",
             ),
             (!live || self.line_agrees(block), "the line's free bits are not the count"),
             (!free || !poisoned, "free, but some of it is poisoned"),
-            (
-                !live || poisoned == (counter & POISON != 0),
-                "live, but its mark for poison is wrong",
-            ),
+            (!live || poisoned == state.has_poison(), "live, but its mark for poison is wrong"),
             (!live || self.poison_is_out(block), "poisoned, out and yet free"),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
@@ -107,10 +96,7 @@ impl<P: Platform> Frames<P> {
     }
 
     fn line_agrees(&self, block: &Block<'_>) -> bool {
-        block
-            .line()
-            .map_or(0, |line| line.free_frames())
-            .eq(&usize::from(count(block.counter.load())))
+        block.line().map_or(0, |line| line.free_frames()).eq(&block.counter.load().free_frames())
     }
 
     fn poison_is_out(&self, block: &Block<'_>) -> bool {
@@ -124,20 +110,18 @@ impl<P: Platform> Frames<P> {
 
     fn leads_to_free(&self, block: &Block<'_>) -> bool {
         let zone = block.zone();
-        block.region.tree(Class::free(zone)).leads_to(block.index)
-            || self.hinted_sections(zone).any(|hint| hint == (block.slot, block.index))
+        block.section.is_findable(Class::free(zone))
+            || self.hinted_sections(zone).any(|hint| hint == block.section)
     }
 
     fn leads_to_unreported(&self, block: &Block<'_>) -> bool {
-        let tree = block.region.tree(Class::unreported(block.zone()));
-        !self.bell().is_on() || tree.leads_to(block.index)
+        !self.bell().is_on() || block.section.is_findable(Class::unreported(block.zone()))
     }
 
     fn leads_to_partial(&self, block: &Block<'_>) -> bool {
         let zone = block.zone();
         let in_partial = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
-        (in_partial && block.region.tree(Class::partial(zone)).leads_to(block.index))
-            || self.is_hinted(block)
+        (in_partial && block.section.is_findable(Class::partial(zone))) || self.is_hinted(block)
     }
 
     fn is_hinted(&self, block: &Block<'_>) -> bool {

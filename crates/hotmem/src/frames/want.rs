@@ -2,7 +2,7 @@
 
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, PFN_LIMIT};
-use crate::region::{NodeId, Zone};
+use crate::words::{NodeId, Zone};
 use core::fmt;
 
 /// A wish for physically contiguous frames.

@@ -1,14 +1,15 @@
 //! Memory comes: prepare takes what mapping it will need, commit maps it.
 
 use super::Hotplug;
-use crate::addr::PfnRange;
+use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, Frames, Want};
-use crate::hooks::{Hooks, Spare};
 use crate::known::Known;
+use crate::mapping::Mapping;
 use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
-use crate::region::Zone;
 use crate::sync::Ordering;
+use crate::words::Part;
+use crate::words::Zone;
 use core::fmt;
 
 /// Memory that is ready to be added: everything that could fail is done. Dropping it undoes it; one
@@ -18,7 +19,8 @@ pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
     range: PfnRange,
     tables: PfnRange,
-    spare: Spare,
+    /// Of these, what the kernel has not taken.
+    spare: PfnRange,
 }
 
 /// Why memory could not be added. Nothing has changed.
@@ -43,20 +45,16 @@ pub enum AddError {
     },
 }
 
-impl<'f, P: Platform> Hotplug<'f, P> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Takes all that adding `range` will need. The memory itself need not be there yet.
     ///
     /// Cost: O(sections), and the allocation of what the hooks need, in one piece.
     ///
     /// # Errors
     /// [`AddError`].
-    pub fn prepare_add(
-        &mut self,
-        range: PfnRange,
-        hooks: &mut impl Hooks,
-    ) -> Result<Addition<'f, P>, AddError> {
-        let more = hooks.descriptors_needed(range);
-        self.prepare(range, more, hooks)
+    pub fn prepare_add(&mut self, range: PfnRange) -> Result<Addition<'f, P>, AddError> {
+        let more = self.mapping.descriptors_needed(range);
+        self.prepare(range, more)
     }
 
     /// The same, with so many frames beside those for page tables.
@@ -64,7 +62,6 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         &mut self,
         range: PfnRange,
         more: u64,
-        hooks: &mut impl Hooks,
     ) -> Result<Addition<'f, P>, AddError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(AddError::Unaligned(range));
@@ -72,27 +69,27 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         if !self.is_announced(range) {
             return Err(AddError::NotAnnounced(range));
         }
-        for (slot, index, blocks, section) in self.words(range) {
+        for Part { section, blocks } in self.parts(range) {
             let present = blocks & section.present.load(Ordering::Acquire);
             if present != 0 {
-                return Err(AddError::Present(self.frames.first_block(slot, index, present)));
+                return Err(AddError::Present(section.first_block(present)));
             }
             let device = blocks & section.device();
             if device != 0 {
-                return Err(AddError::Device(self.frames.first_block(slot, index, device)));
+                return Err(AddError::Device(section.first_block(device)));
             }
             let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
-                return Err(AddError::Held(self.frames.first_block(slot, index, held)));
+                return Err(AddError::Held(section.first_block(held)));
             }
         }
         if let Some(kept) = self.leaves_with_descriptors(range) {
             return Err(AddError::Held(kept));
         }
-        let frames = hooks.tables_needed(range).saturating_add(more);
+        let frames = self.mapping.tables_needed(range).saturating_add(more);
         let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
         self.frames.hold(range);
-        Ok(Addition { frames: self.frames, range, tables: spare.left(), spare })
+        Ok(Addition { frames: self.frames, range, tables: spare, spare })
     }
 
     /// Adds it as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for it.
@@ -105,37 +102,36 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub fn commit_add(
         &mut self,
         addition: Addition<'f, P>,
-        hooks: &mut impl Hooks,
     ) -> Result<(), Foreign<Addition<'f, P>>> {
-        addition.of(self.frames).map(|addition| self.bring_in(addition, hooks))
+        addition.of(self.frames).map(|addition| self.bring_in(addition))
     }
 
-    fn bring_in(&self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
-        addition.map(hooks);
+    fn bring_in(&mut self, mut addition: Addition<'f, P>) {
+        addition.map(&mut self.mapping);
+        self.fill_holes(addition.range);
         let range = addition.range;
-        self.describe(range, &mut addition.spare, hooks);
+        self.describe(range, &mut addition.spare);
         self.set_present(range, true);
     }
 
     /// Frames for what must not fail later.
-    pub(super) fn spare(&self, frames: u64) -> Result<Spare, AllocError> {
-        let taken = match frames {
-            0 => PfnRange::EMPTY,
-            _ => self.frames.alloc(Want::frames(frames))?,
-        };
-        Ok(Spare::new(taken, self.machine()))
+    pub(super) fn spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
+        match frames {
+            0 => Ok(PfnRange::EMPTY),
+            _ => self.frames.alloc_range(Want::frames(frames)),
+        }
     }
 
     /// What is nobody's is present from now on, or the other way round.
     pub(super) fn set_present(&self, range: PfnRange, present: bool) {
         let mut moves = self.frames.no_moves_yet();
-        for (slot, index, blocks, section) in self.words(range) {
+        for Part { section, blocks } in self.parts(range) {
             if present {
                 // Release: who finds it present finds it mapped.
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
-                self.frames.set_zone(slot, index, blocks, Zone::Kernel, &mut moves);
+                self.frames.set_zone(section, blocks, Zone::Kernel, &mut moves);
             }
         }
     }
@@ -146,9 +142,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     ///
     /// # Errors
     /// [`AddError`].
-    pub fn add(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), AddError> {
-        let addition = self.prepare_add(range, hooks)?;
-        self.bring_in(addition, hooks);
+    pub fn add(&mut self, range: PfnRange) -> Result<(), AddError> {
+        let addition = self.prepare_add(range)?;
+        self.bring_in(addition);
         Ok(())
     }
 }
@@ -160,8 +156,11 @@ impl<P: Platform> Addition<'_, P> {
         self.range
     }
 
-    pub(super) fn map(&mut self, hooks: &mut impl Hooks) {
-        hooks.map(self.range, &mut self.spare);
+    /// For the machine that has prepared it.
+    pub(super) fn map(&mut self, mapping: &mut impl Mapping) {
+        let spare = &mut self.spare;
+        // SAFETY: the range is being added, and was not mapped; the frames were allocated for it.
+        unsafe { mapping.map(self.range, &mut || take_first(spare)) };
     }
 
     /// The frames that were taken for page tables and descriptors.
@@ -174,19 +173,26 @@ impl<P: Platform> Addition<'_, P> {
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
         self.frames.let_go(self.range);
-        self.frames.free_rest(&self.spare);
+        self.frames.free_rest(self.spare);
     }
 }
 
 impl<P: Platform> Frames<P> {
-    /// What the kernel has not taken of a spare. A hook may have exchanged it for another
-    /// machine's, whose frames are not this one's to free.
-    pub(super) fn free_rest(&self, spare: &Spare) {
-        if spare.machine() == self.id() && !spare.left().is_empty() {
+    /// Frees what the kernel has not taken of the frames that were allocated for it.
+    pub(super) fn free_rest(&self, spare: PfnRange) {
+        if !spare.is_empty() {
             // Allocated for it and not taken since.
-            self.free(spare.left()).known();
+            self.free_range(spare).known();
         }
     }
+}
+
+/// Takes the first frame of `spare`, if there is one.
+pub(super) fn take_first(spare: &mut PfnRange) -> Option<Pfn> {
+    let frame = spare.start();
+    let (taken, left) = spare.split_at(frame.checked_add(1)?);
+    *spare = left;
+    (!taken.is_empty()).then_some(frame)
 }
 
 impl<P: Platform> Token for Addition<'_, P> {

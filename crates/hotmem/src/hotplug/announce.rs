@@ -3,17 +3,18 @@
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
+use crate::mapping::Mapping;
 use crate::origin::unique;
 use crate::platform::{Platform, REACHABLE};
-use crate::region::{Layout, MAX_REGIONS, NodeId, Region};
 use crate::sync::Ordering;
+use crate::words::{Announced, MAX_REGIONS, NodeId, Part, RegionIndex, Vacancy};
 use core::fmt;
 
 /// An announced region. It names nothing any more once the region is withdrawn, and nothing on any
 /// other machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionId {
-    slot: usize,
+    index: RegionIndex,
     /// No two announcements share it.
     announced: u64,
 }
@@ -59,7 +60,8 @@ pub enum AnnounceError {
     Empty,
     /// Not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
-    /// It ends above what pointers of this target can reach: 4 GiB where they have 32 bits.
+    /// It ends above what pointers of this target can reach, 4 GiB where they have 32 bits, or lies
+    /// outside the [reach](Mapping::reach) of the kernel's mapping.
     Unreachable(PfnRange),
     /// This region has a part of it.
     Overlaps(PfnRange),
@@ -82,7 +84,7 @@ pub enum WithdrawError {
     Held(PfnRange),
 }
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Announces a range: its words are reserved, at most 193 bytes a section (128 MiB) and
     /// 8 KiB. No memory is expected there yet.
     ///
@@ -93,34 +95,41 @@ impl<P: Platform> Hotplug<'_, P> {
     pub fn announce(&mut self, what: impl Into<Announce>) -> Result<RegionId, AnnounceError> {
         let Announce { range, node, group } = what.into();
         check_new(self.frames, range)?;
-        let slot = self.slot_for(Layout::for_range(range))?;
-        self.groups[slot] = group;
-        Ok(self.use_slot(slot, range, node, false))
+        if !self.mapping.reach().covers(range) {
+            return Err(AnnounceError::Unreachable(range));
+        }
+        let index = match self.words().vacancy(range).ok_or(AnnounceError::TooManyRegions)? {
+            Vacancy::Ready(index) => index,
+            Vacancy::NeedsMemory(index) => {
+                self.install_words(index, range)?;
+                index
+            }
+        };
+        self.groups[index.number()] = group;
+        self.fill_holes(range);
+        Ok(self.announce_as(index, range, node, false))
     }
 
-    /// Announces `range` in a slot that has words for it.
-    pub(super) fn use_slot(
+    /// Announces `range` under `index`, which has words for it.
+    pub(super) fn announce_as(
         &mut self,
-        slot: usize,
+        index: RegionIndex,
         range: PfnRange,
         node: NodeId,
         fixed: bool,
     ) -> RegionId {
-        self.frames.slots()[slot].announce(range, node, fixed);
-        self.frames.use_node(node);
-        self.frames.use_slot(slot);
-        self.announced[slot] = unique();
-        self.region_id(slot)
+        self.words().announce(index, range, node, fixed);
+        self.announced[index.number()] = unique();
+        self.region_id(index)
     }
 
-    fn region_id(&self, slot: usize) -> RegionId {
-        RegionId { slot, announced: self.announced[slot] }
+    fn region_id(&self, index: RegionIndex) -> RegionId {
+        RegionId { index, announced: self.announced[index.number()] }
     }
 
-    /// The words of a region that is still announced.
-    fn region(&self, id: RegionId) -> Option<&Region> {
-        let region = self.frames.regions().get(id.slot)?;
-        (self.region_id(id.slot) == id).then_some(region)
+    /// A region that is still announced.
+    fn region(&self, id: RegionId) -> Option<Announced> {
+        self.words().announced_as(id.index).filter(|_| self.region_id(id.index) == id)
     }
 
     /// Takes an announcement back. Its words are kept for the next one that fits.
@@ -132,24 +141,24 @@ impl<P: Platform> Hotplug<'_, P> {
     pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
         let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
         self.check_absent(range)?;
-        self.frames.slots()[region.slot].withdraw();
+        self.words().withdraw(region.index);
         Ok(())
     }
 
     /// Whether nothing of `range`, a part of a region, is present, a device's or being added.
     fn check_absent(&self, range: PfnRange) -> Result<(), WithdrawError> {
-        for (slot, index, blocks, section) in self.words(range) {
+        for Part { section, blocks } in self.parts(range) {
             let present = blocks & section.present.load(Ordering::Acquire);
             if present != 0 {
-                return Err(WithdrawError::Present(self.frames.first_block(slot, index, present)));
+                return Err(WithdrawError::Present(section.first_block(present)));
             }
             let device = blocks & section.device();
             if device != 0 {
-                return Err(WithdrawError::Device(self.frames.first_block(slot, index, device)));
+                return Err(WithdrawError::Device(section.first_block(device)));
             }
             let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
-                return Err(WithdrawError::Held(self.frames.first_block(slot, index, held)));
+                return Err(WithdrawError::Held(section.first_block(held)));
             }
         }
         Ok(())
@@ -158,14 +167,13 @@ impl<P: Platform> Hotplug<'_, P> {
     /// What the region spans.
     #[must_use]
     pub fn region_range(&self, region: RegionId) -> Option<PfnRange> {
-        self.region(region)?.range()
+        Some(self.region(region)?.range)
     }
 
     /// The node that the region's memory belongs to.
     #[must_use]
     pub fn region_node(&self, region: RegionId) -> Option<NodeId> {
-        let region = self.region(region)?;
-        region.range().map(|_| region.node())
+        Some(self.region(region)?.node)
     }
 
     /// Gives back a part of what was announced: of the region, only `keep` stays. For platforms
@@ -176,63 +184,44 @@ impl<P: Platform> Hotplug<'_, P> {
     /// # Errors
     /// [`WithdrawError`], if something of the rest is present or being added.
     pub fn trim(&mut self, region: RegionId, keep: PfnRange) -> Result<(), WithdrawError> {
-        let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
+        let Announced { range, fixed, .. } = self.region(region).ok_or(WithdrawError::Unknown)?;
         let kept = range.covers(keep) && !keep.is_empty() && keep.is_pageblock_aligned();
-        if !kept || self.frames.slots()[region.slot].is_fixed() {
+        if !kept || fixed {
             return Err(WithdrawError::Unknown);
         }
         for rest in [range.split_at(keep.start()).0, range.split_at(keep.end()).1] {
             self.check_absent(rest)?;
         }
-        self.frames.slots()[region.slot].trim(keep);
+        self.words().trim(region.index, keep);
         Ok(())
     }
 
     /// All regions, boot memory first.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
-        let regions = self.frames.regions().iter().enumerate();
-        regions.filter_map(|(slot, region)| Some((self.region_id(slot), region.range()?)))
-    }
-
-    /// A slot with words for `layout`: one that a withdrawn region has left, or a new one.
-    fn slot_for(&self, layout: Layout) -> Result<usize, AnnounceError> {
-        let slots = self.frames.slots();
-        let unused = |slot: &usize| slots[*slot].range().is_none();
-        let fitting = (0..MAX_REGIONS).filter(unused).filter(|&slot| slots[slot].holds(layout));
-        if let Some(slot) = fitting.min_by_key(|&slot| slots[slot].capacity()) {
-            return Ok(slot);
-        }
-        let slot = (0..MAX_REGIONS)
-            .filter(unused)
-            .find(|&slot| slots[slot].capacity() == 0)
-            .ok_or(AnnounceError::TooManyRegions)?;
-        self.install_words(slot, layout)?;
-        Ok(slot)
+        self.words().announced().map(|region| (self.region_id(region.index), region.range))
     }
 
     #[cfg(not(loom))]
-    fn install_words(&self, slot: usize, layout: Layout) -> Result<(), AnnounceError> {
+    fn install_words(&self, index: RegionIndex, range: PfnRange) -> Result<(), AnnounceError> {
         use crate::frames::Want;
-        let bytes = Bytes(layout.bytes() as u64);
+        use crate::words::Words;
+        let bytes = Words::bytes_for(range);
         let memory = self
             .frames
-            .alloc(Want::bytes(bytes).fixed())
-            .or_else(|_| self.frames.alloc(Want::bytes(bytes)))
+            .alloc_range(Want::bytes(bytes).fixed())
+            .or_else(|_| self.frames.alloc_range(Want::bytes(bytes)))
             .map_err(|_| AnnounceError::NoMetadata(bytes))?;
         let pointer = self.frames.direct_map().pointer(memory.start());
         // SAFETY: the frames were allocated just now, are mapped by the promise behind
-        // `DirectMap::at`, hold `layout.bytes()` bytes, are aligned to 4 KiB and are never
-        // freed; the slot has no words (`capacity` is 0) and `&mut self` of our caller is alone.
-        unsafe {
-            pointer.write_bytes(0, layout.bytes());
-            self.frames.slots()[slot].install(layout, pointer);
-        }
+        // `Mapping`, hold as many bytes, are aligned to 4 KiB and are never freed; `vacancy`
+        // said that `index` has no words, and `&mut self` of our caller is alone.
+        unsafe { self.words().install(index, range, pointer) };
         Ok(())
     }
 
     /// A model's region has its words from the start.
     #[cfg(loom)]
-    fn install_words(&self, _: usize, _: Layout) -> Result<(), AnnounceError> {
+    fn install_words(&self, _: RegionIndex, _: PfnRange) -> Result<(), AnnounceError> {
         Err(AnnounceError::TooManyRegions)
     }
 }
@@ -248,8 +237,7 @@ pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), An
     if range.end() > REACHABLE {
         return Err(AnnounceError::Unreachable(range));
     }
-    let mut announced = frames.regions().iter().filter_map(crate::region::Region::range);
-    match announced.find(|other| other.overlaps(range)) {
+    match frames.words().overlapping(range) {
         Some(other) => Err(AnnounceError::Overlaps(other)),
         None => Ok(()),
     }
@@ -261,7 +249,7 @@ impl fmt::Display for AnnounceError {
             AnnounceError::Empty => f.write_str("an empty range cannot be announced"),
             AnnounceError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
             AnnounceError::Unreachable(range) => {
-                write!(f, "{range} ends above what {}-bit pointers reach", usize::BITS)
+                write!(f, "{range} cannot be mapped")
             }
             AnnounceError::Overlaps(other) => write!(f, "{other} is announced already"),
             AnnounceError::TooManyRegions => write!(f, "all {MAX_REGIONS} regions are in use"),

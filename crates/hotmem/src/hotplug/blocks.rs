@@ -4,12 +4,11 @@
 
 use super::{Blocker, Hotplug, Why};
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES, bits_of};
-use crate::known::Known;
+use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
+use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::region::{Class, NodeId, Zone};
-use crate::section::{LIVE, OUT, Section};
 use crate::sync::Ordering;
+use crate::words::{Class, NodeId, Part, Section, Zone};
 
 /// A memory block, as far as it is present or a device's. A view of one moment: it holds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,25 +42,24 @@ pub enum BlockState {
     Device,
 }
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// The memory blocks that have something present or a device's, each `frames` frames (a power of two; at
     /// least a section, as in Linux) and aligned to that.
     ///
     /// Cost: O(sections) of the regions.
     pub fn memory_blocks(&self, frames: u64) -> impl Iterator<Item = MemoryBlock> {
         let frames = frames.clamp(SECTION_FRAMES as u64, PFN_LIMIT).next_power_of_two();
-        let regions = self.frames.regions().iter().enumerate();
-        let regions = regions.filter_map(|(slot, region)| Some((slot, region.range()?)));
-        regions.flat_map(move |(slot, range)| {
-            range.chunks(frames).filter_map(move |block| self.memory_block(slot, block))
+        self.words().announced().flat_map(move |region| {
+            let blocks = region.range.chunks(frames);
+            blocks.filter_map(move |block| self.memory_block(region.node, block))
         })
     }
 
-    fn memory_block(&self, slot: usize, range: PfnRange) -> Option<MemoryBlock> {
+    fn memory_block(&self, node: NodeId, range: PfnRange) -> Option<MemoryBlock> {
         let mut all = Summary::default();
-        for (slot, index, blocks, section) in self.words(range) {
-            all.add(section, blocks);
-            all.isolated |= self.is_leaving(slot, index, section, blocks);
+        for Part { section, blocks } in self.parts(range) {
+            all.add(&section, blocks);
+            all.isolated |= is_leaving(Part { section, blocks });
         }
         let state = match (all.online, all.offline) {
             (0, 0) if all.device == 0 => return None,
@@ -76,21 +74,9 @@ impl<P: Platform> Hotplug<'_, P> {
             (0, 1..) => Some(Zone::Kernel),
             _ => None,
         };
-        let node = self.frames.slots().get(slot)?.node();
         let poisoned = self.frames.poisoned_in(range).count() as u64;
         let device = u64::from(all.device) * PAGEBLOCK_FRAMES as u64;
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
-    }
-
-    /// Whether a token holds one of these pageblocks. Those that are out for reporting come back.
-    fn is_leaving(&self, slot: usize, index: usize, section: &Section, blocks: u64) -> bool {
-        let held =
-            section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
-        bits_of(held & blocks).any(|bit| {
-            self.frames
-                .block(slot, index, bit)
-                .is_some_and(|b| b.counter.load() & (LIVE | OUT) != OUT)
-        })
     }
 
     /// Whether a memory block could go offline as things are: what stands in the way for certain is
@@ -100,11 +86,10 @@ impl<P: Platform> Hotplug<'_, P> {
     /// # Errors
     /// The first [`Blocker`], from the bottom up.
     pub fn removable(&self, block: &MemoryBlock) -> Result<(), Blocker> {
-        for (slot, index, blocks, section) in self.words(block.range) {
+        for Part { section, blocks } in self.parts(block.range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
-            for bit in bits_of(kernel) {
-                let Some(found) = self.frames.block(slot, index, bit).known() else { continue };
-                if found.counter.load() & LIVE != 0
+            for found in section.blocks(kernel) {
+                if found.counter.load().is_live()
                     && let Some(range) = self.frames.used_in(&found)
                 {
                     return Err(Blocker { range, why: Why::Pinned("kernel memory in use") });
@@ -113,6 +98,12 @@ impl<P: Platform> Hotplug<'_, P> {
         }
         Ok(())
     }
+}
+
+/// Whether a token holds one of these pageblocks. Those that are out for reporting come back.
+fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
+    let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
+    section.blocks(held & blocks).any(|block| !block.counter.load().is_out())
 }
 
 /// Pageblocks of a memory block, by what they are.

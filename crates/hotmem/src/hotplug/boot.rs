@@ -6,16 +6,16 @@
 //! it. The words lie in the RAM itself.
 
 use super::announce::check_new;
+use super::zone_part::ZonePart;
 use super::{Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{Block, Frames, bitmap_frames};
-use crate::geometry::{
-    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS,
-};
+use crate::frames::{Frames, bitmap_frames};
+use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::known::{Known, holds};
+use crate::mapping::Mapping;
 use crate::platform::{DirectMap, Platform, REACHABLE};
-use crate::region::{Layout, MAX_REGIONS, NodeId};
 use crate::sync::Ordering;
+use crate::words::{Block, MAX_REGIONS, NodeId, Part, RegionIndex, SectionRef, Words};
 use core::fmt;
 
 /// Holes up to this many frames (32 GiB) do not start another region: their words cost 48 KiB.
@@ -43,13 +43,18 @@ pub struct BootMap<'a> {
     pub nodes: &'a [(BootRange, NodeId)],
     /// The engine's own words must lie below this: the end of what the direct map covers already.
     pub mapped_below: Pfn,
+    /// Where low memory ends, rounded down to a section (128 MiB): memory that every device can
+    /// address, 4 GiB on a PC. Kernel memory below it is counted apart, so that the zone that grows
+    /// does not span the holes there. Zero: there is no low memory.
+    pub low_end: Pfn,
 }
 
 impl<'a> BootMap<'a> {
-    /// This RAM, nothing reserved, one node, all of it mapped.
+    /// This RAM, nothing reserved, one node, all of it mapped, none of it low.
     #[must_use]
     pub const fn of_ram(ram: &'a [BootRange]) -> BootMap<'a> {
-        BootMap { ram, reserved: &[], nodes: &[], mapped_below: Pfn::LIMIT }
+        let (mapped_below, low_end) = (Pfn::LIMIT, Pfn::ZERO);
+        BootMap { ram, reserved: &[], nodes: &[], mapped_below, low_end }
     }
 }
 
@@ -60,7 +65,8 @@ pub enum BootError {
     AlreadyStarted,
     /// A range wraps or lies beyond the 52 bits of a physical address.
     BeyondPhysicalLimit(BootRange),
-    /// This RAM ends above what pointers of this target can reach: 4 GiB where they have 32 bits.
+    /// This RAM ends above what pointers of this target can reach, 4 GiB where they have 32 bits, or
+    /// outside the [reach](Mapping::reach) of the kernel's mapping.
     Unreachable(BootRange),
     /// There is no frame of RAM that is not reserved.
     NoMemory,
@@ -70,36 +76,49 @@ pub enum BootError {
     TooManyRegions,
 }
 
-impl<'f, P: Platform> Hotplug<'f, P> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory: present, online for anything, never removed.
     ///
     /// Cost: O(sections × ranges of the map); the words (193 bytes for each 128 MiB, and 8 KiB a
     /// region) are zeroed.
     ///
+    /// # Safety
+    /// `map` is true: all of its RAM is mapped at the [base](Mapping::base) of `mapping`, below
+    /// [`mapped_below`](BootMap::mapped_below) now and the rest before anything is allocated, and
+    /// what it does not list as reserved is used by nobody else, another machine included.
+    ///
     /// # Errors
     /// [`BootError`].
-    pub fn bootstrap(
+    pub unsafe fn bootstrap(
         frames: &'f Frames<P>,
-        direct_map: DirectMap,
+        mapping: M,
         map: &BootMap<'_>,
-    ) -> Result<Hotplug<'f, P>, BootError> {
-        let map = Map::check(map)?;
+    ) -> Result<Hotplug<'f, P, M>, BootError> {
+        let low_end = map.low_end.align_down(SECTION_FRAMES as u64);
+        let map = Map::check(map, mapping.reach())?;
         let metadata = map.place_metadata()?;
         let map = Map { metadata, ..map };
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
         }
-        frames.set_direct_map(direct_map);
-        let mut hotplug = Hotplug::without_memory(frames);
+        frames.set_direct_map(DirectMap::from_base(mapping.base()));
+        let mut hotplug = Hotplug::without_memory(frames, mapping);
+        let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
+        hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
         let mut unused = map.install_reserved(frames, metadata);
-        for (slot, (region, node)) in map.regions().enumerate() {
-            unused = hotplug.install(slot, region, node, unused);
-            unused = hotplug.fill(slot, region, &map, unused);
-            hotplug.account_boot(region, node, &map);
+        for (number, (region, node)) in map.regions().enumerate() {
+            // `place_metadata` has counted them.
+            let Some(index) = RegionIndex::new(number).known() else { break };
+            unused = hotplug.install(index, region, node, unused);
+            unused = hotplug.fill(region, &map, unused);
+            for part in [ZonePart::Low, ZonePart::Kernel] {
+                let side = region.intersection(part.bounds(low_end));
+                hotplug.account_boot(side, part, node, &map);
+            }
         }
         if !unused.is_empty() {
             // Taken by `fill` as a part of `metadata`.
-            frames.free(unused).known();
+            frames.free_range(unused).known();
         }
         Ok(hotplug)
     }
@@ -107,54 +126,43 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     /// Announces a region whose words lie at the start of `memory`; returns the rest.
     fn install(
         &mut self,
-        slot: usize,
+        index: RegionIndex,
         region: PfnRange,
         node: NodeId,
         memory: PfnRange,
     ) -> PfnRange {
-        let layout = Layout::for_range(region);
-        let (words, rest) = split_bytes(memory, layout.bytes());
+        let (words, rest) = split_frames(memory, frames_for(region));
         let pointer = self.frames.direct_map().pointer(words.start());
         // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-        // `fill` marks them as taken for good; they hold `layout.bytes()` bytes, aligned to 4 KiB;
-        // the machine is not in use yet.
-        unsafe {
-            pointer.write_bytes(0, layout.bytes());
-            self.frames.slots()[slot].install(layout, pointer);
-        }
+        // `fill` marks them as taken for good; they are as many as the words need, aligned to
+        // 4 KiB; the machine is not in use yet, and each index is named once.
+        unsafe { self.frames.words().install(index, region, pointer) };
         holds(check_new(self.frames, region).is_ok());
-        self.use_slot(slot, region, node, true);
+        self.announce_as(index, region, node, true);
         rest
     }
 
     /// Brings a region's RAM online. Takes frames for lines from `memory`; returns the rest.
-    fn fill(
-        &mut self,
-        slot: usize,
-        region: PfnRange,
-        map: &Map<'_>,
-        mut memory: PfnRange,
-    ) -> PfnRange {
+    fn fill(&mut self, region: PfnRange, map: &Map<'_>, mut memory: PfnRange) -> PfnRange {
         for piece in region.sections() {
-            let Some((_, index, blocks)) = self.frames.word_of(piece).known() else { continue };
-            let Some(section) = self.frames.section(slot, index).known() else { continue };
+            let part = self.frames.words().part_of(piece).known();
+            let Some(Part { section, blocks }) = part else { continue };
             let mut moves = self.frames.no_moves_yet();
             // Nearly every section is free RAM throughout.
             if map.free_in(piece) == Some(piece) {
                 // Relaxed: published by what follows.
                 section.present.fetch_or(blocks, Ordering::Relaxed);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                self.frames.show_free(slot, index, blocks, &mut moves);
+                self.frames.show_free(section, blocks, &mut moves);
                 continue;
             }
             if map.needs_lines(piece) {
-                let (lines, rest) = split_bytes(memory, 1);
-                self.frames.set_lines(slot, index, lines.start());
+                let (lines, rest) = split_frames(memory, 1);
+                self.frames.set_lines(section, lines.start());
                 memory = rest;
             }
             let mut free = 0;
-            for bit in 0..SECTION_PAGEBLOCKS {
-                let Some(block) = self.frames.block(slot, index, bit).known() else { continue };
+            for block in section.blocks(SECTION_MASK) {
                 let Some(all) = frames_of(&block).known() else { continue };
                 // The rest of the section may be another node's.
                 if !piece.covers(all) || map.ram_in(all).is_none() {
@@ -170,16 +178,16 @@ impl<'f, P: Platform> Hotplug<'f, P> {
                 }
             }
             if free != 0 {
-                self.frames.show_free(slot, index, free, &mut moves);
+                self.frames.show_free(section, free, &mut moves);
             }
             moves.end();
-            self.free_partial(piece, free, slot, index, map);
+            self.free_partial(piece, free, section, map);
         }
         memory
     }
 
-    /// The zones learn of a region that has come online at boot.
-    fn account_boot(&mut self, region: PfnRange, node: NodeId, map: &Map<'_>) {
+    /// The zones learn of the part of a region that has come online at boot.
+    fn account_boot(&mut self, region: PfnRange, part: ZonePart, node: NodeId, map: &Map<'_>) {
         let sum = |next: &dyn Fn(PfnRange) -> Option<PfnRange>| {
             let mut rest = region;
             let mut frames = 0;
@@ -199,11 +207,28 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             let (run, state) = self.state_at(rest.start(), rest.end());
             if state == State::Online {
                 online += run.frames();
-                self.note_online(run);
+                self.grow_zones(run);
             }
             rest = rest.split_at(run.end()).1;
         }
-        self.zones.note_boot(node, online - ram, reserved);
+        self.mark_holes(region, map);
+        self.holes_at_boot(region);
+        self.zones.note_boot(node, part, online - ram, reserved);
+    }
+
+    /// Marks the pageblocks without RAM in the sections of `region` that have some.
+    fn mark_holes(&self, region: PfnRange, map: &Map<'_>) {
+        for Part { section, .. } in self.parts(region) {
+            let all = section.range();
+            if map.ram_in(all).is_none_or(|ram| ram == all) {
+                continue;
+            }
+            for block in section.blocks(SECTION_MASK) {
+                if frames_of(&block).is_some_and(|frames| map.ram_in(frames).is_none()) {
+                    block.counter.set_hole();
+                }
+            }
+        }
     }
 
     /// Frees the free frames of a section's pageblocks that are not wholly free.
@@ -211,18 +236,14 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         &mut self,
         piece: PfnRange,
         whole: u64,
-        slot: usize,
-        index: usize,
+        section: SectionRef<'_>,
         map: &Map<'_>,
     ) {
-        for bit in (0..SECTION_PAGEBLOCKS).filter(|bit| whole >> bit & 1 == 0) {
-            let block = self.frames.block(slot, index, bit);
-            let mut rest =
-                block.and_then(|block| frames_of(&block)).known().unwrap_or(PfnRange::EMPTY);
-            rest = rest.intersection(piece);
+        for block in section.blocks(SECTION_MASK & !whole) {
+            let mut rest = frames_of(&block).known().unwrap_or(PfnRange::EMPTY).intersection(piece);
             while let Some(run) = map.free_in(rest) {
                 // Marked as taken by `fill`.
-                self.frames.free(run).known();
+                self.frames.free_range(run).known();
                 rest = rest.split_at(run.end()).1;
             }
         }
@@ -233,9 +254,9 @@ fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
     PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
 }
 
-/// The first frames of `memory` that hold `bytes`, and the rest.
-fn split_bytes(memory: PfnRange, bytes: usize) -> (PfnRange, PfnRange) {
-    split_frames(memory, (bytes as u64).div_ceil(FRAME_SIZE))
+/// Frames that the words of a region take.
+fn frames_for(region: PfnRange) -> u64 {
+    Words::bytes_for(region).0.div_ceil(FRAME_SIZE)
 }
 
 /// The first `frames` frames of `memory`, and the rest.
@@ -256,7 +277,7 @@ struct Map<'a> {
 }
 
 impl<'a> Map<'a> {
-    fn check(map: &BootMap<'a>) -> Result<Map<'a>, BootError> {
+    fn check(map: &BootMap<'a>, reach: PfnRange) -> Result<Map<'a>, BootError> {
         let nodes = map.nodes.iter().map(|(range, _)| range);
         for &range in map.ram.iter().chain(map.reserved).chain(nodes) {
             let end = range.start.checked_add(range.len.0);
@@ -264,11 +285,14 @@ impl<'a> Map<'a> {
                 return Err(BootError::BeyondPhysicalLimit(range));
             }
         }
-        let beyond = |range: &&BootRange| range.start + range.len.0 > REACHABLE.phys_addr();
+        let end = REACHABLE.min(reach.end()).phys_addr();
+        let beyond = |range: &&BootRange| {
+            range.start < reach.start().phys_addr() || range.start + range.len.0 > end
+        };
         if let Some(&range) = map.ram.iter().find(beyond) {
             return Err(BootError::Unreachable(range));
         }
-        let BootMap { ram, reserved, nodes, mapped_below } = *map;
+        let BootMap { ram, reserved, nodes, mapped_below, .. } = *map;
         Ok(Map { ram, reserved, nodes, mapped_below, metadata: PfnRange::EMPTY })
     }
 
@@ -416,11 +440,10 @@ impl<'a> Map<'a> {
 
     /// Where the words of all regions go, and the lines of the sections that need them at once.
     fn place_metadata(&self) -> Result<PfnRange, BootError> {
-        let frames = |bytes: usize| (bytes as u64).div_ceil(FRAME_SIZE);
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
         let mut count = 0;
         for (region, _) in self.regions() {
-            needed += frames(Layout::for_range(region).bytes());
+            needed += frames_for(region);
             needed += region.sections().filter(|&s| self.needs_lines(s)).count() as u64;
             count += 1;
         }
@@ -459,12 +482,7 @@ impl fmt::Display for BootError {
                 write!(f, "{} at {:#x} lie beyond the physical limit", range.len, range.start)
             }
             BootError::Unreachable(range) => {
-                let bits = usize::BITS;
-                write!(
-                    f,
-                    "{} at {:#x} end above what {bits}-bit pointers reach",
-                    range.len, range.start
-                )
+                write!(f, "{} at {:#x} cannot be mapped", range.len, range.start)
             }
             BootError::NoMemory => f.write_str("no RAM that is not reserved"),
             BootError::NoMetadata(bytes) => write!(f, "no {bytes} of mapped RAM for the words"),

@@ -14,9 +14,11 @@ use super::{AddError, Addition, Hotplug, OnlineError, OnlineType, RemoveError};
 use crate::addr::PfnRange;
 use crate::frames::AllocError;
 use crate::hooks::Hooks;
+use crate::mapping::Mapping;
 use crate::origin::{Foreign, Token};
 use crate::platform::Platform;
-use crate::region::Zone;
+use crate::words::Part;
+use crate::words::Zone;
 use core::fmt;
 
 /// Why device memory stays as it is.
@@ -37,7 +39,7 @@ pub enum DeviceError {
     },
 }
 
-impl<'f, P: Platform> Hotplug<'f, P> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Makes `range`, which is announced and there, a device's memory: mapped, and left to its
     /// driver. What is RAM, a device's already, or on its way to be either is refused.
     ///
@@ -45,9 +47,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     ///
     /// # Errors
     /// [`AddError`]. Nothing has changed.
-    pub fn attach(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), AddError> {
-        let addition = self.prepare(range, 0, hooks)?;
-        self.bring_to_device(addition, hooks);
+    pub fn attach(&mut self, range: PfnRange) -> Result<(), AddError> {
+        let addition = self.prepare(range, 0)?;
+        self.bring_to_device(addition);
         Ok(())
     }
 
@@ -59,27 +61,31 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub fn commit_attach(
         &mut self,
         addition: Addition<'f, P>,
-        hooks: &mut impl Hooks,
     ) -> Result<(), Foreign<Addition<'f, P>>> {
-        addition.of(self.frames).map(|addition| self.bring_to_device(addition, hooks))
+        addition.of(self.frames).map(|addition| self.bring_to_device(addition))
     }
 
-    fn bring_to_device(&mut self, mut addition: Addition<'f, P>, hooks: &mut impl Hooks) {
-        addition.map(hooks);
+    fn bring_to_device(&mut self, mut addition: Addition<'f, P>) {
+        addition.map(&mut self.mapping);
+        self.fill_holes(addition.range());
         self.set_device(addition.range(), true);
     }
 
-    /// The driver has let go of `range`: unmapped, and announced as before it was attached.
+    /// Unmaps `range`, which is announced as before it was attached.
     ///
     /// Cost: O(sections), and the unmapping.
     ///
+    /// # Safety
+    /// The driver does not use `range` any more.
+    ///
     /// # Errors
     /// [`DeviceError`]. Nothing has changed.
-    pub fn detach(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), DeviceError> {
+    pub unsafe fn detach(&mut self, range: PfnRange) -> Result<(), DeviceError> {
         self.check_device(range)?;
-        hooks.unmap(range);
+        // SAFETY: device memory is mapped, and its driver does not use it, by the caller's promise.
+        unsafe { self.mapping.unmap(range) };
         self.set_device(range, false);
-        self.forget(range, hooks);
+        self.forget(range);
         Ok(())
     }
 
@@ -90,23 +96,26 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     ///
     /// Cost: that of [`online`](Self::online).
     ///
+    /// # Safety
+    /// The driver does not use `range` any more, unless this is refused.
+    ///
     /// # Errors
     /// [`DeviceError`]: it is the device's as before.
-    pub fn device_to_ram(
+    pub unsafe fn device_to_ram(
         &mut self,
         range: PfnRange,
         kind: impl Into<Option<OnlineType>>,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) -> Result<(), DeviceError> {
         self.check_device(range)?;
         let kind = kind.into().unwrap_or(self.auto_online);
-        if let Some(poison) = kept_of(range, hooks).find_map(|kept| self.poison_in(kept)) {
+        if let Some(poison) = kept_of(range, &self.mapping).find_map(|kept| self.poison_in(kept)) {
             return Err(DeviceError::Online(OnlineError::Poisoned(poison)));
         }
         if let Some(kept) = self.leaves_with_descriptors(range) {
             return Err(DeviceError::Online(OnlineError::Held(kept)));
         }
-        let frames = hooks.descriptors_needed(range);
+        let frames = self.mapping.descriptors_needed(range);
         let mut spare =
             self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
         self.set_device(range, false);
@@ -117,13 +126,13 @@ impl<'f, P: Platform> Hotplug<'f, P> {
             _ => self.check_online(range).and_then(|()| self.agree(range, kind, hooks)),
         };
         match agreed {
-            Ok(()) => self.describe(range, &mut spare, hooks),
+            Ok(()) => self.describe(range, &mut spare),
             Err(_) => {
                 self.set_present(range, false);
                 self.set_device(range, true);
             }
         }
-        self.frames.free_rest(&spare);
+        self.frames.free_rest(spare);
         agreed.map_err(DeviceError::Online)?;
         if kind != OnlineType::Offline {
             self.bring_online(range, kind, hooks);
@@ -139,14 +148,10 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     ///
     /// # Errors
     /// [`RemoveError`]: it is RAM as before.
-    pub fn ram_to_device(
-        &mut self,
-        range: PfnRange,
-        hooks: &mut impl Hooks,
-    ) -> Result<(), RemoveError> {
+    pub fn ram_to_device(&mut self, range: PfnRange) -> Result<(), RemoveError> {
         self.check_removable(range)?;
         self.set_present(range, false);
-        self.undescribe(range, hooks);
+        self.undescribe(range);
         self.set_device(range, true);
         Ok(())
     }
@@ -159,9 +164,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         if !self.is_announced(range) {
             return Err(DeviceError::NotDevice(range));
         }
-        let other = self.words(range).find_map(|(slot, index, blocks, section)| {
+        let other = self.parts(range).find_map(|Part { section, blocks }| {
             let other = blocks & !section.device();
-            (other != 0).then(|| self.frames.first_block(slot, index, other))
+            (other != 0).then(|| section.first_block(other))
         });
         other.map_or(Ok(()), |other| Err(DeviceError::NotDevice(other)))
     }
@@ -170,8 +175,8 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     fn set_device(&self, range: PfnRange, device: bool) {
         let zone = if device { Zone::Movable } else { Zone::Kernel };
         let mut moves = self.frames.no_moves_yet();
-        for (slot, index, blocks, _) in self.words(range) {
-            self.frames.set_zone(slot, index, blocks, zone, &mut moves);
+        for Part { section, blocks } in self.parts(range) {
+            self.frames.set_zone(section, blocks, zone, &mut moves);
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::{Hooks, Migration, Veto};
 use crate::isolate::{InUse, IsolateError, Isolation};
+use crate::mapping::Mapping;
 use crate::origin::{Foreign, Token};
 use crate::platform::Platform;
 use core::fmt;
@@ -67,13 +68,19 @@ impl Blocker {
         Blocker { range, why }
     }
 
-    /// Whether it may go away by itself.
+    /// Whether it may go away by itself, so that the same request is worth another try: a veto may
+    /// be withdrawn.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
-        matches!(
-            self.why,
-            Why::Retry | Why::Busy | Why::HeldByAnother | Why::Reporting | Why::NoRoom { .. }
-        )
+        match self.why {
+            Why::Retry
+            | Why::Busy
+            | Why::HeldByAnother
+            | Why::Reporting
+            | Why::Veto(_)
+            | Why::NoRoom { .. } => true,
+            Why::Pinned(_) | Why::Metadata | Why::NotOnline | Why::Foreign => false,
+        }
     }
 }
 
@@ -121,7 +128,7 @@ impl<'f, P> Window<'f, P> {
     }
 }
 
-impl<'f, P: Platform> Hotplug<'f, P> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// No request takes memory offline that would leave fewer frames free than these: for what a
     /// kernel must be able to allocate whatever is asked of it. 0 unless something else is said here.
     pub fn set_floor(&mut self, frames: u64) {
@@ -134,7 +141,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         &mut self,
         window: PfnRange,
         elsewhere: u64,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
@@ -158,7 +165,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         &self,
         blocks: impl Iterator<Item = PfnRange>,
         missing: u64,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
         budget: &mut Budget,
     ) -> Option<PfnRange> {
         let mut last = None;
@@ -192,7 +199,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub(super) fn drain(
         &mut self,
         window: &mut Window<'f, P>,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
         budget: &mut Budget,
     ) -> Drained {
         loop {
@@ -236,7 +243,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub fn take_offline(
         &mut self,
         isolation: Isolation<'f, P>,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, LeaveError)> {
         let own = isolation.of(self.frames);
         let isolation = own.map_err(|Foreign(isolation)| (isolation, LeaveError::Foreign))?;
@@ -251,7 +258,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     pub(super) fn leave(
         &mut self,
         isolation: Isolation<'f, P>,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
         let range = isolation.leave()?;
         let empty = self.note_offline(range);
@@ -263,7 +270,7 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     }
 
     /// Gives memory back that could not be drained, or need not go after all.
-    pub(super) fn give_back(&mut self, isolation: Isolation<'f, P>, hooks: &mut impl Hooks) {
+    pub(super) fn give_back(&mut self, isolation: Isolation<'f, P>, hooks: &mut dyn Hooks) {
         let range = isolation.range();
         isolation.release();
         hooks.offline_cancelled(range);

@@ -25,6 +25,9 @@
 //! | `poison.rs` | frames that the hardware has given up |
 //! | `scan.rs` | what of a zone is in use, without asking what is there |
 //! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
+//! | `holes.rs` | which holes beside boot memory count as covered |
+//! | `span.rs` | where what is online begins and ends |
+//! | `zone_part.rs` | low memory, kernel memory above the boundary, movable memory |
 //! | `probes.rs` | how many words that takes (feature `probes`) |
 
 mod add;
@@ -35,6 +38,7 @@ mod boot;
 mod describe;
 mod device;
 mod drain;
+mod holes;
 mod offline;
 mod online;
 mod pin;
@@ -45,7 +49,9 @@ mod remove;
 mod reserved;
 mod scan;
 mod shrink;
+mod span;
 mod zone;
+mod zone_part;
 
 pub use add::{AddError, Addition};
 pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
@@ -65,21 +71,26 @@ pub use zone::ZoneInfo;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
 use crate::known::Known;
+use crate::mapping::{AlwaysMapped, Mapping};
 use crate::origin::MachineId;
 use crate::platform::Platform;
-use crate::region::MAX_REGIONS;
-use crate::section::Section;
 use crate::sync::Ordering;
+use crate::words::MAX_REGIONS;
+use crate::words::{Part, Words};
 use core::fmt;
 use zone::Zones;
 
 /// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
 /// chooses its own lock around it. The frame allocator goes on at full speed beside it.
 ///
-/// Context: where the kernel's own [`Hooks`](crate::Hooks) may run, which are called with nothing
-/// of the engine locked. Costs are given without what the hooks do.
-pub struct Hotplug<'f, P> {
+/// It owns the kernel's [mapping](crate::Mapping), so that nothing else maps or unmaps memory on its
+/// behalf.
+///
+/// Context: where the kernel's own [`Hooks`](crate::Hooks) and mapping may run, which are called
+/// with nothing of the engine locked. Costs are given without what these do.
+pub struct Hotplug<'f, P, M = AlwaysMapped> {
     frames: &'f Frames<P>,
+    mapping: M,
     zones: Zones,
     groups: [Group; MAX_REGIONS],
     /// The number of each slot's last announcement.
@@ -89,7 +100,7 @@ pub struct Hotplug<'f, P> {
     floor: u64,
 }
 
-impl<P> fmt::Debug for Hotplug<'_, P> {
+impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hotplug").field("frames", self.frames).finish_non_exhaustive()
     }
@@ -152,10 +163,11 @@ pub enum State {
     OnlineMovable,
 }
 
-impl<'f, P: Platform> Hotplug<'f, P> {
-    pub(crate) fn without_memory(frames: &'f Frames<P>) -> Hotplug<'f, P> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+    pub(crate) fn without_memory(frames: &'f Frames<P>, mapping: M) -> Hotplug<'f, P, M> {
         Hotplug {
             frames,
+            mapping,
             zones: Zones::new(),
             groups: [Group::None; MAX_REGIONS],
             announced: [0; MAX_REGIONS],
@@ -169,6 +181,20 @@ impl<'f, P: Platform> Hotplug<'f, P> {
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {
         self.frames
+    }
+
+    /// The kernel's mapping.
+    #[must_use]
+    pub fn mapping(&self) -> &M {
+        &self.mapping
+    }
+
+    /// The kernel's mapping, to be changed by the kernel.
+    ///
+    /// # Safety
+    /// It stays the mapping of this machine, and keeps the promises of [`Mapping`].
+    pub unsafe fn mapping_mut(&mut self) -> &mut M {
+        &mut self.mapping
     }
 
     /// Which machine this is, among all of the process.
@@ -212,13 +238,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
 
     /// The state of a part of one section, if all of it is alike.
     fn uniform_state(&self, piece: PfnRange) -> Option<State> {
-        let Some((slot, index, wanted)) = self.frames.word_of(piece) else {
-            let overlaps = |region: &crate::region::Region| {
-                region.range().is_some_and(|range| range.overlaps(piece))
-            };
-            return (!self.frames.regions().iter().any(overlaps)).then_some(State::Unknown);
+        let Some(Part { section, blocks: wanted }) = self.words().part_of(piece) else {
+            return self.words().overlapping(piece).is_none().then_some(State::Unknown);
         };
-        let section = self.frames.section(slot, index)?;
         let all = |word: &crate::sync::AtomicU64| match word.load(Ordering::Acquire) & wanted {
             0 => Some(false),
             bits if bits == wanted => Some(true),
@@ -233,20 +255,18 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         })
     }
 
-    /// The parts of `range` by section, as words. Empty if it is not within one region.
-    fn words(
-        &self,
-        range: PfnRange,
-    ) -> impl DoubleEndedIterator<Item = (usize, usize, u64, &'f Section)> + use<'f, P> {
-        let frames = self.frames;
-        frames.words_of(range).filter_map(move |(slot, index, blocks)| {
-            Some((slot, index, blocks, frames.section(slot, index)?))
-        })
+    /// What is true of each section and pageblock.
+    fn words(&self) -> &'f Words {
+        self.frames.words()
+    }
+
+    /// The parts of `range` by section.
+    fn parts(&self, range: PfnRange) -> impl DoubleEndedIterator<Item = Part<'f>> + use<'f, P, M> {
+        self.frames.words().parts(range)
     }
 
     /// Whether `range` is whole pageblocks within one announced region.
     fn is_announced(&self, range: PfnRange) -> bool {
-        range.is_pageblock_aligned()
-            && self.frames.regions().iter().any(|r| r.range().is_some_and(|all| all.covers(range)))
+        range.is_pageblock_aligned() && self.words().covers(range)
     }
 }

@@ -6,8 +6,10 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
+use crate::mapping::Mapping;
 use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
+use crate::words::Part;
 use core::fmt;
 
 /// A range on its way offline. Poll it until it is done, or [`cancel`](Self::cancel) it: one that is
@@ -42,7 +44,7 @@ pub enum OfflineError {
     NotOnline(PfnRange),
 }
 
-impl<'f, P: Platform> Hotplug<'f, P> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts to take `range` offline: nothing is done to it before it is polled.
     ///
     /// Cost: O(sections).
@@ -56,9 +58,9 @@ impl<'f, P: Platform> Hotplug<'f, P> {
         if !self.is_announced(range) {
             return Err(OfflineError::NotOnline(range));
         }
-        let offline = self.words(range).find_map(|(slot, index, blocks, section)| {
+        let offline = self.parts(range).find_map(|Part { section, blocks }| {
             let offline = blocks & !section.online.load(crate::sync::Ordering::Acquire);
-            (offline != 0).then(|| self.frames.first_block(slot, index, offline))
+            (offline != 0).then(|| section.first_block(offline))
         });
         match offline {
             Some(offline) => Err(OfflineError::NotOnline(offline)),
@@ -81,10 +83,10 @@ impl<'f, P: Platform> Offline<'f, P> {
     /// so meanwhile. On another machine than its own, it is pending for [`Why::Foreign`].
     ///
     /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
-    pub fn poll(
+    pub fn poll<M: Mapping>(
         &mut self,
-        hotplug: &mut Hotplug<'f, P>,
-        hooks: &mut impl Hooks,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
         mut budget: Budget,
     ) -> Progress<PfnRange> {
         if self.machine != hotplug.machine() {
@@ -147,10 +149,10 @@ impl<'f, P: Platform> Offline<'f, P> {
         })
     }
 
-    fn finish(
+    fn finish<M: Mapping>(
         &mut self,
-        hotplug: &mut Hotplug<'f, P>,
-        hooks: &mut impl Hooks,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
     ) -> Progress<PfnRange> {
         match self.held.take().map(|held| hotplug.leave(held, hooks)) {
             None => Progress::Done(self.range),
@@ -176,10 +178,10 @@ impl<'f, P: Platform> Offline<'f, P> {
     ///
     /// # Errors
     /// The request, if it was begun on another machine.
-    pub fn cancel(
+    pub fn cancel<M: Mapping>(
         self,
-        hotplug: &mut Hotplug<'f, P>,
-        hooks: &mut impl Hooks,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
     ) -> Result<(), Foreign<Offline<'f, P>>> {
         let Offline { held, window, ahead, .. } = self.of(hotplug.frames)?;
         let window = window.map(Window::into_isolation);

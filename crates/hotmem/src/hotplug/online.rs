@@ -5,11 +5,12 @@
 use super::Hotplug;
 use super::policy::Planned;
 use crate::addr::PfnRange;
-use crate::geometry::bits_of;
+use crate::frames::kept;
 use crate::hooks::{Hooks, Veto};
+use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::region::Zone;
 use crate::sync::Ordering;
+use crate::words::{Part, Zone};
 use core::fmt;
 
 /// What memory is put online for.
@@ -50,7 +51,7 @@ pub enum OnlineError {
     },
 }
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Sets what memory comes online for when neither the request nor the driver that brings it names
     /// a type; [`OnlineType::Offline`] unless it is set here.
     pub fn set_auto_online(&mut self, kind: OnlineType) {
@@ -69,7 +70,7 @@ impl<P: Platform> Hotplug<'_, P> {
         &mut self,
         range: PfnRange,
         kind: impl Into<Option<OnlineType>>,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) -> Result<(), OnlineError> {
         self.check_online(range)?;
         let kind = kind.into().unwrap_or(self.auto_online);
@@ -86,7 +87,7 @@ impl<P: Platform> Hotplug<'_, P> {
         &self,
         range: PfnRange,
         kind: OnlineType,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) -> Result<(), OnlineError> {
         for (run, zone) in self.partition(range, kind) {
             if let Err(veto) = hooks.going_online(run, zone) {
@@ -106,29 +107,25 @@ impl<P: Platform> Hotplug<'_, P> {
         &mut self,
         range: PfnRange,
         kind: OnlineType,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) {
         let node = self.frames.node_of(range.start());
         let is_first = node.is_some_and(|node| !self.has_memory(node));
         let mut moves = self.frames.no_moves_yet();
         for (run, zone) in self.partition(range, kind) {
-            for (slot, index, blocks, section) in self.words(run) {
-                self.frames.set_zone(slot, index, blocks, zone, &mut moves);
+            for Part { section, blocks } in self.parts(run) {
+                self.frames.set_zone(section, blocks, zone, &mut moves);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                let kept = blocks & self.frames.kept(slot, index);
-                for block in bits_of(kept).filter_map(|bit| self.frames.block(slot, index, bit)) {
+                let kept = blocks & kept(section);
+                for block in section.blocks(kept) {
                     // With Release, too: whoever isolates it now finds it online.
                     block.counter.release();
                 }
-                for block in bits_of(blocks & !kept) {
-                    let block = self.frames.block(slot, index, block);
-                    block.into_iter().for_each(|block| self.frames.fill(block.range()));
-                }
-                let free =
-                    self.frames.divide_around_poison(slot, index, blocks & !kept, &mut moves);
+                self.frames.fill_blocks(Part { section, blocks: blocks & !kept });
+                let free = self.frames.divide_around_poison(section, blocks & !kept, &mut moves);
                 if free != 0 {
                     // Publishes the words above with Release.
-                    self.frames.show_free(slot, index, free, &mut moves);
+                    self.frames.show_free(section, free, &mut moves);
                 }
             }
         }
@@ -148,19 +145,19 @@ impl<P: Platform> Hotplug<'_, P> {
         if !self.is_announced(range) {
             return Err(OnlineError::NotPresent(range));
         }
-        for (slot, index, blocks, section) in self.words(range) {
+        for Part { section, blocks } in self.parts(range) {
             let absent = blocks & !section.present.load(Ordering::Acquire);
             if absent != 0 {
-                return Err(OnlineError::NotPresent(self.frames.first_block(slot, index, absent)));
+                return Err(OnlineError::NotPresent(section.first_block(absent)));
             }
             let online = blocks & section.online.load(Ordering::Acquire);
             if online != 0 {
-                let online = self.frames.first_block(slot, index, online);
+                let online = section.first_block(online);
                 return Err(OnlineError::AlreadyOnline(online));
             }
             let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
-                return Err(OnlineError::Held(self.frames.first_block(slot, index, held)));
+                return Err(OnlineError::Held(section.first_block(held)));
             }
         }
         self.poison_in(range).map_or(Ok(()), |frame| Err(OnlineError::Poisoned(frame)))
@@ -172,7 +169,7 @@ impl<P: Platform> Hotplug<'_, P> {
         &self,
         range: PfnRange,
         kind: OnlineType,
-    ) -> impl Iterator<Item = (PfnRange, Zone)> + use<'_, P> {
+    ) -> impl Iterator<Item = (PfnRange, Zone)> + use<'_, P, M> {
         let mut rest = range;
         let mut planned = Planned::default();
         core::iter::from_fn(move || {

@@ -3,11 +3,12 @@
 use super::Hotplug;
 use crate::addr::PfnRange;
 use crate::frames::PinError;
-use crate::geometry::bits_of;
+use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::words::Part;
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Pins `range`: a device that was assigned to this machine may reach it at any time, and no
     /// access of a device's waits for the host to find memory again. Until it is
     /// [unpinned](Self::unpin), no part of it is reported, marked as reported, inflated or hinted;
@@ -32,10 +33,9 @@ impl<P: Platform> Hotplug<'_, P> {
         mut touch: impl FnMut(PfnRange),
     ) -> Result<(), PinError> {
         self.frames.insert_pin(range)?;
-        for (slot, index, blocks) in self.frames.words_everywhere(range) {
-            let Some(section) = self.frames.section(slot, index) else { continue };
+        for Part { section, blocks } in self.parts(range) {
             let online = blocks & section.online.load(Ordering::Acquire);
-            for block in bits_of(online).filter_map(|bit| self.frames.block(slot, index, bit)) {
+            for block in section.blocks(online) {
                 touch(block.range().intersection(range));
             }
         }

@@ -3,6 +3,7 @@
 use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{MAX_POISONED, Obstacle, Poisoned};
+use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
@@ -20,7 +21,7 @@ pub enum PoisonError {
     TooMany(Pfn),
 }
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// The hardware has given `frame` up. A free frame is out of use at once, one that is in use
     /// when it is freed; the rest of its pageblock goes on. Memory with poison that is offline is
     /// refused when it is to come online, unless a shrink took it offline and is undone: then it is
@@ -35,7 +36,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// [`PoisonError`].
     pub fn poison(&mut self, frame: Pfn) -> Result<Poisoned, PoisonError> {
         let missing = PoisonError::NotPresent(frame);
-        let block = self.frames.block_of(frame).ok_or(missing)?;
+        let block = self.words().block_of(frame).ok_or(missing)?;
         if block.section.present.load(Ordering::Acquire) & block.mask() == 0 {
             return Err(missing);
         }

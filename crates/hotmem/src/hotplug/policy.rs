@@ -6,11 +6,13 @@
 //! a whole (a DIMM), a *dynamic* one grows and shrinks in units (virtio-mem, a balloon of LMBs).
 
 use super::Hotplug;
+use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::known::Known;
+use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::region::{NodeId, Zone};
+use crate::words::{Announced, Class, NodeId, Part, RegionIndex, Zone};
 
 /// How to choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +62,7 @@ impl Policy {
     pub const AUTO_MOVABLE: Policy = Policy::AutoMovable { ratio_percent: 301, per_node: true };
 }
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// What decides for memory that comes online as [`OnlineType::Online`](super::OnlineType).
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
@@ -69,17 +71,16 @@ impl<P: Platform> Hotplug<'_, P> {
     /// The zone for the start of `range`, which is offline and in one region, and how much of it.
     /// `planned` frames of the same request are going to be movable though they are not yet online.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
-        let Some((slot, _)) = self.frames.find(range.start()).known() else {
+        let Some(region) = self.words().announced_at(range.start()).known() else {
             return (Zone::Kernel, range);
         };
-        let region = &self.frames.slots()[slot];
         match self.policy {
             Policy::ContigZones { movable_node } => {
-                self.keep_contiguous(range, region.node(), movable_node)
+                self.keep_contiguous(range, region.node, movable_node)
             }
             Policy::AutoMovable { ratio_percent, per_node } => {
                 let ratio = u128::from(ratio_percent);
-                self.balance(range, slot, ratio, per_node, planned)
+                self.balance(range, region, ratio, per_node, planned)
             }
         }
     }
@@ -90,7 +91,8 @@ impl<P: Platform> Hotplug<'_, P> {
         node: NodeId,
         movable_node: bool,
     ) -> (Zone, PfnRange) {
-        let within = |zone| self.zone(node, zone).spanned.overlaps(range);
+        let is_within = |&part: &ZonePart| self.zone_part(node, part).spanned.overlaps(range);
+        let within = |zone| ZonePart::of(zone).iter().any(is_within);
         let zone = match (within(Zone::Kernel), within(Zone::Movable)) {
             (true, false) => Zone::Kernel,
             (false, true) => Zone::Movable,
@@ -103,26 +105,26 @@ impl<P: Platform> Hotplug<'_, P> {
     fn balance(
         &self,
         range: PfnRange,
-        slot: usize,
+        region: Announced,
         ratio: u128,
         per_node: bool,
         planned: Planned,
     ) -> (Zone, PfnRange) {
-        let here = self.zones.of_region(slot);
-        let group = self.groups[slot];
+        let here = self.zones.of_region(region.index);
+        let group = self.groups[region.index.number()];
         // What is decided as one, and what must fit for it to be movable.
         let (part, must_fit) = match group {
             Group::None => (range, range.frames()),
             Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
             Group::Static => {
-                let all = self.frames.slots()[slot].range().known().map_or(0, PfnRange::frames);
+                let all = region.range.frames();
                 (range, all.saturating_sub(here.movable + planned.movable))
             }
             Group::Dynamic { unit } => {
                 let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
                 let part = range.chunks(unit).next().known().unwrap_or(range);
-                let all = self.frames.slots()[slot].range().known().unwrap_or(range);
-                if self.online_in(part.align_outward(unit).intersection(all), Zone::Kernel) {
+                let unit = part.align_outward(unit).intersection(region.range);
+                if self.online_in(unit, Zone::Kernel) {
                     return (Zone::Kernel, part);
                 }
                 (part, part.frames())
@@ -130,9 +132,10 @@ impl<P: Platform> Hotplug<'_, P> {
         };
         let fits = |node: Option<NodeId>| {
             let more = Planned { movable: planned.movable + must_fit, ..planned };
-            self.carried(node, slot, more, ratio) <= ratio * u128::from(self.boot_kernel(node))
+            self.carried(node, region.index, more, ratio)
+                <= ratio * u128::from(self.boot_kernel(node))
         };
-        let node = self.frames.slots()[slot].node();
+        let node = region.node;
         if fits(None) && (!per_node || fits(Some(node))) {
             return (Zone::Movable, part);
         }
@@ -140,7 +143,7 @@ impl<P: Platform> Hotplug<'_, P> {
         if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
             let room = |node: Option<NodeId>| {
                 let limit = ratio * u128::from(self.boot_kernel(node));
-                let used = self.carried(node, slot, planned, ratio);
+                let used = self.carried(node, region.index, planned, ratio);
                 u64::try_from(limit.saturating_sub(used) / 100).unwrap_or(u64::MAX)
             };
             let room = if per_node { room(None).min(room(Some(node))) } else { room(None) };
@@ -154,21 +157,25 @@ impl<P: Platform> Hotplug<'_, P> {
         (Zone::Kernel, part)
     }
 
-    /// Movable frames that boot's kernel memory must carry, times 100, if region `slot` had
+    /// Movable frames that boot's kernel memory must carry, times 100, if region `index` had
     /// `more`. A dynamic region's own kernel memory carries a part of it.
-    fn carried(&self, node: Option<NodeId>, slot: usize, more: Planned, ratio: u128) -> u128 {
-        let regions = self.frames.regions().iter().enumerate();
-        let counted = regions.filter(|(_, region)| {
-            region.range().is_some() && node.is_none_or(|node| region.node() == node)
-        });
+    fn carried(
+        &self,
+        node: Option<NodeId>,
+        index: RegionIndex,
+        more: Planned,
+        ratio: u128,
+    ) -> u128 {
+        let regions = self.words().announced();
+        let counted = regions.filter(|region| node.is_none_or(|node| region.node == node));
         counted
-            .map(|(other, _)| {
-                let mut online = self.zones.of_region(other);
-                if other == slot {
+            .map(|other| {
+                let mut online = self.zones.of_region(other.index);
+                if other.index == index {
                     online.kernel += more.kernel;
                     online.movable += more.movable;
                 }
-                let own = match self.groups[other] {
+                let own = match self.groups[other.index.number()] {
                     Group::Dynamic { .. } => u128::from(online.kernel) * ratio,
                     Group::None | Group::Static => 0,
                 };
@@ -179,20 +186,17 @@ impl<P: Platform> Hotplug<'_, P> {
 
     /// Frames of kernel memory that were there at boot.
     fn boot_kernel(&self, node: Option<NodeId>) -> u64 {
-        let regions = self.frames.regions().iter().enumerate();
-        let at_boot = regions.filter(|(_, region)| {
-            region.is_fixed() && node.is_none_or(|node| region.node() == node)
-        });
-        at_boot.map(|(slot, _)| self.zones.of_region(slot).kernel).sum()
+        let regions = self.words().announced();
+        let at_boot =
+            regions.filter(|region| region.fixed && node.is_none_or(|node| region.node == node));
+        at_boot.map(|region| self.zones.of_region(region.index).kernel).sum()
     }
 
     /// Whether a part of `range` is online in `zone`.
     fn online_in(&self, range: PfnRange, zone: Zone) -> bool {
         range.sections().any(|piece| {
-            self.frames.word_of(piece).is_some_and(|(slot, index, blocks)| {
-                self.frames.section(slot, index).is_some_and(|section| {
-                    section.available(crate::region::Class::online(zone)) & blocks != 0
-                })
+            self.words().part_of(piece).is_some_and(|Part { section, blocks }| {
+                section.available(Class::online(zone)) & blocks != 0
             })
         })
     }

@@ -31,7 +31,7 @@ impl Probes {
 }
 
 #[cfg(feature = "probes")]
-impl<P: crate::Platform> super::Hotplug<'_, P> {
+impl<P: crate::Platform, M: crate::Mapping> super::Hotplug<'_, P, M> {
     /// How many words have been looked at so far to keep and to answer what zones span (feature
     /// `probes`): what is kept of a zone, the words of a section, and each word of a tree count as
     /// one each.

@@ -4,9 +4,11 @@ use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
+use crate::mapping::Mapping;
 use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::words::Part;
 use core::fmt;
 
 /// Memory that is ready to go: offline and unmapped, its page tables kept. Commit it when the
@@ -40,22 +42,17 @@ pub enum RemoveError {
     Describes(PfnRange),
 }
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Unmaps `range`, which must be offline.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
     /// [`RemoveError`].
-    pub fn prepare_remove(
-        &mut self,
-        range: PfnRange,
-        hooks: &mut impl Hooks,
-    ) -> Result<Removal, RemoveError> {
+    pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal, RemoveError> {
         self.check_removable(range)?;
         self.frames.hold(range);
-        hooks.unmap(range);
-        Ok(self.removal(range, false))
+        Ok(self.unmap(range, false))
     }
 
     /// Whether all of `range` is there, offline and nobody's.
@@ -66,18 +63,18 @@ impl<P: Platform> Hotplug<'_, P> {
         if !self.is_announced(range) {
             return Err(RemoveError::NotPresent(range));
         }
-        for (slot, index, blocks, section) in self.words(range) {
+        for Part { section, blocks } in self.parts(range) {
             let absent = blocks & !section.present.load(Ordering::Acquire);
             if absent != 0 {
-                return Err(RemoveError::NotPresent(self.frames.first_block(slot, index, absent)));
+                return Err(RemoveError::NotPresent(section.first_block(absent)));
             }
             let online = blocks & section.online.load(Ordering::Acquire);
             if online != 0 {
-                return Err(RemoveError::Online(self.frames.first_block(slot, index, online)));
+                return Err(RemoveError::Online(section.first_block(online)));
             }
             let held = blocks & section.isolated.load(Ordering::Acquire);
             if held != 0 {
-                return Err(RemoveError::Held(self.frames.first_block(slot, index, held)));
+                return Err(RemoveError::Held(section.first_block(held)));
             }
         }
         match self.keeps_for_others(range, range) {
@@ -87,12 +84,15 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 
     /// Unmaps `range`, which is offline and held.
-    pub(super) fn hand_over(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Removal {
-        hooks.unmap(range);
-        self.removal(range, true)
+    pub(super) fn hand_over(&mut self, range: PfnRange) -> Removal {
+        self.unmap(range, true)
     }
 
-    fn removal(&self, range: PfnRange, was_online: bool) -> Removal {
+    /// Unmaps `range`, which is offline and held.
+    fn unmap(&mut self, range: PfnRange, was_online: bool) -> Removal {
+        // SAFETY: what is present is mapped. It is offline, so that nobody has a frame of it, and
+        // held, so that it stays offline.
+        unsafe { self.mapping.unmap(range) };
         let keeps = self.frames.kept_in(range) != 0;
         Removal { machine: self.machine(), range, was_online, keeps }
     }
@@ -104,26 +104,23 @@ impl<P: Platform> Hotplug<'_, P> {
     ///
     /// # Errors
     /// The removal, if another machine prepared it.
-    pub fn commit_remove(
-        &mut self,
-        removal: Removal,
-        hooks: &mut impl Hooks,
-    ) -> Result<(), Foreign<Removal>> {
-        removal.of(self.frames).map(|removal| self.take_out(removal.range, hooks))
+    pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Foreign<Removal>> {
+        removal.of(self.frames).map(|removal| self.take_out(removal.range))
     }
 
     /// `range`, which is held and unmapped, is gone.
-    fn take_out(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
+    fn take_out(&mut self, range: PfnRange) {
         self.set_present(range, false);
-        self.undescribe(range, hooks);
+        self.undescribe(range);
         self.frames.let_go(range);
-        self.forget(range, hooks);
+        self.forget(range);
     }
 
     /// What was poisoned of memory that has gone, and the page tables that mapped it.
-    pub(super) fn forget(&self, range: PfnRange, hooks: &mut impl Hooks) {
+    pub(super) fn forget(&mut self, range: PfnRange) {
         self.frames.forget_poison(range);
-        self.take_back(hooks, |hooks, free| hooks.release_tables(range, free));
+        // SAFETY: it is unmapped and absent; adding it again maps it again.
+        self.take_back(|mapping, free| unsafe { mapping.release_tables(range, free) });
     }
 
     /// The memory stays: mapped again, and online again as it was if it was before a [`Shrink`] took
@@ -138,10 +135,11 @@ impl<P: Platform> Hotplug<'_, P> {
     pub fn abandon_remove(
         &mut self,
         removal: Removal,
-        hooks: &mut impl Hooks,
+        hooks: &mut dyn Hooks,
     ) -> Result<(), Foreign<Removal>> {
         let removal = removal.of(self.frames)?;
-        hooks.remap(removal.range);
+        // SAFETY: `unmap` took this range out, and only a commit releases its tables.
+        unsafe { self.mapping.remap(removal.range) };
         if removal.was_online {
             self.put_back(removal.range, hooks);
         } else {
@@ -151,7 +149,7 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 
     /// Memory that was taken offline to be removed, and is held, is online again as it was.
-    pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut impl Hooks) {
+    pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
         self.frames.let_go(range);
         self.bring_online(range, OnlineType::AsBefore, hooks);
     }
@@ -162,9 +160,9 @@ impl<P: Platform> Hotplug<'_, P> {
     ///
     /// # Errors
     /// [`RemoveError`].
-    pub fn remove(&mut self, range: PfnRange, hooks: &mut impl Hooks) -> Result<(), RemoveError> {
-        let removal = self.prepare_remove(range, hooks)?;
-        self.take_out(removal.range, hooks);
+    pub fn remove(&mut self, range: PfnRange) -> Result<(), RemoveError> {
+        let removal = self.prepare_remove(range)?;
+        self.take_out(removal.range);
         Ok(())
     }
 }
@@ -180,7 +178,7 @@ impl Removal {
     /// that took one and not the other.
     ///
     /// # Errors
-    /// The removal as it was, if a part of it [keeps](Hooks::keeps) descriptors and `pfn` lies within
+    /// The removal as it was, if a part of it [keeps](Mapping::keeps) descriptors and `pfn` lies within
     /// a section: the part above might stay without them.
     pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));

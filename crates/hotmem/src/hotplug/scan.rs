@@ -4,47 +4,51 @@
 //! is there; the runs of another are looked for in the words, section by section.
 
 use super::Hotplug;
+use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
 use crate::known::Known;
+use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::region::{Class, NodeId, Region, Zone};
-use crate::section::{ALL, KEPT, LIVE, count};
 use crate::sync::Ordering;
+use crate::words::{Block, Class, NodeId, Part, Search, Zone};
 
-impl<P: Platform> Hotplug<'_, P> {
-    /// Calls `each` with the runs of pageblocks that are online in a zone, from the lowest of each
-    /// region up. Nothing else lies in a run, so that a scan of its frames needs no checks.
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+    /// Calls `each` with the runs of pageblocks that are online in a zone, from the lowest
+    /// up. Nothing else lies in a run but described holes, so that a scan of its frames' descriptors
+    /// needs no checks. A side that is contiguous is one run.
     ///
-    /// Cost: O(1) if the zone is contiguous, otherwise O(sections that have some of it).
+    /// Kernel memory is scanned on either side of [`BootMap::low_end`](super::BootMap::low_end), and
+    /// no run crosses that boundary.
+    ///
+    /// Cost: O(1) for each side that is contiguous, otherwise O(sections that have some of it).
     pub fn online_runs(&self, node: NodeId, zone: Zone, mut each: impl FnMut(PfnRange)) {
-        let info = self.zone(node, zone);
-        if info.is_contiguous() {
-            return each(info.spanned);
-        }
-        for region in self.frames.regions() {
-            if region.range().is_some() && region.node() == node {
-                let words = runs_of_region(region, Class::online(zone), &mut each);
+        for &part in ZonePart::of(zone) {
+            let info = self.zone_part(node, part);
+            if info.is_contiguous() {
+                each(info.spanned);
+            } else if info.online != 0 {
+                let class = Class::online(zone);
+                let search = self.words().search(node, class);
+                let words = runs_of(search, class, info.spanned, &mut each);
                 self.zones.probes.add(words);
             }
         }
     }
 
-    /// Calls `each` with every pageblock of a run that is online and with the frames in use there,
+    /// Calls `each` with every pageblock of `run` that is online, and with the frames in use there,
     /// lowest first. A snapshot; what a token has drained counts as free, what is out for poison
     /// and the engine's own as used.
     ///
     /// Cost: a load a section, and one for each pageblock that is not wholly free.
     pub fn occupancy(&self, run: PfnRange, mut each: impl FnMut(PfnRange, u64)) {
-        for region in self.frames.regions() {
-            let Some(part) = region.range().map(|range| range.intersection(run)) else { continue };
-            for (_, index, blocks) in self.frames.words_of(part).filter(|_| !part.is_empty()) {
-                let Some(section) = region.section(index) else { continue };
-                let free = section.free.load(Ordering::Acquire);
-                for bit in bits_of(blocks) {
-                    let used = if free >> bit & 1 == 0 { used_in(region, index, bit) } else { 0 };
-                    each(pageblocks(region, index, bit, 1), used);
-                }
+        for Part { section, blocks } in self.parts(run) {
+            let free = section.free.load(Ordering::Acquire);
+            // A run may have holes. Acquire: the words that came with being online.
+            let online = blocks & section.online.load(Ordering::Acquire);
+            for block in section.blocks(online) {
+                let used = if free & block.mask() == 0 { used_in(&block) } else { 0 };
+                each(block.range(), used);
             }
         }
     }
@@ -69,20 +73,29 @@ impl<P: Platform> Hotplug<'_, P> {
     }
 }
 
-/// Calls `each` with the runs of a region. Returns the words that it looked at.
-fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)) -> u64 {
+/// Calls `each` with the runs of a class in the sections of `within`. Returns how many words it
+/// read.
+fn runs_of(
+    search: Search<'_>,
+    class: Class,
+    within: PfnRange,
+    each: &mut impl FnMut(PfnRange),
+) -> u64 {
     let mut run = PfnRange::EMPTY;
-    let (mut words, mut from) = (0, 0);
-    while let Some(index) = region.tree(class).next_counted(from, &mut words) {
-        from = index + 1;
+    let sections = within.align_outward(SECTION_FRAMES as u64);
+    let (mut words, mut from) = (0, sections.start());
+    while from < sections.end()
+        && let Some(section) = search.next_counted(from, &mut words)
+        && sections.overlaps(section.range())
+    {
+        from = section.end();
         words += 1;
-        let mut blocks =
-            region.section(index).known().map_or(0, |section| section.available(class));
+        let mut blocks = section.available(class);
         while blocks != 0 {
             let first = blocks.trailing_zeros() as usize;
             let len = (blocks >> first).trailing_ones() as usize;
             blocks &= !(mask(len) << first);
-            let next = pageblocks(region, index, first, len);
+            let next = section.pageblocks(first, len);
             if run.is_empty() || run.end() != next.start() {
                 if !run.is_empty() {
                     each(run);
@@ -99,17 +112,11 @@ fn runs_of_region(region: &Region, class: Class, each: &mut impl FnMut(PfnRange)
     words
 }
 
-/// `len` pageblocks from number `bit` of section `index` on.
-fn pageblocks(region: &Region, index: usize, bit: usize, len: usize) -> PfnRange {
-    let start = region.pfn_at((index * SECTION_PAGEBLOCKS + bit) * PAGEBLOCK_FRAMES);
-    PfnRange::with_len(start, (len * PAGEBLOCK_FRAMES) as u64).known().unwrap_or(PfnRange::EMPTY)
-}
-
 /// Frames in use in a pageblock that is not wholly free.
-fn used_in(region: &Region, index: usize, bit: usize) -> u64 {
-    match region.block(index, bit).known().map_or(0, |(_, counter)| counter.load()) {
-        live if live & LIVE != 0 => u64::from(ALL - count(live)),
-        kept if kept & KEPT != 0 => PAGEBLOCK_FRAMES as u64,
+fn used_in(block: &Block<'_>) -> u64 {
+    match block.counter.load() {
+        live if live.is_live() => live.used_frames() as u64,
+        kept if kept.is_kept() => PAGEBLOCK_FRAMES as u64,
         _ => 0,
     }
 }

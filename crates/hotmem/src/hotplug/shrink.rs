@@ -9,8 +9,10 @@ use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::known::Known;
+use crate::mapping::Mapping;
 use crate::origin::{Foreign, MachineId};
 use crate::platform::Platform;
+use crate::words::Part;
 use core::fmt;
 
 /// Memory on its way out, highest first.
@@ -84,10 +86,10 @@ impl<'f, P: Platform> Shrink<'f, P> {
     /// Goes on.
     ///
     /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
-    pub fn poll(
+    pub fn poll<M: Mapping>(
         &mut self,
-        hotplug: &mut Hotplug<'f, P>,
-        hooks: &mut impl Hooks,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
         mut budget: Budget,
     ) -> Shrunk {
         if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
@@ -129,7 +131,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let (rest, top) = self.ready.split_at(cut);
                 self.ready = rest;
                 let Some(range) = hotplug.keeps_for_others(top, top) else {
-                    return Shrunk::Ready(hotplug.hand_over(top, hooks));
+                    return Shrunk::Ready(hotplug.hand_over(top));
                 };
                 // What was handed over before did not go after all.
                 hotplug.put_back(top, hooks);
@@ -171,10 +173,10 @@ impl<'f, P: Platform> Shrink<'f, P> {
     ///
     /// # Errors
     /// The request, if it was begun on another machine.
-    pub fn cancel(
+    pub fn cancel<M: Mapping>(
         mut self,
-        hotplug: &mut Hotplug<'f, P>,
-        hooks: &mut impl Hooks,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
     ) -> Result<(), Foreign<Shrink<'f, P>>> {
         if self.machine.is_some_and(|machine| machine != hotplug.machine()) {
             return Err(Foreign(self));
@@ -189,11 +191,11 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// A drained window leaves the allocator and joins what is ready.
-    fn keep(
+    fn keep<M: Mapping>(
         &mut self,
         window: Isolation<'f, P>,
-        hotplug: &mut Hotplug<'f, P>,
-        hooks: &mut impl Hooks,
+        hotplug: &mut Hotplug<'f, P, M>,
+        hooks: &mut dyn Hooks,
     ) {
         match hotplug.leave(window, hooks) {
             Ok(range) => {
@@ -222,7 +224,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 
     /// The highest part that is online: as much of a section as there is and is wanted, or a unit.
-    fn next_window(&mut self, hotplug: &Hotplug<'f, P>) -> Option<PfnRange> {
+    fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
         if self.left == 0 {
             return None;
         }
@@ -263,16 +265,14 @@ impl<'f, P: Platform> Shrink<'f, P> {
     }
 }
 
-impl<P: Platform> Hotplug<'_, P> {
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Whether all of `range` is online, in one region.
     fn is_online(&self, range: PfnRange) -> bool {
         let mut pieces = range.sections();
         self.is_announced(range)
             && pieces.all(|piece| {
-                self.frames.word_of(piece).is_some_and(|(slot, index, blocks)| {
-                    self.frames.section(slot, index).is_some_and(|section| {
-                        blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
-                    })
+                self.words().part_of(piece).is_some_and(|Part { section, blocks }| {
+                    blocks & !section.online.load(crate::sync::Ordering::Acquire) == 0
                 })
             })
     }

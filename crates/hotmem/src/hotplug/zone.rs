@@ -1,20 +1,24 @@
 //! Zones: how much of a node is online for what, how far it spans, whether it is contiguous.
 //!
 //! A zone is contiguous if its span has no frame that is not online in it:
-//! *span = frames of its online pageblocks*. Both are kept, so the question costs O(1) however
-//! large the zone is and however it grew. Where an edge goes offline, what is left of a contiguous
+//! *span = frames of its online pageblocks + frames of described holes*. All are kept, so the
+//! question costs O(1) however large the zone is and however it grew. Kernel memory is counted in two parts, on either side of
+//! the boundary that the platform gives. Where an edge goes offline, what is left of a contiguous
 //! zone is its span; of any other, the next online pageblock is looked for in the tree, O(log n).
 //! Holes and reserved frames inside an online pageblock belong to it (their descriptors exist and
-//! say so); offline pageblocks, device memory and other zones and nodes never count.
+//! say so); holes of whole pageblocks are described in `holes.rs`; offline pageblocks, device memory and other zones and nodes never count.
 
 use super::probes::Probes;
+use super::zone_part::ZonePart;
 use super::{Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::Known;
+use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::region::{Class, MAX_NODES, MAX_REGIONS, NodeId, NodeSet, Region, Zone};
-use crate::sync::Ordering;
+use crate::words::{
+    Announced, Class, MAX_NODES, MAX_REGIONS, NodeId, NodeSet, Part, RegionIndex, Zone,
+};
 
 /// A zone of a node, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,17 +27,21 @@ pub struct ZoneInfo {
     pub spanned: PfnRange,
     /// Frames of its online pageblocks, holes included: those that a scan may look at.
     pub online: u64,
-    /// Of these, frames that are memory.
+    /// Frames of whole pageblocks within the span that are no memory and have descriptors: holes of
+    /// sections with boot memory, once the kernel [says](Hotplug::set_holes_described) that it
+    /// describes them. They are not counted as online.
+    pub described_holes: u64,
+    /// Of the online frames, those that are memory.
     pub present: u64,
-    /// Of these, frames that are the allocator's: all but what is reserved since boot and what holds
+    /// Of the present frames, those that are the allocator's: all but what is reserved since boot and what holds
     /// descriptors of its own section.
     pub managed: u64,
     contiguous: bool,
 }
 
 impl ZoneInfo {
-    /// Whether every frame of its span is online in this zone, so that a scan needs no further
-    /// checks. Never said before boot is complete.
+    /// Whether every frame of its span is online in this zone or in a described hole, so that a scan
+    /// needs no further checks before it reads a descriptor. Never said before boot is complete.
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
@@ -43,8 +51,13 @@ impl ZoneInfo {
 /// What is kept of all zones: changed by boot, online and offline only.
 #[derive(Debug)]
 pub(super) struct Zones {
-    of_nodes: [[Kept; 2]; MAX_NODES],
+    of_nodes: [[Kept; ZonePart::ALL.len()]; MAX_NODES],
     of_regions: [ByZone; MAX_REGIONS],
+    /// Kernel memory below this is counted apart.
+    low_end: Pfn,
+    /// No section at or above this has boot memory.
+    boot_end: Pfn,
+    holes_described: bool,
     boot_complete: bool,
     pub(super) probes: Probes,
 }
@@ -71,26 +84,24 @@ struct Kept {
     online: u64,
     /// Frames of online pageblocks that are no memory.
     holes: u64,
+    /// Frames of the holes in all sections in which some of it is online (see `holes.rs`).
+    holes_beside: u64,
     /// Frames of memory that hold descriptors, or that boot reserved and
     /// [`free_reserved`](Hotplug::free_reserved) has not had.
     unmanaged: u64,
 }
 
 impl Kept {
-    fn is_contiguous(&self) -> bool {
-        self.spanned.frames() == self.online
-    }
-
     /// `run` went offline. Whether it is known what is spanned now; if not, it has to be looked for.
     fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
-        let was_contiguous = self.is_contiguous();
+        let has_gaps = self.spanned.frames() != self.online;
         self.online -= run.frames();
         self.unmanaged -= unmanaged;
         let (below, rest) = self.spanned.split_at(run.start());
         let (_, above) = rest.split_at(run.end());
         match (below.is_empty(), above.is_empty()) {
             (false, false) => return true,
-            _ if !was_contiguous => return false,
+            _ if has_gaps => return false,
             (true, true) => self.spanned = PfnRange::EMPTY,
             (true, false) => self.spanned = above,
             (false, true) => self.spanned = below,
@@ -101,29 +112,63 @@ impl Kept {
 
 impl Zones {
     pub(super) const fn new() -> Zones {
-        let none = Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, unmanaged: 0 };
+        let none =
+            Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
         let no_frames = ByZone { kernel: 0, movable: 0 };
         Zones {
-            of_nodes: [[none; 2]; MAX_NODES],
+            of_nodes: [[none; ZonePart::ALL.len()]; MAX_NODES],
             of_regions: [no_frames; MAX_REGIONS],
+            low_end: Pfn::ZERO,
+            boot_end: Pfn::ZERO,
+            holes_described: false,
             boot_complete: true,
             probes: Probes::new(),
         }
     }
 
-    /// What is online of the region in slot `slot`.
-    pub(super) fn of_region(&self, slot: usize) -> ByZone {
-        self.of_regions[slot]
+    /// What is online of a region.
+    pub(super) fn of_region(&self, index: RegionIndex) -> ByZone {
+        self.of_regions[index.number()]
     }
 
-    fn of(&mut self, node: NodeId, zone: Zone) -> &mut Kept {
-        &mut self.of_nodes[node.number()][zone as usize]
+    fn of(&mut self, node: NodeId, part: ZonePart) -> &mut Kept {
+        &mut self.of_nodes[node.number()][part as usize]
+    }
+
+    /// Boot says where low memory and the sections with boot memory end, before anything is online.
+    #[cfg(not(loom))]
+    pub(super) fn set_ends(&mut self, low_end: Pfn, boot_end: Pfn) {
+        (self.low_end, self.boot_end) = (low_end, boot_end);
+    }
+
+    /// Where low memory ends.
+    pub(super) fn low_end(&self) -> Pfn {
+        self.low_end
+    }
+
+    /// Whether a section of `range` may have boot memory.
+    pub(super) fn may_have_boot_memory(&self, range: PfnRange) -> bool {
+        range.start() < self.boot_end
+    }
+
+    /// Whether descriptors cover the holes beside boot memory.
+    pub(super) fn are_holes_described(&self) -> bool {
+        self.holes_described
+    }
+
+    pub(super) fn set_holes_described(&mut self, described: bool) {
+        self.holes_described = described;
+    }
+
+    /// Frames of holes in the sections in which something of this is online.
+    pub(super) fn holes_of(&mut self, node: NodeId, part: ZonePart) -> &mut u64 {
+        &mut self.of(node, part).holes_beside
     }
 
     /// `run` came online.
-    fn grow(&mut self, slot: usize, node: NodeId, zone: Zone, run: PfnRange, own: u64) {
-        *self.of_regions[slot].of(zone) += run.frames();
-        let kept = self.of(node, zone);
+    fn grow(&mut self, region: &Announced, part: ZonePart, run: PfnRange, own: u64) {
+        *self.of_regions[region.index.number()].of(part.zone()) += run.frames();
+        let kept = self.of(region.node, part);
         kept.online += run.frames();
         kept.unmanaged += own;
         kept.spanned = if kept.spanned.is_empty() {
@@ -136,15 +181,16 @@ impl Zones {
 
     /// Boot found holes and reserved frames in what came online; the engine's own are not such.
     #[cfg(not(loom))]
-    pub(super) fn note_boot(&mut self, node: NodeId, holes: u64, reserved: u64) {
-        let kept = self.of(node, Zone::Kernel);
+    pub(super) fn note_boot(&mut self, node: NodeId, part: ZonePart, holes: u64, reserved: u64) {
+        let kept = self.of(node, part);
         kept.holes += holes;
         kept.unmanaged += reserved;
     }
 
     /// Frames that were reserved are managed from now on.
-    pub(super) fn note_managed(&mut self, node: NodeId, frames: u64) {
-        self.of(node, Zone::Kernel).unmanaged -= frames;
+    pub(super) fn note_managed(&mut self, node: NodeId, frames: PfnRange) {
+        let part = ZonePart::at(Zone::Kernel, frames.start(), self.low_end);
+        self.of(node, part).unmanaged -= frames.frames();
     }
 
     pub(super) fn set_boot_complete(&mut self, complete: bool) {
@@ -152,18 +198,43 @@ impl Zones {
     }
 }
 
-impl<P: Platform> Hotplug<'_, P> {
-    /// A zone of a node. Cost: O(1).
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+    /// Returns the statistics of a zone of a node. [`Zone::Kernel`] stands for kernel memory at or
+    /// above [`BootMap::low_end`](super::BootMap::low_end), which is all of it unless the platform
+    /// names a boundary; [`low_zone`](Self::low_zone) returns those of the rest.
+    ///
+    /// Cost: O(1).
     #[must_use]
     pub fn zone(&self, node: NodeId, zone: Zone) -> ZoneInfo {
-        let kept = self.zones.of_nodes[node.number()][zone as usize];
+        let part = match zone {
+            Zone::Kernel => ZonePart::Kernel,
+            Zone::Movable => ZonePart::Movable,
+        };
+        self.zone_part(node, part)
+    }
+
+    /// Returns the statistics of a node's low memory: kernel memory below
+    /// [`BootMap::low_end`](super::BootMap::low_end).
+    ///
+    /// Cost: O(1).
+    #[must_use]
+    pub fn low_zone(&self, node: NodeId) -> ZoneInfo {
+        self.zone_part(node, ZonePart::Low)
+    }
+
+    /// Returns the statistics of a part of a node's memory.
+    pub(super) fn zone_part(&self, node: NodeId, part: ZonePart) -> ZoneInfo {
+        let kept = self.zones.of_nodes[node.number()][part as usize];
         self.zones.probes.add(1);
+        let described_holes = self.holes_within(kept.spanned, kept.holes_beside);
+        let has_gaps = kept.spanned.frames() != kept.online + described_holes;
         ZoneInfo {
             spanned: kept.spanned,
             online: kept.online,
+            described_holes,
             present: kept.online - kept.holes,
             managed: kept.online - kept.holes - kept.unmanaged,
-            contiguous: self.zones.boot_complete && kept.online != 0 && kept.is_contiguous(),
+            contiguous: self.zones.boot_complete && kept.online != 0 && !has_gaps,
         }
     }
 
@@ -175,7 +246,7 @@ impl<P: Platform> Hotplug<'_, P> {
     /// Whether the node has memory online.
     #[must_use]
     pub fn has_memory(&self, node: NodeId) -> bool {
-        Zone::ALL.iter().any(|&zone| self.zone(node, zone).online != 0)
+        ZonePart::ALL.iter().any(|&part| self.zone_part(node, part).online != 0)
     }
 
     /// For kernels that bring the rest of their boot memory online later: until they say that this
@@ -186,13 +257,18 @@ impl<P: Platform> Hotplug<'_, P> {
 
     /// `range` has just come online: the zones learn of it.
     pub(super) fn note_online(&mut self, range: PfnRange) {
-        for (region, index) in self.region_words(range) {
-            for zone in Zone::ALL {
-                let class = Class::online(zone);
+        self.holes_online(range);
+        self.grow_zones(range);
+    }
+
+    /// The same, but for the holes beside it.
+    pub(super) fn grow_zones(&mut self, range: PfnRange) {
+        for Part { section, .. } in self.parts(range) {
+            for class in Zone::ALL.map(Class::online) {
                 self.zones.probes.add(1);
-                if region.section(index).is_some_and(|section| section.available(class) != 0) {
-                    region.tree(class).set(index);
-                    self.zones.probes.add(region.tree(class).height() as u64);
+                if section.available(class) != 0 {
+                    section.make_findable(class);
+                    self.zones.probes.add(section.path_len(class));
                 }
             }
         }
@@ -202,129 +278,59 @@ impl<P: Platform> Hotplug<'_, P> {
     /// `range` has just gone offline, and was online in the zones that its `movable` bits still
     /// name. Returns the nodes of which a zone has nothing left.
     pub(super) fn note_offline(&mut self, range: PfnRange) -> NodeSet {
-        for (slot, index, blocks, section) in self.words(range) {
-            let tree = |class| self.frames.slots()[slot].tree(class);
+        self.holes_offline(range);
+        for Part { section, blocks } in self.parts(range) {
             self.zones.probes.add(1);
             for zone in Zone::ALL.into_iter().filter(|&zone| blocks & section.zone_mask(zone) != 0)
             {
                 let class = Class::online(zone);
                 if section.available(class) == 0 {
-                    tree(class).clear_leaf(index, || section.available(class) == 0);
+                    section.hide_if_empty(class);
                     self.zones.probes.add(1);
                 }
             }
         }
-        let mut edges = [NodeSet::default(); Zone::ALL.len()];
+        let mut edges = [NodeSet::default(); ZonePart::ALL.len()];
         let mut empty = NodeSet::default();
         let frames = self.frames;
-        self.for_zone_runs(range, |zones, slot, node, zone, run, own| {
-            *zones.of_regions[slot].of(zone) -= run.frames();
-            let kept = zones.of(node, zone);
+        self.for_zone_runs(range, |zones, &Announced { index, node, .. }, part, run, own| {
+            *zones.of_regions[index.number()].of(part.zone()) -= run.frames();
+            let kept = zones.of(node, part);
             // What boot reserved and has left can only have been freed as if it were allocated.
             if !kept.shrink(run, own + frames.unreserve(run)) {
-                edges[zone as usize].insert(node);
+                edges[part as usize].insert(node);
             }
             if kept.online == 0 {
                 empty.insert(node);
                 // Looking for its span clears the path that has led there.
-                edges[zone as usize].insert(node);
+                edges[part as usize].insert(node);
             }
         });
-        for zone in Zone::ALL {
-            for node in edges[zone as usize] {
-                self.zones.of(node, zone).spanned = self.look_for_span(node, zone);
+        for part in ZonePart::ALL {
+            for node in edges[part as usize] {
+                self.zones.of(node, part).spanned = self.look_for_span(node, part);
             }
         }
         empty
     }
 
-    /// From the first to the last online pageblock of a zone. Cost: O(regions × levels).
-    fn look_for_span(&self, node: NodeId, zone: Zone) -> PfnRange {
-        let class = Class::online(zone);
-        let edge = |region: &Region, index: usize, last: bool| {
-            let blocks = region.section(index)?.available(class);
-            let bit = if last {
-                blocks.checked_ilog2()? as usize + 1
-            } else {
-                blocks.trailing_zeros() as usize
-            };
-            Some(region.pfn_at((index * SECTION_PAGEBLOCKS + bit) * PAGEBLOCK_FRAMES))
-        };
-        let regions = || {
-            self.frames
-                .regions()
-                .iter()
-                .filter(|region| region.range().is_some() && region.node() == node)
-        };
-        let (mut words, mut start, mut end) = (0, None, None);
-        for region in regions() {
-            let tree = region.tree(class);
-            let first = tree.next_counted(0, &mut words);
-            let last = tree.prev_counted(usize::MAX, &mut words);
-            words += u64::from(first.is_some()) + u64::from(last.is_some());
-            let first = first.and_then(|index| edge(region, index, false));
-            start = [start, first].into_iter().flatten().min();
-            end = end.max(last.and_then(|index| edge(region, index, true)));
-        }
-        self.zones.probes.add(words);
-        match (start, end) {
-            (Some(start), Some(end)) => {
-                PfnRange::new(start, end).known().unwrap_or(PfnRange::EMPTY)
-            }
-            _ => PfnRange::EMPTY,
-        }
-    }
-
-    /// The end of the last online pageblock that begins in `within`. Cost: O(regions × levels).
-    pub(super) fn last_online(&self, within: PfnRange) -> Option<Pfn> {
-        let regions = self.frames.regions().iter();
-        let parts =
-            regions.filter_map(|region| Some((region, region.range()?.intersection(within))));
-        parts.filter_map(|(region, part)| Self::last_online_in(region, part)).max()
-    }
-
-    /// The same, for a part of one region.
-    fn last_online_in(region: &Region, within: PfnRange) -> Option<Pfn> {
-        if within.is_empty() {
-            return None;
-        }
-        let offset = region.offset_of(Pfn::new(within.end().number().checked_sub(1)?)?)?;
-        let prev = |index| {
-            Zone::ALL.iter().filter_map(|&zone| region.tree(Class::online(zone)).prev(index)).max()
-        };
-        let mut index = prev(offset / SECTION_FRAMES)?;
-        loop {
-            // Acquire: the words that came with being online.
-            let online = region.section(index)?.online.load(Ordering::Acquire);
-            if let Some(bit) = (online & region.mask_of(index, within)).checked_ilog2() {
-                let end = index * SECTION_FRAMES + (bit as usize + 1) * PAGEBLOCK_FRAMES;
-                return Some(region.pfn_at(end));
-            }
-            index = prev(index.checked_sub(1)?)?;
-            if region.mask_of(index, within) == 0 {
-                return None;
-            }
-        }
-    }
-
-    /// Calls `f` for each run of pageblocks of one zone in `range`, with the frames of it that hold
+    /// Calls `f` for each run of pageblocks of one part in `range`, with the frames of it that hold
     /// their own sections' descriptors.
     fn for_zone_runs(
         &mut self,
         range: PfnRange,
-        mut f: impl FnMut(&mut Zones, usize, NodeId, Zone, PfnRange, u64),
+        mut f: impl FnMut(&mut Zones, &Announced, ZonePart, PfnRange, u64),
     ) {
         let mut rest = range;
         // A range of whole sections may span regions, and these may lie on several nodes.
         while !rest.is_empty()
-            && let Some((slot, _)) = self.frames.find(rest.start()).known()
+            && let Some(region) = self.words().announced_at(rest.start()).known()
         {
-            let region = &self.frames.slots()[slot];
-            let node = region.node();
-            let here = region.range().map_or(rest, |region| rest.intersection(region));
-            let (zone, run) = self.zone_run(here);
+            let (zone, run) = self.zone_run(rest.intersection(region.range));
+            let part = ZonePart::at(zone, run.start(), self.zones.low_end);
+            let run = run.intersection(part.bounds(self.zones.low_end));
             let own = self.frames.kept_in(run);
-            f(&mut self.zones, slot, node, zone, run, own);
+            f(&mut self.zones, &region, part, run, own);
             rest = rest.split_at(run.end()).1;
         }
     }
@@ -335,8 +341,7 @@ impl<P: Platform> Hotplug<'_, P> {
         let mut end = range.start();
         'sections: for piece in range.sections() {
             // What comes next may be another region's.
-            let Some((slot, index, blocks)) = self.frames.word_of(piece) else { break };
-            let Some(section) = self.frames.section(slot, index).known() else { break };
+            let Some(Part { section, blocks }) = self.words().part_of(piece) else { break };
             self.zones.probes.add(1);
             let movable = blocks & section.zone_mask(Zone::Movable);
             if movable == 0 || movable == blocks {
@@ -349,7 +354,8 @@ impl<P: Platform> Hotplug<'_, P> {
             }
             for block in piece.chunks(PAGEBLOCK_FRAMES as u64) {
                 self.zones.probes.add(1);
-                let here = self.frames.block_of(block.start()).map_or(Zone::Kernel, |b| b.zone());
+                let found = self.words().block_of(block.start());
+                let here = found.map_or(Zone::Kernel, |block| block.zone());
                 if *zone.get_or_insert(here) != here {
                     break 'sections;
                 }
@@ -358,12 +364,6 @@ impl<P: Platform> Hotplug<'_, P> {
         }
         let end = if end == range.start() { range.end() } else { end };
         (zone.unwrap_or(Zone::Kernel), PfnRange::new(range.start(), end).known().unwrap_or(range))
-    }
-
-    /// The sections of `range`: region and number.
-    fn region_words(&self, range: PfnRange) -> impl Iterator<Item = (&Region, usize)> {
-        let frames = self.frames;
-        frames.words_of(range).map(move |(slot, index, _)| (&frames.slots()[slot], index))
     }
 }
 

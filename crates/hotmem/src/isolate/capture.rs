@@ -2,12 +2,10 @@
 
 use super::Isolation;
 use crate::addr::PfnRange;
-use crate::frames::{Block, Frames};
-use crate::geometry::bits_of;
-use crate::known::Known;
+use crate::frames::Frames;
 use crate::platform::Platform;
-use crate::section::{Capture, KEPT, LIVE, count};
 use crate::sync::{Ordering, spin_hint};
+use crate::words::{Block, Capture, Part, SectionRef};
 use core::fmt;
 
 /// Looks that are taken at a pageblock in somebody's hands before giving up.
@@ -35,10 +33,14 @@ impl<P: Platform> Frames<P> {
     /// bounded time for a pageblock that is changing hands.
     ///
     /// # Errors
-    /// [`IsolateError`]; everything is as it was.
+    /// [`IsolateError`]; nothing is isolated. Where another CPU changes `range` meanwhile, it may be
+    /// forgotten of free pageblocks that they were reported; the host is told of them again.
     pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, IsolateError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(IsolateError::Unaligned(range));
+        }
+        if let Some(error) = self.foreseen_refusal(range) {
+            return Err(error);
         }
         // If it fails half-way, what was captured was hidden all the time.
         let mut moves = self.no_moves_yet();
@@ -59,24 +61,50 @@ impl<P: Platform> Frames<P> {
         Ok(isolation)
     }
 
+    /// Returns why `range`, some of which is reported, cannot be isolated, as far as loads can tell.
+    /// Capturing reported pageblocks forgets that the host has their memory, and releasing them does
+    /// not bring it back, so that a refusal that can be foreseen must come before.
+    fn foreseen_refusal(&self, range: PfnRange) -> Option<IsolateError> {
+        // Relaxed: whoever changes the words meanwhile makes the capture fail instead.
+        let reported = |part: &Part<'_>| part.section.reported.load(Ordering::Relaxed);
+        if !self.words().parts(range).any(|part| reported(&part) & part.blocks != 0) {
+            return None;
+        }
+        range.sections().find_map(|piece| {
+            let Some(Part { section, blocks }) = self.words().part_of(piece) else {
+                return Some(IsolateError::NotOnline(piece));
+            };
+            let offline = blocks & !section.online.load(Ordering::Relaxed);
+            if offline != 0 {
+                return Some(IsolateError::NotOnline(section.first_block(offline)));
+            }
+            let in_use = blocks & !section.free.load(Ordering::Relaxed);
+            let held = section.isolated.load(Ordering::Relaxed);
+            // What is out for reporting counts as isolated, too.
+            section.blocks(in_use).find_map(|block| match block.counter.load() {
+                state if state.is_out() => Some(IsolateError::Reporting(block.range())),
+                _ if held & block.mask() != 0 => Some(IsolateError::HeldByAnother(block.range())),
+                _ => None,
+            })
+        })
+    }
+
     /// Captures a part of one section, all or nothing. Says whether all of it was wholly free.
     fn capture(&self, piece: PfnRange) -> Result<bool, IsolateError> {
-        let Some((slot, index, wanted)) = self.word_of(piece) else {
+        let Some(Part { section, blocks: wanted }) = self.words().part_of(piece) else {
             return Err(IsolateError::NotOnline(piece));
         };
-        let section = self.section(slot, index).ok_or(IsolateError::NotOnline(piece))?;
         // Acquire: the words that came with being online.
         let offline = wanted & !section.online.load(Ordering::Acquire);
         if offline != 0 {
-            return Err(IsolateError::NotOnline(self.first_block(slot, index, offline)));
+            return Err(IsolateError::NotOnline(section.first_block(offline)));
         }
         let (mut captured, withdrawn) = section.claim_any(wanted);
         self.bell().note_withdrawn(withdrawn);
         section.isolated.fetch_or(captured, Ordering::AcqRel);
         let in_use = wanted & !captured;
         let mut kept = 0;
-        for bit in bits_of(in_use) {
-            let Some(block) = self.block(slot, index, bit).known() else { continue };
+        for block in section.blocks(in_use) {
             match self.capture_block(&block) {
                 how @ (Capture::Owned | Capture::Flagged | Capture::Kept) => {
                     section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
@@ -86,8 +114,8 @@ impl<P: Platform> Frames<P> {
                     }
                 }
                 failed => {
-                    self.release_in(slot, index, captured);
-                    let range = self.first_block(slot, index, block.mask());
+                    self.release_in(section, captured);
+                    let range = block.range();
                     return Err(match failed {
                         Capture::HeldByAnother => IsolateError::HeldByAnother(range),
                         Capture::Reporting => IsolateError::Reporting(range),
@@ -120,42 +148,36 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Gives captured pageblocks of a section back to the allocator.
-    pub(super) fn release_in(&self, slot: usize, index: usize, captured: u64) {
-        let Some(section) = self.section(slot, index).known() else { return };
+    pub(super) fn release_in(&self, section: SectionRef<'_>, captured: u64) {
         let mut moves = self.no_moves_yet();
         moves.start();
         section.isolated.fetch_and(!captured, Ordering::AcqRel);
         let mut owned = 0;
-        for bit in bits_of(captured) {
-            let Some(block) = self.block(slot, index, bit).known() else { continue };
+        for block in section.blocks(captured) {
             let before = block.counter.release();
-            if before & (LIVE | KEPT) == 0 {
+            if !before.is_live() && !before.is_kept() {
                 owned |= block.mask();
-            } else if count(before) > 0 {
+            } else if before.free_frames() > 0 {
                 self.show_partial(&block);
             }
         }
-        let owned = self.divide_around_poison(slot, index, owned, &mut moves);
+        let owned = self.divide_around_poison(section, owned, &mut moves);
         if owned != 0 {
-            self.show_free(slot, index, owned, &mut moves);
+            self.show_free(section, owned, &mut moves);
         }
     }
 
     /// Holds `range`, which is not online and not held, for an addition or a removal.
     pub(crate) fn hold(&self, range: PfnRange) {
-        for (slot, index, blocks) in self.words_of(range) {
-            if let Some(section) = self.section(slot, index).known() {
-                section.isolated.fetch_or(blocks, Ordering::AcqRel);
-            }
+        for Part { section, blocks } in self.words().parts(range) {
+            section.isolated.fetch_or(blocks, Ordering::AcqRel);
         }
     }
 
     /// Whoever held `range` is done with it.
     pub(crate) fn let_go(&self, range: PfnRange) {
-        for (slot, index, blocks) in self.words_of(range) {
-            if let Some(section) = self.section(slot, index).known() {
-                section.isolated.fetch_and(!blocks, Ordering::AcqRel);
-            }
+        for Part { section, blocks } in self.words().parts(range) {
+            section.isolated.fetch_and(!blocks, Ordering::AcqRel);
         }
     }
 }

@@ -10,12 +10,12 @@
 //! there when boot memory was full, and stays ([`InUse::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{Block, Frames};
+use crate::frames::{Frames, kept};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::section::{ALL, LIVE, POISON, count};
 use crate::sync::Ordering;
+use crate::words::{Block, Part, SectionRef};
 
 /// What keeps isolated memory from being drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +41,13 @@ impl InUse {
 impl<P: Platform> Frames<P> {
     /// What keeps the isolated pageblocks `live` of a section from being drained, highest
     /// pageblock first, the section's own lines last.
-    pub(super) fn what_holds(&self, slot: usize, index: usize, live: u64) -> Option<InUse> {
-        let lines = self.frame_of_lines(slot, index);
+    pub(super) fn what_holds(&self, section: SectionRef<'_>, live: u64) -> Option<InUse> {
+        let lines = self.frame_of_lines(section);
         let mut own_lines = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
-            let block = self.block(slot, index, bit).known()?;
-            let counter = block.counter.load();
-            if counter & LIVE == 0 {
+            let block = section.block(bit).known()?;
+            let state = block.counter.load();
+            if !state.is_live() {
                 continue;
             }
             if let Some(used) = self.first_used(&block, lines) {
@@ -56,7 +56,7 @@ impl<P: Platform> Frames<P> {
             // Lines and poison are all that is left, if the count says that nobody is inside.
             let drained = self.drained_count(&block, lines);
             if lines.is_some_and(|frame| block.range().contains(frame)) {
-                if count(counter) != drained {
+                if state.free_frames() != drained {
                     return Some(InUse::InFlight(block.range()));
                 }
                 own_lines = lines.and_then(|frame| PfnRange::with_len(frame, 1));
@@ -70,23 +70,26 @@ impl<P: Platform> Frames<P> {
     /// Drops the lines of a section of which `held` is isolated, if that is all that is online of
     /// it, but for what it keeps for descriptors, and nothing else of it is in use. The caller keeps
     /// the rest from coming online.
-    pub(super) fn drop_lines(&self, slot: usize, index: usize, held: u64, live: u64) -> Option<()> {
-        let section = self.section(slot, index)?;
-        let frame = PfnRange::with_len(self.frame_of_lines(slot, index)?, 1)?;
+    pub(super) fn drop_lines(
+        &self,
+        Part { section, blocks: held }: Part<'_>,
+        live: u64,
+    ) -> Option<()> {
+        let frame = PfnRange::with_len(self.frame_of_lines(section)?, 1)?;
         let others = section.online.load(Ordering::Acquire) & !held;
         // What is kept is never divided.
-        if others != 0 && others & !self.kept(slot, index) != 0 {
+        if others != 0 && others & !kept(section) != 0 {
             return None;
         }
-        match self.what_holds(slot, index, live) {
+        match self.what_holds(section, live) {
             None => {
                 section.lines.store(core::ptr::null_mut(), Ordering::Release);
                 self.fill(frame);
                 // It lies in boot memory and was allocated for this.
-                self.free(frame).known()
+                self.free_range(frame).known()
             }
             Some(InUse::Metadata(own)) if own == frame => {
-                let block = self.block_of(frame.start())?;
+                let block = self.words().block_of(frame.start())?;
                 let drained = self.drained_count(&block, Some(frame.start()));
                 if !block.counter.own_drained(drained) {
                     return None;
@@ -102,25 +105,23 @@ impl<P: Platform> Frames<P> {
 
     /// The count of a live pageblock when nothing of it is in use but the section's own lines, if
     /// it has them, and what is poisoned.
-    pub(super) fn drained_count(&self, block: &Block<'_>, lines: Option<Pfn>) -> u16 {
+    pub(super) fn drained_count(&self, block: &Block<'_>, lines: Option<Pfn>) -> usize {
         let own = lines.filter(|&frame| block.range().contains(frame));
         let never_free = self.out_in(block.range()).chain(own).count();
-        let never_free = u16::try_from(never_free).ok();
-        never_free.and_then(|never_free| ALL.checked_sub(never_free)).known().unwrap_or(0)
+        PAGEBLOCK_FRAMES.checked_sub(never_free).known().unwrap_or(0)
     }
 
     /// Frames in use, or of the section's own lines, in the pageblock of this frame.
     pub(crate) fn used_of(&self, frame: Pfn) -> u64 {
-        match self.block_of(frame).map_or(0, |block| block.counter.load()) {
-            counter if counter & LIVE != 0 => u64::from(ALL - count(counter)),
+        match self.words().block_of(frame).map(|block| block.counter.load()) {
+            Some(state) if state.is_live() => state.used_frames() as u64,
             _ => 0,
         }
     }
 
     /// The first run of frames in use in a live pageblock, the section's own lines aside.
     pub(crate) fn used_in(&self, block: &Block<'_>) -> Option<PfnRange> {
-        let (slot, _) = self.find(block.start())?;
-        self.first_used(block, self.frame_of_lines(slot, block.index))
+        self.first_used(block, self.frame_of_lines(block.section))
     }
 
     /// The first run of frames in use in a pageblock, the section's own lines and what is out for
@@ -128,7 +129,7 @@ impl<P: Platform> Frames<P> {
     fn first_used(&self, block: &Block<'_>, lines: Option<Pfn>) -> Option<PfnRange> {
         let own = lines.filter(|&frame| block.range().contains(frame));
         let own = own.map(|frame| block.offset_of(frame));
-        let is_marked = block.counter.load() & POISON != 0;
+        let is_marked = block.counter.load().has_poison();
         let is_out =
             |at| is_marked && self.out_in(block.range()).any(|frame| block.offset_of(frame) == at);
         // Without lines all of it was handed out.
@@ -146,7 +147,7 @@ impl<P: Platform> Frames<P> {
     fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
         // Lines of other sections lie in boot memory only, which hardly ever goes, so that most
         // of the time this looks at nothing but the regions' words.
-        let lines = block.region.is_fixed();
+        let lines = block.is_fixed();
         let engine = self.metadata_where(lines).map(|metadata| metadata.frames.intersection(used));
         match engine.filter(|frames| !frames.is_empty()).min_by_key(|frames| frames.start()) {
             None => InUse::Frames(used),

@@ -14,13 +14,13 @@ pub use capture::IsolateError;
 pub use in_use::InUse;
 
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::Frames;
-use crate::geometry::{PAGEBLOCK_FRAMES, bits_of};
+use crate::frames::{Frames, kept};
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::{Known, holds};
 use crate::origin::{MachineId, Token};
 use crate::platform::Platform;
-use crate::section::{LIVE, count};
 use crate::sync::Ordering;
+use crate::words::{Block, Part};
 use core::fmt;
 
 /// Why isolated memory was not marked as reported.
@@ -62,15 +62,15 @@ impl<'f, P: Platform> Isolation<'f, P> {
         if self.was_free {
             return None;
         }
-        let mut words = self.words().rev();
-        words.find_map(|(slot, index, held)| self.frames.what_holds(slot, index, held))
+        let mut parts = self.parts().rev();
+        parts.find_map(|part| self.frames.what_holds(part.section, part.blocks))
     }
 
     /// Drops the lines that nobody needs if this memory goes. For the slow side, which brings
     /// nothing else of these sections online meanwhile.
     pub(crate) fn drop_lines(&self) {
-        for (slot, index, held) in self.words() {
-            self.frames.drop_lines(slot, index, held, self.live(held));
+        for part in self.parts() {
+            self.frames.drop_lines(part, self.live(part.blocks));
         }
     }
 
@@ -83,8 +83,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
     ///
     /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
-        for (slot, index, held) in self.words() {
-            self.frames.release_in(slot, index, held);
+        for part in self.parts() {
+            self.frames.release_in(part.section, part.blocks);
         }
     }
 
@@ -101,14 +101,12 @@ impl<'f, P: Platform> Isolation<'f, P> {
         if let Some(in_use) = self.in_use() {
             return Err((self, MarkError::InUse(in_use)));
         }
-        for (slot, index, held) in self.words() {
-            if let Some(section) = self.frames.section(slot, index) {
-                let held = held & !self.frames.kept(slot, index);
-                // Before the publish in the release, which makes it visible.
-                section.reported.fetch_or(held, Ordering::Relaxed);
-                self.frames.bell().note_given(held);
-            }
-            self.frames.release_in(slot, index, held);
+        for Part { section, blocks: held } in self.parts() {
+            let given = held & !kept(section);
+            // Before the publish in the release, which makes it visible.
+            section.reported.fetch_or(given, Ordering::Relaxed);
+            self.frames.bell().note_given(given);
+            self.frames.release_in(section, held);
         }
         Ok(())
     }
@@ -116,10 +114,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// The first pageblock of it that has a pinned frame. No more can be pinned while the token holds
     /// it.
     fn first_pinned(&self) -> Option<PfnRange> {
-        self.words().find_map(|(slot, index, held)| {
-            let region = self.frames.slots().get(slot)?;
-            let pinned = held & self.frames.pinned_after_mark(region, index);
-            (pinned != 0).then(|| self.frames.first_block(slot, index, pinned))
+        self.parts().find_map(|Part { section, blocks: held }| {
+            let pinned = held & self.frames.pinned_after_mark(section);
+            (pinned != 0).then(|| section.first_block(pinned))
         })
     }
 
@@ -133,8 +130,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
         }
-        for (slot, index, held) in self.words() {
-            let Some(section) = self.frames.section(slot, index).known() else { continue };
+        for Part { section, blocks: held } in self.parts() {
             // Nobody else can change these bits of a pageblock that the token owns. Release: who
             // finds it offline comes after all that was done to it.
             section.partial.fetch_and(!held, Ordering::AcqRel);
@@ -168,25 +164,22 @@ impl<'f, P: Platform> Isolation<'f, P> {
 
     /// Frames of it that are still in use, and would have to move: not its sections' own lines.
     pub(crate) fn frames_in_use(&self) -> u64 {
-        let used = |slot, index, bit, lines| {
-            let Some(block) = self.frames.block(slot, index, bit).known() else { return 0 };
-            match block.counter.load() {
-                counter if counter & LIVE == 0 => 0,
-                counter => {
-                    let drained = self.frames.drained_count(&block, lines);
-                    u64::from(drained.saturating_sub(count(counter)))
-                }
+        let used = |block: &Block<'_>, lines| match block.counter.load() {
+            state if !state.is_live() => 0,
+            state => {
+                let drained = self.frames.drained_count(block, lines);
+                drained.saturating_sub(state.free_frames()) as u64
             }
         };
-        let in_use = self.words().map(|(slot, index, held)| {
-            let lines = self.frames.frame_of_lines(slot, index);
-            bits_of(held).map(|bit| used(slot, index, bit, lines)).sum::<u64>()
+        let in_use = self.parts().map(|Part { section, blocks: held }| {
+            let lines = self.frames.frame_of_lines(section);
+            section.blocks(held).map(|block| used(&block, lines)).sum::<u64>()
         });
         in_use.sum()
     }
 
-    fn words(&self) -> impl DoubleEndedIterator<Item = (usize, usize, u64)> {
-        self.frames.words_of(self.range)
+    fn parts(&self) -> impl DoubleEndedIterator<Item = Part<'f>> {
+        self.frames.words().parts(self.range)
     }
 }
 

@@ -5,7 +5,6 @@ use super::{Machine, model};
 use crate::frames::Want;
 use crate::hotplug::OnlineType;
 use crate::isolate::{IsolateError, Isolation};
-use crate::section::ALL;
 use crate::sync::Ordering;
 
 const ONE: Want = Want::frames(1);
@@ -246,12 +245,12 @@ fn isolation_meets_descriptors_that_go_offline() {
         let machine = Machine::new(1);
         let kept = range(0, BLOCK);
         assert!(machine.take_offline(kept));
-        machine.block(0, 0, 0).unwrap().counter.keep(true);
+        machine.section(0).block(0).unwrap().counter.keep(true);
         machine.online(kept, OnlineType::Kernel);
         let other = machine.on_cpu(1, |machine| machine.take_offline(range(0, BLOCK)));
         let token = machine.isolate(kept);
         let offline = other.join().unwrap();
-        let online = machine.section(0, 0).unwrap().online.load(Ordering::Relaxed) & 1;
+        let online = machine.section(0).online.load(Ordering::Relaxed) & 1;
         assert_eq!(offline, online == 0);
         assert!(!offline || token.is_err(), "isolated, but not online");
         let _ = token.map(Isolation::release);
@@ -270,8 +269,8 @@ fn isolation_meets_a_split_pageblock_that_is_all_free() {
         let rest = all_but_the_first(&machine);
         let [a] = machine.singles();
         machine.free(a);
-        let block = machine.block(0, 0, 0).unwrap();
-        assert_eq!(crate::section::count(block.counter.load()), ALL, "its CPU's hint keeps it");
+        let block = machine.section(0).block(0).unwrap();
+        assert!(block.counter.load().is_all_free(), "its CPU's hint keeps it");
         let other = machine.on_cpu(1, isolate_and_release);
         let mine = machine.try_alloc(ONE);
         other.join().unwrap();

@@ -5,13 +5,14 @@ use crate::frames::{AllocError, Frames, FreeError, Want};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::hooks::NoHooks;
 use crate::hotplug::{Hotplug, OnlineType};
+use crate::mapping::AlwaysMapped;
 use crate::platform::{DirectMap, Platform};
-use crate::region::{Layout, ModelWords, NodeId};
-use crate::section::LineFrame;
 use crate::sync::{Ordering, begin_thread, settled};
+use crate::words::{LineFrame, ModelWords, NodeId, RegionIndex, SectionRef};
 use loom::thread;
 use std::cell::Cell;
 use std::ops::Deref;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::{boxed::Box, vec::Vec};
 
@@ -73,6 +74,11 @@ impl Machine {
         machine
     }
 
+    /// The words of section `index`.
+    pub(super) fn section(&self, index: usize) -> SectionRef<'_> {
+        self.words().section_of(Pfn::new(index as u64 * SECTION).unwrap()).unwrap()
+    }
+
     /// The same, and there will be a reporter.
     pub(super) fn with_reporter(sections: usize) -> Arc<Machine> {
         let machine = Machine::new(sections);
@@ -82,35 +88,41 @@ impl Machine {
 
     /// The lines of a section take nothing of its memory.
     pub(super) fn give_lines_from_outside(&self, index: usize) {
-        self.set_lines(0, index, Pfn::new(self.len + index as u64).unwrap());
+        self.set_lines(self.section(index), Pfn::new(self.len + index as u64).unwrap());
     }
 
     /// The same, and the first split of a section must find memory for its lines.
     pub(super) fn without_lines(sections: usize) -> Arc<Machine> {
         let len = sections as u64 * SECTION;
-        let mut words = ModelWords::new(Layout::for_range(range(0, len)));
+        let mut words = ModelWords::for_range(range(0, len));
         let memory = (0..len + sections as u64).map(|_| LineFrame::new());
         let memory: Box<[LineFrame]> = memory.collect();
         let frames = Frames::new(Threads);
-        // SAFETY: a frame of the model is a `LineFrame`, and `memory` has one for each.
-        frames.set_direct_map(unsafe { DirectMap::at(memory.as_ptr().cast_mut().cast()) });
-        frames.slots()[0].install_model(&mut words);
-        frames.slots()[0].announce(range(0, len), NodeId::ZERO, true);
-        frames.use_node(NodeId::ZERO);
-        frames.use_slot(0);
+        // A frame of the model is a `LineFrame`, and `memory` has one for each.
+        frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
+        let index = RegionIndex::new(0).unwrap();
+        frames.words().install_model(index, &mut words);
+        frames.words().announce(index, range(0, len), NodeId::ZERO, true);
         let held = settled::AtomicU64::new(0);
         let threads = settled::AtomicUsize::new(1);
         let machine = Arc::new(Machine { frames, _words: words, memory, held, threads, len });
         for index in 0..sections {
-            machine.section(0, index).unwrap().present.store(SECTION_MASK, Ordering::Relaxed);
+            machine.section(index).present.store(SECTION_MASK, Ordering::Relaxed);
         }
         machine.online(range(0, len), OnlineType::Kernel);
         machine
     }
 
+    /// The control path of the machine.
+    pub(super) fn hotplug(&self) -> Hotplug<'_, Threads> {
+        // SAFETY: all of the memory is there, and nothing is added.
+        let mapping = unsafe { AlwaysMapped::new(null_mut(), PfnRange::EMPTY) };
+        Hotplug::without_memory(&self.frames, mapping)
+    }
+
     /// Puts memory that is present online.
     pub(super) fn online(&self, range: PfnRange, kind: OnlineType) {
-        let mut hotplug = Hotplug::without_memory(&self.frames);
+        let mut hotplug = self.hotplug();
         hotplug.online(range, kind, &mut NoHooks).unwrap();
     }
 
@@ -146,7 +158,7 @@ impl Machine {
 
     /// Allocates and writes to every frame.
     pub(super) fn try_alloc(&self, want: Want) -> Result<Held, AllocError> {
-        let range = self.frames.alloc(want)?;
+        let range = self.frames.alloc_range(want)?;
         assert!(range.end().number() <= self.len, "{range} is no memory");
         let tags = tags(range);
         let before = self.held.fetch_or(tags, Ordering::Relaxed);
@@ -175,12 +187,12 @@ impl Machine {
     pub(super) fn free(&self, held: Held) {
         self.overwrite(held.0);
         self.held.fetch_and(!tags(held.0), Ordering::Relaxed);
-        self.frames.free(held.0).unwrap();
+        self.frames.free_range(held.0).unwrap();
     }
 
     /// Frees without being asked whether it is held.
     pub(super) fn try_free(&self, range: PfnRange) -> Result<(), FreeError> {
-        self.frames.free(range)
+        self.frames.free_range(range)
     }
 
     /// Somebody has freed it already.
@@ -227,10 +239,10 @@ impl Machine {
                 Err(error) => panic!("nothing is in flight: {error}"),
             }
         }
-        let lines = (0..usize::MAX)
-            .map_while(|index| self.section(0, index))
-            .enumerate()
-            .filter_map(|(index, _)| self.frame_of_lines(0, index))
+        let lines = self
+            .words()
+            .sections()
+            .filter_map(|section| self.frame_of_lines(section))
             .filter(|frame| frame.number() < self.len);
         let in_use = u64::from(self.held.load(Ordering::Relaxed).count_ones());
         assert_eq!(in_use + lines.count() as u64, self.len, "frames are lost");

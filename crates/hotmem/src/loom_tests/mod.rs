@@ -6,6 +6,7 @@
 //! must be found again.
 
 mod blocks;
+mod directory;
 mod hints;
 mod isolation;
 mod lines;
@@ -14,6 +15,7 @@ mod motion;
 mod mutants;
 mod pins;
 mod poison;
+mod pool;
 mod report;
 mod small;
 mod tree;

@@ -3,7 +3,6 @@
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
 use crate::frames::Want;
-use crate::hotplug::Hotplug;
 use crate::report::{Contents, Reporter, Settings, Step};
 use core::time::Duration;
 
@@ -21,7 +20,7 @@ fn at_once() -> Settings {
 
 /// Pins pageblock 0, if the host has none of it.
 fn pin(machine: &Machine) -> bool {
-    Hotplug::without_memory(machine).pin(range(0, BLOCK), |_| {}).is_ok()
+    machine.hotplug().pin(range(0, BLOCK), |_| {}).is_ok()
 }
 
 #[test]
@@ -100,7 +99,7 @@ fn unpinning_meets_a_reporter_that_falls_asleep() {
         assert!(pin(&machine));
         let mut reporter = Reporter::new(&*machine, at_once(), Contents::Undefined).unwrap();
         let other = machine.on_cpu(1, |machine| {
-            assert!(Hotplug::without_memory(machine).unpin(range(0, BLOCK)));
+            assert!(machine.hotplug().unpin(range(0, BLOCK)));
         });
         let settle = |reporter: &mut Reporter<'_, _>| loop {
             match reporter.step(Duration::ZERO) {

@@ -5,7 +5,7 @@ use super::machine::{BLOCK, range};
 use super::{Machine, model};
 use crate::addr::Pfn;
 use crate::frames::{Poisoned, Want};
-use crate::hotplug::{Hotplug, PoisonError};
+use crate::hotplug::PoisonError;
 
 const ONE: Want = Want::frames(1);
 const WHOLE: Want = Want::frames(BLOCK);
@@ -13,7 +13,7 @@ const WHOLE: Want = Want::frames(BLOCK);
 /// Poisons a frame: once more if it was changing hands.
 fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
     let frame = Pfn::new(frame).unwrap();
-    match Hotplug::without_memory(machine).poison(frame) {
+    match machine.hotplug().poison(frame) {
         Ok(state) => Some(state),
         Err(error) => {
             assert_eq!(error, PoisonError::Busy(frame));

@@ -2,7 +2,7 @@
 
 use super::model;
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::tree::{Tree, words_needed};
+use crate::words::{Tree, words_needed};
 use loom::thread;
 use std::sync::Arc;
 use std::vec::Vec;

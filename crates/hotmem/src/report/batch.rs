@@ -36,7 +36,7 @@ impl Batch {
     }
 
     /// The ranges: whole pageblocks, each within one section, none overlapping, highest first
-    /// within a region.
+    /// within a node.
     #[must_use]
     pub fn ranges(&self) -> &[PfnRange] {
         &self.ranges[..self.len]

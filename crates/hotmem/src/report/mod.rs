@@ -16,16 +16,18 @@
 //!
 //! ```
 //! use hotmem::report::{Contents, Reporter, Settings, Step};
-//! # use hotmem::{BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, OneCpu};
+//! # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hotplug, OneCpu, PfnRange};
 //! # use std::time::Duration;
 //! # static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //! # let layout = std::alloc::Layout::from_size_align(64 << 20, 4096)?;
 //! # // SAFETY: it is a layout of some bytes.
-//! # let offset = unsafe { std::alloc::alloc_zeroed(layout) } as usize;
+//! # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 //! # let ram = [BootRange { start: 0, len: Bytes::mib(64) }];
 //! # // SAFETY: all of it is there, and nobody else uses it.
-//! # let direct_map = unsafe { DirectMap::at_offset(offset) };
-//! # let mut hotplug = Hotplug::bootstrap(&FRAMES, direct_map, &BootMap::of_ram(&ram))?;
+//! # let mut hotplug = unsafe {
+//! #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
+//! #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
+//! # };
 //! let mut reporter = Reporter::new(&FRAMES, Settings::eager(), Contents::Filled(0))?;
 //! let now = Duration::ZERO;
 //! while let Step::Send(batch) = reporter.step(now) {

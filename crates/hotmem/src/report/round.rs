@@ -14,9 +14,10 @@
 
 use super::take::Room;
 use super::{Batch, Reporter, Step};
+use crate::addr::Pfn;
 use crate::platform::Platform;
-use crate::region::NodeId;
 use crate::sync::mutant;
+use crate::words::NodeId;
 use core::time::Duration;
 
 /// Sections that a step looks at.
@@ -50,8 +51,9 @@ pub(super) struct Survey {
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) cursor: Cursor,
-    /// Section and pageblocks of it that were to go, but had no room in the last batch.
-    pub(super) rest: Option<(usize, usize, u64)>,
+    /// Pageblocks of one section that were to go, but had no room in the last batch: the section's
+    /// first announced frame, and a bit for each.
+    pub(super) rest: Option<(Pfn, u64)>,
     /// Something was too young, or taken by others while it was looked at.
     pub(super) too_young: bool,
     pub(super) spare: Spare,
@@ -67,18 +69,18 @@ pub(super) struct Spare {
     pub(super) is_all: bool,
 }
 
-/// Sections in the order of a round: regions upwards, and in each downwards, because what is
-/// allocated next comes from below.
+/// Sections in the order of a round: node by node, and on each downwards, because what is allocated
+/// next comes from below.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
-    pub(super) slot: usize,
+    pub(super) node: NodeId,
     /// All from here up are done.
-    pub(super) done_from: usize,
+    pub(super) done_from: Pfn,
 }
 
 impl Default for Cursor {
     fn default() -> Cursor {
-        Cursor { slot: 0, done_from: usize::MAX }
+        Cursor { node: NodeId::ZERO, done_from: Pfn::LIMIT }
     }
 }
 
@@ -191,12 +193,12 @@ impl<P: Platform> Reporter<'_, P> {
                     return Ok(false);
                 }
             }
-            let Some((slot, index)) = self.next_section(&mut round.cursor, looks)? else {
+            let Some(section) = self.next_section(&mut round.cursor, looks)? else {
                 return Ok(true);
             };
-            let ripe = self.ripe_in(slot, index, round);
+            let ripe = self.ripe_in(section, round);
             if ripe != 0 {
-                round.rest = Some((slot, index, ripe));
+                round.rest = Some((section.begin(), ripe));
             }
         }
     }

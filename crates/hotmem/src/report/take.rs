@@ -2,13 +2,11 @@
 
 use super::round::{Cursor, Looks, Round, Spare, Spent, Survey};
 use super::{Batch, Reporter};
-use crate::addr::PfnRange;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask};
-use crate::known::Known;
+use crate::addr::Pfn;
+use crate::geometry::mask;
 use crate::platform::Platform;
-use crate::region::{Class, NodeId, Zone};
-use crate::section::Section;
 use crate::sync::{Ordering, mutant};
+use crate::words::{Class, NodeId, Part, SectionRef, Zone};
 
 /// Claims of one section that may fail because others are faster.
 const TRIES: usize = 4;
@@ -27,39 +25,37 @@ impl Room {
     }
 }
 
-impl<P: Platform> Reporter<'_, P> {
+impl<'f, P: Platform> Reporter<'f, P> {
     /// The next section that may have something, in the order of a round.
     pub(super) fn next_section(
         &self,
         cursor: &mut Cursor,
         looks: &mut Looks,
-    ) -> Result<Option<(usize, usize)>, Spent> {
-        loop {
-            let Some(region) = self.frames.regions().get(cursor.slot) else { return Ok(None) };
-            let found = cursor.done_from.checked_sub(1).and_then(|from| {
-                let trees = Zone::ALL.iter().map(|&zone| region.tree(Class::unreported(zone)));
-                trees.filter_map(|tree| tree.prev(from)).max()
-            });
-            match found {
-                Some(index) => {
-                    looks.spend()?;
-                    cursor.done_from = index;
-                    return Ok(Some((cursor.slot, index)));
-                }
-                None => *cursor = Cursor { slot: cursor.slot + 1, ..Cursor::default() },
+    ) -> Result<Option<SectionRef<'f>>, Spent> {
+        let words = self.frames.words();
+        let prev = |node, below| {
+            let searches = Zone::ALL.map(|zone| words.search(node, Class::unreported(zone)));
+            let found = searches.into_iter().filter_map(|search| search.prev(below));
+            found.max_by_key(|section| section.begin())
+        };
+        for node in words.nodes().filter(|&node| node >= cursor.node) {
+            let below = if node == cursor.node { cursor.done_from } else { Pfn::LIMIT };
+            if let Some(section) = prev(node, below) {
+                looks.spend()?;
+                *cursor = Cursor { node, done_from: section.begin() };
+                return Ok(Some(section));
             }
         }
+        Ok(None)
     }
 
     /// Pageblocks of a section that are free and not reported.
-    fn unreported(&self, slot: usize, index: usize) -> u64 {
-        let region = &self.frames.slots()[slot];
-        let Some(section) = region.section(index).known() else { return 0 };
+    fn unreported(section: SectionRef<'_>) -> u64 {
         let mut all = 0;
         for class in Zone::ALL.map(Class::unreported) {
             let here = section.available(class);
             if here == 0 {
-                region.tree(class).clear_leaf(index, || section.available(class) == 0);
+                section.hide_if_empty(class);
             }
             all |= here;
         }
@@ -74,26 +70,22 @@ impl<P: Platform> Reporter<'_, P> {
         is_enough: impl Fn(&Survey) -> bool,
     ) -> Result<(), Spent> {
         while !is_enough(survey)
-            && let Some((slot, index)) = self.next_section(&mut survey.cursor, looks)?
+            && let Some(section) = self.next_section(&mut survey.cursor, looks)?
         {
-            let region = &self.frames.slots()[slot];
-            let candidates = self.unreported(slot, index) & !self.frames.pinned_in(region, index);
+            let candidates = Self::unreported(section) & !self.frames.pinned_in(section);
             survey.waits += u64::from(candidates.count_ones());
-            survey.is_new |= bits_of(candidates).any(|bit| {
-                self.frames.block(slot, index, bit).known().is_some_and(|b| !b.counter.was_seen())
-            });
+            survey.is_new |= section.blocks(candidates).any(|block| !block.counter.was_seen());
         }
         Ok(())
     }
 
     /// Of what may be reported of a section, what has been free for long enough. The rest is seen now.
-    pub(super) fn ripe_in(&self, slot: usize, index: usize, round: &mut Round) -> u64 {
-        let pinned = self.frames.pinned_in(&self.frames.slots()[slot], index);
+    pub(super) fn ripe_in(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
+        let pinned = self.frames.pinned_in(section);
         let mut ripe = 0;
-        for bit in bits_of(self.unreported(slot, index) & !pinned) {
-            let seen = self.frames.block(slot, index, bit).known().is_some_and(|b| b.counter.see());
-            if seen || self.settings.dwell.is_zero() {
-                ripe |= 1 << bit;
+        for block in section.blocks(Self::unreported(section) & !pinned) {
+            if block.counter.see() || self.settings.dwell.is_zero() {
+                ripe |= block.mask();
             } else {
                 round.too_young = true;
             }
@@ -105,19 +97,18 @@ impl<P: Platform> Reporter<'_, P> {
     /// left in the round.
     pub(super) fn take(
         &self,
-        (slot, index, mut ripe): (usize, usize, u64),
+        (begin, mut ripe): (Pfn, u64),
         batch: &mut Batch,
         room: &mut Room,
         round: &mut Round,
         looks: &mut Looks,
     ) -> Result<(), Spent> {
-        let region = &self.frames.slots()[slot];
-        let Some(section) = region.section(index).known() else { return Ok(()) };
-        // What is left over from the last batch may have been pinned or reported since.
-        ripe &= !self.frames.pinned_in(region, index) & !section.reported.load(Ordering::Relaxed);
+        // What is left over from the last batch may have been withdrawn, pinned or reported since.
+        let Some(section) = self.frames.words().section_of(begin) else { return Ok(()) };
+        ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
         while ripe != 0 {
-            round.rest = Some((slot, index, ripe));
+            round.rest = Some((begin, ripe));
             if room.left == 0
                 || batch.ranges().len() >= self.settings.most_ranges().min(self.most_ranges)
             {
@@ -125,12 +116,12 @@ impl<P: Platform> Reporter<'_, P> {
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
             let of_zone = ripe & section.zone_mask(zone);
-            let spare = self.spare(region.node(), room.left, &mut round.spare, looks)?;
+            let spare = self.spare(section.node(), room.left, &mut round.spare, looks)?;
             if spare == 0 {
                 // The rest of a node that has no more to spare is seen by now, and stays.
                 break;
             }
-            let most = match self.most_of_zone(region.node(), zone, batch, room, looks)? {
+            let most = match self.most_of_zone(section.node(), zone, batch, room, looks)? {
                 Some(0) => return Ok(()),
                 Some(most) => most.min(spare).min(self.settings.longest_blocks()).min(room.left),
                 // So little of this zone is free that none of it goes.
@@ -143,10 +134,10 @@ impl<P: Platform> Reporter<'_, P> {
             let run = mask(len as usize) << first;
             self.frames.bell().note_sent(zone, len);
             if section.claim_all(run) {
-                self.isolate(slot, index, section, run);
-                let pinned = run & self.frames.pinned_after_mark(region, index);
+                send_out(section, run);
+                let pinned = run & self.frames.pinned_after_mark(section);
                 if pinned != 0 {
-                    self.publish(slot, index, run, false);
+                    self.publish(section, run, false);
                     ripe &= !pinned;
                     continue;
                 }
@@ -154,12 +145,7 @@ impl<P: Platform> Reporter<'_, P> {
                 room.left -= blocks;
                 round.spare.unreported = round.spare.unreported.saturating_sub(blocks);
                 ripe &= !run;
-                let start = region.pfn_at((index * SECTION_PAGEBLOCKS + first) * PAGEBLOCK_FRAMES);
-                if let Some(range) =
-                    PfnRange::with_len(start, blocks * PAGEBLOCK_FRAMES as u64).known()
-                {
-                    batch.push(range);
-                }
+                batch.push(section.pageblocks(first, len as usize));
             } else {
                 self.frames.bell().note_back(zone, len);
                 // Somebody has taken a part of it, and may give it back as it was.
@@ -192,8 +178,8 @@ impl<P: Platform> Reporter<'_, P> {
         }
         while !spare.is_all && spare.unreported < kept.saturating_add(wanted) {
             match self.next_section(&mut spare.cursor, looks)? {
-                Some((slot, index)) if self.frames.slots()[slot].node() == node => {
-                    spare.unreported += u64::from(self.unreported(slot, index).count_ones());
+                Some(section) if section.node() == node => {
+                    spare.unreported += u64::from(Self::unreported(section).count_ones());
                 }
                 Some(_) => {}
                 None => spare.is_all = true,
@@ -250,47 +236,30 @@ impl<P: Platform> Reporter<'_, P> {
         let mut half = looks.half()?;
         let mut free = 0;
         let mut all = Ok(());
-        let slots = (0..self.frames.regions().len()).rev();
-        'slots: for slot in slots.filter(|&slot| self.frames.slots()[slot].node() == node) {
-            let region = &self.frames.slots()[slot];
-            let tree = region.tree(Class::free(zone));
-            let mut end = usize::MAX;
-            while let Some(from) = end.checked_sub(1)
-                && free < enough
-            {
-                // The tree does not lead to sections that CPUs allocate from.
-                let hinted = self.frames.hinted_sections(zone);
-                let hinted =
-                    hinted.filter(|&(s, index)| s == slot && index <= from).map(|(_, i)| i);
-                let (in_tree, hinted) = (tree.prev(from), hinted.max());
-                let Some(index) = in_tree.max(hinted) else { break };
-                end = index;
-                let available =
-                    || region.section(index).known().map_or(0, |s| s.available(Class::free(zone)));
-                if hinted != Some(index) {
-                    all = half.spend();
-                    if all.is_err() {
-                        break 'slots;
-                    }
-                    if available() == 0 {
-                        tree.clear_leaf(index, || available() == 0);
-                    }
+        let class = Class::free(zone);
+        let search = self.frames.words().search(node, class);
+        let mut below = Pfn::LIMIT;
+        while free < enough {
+            // The trees do not lead to sections that CPUs allocate from.
+            let hinted = self.frames.hinted_sections(zone);
+            let hinted = hinted.filter(|s| search.includes(*s) && s.begin() < below);
+            let hinted = hinted.max_by_key(|section| section.begin());
+            let found = hinted.into_iter().chain(search.prev(below));
+            let Some(section) = found.max_by_key(|section| section.begin()) else { break };
+            below = section.begin();
+            if hinted != Some(section) {
+                all = half.spend();
+                if all.is_err() {
+                    break;
                 }
-                free += u64::from(available().count_ones());
+                if section.available(class) == 0 {
+                    section.hide_if_empty(class);
+                }
             }
+            free += u64::from(section.available(class).count_ones());
         }
         looks.give_back(half);
         if free < least { all.map(|()| free) } else { Ok(free) }
-    }
-
-    /// Claimed pageblocks go out.
-    fn isolate(&self, slot: usize, index: usize, section: &Section, run: u64) {
-        for bit in bits_of(run) {
-            if let Some(block) = self.frames.block(slot, index, bit).known() {
-                block.counter.send_out();
-            }
-        }
-        section.isolated.fetch_or(run, Ordering::AcqRel);
     }
 
     /// Publishes a batch again; says how many pageblocks that was.
@@ -299,46 +268,40 @@ impl<P: Platform> Reporter<'_, P> {
             return 0;
         }
         self.out = self.out.saturating_sub(batch.blocks());
-        let words = batch.ranges().iter().flat_map(|&range| self.frames.words_of(range));
-        words.map(|(slot, index, held)| self.publish(slot, index, held, reported)).sum()
+        let parts = batch.ranges().iter().flat_map(|&range| self.frames.words().parts(range));
+        parts.map(|Part { section, blocks }| self.publish(section, blocks, reported)).sum()
     }
 
     /// Publishes everything that is out.
     pub(super) fn reclaim(&self) -> u64 {
         let mut blocks = 0;
-        for (slot, region) in self.frames.regions().iter().enumerate() {
-            for index in 0..region.section_count() {
-                let held =
-                    region.section(index).known().map_or(0, |s| s.isolated.load(Ordering::Acquire));
-                if held != 0 {
-                    blocks += self.publish(slot, index, held, false);
-                }
+        for section in self.frames.words().sections() {
+            let held = section.isolated.load(Ordering::Acquire);
+            if held != 0 {
+                blocks += self.publish(section, held, false);
             }
         }
         blocks
     }
 
     /// Publishes those of `held` that are out.
-    fn publish(&self, slot: usize, index: usize, held: u64, reported: bool) -> u64 {
-        let Some(section) = self.frames.section(slot, index).known() else { return 0 };
-        let is_back = |&bit: &usize| {
-            self.frames.block(slot, index, bit).known().is_some_and(|b| b.counter.take_back())
-        };
-        let back = bits_of(held).filter(is_back).fold(0, |word, bit| word | 1 << bit);
+    fn publish(&self, section: SectionRef<'_>, held: u64, reported: bool) -> u64 {
+        let back = section.blocks(held).filter(|block| block.counter.take_back());
+        let back = back.fold(0, |word, block| word | block.mask());
         if back == 0 {
             return 0;
         }
         let mut moves = self.frames.no_moves_yet();
         moves.start();
         section.isolated.fetch_and(!back, Ordering::AcqRel);
-        let whole = self.frames.divide_around_poison(slot, index, back, &mut moves);
+        let whole = self.frames.divide_around_poison(section, back, &mut moves);
         if reported {
             // Before the publish, which makes it visible.
             section.reported.fetch_or(whole, Ordering::Relaxed);
             self.frames.bell().note_withdrawn(back & !whole);
         }
         if whole != 0 {
-            self.frames.show_free(slot, index, whole, &mut moves);
+            self.frames.show_free(section, whole, &mut moves);
         }
         for zone in Zone::ALL {
             let blocks = (back & section.zone_mask(zone)).count_ones();
@@ -349,18 +312,21 @@ impl<P: Platform> Reporter<'_, P> {
 
     /// The tree leads to everything that waits: nobody has told it while there was no reporter.
     pub(super) fn find_all(&self) {
-        for region in self.frames.regions() {
-            for index in 0..region.section_count() {
-                let Some(section) = region.section(index).known() else { break };
-                for class in Zone::ALL.map(Class::unreported) {
-                    // `SeqCst`: see `frames/bell.rs`.
-                    if section.free.load(Ordering::SeqCst) != 0 && section.available(class) != 0 {
-                        region.tree(class).set(index);
-                    }
+        for section in self.frames.words().sections() {
+            for class in Zone::ALL.map(Class::unreported) {
+                // `SeqCst`: see `frames/bell.rs`.
+                if section.free.load(Ordering::SeqCst) != 0 && section.available(class) != 0 {
+                    section.make_findable(class);
                 }
             }
         }
     }
+}
+
+/// Claimed pageblocks go out.
+fn send_out(section: SectionRef<'_>, run: u64) {
+    section.blocks(run).for_each(|block| block.counter.send_out());
+    section.isolated.fetch_or(run, Ordering::AcqRel);
 }
 
 /// The highest run of set bits, or the upper part of it: its first bit and its length, at most

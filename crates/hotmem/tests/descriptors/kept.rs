@@ -1,6 +1,9 @@
 //! Whose descriptors go where, and what waits for them.
 
 use super::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::link::lend;
 
 /// A section that comes as a whole.
 const WHOLE: u64 = 3 * SECTION;
@@ -8,7 +11,7 @@ const WHOLE: u64 = 3 * SECTION;
 #[test]
 fn a_section_brings_room_for_its_own_descriptors() {
     on_a_machine(|m| {
-        while m.frames.alloc(Want::frames(1)).is_ok() {}
+        while m.frames.take_raw(Want::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
         m.plug(section);
         let kept = range(WHOLE, BLOCK);
@@ -25,12 +28,12 @@ fn a_section_brings_room_for_its_own_descriptors() {
         assert_eq!(used[0], (kept, BLOCK));
         assert!(used[1..].iter().all(|&(_, frames)| frames == 0));
         assert_eq!(m.hotplug.sparsest(NodeId::ZERO, Zone::Movable), None);
-        while let Ok(got) = m.frames.alloc(Want::frames(1).movable()) {
+        while let Ok(got) = m.frames.take_raw(Want::frames(1).movable()) {
             assert!(!got.overlaps(kept));
         }
         // A part of a section needs free memory.
         let part = range(WHOLE + SECTION, 2 * BLOCK);
-        let refused = m.hotplug.add(part, &mut m.kernel);
+        let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part));
         let error = AllocError::OutOfMemory;
         assert_eq!(refused, Err(AddError::NoTables { frames: 2, error }));
     });
@@ -44,10 +47,10 @@ fn what_is_kept_is_nobodys_else() {
         let kept = range(WHOLE, BLOCK);
         let before = m.snapshot(&[]);
         for part in [kept, range(WHOLE, 1), section] {
-            assert!(matches!(m.frames.free(part), Err(FreeError { .. })), "{part}");
+            assert!(matches!(m.frames.give_raw(part), Err(FreeError { .. })), "{part}");
         }
         let at = Want::frames(1).at(pfn(WHOLE)).movable();
-        assert_eq!(m.frames.alloc(at), Err(AllocError::NotFree(range(WHOLE, 1))));
+        assert_eq!(m.frames.take_raw(at), Err(AllocError::NotFree(range(WHOLE, 1))));
         assert_eq!(m.hotplug.poison(pfn(WHOLE + 1)), Err(PoisonError::Metadata(kept)));
         let token = m.frames.isolate(section).unwrap();
         assert_eq!(token.in_use(), None);
@@ -71,14 +74,18 @@ fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
         let before = m.snapshot(&[]);
         // It goes offline like any other, and is not removed.
         m.take_offline(kept);
-        let refused = m.hotplug.remove(kept, &mut m.kernel);
+        let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(kept));
         assert_eq!(refused, Err(RemoveError::Describes(kept)));
-        assert_eq!(m.hotplug.ram_to_device(kept, &mut m.kernel), refused);
+        assert_eq!(
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(kept)),
+            refused
+        );
         m.hotplug.online(kept, OnlineType::AsBefore, &mut m.kernel).unwrap();
         assert_eq!(m.snapshot(&[]), before);
 
         // What is pinned keeps itself and its descriptors.
-        let pinned = m.frames.alloc(Want::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable()).unwrap();
+        let pinned =
+            m.frames.take_raw(Want::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable()).unwrap();
         let (left, _) = m.shrink(section, SECTION);
         assert_eq!(left, 2 * BLOCK);
         let stays = range(WHOLE, 2 * BLOCK);
@@ -87,16 +94,16 @@ fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
         // What comes again is described where it was.
         m.plug(range(WHOLE + 2 * BLOCK, SECTION - 2 * BLOCK));
         assert_eq!(m.snapshot(&[pinned]), {
-            m.frames.free(pinned).unwrap();
+            m.frames.give_raw(pinned).unwrap();
             let again = m.snapshot(&[]);
             assert_eq!(again, before);
             assert_eq!(
-                m.frames.alloc(Want::frames(BLOCK).at(pinned.start()).movable()),
+                m.frames.take_raw(Want::frames(BLOCK).at(pinned.start()).movable()),
                 Ok(pinned)
             );
             m.snapshot(&[pinned])
         });
-        m.frames.free(pinned).unwrap();
+        m.frames.give_raw(pinned).unwrap();
         assert_eq!(m.shrink(section, SECTION), (0, None));
         assert!(m.kernel.of.is_empty());
         assert!(!m.frames.metadata().any(|metadata| metadata.frames.overlaps(section)));
@@ -118,18 +125,18 @@ fn only_the_descriptors_are_in_the_way_of_what_stays() {
 #[test]
 fn what_holds_descriptors_needs_no_lines() {
     on_a_machine(|m| {
-        while m.frames.alloc(Want::frames(1)).is_ok() {}
+        while m.frames.take_raw(Want::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
         m.plug(section);
         let last = range(WHOLE + SECTION - BLOCK, BLOCK);
-        let divided = m.frames.alloc(Want::frames(1).at(last.start()).movable()).unwrap();
+        let divided = m.frames.take_raw(Want::frames(1).at(last.start()).movable()).unwrap();
         let is_lines = |metadata: Metadata| metadata.frames.frames() == 1;
         let mut there = m.frames.metadata().filter(|metadata| last.covers(metadata.frames));
         assert!(there.any(is_lines));
-        m.frames.free(divided).unwrap();
+        m.frames.give_raw(divided).unwrap();
         let between = range(WHOLE + BLOCK, SECTION - 2 * BLOCK);
         m.take_offline(between);
-        m.hotplug.remove(between, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(between)).unwrap();
         assert_eq!(m.shrink(section, 2 * BLOCK), (0, None));
         m.frames.validate().unwrap();
     });
@@ -141,13 +148,19 @@ fn descriptors_wait_for_what_is_being_added() {
         m.plug(range(WHOLE, SECTION));
         assert_eq!(m.shrink(range(WHOLE + BLOCK, SECTION - BLOCK), SECTION), (BLOCK, None));
         let kept = range(WHOLE, BLOCK);
-        let coming = m.hotplug.prepare_add(range(WHOLE + BLOCK, BLOCK), &mut m.kernel).unwrap();
+        let coming = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+            hotplug.prepare_add(range(WHOLE + BLOCK, BLOCK))
+        })
+        .unwrap();
         assert_eq!(coming.tables().frames(), 0);
         let blocker = Blocker { range: kept, why: Why::Metadata };
         assert_eq!(m.shrink(kept, BLOCK), (BLOCK, Some(blocker)));
-        m.hotplug.commit_add(coming, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_add(coming)).unwrap();
         assert_eq!(m.kernel.of.get(&(WHOLE / BLOCK + 1)), Some(&At::ItsSection));
-        m.hotplug.remove(range(WHOLE + BLOCK, BLOCK), &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+            hotplug.remove(range(WHOLE + BLOCK, BLOCK))
+        })
+        .unwrap();
         assert_eq!(m.shrink(kept, BLOCK), (0, None));
     });
 }
@@ -160,16 +173,28 @@ fn what_is_leaving_describes_nothing_that_comes() {
         assert_eq!(m.shrink(rest, SECTION), (BLOCK, None));
         let kept = range(WHOLE, BLOCK);
         let device = range(WHOLE + BLOCK, BLOCK);
-        m.hotplug.attach(device, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.attach(device)).unwrap();
         m.take_offline(kept);
-        let leaving = m.hotplug.prepare_remove(kept, &mut m.kernel).unwrap();
+        let leaving =
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(kept)).unwrap();
         let part = range(WHOLE + 2 * BLOCK, BLOCK);
-        assert_eq!(m.hotplug.add(part, &mut m.kernel), Err(AddError::Held(kept)));
-        let refused = m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel);
+        assert_eq!(
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)),
+            Err(AddError::Held(kept))
+        );
+        let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(device, OnlineType::Offline, hooks)
+        });
         assert_eq!(refused, Err(DeviceError::Online(OnlineError::Held(kept))));
-        m.hotplug.abandon_remove(leaving, &mut m.kernel).unwrap();
-        m.hotplug.add(part, &mut m.kernel).unwrap();
-        m.hotplug.device_to_ram(device, OnlineType::Offline, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.abandon_remove(leaving, hooks)
+        })
+        .unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(device, OnlineType::Offline, hooks)
+        })
+        .unwrap();
         m.frames.validate().unwrap();
     });
 }
@@ -178,21 +203,26 @@ fn what_is_leaving_describes_nothing_that_comes() {
 fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
     on_a_machine(|m| {
         let sections = range(WHOLE, 2 * SECTION);
-        m.hotplug.add(sections, &mut m.kernel).unwrap();
-        let removal = m.hotplug.prepare_remove(sections, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(sections)).unwrap();
+        let removal =
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(sections))
+                .unwrap();
         let removal = removal.split_at(pfn(WHOLE + BLOCK)).unwrap_err();
         assert_eq!(removal.range(), sections);
         let (gone, stays) = removal.split_at(pfn(WHOLE + SECTION)).unwrap();
-        m.hotplug.commit_remove(gone, &mut m.kernel).unwrap();
-        m.hotplug.abandon_remove(stays, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(gone)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| hotplug.abandon_remove(stays, hooks))
+            .unwrap();
         assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE + SECTION, BLOCK)]);
         // What keeps nothing is cut anywhere.
         let part = range(WHOLE, 2 * BLOCK);
-        m.hotplug.add(part, &mut m.kernel).unwrap();
-        let removal = m.hotplug.prepare_remove(part, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)).unwrap();
+        let removal =
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(part)).unwrap();
         let (gone, stays) = removal.split_at(pfn(WHOLE + BLOCK)).unwrap();
-        m.hotplug.commit_remove(gone, &mut m.kernel).unwrap();
-        m.hotplug.abandon_remove(stays, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(gone)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| hotplug.abandon_remove(stays, hooks))
+            .unwrap();
         m.frames.validate().unwrap();
     });
 }
@@ -201,27 +231,37 @@ fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
 fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
-        m.hotplug.attach(section, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.attach(section)).unwrap();
         assert!(m.kernel.of.is_empty());
         m.kernel.vetoes = true;
-        let refused = m.hotplug.device_to_ram(section, OnlineType::Movable, &mut m.kernel);
+        let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(section, OnlineType::Movable, hooks)
+        });
         assert!(matches!(refused, Err(DeviceError::Online(OnlineError::Vetoed { .. }))));
         assert!(m.kernel.of.is_empty() && m.kernel.undescribed == 0);
-        m.hotplug.device_to_ram(section, OnlineType::Offline, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
+        })
+        .unwrap();
         assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE, BLOCK)]);
         // Bad memory can be described, but does not describe.
         let bad = pfn(WHOLE + BLOCK);
         assert_eq!(m.hotplug.poison(bad), Ok(Poisoned::Out));
-        m.hotplug.ram_to_device(section, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section)).unwrap();
         assert!(m.kernel.of.is_empty());
-        m.hotplug.device_to_ram(section, OnlineType::Offline, &mut m.kernel).unwrap();
-        m.hotplug.ram_to_device(section, &mut m.kernel).unwrap();
-        m.hotplug.detach(section, &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
+        })
+        .unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(section)).unwrap();
 
         let part = range(WHOLE, 2 * BLOCK);
-        m.hotplug.attach(part, &mut m.kernel).unwrap();
-        while m.frames.alloc(Want::frames(1)).is_ok() {}
-        let refused = m.hotplug.device_to_ram(part, OnlineType::Movable, &mut m.kernel);
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.attach(part)).unwrap();
+        while m.frames.take_raw(Want::frames(1)).is_ok() {}
+        let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(part, OnlineType::Movable, hooks)
+        });
         let error = AllocError::OutOfMemory;
         assert_eq!(refused, Err(DeviceError::NoFrames { frames: 2, error }));
         assert_eq!(m.hotplug.state_at(part.start(), part.end()), (part, State::Device));
@@ -236,10 +276,15 @@ fn poison_in_a_device_keeps_descriptors_out_of_its_way() {
         m.take_offline(part);
         let bad = range(WHOLE + 3, 1);
         assert_eq!(m.hotplug.poison(bad.start()), Ok(Poisoned::Out));
-        m.hotplug.ram_to_device(part, &mut m.kernel).unwrap();
-        m.hotplug.attach(range(WHOLE + BLOCK, SECTION - BLOCK), &mut m.kernel).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(part)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+            hotplug.attach(range(WHOLE + BLOCK, SECTION - BLOCK))
+        })
+        .unwrap();
         let section = range(WHOLE, SECTION);
-        let refused = m.hotplug.device_to_ram(section, OnlineType::Offline, &mut m.kernel);
+        let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
+        });
         assert_eq!(refused, Err(DeviceError::Online(OnlineError::Poisoned(bad))));
         assert_eq!(m.hotplug.state_at(section.start(), section.end()), (section, State::Device));
     });

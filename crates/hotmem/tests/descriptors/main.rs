@@ -1,14 +1,15 @@
 //! Descriptors of RAM: on the memory itself where a whole section comes, in free memory otherwise,
 //! and gone with what they describe.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod kept;
 mod random;
 
-use common::{BLOCK, Memory, SECTION, Snapshot, numbers, pfn, range};
 use fastrand::Rng;
 use hotmem::*;
+use hotmem_testkit::link::Link;
+use hotmem_testkit::link::Maps;
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 const BOOT: u64 = 2;
@@ -50,7 +51,7 @@ impl Kernel {
     }
 }
 
-impl Hooks for Kernel {
+impl Maps for Kernel {
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
         let parts = range.sections().filter(|&piece| !self.in_section(piece));
         parts.map(|piece| piece.frames() / BLOCK).sum()
@@ -61,13 +62,13 @@ impl Hooks for Kernel {
         1
     }
 
-    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
+    fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for piece in range.sections() {
             let own = self.in_section(piece);
             for block in blocks(piece) {
                 let at = match own {
                     true => At::ItsSection,
-                    false => At::Frame(spare.take().expect("what was asked for")),
+                    false => At::Frame(take().expect("what was asked for")),
                 };
                 assert_eq!(self.of.insert(block, at), None, "{block} is described already");
             }
@@ -90,7 +91,9 @@ impl Hooks for Kernel {
             }
         }
     }
+}
 
+impl Hooks for Kernel {
     fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
         if self.vetoes { Err(Veto("not now")) } else { Ok(()) }
     }
@@ -98,7 +101,7 @@ impl Hooks for Kernel {
 
 struct Machine<'f> {
     frames: &'f Frames<OneCpu>,
-    hotplug: Hotplug<'f, OneCpu>,
+    hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
     kernel: Kernel,
 }
 
@@ -107,14 +110,14 @@ fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, BOOT * SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
-    let mut hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let mut hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
     hotplug.announce(range(BOOT * SECTION, (ALL - BOOT) * SECTION)).unwrap();
     test(&mut Machine { frames: &frames, hotplug, kernel: Kernel::default() });
 }
 
 impl Machine<'_> {
     fn plug(&mut self, range: PfnRange) {
-        self.hotplug.add(range, &mut self.kernel).unwrap();
+        lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(range)).unwrap();
         self.hotplug.online(range, OnlineType::Movable, &mut self.kernel).unwrap();
     }
 
@@ -136,9 +139,14 @@ impl Machine<'_> {
     fn shrink(&mut self, within: PfnRange, frames: u64) -> (u64, Option<Blocker>) {
         let mut shrink = Shrink::new(within, frames, BLOCK, u64::MAX);
         loop {
-            match shrink.poll(&mut self.hotplug, &mut self.kernel, Budget::UNLIMITED) {
+            match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+                shrink.poll(hotplug, hooks, Budget::UNLIMITED)
+            }) {
                 Shrunk::Ready(removal) => {
-                    self.hotplug.commit_remove(removal, &mut self.kernel).unwrap()
+                    lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
+                        hotplug.commit_remove(removal)
+                    })
+                    .unwrap()
                 }
                 Shrunk::Working => {}
                 Shrunk::Done { left, blocker } => return (left, blocker),

@@ -1,6 +1,10 @@
 //! Random lives, looked at after each step.
 
 use super::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::link::Link;
+use hotmem_testkit::link::lend;
 
 const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
 
@@ -19,28 +23,36 @@ fn all_that_is_ram_is_described_and_nothing_else() {
             let kind = kind[rng.usize(..3)];
             let (hotplug, hooks) = (&mut m.hotplug, &mut m.kernel);
             match (rng.u8(..8), state) {
-                (0, _) => used.extend(m.frames.alloc(Want::frames(rng.u64(1..40)).movable())),
+                (0, _) => used.extend(m.frames.take_raw(Want::frames(rng.u64(1..40)).movable())),
                 (1, _) if !used.is_empty() => {
                     let freed = used.swap_remove(rng.usize(..used.len()));
-                    m.frames.free(freed).unwrap();
+                    m.frames.give_raw(freed).unwrap();
                 }
                 (2, _) => shrink(m, hot, &mut rng),
-                (3, State::Absent) => hotplug.attach(run, hooks).unwrap(),
-                (_, State::Absent) => match hotplug.add(run, hooks) {
+                (3, State::Absent) => {
+                    lend(hotplug, hooks, |hotplug, _| hotplug.attach(run)).unwrap()
+                }
+                (_, State::Absent) => match lend(hotplug, hooks, |hotplug, _| hotplug.add(run)) {
                     Ok(()) => {
                         let _ = hotplug.online(run, kind, hooks);
                     }
                     Err(error) => assert!(matches!(error, AddError::NoTables { .. })),
                 },
-                (3, State::Device) => hotplug.detach(run, hooks).unwrap(),
+                (3, State::Device) => {
+                    lend(hotplug, hooks, |hotplug, _| hotplug.detach_raw(run)).unwrap()
+                }
                 (_, State::Device) => {
-                    let _ = hotplug.device_to_ram(run, kind, hooks);
+                    let _ = lend(hotplug, hooks, |hotplug, hooks| {
+                        hotplug.device_to_ram_raw(run, kind, hooks)
+                    });
                 }
                 (3, State::Offline) => {
-                    seen.insert(hotplug.ram_to_device(run, hooks).is_ok());
+                    seen.insert(
+                        lend(hotplug, hooks, |hotplug, _| hotplug.ram_to_device(run)).is_ok(),
+                    );
                 }
                 (4, State::Offline) => {
-                    seen.insert(hotplug.remove(run, hooks).is_ok());
+                    seen.insert(lend(hotplug, hooks, |hotplug, _| hotplug.remove(run)).is_ok());
                 }
                 (_, State::Offline) => {
                     let _ = hotplug.online(run, kind, hooks);
@@ -62,10 +74,10 @@ fn all_that_is_ram_is_described_and_nothing_else() {
         // All of it can go in the end.
         m.kernel.vetoes = false;
         for range in used {
-            m.frames.free(range).unwrap();
+            m.frames.give_raw(range).unwrap();
         }
         while let Some(run) = next_run(&m.hotplug, hot, State::Device) {
-            m.hotplug.detach(run, &mut m.kernel).unwrap();
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(run)).unwrap();
         }
         while let Some(run) = next_run(&m.hotplug, hot, State::Offline) {
             m.hotplug.online(run, OnlineType::Movable, &mut m.kernel).unwrap();
@@ -84,7 +96,11 @@ fn all_that_is_ram_is_described_and_nothing_else() {
     });
 }
 
-fn next_run(hotplug: &Hotplug<'_, OneCpu>, within: PfnRange, wanted: State) -> Option<PfnRange> {
+fn next_run(
+    hotplug: &Hotplug<'_, OneCpu, Link<Kernel>>,
+    within: PfnRange,
+    wanted: State,
+) -> Option<PfnRange> {
     let mut rest = within;
     while !rest.is_empty() {
         let (run, state) = hotplug.state_at(rest.start(), rest.end());
@@ -97,7 +113,11 @@ fn next_run(hotplug: &Hotplug<'_, OneCpu>, within: PfnRange, wanted: State) -> O
 }
 
 /// A part of memory that is all in one state, often to the ends of sections.
-fn some_run(hotplug: &Hotplug<'_, OneCpu>, hot: PfnRange, rng: &mut Rng) -> (PfnRange, State) {
+fn some_run(
+    hotplug: &Hotplug<'_, OneCpu, Link<Kernel>>,
+    hot: PfnRange,
+    rng: &mut Rng,
+) -> (PfnRange, State) {
     let grain = if rng.bool() { BLOCK } else { SECTION };
     let start = hot.start().number() + rng.u64(..hot.frames() / grain) * grain;
     let end = (start + rng.u64(1..=2 * SECTION / grain) * grain).min(hot.end().number());
@@ -109,13 +129,23 @@ fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
     let largest = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
     let mut shrink = Shrink::new(hot, rng.u64(..hot.frames()), unit, largest);
     loop {
-        match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(8)) {
+        match lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+            shrink.poll(hotplug, hooks, Budget::pageblocks(8))
+        }) {
             Shrunk::Ready(removal) if rng.u8(..4) == 0 => {
-                m.hotplug.abandon_remove(removal, &mut m.kernel).unwrap();
+                lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+                    hotplug.abandon_remove(removal, hooks)
+                })
+                .unwrap();
             }
-            Shrunk::Ready(removal) => m.hotplug.commit_remove(removal, &mut m.kernel).unwrap(),
+            Shrunk::Ready(removal) => {
+                lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(removal))
+                    .unwrap()
+            }
             Shrunk::Working if rng.u8(..8) == 0 => {
-                return shrink.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
+                return lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
+                    shrink.cancel(hotplug, hooks).unwrap();
+                });
             }
             Shrunk::Working => {}
             Shrunk::Done { .. } => return,

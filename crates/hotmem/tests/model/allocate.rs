@@ -1,17 +1,19 @@
 //! Allocating and freeing, each answer checked against the model.
 
 use crate::ask::{Ask, Wish};
-use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
 use crate::road::NODES;
 use crate::world::{BOOT, Frame, LOOK_CLOSELY, Machine, SIZE, TABLES, Tag, World};
 use hotmem::{AllocError, FreeError, FreeErrorKind, NodeId, PfnRange, Zone};
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
     /// Asks, checks the answer, and takes what was given.
     pub(crate) fn alloc(&mut self, ask: &Ask) -> Option<PfnRange> {
         let first_choice = if LOOK_CLOSELY { self.first_choice(ask) } else { None };
-        let answer = self.frames.alloc(ask.want());
+        let answer = self.frames.take_raw(ask.want());
         self.tell(|| format!("alloc {ask:?}: {answer:?}"));
         let added = self.sync_metadata();
         let Ok(got) = answer.map_err(|error| self.check_refused(ask, error, added)) else {
@@ -79,7 +81,7 @@ impl World<'_> {
         if expected.is_none() {
             self.give(given);
         }
-        let answer = self.frames.free(given);
+        let answer = self.frames.give_raw(given);
         self.tell(|| format!("free {given:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err), "free {given:?}");
         let added = self.sync_metadata();
@@ -179,7 +181,7 @@ impl Machine<'_> {
     /// What the kernel's image had becomes memory like any other.
     pub(crate) fn free_reserved(&mut self, part: PfnRange) {
         self.world.give(part);
-        let answer = self.hotplug.free_reserved(part);
+        let answer = self.hotplug.give_reserved(part);
         self.world.tell(|| format!("free reserved {part:?}: {answer:?}"));
         assert_eq!(answer, Ok(()));
         self.world.sync_metadata();
@@ -195,7 +197,7 @@ impl Machine<'_> {
             return;
         };
         let refused = FreeError { range: piece, kind: FreeErrorKind::NotReserved };
-        assert_eq!(self.hotplug.free_reserved(given), Err(refused));
+        assert_eq!(self.hotplug.give_reserved(given), Err(refused));
     }
 
     /// Frees that must be refused: of free frames, of what is not online, of nothing.

@@ -1,9 +1,9 @@
 //! Wishes, and whether the model could grant them.
 
-use crate::common::{BLOCK, SECTION, WORD, numbers, pfn, range};
 use crate::road::NODES;
 use crate::world::{Frame, World};
 use hotmem::{BadWant, NodeId, PfnRange, Want, Zone, geometry::PFN_LIMIT};
+use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 
 /// A [`Want`] whose parts can be looked at.
 #[derive(Clone, Copy, Debug)]

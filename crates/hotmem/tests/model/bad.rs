@@ -1,9 +1,9 @@
 //! Requests that make no sense, all at once: each must be refused, and nothing may change.
 
 use crate::ask::{Ask, Wish};
-use crate::common::{BLOCK, SECTION};
 use crate::world::{Machine, SIZE, World};
 use hotmem::geometry::PFN_LIMIT;
+use hotmem_testkit::{BLOCK, SECTION};
 
 impl Machine<'_> {
     pub(crate) fn bad_request(&mut self) {

@@ -1,10 +1,10 @@
 //! Whether the machine is what the model says.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, numbers, range};
 use crate::road::NODES;
 use crate::world::{BOOT, DESCRIPTORS, Frame, Machine, SIZE, Tag, World};
 use hotmem::{Counts, NodeId, PfnRange, State, Zone};
+use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -115,20 +115,26 @@ impl Machine<'_> {
     /// What is kept of zones and nodes is what a walk over all pageblocks finds.
     fn check_zones(&self) {
         let world = &self.world;
-        let mut zones = [[Walked::default(); 2]; NODES];
+        let mut zones = [[Walked::default(); 3]; NODES];
         for number in (0..SIZE / BLOCK).filter(|&number| world.blocks[number as usize].online) {
             let node = world.node_of(number * BLOCK).expect("online memory is announced");
-            let zone = usize::from(world.blocks[number as usize].movable);
-            zones[node.number()][zone].add(world, range(number * BLOCK, BLOCK));
+            let all = range(number * BLOCK, BLOCK);
+            let zone = match world.blocks[number as usize].movable {
+                true => 2,
+                false => usize::from(all.start() >= world.low_end),
+            };
+            zones[node.number()][zone].add(world, all);
         }
         for (node, walked) in (0..).filter_map(NodeId::new).zip(zones) {
-            for (zone, walked) in [Zone::Kernel, Zone::Movable].into_iter().zip(walked) {
-                let kept = self.hotplug.zone(node, zone);
+            let [kernel, movable] = Zone::ALL.map(|zone| self.hotplug.zone(node, zone));
+            let kept =
+                [("low", self.hotplug.low_zone(node)), ("kernel", kernel), ("movable", movable)];
+            for ((zone, kept), walked) in kept.into_iter().zip(walked) {
                 let Walked { spanned, online, present, managed } = walked;
                 let found = (kept.spanned, kept.online, kept.present, kept.managed);
-                assert_eq!(found, (spanned, online, present, managed), "{node:?} {zone:?}");
+                assert_eq!(found, (spanned, online, present, managed), "{node:?} {zone}");
                 let contiguous = world.boot_complete && online > 0 && spanned.frames() == online;
-                assert_eq!(kept.is_contiguous(), contiguous, "{node:?} {zone:?}");
+                assert_eq!(kept.is_contiguous(), contiguous, "{node:?} {zone}");
             }
         }
         let there = (0..).filter_map(NodeId::new).zip(zones);

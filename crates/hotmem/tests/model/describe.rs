@@ -2,10 +2,10 @@
 //! describes it if it came as a whole; the pageblocks of all else have a frame each.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, SECTION, numbers, pfn, range};
 use crate::world::{Block, DESCRIPTORS, Frame, Machine, SIZE, TABLES, Tag, World};
 use fastrand::Rng;
-use hotmem::{Metadata, Pfn, PfnRange, Spare};
+use hotmem::{Metadata, Pfn, PfnRange};
+use hotmem_testkit::{BLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
 /// How a kernel describes.
@@ -111,7 +111,7 @@ impl World<'_> {
         parts.map(|piece| piece.frames() / BLOCK).sum::<u64>() + slack
     }
 
-    pub(crate) fn describe_all(&mut self, range: PfnRange, spare: &mut Spare) {
+    pub(crate) fn describe_all(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         assert!(self.all(range, |block| block.mapped && block.described.is_none()), "{range:?}");
         if self.describing.is_none() {
             return;
@@ -124,15 +124,15 @@ impl World<'_> {
                 self.memory.word(frame).store(DESCRIPTORS, Ordering::Relaxed);
             }
             for block in piece.chunks(BLOCK) {
-                let at = if itself { At::Section } else { At::Frame(self.frame_from(spare)) };
+                let at = if itself { At::Section } else { At::Frame(self.frame_from(take)) };
                 self.blocks_in(block)[0].described = Some(at);
             }
         }
     }
 
     /// A frame for descriptors.
-    fn frame_from(&mut self, spare: &mut Spare) -> u64 {
-        let frame = spare.take().expect("what was asked for").number();
+    fn frame_from(&mut self, take: &mut dyn FnMut() -> Option<Pfn>) -> u64 {
+        let frame = take().expect("what was asked for").number();
         self.spare_taken += 1;
         let tag = Tag { owner: TABLES, movable: false };
         if self.frame[frame as usize] != Frame::Used(tag) {

@@ -1,9 +1,11 @@
 //! Device memory: it goes, becomes RAM, and becomes a device's again.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, SECTION, numbers, range};
 use crate::world::{Block, Machine, World};
 use hotmem::{AllocError, DeviceError, OnlineError, OnlineType, PfnRange};
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
@@ -29,7 +31,7 @@ impl Machine<'_> {
     pub(crate) fn detach_range(&mut self, wanted: PfnRange) {
         let world = &mut self.world;
         let expected = world.device_refused(wanted);
-        let answer = self.hotplug.detach(wanted, world);
+        let answer = lend(&mut self.hotplug, world, |hotplug, _| hotplug.detach_raw(wanted));
         world.tell(|| format!("detach {wanted:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
@@ -51,7 +53,9 @@ impl Machine<'_> {
         if expected.is_none() {
             world.set_device(wanted, false);
         }
-        let answer = self.hotplug.device_to_ram(wanted, kind, world);
+        let answer = lend(&mut self.hotplug, world, |hotplug, hooks| {
+            hotplug.device_to_ram_raw(wanted, kind, hooks)
+        });
         world.tell(|| format!("to RAM {wanted:?} {kind:?}: {answer:?}"));
         assert!(world.sync_metadata() == 0 || frames > 0);
         if let Err(DeviceError::Online(OnlineError::Vetoed { range, .. })) = answer {
@@ -75,7 +79,7 @@ impl Machine<'_> {
     pub(crate) fn ram_to_device(&mut self, wanted: PfnRange) {
         let world = &mut self.world;
         let expected = world.remove_refused(wanted);
-        let answer = self.hotplug.ram_to_device(wanted, world);
+        let answer = lend(&mut self.hotplug, world, |hotplug, _| hotplug.ram_to_device(wanted));
         world.tell(|| format!("to a device {wanted:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {

@@ -1,8 +1,8 @@
 //! The end of a machine: all that can go goes, and for what stays there is a reason.
 
-use crate::common::{BLOCK, SECTION, numbers, range};
 use crate::world::{BOOT, Block, Frame, Machine, SIZE, TABLES, World};
 use hotmem::{Metadata, OnlineType, PfnRange};
+use hotmem_testkit::{BLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
     pub(crate) fn empty(&mut self) {

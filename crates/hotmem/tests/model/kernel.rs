@@ -1,12 +1,13 @@
 //! The kernel on the modelled machine: it knows who has each frame, and moves what can be moved.
 
 use crate::ask::{Ask, Wish};
-use crate::common::{BLOCK, SECTION, numbers, pfn, range};
 use crate::world::{Frame, TABLES, Tag, World};
 use hotmem::notify::Change;
-use hotmem::{Hooks, Migration, NodeId, Pfn, PfnRange, Spare, Veto, Zone};
+use hotmem::{Hooks, Migration, NodeId, Pfn, PfnRange, Veto, Zone};
+use hotmem_testkit::link::Maps;
+use hotmem_testkit::{BLOCK, SECTION, numbers, pfn, range};
 
-impl Hooks for World<'_> {
+impl Maps for World<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.tables_needed
     }
@@ -20,21 +21,21 @@ impl Hooks for World<'_> {
         World::keeps(self)
     }
 
-    fn describe(&mut self, range: PfnRange, spare: &mut Spare) {
-        self.describe_all(range, spare);
+    fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        self.describe_all(range, take);
     }
 
     fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         self.undescribe_all(range, free);
     }
 
-    fn map(&mut self, range: PfnRange, spare: &mut Spare) {
+    fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         assert!(self.all(range, |block| !block.mapped), "{range:?} is mapped");
         self.assert_untouched(range);
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = true);
-        let take = self.rng.u64(..=self.tables_needed);
-        for _ in 0..take {
-            if let Some(table) = spare.take() {
+        let taken = self.rng.u64(..=self.tables_needed);
+        for _ in 0..taken {
+            if let Some(table) = take() {
                 self.tables.push((table.number(), range));
                 self.spare_taken += 1;
             }
@@ -71,7 +72,9 @@ impl Hooks for World<'_> {
             }
         }
     }
+}
 
+impl Hooks for World<'_> {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
         assert!(self.all(range, |block| block.online), "{range:?} is not online");
         self.ask_all(Change::Offline(range))?;

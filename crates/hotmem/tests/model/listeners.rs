@@ -1,10 +1,10 @@
 //! Parts of the kernel that have a say when memory comes and goes, and what each of them has heard.
 
-use crate::common::{BLOCK, numbers};
 use crate::world::{Block, World};
 use hotmem::PfnRange;
 use hotmem::Veto;
 use hotmem::notify::{Chain, Change, Listener};
+use hotmem_testkit::{BLOCK, numbers};
 use std::cell::RefCell;
 
 const PARTS: usize = 4;

@@ -6,9 +6,6 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod allocate;
 mod ask;
 mod bad;
@@ -29,7 +26,7 @@ mod tokens;
 mod views;
 mod world;
 
-use common::env;
+use hotmem_testkit::env;
 use world::Machine;
 
 const OPERATIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {

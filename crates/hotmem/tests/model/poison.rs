@@ -1,8 +1,8 @@
 //! Frames go bad, in whatever state they are.
 
-use crate::common::{numbers, pfn};
 use crate::world::{Frame, Machine, SIZE, World};
 use hotmem::{MAX_POISONED, PfnRange, PoisonError, Poisoned};
+use hotmem_testkit::{numbers, pfn};
 
 impl Machine<'_> {
     pub(crate) fn poison(&mut self) {

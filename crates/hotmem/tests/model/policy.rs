@@ -1,9 +1,9 @@
 //! What a policy must answer, found pageblock by pageblock.
 
-use crate::common::{BLOCK, numbers};
 use crate::road::NODES;
 use crate::world::{Machine, Region, World};
 use hotmem::{Group, NodeId, OnlineType, PfnRange, Policy, Zone};
+use hotmem_testkit::{BLOCK, numbers};
 
 impl Machine<'_> {
     pub(crate) fn change_policy(&mut self) {
@@ -40,8 +40,9 @@ impl Machine<'_> {
         match self.policy {
             Policy::ContigZones { movable_node } => {
                 let node = world.regions[region].node;
+                let low = self.hotplug.low_zone(node).spanned.overlaps(wanted);
                 let within = |zone| self.hotplug.zone(node, zone).spanned.overlaps(wanted);
-                let movable = match (within(Zone::Kernel), within(Zone::Movable)) {
+                let movable = match (low || within(Zone::Kernel), within(Zone::Movable)) {
                     (false, true) => true,
                     (true, false) => false,
                     _ => movable_node,

@@ -1,8 +1,9 @@
 //! Memory goes: removals that a device takes, in parts or as a whole, or refuses.
 
-use crate::common::{BLOCK, SECTION, numbers, pfn};
 use crate::world::{Block, Machine, World};
 use hotmem::{PfnRange, Removal, RemoveError};
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, SECTION, numbers, pfn};
 
 /// Memory that is ready to go.
 pub(crate) struct Leaving {
@@ -22,7 +23,8 @@ impl Machine<'_> {
 
     pub(crate) fn remove_range(&mut self, wanted: PfnRange) {
         let expected = self.world.remove_refused(wanted);
-        let answer = self.hotplug.prepare_remove(wanted, &mut self.world);
+        let answer =
+            lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_remove(wanted));
         self.world.tell(|| format!("remove {wanted:?}: {answer:?}"));
         match answer {
             Err(error) => assert_eq!(Some(error), expected),
@@ -63,10 +65,11 @@ impl Machine<'_> {
         let taken = world.rng.u32(..100) >= world.refusals;
         world.tell(|| format!("removed {gone:?}: {taken}"));
         if taken {
-            self.hotplug.commit_remove(removal, world).unwrap();
+            lend(&mut self.hotplug, world, |hotplug, _| hotplug.commit_remove(removal)).unwrap();
             world.heal(gone);
         } else {
-            self.hotplug.abandon_remove(removal, world).unwrap();
+            lend(&mut self.hotplug, world, |hotplug, hooks| hotplug.abandon_remove(removal, hooks))
+                .unwrap();
         }
         for part in gone.chunks(BLOCK) {
             let block = &mut world.blocks_in(part)[0];

@@ -1,12 +1,12 @@
 //! Free page reporting between all other operations: batches that the host takes, refuses or loses.
 
-use crate::common::{BLOCK, Cpus, SECTION, numbers};
 use crate::world::{Block, Frame, Machine, World};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
     Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step,
 };
 use hotmem::{Bytes, PfnRange, PinError};
+use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
 use std::time::Duration;
 
 /// Wholly free pageblocks that may go unreported: those that stay split as CPUs' hints.
@@ -150,7 +150,7 @@ impl<'f> Machine<'f> {
         let out: Vec<_> = (0..).zip(&world.blocks).filter(|(_, block)| block.out).collect();
         let out: Vec<u64> = out.into_iter().map(|(number, _)| number).collect();
         for &number in &out {
-            world.assert_untouched(crate::common::range(number * BLOCK, BLOCK));
+            world.assert_untouched(hotmem_testkit::range(number * BLOCK, BLOCK));
         }
         world.blocks.iter_mut().for_each(|block| block.out = false);
         self.reporting.batches.iter_mut().for_each(|(_, void)| *void = true);

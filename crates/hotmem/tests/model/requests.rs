@@ -1,12 +1,13 @@
 //! Long requests, polled with budgets between all other operations.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, Cpus, SECTION, numbers, range};
 use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{
     Blocker, Budget, Offline, OfflineError, OnlineError, OnlineType, PfnRange, Progress, Shrink,
     Shrunk, Why,
 };
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, range};
 
 pub(crate) enum Request<'f> {
     Offline {
@@ -134,7 +135,9 @@ impl<'f> Machine<'f> {
             return;
         };
         self.world.ready = Some(std::mem::take(ready));
-        let shrunk = request.poll(&mut self.hotplug, &mut self.world, budget);
+        let shrunk = lend(&mut self.hotplug, &mut self.world, |hotplug, hooks| {
+            request.poll(hotplug, hooks, budget)
+        });
         *ready = self.world.ready.take().unwrap_or_default();
         self.check_put_back(ready);
         let world = &mut self.world;

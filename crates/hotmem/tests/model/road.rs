@@ -2,12 +2,13 @@
 //! that the model expects.
 
 use crate::ask::Ask;
-use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Group, MAX_REGIONS, NodeId, OnlineError,
     OnlineType, PfnRange, WithdrawError,
 };
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 
 /// Nodes of a machine; boot memory is node 0's.
 pub(crate) const NODES: usize = 3;
@@ -124,7 +125,8 @@ impl<'f> Machine<'f> {
         let rng = &mut self.world.rng;
         self.world.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
         let needed = self.world.tables_needed + self.world.frames_to_describe(wanted);
-        let answer = self.hotplug.prepare_add(wanted, &mut self.world);
+        let answer =
+            lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_add(wanted));
         let world = &mut self.world;
         world.tell(|| format!("add {wanted:?}: {answer:?}"));
         let added = world.sync_metadata();
@@ -172,7 +174,10 @@ impl<'f> Machine<'f> {
         match (came, device) {
             (false, _) => drop(addition),
             (true, false) => self.commit_addition(addition),
-            (true, true) => self.hotplug.commit_attach(addition, world).unwrap(),
+            (true, true) => {
+                lend(&mut self.hotplug, world, |hotplug, _| hotplug.commit_attach(addition))
+                    .unwrap()
+            }
         }
         let world = &mut self.world;
         let taken = world.spare_taken - taken_before;
@@ -186,7 +191,8 @@ impl<'f> Machine<'f> {
     fn commit_addition(&mut self, addition: Addition<'f, Cpus>) {
         let wanted = addition.range();
         let kind = self.auto_online;
-        self.hotplug.commit_add(addition, &mut self.world).unwrap();
+        lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.commit_add(addition))
+            .unwrap();
         assert!(self.world.all(wanted, |block| !block.online));
         let chosen = self.by_policy(wanted);
         self.world.last_veto = None;

@@ -1,9 +1,9 @@
 //! Scans of zones: what they see is what asking every pageblock sees.
 
-use crate::common::{BLOCK, numbers, range};
 use crate::road::NODES;
 use crate::world::{Frame, Machine, SIZE};
 use hotmem::{NodeId, Zone};
+use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {

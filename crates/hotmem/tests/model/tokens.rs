@@ -1,8 +1,8 @@
 //! Isolation tokens in the test's own hands, with their three exits.
 
-use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn};
 use crate::world::{Block, Frame, Machine};
 use hotmem::{InUse, IsolateError, Isolation, LeaveError, MarkError, PfnRange};
+use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
 

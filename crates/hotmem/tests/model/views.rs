@@ -1,8 +1,8 @@
 //! Memory blocks: the view for people, found again pageblock by pageblock.
 
-use crate::common::{BLOCK, SECTION, numbers};
 use crate::world::{Block, Frame, Machine};
 use hotmem::{BlockState, MemoryBlock, PfnRange, Why, Zone};
+use hotmem_testkit::{BLOCK, SECTION, numbers};
 
 impl Machine<'_> {
     /// Each memory block is what its pageblocks are, and is removable unless something is in the

@@ -1,6 +1,5 @@
 //! The model: what every frame and every pageblock is.
 
-use crate::common::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use crate::describe::{At, Describing};
 use crate::listeners::Listeners;
 use crate::remove::Leaving;
@@ -10,9 +9,11 @@ use crate::road::NODES;
 use crate::tokens::Token;
 use fastrand::Rng;
 use hotmem::{
-    Addition, BootMap, BootRange, Bytes, Frames, Group, Hotplug, NodeId, OnlineType, PfnRange,
+    Addition, BootMap, BootRange, Bytes, Frames, Group, Hotplug, NodeId, OnlineType, Pfn, PfnRange,
     Policy, RegionId,
 };
+use hotmem_testkit::link::Link;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -121,6 +122,8 @@ pub(crate) struct World<'f> {
     /// Where each node falls back to.
     pub fallback: Vec<Vec<NodeId>>,
     pub boot_complete: bool,
+    /// Kernel memory below this is low.
+    pub low_end: Pfn,
     pub listeners: Listeners,
     /// Poisoned frames, out of use or not.
     pub poisoned: BTreeSet<u64>,
@@ -143,7 +146,7 @@ pub(crate) struct World<'f> {
 
 /// The machine under test and the model of it.
 pub(crate) struct Machine<'f> {
-    pub hotplug: Hotplug<'f, Cpus>,
+    pub hotplug: Hotplug<'f, Cpus, Link<World<'f>>>,
     pub world: World<'f>,
     pub requests: Vec<Request<'f>>,
     pub tokens: Vec<Token<'f>>,
@@ -231,11 +234,15 @@ impl Machine<'_> {
         for range in ram.iter_mut().chain(&mut reserved) {
             range.len.0 = range.len.0.min(bytes - range.start);
         }
-        let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-        let hotplug = Hotplug::bootstrap(frames, memory.direct_map(), &map).ok()?;
+        // A boundary anywhere, or none, which every other machine has.
+        let low_end = rng.u64(..2 * SIZE).saturating_sub(SIZE);
+        let low_end = Pfn::new(low_end).expect("within the address limit");
+        let map = BootMap { reserved: &reserved, low_end, ..BootMap::of_ram(&ram) };
+        let hotplug = hotmem_testkit::start(frames, Link::new(memory.direct_map()), &map).ok()?;
         let mut world = World::new(frames, memory, rng.fork());
         let (id, region) = hotplug.regions().next()?;
         world.fixed = region;
+        world.low_end = low_end.align_down(SECTION);
         let (node, group) = (NodeId::ZERO, Group::None);
         world.regions.push(Region { id, range: region, slot: 0, node, group });
         world.slots.push(region.align_outward(SECTION).frames() / SECTION);
@@ -275,6 +282,7 @@ impl<'f> World<'f> {
             nodes: BTreeSet::from([NodeId::ZERO]),
             fallback: vec![vec![]; NODES + 1],
             boot_complete: true,
+            low_end: Pfn::ZERO,
             listeners: Listeners::new((SIZE / BLOCK) as usize),
             poisoned: BTreeSet::new(),
             next_owner: DESCRIPTORS + 1,

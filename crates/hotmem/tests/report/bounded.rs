@@ -1,6 +1,7 @@
 //! A step looks at 64 sections at most, however large the machine is and whatever it keeps back.
 
 use super::*;
+use hotmem_testkit::Raw as _;
 
 /// Sections that a step looks at.
 const A_STEP: u64 = 64;
@@ -27,7 +28,7 @@ pub(super) fn on_large_machine(
     on_booted(boot, 0, |frames, hotplug, _| {
         let plugged = range(boot * SECTION, sections * SECTION);
         hotplug.announce(plugged).unwrap();
-        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
         test(frames, hotplug);
     });
@@ -67,8 +68,8 @@ fn what_is_kept_back_is_counted_in_many_steps() {
             let first = steps(&mut reporter);
             assert!(first * A_STEP >= sections, "{sections} sections in {first} steps");
             // And when something has changed.
-            let used = frames.alloc(Want::frames(BLOCK)).unwrap();
-            frames.free(used).unwrap();
+            let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+            frames.give_raw(used).unwrap();
             let again = steps(&mut reporter);
             assert!(again * A_STEP >= sections, "{sections} sections in {again} steps");
         });

@@ -1,6 +1,7 @@
 //! A host that refuses, loses or is switched off.
 
 use super::*;
+use hotmem_testkit::Raw as _;
 
 #[test]
 fn refusals_are_retried_a_bounded_number_of_times() {
@@ -19,8 +20,8 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let batch = send(&mut reporter, ms(30));
         reporter.reported(batch).unwrap();
         for now in [ms(30), ms(40), ms(60)] {
-            let used = frames.alloc(Want::frames(BLOCK)).unwrap();
-            frames.free(used).unwrap();
+            let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+            frames.give_raw(used).unwrap();
             let batch = send(&mut reporter, now);
             reporter.failed(batch, now).unwrap();
         }
@@ -129,8 +130,8 @@ fn off_is_off_and_on_finds_what_became_free_meanwhile() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.set_on(false);
-        let used = frames.alloc(Want::frames(3 * BLOCK)).unwrap();
-        frames.free(used).unwrap();
+        let used = frames.take_raw(Want::frames(3 * BLOCK)).unwrap();
+        frames.give_raw(used).unwrap();
         assert!(matches!(reporter.step(ms(5)), Step::Off));
         assert_eq!(bells.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);

@@ -1,8 +1,6 @@
 //! Free page reporting, driven by hand: what is reported, when, and what comes back.
 
 mod bounded;
-#[path = "../common/mod.rs"]
-mod common;
 mod failures;
 mod instructions;
 mod pace;
@@ -10,13 +8,13 @@ mod pins;
 mod starve;
 mod what;
 
-use common::{BLOCK, Memory, SECTION, pfn, range};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
     Announce, Blocker, BootMap, BootRange, Budget, Bytes, Foreign, Frames, Hotplug, IsolateError,
     LendError, MAX_PINS, MarkError, NoHooks, NodeId, OnlineType, PfnRange, PinError, Platform,
     Progress, Want, Why, geometry::FRAME_SIZE,
 };
+use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -65,7 +63,7 @@ fn on_booted(
     let frames = Frames::new(&bells);
     let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
     let mut hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     test(&frames, &mut hotplug, &bells);
     frames.validate().unwrap();
 }

@@ -1,6 +1,7 @@
 //! What stays here, and how fast the rest goes.
 
 use super::*;
+use hotmem_testkit::Raw as _;
 
 #[test]
 fn young_memory_is_left_alone() {
@@ -11,8 +12,8 @@ fn young_memory_is_left_alone() {
         assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::WaitUntil(at))
             if none.is_empty() && at == ms(110)));
         // In use for a moment: its time starts again.
-        let used = frames.alloc(Want::frames(BLOCK)).unwrap();
-        frames.free(used).unwrap();
+        let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        frames.give_raw(used).unwrap();
         let whole = frames.counts().free_whole / BLOCK;
         let (reported, step) = settle(&mut reporter, ms(110));
         assert!(matches!(step, Step::WaitUntil(at) if at == ms(210)), "{step:?}");
@@ -35,9 +36,9 @@ fn memory_in_constant_use_is_never_reported() {
             now += 100;
         }
         for round in 0..50 {
-            let used = frames.alloc(Want::frames(4 * BLOCK)).unwrap();
+            let used = frames.take_raw(Want::frames(4 * BLOCK)).unwrap();
             settle(&mut reporter, ms(now + round * 30));
-            frames.free(used).unwrap();
+            frames.give_raw(used).unwrap();
             settle(&mut reporter, ms(now + round * 30));
         }
         // The first use found everything reported; later ones did not.
@@ -51,9 +52,9 @@ fn a_threshold_keeps_little_things_back() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.set_settings(Settings { threshold: frames_of(3), ..at_once() });
-        let used = frames.alloc(Want::frames(3 * BLOCK)).unwrap();
+        let used = frames.take_raw(Want::frames(3 * BLOCK)).unwrap();
         for (i, block) in used.chunks(BLOCK).enumerate() {
-            frames.free(block).unwrap();
+            frames.give_raw(block).unwrap();
             let (reported, step) = settle(&mut reporter, ms(0));
             assert!(matches!(step, Step::Idle), "{step:?}");
             assert_eq!(blocks(&reported), if i == 2 { 3 } else { 0 });
@@ -81,11 +82,11 @@ fn some_stays_free_and_unreported() {
         let counts = frames.counts();
         assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
         // That is what is used next, also in pieces, and what comes back stays.
-        let used = frames.alloc(Want::frames(BLOCK)).unwrap();
-        let one = frames.alloc(Want::frames(1)).unwrap();
+        let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        let one = frames.take_raw(Want::frames(1)).unwrap();
         assert_eq!(reporter.statistics().refaulted, 0);
-        frames.free(used).unwrap();
-        frames.free(one).unwrap();
+        frames.give_raw(used).unwrap();
+        frames.give_raw(one).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts(), counts);
     });
@@ -95,7 +96,7 @@ fn some_stays_free_and_unreported() {
 fn each_node_keeps_something() {
     on_nodes(NodeId::new(1).unwrap(), |frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
-        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
         let settings = Settings { keep_free: frames_of(3), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -107,12 +108,12 @@ fn each_node_keeps_something() {
         }
         // What one has to spare does not help the other.
         let used: Vec<_> = (0..3)
-            .map(|_| frames.alloc(Want::frames(BLOCK).movable().near(NodeId::new(1).unwrap())))
+            .map(|_| frames.take_raw(Want::frames(BLOCK).movable().near(NodeId::new(1).unwrap())))
             .collect::<Result<_, _>>()
             .unwrap();
         assert!(used.iter().all(|&range| plugged.covers(range)));
         assert_eq!(reporter.statistics().refaulted, 0);
-        used.into_iter().for_each(|range| frames.free(range).unwrap());
+        used.into_iter().for_each(|range| frames.give_raw(range).unwrap());
         settle(&mut reporter, ms(0));
         let counts = frames.counts_in(plugged);
         assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK);
@@ -126,25 +127,25 @@ fn what_is_still_here_is_used_before_what_the_host_has() {
         settle(&mut reporter, ms(0));
         // Whichever section is the CPU's own.
         for place in [SECTION + 2 * BLOCK, 3 * BLOCK, SECTION, BLOCK] {
-            let here = frames.alloc(Want::frames(BLOCK).at(pfn(place))).unwrap();
+            let here = frames.take_raw(Want::frames(BLOCK).at(pfn(place))).unwrap();
             let refaulted = reporter.statistics().refaulted;
-            frames.free(here).unwrap();
-            assert_eq!(frames.alloc(Want::frames(BLOCK)).unwrap(), here);
+            frames.give_raw(here).unwrap();
+            assert_eq!(frames.take_raw(Want::frames(BLOCK)).unwrap(), here);
             assert_eq!(reporter.statistics().refaulted, refaulted);
-            let next = frames.alloc(Want::frames(BLOCK)).unwrap();
+            let next = frames.take_raw(Want::frames(BLOCK)).unwrap();
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
-            frames.free(next).unwrap();
+            frames.give_raw(next).unwrap();
             settle(&mut reporter, ms(0));
-            frames.free(here).unwrap();
+            frames.give_raw(here).unwrap();
             // Also where a pageblock must be split.
             let counts = frames.counts();
             let split = counts.free - counts.free_whole;
             let mut ones: Vec<_> =
-                (0..=split).map(|_| frames.alloc(Want::frames(1)).unwrap()).collect();
+                (0..=split).map(|_| frames.take_raw(Want::frames(1)).unwrap()).collect();
             assert!(here.covers(ones.pop().unwrap()));
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             let one = range(here.start().number(), 1);
-            ones.into_iter().chain([one]).for_each(|range| frames.free(range).unwrap());
+            ones.into_iter().chain([one]).for_each(|range| frames.give_raw(range).unwrap());
             settle(&mut reporter, ms(0));
         }
     });
@@ -155,17 +156,17 @@ fn what_is_still_here_beyond_a_bound_hides_nothing_below_it() {
     on_machine(|frames, hotplug, _| {
         // A section in which the engine keeps nothing.
         let section = range(BOOT * SECTION, SECTION);
-        hotplug.add(section, &mut NoHooks).unwrap();
+        hotplug.add(section).unwrap();
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let above = Want::frames(2 * BLOCK).at(pfn(section.start().number() + 2 * BLOCK));
-        let here = frames.alloc(above).unwrap();
-        frames.free(here).unwrap();
+        let here = frames.take_raw(above).unwrap();
+        frames.give_raw(here).unwrap();
         let below = Want::frames(2 * BLOCK).below(here.start());
-        let got: Vec<_> = core::iter::from_fn(|| frames.alloc(below).ok()).collect();
+        let got: Vec<_> = core::iter::from_fn(|| frames.take_raw(below).ok()).collect();
         assert!(got.contains(&range(section.start().number(), 2 * BLOCK)));
-        got.into_iter().for_each(|range| frames.free(range).unwrap());
+        got.into_iter().for_each(|range| frames.give_raw(range).unwrap());
     });
 }
 
@@ -174,7 +175,7 @@ fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round(
     on_machine(|frames, hotplug, _| {
         let far = range(ALL * SECTION, BOOT * SECTION);
         hotplug.announce(Announce::range(far).on_node(NodeId::new(1).unwrap())).unwrap();
-        hotplug.add(far, &mut NoHooks).unwrap();
+        hotplug.add(far).unwrap();
         hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
         // All but one pageblock of the far node, and all of the near one.
         let keep_free = frames_of(far.frames() / BLOCK - 1);

@@ -1,6 +1,7 @@
 //! Memory that no host may have.
 
 use super::*;
+use hotmem_testkit::Raw as _;
 
 /// What a test that does not look at it does with memory that is pinned.
 fn pin(hotplug: &mut Hotplug<'_, &Bells>, range: PfnRange) -> Result<(), PinError> {
@@ -76,8 +77,8 @@ fn what_was_reported_is_taken_back_and_touched_before_pin_returns() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         // Free and reported, in use, partly in use: the host may have taken any of it.
-        let used = frames.alloc(Want::frames(BLOCK)).unwrap();
-        let one = frames.alloc(Want::frames(1)).unwrap();
+        let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        let one = frames.take_raw(Want::frames(1)).unwrap();
         let all = range(0, BOOT * SECTION);
         let refaulted = reporter.statistics().refaulted;
         let mut touched = Vec::new();
@@ -88,7 +89,7 @@ fn what_was_reported_is_taken_back_and_touched_before_pin_returns() {
         assert_eq!(counts.reported, 0);
         assert_eq!(reporter.statistics().refaulted, refaulted, "taking back is not using");
         for range in [used, one] {
-            frames.free(range).unwrap();
+            frames.give_raw(range).unwrap();
         }
         assert_eq!(blocks(&settle(&mut reporter, ms(0)).0), 0);
         assert!(hotplug.unpin(all));
@@ -113,7 +114,7 @@ fn memory_that_comes_later_is_pinned() {
     on_machine(|frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         pin(hotplug, plugged).unwrap();
-        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
         let (reported, _) = settle(&mut eager(frames), ms(0));
         assert!(reported.iter().all(|range| !range.overlaps(plugged)));
@@ -127,7 +128,7 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
         let token = frames.isolate(free).unwrap();
         assert_refused(hotplug, free, PinError::Held(free));
         token.release();
-        let used = frames.alloc(Want::frames(1)).unwrap();
+        let used = frames.take_raw(Want::frames(1)).unwrap();
         let block = used.align_outward(BLOCK);
         let token = frames.isolate(block).unwrap();
         assert_refused(hotplug, used, PinError::Held(block));
@@ -144,21 +145,21 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 #[test]
 fn what_was_given_to_the_host_is_not_pinned_nor_the_other_way_round() {
     on_machine(|frames, hotplug, _| {
-        let given = frames.alloc(Want::frames(BLOCK)).unwrap();
+        let given = frames.take_raw(Want::frames(BLOCK)).unwrap();
         frames.lend(given).unwrap();
         let part = range(given.start().number() + 7, 1);
         assert_refused(hotplug, part, PinError::Lent(given));
         // Half of it comes back, then the rest.
         let (low, high) = given.split_at(pfn(given.start().number() + BLOCK / 2));
-        frames.free(low).unwrap();
+        frames.give_raw(low).unwrap();
         assert_refused(hotplug, high, PinError::Lent(given));
-        frames.free(high).unwrap();
+        frames.give_raw(high).unwrap();
         pin(hotplug, given).unwrap();
-        let used = frames.alloc(Want::frames(BLOCK).at(given.start())).unwrap();
+        let used = frames.take_raw(Want::frames(BLOCK).at(given.start())).unwrap();
         assert_eq!(frames.lend(used), Err(LendError::Pinned(used)));
         assert!(hotplug.unpin(given));
         frames.lend(used).unwrap();
-        frames.free(used).unwrap();
+        frames.give_raw(used).unwrap();
         assert_eq!(frames.lend(used), Err(LendError::NotAllocated(used)));
         frames.validate().unwrap();
     });
@@ -168,14 +169,14 @@ fn what_was_given_to_the_host_is_not_pinned_nor_the_other_way_round() {
 fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
     on_machine(|frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, SECTION);
-        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let one = frames.alloc(Want::frames(1).movable()).unwrap();
+        let one = frames.take_raw(Want::frames(1).movable()).unwrap();
         let block = one.align_outward(BLOCK);
         frames.lend(one).unwrap();
         assert_refused(hotplug, block, PinError::Lent(block));
         // It is this CPU's hint, so it is not coalesced.
-        frames.free(one).unwrap();
+        frames.give_raw(one).unwrap();
         pin(hotplug, block).unwrap();
     });
 }
@@ -202,7 +203,7 @@ fn memory_that_is_out_cannot_be_pinned_across_regions() {
         let both = range(ends.end().number() - BLOCK, 2 * BLOCK);
         for region in [ends, begins] {
             hotplug.announce(region).unwrap();
-            hotplug.add(region, &mut NoHooks).unwrap();
+            hotplug.add(region).unwrap();
             hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
         }
         let mut reporter = eager(frames);

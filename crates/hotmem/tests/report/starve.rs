@@ -2,6 +2,7 @@
 
 use super::*;
 use hotmem::AllocError;
+use hotmem_testkit::Raw as _;
 
 /// Sections of which a share can be out, however few pageblocks a section has.
 const SOME: u64 = 128 * BLOCK / SECTION;
@@ -17,11 +18,11 @@ fn with_memory(
     let frames = Frames::new(&bells);
     let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
     let mut hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     if movable > 0 {
         let plugged = range(sections * SECTION, movable * SECTION);
         hotplug.announce(plugged).unwrap();
-        hotplug.add(plugged, &mut NoHooks).unwrap();
+        hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
     }
     test(&frames, &mut hotplug);
@@ -53,7 +54,7 @@ fn send_all(reporter: &mut Reporter<'_, &Bells>) -> Vec<Batch> {
 fn exhaust(frames: &Machine<'_>, want: Want, len: u64) -> (Vec<PfnRange>, AllocError) {
     let mut taken = Vec::new();
     loop {
-        match frames.alloc(want) {
+        match frames.take_raw(want) {
             Ok(range) => taken.push(range),
             Err(error) => {
                 assert!(taken.iter().all(|range| range.frames() == len));
@@ -89,7 +90,7 @@ fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
                     let (more, error) = exhaust(frames, want, len);
                     assert_eq!(more.is_empty(), out == 0);
                     assert_eq!(error, AllocError::OutOfMemory);
-                    taken.into_iter().chain(more).for_each(|range| frames.free(range).unwrap());
+                    taken.into_iter().chain(more).for_each(|range| frames.give_raw(range).unwrap());
                 });
             }
         }
@@ -107,7 +108,7 @@ fn each_zone_keeps_what_it_needs() {
         assert!(taken.len() as u64 >= kernel - kernel / 8, "{} of {kernel}", taken.len());
         let out = frames.counts_in(range(0, 2 * SECTION)).reporting;
         assert_eq!(error, if out == 0 { AllocError::OutOfMemory } else { AllocError::Busy });
-        taken.into_iter().for_each(|range| frames.free(range).unwrap());
+        taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
     });
 }
 
@@ -118,9 +119,9 @@ fn what_could_not_help_does_not_make_a_request_wait() {
         let mut reporter = Reporter::new(frames, at_once(), Contents::Undefined).unwrap();
         let _silent = send_all(&mut reporter);
         assert!(frames.counts().reporting > 0);
-        assert_eq!(frames.alloc(Want::frames(BLOCK)), Err(AllocError::OutOfMemory));
-        assert_eq!(frames.alloc(Want::frames(BLOCK).movable()), Err(AllocError::Busy));
-        taken.into_iter().for_each(|range| frames.free(range).unwrap());
+        assert_eq!(frames.take_raw(Want::frames(BLOCK)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.take_raw(Want::frames(BLOCK).movable()), Err(AllocError::Busy));
+        taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
     });
 }
 
@@ -131,7 +132,7 @@ fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
         with_memory(4, 0, |frames, _| {
             let (mut taken, _) = exhaust(frames, Want::frames(BLOCK), BLOCK);
             let freed = taken.split_off(taken.len() - left);
-            freed.into_iter().for_each(|range| frames.free(range).unwrap());
+            freed.into_iter().for_each(|range| frames.give_raw(range).unwrap());
             let mut reporter =
                 Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
             let sent = send_all(&mut reporter);
@@ -141,7 +142,7 @@ fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
             // In the end all goes, one after the other.
             let reported = frames.counts().reported / BLOCK;
             assert_eq!(reported, if goes > 0 { left as u64 } else { 0 });
-            taken.into_iter().for_each(|range| frames.free(range).unwrap());
+            taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
         });
     }
 }

@@ -1,6 +1,7 @@
 //! What is reported, and when.
 
 use super::*;
+use hotmem_testkit::Raw as _;
 
 #[test]
 fn everything_free_is_reported_once() {
@@ -23,10 +24,10 @@ fn what_is_used_and_freed_rings_once_and_is_reported_again() {
     on_machine(|frames, _, bells| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        let used = frames.alloc(Want::frames(2 * BLOCK)).unwrap();
+        let used = frames.take_raw(Want::frames(2 * BLOCK)).unwrap();
         assert_eq!(bells.0.load(Ordering::Relaxed), 0, "an allocation rings nothing");
         for block in used.chunks(BLOCK) {
-            frames.free(block).unwrap();
+            frames.give_raw(block).unwrap();
         }
         assert_eq!(bells.0.load(Ordering::Relaxed), 1, "one ring is enough");
         let (reported, step) = settle(&mut reporter, ms(0));
@@ -41,23 +42,23 @@ fn what_is_used_and_freed_rings_once_and_is_reported_again() {
 #[test]
 fn a_pageblock_that_is_split_or_used_is_not_reported() {
     on_machine(|frames, _, _| {
-        let one = frames.alloc(Want::frames(1)).unwrap();
-        let whole = frames.alloc(Want::frames(BLOCK)).unwrap();
+        let one = frames.take_raw(Want::frames(1)).unwrap();
+        let whole = frames.take_raw(Want::frames(BLOCK)).unwrap();
         let mut reporter = eager(frames);
         let (reported, _) = settle(&mut reporter, ms(0));
         for range in reported {
             assert!(!range.overlaps(one.align_outward(BLOCK)) && !range.overlaps(whole));
         }
-        frames.free(one).unwrap();
-        frames.free(whole).unwrap();
+        frames.give_raw(one).unwrap();
+        frames.give_raw(whole).unwrap();
     });
 }
 
 #[test]
 fn what_stays_split_as_a_hint_is_reported_in_the_end() {
     on_machine(|frames, _, _| {
-        let one = frames.alloc(Want::frames(1)).unwrap();
-        frames.free(one).unwrap();
+        let one = frames.take_raw(Want::frames(1)).unwrap();
+        frames.give_raw(one).unwrap();
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -73,8 +74,8 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             // All of it waits again.
             let taken: Vec<_> =
-                core::iter::from_fn(|| frames.alloc(Want::frames(BLOCK)).ok()).collect();
-            taken.iter().for_each(|&range| frames.free(range).unwrap());
+                core::iter::from_fn(|| frames.take_raw(Want::frames(BLOCK)).ok()).collect();
+            taken.iter().for_each(|&range| frames.give_raw(range).unwrap());
             let mut total = 0;
             let mut largest = 0;
             loop {
@@ -127,7 +128,7 @@ fn memory_that_is_out_cannot_be_had() {
         let counts = frames.validate().unwrap();
         assert_eq!(counts.reporting, before.free_whole);
         assert_eq!(counts.free_whole, 0);
-        assert!(frames.alloc(Want::frames(BLOCK)).is_err());
+        assert!(frames.take_raw(Want::frames(BLOCK)).is_err());
         let first = out[0].ranges()[0];
         let first = range(first.start().number(), BLOCK);
         assert_eq!(frames.isolate(first).unwrap_err(), IsolateError::Reporting(first));
@@ -159,7 +160,7 @@ fn memory_that_comes_later_is_reported() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let added = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
-        hotplug.add(added, &mut NoHooks).unwrap();
+        hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(bells.0.load(Ordering::Relaxed), 1);
         let (reported, _) = settle(&mut reporter, ms(0));
@@ -169,7 +170,7 @@ fn memory_that_comes_later_is_reported() {
         let mut offline = hotplug.offline(added).unwrap();
         let gone = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(gone, Progress::Done(added));
-        hotplug.remove(added, &mut NoHooks).unwrap();
+        hotplug.remove(added).unwrap();
         assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
     });
 }
@@ -181,8 +182,8 @@ fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
         settle(&mut reporter, ms(0));
         let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;
         // Isolated and released, it is reported once more.
-        let whole = frames.alloc(Want::frames(BLOCK)).unwrap();
-        frames.free(whole).unwrap();
+        let whole = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        frames.give_raw(whole).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(refaulted(&reporter), 1);
         frames.isolate(whole).unwrap().release();
@@ -195,7 +196,7 @@ fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
         assert_eq!(refaulted(&reporter), 1);
         // Unplugged.
         let added = range(BOOT * SECTION, SECTION);
-        hotplug.add(added, &mut NoHooks).unwrap();
+        hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
         settle(&mut reporter, ms(0));
         let before = refaulted(&reporter);
@@ -203,13 +204,13 @@ fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
         let mut offline = hotplug.offline(added).unwrap();
         let gone = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(gone, Progress::Done(added));
-        hotplug.remove(added, &mut NoHooks).unwrap();
+        hotplug.remove(added).unwrap();
         assert_eq!(refaulted(&reporter), before);
         // Those of an earlier reporter's count when they are used.
         drop(reporter);
         let reporter = eager(frames);
         assert_eq!(refaulted(&reporter), 0);
-        let _used = frames.alloc(Want::frames(BLOCK)).unwrap();
+        let _used = frames.take_raw(Want::frames(BLOCK)).unwrap();
         assert_eq!(refaulted(&reporter), 1);
     });
 }

@@ -1,12 +1,12 @@
 //! The host that free memory is reported to: it overwrites whatever it is given, refuses and loses
 //! some of it, and is reset now and then.
 
-use crate::common::{BLOCK, Cpus, SECTION, numbers};
 use crate::shop::Shop;
 use crate::{BOOT_SECTIONS, WORKERS};
 use fastrand::Rng;
 use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
 use hotmem::{Bytes, geometry::FRAME_SIZE};
+use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
 use std::fmt;
 use std::time::{Duration, Instant};
 

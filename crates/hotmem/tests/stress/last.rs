@@ -2,9 +2,10 @@
 //! thread frees another may take, but for each there is always one left, so nobody may ever hear
 //! that memory is exhausted. "Try again" is an answer.
 
-use crate::common::{BLOCK, Cpus, Memory, SECTION, env, range};
 use fastrand::Rng;
-use hotmem::{AllocError, BootMap, BootRange, Frames, Hotplug, PfnRange, Want};
+use hotmem::{AllocError, BootMap, BootRange, Frames, PfnRange, Want};
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,9 +27,9 @@ fn swap_on_a_full_machine(want: Want) {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTIONS * SECTION).bytes() }];
     let _hotplug =
-        Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut stashes = vec![Vec::new(); THREADS];
-    let taken = std::iter::from_fn(|| frames.alloc(want).ok());
+    let taken = std::iter::from_fn(|| frames.take_raw(want).ok());
     taken.enumerate().for_each(|(i, range)| stashes[i % THREADS].push(range));
     let (swaps, busy) = (AtomicU64::new(0), AtomicU64::new(0));
     let seconds = if env("HOTMEM_DEEP").is_some() { 60 } else { 2 };
@@ -52,7 +53,7 @@ fn swap_on_a_full_machine(want: Want) {
     println!("{swaps:?} swaps, {busy:?} times busy");
     frames.validate().unwrap();
     for range in stashes.concat() {
-        frames.free(range).unwrap();
+        frames.give_raw(range).unwrap();
     }
     frames.validate().unwrap();
 }
@@ -60,9 +61,9 @@ fn swap_on_a_full_machine(want: Want) {
 /// Frees one and allocates one. Says how often that had to be tried again.
 fn swap(frames: &Frames<Cpus>, want: Want, stash: &mut [PfnRange], rng: &mut Rng) -> u64 {
     let at = rng.usize(..stash.len());
-    frames.free(stash[at]).unwrap();
+    frames.give_raw(stash[at]).unwrap();
     for again in 0.. {
-        match frames.alloc(want) {
+        match frames.take_raw(want) {
             Ok(range) => {
                 stash[at] = range;
                 return again;

@@ -6,18 +6,17 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod host;
 mod last;
 mod plug;
 mod shop;
 
-use common::{BLOCK, Cpus, Memory, SECTION, env, range};
 use fastrand::Rng;
 use host::Host;
-use hotmem::{BootMap, BootRange, Bytes, Frames, Hotplug, PfnRange, Want, geometry::FRAME_SIZE};
+use hotmem::{BootMap, BootRange, Bytes, Frames, PfnRange, Want, geometry::FRAME_SIZE};
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::link::Link;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
 use plug::Plug;
 use shop::Shop;
 use std::collections::BTreeSet;
@@ -67,7 +66,7 @@ fn frames_are_never_handed_out_twice_nor_lost() {
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
-    let hotplug = Hotplug::bootstrap(&frames, memory.direct_map(), &map).unwrap();
+    let hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
     let shop = Shop::new(&frames, &memory);
     let mut plug = Plug::new(hotplug, &shop, Rng::with_seed(seed));
     let mut host = Host::new(&shop, Rng::with_seed(!seed));
@@ -148,14 +147,14 @@ fn check(shop: &Shop<'_>) {
     assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
     // Everything that is free can be found.
     let mut found = BTreeSet::new();
-    while let Ok(frame) = frames.alloc(Want::frames(1).movable()) {
+    while let Ok(frame) = frames.take_raw(Want::frames(1).movable()) {
         shop.assert_unowned(frame);
         assert!(found.insert(frame.start().number()), "{frame} was handed out twice");
     }
     let lines: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     assert_eq!(found.len() as u64 + lines - metadata, counts.free, "frames were lost");
     for run in runs(&found.into_iter().collect::<Vec<_>>()) {
-        frames.free(run).unwrap();
+        frames.give_raw(run).unwrap();
     }
     frames.validate().unwrap_or_else(|fault| panic!("{fault}"));
 }

@@ -1,23 +1,25 @@
 //! The platform that plugs and unplugs memory, and the kernel's side of it.
 
-use crate::common::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 use crate::shop::{Shop, Stays};
 use crate::{HOT, HOT_MIDDLE, SIZE};
 use fastrand::Rng;
 use hotmem::{
-    Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, Shrunk, Spare,
-    State,
+    Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, Shrunk, State,
 };
+use hotmem_testkit::link::Link;
+use hotmem_testkit::link::Maps;
+use hotmem_testkit::link::lend;
+use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 use std::fmt;
 
 pub(crate) struct Plug<'f, 's> {
-    hotplug: Hotplug<'f, Cpus>,
+    hotplug: Hotplug<'f, Cpus, Link<Kernel<'f, 's>>>,
     kernel: Kernel<'f, 's>,
     rng: Rng,
     done: Done,
 }
 
-struct Kernel<'f, 's> {
+pub(crate) struct Kernel<'f, 's> {
     shop: &'s Shop<'f>,
     moved: u64,
     /// Sections that have come as a whole.
@@ -36,12 +38,12 @@ struct Done {
     blocked: u64,
 }
 
-impl Hooks for Kernel<'_, '_> {
+impl Maps for Kernel<'_, '_> {
     fn keeps(&self, _: PfnRange) -> u64 {
         1
     }
 
-    fn describe(&mut self, range: PfnRange, _: &mut Spare) {
+    fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         for section in range.sections().filter(|section| section.frames() == SECTION) {
             self.shop.keep(section.split_at(pfn(section.start().number() + BLOCK)).0);
             self.described += 1;
@@ -52,7 +54,7 @@ impl Hooks for Kernel<'_, '_> {
         self.shop.keep_no_more(range);
     }
 
-    fn map(&mut self, range: PfnRange, _: &mut Spare) {
+    fn map(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         self.shop.set_there(range, true);
     }
 
@@ -63,7 +65,9 @@ impl Hooks for Kernel<'_, '_> {
     fn remap(&mut self, range: PfnRange) {
         self.shop.set_there(range, true);
     }
+}
 
+impl Hooks for Kernel<'_, '_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let mut answer = Migration::Gone;
         for frame in numbers(used) {
@@ -81,7 +85,11 @@ impl Hooks for Kernel<'_, '_> {
 }
 
 impl<'f, 's> Plug<'f, 's> {
-    pub(crate) fn new(mut hotplug: Hotplug<'f, Cpus>, shop: &'s Shop<'f>, rng: Rng) -> Self {
+    pub(crate) fn new(
+        mut hotplug: Hotplug<'f, Cpus, Link<Kernel<'f, 's>>>,
+        shop: &'s Shop<'f>,
+        rng: Rng,
+    ) -> Self {
         hotplug.announce(range(HOT, HOT_MIDDLE - HOT)).unwrap();
         hotplug.announce(range(HOT_MIDDLE, SIZE - HOT_MIDDLE)).unwrap();
         Plug {
@@ -147,7 +155,7 @@ impl<'f, 's> Plug<'f, 's> {
         let Some(run) = self.some_run(State::Absent) else { return };
         let section = self.absent_section().filter(|_| self.done.added == 0 || self.rng.bool());
         let part = section.unwrap_or_else(|| self.some_part(run));
-        self.hotplug.add(part, &mut self.kernel).unwrap();
+        lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(part)).unwrap();
         let kind = if self.rng.u8(..4) == 0 { OnlineType::Kernel } else { OnlineType::Movable };
         self.hotplug.online(part, kind, &mut self.kernel).unwrap();
         self.done.added += 1;
@@ -158,13 +166,21 @@ impl<'f, 's> Plug<'f, 's> {
         let unit = BLOCK << self.rng.u32(..=(SECTION / BLOCK).ilog2());
         let mut shrink = Shrink::new(all, self.rng.u64(..all.frames()), unit, u64::MAX);
         for _ in 0..self.rng.u64(..200) {
-            match shrink.poll(&mut self.hotplug, &mut self.kernel, Budget::pageblocks(8)) {
+            match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+                shrink.poll(hotplug, hooks, Budget::pageblocks(8))
+            }) {
                 Shrunk::Ready(removal) if self.rng.u8(..4) == 0 => {
-                    self.hotplug.abandon_remove(removal, &mut self.kernel).unwrap();
+                    lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+                        hotplug.abandon_remove(removal, hooks)
+                    })
+                    .unwrap();
                     self.done.abandoned += 1;
                 }
                 Shrunk::Ready(removal) => {
-                    self.hotplug.commit_remove(removal, &mut self.kernel).unwrap();
+                    lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
+                        hotplug.commit_remove(removal)
+                    })
+                    .unwrap();
                     self.done.removed += 1;
                 }
                 Shrunk::Working => {}
@@ -174,7 +190,9 @@ impl<'f, 's> Plug<'f, 's> {
                 }
             }
         }
-        shrink.cancel(&mut self.hotplug, &mut self.kernel).unwrap();
+        lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
+            shrink.cancel(hotplug, hooks).unwrap();
+        });
         self.done.cancelled += 1;
     }
 

@@ -1,9 +1,10 @@
 //! What the threads hold: goods, each a few frames, that any thread may free and the kernel move.
 
-use crate::common::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
 use crate::{BOOT_SECTIONS, SIZE, SMALL, runs};
 use fastrand::Rng;
 use hotmem::{AllocError, Frames, PfnRange, Want};
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -120,7 +121,7 @@ impl<'f> Shop<'f> {
         let want = if movable { want.movable() } else { want };
         let exact = rng.u8(..8) == 0;
         let want = if exact { want.at(pfn(rng.u64(..SIZE - frames))) } else { want };
-        let got = match self.frames.alloc(want) {
+        let got = match self.frames.take_raw(want) {
             Ok(got) => got,
             Err(AllocError::Busy) => {
                 self.busy.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +149,7 @@ impl<'f> Shop<'f> {
     fn sell(&self, tag: u64, frames: &[u64]) {
         frames.iter().for_each(|&frame| self.disown(frame, tag));
         for run in runs(frames) {
-            self.frames.free(run).unwrap_or_else(|error| panic!("{error}"));
+            self.frames.give_raw(run).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 
@@ -194,7 +195,7 @@ impl<'f> Shop<'f> {
             return Err(Stays::Pinned);
         }
         let at = goods.frames.iter().position(|&have| have == frame).ok_or(Stays::ForNow)?;
-        let new = self.frames.alloc(Want::frames(1).movable()).map_err(|_| Stays::ForNow)?;
+        let new = self.frames.take_raw(Want::frames(1).movable()).map_err(|_| Stays::ForNow)?;
         let new = new.start().number();
         self.own(new, tag);
         goods.frames[at] = new;

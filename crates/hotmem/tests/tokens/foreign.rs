@@ -1,23 +1,25 @@
 //! Two machines whose memory looks alike: what one has made, the other hands back or refuses, both
 //! stay as they were, and the one that made it takes it still.
 
-use crate::common::{BLOCK, SECTION, pfn, range};
 use crate::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::{BLOCK, SECTION, pfn, range};
 
 #[test]
 fn an_addition() {
     on_two(|here, there| {
-        let theirs = there.hotplug.prepare_add(absent(), &mut NoHooks).unwrap();
+        let theirs = there.hotplug.prepare_add(absent()).unwrap();
         // It would look right: this machine has prepared the same.
-        let own = here.hotplug.prepare_add(absent(), &mut NoHooks).unwrap();
+        let own = here.hotplug.prepare_add(absent()).unwrap();
         let theirs = unchanged(here, there, |here| {
-            let Foreign(theirs) = here.commit_add(theirs, &mut NoHooks).unwrap_err();
-            let Foreign(theirs) = here.commit_attach(theirs, &mut NoHooks).unwrap_err();
+            let Foreign(theirs) = here.commit_add(theirs).unwrap_err();
+            let Foreign(theirs) = here.commit_attach(theirs).unwrap_err();
             theirs
         });
-        there.hotplug.commit_add(theirs, &mut NoHooks).unwrap();
-        here.hotplug.commit_attach(own, &mut NoHooks).unwrap();
+        there.hotplug.commit_add(theirs).unwrap();
+        here.hotplug.commit_attach(own).unwrap();
         let state = |machine: &Machine<'_>| machine.hotplug.state_at(absent().start(), Pfn::LIMIT);
         assert_eq!(state(there), (absent(), State::Offline));
         assert_eq!(state(here), (absent(), State::Device));
@@ -27,14 +29,14 @@ fn an_addition() {
 #[test]
 fn a_removal() {
     on_two(|here, there| {
-        let theirs = there.hotplug.prepare_remove(offline(), &mut NoHooks).unwrap();
-        let own = here.hotplug.prepare_remove(offline(), &mut NoHooks).unwrap();
+        let theirs = there.hotplug.prepare_remove(offline()).unwrap();
+        let own = here.hotplug.prepare_remove(offline()).unwrap();
         let theirs = unchanged(here, there, |here| {
-            let Foreign(theirs) = here.commit_remove(theirs, &mut NoHooks).unwrap_err();
+            let Foreign(theirs) = here.commit_remove(theirs).unwrap_err();
             let Foreign(theirs) = here.abandon_remove(theirs, &mut NoHooks).unwrap_err();
             theirs
         });
-        there.hotplug.commit_remove(theirs, &mut NoHooks).unwrap();
+        there.hotplug.commit_remove(theirs).unwrap();
         here.hotplug.abandon_remove(own, &mut NoHooks).unwrap();
         let state =
             |machine: &Machine<'_>| machine.hotplug.state_at(offline().start(), Pfn::LIMIT).1;
@@ -45,16 +47,16 @@ fn a_removal() {
 #[test]
 fn a_part_of_a_removal() {
     on_two(|here, there| {
-        let theirs = there.hotplug.prepare_remove(offline(), &mut NoHooks).unwrap();
+        let theirs = there.hotplug.prepare_remove(offline()).unwrap();
         let (below, above) = theirs.split_at(pfn(3 * SECTION + BLOCK)).unwrap();
         // Here the same memory is online.
         here.hotplug.online(offline(), OnlineType::Kernel, &mut NoHooks).unwrap();
         let (below, above) = unchanged(here, there, |here| {
-            let Foreign(below) = here.commit_remove(below, &mut NoHooks).unwrap_err();
+            let Foreign(below) = here.commit_remove(below).unwrap_err();
             let Foreign(above) = here.abandon_remove(above, &mut NoHooks).unwrap_err();
             (below, above)
         });
-        there.hotplug.commit_remove(below, &mut NoHooks).unwrap();
+        there.hotplug.commit_remove(below).unwrap();
         there.hotplug.abandon_remove(above, &mut NoHooks).unwrap();
     });
 }
@@ -136,17 +138,17 @@ fn a_shrink() {
 fn frames() {
     on_two(|here, there| {
         // Free, offline, absent and unknown here: it is told which.
-        let free = there.frames().alloc(Want::frames(BLOCK).movable()).unwrap();
+        let free = there.frames().take_raw(Want::frames(BLOCK).movable()).unwrap();
         there.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
-        there.hotplug.add(absent(), &mut NoHooks).unwrap();
+        there.hotplug.add(absent()).unwrap();
         there.hotplug.online(absent(), OnlineType::Movable, &mut NoHooks).unwrap();
         there.used.push(free);
         let at = |range: PfnRange| Want::frames(1).movable().at(range.start());
-        let elsewhere = [offline(), absent()].map(|all| there.frames().alloc(at(all)).unwrap());
+        let elsewhere = [offline(), absent()].map(|all| there.frames().take_raw(at(all)).unwrap());
         there.used.extend(elsewhere);
         unchanged(here, there, |here| {
             let refused = |range, kind| {
-                assert_eq!(here.frames().free(range), Err(FreeError { range, kind }));
+                assert_eq!(here.frames().give_raw(range), Err(FreeError { range, kind }));
             };
             refused(free, FreeErrorKind::NotAllocated);
             elsewhere.into_iter().for_each(|range| refused(range, FreeErrorKind::Foreign));
@@ -154,7 +156,7 @@ fn frames() {
         // What both have is freed here, and there it is still in use.
         assert_eq!(here.used, there.used[..1]);
         let before = there.snapshot();
-        here.frames().free(there.used[0]).unwrap();
+        here.frames().give_raw(there.used[0]).unwrap();
         here.used.clear();
         assert_eq!(there.snapshot(), before);
     });
@@ -164,7 +166,7 @@ fn frames() {
 fn a_memory_block() {
     on_two(|here, there| {
         let theirs: Vec<_> = there.hotplug.memory_blocks(SECTION).collect();
-        there.hotplug.remove(offline(), &mut NoHooks).unwrap();
+        there.hotplug.remove(offline()).unwrap();
         unchanged(here, there, |here| {
             for block in &theirs {
                 let own = here.memory_blocks(SECTION).find(|own| own.range == block.range);
@@ -177,11 +179,11 @@ fn a_memory_block() {
 #[test]
 fn a_device() {
     on_two(|here, there| {
-        there.hotplug.attach(absent(), &mut NoHooks).unwrap();
+        there.hotplug.attach(absent()).unwrap();
         unchanged(here, there, |here| {
             let not_device = DeviceError::NotDevice(range(4 * SECTION, BLOCK));
-            assert_eq!(here.detach(absent(), &mut NoHooks), Err(not_device));
-            let to_ram = here.device_to_ram(absent(), OnlineType::Offline, &mut NoHooks);
+            assert_eq!(here.detach_raw(absent()), Err(not_device));
+            let to_ram = here.device_to_ram_raw(absent(), OnlineType::Offline, &mut NoHooks);
             assert_eq!(to_ram, Err(not_device));
         });
     });

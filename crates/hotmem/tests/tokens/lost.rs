@@ -1,26 +1,25 @@
 //! What is dropped, forgotten, used again or exchanged by a hook: undone, or held and counted; never
 //! used by two.
 
-use crate::common::{BLOCK, SECTION, range};
-use crate::{absent, offline, on_two, online, unchanged};
+use crate::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::link::{Link, Maps, lend};
+use hotmem_testkit::{BLOCK, Memory, SECTION, range, start};
 
 #[test]
 fn an_addition_that_is_dropped_or_forgotten() {
-    struct Tables;
-    impl Hooks for Tables {
-        fn tables_needed(&self, _: PfnRange) -> u64 {
-            2
-        }
-    }
     on_two(|here, there| {
         unchanged(here, there, |here| {
-            drop(here.prepare_add(absent(), &mut Tables).unwrap());
+            drop(lend(here, &mut Tables(2), |hotplug, _| hotplug.prepare_add(absent())).unwrap());
         });
         let free = here.frames().counts().free;
-        core::mem::forget(here.hotplug.prepare_add(absent(), &mut Tables).unwrap());
+        core::mem::forget(
+            lend(&mut here.hotplug, &mut Tables(2), |hotplug, _| hotplug.prepare_add(absent()))
+                .unwrap(),
+        );
         assert_eq!(here.frames().validate().unwrap().free, free - 2);
-        let again = here.hotplug.add(absent(), &mut NoHooks).unwrap_err();
+        let again = here.hotplug.add(absent()).unwrap_err();
         assert_eq!(again, AddError::Held(range(4 * SECTION, BLOCK)));
         assert_eq!(
             here.hotplug.withdraw(here.region),
@@ -33,12 +32,12 @@ fn an_addition_that_is_dropped_or_forgotten() {
 fn a_removal_that_is_dropped_stays_held_and_counted() {
     on_two(|here, _| {
         let present = here.frames().counts().present;
-        drop(here.hotplug.prepare_remove(offline(), &mut NoHooks).unwrap());
+        drop(here.hotplug.prepare_remove(offline()).unwrap());
         assert_eq!(here.frames().validate().unwrap().present, present);
         let first = range(3 * SECTION, BLOCK);
         let online = here.hotplug.online(offline(), OnlineType::Online, &mut NoHooks);
         assert_eq!(online, Err(OnlineError::Held(first)));
-        assert_eq!(here.hotplug.remove(offline(), &mut NoHooks), Err(RemoveError::Held(first)));
+        assert_eq!(here.hotplug.remove(offline()), Err(RemoveError::Held(first)));
     });
 }
 
@@ -50,7 +49,7 @@ fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
         assert_eq!(here.frames().validate().unwrap().isolated, BLOCK);
         let again = here.frames().isolate(free).unwrap_err();
         assert_eq!(again, IsolateError::HeldByAnother(free));
-        assert!(here.frames().alloc(Want::frames(BLOCK).movable().at(free.start())).is_err());
+        assert!(here.frames().take_raw(Want::frames(BLOCK).movable().at(free.start())).is_err());
     });
 }
 
@@ -61,7 +60,7 @@ fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
         let _ = request.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         drop(request);
         assert_eq!(here.frames().validate().unwrap().isolated, SECTION);
-        here.frames().free(here.used[0]).unwrap();
+        here.frames().give_raw(here.used[0]).unwrap();
         assert_eq!(here.frames().validate().unwrap().isolated, SECTION);
         let mut shrink = Shrink::new(online(), SECTION, BLOCK, SECTION);
         let Shrunk::Done { left: SECTION, blocker: Some(blocker) } =
@@ -77,11 +76,11 @@ fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
 fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
     on_two(|here, _| {
         let counts = here.frames().counts();
-        here.frames().free(here.used.remove(0)).unwrap();
+        here.frames().give_raw(here.used.remove(0)).unwrap();
         let mut shrink = Shrink::new(online(), SECTION, BLOCK, BLOCK);
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
-        here.hotplug.commit_remove(removal, &mut NoHooks).unwrap();
+        here.hotplug.commit_remove(removal).unwrap();
         drop(shrink);
         let left = here.frames().validate().unwrap();
         assert_eq!(left.present, counts.present - BLOCK);
@@ -95,7 +94,7 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
 #[test]
 fn requests_that_are_over_do_nothing_when_they_are_used_again() {
     on_two(|here, there| {
-        here.frames().free(here.used.remove(0)).unwrap();
+        here.frames().give_raw(here.used.remove(0)).unwrap();
         let mut offline = here.hotplug.offline(online()).unwrap();
         let done = offline.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Done(online()));
@@ -120,46 +119,44 @@ fn requests_that_are_over_do_nothing_when_they_are_used_again() {
     });
 }
 
-/// While one machine maps, another does, and they exchange what they have for page tables.
-struct Exchanging<'a, 'f> {
-    other: Option<(&'a mut Hotplug<'f, OneCpu>, Addition<'f, OneCpu>)>,
-    theirs: Option<&'a mut Spare>,
-}
-
-impl Hooks for Exchanging<'_, '_> {
-    fn tables_needed(&self, _: PfnRange) -> u64 {
-        2
+/// While one machine maps, another does: each has its own frames for page tables.
+#[test]
+fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
+    type Theirs<'f> = Hotplug<'f, OneCpu, Link<Tables>>;
+    struct Nested<'a, 'f> {
+        other: Option<(&'a mut Theirs<'f>, Addition<'f, OneCpu>)>,
+        taken: Vec<Pfn>,
     }
-
-    fn map(&mut self, _: PfnRange, spare: &mut Spare) {
-        if let Some((other, addition)) = self.other.take() {
-            other
-                .commit_add(addition, &mut Exchanging { other: None, theirs: Some(spare) })
-                .unwrap();
-        } else if let Some(theirs) = &mut self.theirs {
-            core::mem::swap(spare, theirs);
+    impl Maps for Nested<'_, '_> {
+        fn tables_needed(&self, _: PfnRange) -> u64 {
+            2
+        }
+        fn map(&mut self, _: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+            if let Some((other, addition)) = self.other.take() {
+                other.commit_add(addition).unwrap();
+            }
+            self.taken.extend(take());
         }
     }
-}
-
-#[test]
-fn spare_frames_that_a_hook_exchanges_are_freed_by_neither() {
-    on_two(|here, there| {
-        let hooks = || Exchanging { other: None, theirs: None };
+    on_two(|_, there| {
+        let memory = Memory::new(4 * SECTION);
+        let frames = Frames::new(OneCpu);
+        let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+        let map = BootMap::of_ram(&ram);
+        let mut here = start(&frames, Link::new(memory.direct_map()), &map).unwrap();
+        here.announce(range(2 * SECTION, SECTION)).unwrap();
         // The frames have other numbers there.
-        there.used.push(there.hotplug.frames().alloc(Want::frames(1)).unwrap());
-        let free = [here.frames().counts().free, there.frames().counts().free];
-        let theirs = there.hotplug.prepare_add(absent(), &mut hooks()).unwrap();
-        let own = here.hotplug.prepare_add(absent(), &mut hooks()).unwrap();
-        let spares = (own.tables(), theirs.tables());
-        let other = Some((&mut there.hotplug, theirs));
-        here.hotplug.commit_add(own, &mut Exchanging { other, theirs: None }).unwrap();
-        // They are lost to the kernel, but nobody else lost any.
-        here.used.push(spares.0);
-        there.used.push(spares.1);
-        assert_eq!(
-            [here, there].map(|machine| machine.frames().counts().free),
-            free.map(|f| f - 2)
-        );
+        there.used.push(there.frames().take_raw(Want::frames(1)).unwrap());
+        let free = [frames.counts().free, there.frames().counts().free];
+        let theirs = lend(&mut there.hotplug, &mut Tables(2), |h, _| h.prepare_add(absent()));
+        let other = Some((&mut there.hotplug, theirs.unwrap()));
+        let mut nested = Nested { other, taken: vec![] };
+        lend(&mut here, &mut nested, |here, _| here.add(range(2 * SECTION, SECTION))).unwrap();
+        let taken = std::mem::take(&mut nested.taken);
+        // One was taken of those here, and none there; the rest went back to where it came from.
+        assert_eq!(taken.len(), 1);
+        let left = [frames.validate().unwrap().free, there.frames().validate().unwrap().free];
+        assert_eq!(left, [free[0] - 1, free[1]]);
+        frames.give_raw(PfnRange::with_len(taken[0], 1).unwrap()).unwrap();
     });
 }

@@ -1,14 +1,14 @@
 //! What a caller carries from one call to another, in wrong hands: given to another machine, dropped
 //! or forgotten.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod foreign;
 mod lost;
 
-use common::{Memory, SECTION, Snapshot, range};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::link::{Link, Maps};
+use hotmem_testkit::{Memory, SECTION, Snapshot, range};
 use std::sync::Barrier;
 use std::thread;
 
@@ -29,8 +29,17 @@ fn absent() -> PfnRange {
     range(4 * SECTION, SECTION)
 }
 
+/// A kernel that takes so many frames for page tables.
+struct Tables(u64);
+
+impl Maps for Tables {
+    fn tables_needed(&self, _: PfnRange) -> u64 {
+        self.0
+    }
+}
+
 struct Machine<'f> {
-    hotplug: Hotplug<'f, OneCpu>,
+    hotplug: Hotplug<'f, OneCpu, Link<Tables>>,
     region: RegionId,
     used: Vec<PfnRange>,
 }
@@ -51,15 +60,15 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
     let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
     let [mut here, mut there] = [0, 1].map(|nth| {
-        let direct_map = memories[nth].direct_map();
+        let direct_map = Link::new(memories[nth].direct_map());
         let map = BootMap::of_ram(&ram);
-        let mut hotplug = Hotplug::bootstrap(&frames[nth], direct_map, &map).unwrap();
+        let mut hotplug = hotmem_testkit::start(&frames[nth], direct_map, &map).unwrap();
         let region = hotplug.announce(range(2 * SECTION, 3 * SECTION)).unwrap();
         for part in [online(), offline()] {
-            hotplug.add(part, &mut NoHooks).unwrap();
+            hotplug.add(part).unwrap();
         }
         hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
-        let used = frames[nth].alloc(Want::frames(1).movable().at(online().start())).unwrap();
+        let used = frames[nth].take_raw(Want::frames(1).movable().at(online().start())).unwrap();
         Machine { hotplug, region, used: vec![used] }
     });
     assert_ne!(here.hotplug.machine(), there.hotplug.machine());
@@ -73,7 +82,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
 fn unchanged<'f, T>(
     here: &mut Machine<'f>,
     there: &mut Machine<'f>,
-    act: impl FnOnce(&mut Hotplug<'f, OneCpu>) -> T,
+    act: impl FnOnce(&mut Hotplug<'f, OneCpu, Link<Tables>>) -> T,
 ) -> T {
     let before = (here.snapshot(), there.snapshot());
     let answer = act(&mut here.hotplug);
@@ -87,7 +96,7 @@ fn a_machine_is_started_once() {
     let ram = [BootRange { start: 0, len: Bytes(SECTION * FRAME_SIZE) }];
     for _ in 0..50 {
         let (frames, together) = (Frames::new(OneCpu), Barrier::new(4));
-        let start = || Hotplug::bootstrap(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
+        let start = || hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
         let start_together = || {
             together.wait();
             start().is_ok()

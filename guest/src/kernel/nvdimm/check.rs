@@ -6,8 +6,9 @@ use crate::kernel::memory::{AddressSpace, FRAME_WORDS};
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Bytes, Pfn, PfnRange};
+use hotmem_directmap::Access;
 use hotmem_guest::descriptor::{HEAD, Page, address_of};
-use hotmem_guest::descriptor_map::{Access, pages_of};
+use hotmem_guest::layout::DESCRIPTORS;
 use hotmem_guest::pattern::{self, Mismatch, mix};
 use hotmem_guest::to_usize;
 
@@ -73,7 +74,7 @@ fn read(address: u64) -> Page {
 /// Counts the memory behind the descriptors: frames of their own, and one for all shared tails.
 pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, Wrong> {
     let mut own = 0;
-    for page in pages_of(bound.data) {
+    for page in DESCRIPTORS.pages_of(bound.data) {
         match (space.descriptor_map_mut().frame(page), bound.tails) {
             (Some((_, Access::Write)), _) => own += 1,
             (Some((frame, Access::Read)), Some(tails)) if frame == tails => {}

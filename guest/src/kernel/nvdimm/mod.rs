@@ -8,7 +8,7 @@ mod reconfigure;
 mod run;
 mod supply;
 
-use super::memory::{AddressSpace, FRAMES, virt};
+use super::memory::{AddressSpace, FRAMES, alloc_frames, virt};
 use super::session::Engine;
 use super::smp;
 use core::fmt;
@@ -16,15 +16,16 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::memmap::{
+use hotmem::{AddError, AllocError, Bytes, DeviceError, Pfn, PfnRange, Want};
+use hotmem_directmap::{Access, DescriptorMapError};
+use hotmem_guest::cmdline::{MapOn, Namespace, Options};
+use hotmem_guest::descriptor::{Owner, Page, address_of};
+use hotmem_guest::layout::{DESCRIPTOR_MAP_BASE, DESCRIPTORS};
+use hotmem_guest::to_usize;
+use hotmem_memmap::{
     Altmap, AltmapError, Backing, Compound, DescribeError, Kind, MapLayout, Memmap, ShareError,
     Slots, SlotsError,
 };
-use hotmem::{AddError, AllocError, Bytes, DeviceError, Pfn, PfnRange, Want};
-use hotmem_guest::cmdline::{MapOn, Namespace, Options};
-use hotmem_guest::descriptor::{Owner, Page, address_of};
-use hotmem_guest::descriptor_map::{self, Access, DESCRIPTOR_MAP_BASE, pages_of};
-use hotmem_guest::to_usize;
 pub(super) use run::run;
 use supply::Supply;
 
@@ -61,7 +62,7 @@ enum BindError {
     /// There is no memory for its descriptors.
     NoMemory(AllocError),
     /// It does not fit into the descriptor map.
-    DescriptorMap(descriptor_map::MapError),
+    DescriptorMap(DescriptorMapError),
     /// Its descriptors cannot be addressed.
     Slots(SlotsError),
     /// It does not consist of whole compounds.
@@ -91,11 +92,10 @@ impl Bound {
     /// Makes `region`, whole pageblocks, a device's, with room for its descriptors. They are still
     /// to be [described](Bound::describe).
     fn bind(engine: &mut Engine, region: PfnRange, how: How) -> Result<Bound, BindError> {
-        let Engine { hotplug, hooks } = engine;
-        hotplug.attach(region, hooks).map_err(BindError::Attach)?;
-        Bound::of_device(&mut hooks.space, region, how).inspect_err(|_| {
-            // Attached just now, so this cannot fail.
-            let _ = hotplug.detach(region, hooks);
+        engine.hotplug.attach(region).map_err(BindError::Attach)?;
+        Bound::of_device(engine.space(), region, how).inspect_err(|_| {
+            // SAFETY: attached just now and used by nobody yet, so this cannot fail.
+            let _ = unsafe { engine.hotplug.detach(region) };
         })
     }
 
@@ -136,17 +136,17 @@ impl Bound {
 
     /// Takes its descriptors away, and then the memory.
     fn unbind(self, engine: &mut Engine) -> Result<(), DeviceError> {
-        let Engine { hotplug, hooks } = engine;
         let region = self.region;
-        self.forget(&mut hooks.space);
-        hotplug.detach(region, hooks)
+        self.forget(engine.space());
+        // SAFETY: `self` was the only one to use it.
+        unsafe { engine.hotplug.detach(region) }
     }
 
     /// Takes its descriptors away. The memory stays the device's.
     fn forget(self, space: &mut AddressSpace) {
         let on_device = self.how.map == MapOn::Device;
         space.descriptor_map_mut().unmap(
-            pages_of(self.data),
+            DESCRIPTORS.pages_of(self.data),
             smp::flush_all,
             |frames, access| {
                 if !on_device && access == Access::Write {
@@ -170,7 +170,7 @@ impl Bound {
 
     /// A frame for each page of descriptors.
     fn map_all(&self, space: &mut AddressSpace, supply: &mut Supply) -> Result<(), BindError> {
-        let mut pages = pages_of(self.data);
+        let mut pages = DESCRIPTORS.pages_of(self.data);
         while !pages.is_empty() {
             let to = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
             let wanted = match self.how.map {
@@ -197,7 +197,7 @@ impl Bound {
     ) -> Result<(), BindError> {
         let tails = match self.how.map {
             MapOn::Device => self.region.start(),
-            MapOn::Memory => FRAMES.alloc(Want::frames(1)).map_err(BindError::NoMemory)?.start(),
+            MapOn::Memory => alloc_frames(Want::frames(1)).map_err(BindError::NoMemory)?.start(),
         };
         self.tails = Some(tails);
         let descriptors = virt(tails.phys_addr()).cast::<MaybeUninit<Page>>();
@@ -249,7 +249,7 @@ fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     let at = |skipped| Altmap::carve(region, reserved + skipped, layout);
     let large = PAGEBLOCK_FRAMES as u64;
     let is_alike = |altmap: &Altmap| {
-        altmap.map().start().number() % large == pages_of(altmap.data()).start % large
+        altmap.map().start().number() % large == DESCRIPTORS.pages_of(altmap.data()).start % large
     };
     let alike = (0..large).filter_map(|skipped| at(skipped).ok()).find(is_alike);
     alike.filter(|_| !layout.shares_tails()).map_or_else(|| at(0), Ok)
@@ -257,7 +257,7 @@ fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
 
 /// A frame for a page table.
 fn table() -> Option<Pfn> {
-    Some(FRAMES.alloc(Want::frames(1)).ok()?.start())
+    Some(alloc_frames(Want::frames(1)).ok()?.start())
 }
 
 fn one(frame: Pfn) -> PfnRange {
@@ -265,8 +265,8 @@ fn one(frame: Pfn) -> PfnRange {
 }
 
 fn give_back(frames: PfnRange) {
-    // Allocated here, and seen by nobody any more, so this cannot fail.
-    let _ = FRAMES.free_filled(frames);
+    // SAFETY: allocated here, and seen by nobody any more, so this cannot fail.
+    let _ = unsafe { FRAMES.free_raw_filled(frames) };
 }
 
 impl fmt::Display for BindError {

@@ -34,10 +34,11 @@ impl Bound {
         engine: &mut Engine,
         kind: OnlineType,
     ) -> Result<Ram, ReconfigureError> {
-        let Engine { hotplug, hooks } = engine;
         let Bound { region, how, .. } = self;
-        self.forget(&mut hooks.space);
-        hotplug.device_to_ram(region, kind, hooks).map_err(ReconfigureError::ToRam)?;
+        self.forget(engine.space());
+        let Engine { hotplug, hooks } = engine;
+        // SAFETY: `self` was the only one to use it.
+        unsafe { hotplug.device_to_ram(region, kind, hooks) }.map_err(ReconfigureError::ToRam)?;
         Ok(Ram { region, how, kind })
     }
 }
@@ -61,8 +62,8 @@ impl Ram {
                 }
             }
         }
-        hotplug.ram_to_device(self.region, hooks).map_err(ReconfigureError::ToDevice)?;
-        Bound::of_device(&mut hooks.space, self.region, self.how).map_err(ReconfigureError::Bind)
+        hotplug.ram_to_device(self.region).map_err(ReconfigureError::ToDevice)?;
+        Bound::of_device(engine.space(), self.region, self.how).map_err(ReconfigureError::Bind)
     }
 }
 

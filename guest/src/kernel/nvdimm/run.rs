@@ -10,8 +10,8 @@ use crate::kernel::{WATCHDOG, give_up, must, online_type};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Announce, Bytes, NodeId, PfnRange, RegionId, State};
 use hotmem_guest::cmdline::{Namespace, Options};
-use hotmem_guest::descriptor_map::DESCRIPTOR_BYTES;
 use hotmem_guest::event::Event;
+use hotmem_guest::layout::DESCRIPTOR_BYTES;
 use hotmem_guest::nfit::{MAX_RANGES, PersistentRange};
 use hotmem_guest::report::Report;
 use hotmem_guest::watchdog::Step;
@@ -217,7 +217,7 @@ impl Turns<'_> {
     /// Looks at descriptors; `data` has been looked at before.
     fn look(&mut self, device: &Device, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
         let descriptors = must("NVDIMM", check::descriptors(bound, all));
-        let space = &mut engine.hooks.space;
+        let space = engine.space();
         if all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {
             give_up("NVDIMM: another amount of memory than was wanted holds its descriptors");
         }

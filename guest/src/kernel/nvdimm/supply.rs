@@ -1,7 +1,7 @@
 //! Frames for descriptors: on the device, or of ordinary memory.
 
 use super::give_back;
-use crate::kernel::memory::FRAMES;
+use crate::kernel::memory::alloc_frames;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, PfnRange, Want};
 
@@ -29,7 +29,7 @@ impl Supply {
         let whole = Want::frames(block).aligned(block);
         if frames >= block
             && !self.on_device
-            && let Ok(whole) = FRAMES.alloc(whole)
+            && let Ok(whole) = alloc_frames(whole)
         {
             return Ok(whole);
         }
@@ -37,7 +37,7 @@ impl Supply {
             if self.on_device {
                 return Err(AllocError::OutOfMemory);
             }
-            self.left = FRAMES.alloc(whole).or_else(|_| FRAMES.alloc(Want::frames(1)))?;
+            self.left = alloc_frames(whole).or_else(|_| alloc_frames(Want::frames(1)))?;
         }
         let start = self.left.start();
         let (taken, left) =

@@ -12,8 +12,8 @@ use crate::kernel::transport::{Connected, Wiring};
 use crate::kernel::trap::{self, Message, take_messages};
 use crate::kernel::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking};
 use hotmem_guest::cmdline;
-use hotmem_guest::direct_map::DIRECT_MAP_BYTES;
 use hotmem_guest::event::Event;
+use hotmem_guest::layout::DIRECT_MAP_BYTES;
 use hotmem_guest::slot::Wanted;
 use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
@@ -80,7 +80,7 @@ impl Session<'_> {
     /// Starts a device if there is one in this place.
     pub(super) fn attach_mmio(&mut self, place: MmioDevice) {
         WATCHDOG.enter(Step::Device);
-        let space = &mut self.engine.hooks.space;
+        let space = self.engine.space();
         let connected = Connected::on_mmio(place, self.options.interrupts, space);
         if let Some(connected) = must("virtio-mmio", connected) {
             self.attach(connected, None);
@@ -184,7 +184,7 @@ impl Session<'_> {
 
     /// Starts what is new behind a port, if the kernel drives it.
     fn look_behind(&mut self, port: usize) {
-        let space = &mut self.engine.hooks.space;
+        let space = self.engine.space();
         let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
         if let Some(function) = found {
             self.attach_pci(function, Some(port));

@@ -12,7 +12,7 @@ use crate::{
 use anyhow::{Context, Result};
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
 use hotmem::{
-    Bytes, Frames, NoHooks, OnlineType, PfnRange, Want,
+    Bytes, Frames, NoHooks, OnlineType, Want,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -145,9 +145,9 @@ impl Case {
             return Ok(nanoseconds(cpu_time() - started));
         }
         if !self.access.is_start() {
-            split_boot_memory(&machine)?;
+            split_boot_memory(&machine);
         }
-        hotplug.add(machine.room(), &mut NoHooks)?;
+        hotplug.add(machine.room())?;
         let kind = if without_movable { OnlineType::Kernel } else { OnlineType::Movable };
         hotplug.online(machine.room(), kind, &mut NoHooks)?;
         if self.access == Access::PairWithoutMovable64Cpus {
@@ -170,21 +170,22 @@ fn boot_with(size: Bytes) -> Result<f64> {
 
 /// Splits all pageblocks of boot memory and leaves one frame of each in use, as a kernel does that
 /// has been up for a while.
-fn split_boot_memory(machine: &Hosted) -> Result<()> {
-    let mut taken = Vec::new();
-    while let Ok(frame) = machine.frames().alloc(Want::frames(1)) {
-        taken.push(frame);
+fn split_boot_memory(machine: &Hosted) {
+    let taken = std::iter::from_fn(|| machine.frames().alloc(Want::frames(1)).ok());
+    // Nothing is freed before all is taken.
+    let taken: Vec<_> = taken.collect();
+    for frame in taken {
+        if frame.start().is_aligned(PAGEBLOCK_FRAMES as u64) {
+            let _stays = frame.into_raw();
+        }
     }
-    let is_spare = |frame: &&PfnRange| !frame.start().is_aligned(PAGEBLOCK_FRAMES as u64);
-    taken.iter().filter(is_spare).try_for_each(|&frame| machine.frames().free(frame))?;
-    Ok(())
 }
 
 /// Has so many CPUs allocate and free, so that they are known from then on.
 fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
     let pair = || -> Result<()> {
-        let frame = frames.alloc(Want::frames(1)).context("allocating on another CPU")?;
-        Ok(frames.free(frame)?)
+        frames.alloc(Want::frames(1)).context("allocating on another CPU")?.free();
+        Ok(())
     };
     for _ in 0..cpus {
         thread::scope(|scope| scope.spawn(pair).join().expect("an allocating thread panicked"))?;

@@ -1,13 +1,10 @@
 //! The baseline: each frame's descriptor field by field, as document 001's base does it.
 
-use hotmem::{
-    Pfn, PfnRange,
-    geometry::PAGEBLOCK_FRAMES,
-    memmap::{Compound, Kind},
-};
+use hotmem::{Pfn, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_guest::descriptor::{
     HEAD, Owner, Page, RESERVED, SECTION, TAIL, TAIL_MAPPING, UNMAPPED, ZONE_AND_NODE,
 };
+use hotmem_memmap::{Compound, Kind};
 use std::mem::MaybeUninit;
 
 /// Describes the frames of `range`, which consists of whole compounds.

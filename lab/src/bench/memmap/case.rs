@@ -2,12 +2,9 @@
 
 use super::{before, fill::Fill, memory::PageSize};
 use anyhow::{Error, Result};
-use hotmem::{
-    Bytes, PfnRange,
-    geometry::PAGEBLOCK_FRAMES,
-    memmap::{Compound, Kind, Memmap, Slots, Stores},
-};
+use hotmem::{Bytes, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_guest::descriptor::{Owner, Page};
+use hotmem_memmap::{Compound, Kind, Memmap, Slots, Stores};
 use std::{
     mem::MaybeUninit,
     sync::Barrier,

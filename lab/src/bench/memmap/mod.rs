@@ -19,11 +19,9 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use case::{Case, Fastest, Step, Subject};
 use fill::Fill;
-use hotmem::{
-    Bytes, PfnRange,
-    memmap::{Compound, Stores},
-};
+use hotmem::{Bytes, PfnRange};
 use hotmem_guest::descriptor::Page;
+use hotmem_memmap::{Compound, Stores};
 use memory::{Memory, PageSize};
 use std::{
     collections::BTreeMap,

@@ -85,15 +85,29 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
         bail!("--guest {}: more than the host's {}", args.guest, args.host);
     }
-    let guests = args.runner.guests(&args.guests, args.guest)?;
-    let mut bench = Bench { args, guests, sample: Sample::new("packing") };
-    for subject in subjects(&args.guests) {
-        bench.pack(subject).with_context(|| format!("packing {}", subject.name()))?;
-    }
-    let records = bench.sample.records();
+    let mut sample = Sample::new("packing");
+    let packed = each(subjects(&args.guests), |subject| {
+        let guests = args.runner.guests(&[subject.guest()], args.guest)?;
+        Bench { args, guests, sample: &mut sample }.pack(subject)
+    });
+    let records = sample.records();
     record::print(&records)?;
     say!("{NOTE}")?;
-    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+    let written = args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path));
+    packed.and(written)
+}
+
+/// Packs each subject, whatever becomes of the others.
+///
+/// # Errors
+/// Every subject that failed, and why. What was counted of it until then stays among the figures.
+fn each(subjects: Vec<Subject>, mut pack: impl FnMut(Subject) -> Result<()>) -> Result<()> {
+    let failed = subjects.into_iter().filter_map(|subject| {
+        let error = pack(subject).err()?;
+        Some(format!("packing {}: {error:#}", subject.name()))
+    });
+    let failed: Vec<_> = failed.collect();
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
 }
 
 impl Args {
@@ -135,7 +149,7 @@ impl Subject {
 struct Bench<'a> {
     args: &'a Args,
     guests: Guests,
-    sample: Sample,
+    sample: &'a mut Sample,
 }
 
 impl Bench<'_> {
@@ -352,6 +366,20 @@ mod tests {
         for freed in [Bytes::ZERO, Bytes(Bytes::gib(4).0 - 4096), Bytes::gib(5)] {
             assert!(check_freed(Bytes::gib(4), freed).is_err());
         }
+    }
+
+    #[test]
+    fn what_fails_for_one_subject_is_named_and_the_others_are_packed() {
+        let (mut packed, all) = (Vec::new(), || vec![Subject::Linux, Subject::Hotmem64]);
+        let failed = each(all(), |subject| {
+            packed.push(subject.name());
+            if subject == Subject::Linux { bail!("no Linux") } else { Ok(()) }
+        });
+        assert_eq!(packed, ["linux", "hotmem-64B"]);
+        assert_eq!(failed.unwrap_err().to_string(), "packing linux: no Linux");
+        assert!(each(all(), |_| Ok(())).is_ok());
+        let failed = each(all(), |_| bail!("killed")).unwrap_err().to_string();
+        assert_eq!(failed, "packing linux: killed; packing hotmem-64B: killed");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{hosted::Hosted, qemu::host, resident};
 use anyhow::{Context, Result, ensure};
-use hotmem::{Bytes, Hooks, NoHooks, OnlineType, Want, report::Settings};
+use hotmem::{Bytes, NoHooks, OnlineType, Want, report::Settings};
 use std::{fmt, time::Instant};
 
 /// Who gives it back.
@@ -37,14 +37,14 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     let mut hotplug = machine.boot()?;
     let room = machine.room();
     hotplug.announce(room)?;
-    hotplug.add(room, &mut NoHooks)?;
+    hotplug.add(room)?;
     hotplug.online(room, OnlineType::Movable, &mut NoHooks)?;
     let reporter = machine.reporter(Settings::eager())?;
     reporter.set_on(false);
 
     let mut frames = Vec::with_capacity(usize::try_from(size.frames())?);
     for _ in 0..size.frames() {
-        let frame = machine.frames().alloc(Want::frames(1).movable())?;
+        let frame = machine.frames().alloc(Want::frames(1).movable())?.into_raw();
         if let Some(address) = machine.address_of(frame.start()) {
             // SAFETY: the frame was allocated just now.
             unsafe { address.write_volatile(1) };
@@ -52,7 +52,8 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
         frames.push(frame);
     }
     fastrand::Rng::with_seed(1).shuffle(&mut frames);
-    frames.drain(..).try_for_each(|frame| machine.frames().free(frame))?;
+    // SAFETY: they were taken above, and are freed once.
+    frames.drain(..).try_for_each(|frame| unsafe { machine.frames().free_raw(frame) })?;
 
     let address = machine.address_of(room.start()).context("the room is nowhere")?;
     ensure!(resident::held_at(address, size)? == size, "not all of {size} was touched");
@@ -62,7 +63,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
             reporter.set_on(true);
             reporter.settle();
         }
-        Subject::Limit => machine.hooks().unmap(room),
+        Subject::Limit => machine.give_back(room),
     }
     let seconds = started.elapsed().as_secs_f64();
     let held = resident::held_at(address, size)?;

@@ -42,7 +42,7 @@ fn what_leaves_a_node_moves_to_another_though_its_own_has_room() {
     for (part, node) in [(near, 0), (far, 1)] {
         let node = NodeId::new(node).unwrap();
         hotplug.announce(Announce::range(part).on_node(node)).unwrap();
-        hotplug.add(part, hooks).unwrap();
+        hotplug.add(part).unwrap();
         hotplug.online(part, OnlineType::Movable, hooks).unwrap();
     }
     (0..PAGES).for_each(|page| space.map(address(page)).unwrap());
@@ -84,7 +84,7 @@ fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
         let mut mapped = false;
         let mut writers = Vec::new();
         for round in 0..6 {
-            hotplug.add(room, hooks).unwrap();
+            hotplug.add(room).unwrap();
             hotplug.online(room, OnlineType::Movable, hooks).unwrap();
             if mapped {
                 // They move to the memory that came, as from anywhere.
@@ -106,7 +106,7 @@ fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
             let mut shrink = Shrink::new(room, room.frames(), 512, 2048);
             loop {
                 match shrink.poll(&mut hotplug, hooks, Budget::pageblocks(4)) {
-                    Shrunk::Ready(removal) => hotplug.commit_remove(removal, hooks).unwrap(),
+                    Shrunk::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
                     Shrunk::Working => {}
                     Shrunk::Done { left, blocker } => {
                         assert_eq!((left, blocker), (0, None));

@@ -236,7 +236,7 @@ fn fill(range: PfnRange) {
 }
 
 /// Everything that can be had, frame by frame.
-fn all_frames(machine: &Machine) -> Vec<PfnRange> {
+fn all_frames(machine: &Machine) -> Vec<Allocation<'_, OneCpu>> {
     std::iter::from_fn(|| machine.frames.alloc(Want::frames(1).movable()).ok()).collect()
 }
 
@@ -244,10 +244,10 @@ fn all_frames(machine: &Machine) -> Vec<PfnRange> {
 fn what_a_kernel_fills_is_found_filled() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
-    SPACE.set(machine.space);
+    SPACE.set(machine.memory.start());
     for frame in all_frames(&machine) {
-        fill(frame);
-        machine.frames.free(frame).unwrap();
+        fill(frame.range());
+        frame.free();
     }
     machine.frames.set_contents(Contents::Filled(FILL)).unwrap();
     let mut memory = EngineMemory::new(&machine.frames, FLOOR);
@@ -268,7 +268,7 @@ fn what_a_kernel_fills_is_found_filled() {
     world.run(Duration::from_secs(10));
     assert_eq!(world.memory.held(), 0);
     for frame in all_frames(&machine) {
-        assert_eq!(machine.read(frame.start().number()), FILLED, "{frame}");
+        assert_eq!(machine.read(frame.start().number()), FILLED, "{frame:?}");
     }
 }
 

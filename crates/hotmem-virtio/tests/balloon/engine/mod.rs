@@ -8,14 +8,14 @@ use crate::device::Device;
 use core::time::Duration;
 use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{
-    BootMap, BootRange, Bytes, DirectMap, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange,
-    PinError, Want,
+    Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, PinError, Want,
 };
+use hotmem_testkit::boot;
 use hotmem_virtio::balloon::{
     Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
 };
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
 
 const SIZE: u64 = 256 << 20;
 const BLOCK: u64 = 512;
@@ -24,46 +24,27 @@ const FLOOR: u64 = 4096;
 /// 256 MiB of memory and its engine.
 struct Machine {
     frames: Frames<OneCpu>,
-    space: *mut u8,
+    memory: hotmem_testkit::Memory,
 }
 
 impl Machine {
-    fn layout() -> Layout {
-        Layout::from_size_align(SIZE as usize, 4096).unwrap()
-    }
-
     fn new() -> Machine {
-        // SAFETY: the layout has bytes.
-        let space = unsafe { alloc_zeroed(Self::layout()) };
-        assert!(!space.is_null());
-        Machine { frames: Frames::new(OneCpu), space }
+        Machine { frames: Frames::new(OneCpu), memory: hotmem_testkit::Memory::new(SIZE >> 12) }
     }
 
     fn boot(&self) -> Hotplug<'_, OneCpu> {
-        let ram = [BootRange { start: 0, len: Bytes(SIZE) }];
-        // SAFETY: all addresses in these tests are below SIZE, and nobody else uses that memory.
-        let direct_map = unsafe { DirectMap::at(self.space) };
-        Hotplug::bootstrap(&self.frames, direct_map, &BootMap::of_ram(&ram)).unwrap()
+        boot(&self.frames, &self.memory, SIZE >> 12)
     }
 
     /// A word at the start of each frame.
     fn write(&self, range: PfnRange, word: impl Fn(u64) -> u64) {
         for pfn in range.start().number()..range.end().number() {
-            // SAFETY: within the machine's memory, which has one thread.
-            unsafe { self.space.add((pfn << 12) as usize).cast::<u64>().write(word(pfn)) }
+            self.memory.word(pfn).store(word(pfn), Relaxed);
         }
     }
 
     fn read(&self, pfn: u64) -> u64 {
-        // SAFETY: as above.
-        unsafe { self.space.add((pfn << 12) as usize).cast::<u64>().read() }
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` by the same layout.
-        unsafe { dealloc(self.space, Self::layout()) }
+        self.memory.word(pfn).load(Relaxed)
     }
 }
 
@@ -178,7 +159,8 @@ impl<'f> World<'f> {
     }
 
     fn allocate(&mut self, frames: u64) {
-        let Ok(range) = self.machine.frames.alloc(Want::frames(frames).movable()) else { return };
+        let owned = self.machine.frames.alloc(Want::frames(frames).movable());
+        let Ok(range) = owned.map(Allocation::into_raw) else { return };
         self.stamp += 1;
         let stamp = self.stamp << 32;
         self.machine.write(range, |pfn| stamp | pfn);
@@ -191,7 +173,8 @@ impl<'f> World<'f> {
         }
         let (range, stamp) = self.owned.swap_remove(which % self.owned.len());
         self.verify(range, stamp);
-        self.machine.frames.free(range).unwrap();
+        // SAFETY: it was `owned`.
+        unsafe { self.machine.frames.free_raw(range) }.unwrap();
     }
 
     fn verify(&self, range: PfnRange, stamp: u64) {

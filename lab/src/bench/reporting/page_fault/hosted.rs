@@ -33,7 +33,7 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
     for (number, memory) in machine.room().chunks(node.frames()).enumerate() {
         let node = NodeId::new(number).context("two nodes")?;
         hotplug.announce(Announce::range(memory).on_node(node))?;
-        hotplug.add(memory, &mut NoHooks)?;
+        hotplug.add(memory)?;
         hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
     }
     // All of it has been used once.
@@ -41,9 +41,9 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
         machine.frames().alloc(Want::frames(PAGEBLOCK_FRAMES as u64).movable()).ok()
     })
     .collect();
-    for &range in &all {
-        clear(&machine, range);
-        machine.frames().free(range)?;
+    for range in all {
+        clear(&machine, range.range());
+        range.free();
     }
     let timed = if subject == Subject::Silent {
         work(&machine, plan, by, Statistics::default)?
@@ -111,14 +111,15 @@ fn work(
 fn round(machine: &Hosted, by: Use, held: &mut Vec<PfnRange>) -> Result<()> {
     let frames = machine.frames();
     for _ in 0..WORKING_SET.frames() {
-        let frame = frames.alloc(Want::frames(1).movable())?;
+        let frame = frames.alloc(Want::frames(1).movable())?.into_raw();
         match by {
             Use::Clear => clear(machine, frame),
             Use::Touch => touch(machine, frame),
         }
         held.push(frame);
     }
-    held.drain(..).try_for_each(|frame| frames.free(frame))?;
+    // SAFETY: they were taken above, and are freed once.
+    held.drain(..).try_for_each(|frame| unsafe { frames.free_raw(frame) })?;
     Ok(())
 }
 

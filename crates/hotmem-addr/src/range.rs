@@ -1,0 +1,301 @@
+//! Ranges of frames.
+
+use crate::bytes::Bytes;
+use crate::geometry::{
+    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
+};
+use crate::pfn::Pfn;
+use core::fmt;
+
+/// A half-open range of frames. It may be empty.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PfnRange {
+    start: Pfn,
+    end: Pfn,
+}
+
+/// Why bytes could not be made into frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AddrError {
+    /// The address or its end lies at or above the 52 bits that a physical address can have.
+    BeyondPhysicalLimit {
+        /// First byte of what was asked for.
+        start: u64,
+        /// Bytes asked for.
+        len: Bytes,
+    },
+    /// The start or the length is no multiple of the frame size.
+    Unaligned {
+        /// First byte of what was asked for.
+        start: u64,
+        /// Bytes asked for.
+        len: Bytes,
+    },
+}
+
+impl PfnRange {
+    /// A range of no frames.
+    pub const EMPTY: PfnRange = PfnRange { start: Pfn(0), end: Pfn(0) };
+
+    /// All frames that can exist.
+    pub const ALL: PfnRange = PfnRange { start: Pfn::ZERO, end: Pfn::LIMIT };
+
+    /// The frames from `start` up to, not including, `end`; `None` if it would end before it
+    /// starts.
+    #[must_use]
+    #[inline]
+    pub const fn new(start: Pfn, end: Pfn) -> Option<PfnRange> {
+        if start.0 <= end.0 { Some(PfnRange { start, end }) } else { None }
+    }
+
+    /// `frames` frames from `start`; `None` if they would pass [`Pfn::LIMIT`].
+    #[must_use]
+    #[inline]
+    pub const fn with_len(start: Pfn, frames: u64) -> Option<PfnRange> {
+        match start.checked_add(frames) {
+            Some(end) => Some(PfnRange { start, end }),
+            None => None,
+        }
+    }
+
+    /// Exactly these bytes.
+    ///
+    /// # Errors
+    /// [`AddrError`] if they are no whole frames or lie beyond the physical limit.
+    #[inline]
+    pub const fn from_bytes(phys_addr: u64, len: Bytes) -> Result<PfnRange, AddrError> {
+        let beyond = AddrError::BeyondPhysicalLimit { start: phys_addr, len };
+        let Some(end) = phys_addr.checked_add(len.0) else { return Err(beyond) };
+        if end > 1 << PHYS_ADDR_BITS {
+            return Err(beyond);
+        }
+        if phys_addr & (FRAME_SIZE - 1) != 0 || len.0 & (FRAME_SIZE - 1) != 0 {
+            return Err(AddrError::Unaligned { start: phys_addr, len });
+        }
+        Ok(PfnRange { start: Pfn(phys_addr >> FRAME_SHIFT), end: Pfn(end >> FRAME_SHIFT) })
+    }
+
+    /// The first frame.
+    #[must_use]
+    #[inline]
+    pub const fn start(self) -> Pfn {
+        self.start
+    }
+
+    /// One past the last frame.
+    #[must_use]
+    #[inline]
+    pub const fn end(self) -> Pfn {
+        self.end
+    }
+
+    /// How many frames.
+    #[must_use]
+    #[inline]
+    pub const fn frames(self) -> u64 {
+        self.end.0 - self.start.0
+    }
+
+    /// How many bytes.
+    #[must_use]
+    #[inline]
+    pub const fn bytes(self) -> Bytes {
+        Bytes(self.frames() << FRAME_SHIFT)
+    }
+
+    /// Whether there is no frame in it.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.start.0 == self.end.0
+    }
+
+    /// Whether `pfn` lies in it.
+    #[must_use]
+    #[inline]
+    pub const fn contains(self, pfn: Pfn) -> bool {
+        self.start.0 <= pfn.0 && pfn.0 < self.end.0
+    }
+
+    /// Whether all of `other` lies in it. An empty range lies in any range that it touches.
+    #[must_use]
+    #[inline]
+    pub const fn covers(self, other: PfnRange) -> bool {
+        self.start.0 <= other.start.0 && other.end.0 <= self.end.0
+    }
+
+    /// Whether the two have a frame in common.
+    #[must_use]
+    #[inline]
+    pub const fn overlaps(self, other: PfnRange) -> bool {
+        !self.intersection(other).is_empty()
+    }
+
+    /// The frames that both have.
+    #[must_use]
+    #[inline]
+    pub const fn intersection(self, other: PfnRange) -> PfnRange {
+        let start = if self.start.0 > other.start.0 { self.start } else { other.start };
+        let end = if self.end.0 < other.end.0 { self.end } else { other.end };
+        if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
+    }
+
+    /// The part below `pfn` and the part from `pfn` up.
+    #[must_use]
+    #[inline]
+    pub const fn split_at(self, pfn: Pfn) -> (PfnRange, PfnRange) {
+        let mid = if pfn.0 < self.start.0 {
+            self.start
+        } else if pfn.0 > self.end.0 {
+            self.end
+        } else {
+            pfn
+        };
+        (PfnRange { start: self.start, end: mid }, PfnRange { start: mid, end: self.end })
+    }
+
+    /// The largest part that starts and ends on a multiple of `frames` (a power of two).
+    #[must_use]
+    #[inline]
+    pub const fn align_inward(self, frames: u64) -> PfnRange {
+        let start = self.start.align_up(frames);
+        let end = self.end.align_down(frames);
+        if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
+    }
+
+    /// The smallest range around it that starts and ends on a multiple of `frames`.
+    #[must_use]
+    #[inline]
+    pub const fn align_outward(self, frames: u64) -> PfnRange {
+        PfnRange { start: self.start.align_down(frames), end: self.end.align_up(frames) }
+    }
+
+    /// Whether it starts and ends on a multiple of `frames` (a power of two).
+    #[must_use]
+    #[inline]
+    pub const fn is_aligned(self, frames: u64) -> bool {
+        self.start.is_aligned(frames) && self.end.is_aligned(frames)
+    }
+
+    /// Whether it consists of whole pageblocks (2 MiB).
+    #[must_use]
+    #[inline]
+    pub const fn is_pageblock_aligned(self) -> bool {
+        self.is_aligned(PAGEBLOCK_FRAMES as u64)
+    }
+
+    /// Cut at multiples of `frames` (a power of two), from the bottom up. What is no power of two, or
+    /// more than there can be, cuts nothing.
+    #[inline]
+    pub fn chunks(self, frames: u64) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
+        let cuts = frames.is_power_of_two() && frames < PFN_LIMIT;
+        let frames = if cuts { frames } else { PFN_LIMIT };
+        let outer = self.align_outward(frames);
+        let count = if self.is_empty() { 0 } else { outer.frames() / frames };
+        (0..count).map(move |i| {
+            let start = Pfn(outer.start.0 + i * frames);
+            self.intersection(PfnRange { start, end: Pfn(start.0 + frames) })
+        })
+    }
+
+    /// Cut at section boundaries (128 MiB), from the bottom up.
+    #[inline]
+    pub fn sections(self) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
+        self.chunks(SECTION_FRAMES as u64)
+    }
+}
+
+impl fmt::Debug for PfnRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pfn {:#x}..{:#x}", self.start.0, self.end.0)
+    }
+}
+
+/// As physical addresses, the end inclusive as in `/proc/iomem` and `lsmem`.
+impl fmt::Display for PfnRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return write!(f, "{:#018x} (empty)", self.start.phys_addr());
+        }
+        write!(f, "{:#018x}-{:#018x}", self.start.phys_addr(), self.end.phys_addr() - 1)
+    }
+}
+
+impl fmt::Display for AddrError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            AddrError::BeyondPhysicalLimit { start, len } => write!(
+                f,
+                "{len} at {start:#x} lie beyond the {PHYS_ADDR_BITS} bits of a physical address"
+            ),
+            AddrError::Unaligned { start, len } => {
+                write!(f, "{len} at {start:#x} are no whole frames of {FRAME_SIZE} bytes")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AddrError {}
+
+#[cfg(all(test, not(any(loom, hotmem_geometry = "small"))))]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    fn range(start: u64, end: u64) -> PfnRange {
+        PfnRange::new(Pfn(start), Pfn(end)).unwrap()
+    }
+
+    #[test]
+    fn bytes_that_are_no_whole_frames_or_wrap_are_refused() {
+        assert!(PfnRange::from_bytes(0x1000, Bytes(0x2000)).is_ok());
+        for (start, len) in [(0x1001, 0x1000), (0x1000, 0x1001)] {
+            let refused = PfnRange::from_bytes(start, Bytes(len));
+            assert_eq!(refused, Err(AddrError::Unaligned { start, len: Bytes(len) }));
+        }
+        for (start, len) in [(u64::MAX - 0xfff, 0x1000), (1 << 52, 0x1000), (0, u64::MAX)] {
+            let refused = PfnRange::from_bytes(start, Bytes(len));
+            assert_eq!(refused, Err(AddrError::BeyondPhysicalLimit { start, len: Bytes(len) }));
+        }
+        assert!(PfnRange::from_bytes((1 << 52) - 0x1000, Bytes(0x1000)).is_ok());
+    }
+
+    #[test]
+    fn intersections_and_alignment() {
+        let a = range(10, 20);
+        assert_eq!(a.intersection(range(15, 30)), range(15, 20));
+        assert!(a.intersection(range(20, 30)).is_empty());
+        assert!(!a.overlaps(range(20, 30)));
+        assert_eq!(range(1, 1025).align_inward(512), range(512, 1024));
+        assert!(range(1, 511).align_inward(512).is_empty());
+        assert_eq!(range(1, 513).align_outward(512), range(0, 1024));
+        assert_eq!(a.split_at(Pfn(5)), (range(10, 10), a));
+        assert_eq!(a.split_at(Pfn(12)), (range(10, 12), range(12, 20)));
+    }
+
+    #[test]
+    fn chunks_cover_exactly_the_range() {
+        let r = range(100, 1300);
+        let parts: [_; 3] = core::array::from_fn(|i| r.chunks(512).nth(i).unwrap());
+        assert_eq!(parts, [range(100, 512), range(512, 1024), range(1024, 1300)]);
+        assert_eq!(r.chunks(512).count(), 3);
+        assert_eq!(PfnRange::EMPTY.chunks(512).count(), 0);
+        assert_eq!(range(100, 100).chunks(512).count(), 0);
+    }
+
+    #[test]
+    fn no_alignment_panics_and_the_largest_leave_a_range_whole() {
+        let r = range(100, PFN_LIMIT - 1);
+        for large in [PFN_LIMIT, 1 << 63, 0] {
+            assert_eq!(r.align_outward(large), range(0, PFN_LIMIT));
+            assert!(r.align_inward(large).is_empty());
+            assert!(!r.is_aligned(large) && Pfn::ZERO.is_aligned(large));
+            assert_eq!(r.chunks(large).collect::<std::vec::Vec<_>>(), [r]);
+            assert_eq!(Pfn::ZERO.align_up(large), Pfn::ZERO);
+        }
+        for no_power_of_two in [3, u64::MAX - 1, u64::MAX] {
+            let _ = (r.align_inward(no_power_of_two), r.align_outward(no_power_of_two));
+            assert_eq!(r.chunks(no_power_of_two).next_back(), Some(r));
+        }
+    }
+}

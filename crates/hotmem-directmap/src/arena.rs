@@ -1,0 +1,51 @@
+//! Frames for the tables of a test.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use hotmem_addr::Pfn;
+use hotmem_pgtable::{ENTRIES, Table, Tables};
+
+/// Frames from 1 on, all but the first full of garbage. Frame 1 is an empty root.
+pub(crate) struct Arena {
+    frames: Vec<Table>,
+    next: Cell<u64>,
+}
+
+impl Arena {
+    /// So many frames, the root included.
+    pub(crate) fn new(frames: usize) -> Arena {
+        let table = |word: u64| core::array::from_fn::<_, ENTRIES, _>(|_| AtomicU64::new(word));
+        let frames = (0..frames).map(|index| table(if index == 0 { 0 } else { u64::MAX }));
+        Arena { frames: frames.collect(), next: Cell::new(2) }
+    }
+
+    pub(crate) fn root(&self) -> Pfn {
+        pfn(1)
+    }
+
+    /// A frame that was not taken yet.
+    pub(crate) fn frame(&self) -> Option<Pfn> {
+        let frame = pfn(self.next.replace(self.next.get() + 1));
+        self.table(frame).map(|_| frame)
+    }
+
+    /// The numbers of the frames that were asked for.
+    pub(crate) fn taken(&self) -> Vec<u64> {
+        (2..self.next.get()).collect()
+    }
+
+    /// Whether nothing is mapped: no entry of the root is in use.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames[0].iter().all(|word| word.load(Relaxed) == 0)
+    }
+}
+
+impl Tables for &Arena {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        self.frames.get(usize::try_from(frame.number().checked_sub(1)?).ok()?)
+    }
+}
+
+pub(crate) fn pfn(number: u64) -> Pfn {
+    Pfn::new(number).unwrap()
+}

@@ -1,0 +1,143 @@
+//! Tables in an arena of frames.
+
+use super::*;
+use crate::arena::{Arena, pfn};
+
+const BASE: u64 = 0xffff_f400_0000_0000;
+/// Room for the descriptors of 112 TiB.
+const BYTES: Bytes = Bytes(0x1c0_0000_0000);
+
+/// What unmapping gave back.
+struct Tables {
+    back: Vec<u64>,
+}
+
+type Map<'a> = DescriptorMap<&'a Arena>;
+
+impl Tables {
+    fn new(arena: &Arena) -> (Tables, Map<'_>) {
+        let layout = DescriptorLayout::new(Area::new(BASE, BYTES).unwrap(), Bytes(64)).unwrap();
+        (Tables { back: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
+    }
+
+    /// Unmaps, and says which frames came back in what order.
+    fn unmap(&mut self, map: &mut Map<'_>, pages: Range<u64>) -> Vec<(PfnRange, Access)> {
+        let (mut frames, mut flushed) = (Vec::new(), 0);
+        let flushes = core::cell::Cell::new(0);
+        map.unmap(
+            pages,
+            || flushes.set(flushes.get() + 1),
+            |range, access| {
+                assert_eq!(flushes.get(), 1);
+                frames.push((range, access));
+            },
+            |table| {
+                assert_eq!(flushes.get(), 2);
+                flushed += 1;
+                self.back.push(table.number());
+            },
+        );
+        assert_eq!(flushes.get(), 2);
+        frames
+    }
+}
+
+fn run(start: u64, frames: u64) -> PfnRange {
+    PfnRange::with_len(pfn(start), frames).unwrap()
+}
+
+#[test]
+fn a_run_has_large_pages_in_its_middle() {
+    let arena = Arena::new(13);
+    let (mut tables, mut map) = Tables::new(&arena);
+    // Two small pages, two large ones, three small ones.
+    let frames = run(512 * 9 - 2, 2 + 1024 + 3);
+    map.map(510, frames, || arena.frame()).unwrap();
+    // Three levels, and a table for each end.
+    assert_eq!(arena.taken().len(), 2 + 2);
+    for n in [0, 1, 2, 500, 1025, 1026, 1028] {
+        assert_eq!(map.frame(510 + n), Some((pfn(512 * 9 - 2 + n), Access::Write)), "{n}");
+    }
+    assert_eq!((map.frame(509), map.frame(510 + 1029)), (None, None));
+    assert_eq!(map.map(512, run(1, 1), || None), Err(DescriptorMapError::Taken(512)));
+    assert_eq!(map.map(511, run(1, 1), || None), Err(DescriptorMapError::Taken(511)));
+
+    assert_eq!(tables.unmap(&mut map, 510..510 + 1029), [(frames, Access::Write)]);
+    assert_eq!(map.frame(512), None);
+    tables.back.sort_unstable();
+    assert_eq!(tables.back, arena.taken());
+    assert!(arena.is_empty());
+}
+
+#[test]
+fn one_frame_is_shown_by_many_pages() {
+    let arena = Arena::new(13);
+    let (mut tables, mut map) = Tables::new(&arena);
+    let shared = pfn(77);
+    let backing = |page: u64| match page % 8 {
+        0 => (page, pfn(1000 + page / 8), Access::Write),
+        _ => (page, shared, Access::Read),
+    };
+    map.map_each((8..24).map(backing), || arena.frame()).unwrap();
+    assert_eq!(map.frame(8), Some((pfn(1001), Access::Write)));
+    assert_eq!(map.frame(15), Some((shared, Access::Read)));
+    assert_eq!(map.frame(16), Some((pfn(1002), Access::Write)));
+    assert_eq!(map.frame(24), None);
+    let seen = tables.unmap(&mut map, 0..64);
+    let own: Vec<_> = seen.iter().filter(|(_, access)| *access == Access::Write).collect();
+    assert_eq!(own, [&(run(1001, 1), Access::Write), &(run(1002, 1), Access::Write)]);
+    let shown = seen.iter().filter(|&&(frames, _)| frames == run(77, 1));
+    assert_eq!(shown.count(), 14);
+}
+
+#[test]
+fn neighbours_keep_what_is_theirs() {
+    let arena = Arena::new(13);
+    let (mut tables, mut map) = Tables::new(&arena);
+    map.map(100, run(5000, 8), || arena.frame()).unwrap();
+    map.map(108, run(9000, 8), || arena.frame()).unwrap();
+    assert_eq!(arena.taken().len(), 3);
+    assert_eq!(tables.unmap(&mut map, 100..108), [(run(5000, 8), Access::Write)]);
+    assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
+    assert!(tables.back.is_empty());
+    assert_eq!(tables.unmap(&mut map, 108..116), [(run(9000, 8), Access::Write)]);
+    assert_eq!(tables.back.len(), 3);
+    let all = 0..map.layout().pages();
+    assert_eq!(tables.unmap(&mut map, all), []);
+}
+
+#[test]
+fn refuses_what_there_is_no_room_for_and_forgets_it() {
+    let arena = Arena::new(13);
+    let (mut tables, mut map) = Tables::new(&arena);
+    let last = map.layout().pages() - 1;
+    assert_eq!(map.map(last, run(1, 1), || None), Err(DescriptorMapError::NoTable(last)));
+    let beyond = map.map(last, run(1000, 2), || arena.frame());
+    assert_eq!(beyond, Err(DescriptorMapError::NoSuchPage(last + 1)));
+    assert_eq!(tables.unmap(&mut map, last..last + 2), [(run(1000, 1), Access::Write)]);
+    assert_eq!(tables.back.len(), 3);
+    assert!(arena.is_empty());
+}
+
+#[test]
+fn pageblocks_have_pages_of_their_own() {
+    let area = Area::new(BASE, BYTES).unwrap();
+    let layout = DescriptorLayout::new(area, Bytes(64)).unwrap();
+    assert_eq!(layout.pages(), BYTES.0 / FRAME_SIZE);
+    assert_eq!(layout.pages_of(run(0, 512)), 0..8);
+    assert_eq!(layout.pages_of(run(512, 512)), 8..16);
+    assert_eq!(layout.pages_of(run(63, 2)), 0..2);
+}
+
+#[test]
+fn descriptors_that_share_pages_with_another_pageblock_are_refused() {
+    let area = Area::new(BASE, BYTES).unwrap();
+    for bytes in [0, 1, 4, 12, 63, 2049, 4096, u64::MAX] {
+        let refused = DescriptorLayout::new(area, Bytes(bytes));
+        assert_eq!(refused, Err(DescriptorSize(Bytes(bytes))));
+    }
+    for bytes in [8, 16, 56, 64, 96, 2048] {
+        let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
+        assert_eq!(layout.pages_of(run(512, 512)).start, layout.pages_of(run(0, 512)).end);
+    }
+}

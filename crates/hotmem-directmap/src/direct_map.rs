@@ -1,0 +1,329 @@
+//! The direct map: all usable physical memory at one offset, in pages of 1 GiB where all of one is
+//! there, and of 2 MiB elsewhere.
+//!
+//! Unplugged memory must not be read or written, not even by speculation, so it must not be
+//! mapped: the map comes and goes with the memory, and a page of 1 GiB is split when a part of it
+//! goes. The table that this takes is put in reserve when the page is mapped: unmapping cannot
+//! fail. It keeps all tables, so that mapping the same range again cannot fail either;
+//! [`DirectMap::release_tables`] gives them back once the memory is gone for good.
+
+#[cfg(test)]
+mod tests;
+
+use crate::area::Area;
+use crate::tables::{Kernel, LINK_BYTES, SpareTables};
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+use hotmem_addr::{Bytes, Pfn, PfnRange};
+use hotmem_pgtable::{
+    Batch, Covered, ENTRIES, Entry, EntryAddr, Flags, Flush, Flusher, Kind, Level, Native,
+    NativeFault, PageTables, Run, Slot, Space, Split, Stopped, Tables, Unmap, VirtRange, Why,
+    entry_at, slot_at, slot_from,
+};
+
+/// Frames behind a page of 2 MiB, behind one of 1 GiB, and behind all of those below one entry of
+/// the root.
+const LARGE_FRAMES: u64 = Level::L2.entry_bytes().frames();
+const HUGE_FRAMES: u64 = Level::L3.entry_bytes().frames();
+const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_bytes().frames();
+
+const GIB: u64 = Level::L3.entry_bytes().0;
+const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
+
+/// Accessed and Dirty are set from the start so that no access has to set them.
+const PAGE: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USED).union(Flags::LARGE);
+/// Instead of a page of 1 GiB that was unmapped: its table is still in reserve.
+const RESERVED: Entry = Entry::from_bits(1 << 9);
+
+/// How the CPU may cache what is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caching {
+    /// Memory.
+    WriteBack,
+    /// Device registers.
+    Uncached,
+}
+
+/// Why a range was not mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectMapError {
+    /// It lies beyond the area of the direct map.
+    BeyondDirectMap(PfnRange),
+    /// There were no frames for the page tables it needs.
+    NoTableFrame(PfnRange),
+    /// The page tables hold what they should not.
+    Tables(Stopped<NativeFault>),
+}
+
+/// The page tables of the direct map.
+///
+/// `T` reaches the kernel's tables, `F` makes all processors forget.
+pub struct DirectMap<T, F> {
+    tables: T,
+    space: Space,
+    area: Area,
+    flush: F,
+    /// Whether the processor has pages of 1 GiB.
+    huge_pages: bool,
+    /// A table for each page of 1 GiB and each [`RESERVED`] entry.
+    reserve: SpareTables<T>,
+}
+
+/// What there is for 1 GiB.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gigabyte {
+    Nothing,
+    /// A page.
+    Page,
+    /// A page was there, whose table is still in reserve.
+    Reserved(EntryAddr),
+    /// A table, for pages of 2 MiB.
+    Table,
+}
+
+/// How many frames [`DirectMap::map`] takes for tables where nothing is mapped in any page of 512
+/// GiB that `range` touches.
+#[must_use]
+pub fn tables_needed_at_first(range: PfnRange) -> u64 {
+    let needed = |part: PfnRange| 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
+    range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
+}
+
+impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
+    /// A direct map that shows physical address 0 at the start of `area`, below a root of four
+    /// levels. `huge_pages`: the processor has pages of 1 GiB.
+    #[must_use]
+    pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flush: F) -> Self {
+        let (space, reserve) = (Space::new(root, Level::L4), SpareTables::new(tables));
+        DirectMap { tables, space, area, flush, huge_pages, reserve }
+    }
+
+    /// Frames that mapping `range` would take: for page tables, and for those put in reserve.
+    #[must_use]
+    pub fn tables_needed(&self, range: PfnRange) -> u64 {
+        let range = range.align_outward(LARGE_FRAMES);
+        let needed = |part: PfnRange| {
+            if self.slot(part.start(), Level::L3).is_none() {
+                return tables_needed_at_first(part);
+            }
+            let missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Nothing;
+            part.chunks(HUGE_FRAMES).filter(missing).count() as u64
+        };
+        range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
+    }
+
+    /// Maps the 2 MiB pages that `range` touches, as far as they are not, taking frames for the
+    /// tables that are missing. Returns how many bytes of tables it wrote.
+    ///
+    /// # Errors
+    /// [`DirectMapError`]. If frames run out, what was mapped so far stays mapped.
+    pub fn map(
+        &mut self,
+        range: PfnRange,
+        caching: Caching,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<Bytes, DirectMapError> {
+        let range = range.align_outward(LARGE_FRAMES);
+        if range.end().phys_addr() > self.area.bytes().0 {
+            return Err(DirectMapError::BeyondDirectMap(range));
+        }
+        let (mut batch, mut written) = (Batch::new(), Bytes::ZERO);
+        for part in range.chunks(HUGE_FRAMES).filter(|part| !part.is_empty()) {
+            let whole = self.huge_pages && part.frames() == HUGE_FRAMES;
+            let there = self.gigabyte(part.start());
+            if let Gigabyte::Reserved(at) = there {
+                self.set(at, Entry::EMPTY);
+            }
+            let batch = &mut batch;
+            written = written
+                + match (there, whole) {
+                    (Gigabyte::Page, _) => Bytes::ZERO,
+                    (Gigabyte::Nothing, true) => {
+                        let spare = table_frame().ok_or(DirectMapError::NoTableFrame(part))?;
+                        let bytes =
+                            self.map_pages(part, Level::L3, caching, batch, &mut table_frame)?;
+                        self.reserve.push(spare);
+                        bytes + LINK_BYTES
+                    }
+                    (Gigabyte::Reserved(_), true) => {
+                        self.map_pages(part, Level::L3, caching, batch, || None)?
+                    }
+                    (Gigabyte::Reserved(_), false) => {
+                        let mut table = self.reserve.pop();
+                        self.map_pages(part, Level::L2, caching, batch, || table.take())?
+                    }
+                    (Gigabyte::Nothing | Gigabyte::Table, _) => {
+                        self.map_pages(part, Level::L2, caching, batch, &mut table_frame)?
+                    }
+                };
+        }
+        Ok(written)
+    }
+
+    /// Clears the pages that lie wholly within `range`, and has all CPUs forget them. Keeps the
+    /// tables.
+    ///
+    /// # Errors
+    /// [`Stopped`], where `range` ends within 1 GiB that is not mapped any more.
+    pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
+        let Some(virt) = self.virt(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
+        let DirectMap { tables, space, flush, reserve, .. } = self;
+        // In place: what is left of a split page is in use, by the tables themselves for one.
+        let mmu = Native::new(*tables, *flush).splitting(Split::InPlace);
+        let (tables, space) = (*tables, *space);
+        let reserved = |run: Run| {
+            let (start, last) = (run.virt.start(), run.virt.last());
+            let count = if run.level == Level::L3 { (last - start) / GIB + 1 } else { 0 };
+            for page in (0..count).map(|number| start + number * GIB) {
+                if let Ok(slot) = slot_at(&Native::new(tables, |_: Flush| {}), space, page) {
+                    store(tables, slot.at, RESERVED);
+                }
+            }
+        };
+        let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
+        let mut kernel = Kernel { new_table: || reserve.pop(), unmapped: reserved };
+        PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, how, &mut kernel)
+    }
+
+    /// Whether the frame is mapped.
+    #[must_use]
+    pub fn is_mapped(&self, pfn: Pfn) -> bool {
+        let slot = |address| slot_at(&self.mmu(), self.space, address).ok();
+        let slot = self.area.address(pfn.phys_addr()).and_then(slot);
+        slot.is_some_and(|slot| slot.kind() == Kind::Page)
+    }
+
+    /// Gives back the tables that served `range` and now map nothing, once all CPUs have forgotten
+    /// where they were.
+    pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
+        let mut released = SpareTables::new(self.tables);
+        for part in range.align_outward(LARGE_FRAMES).chunks(ROOT_ENTRY_FRAMES) {
+            let Some(first) = self.slot(part.start(), Level::L3) else { continue };
+            for part in part.chunks(HUGE_FRAMES) {
+                let Some(slot) = self.slot(part.start(), Level::L3) else { continue };
+                let below = match slot.kind() {
+                    // Of the others, a part may yet be mapped again.
+                    _ if slot.entry == RESERVED && part.frames() == HUGE_FRAMES => {
+                        self.reserve.pop()
+                    }
+                    Kind::Table(table) if self.is_empty(table) => Some(table),
+                    _ => None,
+                };
+                if let Some(below) = below {
+                    self.set(slot.at, Entry::EMPTY);
+                    released.push(below);
+                }
+            }
+            let table = first.at.table();
+            if let Some(above) = self.slot(part.start(), Level::L4).filter(|_| self.is_empty(table))
+            {
+                self.set(above.at, Entry::EMPTY);
+                released.push(table);
+            }
+        }
+        if let Some(range) = self.virt(range).filter(|_| !released.is_empty()) {
+            self.flush.flush(Flush { range, tables: true });
+        }
+        while let Some(table) = released.pop() {
+            free(table);
+        }
+    }
+
+    /// Maps what is not mapped of a part of 1 GiB. Returns how many bytes it wrote.
+    fn map_pages(
+        &self,
+        part: PfnRange,
+        level: Level,
+        caching: Caching,
+        batch: &mut Batch,
+        new_table: impl FnMut() -> Option<Pfn>,
+    ) -> Result<Bytes, DirectMapError> {
+        let caching = match caching {
+            Caching::WriteBack => Flags::empty(),
+            Caching::Uncached => Flags::WRITE_THROUGH | Flags::CACHE_DISABLE,
+        };
+        let mut kernel = Kernel { new_table, unmapped: |_| {} };
+        let (mut rest, mut written) = (part, Bytes::ZERO);
+        while let Some(virt) = self.virt(rest) {
+            let entry = Entry::new(rest.start(), PAGE | caching);
+            let mut tables = PageTables::new(self.mmu(), self.space, batch);
+            match tables.map(Run { virt, entry, level }, &mut kernel) {
+                Ok(bytes) => return Ok(written + bytes),
+                // It is mapped already: two ranges touch this page.
+                Err(Stopped { at, why: Why::Occupied(there), .. }) if there.is_present() => {
+                    let frames = Bytes(at - virt.start()).frames();
+                    written = written + Bytes(frames / level.entry_bytes().frames() * ENTRY_BYTES);
+                    let next = frames + level.entry_bytes().frames();
+                    let next = rest.start().checked_add(next).unwrap_or(Pfn::LIMIT);
+                    rest = rest.split_at(next).1;
+                }
+                Err(Stopped { why: Why::NoTableFrame(_), .. }) => {
+                    return Err(DirectMapError::NoTableFrame(part));
+                }
+                Err(stopped) => return Err(DirectMapError::Tables(stopped)),
+            }
+        }
+        Ok(written)
+    }
+
+    /// What there is for the 1 GiB that the frame lies in.
+    fn gigabyte(&self, frame: Pfn) -> Gigabyte {
+        let Some(slot) = self.slot(frame, Level::L3) else { return Gigabyte::Nothing };
+        match slot.kind() {
+            _ if slot.entry == RESERVED => Gigabyte::Reserved(slot.at),
+            Kind::Empty => Gigabyte::Nothing,
+            Kind::Page => Gigabyte::Page,
+            _ => Gigabyte::Table,
+        }
+    }
+
+    /// The frame's entry on a level, if there is a table.
+    fn slot(&self, frame: Pfn, level: Level) -> Option<Slot> {
+        let address = self.area.address(frame.phys_addr())?;
+        let slot = slot_from(&self.mmu(), self.space, address, level).ok()?;
+        (slot.level == level).then_some(slot)
+    }
+
+    fn is_empty(&self, table: Pfn) -> bool {
+        let empty = |table| (0..ENTRIES).all(|index| entry_at(table, index).is_empty());
+        self.tables.table(table).is_some_and(empty)
+    }
+
+    fn set(&mut self, at: EntryAddr, entry: Entry) {
+        store(self.tables, at, entry);
+    }
+
+    /// Where frames are seen, as far as the area reaches; `None` if nothing is.
+    fn virt(&self, range: PfnRange) -> Option<VirtRange> {
+        let end = Pfn::containing(self.area.bytes().0).unwrap_or(Pfn::LIMIT);
+        let range = range.split_at(end).0;
+        VirtRange::new(self.area.address(range.start().phys_addr())?, range.bytes()).ok()
+    }
+
+    fn mmu(&self) -> Native<T, F> {
+        Native::new(self.tables, self.flush)
+    }
+}
+
+/// Writes an entry that maps nothing, instead of one that maps nothing.
+fn store(tables: impl Tables, at: EntryAddr, entry: Entry) {
+    if let Some(table) = tables.table(at.table()) {
+        table[at.index()].store(entry.bits(), Relaxed);
+    }
+}
+
+impl fmt::Display for DirectMapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DirectMapError::BeyondDirectMap(range) => {
+                write!(f, "{range} lies beyond the direct map")
+            }
+            DirectMapError::NoTableFrame(range) => {
+                write!(f, "no frame for the page tables of {range}")
+            }
+            DirectMapError::Tables(stopped) => write!(f, "page tables: {stopped}"),
+        }
+    }
+}
+
+impl core::error::Error for DirectMapError {}

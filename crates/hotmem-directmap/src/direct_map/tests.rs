@@ -1,0 +1,163 @@
+//! The tables lie in an arena of frames.
+
+use super::*;
+use crate::arena::Arena;
+
+const BASE: u64 = 0xffff_8000_0000_0000;
+const BYTES: Bytes = Bytes::tib(112);
+
+type Map<'a> = DirectMap<&'a Arena, fn(Flush)>;
+
+fn direct_map(arena: &Arena, huge_pages: bool) -> Map<'_> {
+    let area = Area::new(BASE, BYTES).unwrap();
+    DirectMap::new(arena, arena.root(), area, huge_pages, |_| {})
+}
+
+fn range(start: Bytes, len: Bytes) -> PfnRange {
+    PfnRange::from_bytes(start.0, len).unwrap()
+}
+
+fn mapped(map: &Map<'_>, range: PfnRange) -> bool {
+    let pages: Vec<bool> = range.chunks(512).map(|page| map.is_mapped(page.start())).collect();
+    assert!(pages.windows(2).all(|pair| pair[0] == pair[1]), "mapped in part");
+    pages[0]
+}
+
+fn release(map: &mut Map<'_>, range: PfnRange) -> Vec<u64> {
+    let mut freed = Vec::new();
+    map.release_tables(range, |frame| freed.push(frame.number()));
+    freed.sort_unstable();
+    freed
+}
+
+#[test]
+fn maps_what_was_asked_for_and_no_more() {
+    let arena = Arena::new(32);
+    let mut map = direct_map(&arena, true);
+    let wanted = range(Bytes::mib(1022), Bytes::mib(6));
+    assert_eq!(map.tables_needed(wanted), 3);
+    let written = map.map(wanted, Caching::WriteBack, || arena.frame()).unwrap();
+    assert_eq!(written, Bytes(3 * (4096 + 8) + 3 * 8), "tables, what leads to them, and pages");
+    assert_eq!(arena.taken().len(), 3);
+    assert_eq!(map.map(wanted, Caching::WriteBack, || None), Ok(Bytes::ZERO));
+    let more = range(Bytes::mib(1020), Bytes::mib(10));
+    assert_eq!(map.map(more, Caching::WriteBack, || None), Ok(Bytes(2 * 8)));
+    assert!(mapped(&map, more));
+    assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1019).0).unwrap()));
+    assert!(!map.is_mapped(Pfn::containing(Bytes::mib(1030).0).unwrap()));
+    assert_eq!(map.tables_needed(range(Bytes::ZERO, Bytes::gib(2))), 0);
+    assert_eq!(map.tables_needed(range(Bytes::gib(1), Bytes::gib(2))), 1);
+}
+
+#[test]
+fn entries_hold_address_and_caching() {
+    for huge_pages in [false, true] {
+        let arena = Arena::new(32);
+        let mut map = direct_map(&arena, huge_pages);
+        let at = Bytes::gib(255);
+        map.map(range(at, Bytes::gib(1)), Caching::Uncached, || arena.frame()).unwrap();
+        let last = BASE + at.0 + Bytes::mib(1022).0;
+        let slot = slot_at(&map.mmu(), map.space, last).unwrap();
+        let (address, level) =
+            if huge_pages { (at.0, Level::L3) } else { (at.0 + Bytes::mib(1022).0, Level::L2) };
+        assert_eq!((slot.entry.bits(), slot.level), (address | 0xfb, level));
+    }
+}
+
+#[test]
+fn unmapping_keeps_the_tables_and_releasing_gives_them_back() {
+    for huge_pages in [false, true] {
+        let arena = Arena::new(32);
+        let mut map = direct_map(&arena, huge_pages);
+        let all = range(Bytes::gib(511), Bytes::gib(2));
+        assert_eq!(map.tables_needed(all), 4);
+        assert_eq!(tables_needed_at_first(all), 4);
+        map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
+        assert_eq!(arena.taken().len(), 4);
+        map.unmap(all).unwrap();
+        assert!(!mapped(&map, all));
+        assert_eq!(map.tables_needed(all), 0);
+        map.map(all, Caching::WriteBack, || None).unwrap();
+        assert!(mapped(&map, all));
+
+        let (low, high) = all.split_at(Pfn::containing(Bytes::gib(512).0).unwrap());
+        map.unmap(high).unwrap();
+        let mut freed = release(&mut map, all);
+        assert!(mapped(&map, low));
+        assert_eq!(freed.len(), 2);
+        map.unmap(low).unwrap();
+        freed.extend(release(&mut map, low));
+        assert_eq!(map.tables_needed(all), 4);
+        freed.sort_unstable();
+        assert_eq!(freed, arena.taken());
+    }
+}
+
+#[test]
+fn a_part_of_a_huge_page_goes_and_comes_without_more_frames() {
+    let arena = Arena::new(32);
+    let mut map = direct_map(&arena, true);
+    let all = range(Bytes::gib(4), Bytes::gib(3));
+    let written = map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
+    assert_eq!(written, Bytes(4096 + 8 + 3 * (8 + 8)));
+    // The end of one page, all of the next, and the start of the third.
+    let part =
+        range(Bytes(Bytes::gib(5).0 - Bytes::mib(2).0), Bytes(Bytes::gib(1).0 + Bytes::mib(6).0));
+    let (below, above) = (all.split_at(part.start()).0, all.split_at(part.end()).1);
+    for _ in 0..2 {
+        map.unmap(part).unwrap();
+        assert!(mapped(&map, below) && !mapped(&map, part) && mapped(&map, above));
+        assert_eq!(map.tables_needed(all), 0);
+        map.map(part, Caching::WriteBack, || None).unwrap();
+        assert!(mapped(&map, all));
+    }
+    let slot = slot_at(&map.mmu(), map.space, BASE + Bytes::gib(4).0).unwrap();
+    assert_eq!((slot.level, slot.entry.bits()), (Level::L2, Bytes::gib(4).0 | 0xe3));
+    // A part comes again of what went as a whole.
+    let whole = range(Bytes::gib(5), Bytes::gib(1));
+    map.unmap(whole).unwrap();
+    let (low, high) = whole.split_at(Pfn::containing(Bytes::mib(5120 + 512).0).unwrap());
+    assert_eq!(release(&mut map, low), []);
+    map.map(high, Caching::WriteBack, || None).unwrap();
+    assert!(mapped(&map, high) && !mapped(&map, low));
+    map.unmap(high).unwrap();
+    for part in [below, range(Bytes::gib(6), Bytes::gib(1))] {
+        map.unmap(part).unwrap();
+    }
+    map.unmap(range(Bytes(Bytes::gib(5).0 - Bytes::mib(2).0), Bytes::mib(2))).unwrap();
+    assert_eq!(release(&mut map, all), arena.taken());
+}
+
+#[test]
+fn what_is_not_there_is_not_unmapped_twice() {
+    let arena = Arena::new(32);
+    let mut map = direct_map(&arena, true);
+    let page = range(Bytes::gib(4), Bytes::gib(1));
+    map.map(page, Caching::WriteBack, || arena.frame()).unwrap();
+    for _ in 0..2 {
+        map.unmap(page).unwrap();
+        map.unmap(range(Bytes::ZERO, Bytes::tib(1))).unwrap();
+    }
+    let half = range(Bytes::gib(4), Bytes::mib(512));
+    let at = BASE + Bytes::gib(4).0;
+    let why = Why::WithinNote(RESERVED);
+    assert_eq!(map.unmap(half), Err(Stopped { at, why, flushed: true }));
+    assert_eq!(release(&mut map, page), arena.taken());
+}
+
+#[test]
+fn refuses_what_the_window_or_the_frames_do_not_suffice_for() {
+    let arena = Arena::new(32);
+    let mut map = direct_map(&arena, true);
+    let last = range(Bytes(BYTES.0 - (2 << 20)), Bytes::mib(2));
+    assert_eq!(map.map(last, Caching::WriteBack, || None), Err(DirectMapError::NoTableFrame(last)));
+    map.map(last, Caching::WriteBack, || arena.frame()).unwrap();
+    assert!(mapped(&map, last));
+    let beyond = range(BYTES, Bytes::mib(2));
+    assert_eq!(
+        map.map(beyond, Caching::WriteBack, || arena.frame()),
+        Err(DirectMapError::BeyondDirectMap(beyond))
+    );
+    assert!(!map.is_mapped(beyond.start()));
+    assert!(!map.is_mapped(Pfn::LIMIT));
+}

@@ -1,0 +1,165 @@
+//! What is mapped takes as many frames as was said, and gives all of them back.
+
+use super::*;
+use crate::area::Area;
+use crate::arena::{Arena, pfn};
+use hotmem_addr::{Bytes, geometry::PAGEBLOCK_FRAMES};
+use std::collections::BTreeSet;
+
+const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
+
+type Map<'a> = DescriptorMap<&'a Arena>;
+
+/// Frames for tables and for descriptors.
+struct Memory<'a> {
+    arena: &'a Arena,
+    taken: BTreeSet<u64>,
+}
+
+impl<'a> Memory<'a> {
+    fn new(arena: &'a Arena) -> Memory<'a> {
+        Memory { arena, taken: BTreeSet::new() }
+    }
+
+    /// A map of descriptors of so many bytes.
+    fn descriptors(&self, bytes: u64) -> Map<'a> {
+        let area = Area::new(0xffff_f400_0000_0000, Bytes::tib(4)).unwrap();
+        let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
+        DescriptorMap::new(self.arena, self.arena.root(), layout)
+    }
+
+    /// Maps with what was said to be needed, and no more.
+    fn map(&mut self, map: &mut Map<'_>, range: PfnRange) {
+        let mut left = map.frames_needed(range);
+        let mapped = map.map_ram(range, || {
+            left = left.checked_sub(1)?;
+            let frame = self.arena.frame().unwrap();
+            assert!(self.taken.insert(frame.number()));
+            Some(frame)
+        });
+        mapped.unwrap();
+    }
+
+    fn unmap(&mut self, map: &mut Map<'_>, range: PfnRange) {
+        let free = &mut |frame: Pfn| {
+            assert!(self.taken.remove(&frame.number()), "{frame} was not taken");
+        };
+        map.unmap_ram(range, || {}, free);
+    }
+}
+
+/// So many pageblocks from this one on.
+fn blocks(first: u64, count: u64) -> PfnRange {
+    PfnRange::with_len(pfn(first * BLOCK), count * BLOCK).unwrap()
+}
+
+fn behind(map: &Map<'_>, block: u64) -> Option<u64> {
+    let pages = map.layout().pages_of(blocks(block, 1));
+    let frames: Vec<_> = pages.map(|page| map.frame(page)).collect();
+    assert!(frames.iter().all(|frame| frame.is_some() == frames[0].is_some()));
+    Some(frames[0]?.0.number())
+}
+
+#[test]
+fn a_whole_section_describes_itself_until_its_last_pageblock_goes() {
+    let arena = Arena::new(2000);
+    let mut memory = Memory::new(&arena);
+    let mut map = memory.descriptors(64);
+    // A part of a section, two whole ones, and a part again.
+    let all = blocks(10, 54 + 128 + 3);
+    memory.map(&mut map, all);
+    for (section, block) in [(1, 64), (1, 127), (2, 128), (2, 191)] {
+        assert_eq!(behind(&map, block), Some(section * SECTION + block % 64 * 8));
+    }
+    for block in [10, 63, 192, 194] {
+        assert!(memory.taken.contains(&behind(&map, block).unwrap()));
+    }
+    assert_eq!((behind(&map, 9), behind(&map, 195)), (None, None));
+    // Three tables above, two tables for small pages, and the frames of 57 pageblocks.
+    assert_eq!(memory.taken.len(), 2 + 2 + 57 * 8);
+
+    let before = memory.taken.len();
+    memory.unmap(&mut map, blocks(129, 63));
+    assert_eq!(behind(&map, 191), Some(2 * SECTION + 63 * 8));
+    memory.map(&mut map, blocks(140, 20));
+    assert_eq!(memory.taken.len(), before);
+    assert_eq!(map.pages_with(blocks(128, 64)), map.layout().pages_of(blocks(128, 64)));
+    assert_eq!(map.pages_with(blocks(128, 3)), map.layout().pages_of(blocks(128, 64)));
+    assert_eq!(map.pages_with(blocks(129, 3)), map.layout().pages_of(blocks(129, 3)));
+    assert_eq!(map.pages_with(blocks(192, 3)), map.layout().pages_of(blocks(192, 3)));
+
+    memory.unmap(&mut map, blocks(192, 3));
+    assert_eq!(memory.taken.len(), before - 3 * 8 - 1);
+    memory.unmap(&mut map, blocks(128, 5));
+    assert_eq!((behind(&map, 128), behind(&map, 191)), (None, None));
+    memory.unmap(&mut map, blocks(10, 118));
+    assert!(memory.taken.is_empty());
+    assert!(arena.is_empty());
+}
+
+#[test]
+fn parts_of_a_section_need_frames_each_and_give_them_back() {
+    let arena = Arena::new(2000);
+    let mut memory = Memory::new(&arena);
+    let mut map = memory.descriptors(64);
+    for part in [blocks(67, 1), blocks(64, 2), blocks(74, 54)] {
+        memory.map(&mut map, part);
+    }
+    assert_eq!((behind(&map, 66), behind(&map, 69)), (None, None));
+    for part in [blocks(74, 54), blocks(64, 2), blocks(67, 1)] {
+        memory.unmap(&mut map, part);
+    }
+    assert!(memory.taken.is_empty());
+    // Now it may come as a whole.
+    memory.map(&mut map, blocks(64, 64));
+    assert_eq!(behind(&map, 127), Some(SECTION + 63 * 8));
+}
+
+#[test]
+fn what_is_hidden_is_shown_again() {
+    let arena = Arena::new(2000);
+    let mut memory = Memory::new(&arena);
+    let mut map = memory.descriptors(64);
+    let all = blocks(60, 4 + 64);
+    memory.map(&mut map, all);
+    map.hide(map.pages_with(all));
+    assert_eq!((behind(&map, 60), behind(&map, 100)), (None, None));
+    assert!(map.is_large(map.layout().pages_of(all).end - 1));
+    map.show(map.pages_with(all));
+    assert_eq!(behind(&map, 100), Some(SECTION + 36 * 8));
+    map.hide(map.pages_with(all));
+    memory.unmap(&mut map, all);
+    assert!(memory.taken.is_empty());
+}
+
+#[test]
+fn fewer_frames_than_are_needed_are_not_enough() {
+    let range = blocks(64, 2);
+    let needed = Memory::new(&Arena::new(1)).descriptors(64).frames_needed(range);
+    for enough in 0..needed {
+        let arena = Arena::new(2000);
+        let mut frames = (2..enough + 2).map(pfn);
+        let mut map = Memory::new(&arena).descriptors(64);
+        let mapped = map.map_ram(range, || frames.next());
+        assert!(matches!(mapped, Err(DescriptorMapError::NoTable(_))), "{enough}");
+    }
+}
+
+#[test]
+fn descriptors_of_any_size_find_frames() {
+    for (bytes, kept) in [(8, 0), (32, 0), (56, 0), (64, 512), (96, 0), (128, 1024)] {
+        for range in [blocks(64, 64), blocks(10, 118), blocks(3, 2)] {
+            // Of fewer frames than those that are described: none of them lies in `range`.
+            let arena = Arena::new(1500);
+            let mut memory = Memory::new(&arena);
+            let mut map = memory.descriptors(bytes);
+            assert_eq!(map.layout().frames_kept(), kept);
+            memory.map(&mut map, range);
+            assert!(map.layout().pages_of(range).all(|page| map.frame(page).is_some()));
+            let of_section = map.layout().pages_of(blocks(64, 64));
+            assert_eq!(map.is_large(of_section.start), kept > 0 && range.frames() >= SECTION);
+            memory.unmap(&mut map, range);
+            assert!(memory.taken.is_empty() && arena.is_empty(), "{bytes}: {range:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Checks, before the first LMB is released, that all of them can be.
+
+use super::{Error, Flow, Left, Machine, Open, Step, region};
+use crate::connectors::{Connectors, Exchange, Exchanged};
+use crate::table::Table;
+use hotmem::{Known, Mapping, PfnRange, Platform};
+
+impl<'f, P: Platform> Open<'f, P> {
+    /// Checks that the engine lets go of the memory in hand, and that each connector is in the state
+    /// from which it can be released. Nothing changes.
+    pub(super) fn check<M: Mapping, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
+        left: &mut u32,
+    ) -> Flow {
+        let Some(position) = table.next(self.cursor, |group| group.taken) else {
+            self.go_to(Step::Sweep);
+            self.cursor = self.first;
+            return Flow::On;
+        };
+        self.cursor = position;
+        if position >= self.checked {
+            match self.check_memory(position, (*left).min(self.at_most), table, machine) {
+                Ok(end) => (self.checked, self.at_most) = (end, u32::MAX),
+                Err((_, lmbs)) if lmbs > 1 => {
+                    self.at_most = lmbs / 2;
+                    return Flow::On;
+                }
+                Err((error, _)) => {
+                    self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+                    return Flow::On;
+                }
+            }
+        }
+        let connector = match table.connector(position) {
+            Ok(connector) => connector,
+            Err(error) => {
+                self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+                return Flow::On;
+            }
+        };
+        let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
+        let refused = match exchange.check_present(machine.connectors) {
+            Exchanged::Done(_) => None,
+            Exchanged::Failed(error) => Some(error),
+            Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
+                Ok(wait) => return Flow::Wait(wait),
+                Err(error) => Some(error),
+            },
+        };
+        if let Some(error) = refused {
+            self.skip_or_fail(Error::Connector(error), Left::AsItWas, position, table, machine);
+            return Flow::On;
+        }
+        self.cursor = position + 1;
+        *left -= 1;
+        if *left == 0 { Flow::Working } else { Flow::On }
+    }
+
+    /// Asks the engine whether it lets go of the memory of neighbours, at most `limit` of them;
+    /// returns the position behind them.
+    ///
+    /// # Errors
+    /// What the engine refuses, and how many LMBs it was asked to remove.
+    fn check_memory<M: Mapping, C: ?Sized>(
+        &self,
+        position: u32,
+        limit: u32,
+        table: &Table<'_>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
+    ) -> Result<u32, (Error, u32)> {
+        let stretch = table.stretch(position, |group| group.taken, limit);
+        let within = region::region_at(machine.hotplug, stretch.range.start())
+            .map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
+        let run = machine.hotplug.state_at(within.start(), within.end()).0;
+        let lmbs = table.lmbs_in(run).max(1);
+        let removal = machine
+            .hotplug
+            .prepare_remove(table.part_of(&stretch, lmbs))
+            .map_err(|error| (Error::Remove(error), lmbs))?;
+        // Prepared on this machine.
+        machine.hotplug.abandon_remove(removal, machine.hooks).known();
+        Ok(position + lmbs)
+    }
+}

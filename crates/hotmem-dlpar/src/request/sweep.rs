@@ -1,0 +1,49 @@
+//! Connectors without memory: an addition acquired them, the engine or the kernel did not take the
+//! memory, and the platform did not take the connector back. QEMU does so only when it asks for the
+//! memory, that is in a removal.
+
+use super::{Error, Flow, Left, Machine, Open, Step};
+use crate::connectors::{Connectors, Exchange, Exchanged};
+use crate::table::Table;
+use hotmem::{Mapping, Platform};
+
+impl<'f, P: Platform> Open<'f, P> {
+    /// Releases such connectors among the LMBs that a removal names, before any that has memory.
+    pub(super) fn sweep<M: Mapping, C: Connectors + ?Sized>(
+        &mut self,
+        table: &mut Table<'_>,
+        machine: &mut Machine<'_, 'f, P, M, C>,
+        left: &mut u32,
+    ) -> Flow {
+        let kept = table.next(self.cursor, |group| group.kept & group.eligible);
+        let Some(position) = kept.filter(|&position| position < self.end) else {
+            self.go_to(Step::Release);
+            return Flow::On;
+        };
+        self.cursor = position;
+        let failed = match table.connector(position) {
+            Err(error) => Some(error),
+            Ok(connector) => {
+                let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
+                match exchange.release(machine.connectors) {
+                    Exchanged::Done(_) => None,
+                    Exchanged::Failed(error) => Some(Error::Connector(error)),
+                    Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
+                        Ok(wait) => return Flow::Wait(wait),
+                        Err(error) => Some(Error::Connector(error)),
+                    },
+                }
+            }
+        };
+        match failed {
+            Some(error) => self.skip_or_fail(error, Left::AsItWas, position, table, machine),
+            None => {
+                table.keep(position, false);
+                self.swept += 1;
+                self.cursor = position + 1;
+            }
+        }
+        *left -= 1;
+        if *left == 0 { Flow::Working } else { Flow::On }
+    }
+}

@@ -1,0 +1,112 @@
+//! What is refused for now is tried again, with pauses; nothing is called done meanwhile.
+
+use crate::plain::{ADD, REMOVE};
+use crate::world::{FIRST, lmbs, new, with};
+use core::time::Duration;
+use hotmem::{OnlineType, State, Want};
+use hotmem_dlpar::*;
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+fn range() -> Which {
+    Which::Range { first: DrcIndex(FIRST + 16), count: 4 }
+}
+
+#[test]
+fn a_veto_of_a_removal_is_waited_for() {
+    with(|world| {
+        world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
+        world.kernel.vetoes_left = Some(3);
+        let mut pauses = Vec::new();
+        let done = world.carry_out(new(REMOVE, range()), |between| {
+            assert_eq!(between.failure, None);
+            assert!(between.done < 4 || between.pause.is_zero());
+            pauses.extend(Some(between.pause).filter(|pause| !pause.is_zero()));
+            Next::GoOn
+        });
+        assert_eq!((done.expect("agreed at last").lmbs, pauses), (4, vec![PAUSE; 3]));
+        assert_eq!(world.assigned(), [7, 8].into());
+    });
+}
+
+#[test]
+fn an_addition_that_is_vetoed_is_undone_and_begins_again() {
+    with(|world| {
+        let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
+        world.kernel.veto_online.insert(lmbs()[22].1.start().number());
+        world.kernel.vetoes_left = Some(3);
+        let request = Request::add(range).online_as(OnlineType::Movable);
+        let mut pauses = Vec::new();
+        let done = world.carry_out(request, |between| {
+            if let Some(failure) = between.failure {
+                assert!(matches!(failure.error, Error::Online(_)), "{failure}");
+                pauses.push(between.pause);
+            }
+            Next::GoOn
+        });
+        assert_eq!(done.expect("agreed at last").lmbs, 4);
+        assert!(!pauses.is_empty());
+        for (nth, pause) in (0..).zip(pauses) {
+            assert_eq!(pause, PAUSE * 2_u32.pow(nth));
+        }
+        for (_, lmb) in &lmbs()[20..24] {
+            let state = world.hotplug.state_at(lmb.start(), lmb.end());
+            assert_eq!(state, (*lmb, State::OnlineMovable));
+        }
+    });
+}
+
+/// A request by count passes over what is vetoed; if that leaves too few, it begins again.
+#[test]
+fn a_removal_by_count_begins_again_after_a_veto() {
+    with(|world| {
+        world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
+        world.kernel.vetoes_left = Some(1);
+        let mut failures = Vec::new();
+        let done = world.carry_out(new(REMOVE, Which::Count(6)), |between| {
+            failures.extend(between.failure);
+            Next::GoOn
+        });
+        assert_eq!(done.expect("agreed at last").lmbs, 6);
+        let [failure] = failures[..] else { panic!("{failures:?}") };
+        assert_eq!(failure.error, Error::NotEnough { wanted: 6, available: 5 });
+        assert!(matches!(failure.because, Some(Error::Blocked(_))), "{failure}");
+    });
+}
+
+#[test]
+fn who_gives_up_finds_everything_as_it_was() {
+    with(|world| {
+        let vetoed = lmbs()[18].1.start().number();
+        world.kernel.veto_offline.insert(vetoed);
+        let before = world.snapshot();
+        let give_up = |between: Between| {
+            if between.pause.is_zero() { Next::GoOn } else { Next::GiveUp }
+        };
+        let failure = world.carry_out(new(REMOVE, range()), give_up).expect_err("vetoed");
+        assert_eq!(failure, Error::Cancelled.into());
+        assert_eq!(world.snapshot(), before);
+        world.kernel.veto_online.insert(lmbs()[0].1.start().number());
+        let index = Which::Index(DrcIndex(FIRST));
+        let failure = world.carry_out(new(ADD, index), give_up).expect_err("vetoed");
+        assert!(matches!(failure.error, Error::Online(_)) && failure.is_temporary(), "{failure}");
+        assert_eq!(world.snapshot(), before);
+    });
+}
+
+#[test]
+fn what_stays_for_good_is_not_tried_again() {
+    with(|world| {
+        let start = lmbs()[17].1.start();
+        let used = world.hotplug.frames().alloc(Want::frames(3).movable().at(start));
+        let _used = used.expect("free").into_raw();
+        let never = |between: Between| {
+            assert!(between.pause.is_zero(), "{between:?}");
+            Next::GoOn
+        };
+        let failure = world.carry_out(new(REMOVE, range()), never).expect_err("in use");
+        assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
+        let failure = world.carry_out(new(ADD, Which::Count(0)), never).expect_err("nothing");
+        assert_eq!(failure.error, Error::Zero);
+    });
+}

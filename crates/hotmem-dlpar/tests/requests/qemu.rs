@@ -1,0 +1,271 @@
+//! Platforms that keep QEMU's rules: what was released cannot be had again, nothing is released that
+//! the host did not ask for, and a removal that fails has to be refused aloud.
+
+use crate::plain::{ADD, REMOVE};
+use crate::world::{FIRST, World, lmbs, with};
+use hotmem::{Budget, Progress as Step, RemoveError, State, Want};
+use hotmem_dlpar::hypervisor::{Answer, Asked, HARDWARE_ERROR, PARAMETER_ERROR};
+use hotmem_dlpar::*;
+use hotmem_testkit::link::lend;
+
+const fn range(first: u32, count: u32) -> Which {
+    Which::Range { first: DrcIndex(FIRST + first), count }
+}
+
+/// Four LMBs that the partition has from the start: a DIMM.
+const DIMM: Which = range(16, 4);
+
+fn ask_back_dimm(world: &mut World<'_, '_>) {
+    world.hypervisor.ask_back(DrcIndex(FIRST + 16), 4);
+}
+
+fn with_qemu(f: impl FnOnce(&mut World<'_, '_>)) {
+    with(|world| {
+        world.hypervisor.set_like_qemu();
+        f(world);
+    });
+}
+
+#[test]
+fn a_dimm_comes_and_goes_again_and_again() {
+    with_qemu(|world| {
+        for _ in 0..3 {
+            world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+            let added = world.request(ADD, range(20, 3)).expect("plugged");
+            assert_eq!((added.lmbs, added.skipped), (3, 0));
+            world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+            let removed = world.request(REMOVE, range(20, 3)).expect("asked for");
+            assert_eq!((removed.lmbs, removed.skipped), (3, 0));
+        }
+        assert_eq!(world.hypervisor.refusals(), 0);
+    });
+}
+
+#[test]
+fn a_request_by_count_passes_over_lmbs_that_have_no_memory() {
+    with_qemu(|world| {
+        world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+        let added = world.request(ADD, Which::Count(3)).expect("three are plugged");
+        assert_eq!((added.lmbs, added.unrestored), (3, 0));
+        assert!(world.refused.iter().all(|refused| matches!(
+            refused.error,
+            Error::Connector(ConnectorError {
+                call: Call::SetUsable,
+                what: Wrong::Failed(PARAMETER_ERROR),
+                stuck: false,
+                ..
+            })
+        )));
+        assert_eq!(added.skipped as usize, world.refused.len());
+        assert!([20, 21, 22].iter().all(|nth| world.assigned().contains(nth)));
+        assert!(!world.assigned().contains(&0));
+    });
+}
+
+/// What comes of a platform's `configure` that returns before the connector is configured.
+#[test]
+fn a_connector_that_was_not_configured_to_the_end_cannot_be_released() {
+    with_qemu(|world| {
+        world.hypervisor.plug(DrcIndex(FIRST + 20), 1);
+        world.script(|_, asked| match asked {
+            Asked::Connector(_, Call::Configure) => Answer::Status(0),
+            _ => Answer::True,
+        });
+        world.request(ADD, range(20, 1)).expect("plugged");
+        let before = world.snapshot();
+        world.hypervisor.ask_back(DrcIndex(FIRST + 20), 1);
+        let failure = world.request(REMOVE, range(20, 1)).expect_err("not configured");
+        let Error::Connector(error) = failure.error else { panic!("{failure}") };
+        assert_eq!((error.call, error.what), (Call::Isolate, Wrong::Failed(PARAMETER_ERROR)));
+        assert_eq!((failure.unrestored, failure.lost), (0, 0));
+        assert_eq!(world.hypervisor.refusals(), 1);
+        assert_eq!(world.snapshot(), before);
+    });
+}
+
+#[test]
+fn a_removal_that_cannot_be_is_refused_and_works_later() {
+    with_qemu(|world| {
+        let in_use = Want::frames(3).movable().at(lmbs()[18].1.start());
+        let used = world.hotplug.frames().alloc(in_use).expect("free");
+        let before = world.snapshot();
+        ask_back_dimm(world);
+        let failure = world.request(REMOVE, DIMM).expect_err("in use");
+        assert!(matches!(failure.error, Error::Blocked(_)), "{failure}");
+        assert_eq!((failure.unrestored, failure.lost), (0, 0));
+        assert_eq!(world.hypervisor.refusals(), 1);
+        assert_eq!(world.snapshot(), before);
+        used.free();
+        ask_back_dimm(world);
+        assert_eq!(world.request(REMOVE, DIMM).expect("free").lmbs, 4);
+        assert_eq!(world.hypervisor.refusals(), 1);
+    });
+}
+
+#[test]
+fn a_cancelled_removal_is_refused() {
+    with_qemu(|world| {
+        let before = world.snapshot();
+        ask_back_dimm(world);
+        let first = world.begin(Request::remove(DIMM), Budget::pageblocks(8));
+        assert_eq!(first, Progress::Working);
+        world.dlpar.cancel();
+        let failure = world.poll_to_the_end(Budget::pageblocks(8), |_| false);
+        assert_eq!(failure.expect_err("cancelled").error, Error::Cancelled);
+        assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
+    });
+}
+
+/// The last connector of the DIMM is in a state from which it cannot be released.
+#[test]
+fn connectors_are_checked_before_the_first_is_released() {
+    with_qemu(|world| {
+        let before = world.snapshot();
+        ask_back_dimm(world);
+        world.script(|_, asked| match asked {
+            Asked::Connector(DrcIndex(index), Call::Sense) if index == FIRST + 19 => {
+                Answer::State(0)
+            }
+            _ => Answer::True,
+        });
+        let failure = world.request(REMOVE, DIMM).expect_err("in another state");
+        assert!(matches!(
+            failure.error,
+            Error::Connector(ConnectorError { call: Call::Sense, what: Wrong::State(0), .. })
+        ));
+        assert_eq!((failure.unrestored, failure.lost), (0, 0));
+        assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
+    });
+}
+
+/// The engine does not let go of the last LMB of the DIMM, because it is being removed already.
+#[test]
+fn memory_is_checked_before_the_first_connector_is_released() {
+    with_qemu(|world| {
+        let last = lmbs()[19].1;
+        let mut offline = world.hotplug.offline(last).expect("online");
+        let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
+        assert!(matches!(done, Step::Done(_)), "{done:?}");
+        let removal =
+            lend(&mut world.hotplug, &mut world.kernel, |hotplug, _| hotplug.prepare_remove(last));
+        let removal = removal.expect("offline");
+        let before = world.snapshot();
+        ask_back_dimm(world);
+        let failure = world.request(REMOVE, DIMM).expect_err("held");
+        assert_eq!(failure.error, Error::Remove(RemoveError::Held(block_of(last))));
+        assert_eq!((failure.unrestored, failure.lost), (0, 0));
+        assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
+        lend(&mut world.hotplug, &mut world.kernel, |hotplug, hooks| {
+            hotplug.abandon_remove(removal, hooks)
+        })
+        .expect("this machine's");
+        let there = world.hotplug.state_at(last.start(), last.end());
+        assert_eq!(there, (last, State::Offline));
+        ask_back_dimm(world);
+        assert_eq!(world.request(REMOVE, DIMM).expect("all of it can go").lmbs, 4);
+    });
+}
+
+/// The first pageblock of a range.
+fn block_of(range: hotmem::PfnRange) -> hotmem::PfnRange {
+    hotmem::PfnRange::with_len(range.start(), hotmem::geometry::PAGEBLOCK_FRAMES as u64)
+        .expect("small")
+}
+
+/// The host has a part of what it asked for: to refuse the rest would be a lie.
+#[test]
+fn a_removal_that_loses_lmbs_is_not_refused() {
+    with_qemu(|world| {
+        ask_back_dimm(world);
+        world.script(|_, asked| match asked {
+            Asked::Connector(DrcIndex(index), Call::Isolate) if index == FIRST + 17 => {
+                Answer::Status(HARDWARE_ERROR)
+            }
+            _ => Answer::True,
+        });
+        let failure = world.request(REMOVE, DIMM).expect_err("the second fails");
+        assert_eq!((failure.unrestored, failure.lost), (0, 1));
+        assert_eq!(world.hypervisor.refusals(), 0);
+        assert!(!world.assigned().contains(&16));
+        assert!([17, 18, 19].iter().all(|nth| world.assigned().contains(nth)));
+    });
+}
+
+/// The kernel does not want an LMB online, so that the DIMM is not taken; QEMU does not take its
+/// connectors back unasked. They are not lost: the DIMM can be added again, or removed.
+#[test]
+fn connectors_that_cannot_be_given_back_are_added_again_or_removed() {
+    let by_index = || (20..23).map(|nth| Which::Index(DrcIndex(FIRST + nth))).collect::<Vec<_>>();
+    for (change, requests, lmbs) in
+        [(ADD, vec![range(20, 3)], 3), (REMOVE, vec![range(20, 3)], 3), (REMOVE, by_index(), 1)]
+    {
+        with_qemu(|world| {
+            let free = world.snapshot();
+            world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+            world.kernel.veto_online.insert(lmbs_at(21));
+            let failure = world.request(ADD, range(20, 3)).expect_err("vetoed");
+            assert!(matches!(failure.error, Error::Online(_)), "{failure}");
+            assert_eq!((failure.unrestored, failure.lost), (3, 0));
+            world.kernel.veto_online.clear();
+            if change == REMOVE {
+                world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+            }
+            for which in requests {
+                assert_eq!(world.request(change, which).expect("possible now").lmbs, lmbs);
+            }
+            // Nothing differs any more.
+            world.excused = 0;
+            world.check();
+            if change == REMOVE {
+                assert_eq!(world.snapshot().lmbs, free.lmbs);
+            }
+            assert_eq!(world.hypervisor.refusals(), 0);
+        });
+    }
+}
+
+/// The same where the platform takes none of them back, not even when it is asked to.
+#[test]
+fn connectors_that_stay_are_refused() {
+    with_qemu(|world| {
+        world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
+        world.kernel.veto_online.insert(lmbs_at(21));
+        world.request(ADD, range(20, 3)).expect_err("vetoed");
+        world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+        world.script(|_, asked| match asked {
+            Asked::Connector(_, Call::Isolate) => Answer::Status(HARDWARE_ERROR),
+            _ => Answer::True,
+        });
+        let failure = world.request(REMOVE, range(20, 3)).expect_err("they stay");
+        assert!(matches!(failure.error, Error::Connector(_)), "{failure}");
+        assert_eq!((failure.unrestored, failure.lost), (0, 0));
+        assert_eq!(world.hypervisor.refusals(), 1);
+        world.truth();
+        world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+        assert_eq!(world.request(REMOVE, range(20, 3)).expect("asked for").lmbs, 3);
+    });
+}
+
+fn lmbs_at(nth: usize) -> u64 {
+    lmbs()[nth].1.start().number()
+}
+
+/// A platform that is busy when it is told waits for nobody who does not want to wait.
+#[test]
+fn a_busy_platform_is_told_again_or_not_at_all() {
+    for patient in [true, false] {
+        with_qemu(|world| {
+            let used =
+                world.hotplug.frames().alloc(Want::frames(1).movable().at(lmbs()[16].1.start()));
+            let _used = used.expect("free").into_raw();
+            ask_back_dimm(world);
+            world.script(|call, asked| match asked {
+                Asked::Connector(_, Call::Unisolate) if call < 3 => Answer::Status(BUSY),
+                _ => Answer::True,
+            });
+            let result = world.run(Request::remove(DIMM), Budget::UNLIMITED, |_| !patient);
+            assert!(result.is_err());
+            assert_eq!(world.hypervisor.refusals(), u64::from(patient));
+        });
+    }
+}

@@ -1,0 +1,83 @@
+//! Page descriptors: one for each frame, for kernels and devices that want one.
+//!
+//! The engine needs none, but a kernel may keep a descriptor of its own type for the frames of a
+//! device, as 64 bytes each of them 1.6 GB for a device of 100 GB. Nearly all of these bytes
+//! repeat. So a kernel says once what a descriptor contains ([`Describe::words`]), and a
+//! [`Memmap`] writes them all at the memory's own speed: it finds out how descriptors differ from
+//! one to the next, and repeats the first with stores that bypass the caches. Where all tails of a
+//! compound are the same, they need not even be written: they can share one frame
+//! ([`Memmap::sharing_tails`]).
+//!
+//! Where descriptors of RAM lie, and when they come and go, a kernel says by
+//! `hotmem::Mapping::describe` and `hotmem::Mapping::keeps`.
+//!
+//! ```
+//! use core::mem::MaybeUninit;
+//! use hotmem_addr::{Bytes, PfnRange};
+//! use hotmem_memmap::{Compound, Describe, Frame, Kind, Memmap, Role, SectionField, Slots};
+//!
+//! #[repr(C, align(64))]
+//! struct Page {
+//!     flags: u64,
+//!     compound: u64,
+//!     refcount: u64,
+//!     device: u64,
+//!     of_the_driver: [u64; 4],
+//! }
+//!
+//! struct Device {
+//!     id: u64,
+//! }
+//!
+//! const SECTION: SectionField = SectionField::at(38);
+//!
+//! impl Describe for Device {
+//!     type Descriptor = Page;
+//!     type Words = [u64; 8];
+//!
+//!     fn words(&self, frame: &Frame) -> [u64; 8] {
+//!         let (flags, compound) = match frame.role {
+//!             Role::Single(pfn) => (SECTION.set(0, pfn), 0),
+//!             Role::Head { pfn, compound } => (SECTION.set(1, pfn), u64::from(compound.order())),
+//!             Role::Tail { pfn, head, .. } => (SECTION.set(2, pfn), head.number()),
+//!             Role::SharedTail { .. } => (3, 0),
+//!         };
+//!         [flags, compound, frame.refcount.into(), self.id, 0, 0, 0, 0]
+//!     }
+//! }
+//!
+//! let range = PfnRange::from_bytes(4 << 30, Bytes::mib(4))?;
+//! let mut map: Vec<MaybeUninit<Page>> = Vec::with_capacity(1024);
+//! map.resize_with(1024, MaybeUninit::uninit);
+//!
+//! let device = Device { id: 7 };
+//! let memmap = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &device);
+//! let written = memmap.describe(Slots::of(range, &mut map)?)?;
+//! assert_eq!(written, Bytes::kib(64));
+//! // SAFETY: every slot of the range has been written, and any words make a `Page`.
+//! let (head, tail) = unsafe { (map[512].assume_init_ref(), map[513].assume_init_ref()) };
+//! assert_eq!((head.refcount, head.compound), (1, 9));
+//! assert_eq!((tail.refcount, tail.compound), (0, range.start().number() + 512));
+//! # assert_eq!((tail.device, tail.flags & 3, tail.of_the_driver), (7, 2, [0; 4]));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+#![no_std]
+
+mod altmap;
+mod describe;
+mod kind;
+mod layout;
+mod slots;
+#[cfg(all(test, not(any(loom, hotmem_geometry = "small"))))]
+mod tests;
+mod words;
+mod write;
+
+pub use altmap::{Altmap, AltmapError};
+pub use describe::{Describe, Frame, Role, SectionField};
+pub use hotmem_stream::Stores;
+pub use kind::{Compound, Kind};
+pub use layout::{Backing, MapLayout, MapPage, ShareError};
+pub use slots::{Slots, SlotsError};
+pub use words::Words;
+pub use write::{DescribeError, Memmap};

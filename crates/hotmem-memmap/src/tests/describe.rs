@@ -1,0 +1,150 @@
+//! Whatever the stores, kinds, sizes and places: the bytes that one frame after the other gives.
+
+use super::*;
+use hotmem_addr::Bytes;
+use hotmem_addr::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use std::boxed::Box;
+
+#[test]
+fn every_kind_and_compound() {
+    let section = SECTION_FRAMES as u64;
+    let kinds = if cfg!(miri) { &Kind::ALL[..2] } else { &Kind::ALL[..] };
+    for &kind in kinds {
+        // Across the end of a section and from within pageblocks, where compounds permit.
+        for order in if cfg!(miri) { [0, 1, 3] } else { [0, 1, 9] } {
+            let compound = Compound::new(order).unwrap();
+            let (frames, each) = (compound.frames(), compound.frames());
+            let near_end = (section - 1) / each * each;
+            every_way::<8, 0, false>(kind, compound, range(near_end, frames * 3));
+            every_way::<8, 1, true>(kind, compound, range(near_end, frames * 3));
+            every_way::<8, 3, true>(kind, compound, range(section * 5, frames * 2));
+        }
+        every_way::<8, 0, true>(kind, Compound::SINGLE, PfnRange::EMPTY);
+    }
+}
+
+#[test]
+#[cfg(not(miri))]
+fn every_order_up_to_a_gibibyte() {
+    for (order, kind) in (0..Compound::GIB_1.order()).zip(Kind::ALL.into_iter().cycle()) {
+        let compound = Compound::new(order).unwrap();
+        let frames = compound.frames();
+        every_way::<8, 1, true>(kind, compound, range(frames * 5, frames * 2));
+    }
+    assert_eq!(Compound::new(Compound::GIB_1.order() + 1), None);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn pages_of_a_gibibyte_cross_sections() {
+    let compound = Compound::GIB_1;
+    every_way::<8, 3, true>(Kind::DeviceDax, compound, range(0, compound.frames()));
+    every_way::<8, 0, false>(Kind::FileSystemDax, compound, range(1 << 20, compound.frames()));
+}
+
+#[test]
+fn descriptors_that_stray_from_the_step_are_written_all_the_same() {
+    // Word 5 wraps at frame 2^32.
+    for frames in [1, 2, 3, 40] {
+        every_way::<8, 0, false>(Kind::Generic, Compound::SINGLE, range((1 << 32) - 1, frames));
+        every_way::<6, 0, false>(Kind::Generic, Compound::SINGLE, range((1 << 32) - 20, frames));
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_place_and_length(
+        kind in any_kind(),
+        order in 0..=7_u32,
+        start in prop_oneof![0..1_u64 << 20, (1_u64 << 32) - 500..1 << 32],
+        count in 0..600_u64,
+    ) {
+        let compound = Compound::new(order).unwrap();
+        let count = if cfg!(miri) { count % 16 } else { count };
+        let range = range(start >> order << order, count.div_ceil(compound.frames()) << order);
+        every_way::<1, 0, false>(kind, compound, range);
+        every_way::<2, 1, true>(kind, compound, range);
+        every_way::<4, 0, true>(kind, compound, range);
+        every_way::<5, 1, false>(kind, compound, range);
+        every_way::<8, 0, true>(kind, compound, range);
+        every_way::<8, 3, false>(kind, compound, range);
+        every_way::<9, 1, true>(kind, compound, range);
+        every_way::<16, 2, false>(kind, compound, range);
+    }
+
+    #[test]
+    fn parts_are_the_whole(
+        compounds in 1..40_u64, order in 0..=5_u32, parts in 0..9_u64, start in 0..5000_u64,
+    ) {
+        let kernel = Kernel::<8, 1, true>::default();
+        let compound = Compound::new(order).unwrap();
+        let range = range(start << order, compounds << order);
+        let mut room = Room::<8>::new(range.frames(), 0);
+        let memmap = Memmap::new(Kind::Generic, compound, &kernel).stores(Stores::best());
+        let slots = Slots::of(range, room.slots()).unwrap();
+        let written: u64 = std::thread::scope(|scope| {
+            let parts: Vec<_> = slots.parts(parts, compound.frames()).collect();
+            let part = |slots| scope.spawn(move || memmap.describe(slots).unwrap().0);
+            let threads: Vec<_> = parts.into_iter().map(part).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        prop_assert_eq!(written, range.frames() * 64);
+        let want = expected(&kernel, Kind::Generic, compound, false, range);
+        prop_assert!(room.seen() == want && room.is_untouched_around());
+    }
+}
+
+#[test]
+fn plain_values_move_between_cpus() {
+    fn moves<T: Send>(_: &T) {}
+    let kernel = Box::new(Kernel::<8, 0, false>::default());
+    let memmap = Memmap::new(Kind::Private, Compound::SINGLE, &*kernel);
+    moves(&memmap);
+    let (low, high) = Slots::<[u64; 8]>::of(PfnRange::EMPTY, &mut []).unwrap().split_at(Pfn::LIMIT);
+    assert!(low.range().is_empty() && high.range().is_empty());
+    moves(&low);
+}
+
+/// Describes `range` in every way there is.
+fn every_way<const N: usize, const META: u64, const READS: bool>(
+    kind: Kind,
+    compound: Compound,
+    range: PfnRange,
+) {
+    let kernel = Kernel::<N, META, READS>::default();
+    let want = expected(&kernel, kind, compound, false, range);
+    let boundaries: Vec<_> = (range.chunks(1).map(PfnRange::start).zip(&want))
+        .filter(|(pfn, _)| READS && pfn.is_aligned(PAGEBLOCK_FRAMES as u64))
+        .map(|(pfn, words)| (pfn, Some(*words)))
+        .collect();
+    let watched = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };
+    let ways = all_stores().map(|stores| (&kernel, stores)).chain([(&watched, Stores::GENERAL)]);
+    // Where vectors can store whole lines, and where they cannot.
+    for ((kernel, stores), after_line) in ways.flat_map(|way| [(way, 0), (way, 1)]) {
+        let mut room = Room::<N>::new(range.frames(), after_line);
+        let memmap = Memmap::new(kind, compound, kernel).stores(stores);
+        let written = memmap.describe(Slots::of(range, room.slots()).unwrap()).unwrap();
+        assert_eq!(written, Bytes(range.frames() * size_of::<[u64; N]>() as u64));
+        assert!(
+            room.seen() == want && room.is_untouched_around(),
+            "{kind:?}, {compound:?}, {range:?}, {stores:?}, watched: {}",
+            kernel.traced
+        );
+        assert_eq!(core::mem::take(&mut *kernel.pageblocks.lock().unwrap()), boundaries);
+        if kernel.traced {
+            assert!(core::mem::take(&mut *kernel.written.lock().unwrap()) == want);
+        }
+    }
+    assert!(kernel.written.lock().unwrap().is_empty());
+}
+
+fn all_stores() -> impl Iterator<Item = Stores> + Clone {
+    // SAFETY: in user space vector registers may be changed.
+    unsafe { Stores::all() }
+}
+
+fn any_kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(&Kind::ALL[..])
+}

@@ -1,0 +1,151 @@
+//! A kernel whose descriptors say all that they were told, and memory for them that must not be
+//! overrun.
+
+extern crate std;
+
+mod altmap;
+mod describe;
+mod refusals;
+mod shared_tails;
+
+use super::*;
+use core::{array, mem::MaybeUninit};
+use hotmem_addr::{Pfn, PfnRange, geometry::FRAME_SIZE};
+use proptest::prelude::*;
+use std::{sync::Mutex, vec, vec::Vec};
+
+const UNTOUCHED: u64 = 0x5555_aaaa_5555_aaaa;
+
+/// Descriptors of `N` words, `META` tails with data of their own, and a kernel that reads
+/// pageblocks' first ones back, or does not.
+#[derive(Default)]
+struct Kernel<const N: usize, const META: u64, const READS: bool> {
+    traced: bool,
+    written: Mutex<Vec<[u64; N]>>,
+    pageblocks: Mutex<Vec<(Pfn, Option<[u64; N]>)>>,
+}
+
+const SECTION: SectionField = SectionField::at(3);
+
+impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, META, READS> {
+    type Descriptor = [u64; N];
+    type Words = [u64; N];
+    const METADATA_TAILS: u64 = META;
+    const READS_PAGEBLOCKS: bool = READS;
+
+    fn words(&self, frame: &Frame) -> [u64; N] {
+        let (role, pfn, head, order) = match frame.role {
+            Role::Single(pfn) => (0, Some(pfn), pfn, 0),
+            Role::Head { pfn, compound } => (1, Some(pfn), pfn, compound.order()),
+            Role::Tail { pfn, head, compound } => (2, Some(pfn), head, compound.order()),
+            Role::SharedTail { compound } => (3, None, Pfn::ZERO, compound.order()),
+        };
+        let number = pfn.unwrap_or_default().number();
+        let nth = number - head.number();
+        let own_data = if role == 2 && nth <= META { nth << 40 } else { 0 };
+        array::from_fn(|i| match i % 8 {
+            0 => pfn.map_or(role, |pfn| SECTION.set(role, pfn)),
+            1 => 0x8880_0000_0000 + number * FRAME_SIZE,
+            2 => u64::from(frame.refcount) << 32 | u64::from(u32::MAX),
+            3 => head.number() | own_data,
+            4 => 0xdeaf,
+            // A 32-bit field below another one: where it wraps, there is no constant step.
+            5 => number & 0xffff_ffff | 0x77 << 32,
+            6 => order.into(),
+            _ => 0,
+        })
+    }
+
+    fn traced(&self) -> bool {
+        self.traced
+    }
+
+    fn write(&self, slot: &mut MaybeUninit<[u64; N]>, words: &[u64; N]) {
+        self.written.lock().unwrap().push(*words);
+        slot.write(*words);
+    }
+
+    fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<[u64; N]>>) {
+        // SAFETY: it has just been written.
+        let read = slot.map(|slot| unsafe { slot.assume_init() });
+        self.pageblocks.lock().unwrap().push((pfn, read));
+    }
+}
+
+/// What each frame's descriptor must be, by the rules alone.
+fn expected<B: Describe>(
+    by: &B,
+    kind: Kind,
+    compound: Compound,
+    shares: bool,
+    range: PfnRange,
+) -> Vec<B::Words> {
+    let per_frame = FRAME_SIZE / size_of::<B::Descriptor>().max(1) as u64;
+    let of_frame = |pfn: Pfn| {
+        let head = pfn.align_down(compound.frames());
+        let nth = pfn.number() - head.number();
+        let role = match nth {
+            _ if compound == Compound::SINGLE => Role::Single(pfn),
+            0 => Role::Head { pfn, compound },
+            _ if shares && nth > B::METADATA_TAILS => Role::SharedTail { compound },
+            _ => Role::Tail { pfn, head, compound },
+        };
+        assert!(per_frame > B::METADATA_TAILS + 1 || !shares);
+        let refcount = match (kind, nth) {
+            (Kind::Generic | Kind::DeviceDax, 0) => 1,
+            _ => 0,
+        };
+        by.words(&Frame { role, refcount })
+    };
+    range.chunks(1).map(|one| of_frame(one.start())).collect()
+}
+
+fn range(start: u64, frames: u64) -> PfnRange {
+    PfnRange::with_len(Pfn::new(start).unwrap(), frames).unwrap()
+}
+
+/// Memory for descriptors, which begin so many words after a cache line does, with memory around
+/// them that is not to be touched.
+struct Room<const N: usize> {
+    words: Vec<u64>,
+    first: usize,
+    frames: usize,
+}
+
+impl<const N: usize> Room<N> {
+    const MARGIN: usize = 8;
+
+    fn new(frames: u64, after_line: usize) -> Room<N> {
+        let frames = usize::try_from(frames).unwrap();
+        let words = vec![UNTOUCHED; frames * N + 3 * Self::MARGIN + after_line];
+        let to_line = words[Self::MARGIN..].as_ptr().cast::<u8>().align_offset(64) / 8;
+        Room { words, first: Self::MARGIN + to_line + after_line, frames }
+    }
+
+    fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {
+        let start = self.words[self.first..].as_mut_ptr().cast();
+        // SAFETY: so many descriptors of words lie in the vector from `first` on.
+        unsafe { core::slice::from_raw_parts_mut(start, self.frames) }
+    }
+
+    fn seen(&self) -> &[[u64; N]] {
+        self.words[self.first..][..self.frames * N].as_chunks().0
+    }
+
+    fn is_untouched_around(&self) -> bool {
+        let (before, rest) = self.words.split_at(self.first);
+        before.iter().chain(&rest[self.frames * N..]).all(|&word| word == UNTOUCHED)
+    }
+}
+
+fn config() -> ProptestConfig {
+    let deep = std::env::var_os("HOTMEM_DEEP").is_some();
+    let cases = if cfg!(miri) {
+        1
+    } else if deep {
+        5000
+    } else {
+        100
+    };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}

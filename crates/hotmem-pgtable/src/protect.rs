@@ -1,0 +1,104 @@
+//! The flags of a range's pages are changed.
+
+use crate::batch::{Batch, Slot, Slots};
+use crate::entry::{Entry, Kind};
+use crate::error::{Stopped, Why};
+use crate::mmu::{Change, Flush, Mmu};
+use crate::owner::Owner;
+use crate::page_tables::PageTables;
+use crate::range::VirtRange;
+use crate::split::split;
+use crate::walk::{Next, Visit, walk};
+use hotmem_invariant::Known;
+
+impl<M: Mmu> PageTables<'_, M> {
+    /// Changes the flags of all pages in `range`; no Accessed or Dirty bit is lost. Large pages
+    /// that the range's ends lie in are split, with tables from the owner and a flush for each.
+    /// What is not present is left as it is. One flush, if anything changed.
+    ///
+    /// # Errors
+    /// [`Stopped`]
+    pub fn protect(
+        &mut self,
+        range: VirtRange,
+        change: Change,
+        owner: &mut impl Owner,
+    ) -> Result<(), Stopped<M::Fault>> {
+        let span = self.span(range)?;
+        let mut protect =
+            Protect { change, owner, batch: self.batch, changed: false, stopped: None };
+        let walked = walk(&mut self.mmu, &mut protect, self.space, span);
+        protect.commit(&mut self.mmu);
+        let (stopped, changed) = (protect.stopped, protect.changed);
+        let flush = Flush { range, tables: false };
+        let flushed = if changed { self.mmu.flush(flush) } else { Ok(()) };
+        match (stopped.map_or(walked, Err), flushed) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Ok(()), Err(fault)) => {
+                let at = range.last().wrapping_add(1);
+                Err(Stopped { at, why: Why::Mmu(fault), flushed: false })
+            }
+            (Err(stopped), flushed) => Err(Stopped { flushed: flushed.is_ok(), ..stopped }),
+        }
+    }
+}
+
+struct Protect<'a, F, O> {
+    change: Change,
+    owner: &'a mut O,
+    batch: &'a mut Batch,
+    changed: bool,
+    /// The first slot that was not done.
+    stopped: Option<Stopped<F>>,
+}
+
+impl<F: Copy, O: Owner> Protect<'_, F, O> {
+    fn commit<M: Mmu<Fault = F>>(&mut self, mmu: &mut M) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let done = match mmu.protect(self.batch, self.change) {
+            Ok(()) => self.batch.len(),
+            Err(halted) => {
+                // The batch is not empty.
+                let at = self.batch.address_of(halted.done).known().unwrap_or_default();
+                self.stopped = Some(Stopped::before(at, Why::Mmu(halted.fault)));
+                halted.done
+            }
+        };
+        self.changed |= done > 0;
+        self.batch.clear();
+    }
+}
+
+impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
+    fn lowest(&mut self, mmu: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+        let change = self.change;
+        for mut slots in slots.parts(|entry| entry.is_present() && change.of(entry) != entry) {
+            loop {
+                let added = self.batch.extend(slots);
+                if self.batch.is_full() {
+                    self.commit(mmu);
+                    self.stopped.map_or(Ok(()), Err)?;
+                }
+                if added == slots.entries.len() {
+                    break;
+                }
+                slots = slots.part(added..slots.entries.len());
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
+        match slot.kind() {
+            Kind::Empty | Kind::Software | Kind::Malformed => Ok(Next::On),
+            Kind::Table(table) => Ok(Next::Into(table)),
+            Kind::Page if covered => {
+                self.lowest(mmu, slot.alone())?;
+                Ok(Next::On)
+            }
+            Kind::Page => Ok(Next::Into(split(mmu, &slot, self.owner)?)),
+        }
+    }
+}

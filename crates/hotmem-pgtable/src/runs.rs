@@ -1,0 +1,138 @@
+//! Makes runs of unmapped pages.
+
+use crate::batch::Slots;
+use crate::entry::{Entry, LINE, Level};
+use crate::owner::Owner;
+use crate::range::VirtRange;
+use crate::run::Run;
+use hotmem_addr::Bytes;
+
+/// Makes runs of slots that come in the order of addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs {
+    /// The run so far; none if it has no bytes.
+    virt: u64,
+    bytes: u64,
+    entry: Entry,
+    level: Level,
+}
+
+impl Default for Runs {
+    fn default() -> Runs {
+        Runs { virt: 0, bytes: 0, entry: Entry::EMPTY, level: Level::L1 }
+    }
+}
+
+impl Runs {
+    #[inline]
+    pub(crate) fn add(&mut self, slots: Slots<&[Entry]>, owner: &mut impl Owner) {
+        let Slots { mut virt, level, entries, .. } = slots;
+        let page = level.entry_bytes().0;
+        for line in entries.chunks(LINE) {
+            if self.goes_on(virt, level) && self.go_on_as(line, page) {
+                self.bytes += page * line.len() as u64;
+            } else {
+                self.add_each(line, virt, level, owner);
+            }
+            virt = virt.wrapping_add(page * line.len() as u64);
+        }
+    }
+
+    /// Whether a page there is the next of the run.
+    #[inline]
+    fn goes_on(&self, virt: u64, level: Level) -> bool {
+        self.bytes != 0 && self.virt.wrapping_add(self.bytes) == virt && self.level == level
+    }
+
+    /// Whether all of these are the next pages of the run: looked at together.
+    #[inline]
+    fn go_on_as(&self, line: &[Entry], page: u64) -> bool {
+        let mut next = self.entry.bits().wrapping_add(self.bytes);
+        if line.first().is_none_or(|first| first.bits() != next) {
+            return false;
+        }
+        let mut different = 0;
+        for entry in line {
+            different |= entry.bits() ^ next;
+            next = next.wrapping_add(page);
+        }
+        different == 0 && self.entry.is_present()
+    }
+
+    fn add_each(&mut self, line: &[Entry], mut virt: u64, level: Level, owner: &mut impl Owner) {
+        if !self.goes_on(virt, level) {
+            self.finish(owner);
+        }
+        let (page, mut run) = (level.entry_bytes().0, *self);
+        for &entry in line {
+            let next = run.entry.bits().wrapping_add(run.bytes);
+            if run.bytes != 0 && next == entry.bits() && entry.is_present() {
+                run.bytes += page;
+            } else {
+                run.finish(owner);
+                run = Runs { virt, bytes: page, entry, level };
+            }
+            virt = virt.wrapping_add(page);
+        }
+        *self = run;
+    }
+
+    #[inline]
+    pub(crate) fn finish(&mut self, owner: &mut impl Owner) {
+        let Runs { virt, entry, level, .. } = *self;
+        let bytes = Bytes(core::mem::take(&mut self.bytes));
+        if bytes != Bytes::ZERO {
+            owner.unmapped(Run { virt: VirtRange::of_pages(virt, bytes), entry, level });
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::entry::{EntryAddr, Flags};
+    use hotmem_addr::Pfn;
+
+    struct Told(Vec<Run>);
+
+    impl Owner for Told {
+        fn unmapped(&mut self, run: Run) {
+            self.0.push(run);
+        }
+
+        fn free_table(&mut self, _: Pfn) {}
+    }
+
+    #[test]
+    fn runs_are_as_long_as_pages_are_alike() {
+        let page = |number: u64, flags| Entry::new(Pfn::new(0x1000 + number).unwrap(), flags);
+        let clean = Flags::PRESENT;
+        let mut entries: Vec<_> = (0..60).map(|number| page(number, clean)).collect();
+        // From here on dirty, from here on other frames; and notes.
+        entries[13..30].iter_mut().for_each(|entry| *entry = entry.with(Flags::DIRTY));
+        entries.drain(40..43);
+        entries[50] = Entry::from_bits(0x6a);
+        entries[51] = Entry::from_bits(0x106a);
+        let expected = vec![(0, 13), (13, 17), (30, 10), (40, 10), (50, 1), (51, 1), (52, 5)];
+        for cut in [57, 1, 7, 8, 9, 16] {
+            let (mut runs, mut told) = (Runs::default(), Told(Vec::new()));
+            for (number, entries) in (0..).step_by(cut).zip(entries.chunks(cut)) {
+                let at = EntryAddr::new(Pfn::ZERO, 0);
+                runs.add(Slots { virt: number << 12, at, level: Level::L1, entries }, &mut told);
+            }
+            runs.finish(&mut told);
+            let pages = |run: &Run| (run.virt.start() >> 12, run.virt.bytes().frames());
+            assert_eq!(told.0.iter().map(pages).collect::<Vec<_>>(), expected, "cut at {cut}");
+            let dirty: Vec<_> = told.0.iter().map(Run::is_dirty).collect();
+            assert_eq!(dirty.iter().position(|&dirty| dirty), Some(1));
+        }
+        // An address that does not follow.
+        let (mut runs, mut told) = (Runs::default(), Told(Vec::new()));
+        for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
+            let at = EntryAddr::new(Pfn::ZERO, 0);
+            runs.add(Slots { virt, at, level: Level::L1, entries }, &mut told);
+        }
+        runs.finish(&mut told);
+        assert_eq!(told.0.len(), 2);
+    }
+}

@@ -1,0 +1,355 @@
+//! What the tests of whole machines share: memory that plays physical memory, machines that boot
+//! in it, CPUs that threads choose, and all that can be seen of a machine at once.
+#![cfg(not(loom))]
+
+pub mod link;
+
+use hotmem::{
+    AllocError, Allocation, AlwaysMapped, BootError, BootMap, BootRange, Bytes, Counts,
+    DeviceError, Frames, FreeError, FreeErrorKind, Hooks, Hotplug, MAX_NODES, Mapping, MemoryBlock,
+    Metadata, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Platform, Poisoned, RegionId, State,
+    Want, Zone, ZoneInfo, geometry,
+};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Frames in a pageblock.
+pub const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
+/// Frames in a section.
+pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
+/// Longest allocation that is a run of bits in one word.
+pub const WORD: u64 = geometry::LINE_WORD_BITS as u64;
+
+/// So many frames from this one on.
+///
+/// # Panics
+/// If they pass the limit of physical addresses.
+#[must_use]
+pub fn range(start: u64, frames: u64) -> PfnRange {
+    PfnRange::with_len(pfn(start), frames).expect("within the address limit")
+}
+
+/// The frame with this number.
+///
+/// # Panics
+/// If there can be no such frame.
+#[must_use]
+pub fn pfn(number: u64) -> Pfn {
+    Pfn::new(number).expect("within the address limit")
+}
+
+/// The numbers of a range's frames.
+#[must_use]
+pub fn numbers(range: PfnRange) -> std::ops::Range<u64> {
+    range.start().number()..range.end().number()
+}
+
+/// Boots a machine with the first `frames` of this memory.
+///
+/// # Panics
+/// If these are too few.
+pub fn boot<'f, P: Platform>(
+    machine: &'f Frames<P>,
+    memory: &Memory,
+    frames: u64,
+) -> Hotplug<'f, P> {
+    let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
+    start(machine, memory.direct_map(), &BootMap::of_ram(&ram)).expect("enough to boot")
+}
+
+/// Starts a machine.
+///
+/// # Errors
+/// As [`Hotplug::bootstrap`].
+pub fn start<'f, P: Platform, M: Mapping>(
+    frames: &'f Frames<P>,
+    mapping: M,
+    map: &BootMap<'_>,
+) -> Result<Hotplug<'f, P, M>, BootError> {
+    // SAFETY: a test has a memory for each machine, and all of it is there from the start.
+    unsafe { Hotplug::bootstrap(frames, mapping, map) }
+}
+
+/// Announces frames, adds them and puts them online for movable allocations.
+///
+/// # Panics
+/// If the machine refuses.
+pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
+    hotplug.announce(frames).expect("a region that is free");
+    hotplug.add(frames).expect("room for its words");
+    hotplug.online(frames, OnlineType::Movable, &mut NoHooks).expect("memory that was added");
+}
+
+/// Frames by number, for tests that keep their own account of who has what, and that ask how a
+/// range is refused.
+pub trait Raw {
+    /// Allocates and forgets the owner.
+    ///
+    /// # Errors
+    /// As [`Frames::alloc`].
+    fn take_raw(&self, want: Want) -> Result<PfnRange, AllocError>;
+    /// Frees a range.
+    ///
+    /// # Errors
+    /// As [`Frames::free_raw`].
+    fn give_raw(&self, range: PfnRange) -> Result<(), FreeError>;
+    /// Frees a range after filling it.
+    ///
+    /// # Errors
+    /// As [`Frames::free_raw_filled`].
+    fn give_raw_filled(&self, range: PfnRange) -> Result<(), FreeError>;
+}
+
+impl<P: Platform> Raw for Frames<P> {
+    fn take_raw(&self, want: Want) -> Result<PfnRange, AllocError> {
+        self.alloc(want).map(Allocation::into_raw)
+    }
+
+    fn give_raw(&self, range: PfnRange) -> Result<(), FreeError> {
+        // SAFETY: a test frees what it was given, or what is to be refused.
+        unsafe { self.free_raw(range) }
+    }
+
+    fn give_raw_filled(&self, range: PfnRange) -> Result<(), FreeError> {
+        // SAFETY: as above.
+        unsafe { self.free_raw_filled(range) }
+    }
+}
+
+/// Reserved boot memory and device memory by number.
+pub trait RawReserved {
+    /// Detaches device memory.
+    ///
+    /// # Errors
+    /// As [`Hotplug::detach`].
+    fn detach_raw(&mut self, range: PfnRange) -> Result<(), DeviceError>;
+    /// Makes device memory RAM.
+    ///
+    /// # Errors
+    /// As [`Hotplug::device_to_ram`].
+    fn device_to_ram_raw(
+        &mut self,
+        range: PfnRange,
+        kind: impl Into<Option<OnlineType>>,
+        hooks: &mut dyn Hooks,
+    ) -> Result<(), DeviceError>;
+    /// Frees memory that boot reserved.
+    ///
+    /// # Errors
+    /// As [`Hotplug::free_reserved`].
+    fn give_reserved(&mut self, range: PfnRange) -> Result<(), FreeError>;
+}
+
+impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
+    fn give_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
+        // SAFETY: a test gives back what it reserved, or what is to be refused.
+        unsafe { self.free_reserved(range) }
+    }
+
+    fn detach_raw(&mut self, range: PfnRange) -> Result<(), DeviceError> {
+        // SAFETY: no test uses device memory.
+        unsafe { self.detach(range) }
+    }
+
+    fn device_to_ram_raw(
+        &mut self,
+        range: PfnRange,
+        kind: impl Into<Option<OnlineType>>,
+        hooks: &mut dyn Hooks,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: as above.
+        unsafe { self.device_to_ram(range, kind, hooks) }
+    }
+}
+
+/// Heap memory that plays the physical memory from address 0 up.
+pub struct Memory {
+    allocated: *mut u8,
+    layout: Layout,
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: all access is by atomics.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Memory of so many frames, all zeros, committed when it is touched.
+    ///
+    /// # Panics
+    /// If there is no room for it.
+    #[must_use]
+    pub fn new(frames: u64) -> Memory {
+        let bytes = usize::try_from(frames * geometry::FRAME_SIZE).expect("a 64-bit machine");
+        // Aligned by hand: only then does zeroed memory come without being written.
+        let layout = Layout::from_size_align(bytes + 4096, 1).expect("a size that can be had");
+        // SAFETY: the layout is not empty.
+        let allocated = unsafe { alloc_zeroed(layout) };
+        assert!(!allocated.is_null());
+        let base =
+            allocated.wrapping_add(allocated.addr().next_multiple_of(4096) - allocated.addr());
+        Memory { allocated, layout, base, bytes }
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub fn start(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// For a machine that is gone before this memory is.
+    #[must_use]
+    pub fn direct_map(&self) -> AlwaysMapped {
+        // SAFETY: all of it is readable and writable, and used through this and the engine only.
+        // What is announced beyond it is never added.
+        unsafe { AlwaysMapped::new(self.base, PfnRange::ALL) }
+    }
+
+    /// The same, reaching no further than there is memory.
+    #[must_use]
+    pub fn mapping(&self) -> AlwaysMapped {
+        let reach = range(0, self.bytes as u64 / geometry::FRAME_SIZE);
+        // SAFETY: as above.
+        unsafe { AlwaysMapped::new(self.base, reach) }
+    }
+
+    /// The first word of a frame.
+    #[must_use]
+    pub fn word(&self, frame: u64) -> &AtomicU64 {
+        self.word_at(frame * geometry::FRAME_SIZE)
+    }
+
+    /// All words of a frame.
+    pub fn words(&self, frame: u64) -> impl Iterator<Item = u64> {
+        let addresses =
+            (frame * geometry::FRAME_SIZE..(frame + 1) * geometry::FRAME_SIZE).step_by(8);
+        addresses.map(|address| self.word_at(address).load(Ordering::Relaxed))
+    }
+
+    fn word_at(&self, address: u64) -> &AtomicU64 {
+        let at = usize::try_from(address).expect("a 64-bit machine");
+        assert!(at < self.bytes && at.is_multiple_of(8));
+        // SAFETY: within the memory, aligned, and all access is by atomics.
+        unsafe { &*self.base.add(at).cast() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.allocated, self.layout) };
+    }
+}
+
+/// Each thread says which CPU it is.
+#[derive(Default)]
+pub struct Cpus;
+
+thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+    static RINGS: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Cpus {
+    /// The calling thread runs on this one from now on.
+    pub fn run_on(cpu: usize) {
+        CPU.set(cpu);
+    }
+
+    /// How often the calling thread was told to wake the reporter.
+    #[must_use]
+    pub fn rings() -> u64 {
+        RINGS.get()
+    }
+}
+
+impl Platform for Cpus {
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+
+    fn wake_reporter(&self) {
+        RINGS.set(RINGS.get() + 1);
+    }
+}
+
+/// A number from the environment.
+///
+/// # Panics
+/// If it is no number.
+#[must_use]
+pub fn env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.strip_prefix("0x").map_or(text.parse(), |hex| u64::from_str_radix(hex, 16));
+    Some(number.unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// Large machines are looked at frame by frame here and there only.
+const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
+
+/// Everything that can be asked of a machine without changing it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    blocks: Vec<(State, Counts)>,
+    metadata: Vec<Metadata>,
+    metadata_reserved: Bytes,
+    regions: Vec<(RegionId, PfnRange)>,
+    zones: Vec<ZoneInfo>,
+    memory_blocks: Vec<MemoryBlock>,
+    poisoned: Vec<(Pfn, Poisoned)>,
+    free: Vec<u64>,
+}
+
+impl Snapshot {
+    /// Of the first `size` frames, where `used` are known to be in use. That a frame is free shows
+    /// in that it cannot be freed.
+    ///
+    /// # Panics
+    /// If the machine does not agree with itself.
+    #[must_use]
+    pub fn of<P: Platform, M: Mapping>(
+        hotplug: &Hotplug<'_, P, M>,
+        size: u64,
+        used: &[PfnRange],
+    ) -> Self {
+        let frames = hotplug.frames();
+        frames.validate().expect("a machine that agrees with itself");
+        let metadata: Vec<_> = frames.metadata().collect();
+        let state = |b: u64| hotplug.state_at(pfn(b * BLOCK), pfn((b + 1) * BLOCK)).1;
+        let taken: BTreeSet<u64> = (used.iter().copied())
+            .chain(metadata.iter().map(|metadata| metadata.frames))
+            .flat_map(numbers)
+            .collect();
+        let is_free = |&frame: &u64| {
+            !taken.contains(&frame)
+                && match frames
+                    .give_raw(range(frame, 1))
+                    .expect_err("frame that is not in use")
+                    .kind
+                {
+                    FreeErrorKind::NotAllocated => true,
+                    FreeErrorKind::Foreign => false,
+                    FreeErrorKind::Empty | FreeErrorKind::NotReserved => unreachable!("one frame"),
+                }
+        };
+        let blocks =
+            (0..size / BLOCK).map(|b| (state(b), frames.counts_in(range(b * BLOCK, BLOCK))));
+        Snapshot {
+            blocks: blocks.collect(),
+            metadata_reserved: frames.metadata_reserved(),
+            regions: hotplug.regions().collect(),
+            zones: (0..MAX_NODES)
+                .filter_map(NodeId::new)
+                .flat_map(|node| Zone::ALL.map(|zone| hotplug.zone(node, zone)))
+                .collect(),
+            memory_blocks: hotplug.memory_blocks(SECTION).collect(),
+            poisoned: hotplug.poisoned().collect(),
+            free: (0..size).step_by(STEP).filter(is_free).collect(),
+            metadata,
+        }
+    }
+}

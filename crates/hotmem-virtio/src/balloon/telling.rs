@@ -1,0 +1,51 @@
+//! Sends statistics when the device asks for them, at a limited rate (5.5.6.3).
+
+use super::memory::Memory;
+use super::message::Message;
+use super::statistics::MemoryStatistics;
+use super::status::Counters;
+use super::turn::Turn;
+use core::time::Duration;
+
+/// The conversation: one buffer is always with the device, which gives it back to ask for news.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    with_device: bool,
+    first: Option<MemoryStatistics>,
+    told: Option<Duration>,
+}
+
+/// A device that asks more often is answered so often.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
+impl Telling {
+    pub(super) fn used(&mut self) -> bool {
+        core::mem::take(&mut self.with_device)
+    }
+
+    pub(super) fn next<M: Memory>(
+        &mut self,
+        now: Duration,
+        memory: &mut M,
+        counters: &mut Counters,
+    ) -> Turn {
+        if self.with_device {
+            return Turn::Wait(None);
+        }
+        // A clock that went backwards must not put the next answer off for longer.
+        self.told = self.told.map(|told| told.min(now));
+        let until = self.told.map(|told| told.saturating_add(LEAST_PAUSE));
+        if let Some(until) = until.filter(|&until| now < until) {
+            return Turn::Wait(Some(until));
+        }
+        let statistics = memory.statistics();
+        let first = *self.first.get_or_insert(statistics);
+        if first == MemoryStatistics::default() {
+            return Turn::Wait(None);
+        }
+        self.told = Some(now);
+        self.with_device = true;
+        counters.statistics = counters.statistics.wrapping_add(1);
+        Turn::Send(Message::Statistics(statistics.like(&first)))
+    }
+}

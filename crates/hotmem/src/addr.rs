@@ -1,0 +1,3 @@
+//! Addresses and sizes as types: those of `hotmem-addr`.
+
+pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};

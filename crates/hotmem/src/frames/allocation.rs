@@ -1,0 +1,222 @@
+//! An owned allocation, and raw ranges for callers that keep track of their frames themselves.
+//!
+//! Frames have one owner. An [`Allocation`] is that owner as a value: it cannot be copied, and its
+//! drop frees the frames. A caller that keeps frame numbers in its own structures (page tables,
+//! a device's queue) turns it [into a raw range](Allocation::into_raw), and promises to be the
+//! owner when it frees the range.
+
+use super::{AllocError, Frames, FreeError, Want};
+use crate::addr::{Pfn, PfnRange};
+use crate::known::Known;
+use crate::platform::Platform;
+use core::fmt;
+use core::mem::ManuallyDrop;
+
+/// Allocated frames and the right to use and to free them. Dropping it frees the frames.
+///
+/// ```
+/// # use hotmem::{AllocError, Frames, OneCpu, Want};
+/// # fn with(frames: &Frames<OneCpu>) -> Result<(), AllocError> {
+/// let eight = frames.alloc(Want::frames(8))?;
+/// let middle = eight.range().chunks(3).nth(1).expect("8 frames").start();
+/// let (three, five) = eight.split_at(middle);
+/// assert_eq!((three.frames(), five.frames()), (3, 5));
+/// three.free();
+/// // Whoever takes the raw range has to give it back.
+/// let raw = five.into_raw();
+/// // SAFETY: the frames are those of `five`, which nobody uses and nobody frees any more.
+/// unsafe { frames.free_raw(raw) }.expect("allocated");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It has one owner:
+///
+/// ```compile_fail,E0382
+/// # use hotmem::{Allocation, OneCpu};
+/// fn twice(page: Allocation<'_, OneCpu>) {
+///     page.free();
+///     page.free();
+/// }
+/// ```
+/// ```compile_fail,E0599
+/// # use hotmem::{Allocation, OneCpu};
+/// fn copied<'f>(page: &Allocation<'f, OneCpu>) -> Allocation<'f, OneCpu> {
+///     Allocation::clone(page)
+/// }
+/// ```
+/// ```compile_fail,E0133
+/// # use hotmem::{Frames, OneCpu, PfnRange};
+/// fn by_number(frames: &Frames<OneCpu>, range: PfnRange) {
+///     let _ = frames.free_raw(range);
+/// }
+/// ```
+#[must_use = "dropping it frees its frames"]
+pub struct Allocation<'f, P: Platform> {
+    frames: &'f Frames<P>,
+    range: PfnRange,
+}
+
+impl<P: Platform> Frames<P> {
+    /// Allocates the frames that are wanted.
+    ///
+    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: up to 64 frames from
+    /// the CPU's own pageblock 2 atomic read-modify-writes, a whole pageblock 1; a search is a few
+    /// loads a level of the tree whatever the size of the machine. The contents of the memory are
+    /// undefined.
+    ///
+    /// # Errors
+    /// [`AllocError`]; nothing has changed then.
+    #[inline]
+    pub fn alloc(&self, want: Want) -> Result<Allocation<'_, P>, AllocError> {
+        self.alloc_range(want).map(|range| Allocation { frames: self, range })
+    }
+
+    /// Frees `range`: all or any part of one or of several allocations.
+    ///
+    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: 2 atomic
+    /// read-modify-writes for up to 64 frames in a word, 1 a whole pageblock and 1 a section.
+    ///
+    /// # Safety
+    /// Each frame of `range` that is allocated belongs to the caller, by [`Allocation::into_raw`]
+    /// or because the boot map listed it as reserved, and nobody uses it any more. A frame that is
+    /// not allocated, or not memory of this machine, is no violation; it is refused.
+    ///
+    /// # Errors
+    /// [`FreeError`] if any frame of it is not allocated, detected before anything is freed. A
+    /// double free that races with other frees of the same frames is detected after a part was
+    /// freed.
+    #[inline]
+    pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), FreeError> {
+        self.free_range(range)
+    }
+
+    /// Frees `range` as [`free_raw`](Self::free_raw) does, after filling it with the
+    /// [contents](crate::Contents) of free memory: for a caller that does not know what the frames
+    /// hold.
+    ///
+    /// Context: any. Cost: in addition to the free, a look at each pageblock, and a write to each
+    /// word if free memory has defined contents.
+    ///
+    /// # Safety
+    /// As for [`free_raw`](Self::free_raw).
+    ///
+    /// # Errors
+    /// As for [`free_raw`](Self::free_raw); nothing is written if any frame is not allocated.
+    pub unsafe fn free_raw_filled(&self, range: PfnRange) -> Result<(), FreeError> {
+        self.free_filled(range)
+    }
+
+    /// Makes an owned allocation of a raw range.
+    ///
+    /// # Safety
+    /// All frames of `range` are allocated from this machine, within one region, and belong to the
+    /// caller, who passes them on to the result.
+    pub unsafe fn adopt(&self, range: PfnRange) -> Allocation<'_, P> {
+        Allocation { frames: self, range }
+    }
+}
+
+impl<'f, P: Platform> Allocation<'f, P> {
+    /// The frames.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.range
+    }
+
+    /// The first frame.
+    #[must_use]
+    pub fn start(&self) -> Pfn {
+        self.range.start()
+    }
+
+    /// The number of frames.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.range.frames()
+    }
+
+    /// Splits it into the frames below `pfn` and those from `pfn` up. Either part may be empty.
+    pub fn split_at(self, pfn: Pfn) -> (Allocation<'f, P>, Allocation<'f, P>) {
+        let frames = self.frames;
+        let (below, above) = self.into_raw().split_at(pfn);
+        (Allocation { frames, range: below }, Allocation { frames, range: above })
+    }
+
+    /// Joins it with `other`, which begins where it ends or ends where it begins.
+    ///
+    /// # Errors
+    /// Both, if they are not adjacent, or not of one region of one machine.
+    pub fn join(
+        self,
+        other: Allocation<'f, P>,
+    ) -> Result<Allocation<'f, P>, (Allocation<'f, P>, Allocation<'f, P>)> {
+        let (below, above) = if other.start() < self.start() {
+            (other.range, self.range)
+        } else {
+            (self.range, other.range)
+        };
+        let whole = if below.is_empty() {
+            Some(above)
+        } else if above.is_empty() {
+            Some(below)
+        } else if below.end() == above.start() {
+            PfnRange::new(below.start(), above.end()).filter(|&all| self.frames.is_one_region(all))
+        } else {
+            None
+        };
+        match whole.filter(|_| core::ptr::eq(self.frames, other.frames)) {
+            Some(range) => {
+                let frames = self.frames;
+                // The result owns what both of them did.
+                let _ = (self.into_raw(), other.into_raw());
+                Ok(Allocation { frames, range })
+            }
+            None => Err((self, other)),
+        }
+    }
+
+    /// Gives up ownership without freeing. [`Frames::free_raw`] frees the range or parts of it, and
+    /// [`Frames::adopt`] makes an allocation of it again.
+    #[inline]
+    #[must_use = "the frames stay allocated until they are freed by number"]
+    pub fn into_raw(self) -> PfnRange {
+        ManuallyDrop::new(self).range
+    }
+
+    /// Frees the frames. Those that were poisoned meanwhile stay out of use.
+    ///
+    /// Context and cost: as for [`Frames::free_raw`].
+    #[inline]
+    pub fn free(self) {}
+
+    /// Fills the frames with the [contents](crate::Contents) of free memory and frees them.
+    ///
+    /// Context and cost: as for [`Frames::free_raw_filled`].
+    pub fn free_filled(self) {
+        self.frames.fill(self.range);
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Whether `range` lies within one region, as everything does that is allocated.
+    fn is_one_region(&self, range: PfnRange) -> bool {
+        self.words.covers(range)
+    }
+}
+
+impl<P: Platform> Drop for Allocation<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.range.is_empty() {
+            // Allocated and not freed since: only this value may free it.
+            self.frames.free_range(self.range).known();
+        }
+    }
+}
+
+impl<P: Platform> fmt::Debug for Allocation<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Allocation").field(&self.range).finish()
+    }
+}

@@ -1,0 +1,59 @@
+//! Searches for the ends of what is online.
+
+use super::Hotplug;
+use super::zone_part::ZonePart;
+use crate::addr::{Pfn, PfnRange};
+use crate::known::Known;
+use crate::mapping::Mapping;
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use crate::words::{Class, NodeId, SectionRef, Zone};
+
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+    /// From the first to the last online pageblock of a part of a node's memory.
+    /// Cost: O(regions + levels).
+    pub(super) fn look_for_span(&self, node: NodeId, part: ZonePart) -> PfnRange {
+        let class = Class::online(part.zone());
+        let search = self.words().search(node, class);
+        let bounds = part.bounds(self.zones.low_end());
+        let is_in = |section: &SectionRef<'_>| bounds.overlaps(section.range());
+        let mut words = 0;
+        let first = search.next_counted(bounds.start(), &mut words).filter(is_in);
+        let last = search.prev_counted(bounds.end(), &mut words).filter(is_in);
+        words += u64::from(first.is_some()) + u64::from(last.is_some());
+        self.zones.probes.add(words);
+        let start = first.map(|s| s.first_block(s.available(class)).start());
+        let end = last.map(|s| s.last_block(s.available(class)).end());
+        match (start, end) {
+            (Some(start), Some(end)) => {
+                PfnRange::new(start, end).known().unwrap_or(PfnRange::EMPTY)
+            }
+            _ => PfnRange::EMPTY,
+        }
+    }
+
+    /// The end of the last online pageblock that begins in `within`. Cost: O(regions + levels) a
+    /// node.
+    pub(super) fn last_online(&self, within: PfnRange) -> Option<Pfn> {
+        self.words().nodes().filter_map(|node| self.last_online_of(node, within)).max()
+    }
+
+    /// The same, on one node.
+    fn last_online_of(&self, node: NodeId, within: PfnRange) -> Option<Pfn> {
+        let searches = Zone::ALL.map(|zone| self.words().search(node, Class::online(zone)));
+        let mut below = within.end();
+        loop {
+            let found = searches.iter().filter_map(|search| search.prev(below));
+            let section = found.max_by_key(|section| section.begin())?;
+            // Acquire: the words that came with being online.
+            let online = section.online.load(Ordering::Acquire) & section.mask_of(within);
+            if online != 0 {
+                return Some(section.last_block(online).end());
+            }
+            below = section.begin();
+            if below <= within.start() {
+                return None;
+            }
+        }
+    }
+}

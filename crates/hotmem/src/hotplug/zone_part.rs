@@ -1,0 +1,56 @@
+//! The parts of a node's memory that zone statistics count apart.
+
+use crate::addr::{Pfn, PfnRange};
+use crate::words::Zone;
+
+/// A part of a node's memory: movable memory, and kernel memory on either side of the boundary
+/// that the platform gives ([`BootMap::low_end`](super::BootMap::low_end)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ZonePart {
+    /// Kernel memory below the boundary.
+    Low,
+    /// Kernel memory at or above the boundary.
+    Kernel,
+    /// Movable memory, on both sides of the boundary.
+    Movable,
+}
+
+impl ZonePart {
+    /// All of them, each at its own number.
+    pub(super) const ALL: [ZonePart; 3] = [ZonePart::Low, ZonePart::Kernel, ZonePart::Movable];
+
+    /// The part that a frame of `zone` belongs to.
+    pub(super) fn at(zone: Zone, frame: Pfn, low_end: Pfn) -> ZonePart {
+        match zone {
+            Zone::Kernel if frame < low_end => ZonePart::Low,
+            Zone::Kernel => ZonePart::Kernel,
+            Zone::Movable => ZonePart::Movable,
+        }
+    }
+
+    /// The parts of `zone`, the lowest first.
+    pub(super) const fn of(zone: Zone) -> &'static [ZonePart] {
+        match zone {
+            Zone::Kernel => &[ZonePart::Low, ZonePart::Kernel],
+            Zone::Movable => &[ZonePart::Movable],
+        }
+    }
+
+    /// The zone that it is a part of.
+    pub(super) const fn zone(self) -> Zone {
+        match self {
+            ZonePart::Low | ZonePart::Kernel => Zone::Kernel,
+            ZonePart::Movable => Zone::Movable,
+        }
+    }
+
+    /// The frames that can belong to it.
+    pub(super) fn bounds(self, low_end: Pfn) -> PfnRange {
+        let (low, high) = PfnRange::ALL.split_at(low_end);
+        match self {
+            ZonePart::Low => low,
+            ZonePart::Kernel => high,
+            ZonePart::Movable => PfnRange::ALL,
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The directory: chunks that appear beside those who search, and sections that change their node.
+
+use super::model;
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::words::directory::{Directory, NodeIndex, Piece, SectionId, Supply};
+use crate::words::{Class, Zone};
+use core::ptr::NonNull;
+use loom::thread;
+use std::any::Any;
+use std::boxed::Box;
+use std::sync::{Arc, Mutex};
+use std::vec::Vec;
+
+const FREE: Class = Class::free(Zone::Kernel);
+
+/// Pieces that live as long as the model.
+#[derive(Default)]
+pub(super) struct Boxes(Vec<Box<dyn Any>>);
+
+// SAFETY: nobody looks at the boxes before they are dropped, by whichever thread is last.
+unsafe impl Send for Boxes {}
+
+impl Boxes {
+    pub(super) fn keep<T: 'static>(&mut self, piece: T) -> NonNull<T> {
+        let piece = NonNull::from(Box::leak(Box::new(piece)));
+        // SAFETY: leaked just now; owned by the box again, which is not touched before it is dropped.
+        self.0.push(unsafe { Box::from_raw(piece.as_ptr()) });
+        piece
+    }
+}
+
+impl Supply for Boxes {
+    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
+        Some(self.keep(T::zeroed()))
+    }
+
+    fn unused<T: Piece>(&mut self, _: NonNull<T>) {}
+}
+
+/// A directory with an allocator of one pageblock a section.
+struct World {
+    directory: Directory,
+    boxes: Mutex<Boxes>,
+}
+
+fn id(n: u64) -> SectionId {
+    SectionId::new(n).unwrap()
+}
+
+fn node(n: usize) -> NodeIndex {
+    NodeIndex::new(n).unwrap()
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        Arc::new(World { directory: Directory::new(), boxes: Mutex::default() })
+    }
+
+    /// The control path: words for a section of this node.
+    fn install(&self, n: u64, on: usize) {
+        self.directory.install(id(n), node(on), &mut *self.boxes.lock().unwrap()).unwrap();
+        self.directory.set_node(id(n), node(on));
+    }
+
+    fn fill(&self, n: u64) {
+        let section = self.directory.section(id(n)).unwrap();
+        section.online.fetch_or(1, Ordering::Relaxed);
+        section.free.fetch_or(1, Ordering::Release);
+        self.directory.set(FREE, id(n));
+    }
+
+    fn is_empty(&self, at: SectionId) -> bool {
+        // The path was set after the words were there.
+        let section = self.directory.section(at).expect("words that a path leads to");
+        section.available(FREE) == 0
+    }
+
+    /// Claims a free section of a node, as the engine does.
+    fn claim(&self, on: usize) -> Option<SectionId> {
+        let mut from = id(0);
+        while let Some(found) = self.directory.paths(node(on), FREE).next(from) {
+            let section = self.directory.section(found).expect("words that a path leads to");
+            if section.claim_all(1) {
+                let is_right = self.directory.node(found) == Some(node(on));
+                if is_right || crate::sync::mutant!("a claim does not look at the node") {
+                    return Some(found);
+                }
+                section.publish(1, |_| ());
+                self.directory.set(FREE, found);
+            } else {
+                self.directory.clear(FREE, found, || self.is_empty(found));
+            }
+            match SectionId::new(found.number() + 1) {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        None
+    }
+
+    /// The control path: takes a section out that is free, brings it back on another node.
+    fn move_to(&self, n: u64, on: usize) -> bool {
+        let section = self.directory.section(id(n)).unwrap();
+        if !section.claim_all(1) {
+            return false;
+        }
+        section.online.fetch_and(!1, Ordering::AcqRel);
+        if crate::sync::mutant!("a node changes after the memory is published") {
+            self.fill(n);
+            self.install(n, on);
+            return true;
+        }
+        self.install(n, on);
+        self.fill(n);
+        true
+    }
+
+    /// Nobody is in flight: everything free is found on its own node.
+    fn check(&self, sections: u64) {
+        for n in 0..sections {
+            let Some(section) = self.directory.section(id(n)) else { continue };
+            if section.available(FREE) != 0 {
+                assert!(self.directory.leads_to(FREE, id(n)), "section {n} is not found");
+            }
+        }
+    }
+}
+
+fn on(
+    number: usize,
+    world: &Arc<World>,
+    work: impl FnOnce(&World) + 'static,
+) -> thread::JoinHandle<()> {
+    let world = world.clone();
+    thread::spawn(move || {
+        crate::sync::begin_thread(number);
+        work(&world);
+    })
+}
+
+#[test]
+fn a_chunk_appears_while_somebody_searches() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        let other = on(1, &world, |world| {
+            world.install(4, 0);
+            world.fill(4);
+        });
+        if let Some(found) = world.claim(0) {
+            assert_eq!(found, id(4));
+            let section = world.directory.section(found).unwrap();
+            assert_eq!(section.online.load(Ordering::Relaxed), 1);
+            world.fill(4);
+        }
+        // Looked up without a search.
+        if let Some(section) = world.directory.section(id(4)) {
+            section.partial.load(Ordering::Relaxed);
+        }
+        other.join().unwrap();
+        world.check(8);
+        assert_eq!(world.claim(0), Some(id(4)));
+    });
+}
+
+#[test]
+fn a_chunk_appears_under_a_stale_bit() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        // A node's bit for the chunk has been left by an earlier section.
+        world.fill(1);
+        assert_eq!(world.claim(0), Some(id(1)));
+        let other = on(1, &world, |world| {
+            world.install(5, 0);
+            world.fill(5);
+        });
+        let found = world.claim(0);
+        other.join().unwrap();
+        world.check(8);
+        if found.is_none() {
+            assert_eq!(world.claim(0), Some(id(5)));
+        }
+    });
+}
+
+#[test]
+fn two_nodes_fill_one_chunk() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.install(1, 1);
+        let other = on(1, &world, |world| world.fill(1));
+        let another = on(2, &world, |world| world.fill(0));
+        let found = world.claim(1);
+        assert!(found.is_none_or(|found| found == id(1)));
+        other.join().unwrap();
+        another.join().unwrap();
+        world.check(4);
+        assert_eq!(world.claim(0), Some(id(0)));
+    });
+}
+
+#[test]
+fn a_section_changes_its_node_while_it_is_looked_for() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.fill(0);
+        let other = on(1, &world, |world| {
+            world.move_to(0, 1);
+        });
+        if let Some(found) = world.claim(0) {
+            // It was node 0's, and nobody can change that while it is claimed.
+            assert_eq!(world.directory.node(found), Some(node(0)));
+            world.fill(0);
+        }
+        other.join().unwrap();
+        world.check(4);
+        let on = world.directory.node(id(0)).unwrap().number();
+        assert_eq!(world.claim(on), Some(id(0)));
+    });
+}
+
+#[test]
+fn a_section_arrives_while_the_other_nodes_bit_is_cleared() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.install(1, 1);
+        world.fill(0);
+        assert_eq!(world.claim(0), Some(id(0)));
+        let other = on(1, &world, |world| {
+            // Absent, and node 1's from now on.
+            world.install(2, 1);
+            world.fill(2);
+        });
+        let another = on(2, &world, |world| {
+            world.claim(0);
+        });
+        let found = world.claim(1);
+        other.join().unwrap();
+        another.join().unwrap();
+        world.check(4);
+        if found.is_none() {
+            assert_eq!(world.claim(1), Some(id(2)));
+        }
+    });
+}
+
+#[test]
+fn a_slow_publisher_meets_a_change_of_node() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        let other = on(1, &world, |world| {
+            // What somebody says of a section that has left meanwhile.
+            let section = world.directory.section(id(0)).unwrap();
+            if section.partial.fetch_or(1, Ordering::AcqRel) == 0 {
+                world.directory.set(Class::partial(Zone::Kernel), id(0));
+            }
+        });
+        world.install(0, 1);
+        let section = world.directory.section(id(0)).unwrap();
+        // Counts on the path to what is there already.
+        if section.partial.fetch_or(2, Ordering::AcqRel) == 0 {
+            world.directory.set(Class::partial(Zone::Kernel), id(0));
+        }
+        other.join().unwrap();
+        assert!(world.directory.leads_to(Class::partial(Zone::Kernel), id(0)));
+    });
+}
+
+#[test]
+fn a_neighbour_stays_while_an_empty_section_is_cleared() {
+    model(|| {
+        let world = World::new();
+        for n in 0..3 {
+            world.install(n, 0);
+            world.fill(n);
+        }
+        world.directory.section(id(1)).unwrap().claim_all(1);
+        let other = on(1, &world, |world| {
+            world.directory.section(id(0)).unwrap().claim_all(1);
+            world.claim(0);
+        });
+        other.join().unwrap();
+        world.check(4);
+    });
+}
+
+#[test]
+fn a_leaf_fills_while_the_bits_above_it_are_cleared() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.install(4, 0);
+        world.fill(4);
+        assert_eq!(world.claim(0), Some(id(4)));
+        let other = on(1, &world, |world| world.fill(5));
+        let another = on(2, &world, |world| world.fill(0));
+        world.claim(0);
+        other.join().unwrap();
+        another.join().unwrap();
+        world.check(8);
+    });
+}
+
+#[test]
+fn two_sections_are_cleared_and_filled() {
+    model(|| {
+        let world = World::new();
+        for n in 0..2 {
+            world.install(n, 0);
+            world.fill(n);
+        }
+        world.directory.section(id(0)).unwrap().claim_all(1);
+        world.directory.section(id(1)).unwrap().claim_all(1);
+        world.directory.clear(FREE, id(1), || true);
+        let other = on(1, &world, |world| world.fill(1));
+        world.directory.clear(FREE, id(0), || world.is_empty(id(0)));
+        other.join().unwrap();
+        world.check(2);
+    });
+}
+
+#[test]
+fn a_section_fills_while_it_is_cleared() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.fill(0);
+        assert_eq!(world.claim(0), Some(id(0)));
+        let other = on(1, &world, |world| world.fill(0));
+        let found = world.claim(0);
+        other.join().unwrap();
+        world.check(1);
+        assert_eq!(found.or_else(|| world.claim(0)), Some(id(0)));
+    });
+}
+
+#[test]
+fn a_chunk_fills_while_the_bit_of_another_is_cleared() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.install(4, 0);
+        world.fill(4);
+        assert_eq!(world.claim(0), Some(id(4)));
+        // Clears the section's bit; the chunk's goes with the next search.
+        assert_eq!(world.claim(0), None);
+        let other = on(1, &world, |world| world.fill(0));
+        world.claim(0);
+        other.join().unwrap();
+        world.check(8);
+    });
+}
+
+#[test]
+fn searchers_clear_the_same() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.install(4, 0);
+        world.fill(4);
+        assert_eq!(world.claim(0), Some(id(4)));
+        assert_eq!(world.claim(0), None);
+        let other = on(1, &world, |world| world.fill(5));
+        let another = on(2, &world, |world| {
+            world.claim(0);
+        });
+        world.claim(0);
+        other.join().unwrap();
+        another.join().unwrap();
+        world.check(8);
+    });
+}
+
+#[test]
+fn an_onlooker_hides_nothing_from_a_searcher_that_falls_asleep() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.install(4, 0);
+        world.fill(4);
+        assert_eq!(world.claim(0), Some(id(4)));
+        assert_eq!(world.claim(0), None);
+        let asleep = Arc::new(AtomicU64::new(0));
+        let bell = asleep.clone();
+        let other = on(1, &world, move |world| {
+            world.fill(5);
+            if bell.load(Ordering::Relaxed) == 1 {
+                bell.store(2, Ordering::Relaxed);
+            }
+        });
+        let another = on(2, &world, |world| {
+            world.directory.paths(node(0), FREE).peeking().next(id(0));
+        });
+        asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let found = world.claim(0);
+        other.join().unwrap();
+        another.join().unwrap();
+        let woken = asleep.load(Ordering::Relaxed) == 2;
+        assert!(found == Some(id(5)) || woken, "nobody has woken it");
+    });
+}
+
+#[test]
+fn a_path_is_set_by_two() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        let other = on(1, &world, |world| world.fill(0));
+        world.fill(0);
+        // Even if the other one was interrupted half-way up.
+        assert!(world.directory.leads_to(FREE, id(0)));
+        assert_eq!(world.directory.paths(node(0), FREE).next(id(0)), Some(id(0)));
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,289 @@
+//! The kernel's mapping of physical memory: the contract that the engine's soundness rests on.
+//!
+//! The engine keeps metadata in memory that it was given, fills memory if the kernel
+//! [says so](crate::Contents), and hands memory to owners who write to it. All of that goes through
+//! one object, which [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) takes and keeps: no safe call
+//! can exchange it for another.
+
+use crate::addr::{Pfn, PfnRange};
+use crate::frames::FreeErrorKind;
+
+/// How a kernel makes memory reachable and describes it. The defaults are those of a machine
+/// whose memory is always mapped and has no descriptors: see [`AlwaysMapped`].
+///
+/// All of it is called on the control path, by the request that adds or removes the memory, in the
+/// context in which the kernel calls that. No lock of the engine is held; the frame allocator may
+/// be used from within.
+///
+/// # Safety
+/// Whoever implements it promises, for as long as the [`Frames`](crate::Frames) of the machine
+/// live:
+/// - [`base`](Self::base), a multiple of 4096, and [`reach`](Self::reach) never change.
+/// - From the return of [`map`](Self::map) or [`remap`](Self::remap) to the call of
+///   [`unmap`](Self::unmap), each byte of the range is memory, readable and writable at `base` +
+///   its physical address, and is used only by the engine and by the owners that the engine hands
+///   it to. The engine asks for ranges that lie within `reach` and were announced; that a device
+///   has put memory there is part of the promise. Boot memory is mapped from the start, and never
+///   unmapped.
+/// - Dropping the mapping unmaps nothing.
+/// - Frames that `take` yields are used for page tables and descriptors of this machine only, and
+///   a frame that is given to `free` is one of these (or of the kernel's own allocations) that
+///   nobody uses any more and that is not given twice. A frame that is not allocated is refused:
+///   see [`frame_refused`](Self::frame_refused).
+/// - The pageblocks that [`keeps`](Self::keeps) names are written by nobody but
+///   [`describe`](Self::describe), and after the range that they describe is
+///   [undescribed](Self::undescribe) no more.
+///
+/// ```
+/// use hotmem::{Bytes, Mapping, Pfn, PfnRange};
+/// use std::collections::BTreeMap;
+///
+/// /// Maps memory in pages of 2 MiB: a table for each GiB.
+/// struct Kernel {
+///     base: *mut u8,
+///     tables: BTreeMap<Pfn, Pfn>,
+/// }
+///
+/// const GIB: u64 = Bytes::gib(1).frames();
+///
+/// // SAFETY: `map` writes an entry for all of the range, `unmap` clears it and flushes every TLB.
+/// unsafe impl Mapping for Kernel {
+///     fn base(&self) -> *mut u8 {
+///         self.base
+///     }
+///
+///     fn tables_needed(&self, range: PfnRange) -> u64 {
+///         range.chunks(GIB).count() as u64
+///     }
+///
+///     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+///         for part in range.chunks(GIB) {
+///             let table = self.tables.entry(part.start().align_down(GIB));
+///             table.or_insert_with(|| take().expect("as asked for"));
+///             // Its entries for `part` are written.
+///         }
+///     }
+///
+///     unsafe fn unmap(&mut self, range: PfnRange) {
+///         // The entries are cleared, and every TLB flushed.
+///     }
+///
+///     unsafe fn remap(&mut self, range: PfnRange) {
+///         // The entries are written again.
+///     }
+///
+///     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+///         for whole in range.chunks(GIB).filter(|part| part.frames() == GIB) {
+///             self.tables.remove(&whole.start()).into_iter().for_each(&mut *free);
+///         }
+///     }
+/// }
+///
+/// let range = PfnRange::from_bytes(512 << 20, Bytes::gib(2))?;
+/// let kernel = Kernel { base: std::ptr::null_mut(), tables: BTreeMap::new() };
+/// assert_eq!(kernel.tables_needed(range), 3);
+/// # Ok::<(), hotmem::AddrError>(())
+/// ```
+///
+/// Safe code cannot implement it:
+///
+/// ```compile_fail,E0200
+/// # use hotmem::Mapping;
+/// struct Nowhere;
+/// impl Mapping for Nowhere {
+///     fn base(&self) -> *mut u8 {
+///         std::ptr::null_mut()
+///     }
+/// }
+/// ```
+pub unsafe trait Mapping {
+    /// Where physical address 0 is mapped, or would be: virtual address = `base` + physical
+    /// address, wrapping. Its provenance covers all that is mapped.
+    fn base(&self) -> *mut u8;
+
+    /// The frames that can ever be mapped: boot and [`announce`](crate::Hotplug::announce) refuse
+    /// memory outside.
+    fn reach(&self) -> PfnRange {
+        PfnRange::ALL
+    }
+
+    /// Returns how many frames of page tables mapping `range` needs at most.
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        let _ = range;
+        0
+    }
+
+    /// Returns how many frames describing `range` as RAM takes at most, page tables included and
+    /// without what the kernel [keeps](Self::keeps) of the memory itself.
+    fn descriptors_needed(&self, range: PfnRange) -> u64 {
+        let _ = range;
+        0
+    }
+
+    /// Returns how many pageblocks at the start of `section`, which is added as a whole, hold the
+    /// section's own descriptors: one for 64 bytes a frame. So adding memory needs no free memory
+    /// to describe it in. They come online with the section, but are never allocated or migrated;
+    /// they do not hinder its removal, and are removed with the last of it.
+    fn keeps(&self, section: PfnRange) -> u64 {
+        let _ = section;
+        0
+    }
+
+    /// Makes `range` reachable in the direct map, with page tables from `take`. Cannot fail:
+    /// `take` yields as many frames as [`tables_needed`](Self::tables_needed) asked for, with
+    /// undefined contents; those that are not taken are freed.
+    ///
+    /// # Safety
+    /// For the engine: `range` is being added, and `take` yields frames that nobody else uses.
+    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        let _ = (range, take);
+    }
+
+    /// Describes `range`, which is mapped, as RAM: in what the kernel [keeps](Self::keeps) of it,
+    /// and in frames from `take`, which yields as many as
+    /// [`descriptors_needed`](Self::descriptors_needed) asked for, so that this cannot fail.
+    ///
+    /// # Safety
+    /// For the engine: `range` is mapped and used by nobody, and `take` yields frames that nobody
+    /// else uses.
+    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        let _ = (range, take);
+    }
+
+    /// Removes the descriptors of `range`, which is no RAM any more: gives the frames that held
+    /// them, and page tables of theirs that map nothing else, to `free`.
+    ///
+    /// # Safety
+    /// For the engine: `range` was described, and is used by nobody.
+    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        let _ = (range, free);
+    }
+
+    /// Takes `range` out of the direct map, and out of the map of descriptors where the kernel
+    /// [keeps](Self::keeps) it for them, and flushes it from every TLB. The page tables stay, so
+    /// that [`remap`](Self::remap) cannot fail.
+    ///
+    /// # Safety
+    /// For the engine: `range` was mapped, and is used by nobody.
+    unsafe fn unmap(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// Undoes [`unmap`](Self::unmap): the device did not take the memory.
+    ///
+    /// # Safety
+    /// For the engine: `range` is part of what was unmapped, and its tables were not released.
+    unsafe fn remap(&mut self, range: PfnRange) {
+        let _ = range;
+    }
+
+    /// Gives the page tables that mapped nothing but `range`, which is removed, to `free`.
+    ///
+    /// # Safety
+    /// For the engine: `range` was unmapped, and is not mapped again before it is added again.
+    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        let _ = (range, free);
+    }
+
+    /// Reports a frame that [`undescribe`](Self::undescribe) or
+    /// [`release_tables`](Self::release_tables) gave to `free` and that was not allocated: the
+    /// first such frame of that call. It was left as it is, and the memory is removed all the
+    /// same. The kernel has a fault: it gave a frame back twice, or one that it never had.
+    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+        let _ = (frame, why);
+    }
+}
+
+/// Memory that is mapped from the start: nothing to map or to unmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AlwaysMapped {
+    base: *mut u8,
+    reach: PfnRange,
+}
+
+// SAFETY: a pointer is an address here; who uses it answers for that.
+unsafe impl Send for AlwaysMapped {}
+// SAFETY: as above.
+unsafe impl Sync for AlwaysMapped {}
+
+impl AlwaysMapped {
+    /// Memory that has physical address 0 at `base`, or would have it there. Nothing outside
+    /// `reach` is announced or booted with.
+    ///
+    /// # Safety
+    /// Each byte of `reach` that is boot memory or announced is memory, readable and writable at
+    /// `base` + its physical address for as long as the machine's [`Frames`](crate::Frames) live,
+    /// and is used by nobody else.
+    #[must_use]
+    pub const unsafe fn new(base: *mut u8, reach: PfnRange) -> AlwaysMapped {
+        AlwaysMapped { base, reach }
+    }
+}
+
+// SAFETY: what `new` was promised is what the trait asks for.
+unsafe impl Mapping for AlwaysMapped {
+    fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    fn reach(&self) -> PfnRange {
+        self.reach
+    }
+}
+
+// SAFETY: it is the same mapping, which nobody else can change for as long as it is borrowed.
+unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
+    fn base(&self) -> *mut u8 {
+        (**self).base()
+    }
+
+    fn reach(&self) -> PfnRange {
+        (**self).reach()
+    }
+
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        (**self).tables_needed(range)
+    }
+
+    fn descriptors_needed(&self, range: PfnRange) -> u64 {
+        (**self).descriptors_needed(range)
+    }
+
+    fn keeps(&self, section: PfnRange) -> u64 {
+        (**self).keeps(section)
+    }
+
+    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        // SAFETY: by the caller's promise.
+        unsafe { (**self).map(range, take) };
+    }
+
+    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        // SAFETY: by the caller's promise.
+        unsafe { (**self).describe(range, take) };
+    }
+
+    unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        // SAFETY: by the caller's promise.
+        unsafe { (**self).undescribe(range, free) };
+    }
+
+    unsafe fn unmap(&mut self, range: PfnRange) {
+        // SAFETY: by the caller's promise.
+        unsafe { (**self).unmap(range) };
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange) {
+        // SAFETY: by the caller's promise.
+        unsafe { (**self).remap(range) };
+    }
+
+    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        // SAFETY: by the caller's promise.
+        unsafe { (**self).release_tables(range, free) };
+    }
+
+    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+        (**self).frame_refused(frame, why);
+    }
+}

@@ -1,0 +1,474 @@
+//! The counter: how many frames of a pageblock are free, and in whose hands it is.
+//!
+//! | value | meaning |
+//! |---|---|
+//! | `0` | owned: its `free` bit is set, or a token or an operation in flight holds it, or it is absent |
+//! | `SEEN` | the same, and the reporter has seen it free; whoever uses it next forgets that |
+//! | `OUT` | the reporter holds it while the host works on it |
+//! | `KEPT` | it holds the descriptors of its section: nobody's to allocate while it is present |
+//! | `KEPT\|ISOLATED` | the same under an isolation token, or not online |
+//! | `HOLE` | it is no RAM, nothing was ever announced or added there, and its section has boot memory |
+//! | `LIVE\|n` | split, or handed out whole (n = 0); n frames are claimable |
+//! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
+//! | `LIVE` with `LENT` | the same, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
+//! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
+//!
+//! The invariant that carries everything: *count + credits of allocations in flight + bits of frees
+//! in flight = free bits in the line*. So a count of all frames proves that nobody is inside.
+//! Only the owner changes a counter without `LIVE`, by a plain store (the reporter's mark aside,
+//! which any such store may lose); everybody else uses compare-exchange from a value with `LIVE`.
+
+use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::sync::{AtomicU16, Ordering, mutant};
+
+/// A pageblock's counter; see the table at the top of this file.
+#[repr(transparent)]
+pub(crate) struct Counter(AtomicU16);
+
+/// The value that a counter had when it was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageblockState(u16);
+
+/// The counter is in use: the pageblock is split or handed out whole.
+const LIVE: u16 = 1 << 15;
+/// Flagged by an isolation token.
+const ISOLATED: u16 = 1 << 14;
+/// Some of its frames are poisoned: whoever frees looks which.
+const POISON: u16 = 1 << 13;
+/// Of a counter without [`LIVE`]: the reporter has seen the pageblock free.
+const SEEN: u16 = 1 << 12;
+/// Of a counter without [`LIVE`]: the reporter has the pageblock, and the host may be working on it.
+const OUT: u16 = 1 << 11;
+/// Of a counter with [`LIVE`]: the host was given some of the pageblock's frames.
+const LENT: u16 = 1 << 11;
+/// Of a counter without [`LIVE`]: the pageblock holds the kernel's descriptors of its own section.
+const KEPT: u16 = 1 << 10;
+/// A whole counter: the pageblock is no RAM, and its section has boot memory.
+const HOLE: u16 = 1;
+/// Every frame of a live pageblock is free.
+#[allow(clippy::cast_possible_truncation, reason = "512 at the most")]
+const ALL: u16 = PAGEBLOCK_FRAMES as u16;
+
+const _: () = assert!(ALL as usize == PAGEBLOCK_FRAMES && ALL < KEPT);
+
+/// The count in a counter, without its flags.
+const fn count(counter: u16) -> u16 {
+    counter & (KEPT - 1)
+}
+
+impl PageblockState {
+    /// Split, or handed out whole.
+    #[inline]
+    pub(crate) fn is_live(self) -> bool {
+        self.0 & LIVE != 0
+    }
+
+    /// Live, and none of its frames is poisoned.
+    #[inline]
+    pub(crate) fn is_live_without_poison(self) -> bool {
+        self.0 & (LIVE | POISON) == LIVE
+    }
+
+    /// Flagged by an isolation token; or it holds descriptors, and is not online.
+    pub(crate) fn is_isolated(self) -> bool {
+        self.0 & ISOLATED != 0
+    }
+
+    /// Some of its frames are poisoned.
+    pub(crate) fn has_poison(self) -> bool {
+        self.0 & POISON != 0
+    }
+
+    /// Out for reporting: the host may be working on it.
+    pub(crate) fn is_out(self) -> bool {
+        self.0 & (LIVE | OUT) == OUT
+    }
+
+    /// Holds the kernel's descriptors of its own section.
+    pub(crate) fn is_kept(self) -> bool {
+        self.0 & (LIVE | KEPT) == KEPT
+    }
+
+    /// No RAM, beside boot memory.
+    pub(crate) fn is_hole(self) -> bool {
+        self.0 == HOLE
+    }
+
+    /// Live, and the host was given some of its frames.
+    pub(crate) fn is_lent(self) -> bool {
+        self.0 & (LIVE | LENT) == LIVE | LENT
+    }
+
+    /// Frames for which a credit would be granted.
+    #[inline]
+    pub(crate) fn grantable(self) -> u16 {
+        if self.0 & (LIVE | ISOLATED) == LIVE { count(self.0) } else { 0 }
+    }
+
+    /// Free frames of a live pageblock.
+    #[inline]
+    pub(crate) fn free_frames(self) -> usize {
+        count(self.0).into()
+    }
+
+    /// Frames of a live pageblock that are not free.
+    pub(crate) fn used_frames(self) -> usize {
+        PAGEBLOCK_FRAMES.saturating_sub(self.free_frames())
+    }
+
+    /// Every frame of a live pageblock is free.
+    pub(crate) fn is_all_free(self) -> bool {
+        count(self.0) == ALL
+    }
+
+    /// Split though every frame is free, and neither isolated nor poisoned.
+    pub(crate) fn is_split_without_need(self) -> bool {
+        self.0 == LIVE | ALL
+    }
+}
+
+/// What a free did to its pageblock's counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Given {
+    /// The pageblock is as findable as it was before.
+    Some,
+    /// The pageblock had no free frame before: it must be made findable.
+    First,
+    /// Every frame is free and the caller now owns the pageblock: it must publish it.
+    Last,
+    /// Every frame is free under an isolation token, which now owns the pageblock.
+    Drained,
+    /// Nothing has changed: some frames of the pageblock are poisoned, so it must be looked first
+    /// whether they are among those that are given.
+    Poisoned,
+}
+
+/// A free is about to make its pageblock change hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Edge {
+    /// From no free frame to some.
+    First,
+    /// To all frames free.
+    Last,
+}
+
+impl Counter {
+    #[cfg(loom)]
+    pub(crate) fn new() -> Counter {
+        Counter(AtomicU16::new(0))
+    }
+
+    /// Acquire pairs with the Release of the last change: a drained counter shows all frees done.
+    #[inline]
+    pub(crate) fn load(&self) -> PageblockState {
+        PageblockState(self.0.load(Ordering::Acquire))
+    }
+
+    /// The counter, by a read-modify-write: whoever changes it later sees all that the caller did
+    /// before. AcqRel: Release pairs with the Acquire of that change.
+    pub(crate) fn latest(&self) -> PageblockState {
+        PageblockState(self.0.fetch_or(0, Ordering::AcqRel))
+    }
+
+    /// The slow side only, of memory that is not online: it holds descriptors from now on, or no
+    /// more. Release: whoever finds that comes after what was done before.
+    pub(crate) fn keep(&self, kept: bool) {
+        self.0.store(if kept { KEPT | ISOLATED } else { 0 }, Ordering::Release);
+    }
+
+    /// Boot only: the pageblock is no RAM, and its section has some. Relaxed: only the control path
+    /// reads it.
+    #[cfg(not(loom))]
+    pub(crate) fn set_hole(&self) {
+        self.0.store(HOLE, Ordering::Relaxed);
+    }
+
+    /// The control path only: it is no hole any more, if it was one. Relaxed: only the control path
+    /// reads and writes the counter of memory that is not there.
+    pub(crate) fn fill_hole(&self) {
+        if self.load().is_hole() {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Owner only: the pageblock is live with `free` frames. Release publishes the line.
+    pub(crate) fn set_live(&self, free: usize) {
+        self.set(LIVE | narrow(free));
+    }
+
+    /// The same, and some of its frames are poisoned.
+    pub(crate) fn set_live_with_poison(&self, free: usize) {
+        self.set(LIVE | POISON | narrow(free));
+    }
+
+    fn set(&self, state: u16) {
+        #[cfg(not(loom))]
+        self.0.store(state, Ordering::Release);
+        // loom would let the mark of `see`, which came before, be found after a plain store.
+        #[cfg(loom)]
+        self.0.swap(state, Ordering::Release);
+    }
+
+    /// A credit for `frames` frames: the right to take that many bits of the line.
+    ///
+    /// Acquire pairs with the Release of [`set_live`](Self::set_live) and of the frees that made
+    /// the count.
+    #[inline]
+    pub(crate) fn credit(&self, frames: u16) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        let flags = if mutant!("partial is the truth") { 0 } else { LIVE | ISOLATED };
+        while now & flags == LIVE & flags && count(now) >= frames {
+            match self.0.compare_exchange_weak(
+                now,
+                now - frames,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// [`give`](Self::give) where it changes nobody's view of the pageblock: it had free frames
+    /// and will have some in use. If not, nothing has changed.
+    #[inline]
+    pub(crate) fn give_within(&self, frames: u16) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & (LIVE | POISON) == LIVE && count(now) != 0 && count(now) + frames < ALL {
+            match self.0.compare_exchange_weak(
+                now,
+                now + frames,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Gives back `frames` frames whose bits are set already (or a credit that found no run).
+    /// `honest`: none of them is poisoned, as far as anybody knew when their bits had been set.
+    ///
+    /// `at_edge` is asked just before the pageblock leaves a state in which it could not be found
+    /// ([`Edge::First`]), or would leave the allocator's hands ([`Edge::Last`]; its answer says
+    /// whether to keep it split instead).
+    ///
+    /// `None` if the pageblock is not live or the count would pass its size: somebody freed what
+    /// was not theirs. AcqRel: Release pairs with the credit of the next allocation, Acquire makes
+    /// the last free come after all others, so that its publish covers them.
+    #[inline]
+    pub(crate) fn give(
+        &self,
+        frames: u16,
+        honest: bool,
+        mut at_edge: impl FnMut(Edge) -> bool,
+    ) -> Option<Given> {
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            if now & LIVE == 0 || frames > ALL - count(now) {
+                return None;
+            }
+            if now & POISON != 0 && !honest && !mutant!("a free does not look for poison") {
+                return Some(Given::Poisoned);
+            }
+            let (next, given) = if now & POISON == 0 && count(now) + frames == ALL {
+                if now & ISOLATED != 0 && !mutant!("last free does not look at isolation") {
+                    (0, Given::Drained)
+                } else if at_edge(Edge::Last) || mutant!("the last free is like any other") {
+                    // All of it is free, so the host has none of it.
+                    let next = (now + frames) & !LENT;
+                    (next, if count(now) == 0 { Given::First } else { Given::Some })
+                } else {
+                    (0, Given::Last)
+                }
+            } else if count(now) == 0 && now & ISOLATED == 0 {
+                at_edge(Edge::First);
+                (now + frames, Given::First)
+            } else {
+                (now + frames, Given::Some)
+            };
+            match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(given),
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Takes a split pageblock whole, if every frame of it is free. False if not, or if it was
+    /// isolated: then its token owns it now.
+    pub(crate) fn own_free(&self) -> bool {
+        self.own_from(ALL) == Some(false)
+    }
+
+    /// Takes back a pageblock that was handed out whole. Says whether it was isolated: then its
+    /// token owns it now.
+    pub(crate) fn own_used(&self) -> Option<bool> {
+        self.own_from(0)
+    }
+
+    /// From `LIVE|n` straight to owned. Says whether it was isolated.
+    ///
+    /// AcqRel for the same reasons as [`give`](Self::give).
+    fn own_from(&self, n: u16) -> Option<bool> {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & (LIVE | POISON) == LIVE && count(now) == n {
+            match self.0.compare_exchange_weak(now, 0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(now & ISOLATED != 0),
+                Err(seen) => now = seen,
+            }
+        }
+        None
+    }
+
+    /// From `LIVE|ISOLATED|n`, poisoned or not, straight to owned: the token's holder knows that
+    /// the other frames never come back. AcqRel as in [`give`](Self::give).
+    pub(crate) fn own_drained(&self, n: usize) -> bool {
+        let n = narrow(n);
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & (LIVE | ISOLATED) == LIVE | ISOLATED && count(now) == n {
+            match self.0.compare_exchange_weak(now, 0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Marks a live pageblock as having poisoned frames, so that whoever frees there from now on
+    /// looks which. False if it is not live.
+    ///
+    /// AcqRel: Release shows which, Acquire shows the frees that did not look.
+    pub(crate) fn poison(&self) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & LIVE != 0 {
+            let marked = now | POISON;
+            match self.0.compare_exchange_weak(now, marked, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Takes that mark away.
+    pub(crate) fn heal(&self) {
+        self.0.fetch_and(!POISON, Ordering::AcqRel);
+    }
+
+    /// A credit for one frame, for whoever takes it out for good: under isolation, too. Acquire as
+    /// in [`credit`](Self::credit).
+    pub(crate) fn credit_for_good(&self) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & LIVE != 0 && count(now) > 0 {
+            match self.0.compare_exchange_weak(now, now - 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Puts a live pageblock under isolation: no credit is granted after this.
+    pub(crate) fn isolate(&self) -> Capture {
+        let mut now = self.0.load(Ordering::Acquire);
+        loop {
+            let next = match now {
+                _ if now & (LIVE | OUT) == OUT => return Capture::Reporting,
+                KEPT => KEPT | ISOLATED,
+                _ if now & (LIVE | KEPT) == 0 && !mutant!("isolation of any counter") => {
+                    return Capture::InFlight;
+                }
+                _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
+                // Split but wholly free: taken straight from the counter.
+                _ if now & POISON == 0 && count(now) == ALL => 0,
+                _ => now | ISOLATED,
+            };
+            // AcqRel: Acquire as in `give`, Release so that a drained state is seen with the flag.
+            match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if next == 0 => return Capture::Owned,
+                Ok(KEPT) => return Capture::Kept,
+                Ok(_) => return Capture::Flagged,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Takes the isolation flag away and returns the counter before. Acquire: whoever finds 0 owns
+    /// the pageblock and must come after the free that drained it.
+    pub(crate) fn release(&self) -> PageblockState {
+        PageblockState(self.0.fetch_and(!ISOLATED, Ordering::AcqRel))
+    }
+
+    /// Marks a free pageblock as seen; says whether it was marked already, and so has been free
+    /// since. Relaxed: a guess at what is worth reporting, nothing depends on it.
+    pub(crate) fn see(&self) -> bool {
+        match self.0.compare_exchange(0, SEEN, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => false,
+            Err(now) => now == SEEN,
+        }
+    }
+
+    /// Whether it is free and [`see`](Self::see) has marked it.
+    pub(crate) fn was_seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == SEEN
+    }
+
+    /// Makes a free pageblock one that the reporter has not seen. Relaxed: as for [`see`](Self::see).
+    pub(crate) fn forget_seen(&self) {
+        // If it is anything else, the reporter has not seen it free.
+        let _ = self.0.compare_exchange(SEEN, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Marks a live pageblock: the host is going to be given some of its frames. False if it is not
+    /// live. Relaxed: a fence follows (see `frames/pins.rs`).
+    pub(crate) fn lend(&self) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & LIVE != 0 {
+            let lent = now | LENT;
+            match self.0.compare_exchange_weak(now, lent, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Owner only: the host is going to work on the pageblock. Release: a reset comes after the
+    /// claim.
+    pub(crate) fn send_out(&self) {
+        self.0.store(OUT, Ordering::Release);
+    }
+
+    /// The host is done with the pageblock. False if it was not out. AcqRel: as `send_out`, and
+    /// whoever isolates it later comes after the host.
+    pub(crate) fn take_back(&self) -> bool {
+        self.0.compare_exchange(OUT, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// A number of frames of a pageblock as a count.
+#[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
+fn narrow(frames: usize) -> u16 {
+    frames as u16
+}
+
+/// How an isolation token came by a pageblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Capture {
+    /// It was wholly free and is now the token's.
+    Owned,
+    /// It is in use; no more is allocated from it.
+    Flagged,
+    /// It holds the descriptors of its section, and goes with it.
+    Kept,
+    /// Another token has it.
+    HeldByAnother,
+    /// The reporter has it, and the host is working on it.
+    Reporting,
+    /// Somebody is in the middle of taking or giving it: look again.
+    InFlight,
+}

@@ -1,0 +1,96 @@
+//! Numbers of sections and of nodes.
+
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, ROOT_LEAVES};
+use crate::addr::Pfn;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+
+/// Absolute number of a section: its first frame divided by the frames of a section.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub(crate) struct SectionId(u32);
+
+/// One past the last section that the directory can have.
+pub(crate) const SECTIONS: usize = ROOT_LEAVES * LEAF_CHUNKS * CHUNK_SECTIONS;
+
+impl SectionId {
+    /// Section number `n`, or `None` from [`SECTIONS`] up.
+    #[inline]
+    pub(crate) fn new(n: u64) -> Option<SectionId> {
+        u32::try_from(n).ok().filter(|&n| (n as usize) < SECTIONS).map(SectionId)
+    }
+
+    /// The section that has a frame.
+    #[inline]
+    pub(crate) fn of(pfn: Pfn) -> Option<SectionId> {
+        SectionId::new(pfn.number() / SECTION_FRAMES as u64)
+    }
+
+    /// Its first frame.
+    #[inline]
+    pub(crate) fn start(self) -> Pfn {
+        self.block(0)
+    }
+
+    /// The first frame of pageblock `bit` of it.
+    #[inline]
+    pub(crate) fn block(self, bit: usize) -> Pfn {
+        let frame = self.number() * SECTION_FRAMES as u64 + (bit * PAGEBLOCK_FRAMES) as u64;
+        Pfn::new(frame).unwrap_or(Pfn::LIMIT)
+    }
+
+    /// Section `at` of a chunk that exists.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS, which is 2^25")]
+    pub(super) fn of_chunk(chunk: usize, at: usize) -> SectionId {
+        SectionId((chunk * CHUNK_SECTIONS + at) as u32)
+    }
+
+    /// Its number.
+    #[inline]
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    #[inline]
+    pub(super) fn chunk(self) -> usize {
+        self.0 as usize / CHUNK_SECTIONS
+    }
+
+    /// Its number in its chunk.
+    #[inline]
+    pub(super) fn at(self) -> usize {
+        self.0 as usize % CHUNK_SECTIONS
+    }
+}
+
+/// A node's place in the tables of this machine: below [`MAX_NODES`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub(crate) struct NodeIndex(u8);
+
+impl NodeIndex {
+    /// The lowest.
+    pub(crate) const FIRST: NodeIndex = NodeIndex(0);
+
+    /// Index `n`, or `None` from [`MAX_NODES`] up.
+    #[inline]
+    pub(crate) const fn new(n: usize) -> Option<NodeIndex> {
+        #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES, at most 256")]
+        if n < MAX_NODES { Some(NodeIndex(n as u8)) } else { None }
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES, at most 256")]
+    pub(super) const fn from_u16(index: u16) -> NodeIndex {
+        NodeIndex((index as usize % MAX_NODES) as u8)
+    }
+
+    #[inline]
+    pub(super) const fn to_u16(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Below [`MAX_NODES`].
+    #[inline]
+    pub(crate) const fn number(self) -> usize {
+        self.0 as usize % MAX_NODES
+    }
+}

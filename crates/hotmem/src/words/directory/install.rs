@@ -1,0 +1,119 @@
+//! Making pieces, and publishing them. For the control path, which is alone; readers go on beside it.
+//!
+//! A pointer is stored with Release after its piece was made, from the top down, so that whoever
+//! reaches a piece finds those above it.
+
+use super::pieces::{
+    Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, PARTS, PartGroup, Piece,
+};
+use super::sizes::LEAF_CHUNKS;
+use super::{Directory, NodeIndex, SectionId};
+use crate::sync::{AtomicPtr, Ordering, mutant};
+use core::ptr::NonNull;
+
+/// Where pieces come from.
+pub(crate) trait Supply {
+    /// A new piece, all zero, for as long as the machine lives. `None` if there is no memory.
+    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>>;
+
+    /// Takes back a piece that is not needed after all, and that nobody else knows.
+    fn unused<T: Piece>(&mut self, piece: NonNull<T>);
+}
+
+/// There is no memory for a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Missing;
+
+impl Directory {
+    /// Makes all that a section of `node` needs to have words, and all that is missing above it.
+    /// What was made stays, also if it fails half-way.
+    pub(crate) fn install(
+        &self,
+        id: SectionId,
+        node: NodeIndex,
+        supply: &mut impl Supply,
+    ) -> Result<(), Missing> {
+        let leaf = self.install_above(id, node, supply)?;
+        let _: &Chunk = publish(&leaf.chunks[id.chunk() % LEAF_CHUNKS], supply)?;
+        Ok(())
+    }
+
+    /// All of that but for the chunk itself.
+    fn install_above(
+        &self,
+        id: SectionId,
+        node: NodeIndex,
+        supply: &mut impl Supply,
+    ) -> Result<&Leaf, Missing> {
+        self.install_node(node, supply)?;
+        let (leaf, chunk) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
+        let leaf: &Leaf = publish(&self.root[leaf], supply)?;
+        let _: &Heads = publish(&leaf.heads[chunk / HEADS_CHUNKS], supply)?;
+        if node.number() >= INLINE_PARTS {
+            let _: &PartGroup = publish(&leaf.parts[node.number() / PARTS], supply)?;
+        }
+        Ok(leaf)
+    }
+
+    /// Makes what is kept of a node. Context: any, lock-free.
+    pub(crate) fn install_node(
+        &self,
+        node: NodeIndex,
+        supply: &mut impl Supply,
+    ) -> Result<(), Missing> {
+        publish::<NodePair>(&self.records[node.number() / 2], supply).map(|_| ())
+    }
+
+    /// The same with a model's chunk, which may have fewer sections.
+    #[cfg(loom)]
+    pub(crate) fn install_chunk(
+        &self,
+        id: SectionId,
+        node: NodeIndex,
+        chunk: NonNull<Chunk>,
+        supply: &mut impl Supply,
+    ) -> Result<(), Missing> {
+        let leaf = self.install_above(id, node, supply)?;
+        leaf.chunks[id.chunk() % LEAF_CHUNKS].store(chunk.as_ptr(), order());
+        Ok(())
+    }
+}
+
+/// Frames that a piece takes.
+#[cfg(not(loom))]
+pub(crate) const fn frames_of<T>() -> u64 {
+    (size_of::<T>() as u64).div_ceil(crate::geometry::FRAME_SIZE)
+}
+
+/// The piece that `at` points to, made if there is none.
+pub(super) fn publish<'a, T: Piece>(
+    at: &'a AtomicPtr<T>,
+    supply: &mut impl Supply,
+) -> Result<&'a T, Missing> {
+    let there = at.load(Ordering::Acquire);
+    let piece = match NonNull::new(there) {
+        Some(piece) => piece,
+        None => {
+            let made = supply.piece::<T>().ok_or(Missing)?;
+            match at.compare_exchange(there, made.as_ptr(), order(), Ordering::Acquire) {
+                Ok(_) => made,
+                // Records of nodes only: somebody else was faster.
+                Err(there) => {
+                    supply.unused(made);
+                    NonNull::new(there).ok_or(Missing)?
+                }
+            }
+        }
+    };
+    // SAFETY: the supply's pieces stay for as long as the machine lives, and hold atomics only.
+    Ok(unsafe { piece.as_ref() })
+}
+
+/// Release: whoever finds the pointer finds the piece made.
+fn order() -> Ordering {
+    if mutant!("pieces are published by Relaxed stores") {
+        Ordering::Relaxed
+    } else {
+        Ordering::Release
+    }
+}

@@ -1,0 +1,193 @@
+//! The directory: the words of each section that is there, by absolute numbers.
+//!
+//! Sections are grouped into *chunks* of 64 (8 GiB), and chunks into *leaves* of 512 (4 TiB). A
+//! look-up reads two pointers, both with Acquire: the root's to the leaf, the leaf's to the chunk; a
+//! null pointer stands for memory that is absent. Pieces are made by the control path when memory
+//! is added where there was none before, and stay where they are for as long as the machine lives,
+//! so that a look-up needs no grace period and no reference counts.
+//!
+//! | file | content |
+//! |---|---|
+//! | `pieces.rs` | what the directory consists of, and its sizes |
+//! | `count.rs` | how much memory pieces will take |
+//! | `install.rs` | making pieces, and publishing them |
+//! | `paths.rs` | finding sections: trees over chunks, for each node |
+//! | `nodes.rs` | the node of a section |
+//! | `numbers.rs` | the platform's numbers of nodes |
+//! | `id.rs`, `sizes.rs` | numbers of sections and nodes; how many there can be |
+//! | `pool.rs` | memory for pieces and frame bitmaps |
+//! | `ranges.rs` | announced ranges |
+
+#[cfg(not(loom))]
+mod count;
+mod id;
+mod install;
+mod nodes;
+mod numbers;
+mod paths;
+mod pieces;
+mod pool;
+mod ranges;
+mod sizes;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(not(loom))]
+pub(crate) use count::PieceCount;
+pub(crate) use id::{NodeIndex, SECTIONS, SectionId};
+#[cfg(not(loom))]
+pub(crate) use install::frames_of;
+pub(crate) use install::{Missing, Supply};
+pub(crate) use numbers::{Numbers, TooManyNodes};
+pub(crate) use paths::{PATH_LEN, Paths};
+pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord, Piece};
+pub(crate) use pool::{Area, Pool};
+pub(crate) use ranges::{Entry, Ranges, RegionIndex};
+pub(crate) use sizes::CHUNK_SECTIONS;
+pub use sizes::MAX_NODES;
+
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, array_of, const_unless_loom, settled};
+use crate::words::Section;
+use pieces::{CLASSES, HEADS_CHUNKS, INLINE_PARTS, NODE_WORDS};
+use pieces::{Head, Heads, Leaf, NodePair, NodePart, PARTS, PartGroup};
+use sizes::LEAF_CHUNKS;
+use sizes::ROOT_LEAVES;
+
+/// The words of all memory of a machine.
+pub(crate) struct Directory {
+    root: [AtomicPtr<Leaf>; ROOT_LEAVES],
+    /// The topmost words of each node, two nodes a pointer.
+    records: [AtomicPtr<NodePair>; MAX_NODES.div_ceil(2)],
+    /// For each class a bit per node of which it may have something.
+    any: [[AtomicU64; NODE_WORDS]; CLASSES],
+    /// How many bits of a node's index differ among the nodes of this machine: no section has a
+    /// node that needs more.
+    planes: settled::AtomicU64,
+    numbers: Numbers,
+}
+
+impl Directory {
+    const_unless_loom! {
+        /// Nothing is there.
+        pub(crate) fn new() -> Directory {
+            Directory {
+                root: array_of![AtomicPtr::new(core::ptr::null_mut()); ROOT_LEAVES],
+                records: array_of![AtomicPtr::new(core::ptr::null_mut()); MAX_NODES.div_ceil(2)],
+                any: array_of![array_of![AtomicU64::new(0); NODE_WORDS]; CLASSES],
+                planes: settled::AtomicU64::new(0),
+                numbers: Numbers::new(),
+            }
+        }
+    }
+
+    /// The platform's numbers of nodes.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    /// The words of a section, if there are any.
+    #[inline]
+    pub(crate) fn section(&self, id: SectionId) -> Option<&Section> {
+        self.chunk(id.chunk())?.section(id.at())
+    }
+
+    /// The words of a section and the chunk that has them.
+    #[inline]
+    pub(crate) fn look_up(&self, id: SectionId) -> Option<(&Chunk, &Section)> {
+        let chunk = self.chunk(id.chunk())?;
+        Some((chunk, chunk.section(id.at())?))
+    }
+
+    /// The node of a section that has words.
+    #[inline]
+    pub(crate) fn node(&self, id: SectionId) -> Option<NodeIndex> {
+        Some(self.head(id.chunk())?.node(id.at()))
+    }
+
+    /// The first section at or above `from`, and below `end`, that has words.
+    ///
+    /// Cost: a load a chunk or leaf that is missing.
+    pub(crate) fn next_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
+        let mut at = from;
+        while at < end {
+            let id = SectionId::new(at)?;
+            match self.leaf(id.chunk() / LEAF_CHUNKS) {
+                None => at = next_multiple(at, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
+                Some(_) if self.section(id).is_some() => return Some(id),
+                Some(_) => at = next_multiple(at, CHUNK_SECTIONS as u64),
+            }
+        }
+        None
+    }
+
+    /// The last section below `end`, and at or above `from`, that has words.
+    pub(crate) fn prev_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
+        let mut end = end.min(SECTIONS as u64);
+        while from < end {
+            let id = SectionId::new(end - 1)?;
+            match self.leaf(id.chunk() / LEAF_CHUNKS) {
+                None => end = before_multiple(end, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
+                Some(_) if self.section(id).is_some() => return Some(id),
+                Some(_) => end = before_multiple(end, CHUNK_SECTIONS as u64),
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn leaf(&self, leaf: usize) -> Option<&Leaf> {
+        // Acquire pairs with the Release of `publish`.
+        let leaf = self.root.get(leaf)?.load(Ordering::Acquire);
+        // SAFETY: null, or a piece that was initialised before `publish` stored it and stays for
+        // as long as the machine lives.
+        unsafe { leaf.as_ref() }
+    }
+
+    #[inline]
+    fn chunk(&self, chunk: usize) -> Option<&Chunk> {
+        let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
+        let chunk = leaf.chunks[chunk % LEAF_CHUNKS].load(Ordering::Acquire);
+        // SAFETY: as in `leaf`.
+        unsafe { chunk.as_ref() }
+    }
+
+    #[inline]
+    fn head(&self, chunk: usize) -> Option<&Head> {
+        let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
+        let heads: *mut Heads =
+            leaf.heads[chunk % LEAF_CHUNKS / HEADS_CHUNKS].load(Ordering::Acquire);
+        // SAFETY: as in `leaf`.
+        Some(&unsafe { heads.as_ref() }?.heads[chunk % HEADS_CHUNKS])
+    }
+
+    /// The bits of a node in a leaf's chunks.
+    #[inline]
+    fn part(&self, node: NodeIndex, leaf: usize) -> Option<&NodePart> {
+        let leaf = self.leaf(leaf)?;
+        let n = node.number();
+        if let Some(part) = leaf.inline_parts.get(n) {
+            return Some(part);
+        }
+        let group: *mut PartGroup = leaf.parts[n / PARTS].load(Ordering::Acquire);
+        // SAFETY: as in `leaf`.
+        Some(&unsafe { group.as_ref() }?.parts[n % PARTS])
+    }
+
+    /// What is kept of a node.
+    #[inline]
+    pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
+        let pair = self.records[node.number() / 2].load(Ordering::Acquire);
+        // SAFETY: as in `leaf`.
+        Some(&unsafe { pair.as_ref() }?.nodes[node.number() % 2])
+    }
+}
+
+fn next_multiple(at: u64, of: u64) -> u64 {
+    (at / of + 1) * of
+}
+
+fn before_multiple(end: u64, of: u64) -> u64 {
+    (end - 1) / of * of
+}
+
+const _: () = assert!(INLINE_PARTS <= MAX_NODES && CHUNK_SECTIONS <= 64);

@@ -1,0 +1,384 @@
+//! Finding sections: for each node and class, by ascending or descending number.
+//!
+//! The lowest level, a word per class and chunk, is common to all nodes; from there up each node
+//! has a tree of its own: a bit per chunk in its part of a leaf, a bit per leaf in its record, and
+//! a bit per node for the whole machine. The bit of a chunk in node n's tree summarises
+//! *word of the chunk & sections of node n*.
+//!
+//! The bits are **hints**: a set bit may lie; a clear bit lies only while an operation is in flight.
+//! The rule that keeps this true:
+//! - who makes a section nonempty passes a SeqCst fence, reads the section's node, and then makes
+//!   sure that the bits above it are set, always up to the top, by loads, with a
+//!   read-modify-write only where one is clear: that a bit is set does not mean that its setter
+//!   has gone on yet, and it may have been left by the section's previous node;
+//! - only a searcher who found everything below a bit empty clears it, and then passes a SeqCst
+//!   fence, reads all of it again, and sets the bit again, up to the top, if something is there
+//!   now. A bit of the lowest level is cleared only if the section itself is empty, never because
+//!   the section is another node's.
+//!
+//! Each fence pairs with the other: of a setter and a searcher that cross, at least one sees what
+//! the other did. A set bit over a piece that is missing is one over nothing: cleared in the same
+//! way.
+
+use super::pieces::Head;
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, PLANES, ROOT_LEAVES};
+use super::{Directory, NodeIndex, SectionId};
+use crate::geometry::mask;
+use crate::known::Known;
+use crate::sync::{AtomicU64, Ordering, fence, mutant};
+use crate::words::Class;
+
+/// Words that [`set`](Directory::set) reads.
+pub(crate) const PATH_LEN: u64 = if ROOT_LEAVES > 1 { 4 } else { 3 };
+
+/// The sections of a node that the tree of one class leads to.
+#[derive(Clone, Copy)]
+pub(crate) struct Paths<'a> {
+    directory: &'a Directory,
+    node: NodeIndex,
+    class: Class,
+    /// Clears bits that lie.
+    clears: bool,
+}
+
+impl Directory {
+    /// Makes sure that a section is found. The caller has just made it nonempty.
+    pub(crate) fn set(&self, class: Class, id: SectionId) {
+        fence(Ordering::SeqCst); // pairs with the one in `lower`
+        let Some(head) = self.head(id.chunk()).known() else { return };
+        if !raise(core::slice::from_ref(&head.tree[class.index()]), id.at())
+            && mutant!("a path stops at a set bit")
+        {
+            return;
+        }
+        self.set_above(class, head.node(id.at()), id.chunk());
+    }
+
+    fn set_above(&self, class: Class, node: NodeIndex, chunk: usize) {
+        // The pieces of a node are made before a section becomes the node's.
+        let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
+        if let Some(part) = self.part(node, leaf).known() {
+            raise(part.words(class), at);
+        }
+        self.set_leaf(class, node, leaf);
+    }
+
+    fn set_leaf(&self, class: Class, node: NodeIndex, leaf: usize) {
+        if ROOT_LEAVES > 1
+            && let Some(record) = self.record(node).known()
+        {
+            raise(record.top(class), leaf);
+        }
+        raise(&self.any[class.index()], node.number());
+    }
+
+    /// A searcher found a section empty: clears its bit, unless `is_empty` no longer holds.
+    pub(crate) fn clear(&self, class: Class, id: SectionId, is_empty: impl Fn() -> bool) {
+        let Some(head) = self.head(id.chunk()).known() else { return };
+        let at = if mutant!("all sections of a chunk are hidden with one") {
+            mask(CHUNK_SECTIONS)
+        } else {
+            1 << id.at()
+        };
+        head.tree[class.index()].fetch_and(!at, Ordering::AcqRel);
+        fence(Ordering::SeqCst); // pairs with the one in `set`
+        if !is_empty() {
+            self.set(class, id);
+        }
+    }
+
+    /// Whether all bits above a section are set.
+    pub(crate) fn leads_to(&self, class: Class, id: SectionId) -> bool {
+        let Some(head) = self.head(id.chunk()) else { return false };
+        let is_set = |words: &[AtomicU64], bit: usize| {
+            words.get(bit / 64).is_some_and(|w| w.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0)
+        };
+        let node = head.node(id.at());
+        let (leaf, at) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
+        is_set(core::slice::from_ref(&head.tree[class.index()]), id.at())
+            && self.part(node, leaf).is_some_and(|part| is_set(part.words(class), at))
+            && (ROOT_LEAVES == 1
+                || self.record(node).is_some_and(|record| is_set(record.top(class), leaf)))
+            && is_set(&self.any[class.index()], node.number())
+    }
+
+    /// Whether the paths of a class lead nowhere, on no node. Cost: a load for each 64 nodes that
+    /// a machine can have.
+    #[inline]
+    pub(crate) fn looks_empty(&self, class: Class) -> bool {
+        self.any[class.index()].iter().all(|word| word.load(Ordering::Acquire) == 0)
+    }
+
+    /// Whether the paths of a class lead nowhere on one node.
+    #[inline]
+    pub(crate) fn node_looks_empty(&self, class: Class, node: NodeIndex) -> bool {
+        let n = node.number();
+        self.any[class.index()][n / 64].load(Ordering::Acquire) >> (n % 64) & 1 == 0
+    }
+
+    /// The paths of a class to sections of a node.
+    #[inline]
+    pub(crate) fn paths(&self, node: NodeIndex, class: Class) -> Paths<'_> {
+        Paths { directory: self, node, class, clears: true }
+    }
+
+    /// The sections of a chunk that are a node's.
+    #[inline]
+    fn sections_of(&self, head: &Head, node: NodeIndex) -> u64 {
+        let n = node.number();
+        // Relaxed: see `set_node`.
+        #[allow(clippy::cast_possible_truncation, reason = "at most 8")]
+        let planes = self.planes.load(Ordering::Relaxed) as usize;
+        let planes = planes.max((usize::BITS - n.leading_zeros()) as usize).min(PLANES);
+        let planes = head.planes[..planes].iter().enumerate();
+        planes.fold(mask(CHUNK_SECTIONS), |sections, (i, plane)| {
+            let plane = plane.load(Ordering::Relaxed);
+            sections & if n >> i & 1 == 0 { !plane } else { plane }
+        })
+    }
+}
+
+impl<'a> Paths<'a> {
+    /// The same for onlookers: clears nothing, and so hides nothing from those that the paths are
+    /// there for, not even for a moment.
+    pub(crate) fn peeking(self) -> Paths<'a> {
+        Paths { clears: mutant!("an onlooker clears on its way"), ..self }
+    }
+
+    /// The first section at or above `from` that may have something. Cost: a few loads a level.
+    #[cfg(test)]
+    pub(crate) fn next(self, from: SectionId) -> Option<SectionId> {
+        self.next_counted(from, &mut 0)
+    }
+
+    /// The same, and counts the words that it reads.
+    #[inline]
+    pub(crate) fn next_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
+        let mut chunk = from.chunk();
+        let mut wanted = !mask(from.at());
+        loop {
+            *words += 1;
+            let found = self.in_chunk(chunk) & wanted;
+            if found != 0 {
+                return Some(SectionId::of_chunk(chunk, found.trailing_zeros() as usize));
+            }
+            if wanted == u64::MAX && self.clears {
+                self.hide_chunk(chunk);
+            }
+            wanted = u64::MAX;
+            chunk = self.next_chunk(chunk + 1, words)?;
+        }
+    }
+
+    /// The last section at or below `from` that may have something; the mirror of
+    /// [`next`](Self::next).
+    pub(crate) fn prev_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
+        let mut chunk = from.chunk();
+        let mut wanted = mask(from.at() + 1);
+        loop {
+            *words += 1;
+            let found = self.in_chunk(chunk) & wanted;
+            if let Some(last) = found.checked_ilog2() {
+                return Some(SectionId::of_chunk(chunk, last as usize));
+            }
+            if wanted == u64::MAX && self.clears {
+                self.hide_chunk(chunk);
+            }
+            wanted = u64::MAX;
+            chunk = self.prev_chunk(chunk, words)?;
+        }
+    }
+
+    /// The node's sections of a chunk that the lowest level has bits for.
+    #[inline]
+    fn in_chunk(self, chunk: usize) -> u64 {
+        self.directory.head(chunk).map_or(0, |head| {
+            // Acquire pairs with the Release in `raise`.
+            let tree = head.tree[self.class.index()].load(Ordering::Acquire);
+            if tree == 0 { 0 } else { tree & self.directory.sections_of(head, self.node) }
+        })
+    }
+
+    /// The first chunk from `from` up of which the node may have something.
+    fn next_chunk(self, from: usize, words: &mut u64) -> Option<usize> {
+        if self.directory.node_looks_empty(self.class, self.node) {
+            return None;
+        }
+        let (mut leaf, mut first) = (from / LEAF_CHUNKS, from % LEAF_CHUNKS);
+        loop {
+            if leaf >= ROOT_LEAVES {
+                return None;
+            }
+            if let Some(part) = self.directory.part(self.node, leaf)
+                && let Some(at) = first_set(part.words(self.class), first, words)
+            {
+                return Some(leaf * LEAF_CHUNKS + at);
+            }
+            if first == 0 && self.clears {
+                self.hide_leaf(leaf);
+            }
+            first = 0;
+            let next = if ROOT_LEAVES > 1 {
+                let record = self.directory.record(self.node);
+                record.and_then(|r| first_set(r.top(self.class), leaf + 1, words))
+            } else {
+                None
+            };
+            let Some(next) = next else {
+                self.hide_node();
+                return None;
+            };
+            leaf = next;
+        }
+    }
+
+    /// The last chunk below `below` of which the node may have something.
+    fn prev_chunk(self, below: usize, words: &mut u64) -> Option<usize> {
+        if self.directory.node_looks_empty(self.class, self.node) {
+            return None;
+        }
+        let (mut leaf, mut end) = (below / LEAF_CHUNKS, below % LEAF_CHUNKS);
+        loop {
+            if end != 0
+                && let Some(part) = self.directory.part(self.node, leaf)
+                && let Some(at) = last_set(part.words(self.class), end, words)
+            {
+                return Some(leaf * LEAF_CHUNKS + at);
+            }
+            if end == LEAF_CHUNKS && self.clears {
+                self.hide_leaf(leaf);
+            }
+            end = LEAF_CHUNKS;
+            let next = if ROOT_LEAVES > 1 {
+                let record = self.directory.record(self.node);
+                record.and_then(|r| last_set(r.top(self.class), leaf, words))
+            } else {
+                None
+            };
+            let Some(next) = next else {
+                self.hide_node();
+                return None;
+            };
+            leaf = next;
+        }
+    }
+
+    /// A chunk was seen without anything of the node: clears its bit, if it is set.
+    fn hide_chunk(self, chunk: usize) {
+        let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
+        let Some(part) = self.directory.part(self.node, leaf) else { return };
+        lower(part.words(self.class), at, || {
+            // All of it is looked at again: chunk, tree and nodes.
+            if self.in_chunk(chunk) == 0 {
+                return;
+            }
+            if mutant!("setting again does not propagate") {
+                raise(part.words(self.class), at);
+                return;
+            }
+            self.directory.set_above(self.class, self.node, chunk);
+        });
+    }
+
+    /// The same for a leaf, none of whose chunks has a bit.
+    fn hide_leaf(self, leaf: usize) {
+        if ROOT_LEAVES > 1
+            && let Some(record) = self.directory.record(self.node)
+        {
+            lower(record.top(self.class), leaf, || {
+                let part = self.directory.part(self.node, leaf);
+                if part.is_some_and(|part| !is_zero(part.words(self.class))) {
+                    self.directory.set_leaf(self.class, self.node, leaf);
+                }
+            });
+        }
+    }
+
+    /// The same for the node, if it has nothing at all.
+    fn hide_node(self) {
+        if !self.clears
+            || self.directory.node_looks_empty(self.class, self.node)
+            || !self.is_empty()
+        {
+            return;
+        }
+        let any = &self.directory.any[self.class.index()];
+        lower(any, self.node.number(), || {
+            if !self.is_empty() {
+                raise(any, self.node.number());
+            }
+        });
+    }
+
+    /// Whether the level below the node's own bit has no bits.
+    fn is_empty(self) -> bool {
+        if ROOT_LEAVES > 1 {
+            self.directory.record(self.node).is_none_or(|r| is_zero(r.top(self.class)))
+        } else {
+            self.directory.part(self.node, 0).is_none_or(|p| is_zero(p.words(self.class)))
+        }
+    }
+}
+
+/// Makes sure that a bit is set. Says whether it was not.
+#[inline]
+fn raise(words: &[AtomicU64], bit: usize) -> bool {
+    let Some(word) = words.get(bit / 64).known() else { return false };
+    let mask = 1 << (bit % 64);
+    let is_clear = word.load(Ordering::Relaxed) & mask == 0;
+    if is_clear {
+        // Release pairs with the Acquire loads of the search.
+        word.fetch_or(mask, Ordering::Release);
+        fence(Ordering::SeqCst); // the rule for a setter again, one level up
+    }
+    is_clear
+}
+
+/// Clears a bit, if it is set, and lets `look_again` set it again.
+fn lower(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
+    let Some(word) = words.get(bit / 64).known() else { return };
+    let mask = 1 << (bit % 64);
+    if word.load(Ordering::Relaxed) & mask == 0 {
+        return;
+    }
+    word.fetch_and(!mask, Ordering::AcqRel);
+    fence(Ordering::SeqCst); // pairs with the one in `set`
+    if !mutant!("no second look after a bit was cleared") {
+        look_again();
+    }
+}
+
+fn is_zero(words: &[AtomicU64]) -> bool {
+    words.iter().all(|word| word.load(Ordering::Acquire) == 0)
+}
+
+/// The first bit at or above `from` that is set.
+#[inline]
+fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Option<usize> {
+    let mut wanted = !mask(from % 64);
+    for (i, word) in words.iter().enumerate().skip(from / 64) {
+        *read += 1;
+        // Acquire pairs with the Release in `raise`.
+        let found = word.load(Ordering::Acquire) & wanted;
+        if found != 0 {
+            return Some(i * 64 + found.trailing_zeros() as usize);
+        }
+        wanted = u64::MAX;
+    }
+    None
+}
+
+/// The last bit below `end` that is set.
+fn last_set(words: &[AtomicU64], end: usize, read: &mut u64) -> Option<usize> {
+    let last = end.checked_sub(1)?;
+    let mut wanted = mask(last % 64 + 1);
+    for (i, word) in words.iter().enumerate().take(last / 64 + 1).rev() {
+        *read += 1;
+        let found = word.load(Ordering::Acquire) & wanted;
+        if let Some(bit) = found.checked_ilog2() {
+            return Some(i * 64 + bit as usize);
+        }
+        wanted = u64::MAX;
+    }
+    None
+}

@@ -1,0 +1,265 @@
+//! What the directory consists of. A piece is whole frames, and all zero bytes are a valid one.
+//!
+//! | piece | size | covers |
+//! |---|---|---|
+//! | root | 8 KiB, in the machine itself | 4 PiB |
+//! | [`Leaf`] | 8 KiB | 4 TiB |
+//! | [`Heads`] | 4 KiB | 128 GiB |
+//! | [`Chunk`] | 12 KiB | 8 GiB |
+//! | [`PartGroup`] | 4 KiB | 8 nodes in 4 TiB; the first 7 nodes' bits are in the leaf |
+//! | [`NodePair`] | 4 KiB | two nodes in 4 PiB |
+
+use super::id::{NodeIndex, SectionId};
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, PLANES, ROOT_LEAVES};
+use crate::geometry::SECTION_PAGEBLOCKS;
+use crate::sync::settled;
+use crate::sync::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
+use crate::words::Class;
+use crate::words::{Counter, Section};
+
+pub(super) const CLASSES: usize = Class::COUNT;
+/// Words with a bit per chunk of a leaf, ...
+pub(super) const PART_WORDS: usize = LEAF_CHUNKS.div_ceil(64);
+/// ... per leaf, ...
+pub(super) const TOP_WORDS: usize = if ROOT_LEAVES == 1 { 0 } else { ROOT_LEAVES.div_ceil(64) };
+/// ... and per node.
+pub(super) const NODE_WORDS: usize = MAX_NODES.div_ceil(64);
+/// Chunks whose heads lie in one frame.
+pub(super) const HEADS_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
+/// Nodes whose bits in the chunks of a leaf lie in one frame.
+pub(super) const PARTS: usize = if cfg!(loom) { 2 } else { 8 };
+/// Nodes whose bits lie in the leaf itself.
+pub(super) const INLINE_PARTS: usize = if cfg!(loom) { 1 } else { 7 };
+
+/// Sections whose counters are interleaved, so that neighbouring pageblocks of one section never
+/// share a cache line of counters: two CPUs whose hints are neighbours would otherwise slow each
+/// other down more than tenfold.
+#[cfg(not(loom))]
+const COUNTER_GROUP: usize = if CHUNK_SECTIONS < 32 { CHUNK_SECTIONS } else { 32 };
+
+/// Sections that a CPU should have for itself: their counters share no cache lines with others', and
+/// the larger number's words of the trees do not either.
+pub(crate) const NEIGHBOURHOODS: [u64; 2] = if cfg!(loom) {
+    [1, 1]
+} else if CHUNK_SECTIONS < 32 {
+    [CHUNK_SECTIONS as u64; 2]
+} else {
+    [32, CHUNK_SECTIONS as u64]
+};
+
+/// Made of atomics and nothing else.
+///
+/// # Safety
+/// All zero bytes are a valid value.
+pub(crate) unsafe trait Piece: Sized + 'static {
+    /// What all zero bytes are elsewhere.
+    #[cfg(loom)]
+    fn zeroed() -> Self;
+}
+
+/// Where the chunks of 4 TiB are.
+#[repr(C)]
+pub(crate) struct Leaf {
+    /// A frame of its own, as each look-up reads it.
+    pub(super) chunks: [AtomicPtr<Chunk>; LEAF_CHUNKS],
+    pub(super) heads: [AtomicPtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
+    pub(super) parts: [AtomicPtr<PartGroup>; MAX_NODES.div_ceil(PARTS)],
+    pub(super) inline_parts: [NodePart; INLINE_PARTS],
+}
+
+/// The words of a chunk's sections, and the counters of their pageblocks.
+#[repr(C)]
+#[cfg(not(loom))]
+pub(crate) struct Chunk {
+    sections: [Section; CHUNK_SECTIONS],
+    counters: [Counter; CHUNK_SECTIONS * SECTION_PAGEBLOCKS],
+}
+
+/// A chunk of which only the first sections have words, so that a model is not larger than it must
+/// be.
+#[cfg(loom)]
+pub(crate) struct Chunk {
+    pub(super) sections: std::vec::Vec<Section>,
+    pub(super) counters: std::vec::Vec<Counter>,
+}
+
+/// The lowest level of the trees of a chunk, and the nodes of its sections.
+#[repr(C)]
+pub(crate) struct Head {
+    /// For each class a bit per section that may have something, of whatever node.
+    pub(super) tree: [AtomicU64; CLASSES],
+    /// For each bit of a node's index the sections that have it set.
+    pub(super) planes: [AtomicU64; PLANES],
+    /// The index of each section's node.
+    nodes: [AtomicU16; CHUNK_SECTIONS],
+}
+
+/// Heads of neighbouring chunks.
+#[repr(C)]
+pub(crate) struct Heads {
+    pub(super) heads: [Head; HEADS_CHUNKS],
+}
+
+/// Of one node: for each class a bit per chunk of a leaf.
+#[repr(C)]
+pub(crate) struct NodePart {
+    words: [[AtomicU64; PART_WORDS]; CLASSES],
+}
+
+/// Parts of neighbouring nodes.
+#[repr(C)]
+pub(crate) struct PartGroup {
+    pub(super) parts: [NodePart; PARTS],
+}
+
+/// What is kept of a node: its topmost words, its order of other nodes, its statistics.
+#[repr(C)]
+pub(crate) struct NodeRecord {
+    /// For each class a bit per leaf.
+    top: [[AtomicU64; TOP_WORDS]; CLASSES],
+    /// The nodes that are tried after it, as index + 1; 0 ends the list.
+    pub(crate) fallback: [settled::AtomicU16; MAX_NODES],
+    /// For each zone, what the control path keeps: see `hotplug/zone.rs`.
+    pub(crate) zones: [[settled::AtomicU64; 5]; 2],
+}
+
+/// Records of two nodes.
+#[repr(C)]
+pub(crate) struct NodePair {
+    pub(super) nodes: [NodeRecord; 2],
+}
+
+impl Chunk {
+    #[inline]
+    pub(super) fn section(&self, at: usize) -> Option<&Section> {
+        self.sections.get(at)
+    }
+
+    /// The counter of pageblock `bit` of one of its sections.
+    #[inline]
+    pub(crate) fn counter_of(&self, id: SectionId, bit: usize) -> Option<&Counter> {
+        if bit < SECTION_PAGEBLOCKS { self.counters.get(counter_at(id.at(), bit)) } else { None }
+    }
+}
+
+/// Where among the counters of a chunk that of pageblock `bit` of section `at` is.
+#[inline]
+#[cfg(not(loom))]
+pub(super) const fn counter_at(at: usize, bit: usize) -> usize {
+    let (group, within) = (at / COUNTER_GROUP, at % COUNTER_GROUP);
+    // One line of a group holds one pageblock of each of its sections, and the line moves on from
+    // section to section, so that pageblocks of like position lie apart as well.
+    let line = (bit + within * 7) % SECTION_PAGEBLOCKS;
+    (group * SECTION_PAGEBLOCKS + line) * COUNTER_GROUP + within
+}
+
+#[cfg(loom)]
+const fn counter_at(at: usize, bit: usize) -> usize {
+    at * SECTION_PAGEBLOCKS + bit
+}
+
+impl Head {
+    /// The node of a section.
+    ///
+    /// Relaxed: what depends on it comes after a fence or a claim, and looks again.
+    #[inline]
+    pub(super) fn node(&self, at: usize) -> NodeIndex {
+        NodeIndex::from_u16(self.nodes[at].load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_node(&self, at: usize, node: NodeIndex) {
+        self.nodes[at].store(node.to_u16(), Ordering::Relaxed);
+    }
+}
+
+impl NodePart {
+    #[inline]
+    pub(super) fn words(&self, class: Class) -> &[AtomicU64; PART_WORDS] {
+        &self.words[class.index()]
+    }
+}
+
+impl NodeRecord {
+    #[inline]
+    pub(super) fn top(&self, class: Class) -> &[AtomicU64; TOP_WORDS] {
+        &self.top[class.index()]
+    }
+}
+
+/// A piece of atomics that are not plain memory under loom.
+macro_rules! piece {
+    ($name:ty, $zeroed:expr) => {
+        // SAFETY: atomics of integers, pointers and arrays of them.
+        unsafe impl Piece for $name {
+            #[cfg(loom)]
+            fn zeroed() -> Self {
+                $zeroed
+            }
+        }
+    };
+}
+
+#[cfg(loom)]
+use core::array::from_fn;
+#[cfg(loom)]
+use core::ptr::null_mut;
+
+#[cfg(loom)]
+impl NodePart {
+    fn zeroed() -> NodePart {
+        NodePart { words: from_fn(|_| from_fn(|_| AtomicU64::new(0))) }
+    }
+}
+
+piece!(
+    Leaf,
+    Leaf {
+        chunks: from_fn(|_| AtomicPtr::new(null_mut())),
+        heads: from_fn(|_| AtomicPtr::new(null_mut())),
+        parts: from_fn(|_| AtomicPtr::new(null_mut())),
+        inline_parts: from_fn(|_| NodePart::zeroed()),
+    }
+);
+piece!(
+    Heads,
+    Heads {
+        heads: from_fn(|_| Head {
+            tree: from_fn(|_| AtomicU64::new(0)),
+            planes: from_fn(|_| AtomicU64::new(0)),
+            nodes: from_fn(|_| AtomicU16::new(0)),
+        }),
+    }
+);
+piece!(Chunk, Chunk::with_sections(CHUNK_SECTIONS));
+piece!(PartGroup, PartGroup { parts: from_fn(|_| NodePart::zeroed()) });
+piece!(
+    NodePair,
+    NodePair {
+        nodes: from_fn(|_| NodeRecord {
+            top: from_fn(|_| from_fn(|_| AtomicU64::new(0))),
+            fallback: [const { settled::AtomicU16::new(0) }; MAX_NODES],
+            zones: [const { [const { settled::AtomicU64::new(0) }; 5] }; 2],
+        }),
+    }
+);
+
+#[cfg(loom)]
+impl Chunk {
+    /// A chunk of which the first `sections` have words.
+    pub(crate) fn with_sections(sections: usize) -> Chunk {
+        let counters = sections * SECTION_PAGEBLOCKS;
+        Chunk {
+            sections: (0..sections).map(|_| Section::new()).collect(),
+            counters: (0..counters).map(|_| Counter::new()).collect(),
+        }
+    }
+}
+
+#[cfg(all(target_pointer_width = "64", not(any(loom, hotmem_geometry = "small"))))]
+const _: () = {
+    assert!(size_of::<Leaf>() == 2 << 12 && core::mem::offset_of!(Leaf, heads) == 1 << 12);
+    assert!(size_of::<Heads>() == 1 << 12);
+    assert!(size_of::<Chunk>() == 3 << 12);
+    assert!(size_of::<PartGroup>() == 1 << 12);
+    assert!(size_of::<NodePair>() <= 1 << 12);
+};

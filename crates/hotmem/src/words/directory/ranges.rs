@@ -1,0 +1,234 @@
+//! Announced ranges: a list without a limit, 64 bytes a range, in frames of the pool.
+//!
+//! Written by the control path, which is alone; read from any context. Places in the list are used
+//! again once their range was withdrawn.
+
+use super::install::{Missing, Supply, publish};
+use super::pieces::Piece;
+use crate::addr::{Pfn, PfnRange};
+use crate::sync::settled::{AtomicU64, AtomicUsize};
+use crate::sync::{AtomicPtr, Ordering, const_unless_loom};
+
+/// Ranges that need no memory.
+const FIRST: usize = if cfg!(loom) { 2 } else { 8 };
+/// Ranges in a frame.
+const PER_FRAME: usize = 63;
+
+/// Names an announced range until it is withdrawn; then the next one may get its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub(crate) struct RegionIndex(u32);
+
+/// The list.
+pub(crate) struct Ranges {
+    first: [Entry; FIRST],
+    more: AtomicPtr<Entries>,
+    /// Places below this number have been used.
+    used: AtomicUsize,
+    /// The place where a frame was last found: neighbouring requests find their range at once.
+    found: AtomicUsize,
+}
+
+/// A frame of the list.
+#[repr(C)]
+pub(crate) struct Entries {
+    entries: [Entry; PER_FRAME],
+    next: AtomicPtr<Entries>,
+}
+
+/// One announced range.
+#[repr(C)]
+pub(crate) struct Entry {
+    start: AtomicU64,
+    /// 0: no range here. Release and Acquire: whoever finds the range finds the rest.
+    end: AtomicU64,
+    /// The node's number, and [`FIXED`].
+    node: AtomicU64,
+    /// No two announcements of this process share it.
+    pub(crate) id: AtomicU64,
+    /// How its memory comes and goes: see `hotplug/policy.rs`.
+    pub(crate) group: AtomicU64,
+    pub(crate) unit: AtomicU64,
+    /// Frames online, by zone.
+    pub(crate) online: [AtomicU64; 2],
+}
+
+const FIXED: u64 = 1 << 32;
+
+// SAFETY: atomics of integers and pointers.
+unsafe impl Piece for Entries {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Entries {
+            entries: [const { Entry::unused() }; PER_FRAME],
+            next: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Entries>() <= 1 << 12);
+
+impl Entry {
+    const fn unused() -> Entry {
+        Entry {
+            start: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            node: AtomicU64::new(0),
+            id: AtomicU64::new(0),
+            group: AtomicU64::new(0),
+            unit: AtomicU64::new(0),
+            online: [const { AtomicU64::new(0) }; 2],
+        }
+    }
+
+    /// Its range, if it has one.
+    pub(crate) fn range(&self) -> Option<PfnRange> {
+        let end = self.end.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Relaxed);
+        if end == 0 { None } else { PfnRange::new(Pfn::new(start)?, Pfn::new(end)?) }
+    }
+
+    /// The number of its node.
+    #[allow(clippy::cast_possible_truncation, reason = "without its mark")]
+    pub(crate) fn node(&self) -> u32 {
+        self.node.load(Ordering::Relaxed) as u32
+    }
+
+    /// Whether it is boot memory, which is never removed.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.node.load(Ordering::Relaxed) & FIXED != 0
+    }
+
+    /// Keeps only a part of the range.
+    pub(crate) fn trim(&self, keep: PfnRange) {
+        self.start.store(keep.start().number(), Ordering::Relaxed);
+        // Release, as in `insert`; whoever sees one without the other finds absent memory.
+        self.end.store(keep.end().number(), Ordering::Release);
+    }
+
+    /// Takes the range out.
+    pub(crate) fn withdraw(&self) {
+        self.end.store(0, Ordering::Release);
+    }
+}
+
+/// Frames that a list of so many ranges takes.
+#[cfg(not(loom))]
+pub(super) const fn frames_for(ranges: usize) -> u64 {
+    ranges.saturating_sub(FIRST).div_ceil(PER_FRAME) as u64
+}
+
+impl RegionIndex {
+    fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Ranges {
+    const_unless_loom! {
+        /// Nothing is announced.
+        pub(crate) fn new() -> Ranges {
+            Ranges {
+                first: [const { Entry::unused() }; FIRST],
+                more: AtomicPtr::new(core::ptr::null_mut()),
+                used: AtomicUsize::new(0),
+                found: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    /// Puts a range, which is not empty, into the list.
+    ///
+    /// Cost: O(ranges), if one has been withdrawn.
+    pub(crate) fn insert(
+        &self,
+        range: PfnRange,
+        node: u32,
+        fixed: bool,
+        supply: &mut impl Supply,
+    ) -> Result<RegionIndex, Missing> {
+        let used = self.used.load(Ordering::Relaxed);
+        let vacant = self.places().find(|(_, entry)| entry.range().is_none());
+        let (index, entry) = match vacant {
+            Some(vacant) => vacant,
+            None => self.add(used, supply)?,
+        };
+        entry.start.store(range.start().number(), Ordering::Relaxed);
+        let fixed = if fixed { FIXED } else { 0 };
+        entry.node.store(u64::from(node) | fixed, Ordering::Relaxed);
+        entry.group.store(0, Ordering::Relaxed);
+        entry.online.iter().for_each(|online| online.store(0, Ordering::Relaxed));
+        entry.end.store(range.end().number(), Ordering::Release);
+        Ok(index)
+    }
+
+    /// A place after the last one.
+    fn add(&self, used: usize, supply: &mut impl Supply) -> Result<(RegionIndex, &Entry), Missing> {
+        let index = RegionIndex(u32::try_from(used).map_err(|_| Missing)?);
+        let entry = match used.checked_sub(FIRST) {
+            None => &self.first[used],
+            Some(at) => {
+                let mut frame: &Entries = publish(&self.more, supply)?;
+                for _ in 0..at / PER_FRAME {
+                    frame = publish(&frame.next, supply)?;
+                }
+                &frame.entries[at % PER_FRAME]
+            }
+        };
+        // Release: whoever looks at the place finds its frame.
+        self.used.store(used + 1, Ordering::Release);
+        Ok((index, entry))
+    }
+
+    /// All places, in use or not.
+    fn places(&self) -> impl Iterator<Item = (RegionIndex, &Entry)> {
+        // SAFETY: pieces stay for as long as the machine lives. Acquire pairs with `publish`.
+        let more = unsafe { self.more.load(Ordering::Acquire).as_ref() };
+        let frames = core::iter::successors(more, |frame| {
+            // SAFETY: as above.
+            unsafe { frame.next.load(Ordering::Acquire).as_ref() }
+        });
+        let entries = self.first.iter().chain(frames.flat_map(|frame| &frame.entries));
+        (0..).map(RegionIndex).zip(entries).take(self.used.load(Ordering::Acquire))
+    }
+
+    /// The announced ranges. A snapshot.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionIndex, &Entry, PfnRange)> {
+        self.places().filter_map(|(index, entry)| Some((index, entry, entry.range()?)))
+    }
+
+    /// What `index` names. Cost: a load for each 63 ranges before it.
+    pub(crate) fn get(&self, index: RegionIndex) -> Option<&Entry> {
+        let number = index.number();
+        if number >= self.used.load(Ordering::Acquire) {
+            return None;
+        }
+        let Some(at) = number.checked_sub(FIRST) else { return self.first.get(number) };
+        // SAFETY: pieces stay for as long as the machine lives. Acquire pairs with `publish`.
+        let mut frame = unsafe { self.more.load(Ordering::Acquire).as_ref() }?;
+        for _ in 0..at / PER_FRAME {
+            // SAFETY: as above.
+            frame = unsafe { frame.next.load(Ordering::Acquire).as_ref() }?;
+        }
+        frame.entries.get(at % PER_FRAME)
+    }
+
+    /// The announced range that has a frame. Cost: O(ranges), or O(1) near the last one.
+    pub(crate) fn at(&self, pfn: Pfn) -> Option<(RegionIndex, &Entry, PfnRange)> {
+        let last = u32::try_from(self.found.load(Ordering::Relaxed)).ok().map(RegionIndex);
+        let again = last.and_then(|index| {
+            let entry = self.get(index)?;
+            Some((index, entry, entry.range().filter(|range| range.contains(pfn))?))
+        });
+        again.or_else(|| {
+            let found = self.iter().find(|(_, _, range)| range.contains(pfn))?;
+            self.found.store(found.0.number(), Ordering::Relaxed);
+            Some(found)
+        })
+    }
+
+    /// An announced range that has a part of `range`.
+    pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
+        self.iter().map(|(_, _, other)| other).find(|other| other.overlaps(range))
+    }
+}

@@ -1,0 +1,13 @@
+//! How many sections, chunks, leaves and nodes there can be.
+
+/// Sections of a chunk: a bit each in one word of a tree.
+pub(crate) const CHUNK_SECTIONS: usize =
+    if cfg!(any(loom, hotmem_geometry = "small")) { 4 } else { 64 };
+/// Chunks of a leaf.
+pub(super) const LEAF_CHUNKS: usize = if cfg!(loom) { 2 } else { 512 };
+/// Leaves of the root: 52 address bits (39 in the small geometry).
+pub(super) const ROOT_LEAVES: usize = if cfg!(loom) { 1 } else { 1024 };
+/// Most nodes that a machine can have.
+pub const MAX_NODES: usize = if cfg!(loom) { 2 } else { 256 };
+/// Bits of a node's index.
+pub(super) const PLANES: usize = MAX_NODES.ilog2() as usize;

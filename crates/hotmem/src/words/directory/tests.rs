@@ -1,0 +1,287 @@
+//! The directory against a naive oracle: sections anywhere in the address space, whose nodes change.
+
+extern crate std;
+
+use super::pieces::Piece;
+use super::{Directory, MAX_NODES, NodeIndex, Numbers, Ranges, SECTIONS, SectionId, Supply};
+use crate::addr::{Pfn, PfnRange};
+use crate::sync::Ordering;
+use crate::words::{Class, Zone};
+use core::ptr::NonNull;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+/// Pieces from the heap, for as long as it lives.
+#[derive(Default)]
+struct Heap(Vec<(*mut u8, Layout)>);
+
+impl Supply for Heap {
+    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
+        let layout = Layout::new::<T>();
+        // SAFETY: no piece is empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        self.0.push((memory, layout));
+        NonNull::new(memory.cast())
+    }
+
+    fn unused<T: Piece>(&mut self, _: NonNull<T>) {}
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        for (memory, layout) in self.0.drain(..) {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(memory, layout) };
+        }
+    }
+}
+
+fn id(n: usize) -> SectionId {
+    SectionId::new(n as u64).unwrap()
+}
+
+fn node(n: usize) -> NodeIndex {
+    NodeIndex::new(n).unwrap()
+}
+
+const ONLINE: Class = Class::online(Zone::Kernel);
+
+/// A directory, and what it should say: of each section with words its node and whether it is
+/// online.
+struct World {
+    directory: Box<Directory>,
+    heap: Heap,
+    sections: BTreeMap<SectionId, (usize, bool)>,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            directory: Box::new(Directory::new()),
+            heap: Heap::default(),
+            sections: BTreeMap::new(),
+        }
+    }
+
+    /// A section that is absent becomes a node's.
+    fn assign(&mut self, at: usize, n: usize) {
+        let at = id(at);
+        if self.sections.get(&at).is_some_and(|&(_, online)| online) {
+            return;
+        }
+        self.directory.install(at, node(n), &mut self.heap).unwrap();
+        self.directory.set_node(at, node(n));
+        self.sections.insert(at, (n, false));
+    }
+
+    fn online(&mut self, at: SectionId) {
+        self.sections.get_mut(&at).unwrap().1 = true;
+        self.directory.section(at).unwrap().online.store(1, Ordering::Release);
+        self.directory.set(ONLINE, at);
+    }
+
+    fn offline(&mut self, at: SectionId) {
+        self.sections.get_mut(&at).unwrap().1 = false;
+        self.directory.section(at).unwrap().online.store(0, Ordering::Release);
+    }
+
+    fn is_empty(&self, at: SectionId) -> bool {
+        self.directory.section(at).unwrap().online.load(Ordering::Acquire) == 0
+    }
+
+    /// As a searcher does it: what turns out empty is cleared.
+    fn next(&self, n: usize, from: SectionId) -> Option<SectionId> {
+        let mut from = from;
+        loop {
+            let found = self.directory.paths(node(n), ONLINE).next(from)?;
+            if !self.is_empty(found) {
+                return Some(found);
+            }
+            self.directory.clear(ONLINE, found, || self.is_empty(found));
+            from = SectionId::new(found.number() + 1)?;
+        }
+    }
+
+    fn prev(&self, n: usize, from: SectionId) -> Option<SectionId> {
+        let mut from = from;
+        loop {
+            let found = self.directory.paths(node(n), ONLINE).prev_counted(from, &mut 0)?;
+            if !self.is_empty(found) {
+                return Some(found);
+            }
+            self.directory.clear(ONLINE, found, || self.is_empty(found));
+            from = SectionId::new(found.number().checked_sub(1)?)?;
+        }
+    }
+
+    fn check(&self, n: usize, from: SectionId) {
+        let here = |&(_, &(other, online)): &(&SectionId, &(usize, bool))| online && other == n;
+        let next = self.sections.range(from..).find(here).map(|(&at, _)| at);
+        let prev = self.sections.range(..=from).rev().find(here).map(|(&at, _)| at);
+        let peek = self.directory.paths(node(n), ONLINE).peeking().next(from);
+        assert!(peek.is_some() || next.is_none());
+        assert_eq!((self.next(n, from), self.prev(n, from)), (next, prev), "{n} {from:?}");
+    }
+
+    fn check_all(&self) {
+        for (&at, &(n, online)) in &self.sections {
+            assert!(!online || self.directory.leads_to(ONLINE, at), "{at:?} is not found");
+            assert_eq!(self.directory.node(at), Some(node(n)));
+        }
+        let any = self.sections.values().any(|&(_, online)| online);
+        assert!(!any || !self.directory.looks_empty(ONLINE));
+    }
+}
+
+/// Sections that are neighbours, or at the edges of chunks, leaves and the address space.
+fn places(rng: &mut fastrand::Rng) -> usize {
+    let edges = [0, 4, 64, 4 * 512, 64 * 512, 64 * 512 * 3, SECTIONS / 2, SECTIONS - 1];
+    let edge = edges[rng.usize(0..edges.len())];
+    match rng.u32(0..10) {
+        0 => rng.usize(0..SECTIONS),
+        _ => edge.saturating_add(rng.usize(0..8)).saturating_sub(4).min(SECTIONS - 1),
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes; the two other searches run")]
+fn searches_agree_with_an_oracle_while_nodes_change() {
+    let steps = if cfg!(miri) { 12 } else { 6000 };
+    for (seed, nodes) in [(1, 1), (2, 2), (3, 4), (4, 9), (5, MAX_NODES)] {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut world = World::new();
+        for _ in 0..steps {
+            let n = rng.usize(0..nodes);
+            let at = places(&mut rng);
+            match rng.u32(0..8) {
+                0..3 => world.assign(at, n),
+                3..5 => {
+                    if let Some((&at, _)) = world.sections.range(id(at)..).next() {
+                        world.online(at);
+                    }
+                }
+                5 => {
+                    if let Some((&at, _)) = world.sections.range(id(at)..).next() {
+                        world.offline(at);
+                    }
+                }
+                _ => world.check(n, id(at)),
+            }
+        }
+        world.check_all();
+    }
+}
+
+#[test]
+fn all_sections_with_words_are_found_in_both_directions() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut world = World::new();
+    for _ in 0..if cfg!(miri) { 2 } else { 60 } {
+        let at = places(&mut rng);
+        world.assign(at, 0);
+    }
+    let end = SECTIONS as u64;
+    let up = core::iter::successors(world.directory.next_with_words(0, end), |last| {
+        world.directory.next_with_words(last.number() + 1, end)
+    });
+    let up: Vec<_> = up.collect();
+    let down = core::iter::successors(world.directory.prev_with_words(0, end), |last| {
+        world.directory.prev_with_words(0, last.number())
+    });
+    let mut down: Vec<_> = down.collect();
+    down.reverse();
+    assert_eq!(up, down);
+    assert!(world.sections.keys().all(|at| up.binary_search(at).is_ok()));
+    assert!(up.iter().all(|&at| world.directory.section(at).is_some()));
+}
+
+#[test]
+fn numbers_of_nodes_are_the_platforms_own() {
+    let numbers = Numbers::new();
+    let some = [0, 1, 256, 512, u32::MAX, 255, 511, 0];
+    let given: Vec<_> = some.iter().map(|&n| numbers.insert(n).unwrap()).collect();
+    for (&n, &index) in some.iter().zip(&given) {
+        assert_eq!((numbers.index_of(n), numbers.number_of(index)), (Some(index), Some(n)));
+    }
+    assert_eq!(numbers.all().count(), some.len() - 1);
+    assert_eq!(numbers.index_of(2), None);
+    for n in 1000.. {
+        if numbers.insert(n).is_err() {
+            assert_eq!(numbers.all().count(), MAX_NODES);
+            break;
+        }
+    }
+    assert!(some.iter().zip(&given).all(|(&n, &index)| numbers.index_of(n) == Some(index)));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes; the two other searches run")]
+fn every_counter_of_a_chunk_is_its_own() {
+    use super::pieces::counter_at;
+    use super::sizes::CHUNK_SECTIONS;
+    use crate::geometry::SECTION_PAGEBLOCKS;
+    let places = (0..CHUNK_SECTIONS)
+        .flat_map(|at| (0..SECTION_PAGEBLOCKS).map(move |bit| counter_at(at, bit)));
+    let mut places: Vec<_> = places.collect();
+    places.sort_unstable();
+    assert!(places.into_iter().eq(0..CHUNK_SECTIONS * SECTION_PAGEBLOCKS));
+}
+
+#[cfg(not(hotmem_geometry = "small"))]
+#[test]
+fn a_find_costs_a_few_words_however_many_nodes_alternate() {
+    // 2 TiB of sections in turn.
+    let count = if cfg!(miri) { 70 } else { 16384 };
+    for nodes in [1, 4, 32, MAX_NODES].into_iter().filter(|nodes| 2 * nodes < count) {
+        let mut world = World::new();
+        for at in 0..count {
+            world.assign(at, at % nodes);
+            world.online(id(at));
+        }
+        for n in 0..nodes.min(5) {
+            let mut words = 0;
+            let paths = world.directory.paths(node(n), ONLINE);
+            let found = paths.next_counted(id(count / 2 - nodes / 2), &mut words).unwrap();
+            assert_eq!(found.number() % nodes as u64, n as u64);
+            paths.prev_counted(id(SECTIONS - 1), &mut words).unwrap();
+            assert!(words < 60, "{words} words with {nodes} nodes");
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes; the two other searches run")]
+fn any_number_of_ranges_can_be_announced_and_withdrawn() {
+    let (list, mut heap) = (Ranges::new(), Heap::default());
+    let mut rng = fastrand::Rng::with_seed(3);
+    let mut oracle = BTreeMap::new();
+    let range = |n: u64| PfnRange::with_len(Pfn::new(n * 1024).unwrap(), 512).unwrap();
+    for _ in 0..if cfg!(miri) { 40 } else { 3000 } {
+        let n = rng.u64(0..400);
+        match oracle.get(&n) {
+            None => {
+                assert_eq!(list.overlapping(range(n)), None);
+                let node = rng.u32(..);
+                let index = list.insert(range(n), node, n == 3, &mut heap).unwrap();
+                assert!(oracle.values().all(|&(other, _)| other != index));
+                oracle.insert(n, (index, node));
+            }
+            Some(&(index, _)) => {
+                assert_eq!(list.overlapping(range(n)), Some(range(n)));
+                list.get(index).unwrap().withdraw();
+                oracle.remove(&n);
+            }
+        }
+        let n = rng.u64(0..400);
+        let found = list.at(range(n).start()).map(|(index, entry, range)| {
+            assert_eq!((range.start().number(), entry.is_fixed()), (n * 1024, n == 3));
+            (index, entry.node())
+        });
+        assert_eq!(found, oracle.get(&n).copied());
+        assert!(list.at(Pfn::new(n * 1024 + 512).unwrap()).is_none());
+        assert_eq!(list.iter().count(), oracle.len());
+    }
+    assert!(heap.0.len() <= 7, "{} frames", heap.0.len());
+}

@@ -1,0 +1,171 @@
+//! The owner of allocated frames: who drops it frees them, once, and only them.
+
+use fastrand::Rng;
+use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
+
+type Owned<'f> = Allocation<'f, OneCpu>;
+
+fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let mut hotplug = boot(&frames, &memory, 2 * SECTION);
+    // Both sections get their frame bits, which they keep.
+    for section in 0..2 {
+        frames.alloc(Want::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap().free();
+    }
+    test(&frames, &mut hotplug);
+    frames.validate().unwrap();
+}
+
+#[test]
+fn what_is_dropped_is_free_again_and_what_is_forgotten_is_not() {
+    on_a_machine(|frames, _| {
+        let free = frames.counts().free;
+        for len in [1, 3, BLOCK - 1, BLOCK, 3 * BLOCK + 1] {
+            let owned = frames.alloc(Want::frames(len)).unwrap();
+            assert_eq!((owned.frames(), frames.counts().free), (len, free - len));
+            assert_eq!(owned.range(), range(owned.start().number(), len));
+            drop(owned);
+            assert_eq!(frames.counts().free, free);
+        }
+        let raw = frames.alloc(Want::frames(3)).unwrap().into_raw();
+        assert_eq!(frames.counts().free, free - 3);
+        // SAFETY: it was an allocation, which is no more.
+        unsafe { frames.adopt(raw) }.free();
+        assert_eq!(frames.counts().free, free);
+    });
+}
+
+#[test]
+fn every_frame_is_a_place_to_split_at_and_the_parts_join_again() {
+    on_a_machine(|frames, _| {
+        let free = frames.counts().free;
+        for len in [1, 5, BLOCK, BLOCK + 3] {
+            let mut owned = frames.alloc(Want::frames(len)).unwrap();
+            let all = owned.range();
+            for at in all.start().number()..=all.end().number() {
+                let (below, above) = owned.split_at(pfn(at));
+                assert_eq!((below.range(), above.range()), all.split_at(pfn(at)));
+                let joined = if at % 2 == 0 { below.join(above) } else { above.join(below) };
+                owned = joined.expect("adjacent");
+                assert_eq!((owned.range(), frames.counts().free), (all, free - len));
+            }
+            let (below, above) = owned.split_at(pfn(all.start().number() + len / 2));
+            below.free();
+            assert_eq!(frames.counts().free, free - above.frames());
+        }
+        assert_eq!(frames.counts().free, free);
+    });
+}
+
+#[test]
+fn what_is_not_adjacent_on_one_machine_and_in_one_region_does_not_join() {
+    on_a_machine(|frames, hotplug| {
+        let refused = |one: Owned<'_>, other: Owned<'_>| {
+            let ranges = (one.range(), other.range());
+            let (one, other) = one.join(other).expect_err("not one allocation");
+            assert_eq!((one.range(), other.range()), ranges);
+        };
+        let at = |frame| Want::frames(2).at(pfn(frame));
+        let [below, above] = [0, 3].map(|frame| frames.alloc(at(BLOCK + frame)).unwrap());
+        refused(below, above);
+        // Memory of two regions that touch.
+        for section in [2, 3] {
+            let hot = range(section * SECTION, SECTION);
+            hotplug.announce(hot).unwrap();
+            hotplug.add(hot).unwrap();
+            hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
+        }
+        let top = frames.alloc(at(3 * SECTION - 2)).unwrap();
+        let bottom = frames.alloc(at(3 * SECTION)).unwrap();
+        assert_eq!(top.range().end(), bottom.start());
+        refused(bottom, top);
+        // The same numbers elsewhere.
+        on_a_machine(|others, _| {
+            let theirs = others.alloc(at(BLOCK + 2)).unwrap();
+            refused(frames.alloc(at(BLOCK)).unwrap(), theirs);
+        });
+    });
+}
+
+#[test]
+fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
+    on_a_machine(|frames, hotplug| {
+        let free = frames.counts().free;
+        let owned = frames.alloc(Want::frames(5)).unwrap();
+        let bad = owned.range().chunks(1).nth(2).unwrap();
+        assert_eq!(hotplug.poison(bad.start()), Ok(Poisoned::InUse));
+        let (below, above) = owned.split_at(bad.end());
+        above.free();
+        below.free();
+        assert_eq!(frames.counts().free, free - 1);
+        let refused = FreeError { range: bad, kind: FreeErrorKind::NotAllocated };
+        assert_eq!(frames.give_raw(bad), Err(refused));
+    });
+}
+
+#[test]
+fn free_memory_holds_what_it_has_to_when_its_owner_fills_it() {
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let _hotplug = boot(&frames, &memory, SECTION);
+    frames.set_contents(Contents::Filled(0)).unwrap();
+    let owned = frames.alloc(Want::frames(2)).unwrap();
+    let frame = owned.start().number();
+    memory.word(frame).store(7, std::sync::atomic::Ordering::Relaxed);
+    owned.free_filled();
+    assert!(memory.words(frame).all(|word| word == 0));
+}
+
+/// Owners that are split, joined and dropped at random own what nobody else does, and in the end
+/// nothing.
+#[test]
+fn owners_never_overlap_and_lose_nothing() {
+    for seed in 0..if cfg!(miri) { 1 } else { 40 } {
+        on_a_machine(|frames, _| {
+            let free = frames.counts().free;
+            let mut rng = Rng::with_seed(seed);
+            let mut all: Vec<Owned<'_>> = Vec::new();
+            for _ in 0..300 {
+                let which = rng.usize(..=all.len());
+                match rng.u32(..4) {
+                    0 => all.extend(frames.alloc(Want::frames(rng.u64(1..2 * BLOCK))).ok()),
+                    1 if which < all.len() => {
+                        let owned = all.swap_remove(which);
+                        let at = owned.start().number() + rng.u64(..=owned.frames());
+                        let (below, above) = owned.split_at(pfn(at));
+                        all.extend([below, above]);
+                    }
+                    2 if all.len() >= 2 => {
+                        all.sort_by_key(|owned| (owned.start(), owned.frames()));
+                        let at = rng.usize(..all.len() - 1);
+                        let (other, one) = (all.remove(at + 1), all.remove(at));
+                        let adjacent = one.range().end() == other.start()
+                            || one.range().is_empty()
+                            || other.range().is_empty();
+                        match one.join(other) {
+                            Ok(joined) => all.push(joined),
+                            Err((one, other)) => {
+                                assert!(!adjacent, "{one:?} {other:?}");
+                                all.extend([one, other]);
+                            }
+                        }
+                    }
+                    _ if which < all.len() => drop(all.swap_remove(which)),
+                    _ => {}
+                }
+                let held: u64 = all.iter().map(Allocation::frames).sum();
+                let lines = frames.counts().used() - held;
+                assert!(frames.counts().free <= free - held, "{lines}");
+                all.sort_by_key(|owned| (owned.start(), owned.frames()));
+                let pairs = all.windows(2);
+                pairs.for_each(|pair| assert!(!pair[0].range().overlaps(pair[1].range())));
+            }
+            all.clear();
+            let lines = free - frames.validate().unwrap().free;
+            assert!(lines <= 2, "{lines} frames are lost");
+        });
+    }
+}

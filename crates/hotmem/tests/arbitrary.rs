@@ -1,0 +1,370 @@
+//! The whole safe interface with arguments that make no sense: edges of the address space, what
+//! belongs to another machine, what is free, poisoned or the engine's own, a half of an
+//! allocation. Nothing panics, what is refused changes nothing, and no frame has two owners.
+//!
+//! `refused.rs` asks the same of one machine at every count; here two machines exchange what they
+//! have, and every call is made. `HOTMEM_SEED` replays a run.
+
+use fastrand::Rng;
+use hotmem::geometry::PFN_LIMIT;
+use hotmem::report::{Batch, Reporter, Settings, Step};
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, pfn, range, start};
+use std::time::Duration;
+
+const BOOT: u64 = 2 * SECTION;
+const ALL: u64 = 6 * SECTION;
+const CALLS: usize = if cfg!(miri) { 20 } else { 250 };
+const RUNS: u64 = if cfg!(miri) { 1 } else { 2 };
+
+type Owned<'f> = Allocation<'f, OneCpu>;
+
+/// A machine and all that safe code can hold of it.
+struct Machine<'f> {
+    hotplug: Hotplug<'f, OneCpu>,
+    regions: Vec<RegionId>,
+    additions: Vec<Addition<'f, OneCpu>>,
+    removals: Vec<Removal>,
+    offlines: Vec<Offline<'f, OneCpu>>,
+    shrinks: Vec<Shrink<'f, OneCpu>>,
+    tokens: Vec<Isolation<'f, OneCpu>>,
+    owned: Vec<Owned<'f>>,
+    reporter: Option<Reporter<'f, OneCpu>>,
+    batches: Vec<Batch>,
+    owners: Owners<'f, OneCpu>,
+}
+
+impl<'f> Machine<'f> {
+    fn new(frames: &'f Frames<OneCpu>, memory: &Memory) -> Machine<'f> {
+        let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+        let image = [BootRange { start: 4096, len: Bytes(5 * 4096) }];
+        let map = BootMap { reserved: &image, ..BootMap::of_ram(&ram) };
+        Machine {
+            hotplug: start(frames, memory.mapping(), &map).unwrap(),
+            regions: vec![],
+            additions: vec![],
+            removals: vec![],
+            offlines: vec![],
+            shrinks: vec![],
+            tokens: vec![],
+            owned: vec![],
+            reporter: None,
+            batches: vec![],
+            owners: Owners::new(frames),
+        }
+    }
+
+    fn frames(&self) -> &'f Frames<OneCpu> {
+        self.hotplug.frames()
+    }
+
+    /// All that can be asked; the machine agrees with itself.
+    fn snapshot(&self) -> (Snapshot, Counts) {
+        (Snapshot::of(&self.hotplug, 0, &[]), self.frames().counts())
+    }
+}
+
+/// Takes one out of what there is.
+fn some<T>(rng: &mut Rng, all: &mut Vec<T>) -> Option<T> {
+    (!all.is_empty()).then(|| all.swap_remove(rng.usize(..all.len())))
+}
+
+/// A range of any kind: near edges of everything, empty, unaligned, far too long.
+fn some_range(rng: &mut Rng) -> PfnRange {
+    let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][rng.usize(..5)];
+    let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
+    let first = match rng.u8(..16) {
+        0 => PFN_LIMIT - around(rng, SECTION),
+        _ => around(rng, ALL),
+    };
+    let most = PFN_LIMIT - first;
+    let frames = match rng.u8(..16) {
+        0 => 0,
+        1 => around(rng, most),
+        2..8 => grain,
+        _ => around(rng, 2 * SECTION),
+    };
+    range(first, frames.min(most))
+}
+
+fn some_want(rng: &mut Rng) -> Want {
+    let odd = [0, 1, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
+    let number = |rng: &mut Rng| odd[rng.usize(..odd.len())];
+    let mut want = Want::frames(number(rng));
+    if rng.bool() {
+        want = want.movable();
+    }
+    if rng.u8(..4) == 0 {
+        want = want.aligned(number(rng));
+    }
+    if rng.u8(..4) == 0 {
+        want = want.below(some_range(rng).end());
+    }
+    if rng.u8(..3) == 0 {
+        want = want.at(some_range(rng).start());
+    }
+    if rng.u8(..4) == 0 {
+        want = want.near(NodeId::new(rng.usize(..3)).unwrap());
+    }
+    want
+}
+
+fn some_kind(rng: &mut Rng) -> OnlineType {
+    use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
+    [AsBefore, Kernel, Movable, Offline, Online][rng.usize(..5)]
+}
+
+/// A kernel that answers anything.
+struct Kernel<'r>(&'r mut Rng);
+
+impl Hooks for Kernel<'_> {
+    fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
+        if self.0.u8(..6) == 0 { Err(Veto("no")) } else { Ok(()) }
+    }
+
+    fn going_offline(&mut self, _: PfnRange) -> Result<(), Veto> {
+        if self.0.u8(..6) == 0 { Err(Veto("no")) } else { Ok(()) }
+    }
+
+    fn migrate(&mut self, _: PfnRange) -> Migration {
+        use Migration::{Gone, Moved, Pinned, Retry};
+        [Moved, Gone, Retry, Pinned("no")][self.0.usize(..4)]
+    }
+}
+
+/// One call of `here` with what may be `there`'s. Says whether it was refused.
+fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> bool {
+    let at = some_range(rng);
+    let foreign = rng.u8(..4) == 0;
+    macro_rules! theirs {
+        ($all:ident) => {
+            if foreign { &mut there.$all } else { &mut here.$all }
+        };
+    }
+    match rng.u8(..28) {
+        0 => {
+            let node = NodeId::new(rng.usize(..3)).unwrap();
+            let answer = here.hotplug.announce(Announce::range(at).on_node(node));
+            here.regions.extend(answer);
+            answer.is_err()
+        }
+        1 => {
+            let Some(region) = some(rng, theirs!(regions)) else { return false };
+            let refused = here.hotplug.withdraw(region).is_err();
+            if refused {
+                theirs!(regions).push(region);
+            }
+            refused
+        }
+        2 => {
+            let Some(&region) = theirs!(regions).first() else { return false };
+            let _ = (here.hotplug.region_range(region), here.hotplug.region_node(region));
+            here.hotplug.trim(region, at).is_err()
+        }
+        3 => here.hotplug.add(at).is_err(),
+        4 => match here.hotplug.prepare_add(at) {
+            Ok(addition) => {
+                here.additions.push(addition);
+                false
+            }
+            Err(_) => true,
+        },
+        5 => {
+            let Some(addition) = some(rng, theirs!(additions)) else { return false };
+            let device = rng.u8(..4) == 0;
+            let done = if device {
+                here.hotplug.commit_attach(addition)
+            } else {
+                here.hotplug.commit_add(addition)
+            };
+            done.map_err(|Foreign(addition)| theirs!(additions).push(addition)).is_err()
+        }
+        6 | 7 => here.hotplug.online(at, some_kind(rng), &mut Kernel(rng)).is_err(),
+        8 => match here.hotplug.offline(at) {
+            Ok(request) => {
+                here.offlines.push(request);
+                false
+            }
+            Err(_) => true,
+        },
+        9 => {
+            let Some(mut request) = some(rng, theirs!(offlines)) else { return false };
+            let _ = request.poll(&mut here.hotplug, &mut Kernel(rng), Budget::pageblocks(3));
+            theirs!(offlines).push(request);
+            false
+        }
+        10 => {
+            let Some(request) = some(rng, theirs!(offlines)) else { return false };
+            let done = request.cancel(&mut here.hotplug, &mut Kernel(rng));
+            done.map_err(|Foreign(request)| theirs!(offlines).push(request)).is_err()
+        }
+        11 => {
+            let number = |rng: &mut Rng| [0, 1, BLOCK, SECTION, u64::MAX][rng.usize(..5)];
+            here.shrinks.push(Shrink::new(at, number(rng), number(rng), number(rng)));
+            false
+        }
+        12 | 13 => {
+            let Some(mut shrink) = some(rng, theirs!(shrinks)) else { return false };
+            let said = shrink.poll(&mut here.hotplug, &mut Kernel(rng), Budget::pageblocks(3));
+            theirs!(shrinks).push(shrink);
+            if let Shrunk::Ready(removal) = said {
+                here.removals.push(removal);
+            }
+            false
+        }
+        14 => {
+            let Some(shrink) = some(rng, theirs!(shrinks)) else { return false };
+            let done = shrink.cancel(&mut here.hotplug, &mut Kernel(rng));
+            done.map_err(|Foreign(shrink)| theirs!(shrinks).push(shrink)).is_err()
+        }
+        15 => match here.hotplug.prepare_remove(at) {
+            Ok(removal) => {
+                here.removals.push(removal);
+                false
+            }
+            Err(_) => true,
+        },
+        16 => {
+            let Some(removal) = some(rng, theirs!(removals)) else { return false };
+            let done = match rng.u8(..3) {
+                0 => here.hotplug.abandon_remove(removal, &mut Kernel(rng)),
+                1 => here.hotplug.commit_remove(removal),
+                _ => match removal.split_at(at.start()) {
+                    Ok((below, above)) => {
+                        theirs!(removals).extend([below, above]);
+                        return false;
+                    }
+                    Err(removal) => Err(Foreign(removal)),
+                },
+            };
+            done.map_err(|Foreign(removal)| theirs!(removals).push(removal)).is_err()
+        }
+        17 => here.hotplug.remove(at).is_err(),
+        18 => here.hotplug.attach(at).is_err(),
+        19 => here.hotplug.ram_to_device(at).is_err(),
+        20 => match here.frames().isolate(at) {
+            Ok(token) => {
+                here.tokens.push(token);
+                false
+            }
+            Err(_) => true,
+        },
+        21 => {
+            let Some(token) = some(rng, theirs!(tokens)) else { return false };
+            let _ = token.in_use();
+            match rng.u8(..3) {
+                0 => token.release(),
+                1 => {
+                    let marked = token.mark_reported();
+                    return marked.map_err(|(token, _)| theirs!(tokens).push(token)).is_err();
+                }
+                _ => {
+                    let left = here.hotplug.take_offline(token, &mut Kernel(rng));
+                    return left.map_err(|(token, _)| theirs!(tokens).push(token)).is_err();
+                }
+            }
+            false
+        }
+        22 | 23 => match here.frames().alloc(some_want(rng)) {
+            Ok(owned) => {
+                let others = here.owned.iter().all(|o| !o.range().overlaps(owned.range()));
+                assert!(others, "{owned:?} has two owners");
+                let is_engine_s = |metadata: Metadata| metadata.frames.overlaps(owned.range());
+                assert!(!here.frames().metadata().any(is_engine_s), "{owned:?} is the engine's");
+                here.owned.push(owned);
+                false
+            }
+            Err(_) => true,
+        },
+        24 => {
+            let Some(owned) = some(rng, &mut here.owned) else { return false };
+            match rng.u8(..4) {
+                0 => owned.free(),
+                1 => owned.free_filled(),
+                2 => {
+                    let (below, above) = owned.split_at(at.start());
+                    here.owned.extend([below, above]);
+                }
+                _ => {
+                    let Some(other) = some(rng, theirs!(owned)) else { return false };
+                    match owned.join(other) {
+                        Ok(joined) => here.owned.push(joined),
+                        Err((owned, other)) => {
+                            here.owned.push(owned);
+                            theirs!(owned).push(other);
+                            return true;
+                        }
+                    }
+                }
+            }
+            false
+        }
+        25 => match rng.u8(..6) {
+            0 => here.hotplug.poison(at.start()).is_err(),
+            1 => here.hotplug.pin(at, |_| {}).is_err(),
+            2 => !here.hotplug.unpin(at),
+            3 => here.frames().lend(at).is_err(),
+            4 => here.frames().set_contents(Contents::Filled(rng.u32(..))).is_err(),
+            _ => {
+                let part = at.split_at(pfn(at.start().number().saturating_add(3).min(PFN_LIMIT))).0;
+                // Tables that it has made stay.
+                let _ = here.owners.set(part, Owner::new(7).unwrap());
+                false
+            }
+        },
+        26 => {
+            let Some(reporter) = &mut here.reporter else {
+                let made = Reporter::new(here.frames(), Settings::eager(), Contents::Undefined);
+                here.reporter = made.ok();
+                return false;
+            };
+            match rng.u8(..4) {
+                0 | 1 => {
+                    if let Step::Send(batch) = reporter.step(Duration::from_secs(rng.u64(..))) {
+                        here.batches.push(batch);
+                    }
+                }
+                2 => drop(reporter.reset()),
+                _ => {
+                    let Some(batch) = some(rng, theirs!(batches)) else { return false };
+                    let done = reporter.reported(batch);
+                    return done.map_err(|Foreign(batch)| theirs!(batches).push(batch)).is_err();
+                }
+            }
+            false
+        }
+        _ => {
+            let _ = here.hotplug.state_at(at.start(), at.end());
+            let _ = (here.frames().counts_in(at), here.frames().is_pinned(at));
+            let _ = (here.owners.of(at.start()), here.frames().node_of(at.start()));
+            here.hotplug.occupancy(at, |_, _| {});
+            let blocks: Vec<_> = there.hotplug.memory_blocks(at.frames()).collect();
+            let mut answers = blocks.iter().map(|block| here.hotplug.removable(block));
+            let _ = answers.find(Result::is_err);
+            false
+        }
+    }
+}
+
+#[test]
+fn no_call_panics_and_what_is_refused_changes_nothing() {
+    let first = env("HOTMEM_SEED").unwrap_or(0);
+    for seed in first..first + RUNS {
+        let memories = [Memory::new(ALL), Memory::new(ALL)];
+        let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
+        let mut rng = Rng::with_seed(seed);
+        let mut here = Machine::new(&frames[0], &memories[0]);
+        let mut there = Machine::new(&frames[1], &memories[1]);
+        for number in 0..CALLS {
+            let before = [here.snapshot(), there.snapshot()];
+            let refused = call(&mut here, &mut there, &mut rng);
+            let after = [here.snapshot(), there.snapshot()];
+            assert!(
+                !refused || after == before,
+                "call {number} of HOTMEM_SEED={seed} was refused and changed something"
+            );
+            std::mem::swap(&mut here, &mut there);
+        }
+        assert_eq!(hotmem::violated_invariants(), 0, "{:?}", hotmem::first_violation());
+    }
+}

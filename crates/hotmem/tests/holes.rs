@@ -1,0 +1,335 @@
+//! Holes beside boot memory count as covered once descriptors cover them, and nothing else does.
+
+use fastrand::Rng;
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Memory, RawReserved as _, SECTION, pfn, range};
+use std::collections::BTreeSet;
+
+const BLOCKS: u64 = SECTION / BLOCK;
+
+fn bytes(range: PfnRange) -> BootRange {
+    BootRange { start: range.start().phys_addr(), len: range.bytes() }
+}
+
+fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, ram: &[PfnRange]) -> Hotplug<'f, OneCpu> {
+    boot_with(frames, memory, ram, &[], Pfn::ZERO)
+}
+
+fn boot_with<'f>(
+    frames: &'f Frames<OneCpu>,
+    memory: &Memory,
+    ram: &[PfnRange],
+    nodes: &[(BootRange, NodeId)],
+    low_end: Pfn,
+) -> Hotplug<'f, OneCpu> {
+    let ram: Vec<_> = ram.iter().copied().map(bytes).collect();
+    let map = BootMap { nodes, low_end, ..BootMap::of_ram(&ram) };
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
+    hotplug.set_holes_described(true);
+    hotplug
+}
+
+fn plug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange, kind: OnlineType) {
+    hotplug.add(range).unwrap();
+    hotplug.online(range, kind, &mut NoHooks).unwrap();
+}
+
+fn take_offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
+    let mut offline = hotplug.offline(range).unwrap();
+    let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(range));
+}
+
+fn kernel(hotplug: &Hotplug<'_, OneCpu>) -> ZoneInfo {
+    hotplug.zone(NodeId::ZERO, Zone::Kernel)
+}
+
+/// Two sections of RAM, with a hole of one pageblock in the second.
+fn with_a_hole() -> ([PfnRange; 2], PfnRange) {
+    let hole = range(SECTION + BLOCK, BLOCK);
+    ([range(0, SECTION + BLOCK), range(SECTION + 2 * BLOCK, SECTION - 2 * BLOCK)], hole)
+}
+
+#[test]
+fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
+    // 2 GiB and 4 GiB where a section has 128 MiB.
+    let (end, low) = (16 * SECTION, 32 * SECTION);
+    let all = low + 8 * SECTION;
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(all));
+    // The VGA hole from 640 KiB to 1 MiB, and what ACPI has at the top of RAM, where a pageblock has
+    // 2 MiB.
+    let ram = [range(0, BLOCK * 5 / 16), range(BLOCK / 2, end - BLOCK / 2 - BLOCK / 16)].map(bytes);
+    let map = BootMap { low_end: pfn(low), ..BootMap::of_ram(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    hotplug.set_auto_online(OnlineType::Online);
+    hotplug.announce(range(low, all - low)).unwrap();
+    let blocks = || range(low, all - low).chunks(SECTION);
+    let check = |hotplug: &Hotplug<'_, OneCpu>, end: Pfn| {
+        let zone = kernel(hotplug);
+        assert_eq!(zone.spanned, PfnRange::new(pfn(low), end).unwrap());
+        assert!(zone.is_contiguous());
+        assert!(hotplug.low_zone(NodeId::ZERO).is_contiguous());
+    };
+    for block in blocks() {
+        hotplug.add(block).unwrap();
+        hotplug.online(block, None, &mut NoHooks).unwrap();
+        check(&hotplug, block.end());
+    }
+    for block in blocks().rev() {
+        check(&hotplug, block.end());
+        take_offline(&mut hotplug, block);
+        hotplug.remove(block).unwrap();
+    }
+    assert_eq!(kernel(&hotplug).online, 0);
+}
+
+#[test]
+fn a_hole_beside_boot_memory_is_covered_once_the_kernel_says_so() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let (ram, _) = with_a_hole();
+    let mut hotplug = boot(&frames, &memory, &ram);
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.spanned, zone.online), (range(0, 2 * SECTION), 2 * SECTION - BLOCK));
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, true));
+    hotplug.set_holes_described(false);
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+}
+
+#[test]
+fn a_scan_of_a_contiguous_zone_with_a_hole_is_one_run() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let (ram, hole) = with_a_hole();
+    let hotplug = boot(&frames, &memory, &ram);
+    let mut runs = vec![];
+    hotplug.online_runs(NodeId::ZERO, Zone::Kernel, |run| runs.push(run));
+    assert_eq!(runs, [range(0, 2 * SECTION)]);
+    let mut seen = vec![];
+    hotplug.occupancy(runs[0], |block, _| seen.push(block));
+    assert!(seen.iter().copied().eq(range(0, 2 * SECTION).chunks(BLOCK).filter(|b| *b != hole)));
+}
+
+#[test]
+fn a_section_without_ram_is_no_hole() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
+    let hotplug = boot(&frames, &memory, &[range(0, SECTION), range(2 * SECTION, SECTION)]);
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+}
+
+#[test]
+fn holes_beyond_the_ends_of_a_zone_are_not_counted() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
+    // Holes below and above, and one within.
+    let ram = [range(BLOCK, 2 * SECTION), range(SECTION * 2 + 2 * BLOCK, SECTION)];
+    let hotplug = boot(&frames, &memory, &ram);
+    let zone = kernel(&hotplug);
+    assert_eq!(zone.spanned, range(BLOCK, 3 * SECTION + BLOCK));
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, true));
+}
+
+#[test]
+fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
+    // The end of boot memory is no section's.
+    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
+    hotplug.announce(range(2 * SECTION, SECTION)).unwrap();
+    plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.described_holes, zone.is_contiguous()), ((BLOCKS - 1) * BLOCK, true));
+}
+
+#[test]
+fn absent_hotplugged_memory_is_no_hole() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
+    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
+    // In a section that has boot memory.
+    let region = range(SECTION + BLOCK, 2 * SECTION - BLOCK);
+    hotplug.announce(region).unwrap();
+    plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+    let rest = range(SECTION + BLOCK, SECTION - BLOCK);
+    plug(&mut hotplug, rest, OnlineType::Kernel);
+    assert!(kernel(&hotplug).is_contiguous());
+    take_offline(&mut hotplug, rest);
+    hotplug.remove(rest).unwrap();
+    assert!(!kernel(&hotplug).is_contiguous());
+}
+
+#[test]
+fn offline_memory_is_no_hole() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let (ram, hole) = with_a_hole();
+    let mut hotplug = boot(&frames, &memory, &ram);
+    // Boot memory, and what was added where a hole was.
+    let block = range(BLOCK, BLOCK);
+    take_offline(&mut hotplug, block);
+    assert!(!kernel(&hotplug).is_contiguous());
+    hotplug.online(block, OnlineType::Kernel, &mut NoHooks).unwrap();
+    assert!(kernel(&hotplug).is_contiguous());
+    hotplug.add(hole).unwrap();
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+    hotplug.online(hole, OnlineType::Kernel, &mut NoHooks).unwrap();
+    assert!(kernel(&hotplug).is_contiguous());
+    take_offline(&mut hotplug, hole);
+    hotplug.remove(hole).unwrap();
+    assert!(!kernel(&hotplug).is_contiguous());
+}
+
+#[test]
+fn device_memory_is_no_hole() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let (ram, hole) = with_a_hole();
+    let mut hotplug = boot(&frames, &memory, &ram);
+    hotplug.attach(hole).unwrap();
+    assert!(!kernel(&hotplug).is_contiguous());
+    hotplug.detach_raw(hole).unwrap();
+    assert!(!kernel(&hotplug).is_contiguous());
+}
+
+#[test]
+fn memory_of_another_zone_is_no_hole() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let (ram, _) = with_a_hole();
+    let mut hotplug = boot(&frames, &memory, &ram);
+    let block = range(SECTION + 2 * BLOCK, BLOCK);
+    take_offline(&mut hotplug, block);
+    hotplug.online(block, OnlineType::Movable, &mut NoHooks).unwrap();
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, false));
+    let movable = hotplug.zone(NodeId::ZERO, Zone::Movable);
+    assert_eq!((movable.described_holes, movable.is_contiguous()), (0, true));
+}
+
+#[test]
+fn memory_of_another_node_is_no_hole() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
+    let nodes = [(bytes(range(SECTION, SECTION)), NodeId::new(1).unwrap())];
+    let ram = [range(0, 2 * SECTION - BLOCK), range(2 * SECTION, SECTION)];
+    let hotplug = boot_with(&frames, &memory, &ram, &nodes, Pfn::ZERO);
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+    let other = hotplug.zone(NodeId::new(1).unwrap(), Zone::Kernel);
+    assert_eq!((other.described_holes, other.is_contiguous()), (0, true));
+}
+
+/// Sections of which the first half have boot memory.
+const SECTIONS: u64 = 8;
+
+/// The holes, and what is online, pageblock by pageblock.
+struct Naive {
+    holes: BTreeSet<u64>,
+    low_end: Pfn,
+}
+
+impl Naive {
+    fn new(ram: &[PfnRange], low_end: Pfn) -> Naive {
+        let is_ram = |range: PfnRange| ram.iter().any(|ram| ram.overlaps(range));
+        let sections = range(0, SECTIONS * SECTION).sections().filter(|section| is_ram(*section));
+        let blocks = sections.flat_map(|section| section.chunks(BLOCK));
+        let holes = blocks.filter(|block| !is_ram(*block)).map(|block| block.start().number());
+        Naive { holes: holes.collect(), low_end }
+    }
+
+    fn fill(&mut self, range: PfnRange) {
+        self.holes.retain(|&hole| !range.contains(pfn(hole)));
+    }
+
+    /// The span, the holes within it, and whether it is contiguous.
+    fn zone(&self, hotplug: &Hotplug<'_, OneCpu>, zone: Zone, low: bool) -> (PfnRange, u64, bool) {
+        let blocks = || range(0, SECTIONS * SECTION).chunks(BLOCK);
+        let online: BTreeSet<u64> = blocks()
+            .filter(|b| hotplug.state_at(b.start(), b.end()) == (*b, State::from(zone)))
+            .filter(|b| zone == Zone::Movable || (b.start() < self.low_end) == low)
+            .map(|b| b.start().number())
+            .collect();
+        let Some((first, last)) = online.first().zip(online.last()) else {
+            return (PfnRange::EMPTY, 0, false);
+        };
+        let span = PfnRange::new(pfn(*first), pfn(last + BLOCK)).unwrap();
+        let beside = |hole: u64| online.iter().any(|b| b / SECTION == hole / SECTION);
+        let holes = span.chunks(BLOCK).map(|b| b.start().number());
+        let holes = holes.filter(|at| self.holes.contains(at) && beside(*at)).count() as u64;
+        let is_covered = |b: PfnRange| {
+            let at = b.start().number();
+            online.contains(&at) || self.holes.contains(&at)
+        };
+        (span, holes * BLOCK, span.chunks(BLOCK).all(is_covered))
+    }
+}
+
+#[test]
+fn holes_agree_with_a_walk_over_all_pageblocks() {
+    let mut rng = Rng::with_seed(11);
+    let mut seen = [0; 2];
+    for machine in 0..40 {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTIONS * SECTION));
+        let mut ram = vec![];
+        let mut at = rng.u64(..3) * BLOCK;
+        while at < SECTIONS / 2 * SECTION {
+            let len = (1 + rng.u64(..2 * BLOCKS)) * BLOCK;
+            ram.push(range(at, len.min(SECTIONS / 2 * SECTION - at)));
+            let hole = if rng.u8(..4) == 0 { rng.u64(1..=2 * BLOCKS) } else { 1 };
+            at += len + hole * BLOCK;
+        }
+        let low_end = pfn(rng.u64(..SECTIONS) * SECTION);
+        let mut hotplug = boot_with(&frames, &memory, &ram, &[], low_end);
+        let mut naive = Naive::new(&ram, low_end);
+        for operation in 0..60 {
+            let first = rng.u64(..SECTIONS * BLOCKS);
+            let part = range(first * BLOCK, (1 + rng.u64(..BLOCKS)) * BLOCK);
+            let part = part.intersection(range(0, SECTIONS * SECTION));
+            // What is alike, and of one region.
+            let regions = hotplug.regions().map(|(_, region)| region);
+            let region = regions.into_iter().find(|region| region.contains(part.start()));
+            let part = region.map_or(part, |region| part.intersection(region));
+            let (run, state) = hotplug.state_at(part.start(), part.end());
+            match state {
+                State::Unknown => {
+                    hotplug.announce(run).unwrap();
+                    naive.fill(run);
+                }
+                State::Absent if rng.bool() => {}
+                State::Absent if rng.u8(..4) == 0 => {
+                    hotplug.attach(run).unwrap();
+                    naive.fill(run);
+                }
+                State::Absent => {
+                    hotplug.add(run).unwrap();
+                    naive.fill(run);
+                }
+                State::Device => hotplug.detach_raw(run).unwrap(),
+                State::Offline if rng.u8(..4) == 0 => {
+                    // Boot memory stays.
+                    let _ = hotplug.remove(run);
+                }
+                State::Offline => {
+                    let kinds = [OnlineType::Kernel, OnlineType::Kernel, OnlineType::Movable];
+                    hotplug.online(run, kinds[rng.usize(..3)], &mut NoHooks).unwrap();
+                }
+                State::Online | State::OnlineMovable => {
+                    let mut offline = hotplug.offline(run).unwrap();
+                    let polled = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+                    if polled != Progress::Done(run) {
+                        // The engine's own memory stays where it is.
+                        offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
+                    }
+                }
+            }
+            let [kernel, movable] = Zone::ALL.map(|zone| hotplug.zone(NodeId::ZERO, zone));
+            let low = hotplug.low_zone(NodeId::ZERO);
+            let zones = [(low, Zone::Kernel, true), (kernel, Zone::Kernel, false)];
+            for (info, zone, is_low) in zones.into_iter().chain([(movable, Zone::Movable, false)]) {
+                let (span, holes, contiguous) = naive.zone(&hotplug, zone, is_low);
+                let found = (info.spanned, info.described_holes, info.is_contiguous());
+                let what = format!("{machine}.{operation}: {zone:?}, low: {is_low}");
+                assert_eq!(found, (span, holes, contiguous), "{what}");
+                seen[usize::from(contiguous && holes != 0)] += 1;
+            }
+        }
+        frames.validate().unwrap();
+    }
+    assert!(seen[1] > 100, "holes must matter: {seen:?}");
+}

@@ -1,0 +1,168 @@
+//! Kernel memory below the boundary that the platform gives is counted apart.
+
+use fastrand::Rng;
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
+
+const BOOT: u64 = 2 * SECTION;
+/// Where virtio-mem's memory begins.
+const LOW: u64 = 4 * SECTION;
+const ALL: u64 = 12 * SECTION;
+
+/// A machine with boot memory at 0, a boundary, and a hole below it.
+fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, low_end: Pfn) -> Hotplug<'f, OneCpu> {
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap { low_end, ..BootMap::of_ram(&ram) };
+    hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
+}
+
+fn plug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange, kind: OnlineType) {
+    hotplug.add(range).unwrap();
+    hotplug.online(range, kind, &mut NoHooks).unwrap();
+}
+
+fn unplug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
+    let mut offline = hotplug.offline(range).unwrap();
+    let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(range));
+    hotplug.remove(range).unwrap();
+}
+
+#[test]
+fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let mut hotplug = boot(&frames, &memory, pfn(LOW));
+    hotplug.announce(range(LOW, ALL - LOW)).unwrap();
+    let blocks = || range(LOW, ALL - LOW).chunks(SECTION / 2);
+    for block in blocks() {
+        plug(&mut hotplug, block, OnlineType::Online);
+        let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+        assert_eq!(zone.spanned, PfnRange::new(pfn(LOW), block.end()).unwrap());
+        assert_eq!(zone.online, zone.spanned.frames());
+        assert!(zone.is_contiguous());
+        let low = hotplug.low_zone(NodeId::ZERO);
+        assert_eq!((low.spanned, low.online), (range(0, BOOT), BOOT));
+        assert!(low.is_contiguous());
+    }
+    for block in blocks().rev() {
+        assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
+        unplug(&mut hotplug, block);
+    }
+    let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+    assert_eq!((zone.spanned, zone.online, zone.is_contiguous()), (PfnRange::EMPTY, 0, false));
+    assert!(hotplug.has_memory(NodeId::ZERO));
+}
+
+#[test]
+fn without_a_boundary_all_kernel_memory_is_one_zone() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let mut hotplug = boot(&frames, &memory, Pfn::ZERO);
+    hotplug.announce(range(LOW, ALL - LOW)).unwrap();
+    plug(&mut hotplug, range(LOW, SECTION), OnlineType::Online);
+    let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+    assert_eq!((zone.spanned, zone.online), (range(0, LOW + SECTION), BOOT + SECTION));
+    assert!(!zone.is_contiguous());
+    assert_eq!(hotplug.low_zone(NodeId::ZERO), ZoneInfo::default());
+}
+
+#[test]
+fn the_boundary_is_rounded_down_to_a_section() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let hotplug = boot(&frames, &memory, pfn(2 * SECTION - 1));
+    let low = hotplug.low_zone(NodeId::ZERO);
+    assert_eq!((low.spanned, low.online), (range(0, SECTION), SECTION));
+    let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+    assert_eq!((zone.spanned, zone.online), (range(SECTION, SECTION), SECTION));
+}
+
+#[test]
+fn what_boot_reserved_is_counted_on_its_side_of_the_boundary() {
+    let (frames, memory) = (&Frames::new(OneCpu), Memory::new(BOOT));
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let across = range(SECTION - BLOCK, 3 * BLOCK);
+    let (below, above) = across.split_at(pfn(SECTION));
+    let reserved = [BootRange { start: across.start().phys_addr(), len: across.bytes() }];
+    let low_end = pfn(SECTION);
+    let map = BootMap { reserved: &reserved, low_end, ..BootMap::of_ram(&ram) };
+    let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
+    let managed = |hotplug: &Hotplug<'_, OneCpu>| {
+        let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
+        (hotplug.low_zone(NodeId::ZERO).managed, zone.managed)
+    };
+    assert_eq!(managed(&hotplug), (SECTION - BLOCK, SECTION - 2 * BLOCK));
+    // SAFETY: nobody uses it.
+    unsafe { hotplug.free_reserved(across) }.unwrap();
+    assert_eq!(managed(&hotplug), (SECTION, SECTION));
+    assert_eq!((below.frames(), above.frames()), (BLOCK, 2 * BLOCK));
+}
+
+#[test]
+fn a_scan_of_kernel_memory_sees_both_sides() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let mut hotplug = boot(&frames, &memory, pfn(LOW));
+    hotplug.announce(range(BOOT, ALL - BOOT)).unwrap();
+    // Across the boundary.
+    plug(&mut hotplug, range(LOW - BLOCK, 2 * BLOCK), OnlineType::Kernel);
+    plug(&mut hotplug, range(LOW + SECTION, SECTION), OnlineType::Kernel);
+    let mut runs = Vec::new();
+    hotplug.online_runs(NodeId::ZERO, Zone::Kernel, |run| runs.push(run));
+    let beyond = [range(LOW, BLOCK), range(LOW + SECTION, SECTION)];
+    assert_eq!(runs, [range(0, BOOT), range(LOW - BLOCK, BLOCK), beyond[0], beyond[1]]);
+}
+
+/// A walk over all pageblocks: the span and the online frames of a zone in `within`.
+fn walk(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRange, u64) {
+    let wanted = State::from(zone);
+    let blocks = range(0, ALL).intersection(within).chunks(BLOCK);
+    let online = blocks.filter(|b| hotplug.state_at(b.start(), b.end()) == (*b, wanted));
+    online.fold((PfnRange::EMPTY, 0), |(span, online), block| {
+        let start = if online == 0 { block.start() } else { span.start() };
+        (PfnRange::new(start, block.end()).unwrap(), online + BLOCK)
+    })
+}
+
+#[test]
+fn both_sides_agree_with_a_walk_through_random_changes() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let mut rng = Rng::with_seed(7);
+    let mut seen = [0; 2];
+    let boundary = pfn(6 * SECTION);
+    let mut hotplug = boot(&frames, &memory, boundary);
+    let hot = range(BOOT, ALL - BOOT);
+    hotplug.announce(hot).unwrap();
+    // Half sections, so that whole parts come and go.
+    let unit = SECTION / 2;
+    for _ in 0..3000 {
+        let part = range(BOOT + rng.u64(..hot.frames() / unit) * unit, unit);
+        let (run, state) = hotplug.state_at(part.start(), part.end());
+        match state {
+            State::Absent => hotplug.add(run).unwrap(),
+            State::Offline if rng.u8(..4) == 0 => hotplug.remove(run).unwrap(),
+            State::Offline => {
+                let is_movable = rng.u8(..4) == 0;
+                let kind = if is_movable { OnlineType::Movable } else { OnlineType::Kernel };
+                hotplug.online(run, kind, &mut NoHooks).unwrap();
+            }
+            _ if rng.u8(..4) != 0 => continue,
+            _ => {
+                let mut offline = hotplug.offline(run).unwrap();
+                let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+                assert_eq!(done, Progress::Done(run));
+            }
+        }
+        let (below, above) = PfnRange::ALL.split_at(boundary);
+        let [kernel, movable] = Zone::ALL.map(|zone| hotplug.zone(NodeId::ZERO, zone));
+        let low = hotplug.low_zone(NodeId::ZERO);
+        let all = PfnRange::ALL;
+        let zones = [(low, Zone::Kernel, below), (kernel, Zone::Kernel, above)];
+        for (info, zone, within) in zones.into_iter().chain([(movable, Zone::Movable, all)]) {
+            let (span, online) = walk(&hotplug, zone, within);
+            assert_eq!((info.spanned, info.online), (span, online));
+            assert_eq!((info.present, info.managed), (online, online));
+            assert_eq!(info.is_contiguous(), online != 0 && span.frames() == online);
+            seen[usize::from(info.is_contiguous())] += 1;
+        }
+    }
+    frames.validate().unwrap();
+    assert!(seen[0] > 100 && seen[1] > 100, "both answers must occur: {seen:?}");
+}

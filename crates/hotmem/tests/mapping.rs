@@ -1,0 +1,77 @@
+//! What the mapping reaches bounds what is booted with and announced, and a mapping that is a trait
+//! object does as well.
+
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range, start};
+
+const BOOT: u64 = 2 * SECTION;
+
+fn ram(start: u64, frames: u64) -> [BootRange; 1] {
+    let ram = range(start, frames);
+    [BootRange { start: ram.start().phys_addr(), len: ram.bytes() }]
+}
+
+#[test]
+fn nothing_outside_the_reach_is_announced() {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let ram = ram(0, BOOT);
+    let mut hotplug = start(&frames, memory.mapping(), &BootMap::of_ram(&ram)).unwrap();
+    assert_eq!(hotplug.mapping().reach(), range(0, 4 * SECTION));
+    let before = frames.metadata_reserved();
+    for beyond in [
+        range(4 * SECTION, BLOCK),
+        range(4 * SECTION - BLOCK, 2 * BLOCK),
+        range(Pfn::LIMIT.number() - BLOCK, BLOCK),
+    ] {
+        assert_eq!(hotplug.announce(beyond), Err(AnnounceError::Unreachable(beyond)));
+    }
+    assert_eq!((frames.metadata_reserved(), hotplug.regions().count()), (before, 1));
+    hotplug.announce(range(4 * SECTION - BLOCK, BLOCK)).unwrap();
+}
+
+#[test]
+fn nothing_outside_the_reach_is_booted_with() {
+    let memory = Memory::new(2 * SECTION);
+    let [beyond] = ram(SECTION, 2 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let refused = start(&frames, memory.mapping(), &BootMap::of_ram(&[beyond])).err();
+    assert_eq!(refused, Some(BootError::Unreachable(beyond)));
+    // Nor below it.
+    struct Upper(AlwaysMapped);
+    // SAFETY: it reaches less than what is there.
+    unsafe impl Mapping for Upper {
+        fn base(&self) -> *mut u8 {
+            self.0.base()
+        }
+        fn reach(&self) -> PfnRange {
+            range(SECTION, SECTION)
+        }
+    }
+    let [below] = ram(0, SECTION);
+    let refused = start(&frames, Upper(memory.mapping()), &BootMap::of_ram(&[below])).err();
+    assert_eq!(refused, Some(BootError::Unreachable(below)));
+    assert_eq!(frames.counts(), Counts::default());
+    let upper = ram(SECTION, SECTION);
+    start(&frames, Upper(memory.mapping()), &BootMap::of_ram(&upper)).unwrap();
+    let owned = frames.alloc(Want::frames(1)).unwrap();
+    assert!(owned.start() >= pfn(SECTION));
+}
+
+#[test]
+fn a_trait_object_maps_and_answers() {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let mut mapping = memory.mapping();
+    let mapping: &mut dyn Mapping = &mut mapping;
+    let mut hotplug = start(&frames, mapping, &BootMap::of_ram(&ram(0, BOOT))).unwrap();
+    let hooks: &mut dyn Hooks = &mut NoHooks;
+    let plugged = range(2 * SECTION, SECTION);
+    hotplug.announce(plugged).unwrap();
+    hotplug.add(plugged).unwrap();
+    hotplug.online(plugged, OnlineType::Movable, hooks).unwrap();
+    let mut offline = hotplug.offline(plugged).unwrap();
+    let done = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(plugged));
+    hotplug.remove(plugged).unwrap();
+}

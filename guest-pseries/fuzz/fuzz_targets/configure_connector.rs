@@ -1,0 +1,45 @@
+//! `ibm,configure-connector` with any answers, from the fuzzer.
+#![no_main]
+
+use hotmem_dlpar::{Connectors, DrcIndex, LONGEST_LIST};
+use hotmem_guest_pseries::connectors::RtasConnectors;
+use hotmem_guest_pseries::rtas::{Firmware, Rtas, Tokens};
+use hotmem_guest_pseries::work_area::WorkArea;
+
+/// Answers with what the bytes say: a status, and bytes of the work area.
+struct Fuzzed<'a>(&'a [u8]);
+
+impl Firmware for Fuzzed<'_> {
+    fn call(&mut self, _: u32, _: &[u32], _: &mut [u32]) {}
+
+    fn configure_connector(&mut self, _: u32, area: &mut WorkArea) -> i32 {
+        let Some((&[status, words], rest)) = self.0.split_first_chunk() else { return 0 };
+        self.0 = rest;
+        for nth in 0..usize::from(words) {
+            let Some((&[at_high, at_low, value], rest)) = self.0.split_first_chunk() else { break };
+            self.0 = rest;
+            area.0[usize::from(u16::from_be_bytes([at_high, at_low])) % 4096] = value;
+            let _ = nth;
+        }
+        i32::from(status.cast_signed())
+    }
+
+    fn check_exception(&mut self, _: u32, _: [u32; 4], _: &mut [u8]) -> i32 {
+        1
+    }
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let tokens = Tokens {
+        set_indicator: 0,
+        get_sensor_state: 0,
+        configure_connector: 0,
+        check_exception: 0,
+        power_off: 0,
+    };
+    let mut connectors = RtasConnectors::new(Rtas::new(Fuzzed(bytes), tokens));
+    for _ in 0..3 {
+        let (status, len) = connectors.configure(DrcIndex(1), &mut [0; LONGEST_LIST]);
+        assert!(status == 0 || len.is_none());
+    }
+});

@@ -1,0 +1,125 @@
+use super::*;
+use proptest::prelude::*;
+
+/// What QEMU 7.2 writes for a DIMM of 1 GiB at 1 GiB that is added.
+pub(crate) fn of_qemu() -> Vec<u8> {
+    let mut log = vec![0x06, 0x34, 0x60, 0xe5];
+    log.extend(108_u32.to_be_bytes());
+    log.extend([0x80, 0, 0x8e, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    log.extend(*b"IBM\0");
+    section(&mut log, *b"PH", &[0; 40]);
+    section(&mut log, *b"UH", &[0; 16]);
+    let mut hotplug = vec![2, 1, 4, 0];
+    hotplug.extend(4_u32.to_be_bytes());
+    hotplug.extend(0x8000_0004_u32.to_be_bytes());
+    section(&mut log, *b"HP", &hotplug);
+    assert_eq!(log.len(), 116);
+    log
+}
+
+fn section(log: &mut Vec<u8>, id: [u8; 2], contents: &[u8]) {
+    log.extend(id);
+    let len = u16::try_from(SECTION + contents.len()).unwrap();
+    log.extend(len.to_be_bytes());
+    log.extend([1, 0, 0, 0]);
+    log.extend(contents);
+}
+
+fn parsed(change: impl FnOnce(&mut Vec<u8>)) -> Result<Event, LogError> {
+    let mut log = of_qemu();
+    change(&mut log);
+    Event::parse(&log)
+}
+
+#[test]
+fn what_qemu_writes_is_understood() {
+    let hotplug = Hotplug {
+        resource: Resource::Memory,
+        change: Change::Add,
+        identifier: Identifier::CountIndexed { count: 4, first: DrcIndex(0x8000_0004) },
+    };
+    assert_eq!(parsed(|_| ()), Ok(Event::Hotplug(hotplug)));
+    // Whatever the buffer has behind it.
+    assert_eq!(parsed(|log| log.extend([0xff; 100])), Ok(Event::Hotplug(hotplug)));
+    let which = Which::Range { first: DrcIndex(0x8000_0004), count: 4 };
+    assert_eq!(hotplug.request(), Some(Request::add(which)));
+    let remove = |log: &mut Vec<u8>| log[105] = 2;
+    let Ok(Event::Hotplug(hotplug)) = parsed(remove) else { panic!() };
+    assert_eq!(hotplug.request(), Some(Request::remove(which)));
+}
+
+#[test]
+fn each_way_to_name_lmbs_becomes_a_request() {
+    for (kind, which) in [
+        (2, Which::Index(DrcIndex(4))),
+        (3, Which::Count(4)),
+        (4, Which::Range { first: DrcIndex(0x8000_0004), count: 4 }),
+    ] {
+        let Ok(Event::Hotplug(hotplug)) = parsed(|log| log[106] = kind) else { panic!() };
+        assert_eq!(hotplug.request(), Some(Request::add(which)));
+    }
+    let Ok(Event::Hotplug(named)) = parsed(|log| log[106] = 1) else { panic!() };
+    assert_eq!((named.identifier, named.request()), (Identifier::Name, None));
+    let Ok(Event::Hotplug(cpu)) = parsed(|log| log[104] = 1) else { panic!() };
+    assert_eq!((cpu.resource, cpu.request()), (Resource::Cpu, None));
+}
+
+#[test]
+fn what_cannot_be_understood_is_named() {
+    assert_eq!(parsed(|log| log[0] = 5), Err(LogError::Version(5)));
+    assert_eq!(parsed(|log| log[1] = 0x30), Err(LogError::NotExtended));
+    assert_eq!(parsed(|log| log[4..8].fill(0)), Err(LogError::NotExtended));
+    assert_eq!(parsed(|log| log[8] = 0), Err(LogError::NotExtended));
+    assert_eq!(parsed(|log| log[10] = 0x82), Err(LogError::Format(2)));
+    assert_eq!(parsed(|log| log[26..28].fill(0)), Err(LogError::Section { at: 24, len: 0 }));
+    assert_eq!(
+        parsed(|log| log[26..28].fill(0xff)),
+        Err(LogError::Section { at: 24, len: 0xffff })
+    );
+    assert_eq!(parsed(|log| log[96] = 0), Err(LogError::NoHotplug));
+    assert_eq!(parsed(|log| log[104] = 9), Err(LogError::Resource(9)));
+    assert_eq!(parsed(|log| log[105] = 0), Err(LogError::Action(0)));
+    assert_eq!(parsed(|log| log[106] = 7), Err(LogError::Identifier(7)));
+    assert_eq!(
+        parsed(|log| log[4..8].fill(0xff)).unwrap_err(),
+        LogError::Short { needs: 8 + u32::MAX as usize }
+    );
+    // Something else than a hotplug event need not be understood.
+    assert_eq!(parsed(|log| log[3] = 0x50), Ok(Event::Other(0x50)));
+}
+
+#[test]
+fn a_log_that_is_cut_short_is_an_error_wherever() {
+    let log = of_qemu();
+    for len in 0..log.len() {
+        let error = Event::parse(&log[..len]).unwrap_err();
+        assert!(matches!(error, LogError::Short { needs } if needs > len), "{len}: {error}");
+    }
+    // The same where the log itself says so.
+    for len in 1..108_u8 {
+        let error = parsed(|log| log[7] = len).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                LogError::Short { .. } | LogError::Section { .. } | LogError::NoHotplug
+            ),
+            "{len}: {error}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Event::parse(&bytes);
+    }
+
+    /// One to four bytes of a good log are replaced.
+    #[test]
+    fn no_spoilt_log_panics(spoilt in proptest::collection::vec((0_usize..116, any::<u8>()), 1..5)) {
+        let event = parsed(|log| spoilt.iter().for_each(|&(at, byte)| log[at] = byte));
+        if let Ok(Event::Hotplug(hotplug)) = event {
+            let _ = hotplug.request();
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The virtio-balloon device, on PCI: free memory goes back to the host by itself.
+
+use super::memory::{self, FRAMES};
+use super::pci::{self, Config};
+use super::report::{Event, say};
+use super::time;
+use core::fmt;
+use core::ptr::NonNull;
+use hotmem::report::{ReporterError, Settings};
+use hotmem::{Bytes, OneCpu, Pfn, PfnRange};
+use hotmem_guest::to_usize;
+use hotmem_guest_pseries::pci::{Bridge, ConfigTokens};
+use hotmem_virtio::balloon::{
+    Counters, Device, Driver, EngineMemory, Failure, Features, InitError, Poison, Progress, Queue,
+    Status, Wanted,
+};
+use hotmem_virtio::dma::DmaMemory;
+use virtio_drivers::transport::pci::bus::PciRoot;
+use virtio_drivers::transport::pci::{PciTransport, VirtioPciError, virtio_device_type};
+use virtio_drivers::transport::{DeviceType, pci::bus::DeviceFunction};
+use virtio_drivers::{BufferDirection, Hal, PhysAddr};
+
+/// What the balloon has of the kernel's memory, in so many pieces at most.
+pub(super) type BalloonMemory = EngineMemory<'static, OneCpu, 128>;
+
+/// The kernel keeps so much for itself, whatever the host wants.
+const FLOOR: Bytes = Bytes::mib(32);
+/// Steps of the driver before events are looked for again.
+const BUDGET: u32 = 64;
+
+/// The device, and what was said of it.
+pub(super) struct Balloon {
+    device: Device<PciTransport>,
+    target: u64,
+    counters: Counters,
+    /// The frames of its queues, which stay with the device until the machine ends.
+    _queues: PfnRange,
+}
+
+/// Why the device cannot be used.
+pub(super) enum BalloonError {
+    /// It has no valid registers.
+    Registers(DeviceFunction),
+    /// It is no valid virtio device.
+    Pci(VirtioPciError),
+    /// There is no memory for its queues.
+    Queues,
+    /// It cannot be started.
+    Init(InitError),
+    /// Nobody can report free memory to it.
+    Reporter(ReporterError),
+}
+
+impl Balloon {
+    /// Finds and starts the first balloon behind a bridge.
+    pub(super) fn find(
+        pci: Option<(Bridge, ConfigTokens)>,
+    ) -> Result<Option<(Balloon, BalloonMemory)>, BalloonError> {
+        let Some((bridge, tokens)) = pci else { return Ok(None) };
+        let mut root = PciRoot::new(Config::new(bridge, tokens));
+        let is_balloon = |info: &_| virtio_device_type(info) == Some(DeviceType::MemoryBalloon);
+        let mut found = root.enumerate_bus(0).filter(|(_, info)| is_balloon(info));
+        let Some((function, _)) = found.next() else { return Ok(None) };
+        let mut window = bridge.window;
+        if !pci::enable(&mut root, function, &mut window) {
+            return Err(BalloonError::Registers(function));
+        }
+        let transport = PciTransport::new::<KernelHal, _>(&mut root, function);
+        Balloon::start(transport.map_err(BalloonError::Pci)?).map(Some)
+    }
+
+    fn start(transport: PciTransport) -> Result<(Balloon, BalloonMemory), BalloonError> {
+        let bytes = Device::<PciTransport>::MEMORY_SIZE;
+        let queues = memory::alloc_together(bytes.div_ceil(4096) as u64);
+        let queues = queues.ok_or(BalloonError::Queues)?;
+        let phys_addr = queues.start().phys_addr();
+        let pointer = NonNull::new(pointer(phys_addr)).ok_or(BalloonError::Queues)?;
+        // SAFETY: the frames are allocated and never freed; devices that do not ask for an IOMMU
+        // have none.
+        let shared = unsafe { DmaMemory::new(pointer, phys_addr, to_usize(queues.bytes().0)) };
+        let wanted =
+            Wanted { features: Features::all(), poison: Poison::None, patience: Driver::PATIENCE };
+        let mut device = Device::new(transport, shared, wanted).map_err(BalloonError::Init)?;
+        Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
+        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
+        // A kernel that idles has no use for what it does not use.
+        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
+        let features = device.driver().features();
+        memory.report(features, Poison::None, settings).map_err(BalloonError::Reporter)?;
+        say(&Event::Balloon { features: features.bits() });
+        let counters = *device.driver().counters();
+        Ok((Balloon { device, target: 0, counters, _queues: queues }, memory))
+    }
+
+    /// Some steps of the driver; whether there is more to do at once.
+    pub(super) fn step(&mut self, memory: &mut BalloonMemory) -> Result<bool, Failure> {
+        let progress = self.device.poll(time::now(), BUDGET, memory);
+        let idle = match progress {
+            Progress::Failed(failure) => return Err(failure),
+            Progress::Again => false,
+            _ => true,
+        };
+        self.say_news(idle);
+        Ok(!idle)
+    }
+
+    fn say_news(&mut self, idle: bool) {
+        let driver = self.device.driver();
+        if matches!(driver.status(), Status::Settled) && driver.target() != self.target {
+            self.target = driver.target();
+            let [target, held] = [driver.target(), driver.held()].map(|frames| Bytes(frames << 12));
+            say(&Event::Inflated { target, held });
+        }
+        let now = *driver.counters();
+        let before = self.counters;
+        if idle && now.reported > before.reported {
+            self.counters = now;
+            say(&Event::Reported {
+                bytes: Bytes((now.reported - before.reported) << 12),
+                requests: now.reports - before.reports,
+            });
+        }
+    }
+}
+
+/// Where the kernel reaches a physical address.
+fn pointer(phys_addr: u64) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut(to_usize(phys_addr))
+}
+
+/// Frames for queues, and registers where their address says.
+enum KernelHal {}
+
+// SAFETY: `dma_alloc` hands out zeroed frames that the engine has allocated, which are nobody
+// else's until `dma_dealloc`. The MMU is off, so registers are where `pci::enable` has put them.
+unsafe impl Hal for KernelHal {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        // Address 0 is the crate's sign that there is none.
+        let none = (0, NonNull::dangling());
+        let Some(frames) = memory::alloc_together(pages as u64) else { return none };
+        let phys_addr = frames.start().phys_addr();
+        let Some(pointer) = NonNull::new(pointer(phys_addr)) else { return none };
+        // SAFETY: the frames were allocated just now.
+        unsafe { pointer.write_bytes(0, to_usize(frames.bytes().0)) }
+        (phys_addr, pointer)
+    }
+
+    unsafe fn dma_dealloc(phys_addr: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
+        let first = Pfn::containing(phys_addr);
+        match first.and_then(|first| PfnRange::with_len(first, pages as u64)) {
+            Some(frames) => {
+                memory::free(frames);
+                0
+            }
+            None => -1,
+        }
+    }
+
+    unsafe fn mmio_phys_to_virt(phys_addr: PhysAddr, _: usize) -> NonNull<u8> {
+        NonNull::new(pointer(phys_addr)).unwrap_or(NonNull::dangling())
+    }
+
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        buffer.cast::<u8>().as_ptr().expose_provenance() as u64
+    }
+
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
+
+impl fmt::Display for BalloonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BalloonError::Registers(function) => write!(f, "{function}: no valid BARs"),
+            BalloonError::Pci(error) => error.fmt(f),
+            BalloonError::Queues => f.write_str("no memory for the queues"),
+            BalloonError::Init(error) => error.fmt(f),
+            BalloonError::Reporter(error) => error.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+# Entered at the image's first byte with the MMU off, big-endian or little-endian; r3 = device tree
+# or 0, r5 = Open Firmware's entry or 0, neither of which is needed.
+
+# Turns a big-endian processor little-endian: the words are `tdi` and `b` in one order and the
+# switch itself in the other (Linux's FIXUP_ENDIAN).
+.macro FIXUP_ENDIAN
+    tdi   0,0,0x48
+    b     191f
+    .long 0xa600607d
+    .long 0x01006b69
+    .long 0x00004039
+    .long 0x6401417d
+    .long 0x05009f42
+    .long 0xa602487d
+    .long 0x14004a39
+    .long 0xa6035a7d
+    .long 0xa6037b7d
+    .long 0x2400004c
+191:
+.endm
+
+.section .entry,"ax",@progbits
+.globl _start
+_start:
+    FIXUP_ENDIAN
+    # 64 bits, and the vector and floating point units, which compiled code uses: SF | VEC | VSX |
+    # FP | RI. Interrupts and the MMU stay off.
+    mfmsr 11
+    lis   12, 0x0280
+    ori   12, 12, 0x2002
+    or    11, 11, 12
+    li    12, 1
+    sldi  12, 12, 63
+    or    11, 11, 12
+    mtmsrd 11
+    bcl   20,31,1f
+1:  mflr  12
+    addis 2, 12, .TOC.-1b@ha
+    addi  2, 2, .TOC.-1b@l
+    addis 1, 2, __stack_top@toc@ha
+    addi  1, 1, __stack_top@toc@l
+    addis 6, 2, __bss_start@toc@ha
+    addi  6, 6, __bss_start@toc@l
+    addis 7, 2, __bss_end@toc@ha
+    addi  7, 7, __bss_end@toc@l
+    li    0, 0
+2:  cmpld 6, 7
+    bge   3f
+    std   0, 0(6)
+    addi  6, 6, 8
+    b     2b
+3:  stdu  0, -64(1)
+    bl    kernel_main
+    nop
+4:  b     4b
+
+.text
+# An exception ends the run: the vectors branch here with its number in r3.
+.globl exception
+exception:
+    FIXUP_ENDIAN
+    mfmsr 11
+    lis   12, 0x0280
+    ori   12, 12, 0x2002
+    or    11, 11, 12
+    li    12, 1
+    sldi  12, 12, 63
+    or    11, 11, 12
+    mtmsrd 11
+    bcl   20,31,1f
+1:  mflr  12
+    addis 2, 12, .TOC.-1b@ha
+    addi  2, 2, .TOC.-1b@l
+    addis 1, 2, __exception_stack@toc@ha
+    addi  1, 1, __exception_stack@toc@l
+    li    0, 0
+    stdu  0, -64(1)
+    bl    exception_taken
+    nop
+5:  b     5b
+
+# hypercall(number, arguments: *mut [u64; 4]) -> status; the arguments become the results.
+.globl hypercall
+hypercall:
+    mr    12, 4
+    std   12, -8(1)
+    ld    4, 0(12)
+    ld    5, 8(12)
+    ld    6, 16(12)
+    ld    7, 24(12)
+    sc    1
+    ld    12, -8(1)
+    std   4, 0(12)
+    std   5, 8(12)
+    std   6, 16(12)
+    std   7, 24(12)
+    blr

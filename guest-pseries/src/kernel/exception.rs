@@ -1,0 +1,57 @@
+//! Exceptions, which this kernel never wants: the first one ends the run with its number and
+//! address, where it would otherwise run whatever lies at its vector.
+
+use super::exit::give_up;
+
+/// All vectors that a processor has with the MMU off.
+const VECTORS: [u32; 16] = [
+    0x100, 0x200, 0x300, 0x380, 0x400, 0x480, 0x500, 0x600, 0x700, 0x800, 0x900, 0xa00, 0xc00,
+    0xd00, 0xf20, 0xf40,
+];
+
+unsafe extern "C" {
+    fn exception();
+}
+
+#[repr(C, align(16))]
+struct Stack([u8; 0x4000]);
+
+static mut STACK: Stack = Stack([0; 0x4000]);
+
+core::arch::global_asm!(
+    ".globl __exception_stack",
+    ".set __exception_stack, {stack} + 0x3f00",
+    stack = sym STACK,
+);
+
+/// Puts a few instructions at each vector. Exceptions are taken big-endian.
+pub(super) fn install() {
+    let handler = exception as *const () as u64;
+    let high = u32::try_from(handler >> 16).unwrap_or(0);
+    let low = u32::try_from(handler & 0xffff).unwrap_or(0);
+    for vector in VECTORS {
+        let code = [
+            0x3860_0000 | vector, // li     r3, vector
+            0x7cba_02a6,          // mfsrr0 r5
+            0x7cdb_02a6,          // mfsrr1 r6
+            0x3c80_0000 | high,   // lis    r4, handler >> 16
+            0x6084_0000 | low,    // ori    r4, r4, handler & 0xffff
+            0x7c89_03a6,          // mtctr  r4
+            0x4e80_0420,          // bctr
+        ];
+        let place: *mut u32 = core::ptr::with_exposed_provenance_mut(vector as usize);
+        for (nth, word) in code.into_iter().enumerate() {
+            // SAFETY: the vectors are memory that nobody else uses: the firmware is not called any
+            // more, and the engine has it as reserved.
+            unsafe { place.add(nth).write_volatile(word.to_be()) };
+        }
+    }
+    // SAFETY: makes what was written visible to instruction fetches.
+    unsafe { core::arch::asm!("sync", "isync") };
+}
+
+/// Where all vectors lead to.
+#[unsafe(no_mangle)]
+extern "C" fn exception_taken(vector: u64, _: u64, at: u64, state: u64) -> ! {
+    give_up(format_args!("exception {vector:#x} at {at:#x}, SRR1 {state:#x}"))
+}

@@ -1,0 +1,107 @@
+//! The machine's frames: this kernel's only use of the engine's allocator.
+
+use super::boot::Machine;
+use super::exit::{give_up, must};
+use core::fmt;
+use hotmem::{
+    Allocation, AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hotplug, NodeId, OneCpu, Pfn,
+    PfnRange, Want,
+};
+use hotmem_guest::frame_words::FrameWords;
+
+pub(super) static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+/// The MMU is off: addresses are physical.
+pub(super) const FRAME_WORDS: FrameWords = FrameWords::at_offset(0);
+
+unsafe extern "C" {
+    static __image_end: u8;
+}
+
+/// Hands all memory that the machine starts with to the engine, but for the exception vectors and
+/// the kernel.
+pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
+    const EMPTY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
+    const NONE: (BootRange, NodeId) = (EMPTY, NodeId::ZERO);
+    let mut ram = [EMPTY; super::boot::MOST_PIECES];
+    let mut nodes = [NONE; super::boot::MOST_PIECES];
+    for ((ram, place), (piece, node)) in ram.iter_mut().zip(&mut nodes).zip(machine.memory) {
+        *ram = BootRange { start: piece.start().phys_addr(), len: piece.bytes() };
+        *place = (*ram, node);
+    }
+    let end = (&raw const __image_end) as u64;
+    let reserved = [BootRange { start: 0, len: Bytes(end) }];
+    let map = BootMap { reserved: &reserved, nodes: &nodes, ..BootMap::of_ram(&ram) };
+    // SAFETY: the MMU is off, so all memory is where its address says, and what is used of it is
+    // reserved. What is added was acquired from the hypervisor before.
+    let started = unsafe {
+        let mapping = AlwaysMapped::new(core::ptr::with_exposed_provenance_mut(0), PfnRange::ALL);
+        Hotplug::bootstrap(&FRAMES, mapping, &map)
+    };
+    must("the engine", started.map_err(Debug))
+}
+
+/// What can only be shown for debugging.
+struct Debug<T>(T);
+
+impl<T: fmt::Debug> fmt::Display for Debug<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// Movable frames, wherever.
+pub(super) fn alloc(frames: u64) -> Option<PfnRange> {
+    FRAMES.alloc(Want::frames(frames).movable()).ok().map(Allocation::into_raw)
+}
+
+/// These movable frames and no others.
+pub(super) fn alloc_at(start: Pfn, frames: u64) -> Option<PfnRange> {
+    FRAMES.alloc(Want::frames(frames).movable().at(start)).ok().map(Allocation::into_raw)
+}
+
+/// A frame for the kernel's own use.
+pub(super) fn alloc_own() -> Option<Pfn> {
+    FRAMES.alloc(Want::frames(1)).ok().map(|frame| frame.into_raw().start())
+}
+
+/// Neighbouring frames for the kernel's own use.
+pub(super) fn alloc_together(frames: u64) -> Option<PfnRange> {
+    FRAMES.alloc(Want::frames(frames)).ok().map(Allocation::into_raw)
+}
+
+/// Frees frames that were allocated, once.
+pub(super) fn free(frames: PfnRange) {
+    // SAFETY: they were allocated here, and nothing refers to them any more.
+    if let Err(error) = unsafe { FRAMES.free_raw_filled(frames) } {
+        give_up(format_args!("the engine refused to take frames back: {error}"));
+    }
+}
+
+/// The engine's counters, in bytes: online, free.
+pub(super) fn online_and_free() -> (Bytes, Bytes) {
+    let counts = FRAMES.counts();
+    let bytes = |frames: u64| Bytes(frames << 12);
+    (bytes(counts.online), bytes(counts.free))
+}
+
+/// Checks that the engine agrees with itself.
+pub(super) fn validate() -> Result<(), impl fmt::Display> {
+    match FRAMES.validate() {
+        Ok(_) if hotmem::violated_invariants() == 0 => Ok(()),
+        Ok(_) => Err(Fault(None)),
+        Err(fault) => Err(Fault(Some(Debug(fault)))),
+    }
+}
+
+struct Fault<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for Fault<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0, hotmem::first_violation()) {
+            (Some(fault), _) => fault.fmt(f),
+            (None, Some(place)) => write!(f, "an invariant does not hold at {place}"),
+            (None, None) => f.write_str("an invariant does not hold"),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The kernel: from the firmware's jump to the verdict. The MMU is off: addresses are physical, and
+//! all memory is reachable, also what is added later.
+
+mod balloon;
+mod boot;
+mod console;
+mod exception;
+mod exit;
+mod firmware;
+mod hooks;
+mod memory;
+mod memory_functions;
+mod pci;
+mod pins;
+mod report;
+mod session;
+mod time;
+mod workload;
+
+use console::Console;
+use core::fmt::Write;
+use exit::give_up;
+
+core::arch::global_asm!(include_str!("entry.s"));
+
+/// Where the first instructions lead to, on a stack of 256 KiB, with `.bss` cleared.
+#[unsafe(no_mangle)]
+extern "C" fn kernel_main() -> ! {
+    exception::install();
+    let machine = boot::negotiate();
+    session::run(machine)
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let _ = writeln!(Console);
+    give_up(format_args!("{info}"))
+}

@@ -1,0 +1,73 @@
+//! PCI by RTAS: configuration space, and addresses for the registers of virtio devices, which the
+//! small firmware does not give them.
+
+use super::firmware;
+use hotmem_guest_pseries::pci::{Bridge, ConfigTokens};
+use hotmem_guest_pseries::rtas::Firmware;
+use virtio_drivers::transport::pci::bus::{
+    BarInfo, Command, ConfigurationAccess, DeviceFunction, MemoryBarType, PciRoot,
+};
+
+/// Configuration space of one host bridge.
+pub(super) struct Config {
+    bridge: Bridge,
+    tokens: ConfigTokens,
+}
+
+impl Config {
+    /// That of this bridge.
+    pub(super) fn new(bridge: Bridge, tokens: ConfigTokens) -> Config {
+        Config { bridge, tokens }
+    }
+
+    /// Bus, device, function and register in one word, and the bridge's number in two.
+    fn address(&self, function: DeviceFunction, register: u8) -> [u32; 3] {
+        let DeviceFunction { bus, device, function } = function;
+        let address = u32::from(bus) << 16
+            | u32::from(device) << 11
+            | u32::from(function) << 8
+            | u32::from(register);
+        let [high, low] = self.bridge.unit;
+        [address, high, low]
+    }
+}
+
+impl ConfigurationAccess for Config {
+    fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
+        let [address, high, low] = self.address(function, register);
+        let mut results = [0; 2];
+        let args = [address, high, low, 4];
+        firmware::Machine.call(self.tokens.read, &args, &mut results);
+        // A function that is not there reads as all ones.
+        if results[0] == 0 { results[1] } else { u32::MAX }
+    }
+
+    fn write_word(&mut self, function: DeviceFunction, register: u8, value: u32) {
+        let [address, high, low] = self.address(function, register);
+        firmware::Machine.call(self.tokens.write, &[address, high, low, 4, value], &mut [0]);
+    }
+
+    unsafe fn unsafe_clone(&self) -> Self {
+        Config { bridge: self.bridge, tokens: self.tokens }
+    }
+}
+
+/// Gives 64-bit memory BARs of a function their addresses, from `next` on in the bridge's window,
+/// where the processor and the bus have the same; and lets the function be a bus master.
+pub(super) fn enable(root: &mut PciRoot<Config>, function: DeviceFunction, next: &mut u64) -> bool {
+    let mut bar = 0;
+    while bar < 6 {
+        let Ok(info) = root.bar_info(function, bar) else { return false };
+        let wide = info.as_ref().is_some_and(BarInfo::takes_two_entries);
+        if let Some(BarInfo::Memory { address_type: MemoryBarType::Width64, size, .. }) = info
+            && size > 0
+        {
+            let address = next.next_multiple_of(size);
+            root.set_bar_64(function, bar, address);
+            *next = address + size;
+        }
+        bar += if wide { 2 } else { 1 };
+    }
+    root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
+    true
+}

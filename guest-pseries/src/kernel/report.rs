@@ -1,0 +1,141 @@
+//! What happens, one JSON object a line, for the program that started the guest.
+
+use super::console::Console;
+use core::fmt::{self, Write};
+use hotmem::Bytes;
+use hotmem_dlpar::{Change, Request, Which};
+
+/// Something that happened. Sizes are bytes.
+pub(super) enum Event<'a> {
+    /// The kernel runs, and takes events from now on.
+    Ready {
+        /// Memory that the machine started with, without LMBs that can go.
+        boot_memory: Bytes,
+        /// LMBs in the table.
+        lmbs: u32,
+        /// What each holds.
+        lmb_size: Bytes,
+        /// LMBs that are there and can go.
+        assigned: u64,
+        /// Memory that is online.
+        online: Bytes,
+    },
+    /// The host has asked for something.
+    Asked { request: Request },
+    /// An event could not be understood.
+    Garbled { why: &'a dyn fmt::Display },
+    /// An event was about something else than memory.
+    Ignored,
+    /// A request is over.
+    Done {
+        outcome: Outcome<'a>,
+        request: Request,
+        /// Nanoseconds from the event on.
+        ns: u64,
+        /// LMBs that are there and can go.
+        assigned: u64,
+        /// Memory that is online, and free.
+        online: Bytes,
+        free: Bytes,
+        /// Memory of the first eight nodes that is online.
+        nodes: [Bytes; 8],
+    },
+    /// Memory was filled with patterns.
+    Touched { bytes: Bytes, ns: u64 },
+    /// A balloon was found.
+    Balloon {
+        /// The feature bits that were negotiated.
+        features: u64,
+    },
+    /// The balloon has the size that the host wants.
+    Inflated { target: Bytes, held: Bytes },
+    /// All free memory is the host's now, as far as it is to be.
+    Reported {
+        /// What was reported since the last such event.
+        bytes: Bytes,
+        requests: u64,
+    },
+    /// Patterns were as they were written; what held them is free.
+    Verified { bytes: Bytes },
+}
+
+/// What became of a request.
+pub(super) enum Outcome<'a> {
+    /// It was carried out.
+    Carried { lmbs: u32, ranges: u32, skipped: u32, misplaced: u32 },
+    /// It was not.
+    Refused { why: &'a dyn fmt::Display, unrestored: u32, lost: u32 },
+}
+
+/// Writes an event.
+pub(super) fn say(event: &Event<'_>) {
+    let _ = writeln!(Console, "{event}");
+}
+
+struct Named(Request);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let change = match self.0.change() {
+            Change::Add => "add",
+            Change::Remove => "remove",
+        };
+        let (by, first, count) = match self.0.which() {
+            Which::Count(count) => ("count", 0, count),
+            Which::Index(index) => ("index", index.0, 1),
+            Which::Range { first, count } => ("count-indexed", first.0, count),
+        };
+        write!(f, r#""change":"{change}","by":"{by}","first":{first},"count":{count}"#)
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Ready { boot_memory, lmbs, lmb_size, assigned, online } => write!(
+                f,
+                r#"{{"event":"ready","boot_memory":{},"lmbs":{lmbs},"lmb_size":{},"assigned":{assigned},"online":{}}}"#,
+                boot_memory.0, lmb_size.0, online.0
+            ),
+            Event::Asked { request } => write!(f, r#"{{"event":"asked",{}}}"#, Named(*request)),
+            Event::Garbled { why } => write!(f, r#"{{"event":"garbled","why":"{why}"}}"#),
+            Event::Ignored => f.write_str(r#"{"event":"ignored"}"#),
+            Event::Done { outcome, request, ns, assigned, online, free, nodes } => {
+                write!(f, r#"{{"event":"done",{},"#, Named(*request))?;
+                match outcome {
+                    Outcome::Carried { lmbs, ranges, skipped, misplaced } => write!(
+                        f,
+                        r#""lmbs":{lmbs},"ranges":{ranges},"skipped":{skipped},"misplaced":{misplaced},"#
+                    )?,
+                    Outcome::Refused { why, unrestored, lost } => {
+                        write!(f, r#""why":"{why}","unrestored":{unrestored},"lost":{lost},"#)?
+                    }
+                }
+                let (online, free) = (online.0, free.0);
+                write!(
+                    f,
+                    r#""ns":{ns},"assigned":{assigned},"online":{online},"free":{free},"nodes":["#
+                )?;
+                for (nth, node) in nodes.iter().enumerate() {
+                    write!(f, "{}{}", if nth == 0 { "" } else { "," }, node.0)?;
+                }
+                f.write_str("]}")
+            }
+            Event::Touched { bytes, ns } => {
+                write!(f, r#"{{"event":"touched","bytes":{},"ns":{ns}}}"#, bytes.0)
+            }
+            Event::Balloon { features } => {
+                write!(f, r#"{{"event":"balloon","features":{features}}}"#)
+            }
+            Event::Inflated { target, held } => {
+                write!(f, r#"{{"event":"inflated","target":{},"held":{}}}"#, target.0, held.0)
+            }
+            Event::Reported { bytes, requests } => {
+                write!(f, r#"{{"event":"reported","bytes":{},"requests":{requests}}}"#, bytes.0)
+            }
+            Event::Verified { bytes } => {
+                write!(f, r#"{{"event":"verified","bytes":{}}}"#, bytes.0)
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The main loop: events are taken, requests carried out one after another, memory is used.
+
+use super::balloon::Balloon;
+use super::boot::Machine;
+use super::console::Console;
+use super::exit::{give_up, must};
+use super::firmware;
+use super::hooks::Kernel;
+use super::memory;
+use super::pins::Pins;
+use super::report::{Event, Outcome, say};
+use super::time::{ns_since, pause, ticks};
+use super::workload::Workload;
+use hotmem::{Budget, Bytes, Hotplug, NodeId, OneCpu, PfnRange, geometry::PAGEBLOCK_FRAMES};
+use hotmem_dlpar::{
+    Change, Dlpar, DrcIndex, Error, Failure, Group, Progress, Request, Run, Storage, Summary,
+    Table, Which,
+};
+use hotmem_guest::report::Report;
+use hotmem_guest_pseries::connectors::RtasConnectors;
+use hotmem_guest_pseries::event_log;
+use hotmem_guest_pseries::options::Options;
+use hotmem_guest_pseries::rtas::Rtas;
+
+/// LMBs of the largest machine: 2 TiB.
+const MOST_LMBS: usize = 8192;
+const MOST_ARRAYS: usize = 16 * 64;
+/// Bytes of an event log that are read; QEMU's are 116.
+const MOST_LOG: usize = 2048;
+/// Requests that wait while one is carried out.
+const MOST_WAITING: usize = 64;
+/// Between two questions for events, while there is nothing else to do.
+const IDLE_US: u64 = 100;
+
+static mut GROUPS: [Group; MOST_LMBS / 64] = [Group::EMPTY; MOST_LMBS / 64];
+static mut RUNS: [Run; MOST_LMBS] = [Run::EMPTY; MOST_LMBS];
+static mut BY_INDEX: [u32; MOST_LMBS] = [0; MOST_LMBS];
+static mut ARRAYS: [u32; MOST_ARRAYS] = [0; MOST_ARRAYS];
+
+struct Session {
+    options: Options,
+    dlpar: Dlpar<'static, 'static, OneCpu>,
+    hotplug: Hotplug<'static, OneCpu>,
+    kernel: Kernel,
+    connectors: RtasConnectors<firmware::Machine>,
+    balloon: Option<Balloon>,
+    report: Report<Console>,
+    waiting: [Option<Waiting>; MOST_WAITING],
+    /// Requests that are over.
+    over: u32,
+}
+
+/// A request that was not begun yet, and when it was asked for.
+#[derive(Clone, Copy)]
+struct Waiting {
+    request: Request,
+    since: u64,
+}
+
+/// Runs until the host has asked for as much as the command line says.
+pub(super) fn run(machine: Machine) -> ! {
+    let mut session = Session::start(&machine);
+    session.say_ready(&machine);
+    let mut open = None;
+    while machine.options.exit == 0 || session.over < machine.options.exit {
+        let took_event = session.take_event();
+        if open.is_none() {
+            open = session.waiting[0].take();
+            session.waiting.rotate_left(1);
+            if let Some(next) = open
+                && let Err(error) = session.dlpar.begin(next.request)
+            {
+                session.not_begun(next, error);
+                open = None;
+            }
+        }
+        match open {
+            Some(asked) => {
+                if let Some(result) = session.go_on() {
+                    session.finished(asked, &result);
+                    open = None;
+                }
+            }
+            None if took_event || session.step_balloon() => {}
+            None => pause(IDLE_US),
+        }
+    }
+    session.end()
+}
+
+impl Session {
+    fn start(machine: &Machine) -> Session {
+        // SAFETY: this is run once, and these are named nowhere else.
+        let storage = unsafe {
+            Storage {
+                groups: lend(&raw mut GROUPS),
+                runs: lend(&raw mut RUNS),
+                by_index: lend(&raw mut BY_INDEX),
+                arrays: lend(&raw mut ARRAYS),
+            }
+        };
+        let tree = &machine.tree;
+        let table = must("LMBs", Table::new(&tree.memory, &tree.arrays, tree.numa, storage));
+        let mut report = Report::begin(Console);
+        let mut hotplug = memory::start(machine);
+        let mut kernel = Kernel {
+            workload: Workload::new(),
+            pins: Pins::new(machine.options.pin),
+            vetoes: 0,
+            balloon: None,
+        };
+        must("announcing the LMBs", table.announce(&mut hotplug));
+        let online = machine.options.online;
+        must("memory of the start", table.adopt(&mut hotplug, &mut kernel, online));
+        report.ok("boot");
+        kernel.vetoes = machine.options.veto;
+        let balloon = must("virtio-balloon", Balloon::find(machine.pci));
+        let balloon = balloon.map(|(balloon, memory)| {
+            kernel.balloon = Some(memory);
+            balloon
+        });
+        let mut dlpar = Dlpar::new(table, &hotplug);
+        dlpar.set_online_as(online);
+        let rtas = Rtas::new(firmware::Machine, machine.tokens);
+        Session {
+            options: machine.options,
+            dlpar,
+            hotplug,
+            kernel,
+            connectors: RtasConnectors::new(rtas),
+            balloon,
+            report,
+            waiting: [None; MOST_WAITING],
+            over: 0,
+        }
+    }
+
+    fn say_ready(&self, machine: &Machine) {
+        let boot_memory =
+            machine.memory.iter().fold(Bytes::ZERO, |sum, (piece, _)| sum + piece.bytes());
+        let table = self.dlpar.table();
+        say(&Event::Ready {
+            boot_memory,
+            lmbs: table.len(),
+            lmb_size: table.lmb_size().bytes(),
+            assigned: self.assigned(),
+            online: memory::online_and_free().0,
+        });
+    }
+
+    /// LMBs that the partition has and can give back.
+    fn assigned(&self) -> u64 {
+        let table = self.dlpar.table();
+        table.assigned().map(|(range, _)| range.frames() / table.lmb_size().frames()).sum()
+    }
+
+    /// Asks for an event; whether there was one.
+    fn take_event(&mut self) -> bool {
+        let mut log = [0; MOST_LOG];
+        match self.connectors.rtas.check_exception(&mut log) {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(status) => give_up(format_args!("check-exception: status {status}")),
+        }
+        let since = ticks();
+        if self.options.by_index {
+            replay_by_index(&mut log);
+        }
+        match event_log::Event::parse(&log) {
+            Ok(event_log::Event::Hotplug(hotplug)) => match hotplug.request() {
+                Some(request) => {
+                    say(&Event::Asked { request });
+                    self.wait_for_turn(Waiting { request, since });
+                }
+                None => say(&Event::Ignored),
+            },
+            Ok(event_log::Event::Other(_)) => say(&Event::Ignored),
+            Err(error) => say(&Event::Garbled { why: &error }),
+        }
+        true
+    }
+
+    fn wait_for_turn(&mut self, asked: Waiting) {
+        match self.waiting.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(asked),
+            None => give_up("more requests than can wait"),
+        }
+    }
+
+    /// Goes on with the open request: what came of it, once it is over.
+    fn go_on(&mut self) -> Option<Result<Summary, Failure>> {
+        let Session { dlpar, hotplug, kernel, connectors, options, .. } = self;
+        let pageblocks = dlpar.table().lmb_size().frames() / PAGEBLOCK_FRAMES as u64;
+        let budget = Budget::pageblocks(pageblocks * u64::from(options.at_once.max(1)));
+        let mut machine = hotmem_dlpar::Machine { hotplug, hooks: kernel, connectors };
+        match dlpar.poll(&mut machine, budget) {
+            Progress::Done(result) => Some(result),
+            Progress::Working => None,
+            Progress::Pending(_) => {
+                // Whatever it waits for: this kernel has one CPU, so nothing else happens meanwhile
+                // but the host's part.
+                pause(IDLE_US);
+                None
+            }
+            Progress::Idle => give_up("no request is open"),
+        }
+    }
+
+    /// Some steps of the balloon's driver, between requests; whether there is more to do at once.
+    fn step_balloon(&mut self) -> bool {
+        match (&mut self.balloon, &mut self.kernel.balloon) {
+            (Some(balloon), Some(memory)) => must("virtio-balloon", balloon.step(memory)),
+            _ => false,
+        }
+    }
+
+    /// A request that cannot be opened. What the host wants back stays: it is told so.
+    fn not_begun(&mut self, asked: Waiting, error: Error) {
+        let first = match asked.request.which() {
+            Which::Index(first) | Which::Range { first, .. } => Some(first),
+            Which::Count(_) => None,
+        };
+        if let (Change::Remove, Some(first)) = (asked.request.change(), first) {
+            let _ = self.connectors.rtas.set_isolation(first, false);
+        }
+        self.finished(asked, &Err(error.into()));
+    }
+
+    fn finished(&mut self, asked: Waiting, result: &Result<Summary, Failure>) {
+        let ns = ns_since(asked.since);
+        let request = asked.request;
+        let outcome = match result {
+            Ok(summary) => Outcome::Carried {
+                lmbs: summary.lmbs,
+                ranges: summary.ranges,
+                skipped: summary.skipped,
+                misplaced: summary.misplaced,
+            },
+            Err(failure) => Outcome::Refused {
+                why: failure,
+                unrestored: failure.unrestored,
+                lost: failure.lost,
+            },
+        };
+        let (online, free) = memory::online_and_free();
+        let assigned = self.assigned();
+        say(&Event::Done { outcome, request, ns, assigned, online, free, nodes: self.nodes() });
+        self.over += 1;
+        let range = self.frames_of(request);
+        match (request.change(), result) {
+            (Change::Add, Ok(_)) => {
+                self.kernel.pins.added(range);
+                self.touch(range);
+            }
+            (Change::Remove, Err(_)) => self.kernel.pins.removal_refused(range),
+            _ => {}
+        }
+    }
+
+    /// What was used is checked and freed, and as much as the command line says is used anew, of
+    /// memory that was added if there is some.
+    fn touch(&mut self, added: PfnRange) {
+        if self.options.touch == Bytes::ZERO {
+            return;
+        }
+        let verified = self.kernel.workload.verify_and_free();
+        say(&Event::Verified { bytes: verified });
+        let since = ticks();
+        self.kernel.workload.touch(self.options.touch, added);
+        say(&Event::Touched { bytes: self.kernel.workload.owns(), ns: ns_since(since) });
+    }
+
+    fn nodes(&self) -> [Bytes; 8] {
+        core::array::from_fn(|node| {
+            let node = NodeId::new(node).unwrap_or(NodeId::ZERO);
+            let zones = hotmem::Zone::ALL.map(|zone| self.hotplug.zone(node, zone).online);
+            Bytes(zones.iter().sum::<u64>() << 12)
+        })
+    }
+
+    /// Frames of the LMBs that a request names; none of one by count.
+    fn frames_of(&self, request: Request) -> PfnRange {
+        let (first, count) = match request.which() {
+            Which::Index(first) => (first, 1),
+            Which::Range { first, count } => (first, count),
+            Which::Count(_) => return PfnRange::EMPTY,
+        };
+        let table = self.dlpar.table();
+        let last = first.0.checked_add(count.saturating_sub(1)).map(DrcIndex);
+        let ends = [Some(first), last].map(|index| table.by_index(index?));
+        match ends {
+            [Some(first), Some(last)] => {
+                PfnRange::new(first.range.start(), last.range.end()).unwrap_or(PfnRange::EMPTY)
+            }
+            _ => PfnRange::EMPTY,
+        }
+    }
+
+    fn end(mut self) -> ! {
+        let verified = self.kernel.workload.verify_and_free();
+        say(&Event::Verified { bytes: verified });
+        match memory::validate() {
+            Ok(()) => self.report.ok("the engine agrees with itself"),
+            Err(fault) => self.report.not_ok(format_args!("the engine: {fault}")),
+        }
+        self.report.finish();
+        firmware::halt()
+    }
+}
+
+/// A static, for good.
+///
+/// # Safety
+/// Nobody else uses it.
+unsafe fn lend<T: ?Sized>(place: *mut T) -> &'static mut T {
+    // SAFETY: as the caller says.
+    unsafe { &mut *place }
+}
+
+/// Makes an event about one LMB, counted from a connector on, one by that connector's index.
+fn replay_by_index(log: &mut [u8; MOST_LOG]) {
+    const IDENTIFIER: usize = 106;
+    const COUNT: usize = 108;
+    const INDEX: usize = 112;
+    if log[IDENTIFIER] == 4 && log[COUNT..INDEX] == [0, 0, 0, 1] {
+        log[IDENTIFIER] = 2;
+        log.copy_within(INDEX..INDEX + 4, COUNT);
+    }
+}

@@ -1,0 +1,197 @@
+//! RTAS calls, by the tokens that the device tree has for them.
+
+use crate::work_area::WorkArea;
+use core::fmt;
+use deforest::{
+    BlobError, Error as ReadError,
+    blob::{Devicetree, Node},
+    fallible_iterator::FallibleIterator,
+};
+use hotmem_dlpar::DrcIndex;
+
+/// Indicators and sensors of a connector.
+const ISOLATION: u32 = 9001;
+const ALLOCATION: u32 = 9003;
+const ENTITY_SENSE: u32 = 9003;
+
+/// `check-exception`: the interrupt of PAPR's events.
+const VECTOR: u32 = 0x500;
+/// Events to be asked for: hotplug, and environment and power.
+const HOTPLUG_EVENTS: u32 = 0x1000_0000;
+const POWER_EVENTS: u32 = 0x4000_0000;
+
+/// How the kernel reaches the firmware.
+pub trait Firmware {
+    /// An RTAS call: all words are in the processor's order here.
+    fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]);
+
+    /// `ibm,configure-connector` with this work area.
+    fn configure_connector(&mut self, token: u32, area: &mut WorkArea) -> i32;
+
+    /// `check-exception` with these arguments before the buffer.
+    fn check_exception(&mut self, token: u32, args: [u32; 4], log: &mut [u8]) -> i32;
+}
+
+/// Tokens of the calls that dynamic memory needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tokens {
+    /// `set-indicator`.
+    pub set_indicator: u32,
+    /// `get-sensor-state`.
+    pub get_sensor_state: u32,
+    /// `ibm,configure-connector`.
+    pub configure_connector: u32,
+    /// `check-exception`.
+    pub check_exception: u32,
+    /// `power-off`.
+    pub power_off: u32,
+}
+
+/// Why the tokens cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TokenError {
+    /// It is no flattened device tree.
+    Fdt(ReadError),
+    /// It has no `/rtas`.
+    NoRtas,
+    /// `/rtas` has no such call, or its token is no single cell.
+    Missing(&'static str),
+}
+
+/// RTAS of a machine.
+#[derive(Debug)]
+pub struct Rtas<F> {
+    /// How it is reached.
+    pub firmware: F,
+    tokens: Tokens,
+}
+
+impl Tokens {
+    /// The tokens that a flattened device tree has.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub fn of(blob: &[u64]) -> Result<Tokens, TokenError> {
+        let root = Devicetree::from_slice(blob)?.root_node()?;
+        let rtas = child(&root, "rtas")?.ok_or(TokenError::NoRtas)?;
+        let token = |name| token_of(&rtas, name);
+        Ok(Tokens {
+            set_indicator: token("set-indicator")?,
+            get_sensor_state: token("get-sensor-state")?,
+            configure_connector: token("ibm,configure-connector")?,
+            check_exception: token("check-exception")?,
+            power_off: token("power-off")?,
+        })
+    }
+}
+
+/// The command line, as `/chosen` has it.
+///
+/// # Errors
+/// [`TokenError::Fdt`].
+pub fn bootargs<'a>(blob: &'a [u64]) -> Result<&'a [u8], TokenError> {
+    let root = Devicetree::from_slice(blob)?.root_node()?;
+    let Some(chosen) = child(&root, "chosen")? else { return Ok(&[]) };
+    let args: Option<&'a [u8]> = chosen.get_property("bootargs")?.map(|property| property.value());
+    let args = args.unwrap_or(&[]);
+    Ok(args.strip_suffix(&[0]).unwrap_or(args))
+}
+
+/// The token of a call.
+pub(crate) fn token_of(rtas: &Node<'_>, name: &'static str) -> Result<u32, TokenError> {
+    let cell = rtas.get_property(name)?.and_then(|property| {
+        let value: &[u8] = property.value();
+        value.try_into().ok()
+    });
+    cell.map(u32::from_be_bytes).ok_or(TokenError::Missing(name))
+}
+
+pub(crate) fn child<'a>(node: &Node<'a>, name: &str) -> Result<Option<Node<'a>>, ReadError> {
+    let mut children = node.children();
+    while let Some(child) = children.next()? {
+        if child.name()? == name {
+            return Ok(Some(child));
+        }
+    }
+    Ok(None)
+}
+
+impl<F: Firmware> Rtas<F> {
+    /// RTAS with these tokens.
+    pub fn new(firmware: F, tokens: Tokens) -> Rtas<F> {
+        Rtas { firmware, tokens }
+    }
+
+    /// `get-sensor-state` of dr-entity-sense: status and state.
+    pub fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
+        let mut results = [0; 2];
+        let args = [ENTITY_SENSE, connector.0];
+        self.firmware.call(self.tokens.get_sensor_state, &args, &mut results);
+        (results[0].cast_signed(), results[1].cast_signed())
+    }
+
+    /// `set-indicator` of the allocation state: 1 is usable.
+    pub fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
+        self.set_indicator(ALLOCATION, connector, u32::from(usable))
+    }
+
+    /// `set-indicator` of the isolation state: 0 is isolated.
+    pub fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
+        self.set_indicator(ISOLATION, connector, u32::from(!isolated))
+    }
+
+    /// `ibm,configure-connector`, once.
+    pub fn configure_connector(&mut self, area: &mut WorkArea) -> i32 {
+        self.firmware.configure_connector(self.tokens.configure_connector, area)
+    }
+
+    /// Asks for an event: whether there was one, which `log` has now.
+    ///
+    /// # Errors
+    /// Any other status than 0 (an event) and 1 (none).
+    pub fn check_exception(&mut self, log: &mut [u8]) -> Result<bool, i32> {
+        let args = [VECTOR, 0, HOTPLUG_EVENTS | POWER_EVENTS, 0];
+        match self.firmware.check_exception(self.tokens.check_exception, args, log) {
+            0 => Ok(true),
+            1 => Ok(false),
+            status => Err(status),
+        }
+    }
+
+    /// Switches the machine off.
+    pub fn power_off(&mut self) {
+        // Any event may switch it on again: the two words are a mask of events that may.
+        self.firmware.call(self.tokens.power_off, &[u32::MAX, u32::MAX], &mut [0]);
+    }
+
+    fn set_indicator(&mut self, indicator: u32, connector: DrcIndex, value: u32) -> i32 {
+        let mut results = [0];
+        let args = [indicator, connector.0, value];
+        self.firmware.call(self.tokens.set_indicator, &args, &mut results);
+        results[0].cast_signed()
+    }
+}
+
+impl From<BlobError> for TokenError {
+    fn from(error: BlobError) -> TokenError {
+        TokenError::Fdt(ReadError::Blob(error))
+    }
+}
+
+impl From<ReadError> for TokenError {
+    fn from(error: ReadError) -> TokenError {
+        TokenError::Fdt(error)
+    }
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenError::Fdt(error) => write!(f, "no device tree: {error}"),
+            TokenError::NoRtas => f.write_str("the device tree has no /rtas"),
+            TokenError::Missing(name) => write!(f, "/rtas has no token for {name}"),
+        }
+    }
+}
+
+impl core::error::Error for TokenError {}

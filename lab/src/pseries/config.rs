@@ -1,0 +1,172 @@
+//! The machine as QEMU's command line.
+
+use hotmem::Bytes;
+use std::{path::PathBuf, process::Command, time::Duration};
+
+pub(super) const PROGRAM: &str = "qemu-system-ppc64";
+
+/// What the emulated processor does not have, which QEMU wants to be told; and the small firmware
+/// that QEMU has built in, which starts a kernel at once.
+const MACHINE: &str = "pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,\
+     cap-ccf-assist=off";
+
+/// The most DIMMs that the machine takes.
+pub const SLOTS: u32 = 32;
+
+/// A pseries machine.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The kernel's image.
+    pub kernel: PathBuf,
+    /// The kernel's initial file system, for one that has one.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's command line, word by word.
+    pub append: Vec<String>,
+    /// Memory at boot, in equal parts if there are nodes.
+    pub boot_memory: Bytes,
+    /// How much memory there can be in all.
+    pub max_memory: Bytes,
+    /// NUMA nodes; 0 or 1: not told apart.
+    pub nodes: u32,
+    /// DIMMs that are there from the start.
+    pub dimms: Vec<Dimm>,
+    /// Further arguments.
+    pub more: Vec<String>,
+    /// One nanosecond of the guest's time is one instruction.
+    pub icount: bool,
+    /// Whether the machine waits for [`Vm::go_on`](super::Vm::go_on) before its first instruction.
+    pub stopped: bool,
+    /// How long any one thing may take before the guest counts as hung.
+    pub patience: Duration,
+}
+
+/// A DIMM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dimm {
+    /// Its name.
+    pub id: String,
+    /// How much it holds: a multiple of 256 MiB.
+    pub size: Bytes,
+    /// Its node.
+    pub node: u32,
+    /// Where it is, a multiple of 256 MiB as well, which QEMU does not check; `None`: the lowest
+    /// place that there is.
+    pub address: Option<u64>,
+}
+
+impl Dimm {
+    /// One of node 0, anywhere.
+    #[must_use]
+    pub fn new(id: impl Into<String>, size: Bytes) -> Dimm {
+        Dimm { id: id.into(), size, node: 0, address: None }
+    }
+
+    /// What is behind it, and the device, as options of QEMU.
+    pub(super) fn options(&self) -> [String; 2] {
+        let Dimm { id, size, node, address } = self;
+        let address = address.map(|address| format!(",addr={address}")).unwrap_or_default();
+        [
+            format!("memory-backend-ram,id=mem-{id},size={}B,reserve=off", size.0),
+            format!("pc-dimm,id={id},memdev=mem-{id},node={node}{address}"),
+        ]
+    }
+}
+
+impl Config {
+    /// A machine of 1 GiB that can have `max_memory` in all.
+    #[must_use]
+    pub fn new(kernel: PathBuf, max_memory: Bytes) -> Config {
+        Config {
+            kernel,
+            initrd: None,
+            append: Vec::new(),
+            boot_memory: Bytes::gib(1),
+            max_memory,
+            nodes: 0,
+            dimms: Vec::new(),
+            more: Vec::new(),
+            icount: false,
+            stopped: false,
+            patience: Duration::from_secs(120),
+        }
+    }
+
+    /// One more key of the guest's command line, `hotmem.` before it.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
+        self.append.push(format!("hotmem.{key}={value}"));
+        self
+    }
+
+    /// QEMU with all its arguments. Its standard input is the monitor and must be a socket, its
+    /// standard output is the guest's console and must be a pipe.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let mut pair = |option: &str, value: String| {
+            command.arg(option).arg(value);
+        };
+        pair("-machine", MACHINE.into());
+        pair("-accel", "tcg,thread=single".into());
+        pair("-cpu", "power9".into());
+        if self.icount {
+            pair("-icount", "shift=0,sleep=on".into());
+        }
+        let (boot, most) = (self.boot_memory.0, self.max_memory.0);
+        pair("-m", format!("{boot}B,slots={SLOTS},maxmem={most}B"));
+        if self.nodes > 1 {
+            for node in 0..self.nodes {
+                let size = boot / u64::from(self.nodes);
+                pair("-object", format!("memory-backend-ram,id=boot{node},size={size}B"));
+                let cpus = if node == 0 { ",cpus=0" } else { "" };
+                pair("-numa", format!("node,nodeid={node},memdev=boot{node}{cpus}"));
+            }
+        }
+        for dimm in &self.dimms {
+            let [behind, device] = dimm.options();
+            pair("-object", behind);
+            pair("-device", device);
+        }
+        pair("-kernel", self.kernel.display().to_string());
+        if let Some(initrd) = &self.initrd {
+            pair("-initrd", initrd.display().to_string());
+        }
+        pair("-append", self.append.join(" "));
+        pair("-display", "none".into());
+        pair("-chardev", "socket,id=monitor,fd=0".into());
+        pair("-mon", "chardev=monitor,mode=control".into());
+        pair("-chardev", "file,id=console,path=/dev/stdout".into());
+        pair("-serial", "chardev:console".into());
+        command.args(&self.more);
+        if self.stopped {
+            command.arg("-S");
+        }
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_says_what_the_config_says() {
+        let config = Config::new("guest".into(), Bytes::gib(33)).with("pin", 2);
+        let dimm = Dimm { node: 1, address: Some(1 << 32), ..Dimm::new("a", Bytes::mib(256)) };
+        let config = Config { nodes: 2, dimms: vec![dimm], stopped: true, ..config };
+        let command = config.command();
+        let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+        let line = line.join(" ");
+        for part in [
+            "-m 1073741824B,slots=32,maxmem=35433480192B",
+            "-numa node,nodeid=1,memdev=boot1",
+            "-device pc-dimm,id=a,memdev=mem-a,node=1,addr=4294967296",
+            "-append hotmem.pin=2",
+            " -S ",
+        ] {
+            assert!(line.contains(part), "no `{part}` in `{line}`");
+        }
+        assert!(!line.contains("-icount"), "{line}");
+    }
+}

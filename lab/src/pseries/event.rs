@@ -1,0 +1,124 @@
+//! The guest's events.
+
+use serde::Deserialize;
+
+/// Something that happened in the guest. Sizes are bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Event {
+    /// The kernel runs and takes events.
+    Ready {
+        /// Memory that the machine started with, without LMBs that can go.
+        boot_memory: u64,
+        /// LMBs in the table.
+        lmbs: u32,
+        /// What each holds.
+        lmb_size: u64,
+        /// LMBs that are there and can go.
+        assigned: u64,
+        /// Memory that is online.
+        online: u64,
+    },
+    /// The host has asked for something.
+    Asked {
+        /// `add` or `remove`.
+        change: String,
+        /// `count`, `index` or `count-indexed`.
+        by: String,
+        /// The first connector; 0 by count.
+        first: u32,
+        /// How many LMBs.
+        count: u32,
+    },
+    /// A request is over.
+    Done(Done),
+    /// An event could not be understood.
+    Garbled {
+        /// Why.
+        why: String,
+    },
+    /// An event was about something else than memory.
+    Ignored,
+    /// Memory was filled with patterns.
+    Touched {
+        /// How much.
+        bytes: u64,
+        /// How long it took, in nanoseconds.
+        ns: u64,
+    },
+    /// Patterns were as they were written.
+    Verified {
+        /// How much of them.
+        bytes: u64,
+    },
+    /// Free memory was reported to the host.
+    Reported {
+        /// How much.
+        bytes: u64,
+        /// In how many requests.
+        requests: u64,
+    },
+    /// An event of a newer guest.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The end of a request.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Done {
+    /// `add` or `remove`.
+    pub change: String,
+    /// `count`, `index` or `count-indexed`.
+    pub by: String,
+    /// The first connector; 0 by count.
+    pub first: u32,
+    /// How many LMBs were asked for.
+    pub count: u32,
+    /// How many were added or removed; 0 if the request was refused.
+    #[serde(default)]
+    pub lmbs: u32,
+    /// In how many ranges.
+    #[serde(default)]
+    pub ranges: u32,
+    /// LMBs that a request by count passed over.
+    #[serde(default)]
+    pub skipped: u32,
+    /// LMBs on another node than their own.
+    #[serde(default)]
+    pub misplaced: u32,
+    /// Why it was refused.
+    pub why: Option<String>,
+    /// LMBs that a refused request did not leave as they were.
+    #[serde(default)]
+    pub unrestored: u32,
+    /// LMBs that a refused request has lost.
+    #[serde(default)]
+    pub lost: u32,
+    /// Nanoseconds of the guest's time from the event on.
+    pub ns: u64,
+    /// LMBs that are there and can go.
+    pub assigned: u64,
+    /// Memory that is online.
+    pub online: u64,
+    /// Memory that is free.
+    pub free: u64,
+    /// Memory of each of the first nodes that is online.
+    pub nodes: Vec<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_are_carried_out_and_refused() {
+        let line = r#"{"event":"done","change":"add","by":"count","first":0,"count":2,"lmbs":2,"ranges":1,"skipped":4,"misplaced":0,"ns":22,"assigned":4,"online":5,"free":6,"nodes":[5,0]}"#;
+        let Event::Done(done) = serde_json::from_str(line).unwrap() else { panic!() };
+        assert_eq!((done.lmbs, done.skipped, done.why, &done.nodes[..]), (2, 4, None, &[5, 0][..]));
+        let line = r#"{"event":"done","change":"remove","by":"count-indexed","first":7,"count":2,"why":"pinned","unrestored":1,"lost":0,"ns":22,"assigned":4,"online":5,"free":6,"nodes":[]}"#;
+        let Event::Done(done) = serde_json::from_str(line).unwrap() else { panic!() };
+        assert_eq!((done.lmbs, done.unrestored, done.why.as_deref()), (0, 1, Some("pinned")));
+        let new = serde_json::from_str::<Event>(r#"{"event":"tomorrow"}"#).unwrap();
+        assert_eq!(new, Event::Unknown);
+    }
+}

@@ -1,0 +1,124 @@
+//! Linux on the pseries machine, to compare with: Debian's kernel, which adds and removes LMBs by
+//! itself when it is told to by an event.
+
+use super::{Config, Vm};
+use crate::linux::{cpio::Archive, in_memory};
+use anyhow::{Context, Result, bail};
+use hotmem::Bytes;
+use std::{
+    fs::{self, File},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Where `cargo xtask setup` unpacks the packages.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux-ppc64el");
+
+/// Brings added memory online for movable allocations, and passes the kernel's messages on.
+const INIT: &str = "\
+#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sysfs /sys
+echo online_movable > /sys/devices/system/memory/auto_online_blocks
+echo LINUX-READY
+exec /bin/busybox cat /proc/kmsg
+";
+
+/// A Linux that is ready to boot.
+pub struct LinuxGuest {
+    kernel: PathBuf,
+    /// A file without a name: gone when nobody holds it.
+    initramfs: File,
+}
+
+impl LinuxGuest {
+    /// Looks for the packages and makes an initramfs of them; `None` if they are not there.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn find() -> Result<Option<LinuxGuest>> {
+        let root = Path::new(ROOT);
+        let kernels = fs::read_dir(root.join("boot")).into_iter().flatten().flatten();
+        let kernels = kernels.map(|file| file.path()).filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            name.starts_with("vmlinux-") && name.ends_with("-powerpc64le")
+        });
+        let busybox = ["bin/busybox", "usr/bin/busybox"].map(|path| root.join(path));
+        let busybox = busybox.into_iter().find(|path| path.exists());
+        let (Some(kernel), Some(busybox)) = (kernels.max(), busybox) else { return Ok(None) };
+        let program = fs::read(&busybox).with_context(|| busybox.display().to_string())?;
+        let mut archive = Archive::default();
+        for directory in ["bin", "dev", "proc", "sys"] {
+            archive = archive.directory(directory);
+        }
+        let archive = archive.file("init", INIT.as_bytes())?.file("bin/busybox", &program)?;
+        let initramfs = in_memory(&archive.finish()).context("making an initramfs")?;
+        Ok(Some(LinuxGuest { kernel, initramfs }))
+    }
+
+    /// A machine of 2 GiB that boots it, with so much memory at most. It lasts for as long as
+    /// `self` does.
+    #[must_use]
+    pub fn config(&self, max_memory: Bytes) -> Config {
+        let config = Config::new(self.kernel.clone(), max_memory);
+        // QEMU opens it by this name and never inherits it.
+        let fd = self.initramfs.as_raw_fd();
+        let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
+        // Messages are read by the first process, not written to the console by the kernel.
+        let append = ["console=hvc0", "loglevel=1", "printk.time=1"].map(str::to_owned).into();
+        Config { initrd: Some(initrd), append, boot_memory: Bytes::gib(2), ..config }
+    }
+
+    /// Starts the machine and waits until its first process runs.
+    ///
+    /// # Errors
+    /// [`crate::qemu::Error`], also if that takes longer than the machine's patience.
+    pub fn boot(&self, config: &Config) -> Result<Vm> {
+        let mut vm = Vm::start(config)?;
+        let ready = |line: &str| line.contains("LINUX-READY").then_some(());
+        vm.wait_for_line("first process of Linux", config.patience, ready)?;
+        Ok(vm)
+    }
+
+    /// Waits until the kernel has said of `lmbs` LMBs that they were `what` ("hot-added"), and
+    /// returns the seconds from its first word of the request to its last.
+    ///
+    /// # Errors
+    /// If it does not say that within the limit.
+    pub fn wait_for(&self, vm: &mut Vm, what: &str, lmbs: u32, limit: Duration) -> Result<f64> {
+        let (mut first, mut seen) = (None, 0);
+        let took = vm.wait_for_line(&format!("{lmbs} LMBs {what}"), limit, |line| {
+            let (at, said) = message(line)?;
+            if said.contains("Attempting to hot-") {
+                first = Some(at);
+            }
+            seen += u32::from(said.ends_with(&format!("was {what}")));
+            (seen == lmbs).then(|| first.map(|first| at - first))
+        });
+        match took?.0 {
+            Some(seconds) => Ok(seconds),
+            None => bail!("Linux has not said when it began"),
+        }
+    }
+}
+
+/// The time and the text of a message of `/proc/kmsg`: `<6>[   12.345678] text`.
+fn message(line: &str) -> Option<(f64, &str)> {
+    let (time, text) = line.split_once('[')?.1.split_once(']')?;
+    Some((time.trim().parse().ok()?, text.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_a_time() {
+        let line = "<6>[   12.345678] pseries-hotplug-mem: Memory at 40000000 was hot-added\r";
+        let said = "pseries-hotplug-mem: Memory at 40000000 was hot-added";
+        assert_eq!(message(line), Some((12.345_678, said)));
+        assert_eq!(message("LINUX-READY"), None);
+        assert_eq!(message("[x] y"), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! The guest on QEMU's pseries machine: DIMMs come and go, their memory is used, and the guest, the
+//! device tree's connectors and QEMU agree.
+
+use fastrand::Rng;
+use hotmem::Bytes;
+use hotmem_lab::{
+    pseries::{Config, Dimm, Done, Event, HostEvent, SLOTS, Vm},
+    qemu::image,
+    resident::resident,
+};
+use std::env;
+
+const LMB: Bytes = Bytes::mib(256);
+const NODES: u64 = 2;
+
+/// A machine whose guest uses 8 MiB of each DIMM, and is switched off after so many requests.
+fn config(max_memory: Bytes, requests: u32) -> Config {
+    let kernel = image::find_pseries(None).unwrap();
+    Config::new(kernel, max_memory).with("touch", Bytes::mib(8).0).with("exit", requests)
+}
+
+/// LMBs that are there from the start, as far as they can go.
+fn ready(vm: &mut Vm) -> u64 {
+    let ready = vm.wait("kernel", |event| match *event {
+        Event::Ready { assigned, lmb_size, .. } => Some((assigned, lmb_size)),
+        _ => None,
+    });
+    let (assigned, lmb_size) = ready.unwrap().0;
+    assert_eq!(lmb_size, LMB.0);
+    assigned
+}
+
+/// The guest has what QEMU says, node by node.
+fn agree(vm: &mut Vm, done: &Done, config: &Config) {
+    let dimms = vm.dimms().unwrap();
+    let nodes = config.nodes.max(1);
+    let at_boot = config.boot_memory.0 / u64::from(nodes);
+    let plugged = |node: u32| -> u64 {
+        dimms.iter().filter(|dimm| dimm.node == node).map(|dimm| dimm.size.0).sum()
+    };
+    let all: u64 = dimms.iter().map(|dimm| dimm.size.0).sum();
+    assert_eq!(done.assigned * LMB.0, all, "{done:?}");
+    assert_eq!(done.online, config.boot_memory.0 + all, "{done:?}");
+    for node in 0..nodes {
+        assert_eq!(done.nodes[node as usize], at_boot + plugged(node), "node {node}: {done:?}");
+    }
+}
+
+fn added(vm: &mut Vm, dimm: &Dimm, config: &Config) -> Done {
+    let done = vm.plug(dimm).unwrap();
+    assert_eq!((done.change.as_str(), &done.why), ("add", &None));
+    assert_eq!(u64::from(done.lmbs), dimm.size.0 / LMB.0);
+    assert_eq!(done.misplaced, 0);
+    agree(vm, &done, config);
+    done
+}
+
+fn removed(vm: &mut Vm, dimm: &Dimm, config: &Config) {
+    let removal = vm.unplug(&dimm.id).unwrap();
+    assert_eq!(removal.host, HostEvent::Deleted(dimm.id.clone()), "{:?}", removal.done);
+    assert_eq!(u64::from(removal.done.lmbs), dimm.size.0 / LMB.0);
+    agree(vm, &removal.done, config);
+}
+
+/// The guest keeps it, says why, and QEMU knows.
+fn refused(vm: &mut Vm, dimm: &Dimm, config: &Config) {
+    let removal = vm.unplug(&dimm.id).unwrap();
+    assert_eq!(removal.host, HostEvent::Refused(dimm.id.clone()), "{:?}", removal.done);
+    let why = removal.done.why.as_deref().unwrap_or_default();
+    assert!(why.contains("pinned by the kernel"), "{why}");
+    assert_eq!((removal.done.unrestored, removal.done.lost), (0, 0));
+    agree(vm, &removal.done, config);
+}
+
+#[test]
+fn dimms_are_added_used_refused_and_removed() {
+    let config = config(Bytes::gib(17), 7).with("pin", 2);
+    let config = Config { nodes: 2, ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    assert_eq!(ready(&mut vm), 0);
+    let first = Dimm { node: 1, ..Dimm::new("first", Bytes::gib(1)) };
+    let second = Dimm::new("second", Bytes::mib(512));
+    let done = added(&mut vm, &first, &config);
+    assert_eq!((done.by.as_str(), done.first, done.count), ("count-indexed", 0x8000_0004, 4));
+    added(&mut vm, &second, &config);
+    removed(&mut vm, &first, &config);
+    // A frame of each second addition is pinned until the host was told.
+    refused(&mut vm, &second, &config);
+    removed(&mut vm, &second, &config);
+    // The slot and the addresses can be had again.
+    added(&mut vm, &first, &config);
+    removed(&mut vm, &first, &config);
+    vm.finish().unwrap();
+}
+
+/// The kernel does not take a DIMM, whose connectors QEMU does not take back unasked; it can be
+/// removed all the same, and added again.
+#[test]
+fn a_dimm_that_the_kernel_does_not_want() {
+    let config = config(Bytes::gib(9), 4).with("at_once", 1).with("veto", 1);
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    let dimm = Dimm::new("dimm", Bytes::mib(512));
+    let done = vm.plug(&dimm).unwrap();
+    let why = done.why.as_deref().unwrap_or_default();
+    assert!(why.contains("told to refuse"), "{done:?}");
+    assert_eq!((done.assigned, done.online, done.unrestored), (0, config.boot_memory.0, 2));
+    removed(&mut vm, &dimm, &config);
+    added(&mut vm, &dimm, &config);
+    removed(&mut vm, &dimm, &config);
+    vm.finish().unwrap();
+}
+
+#[test]
+fn requests_by_count_pass_over_lmbs_without_memory() {
+    let config = config(Bytes::gib(9), 2).with("events", "off");
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    let far = Dimm { address: Some(Bytes::gib(4).0), ..Dimm::new("far", Bytes::mib(512)) };
+    let done = added(&mut vm, &far, &config);
+    // The LMBs from 1 to 4 GiB.
+    assert_eq!((done.by.as_str(), done.count, done.skipped), ("count", 2, 12));
+    let done = added(&mut vm, &Dimm::new("near", LMB), &config);
+    assert_eq!((done.by.as_str(), done.count, done.skipped), ("count", 1, 0));
+    vm.finish().unwrap();
+}
+
+#[test]
+fn a_single_lmb_by_index_in_a_tree_of_version_1() {
+    let config = config(Bytes::gib(9), 2).with("by_index", "on").with("version", 1);
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    let dimm = Dimm::new("dimm", LMB);
+    let done = added(&mut vm, &dimm, &config);
+    assert_eq!((done.by.as_str(), done.first), ("index", 0x8000_0004));
+    removed(&mut vm, &dimm, &config);
+    vm.finish().unwrap();
+}
+
+/// DIMMs from before the negotiation are there without an event, and can go.
+#[test]
+fn dimms_from_before_the_negotiation() {
+    let config = config(Bytes::gib(9), 3);
+    let cold = Dimm::new("cold", Bytes::mib(512));
+    let config = Config { stopped: true, dimms: vec![cold.clone()], ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    let early = Dimm::new("early", LMB);
+    vm.add(&early).unwrap();
+    vm.go_on().unwrap();
+    assert_eq!(ready(&mut vm), 3);
+    added(&mut vm, &Dimm::new("late", LMB), &config);
+    removed(&mut vm, &early, &config);
+    removed(&mut vm, &cold, &config);
+    vm.finish().unwrap();
+}
+
+/// Events wait while a request is carried out.
+#[test]
+fn events_during_a_request() {
+    const DIMMS: u32 = 6;
+    let config = config(Bytes::gib(17), 2 * DIMMS).with("at_once", 1);
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    let dimms: Vec<_> =
+        (0..DIMMS).map(|nth| Dimm::new(format!("dimm{nth}"), Bytes::gib(1))).collect();
+    dimms.iter().for_each(|dimm| vm.add(dimm).unwrap());
+    let mut last = None;
+    for _ in &dimms {
+        let done = vm.done("end of an addition").unwrap();
+        assert_eq!((done.lmbs, &done.why), (4, &None));
+        last = Some(done);
+    }
+    agree(&mut vm, &last.unwrap(), &config);
+    dimms.iter().for_each(|dimm| vm.ask_back(&dimm.id).unwrap());
+    for _ in &dimms {
+        let done = vm.done("end of a removal").unwrap();
+        assert_eq!((done.lmbs, &done.why), (4, &None));
+    }
+    vm.finish().unwrap();
+}
+
+/// A balloon on PCI takes reports of free memory: what the guest frees is the host's again.
+#[test]
+fn free_memory_is_reported() {
+    const TOUCHED: Bytes = Bytes::mib(128);
+    let config = config(Bytes::gib(5), 4).with("touch", TOUCHED.0);
+    let balloon = ["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"];
+    let config = Config { more: balloon.map(str::to_owned).into(), ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    // Reports come in pieces where the guest is slow: all of a GiB but what the kernel uses.
+    let reported = |vm: &mut Vm| {
+        let mut left = (Bytes::gib(1).0 - Bytes::mib(32).0).cast_signed();
+        while left > 0 {
+            let report = vm.wait("end of the reports", |event| match *event {
+                Event::Reported { bytes, .. } => Some(bytes),
+                _ => None,
+            });
+            left -= report.unwrap().0.cast_signed();
+        }
+        resident(vm.pid()).expect("QEMU runs")
+    };
+    reported(&mut vm);
+    let [first, second] = ["first", "second"].map(|id| Dimm::new(id, Bytes::gib(1)));
+    vm.plug(&first).unwrap();
+    // But for what was touched of it.
+    let touched = vm.wait("patterns", |event| matches!(event, Event::Touched { .. }).then_some(()));
+    touched.unwrap();
+    let with_first = resident(vm.pid()).expect("QEMU runs");
+    // What was touched of the first is freed, and as much of the second is touched.
+    vm.plug(&second).unwrap();
+    let with_second = reported(&mut vm);
+    let grown = with_second.0.saturating_sub(with_first.0);
+    assert!(grown < TOUCHED.0 / 2, "{with_first} and then {with_second}");
+    for dimm in [&first, &second] {
+        removed(&mut vm, dimm, &config);
+    }
+    vm.finish().unwrap();
+}
+
+/// DIMMs of random sizes and nodes are added and removed in random order; a third of them cannot be
+/// removed at first. With `HOTMEM_DEEP` it is 100 rounds, and 6 otherwise.
+#[test]
+fn random_rounds() {
+    let rounds = if env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 6 };
+    let seed = env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
+    let mut random = Rng::with_seed(seed.unwrap_or(1));
+    let config = config(Bytes::gib(65), 0).with("pin", 3);
+    let config = Config { nodes: u32::try_from(NODES).unwrap(), ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    let mut dimms: Vec<(Dimm, bool)> = Vec::new();
+    let mut additions = 0;
+    for _ in 0..rounds {
+        let used: u64 = dimms.iter().map(|(dimm, _)| dimm.size.0).sum();
+        let full = dimms.len() >= SLOTS as usize || used > Bytes::gib(32).0;
+        if !full && (dimms.is_empty() || random.u8(..5) < 3) {
+            additions += 1;
+            let size = Bytes(LMB.0 << random.u32(..5));
+            let node = random.u32(..config.nodes);
+            let dimm = Dimm { node, ..Dimm::new(format!("dimm{additions}"), size) };
+            added(&mut vm, &dimm, &config);
+            dimms.push((dimm, additions % 3 == 0));
+        } else {
+            let (dimm, pinned) = dimms.swap_remove(random.usize(..dimms.len()));
+            if pinned {
+                refused(&mut vm, &dimm, &config);
+            }
+            removed(&mut vm, &dimm, &config);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Commands that install: apt-get, and any other, shown as they run.
+
+use crate::step::{root, runs};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Downloads packages, by apt with further options, and unpacks them into a directory.
+pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
+    let packages = dir.join("packages");
+    if fs::create_dir_all(&packages).is_err() {
+        return;
+    }
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let args = [&APT_PATIENCE[..], &options, &["download", "-q"], names].concat();
+    show_in(&packages, "apt-get", &args);
+    for (package, _) in files(&packages) {
+        show_in(dir, "dpkg-deb", &["--extract", &package.display().to_string(), "."]);
+    }
+}
+
+/// What is in a directory, with its names; nothing if there is none.
+pub(crate) fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+    let files = dir.read_dir().into_iter().flatten().flatten();
+    files.map(|file| (file.path(), file.file_name().to_string_lossy().into_owned()))
+}
+
+/// With a server that fails now and then, and with others who install something.
+pub(crate) const APT_PATIENCE: [&str; 4] =
+    ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
+
+/// Runs apt-get where that is allowed.
+pub(crate) fn apt_as_root(args: &[&str]) {
+    if !runs("apt-get", &["--version"]) {
+        return;
+    }
+    let sudo: &[&str] = if is_root() {
+        &[]
+    } else if runs("sudo", &["-n", "true"]) {
+        &["sudo", "-n"]
+    } else {
+        return;
+    };
+    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
+    let words = [sudo, &apt, &APT_PATIENCE, args].concat();
+    show(words[0], &words[1..]);
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// Says what it runs and runs it. Whether it helped is for the caller to see.
+pub(crate) fn show(program: &str, args: &[&str]) {
+    show_in(root(), program, args);
+}
+
+fn show_in(dir: &Path, program: &str, args: &[&str]) {
+    println!("== installing: {program} {}", args.join(" "));
+    if let Err(error) = Command::new(program).args(args).current_dir(dir).status() {
+        println!("== {program}: {error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Files of a crate and which of them use which.
+
+use super::source::Source;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::Path,
+};
+
+/// A file's place in the crate: `["memory", "pages"]` for `memory/pages.rs`.
+type Module = Vec<String>;
+
+/// The files of a crate, and those that each of them uses.
+#[derive(Default)]
+pub(super) struct Graph(BTreeMap<Module, BTreeSet<Module>>);
+
+impl Graph {
+    /// The files below a crate's `src`.
+    pub(super) fn of_crate(src: &Path) -> io::Result<Graph> {
+        let mut files = BTreeMap::new();
+        collect(src, &mut Vec::new(), &mut files)?;
+        Ok(Graph::new(files.iter().map(|(module, text)| (module.clone(), text.as_str()))))
+    }
+
+    /// These files.
+    pub(super) fn new<'t>(files: impl IntoIterator<Item = (Module, &'t str)>) -> Graph {
+        let sources = files.into_iter().map(|(module, text)| (module, Source::read(text)));
+        let sources: BTreeMap<Module, Source> = sources.collect();
+        let uses = |module: &Module, source: &Source| {
+            let found = source.paths.iter().filter_map(|path| resolve(&sources, module, path, 0));
+            found.filter(|used| used != module).collect()
+        };
+        let edges =
+            sources.iter().map(|(module, source)| (module.clone(), uses(module, source))).collect();
+        Graph(edges)
+    }
+
+    /// The files that use each other in a circle, circle by circle.
+    pub(super) fn circles(&self) -> Vec<Vec<&Module>> {
+        let mut left: BTreeSet<&Module> = self.0.keys().collect();
+        let mut circles = Vec::new();
+        while let Some(&first) = left.first() {
+            let ahead = self.reachable(first);
+            let circle: Vec<&Module> = left
+                .iter()
+                .copied()
+                .filter(|other| {
+                    *other == first
+                        || ahead.contains(other) && self.reachable(other).contains(first)
+                })
+                .collect();
+            left.retain(|module| !circle.contains(module));
+            if circle.len() > 1 {
+                circles.push(circle);
+            }
+        }
+        circles
+    }
+
+    /// The files that a file uses.
+    pub(super) fn used_by(&self, module: &Module) -> impl Iterator<Item = &Module> {
+        self.0.get(module).into_iter().flatten()
+    }
+
+    /// All files that can be got to from this one.
+    fn reachable<'g>(&'g self, from: &'g Module) -> BTreeSet<&'g Module> {
+        let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = next.pop() {
+            next.extend(self.used_by(module).filter(|used| reached.insert(*used)));
+        }
+        reached
+    }
+}
+
+/// The file that defines what a path names, seen from a file; `None` if it is another crate's.
+fn resolve(
+    sources: &BTreeMap<Module, Source>,
+    from: &Module,
+    path: &[String],
+    depth: usize,
+) -> Option<Module> {
+    let mut module = from.clone();
+    let is_anchored =
+        ["crate", "super", "self"].iter().any(|word| path.first().is_some_and(|p| p == word));
+    let is_child = |module: &Module, name: &String| {
+        let child: Module = module.iter().chain([name]).cloned().collect();
+        sources.contains_key(&child)
+    };
+    if !is_anchored && !path.first().is_some_and(|first| is_child(from, first)) {
+        return None;
+    }
+    for segment in path {
+        match segment.as_str() {
+            "crate" => module.clear(),
+            "super" => drop(module.pop()),
+            "self" => {}
+            _ if is_child(&module, segment) => module.push(segment.clone()),
+            _ => {
+                // Handed on from elsewhere, or defined in this file.
+                let handed_on = sources.get(&module).and_then(|source| source.names.get(segment));
+                let Some(further) = handed_on.filter(|_| depth < 16) else { return Some(module) };
+                let is_further = further.as_slice() != path || &module != from;
+                return if is_further {
+                    resolve(sources, &module, further, depth + 1)
+                } else {
+                    None
+                };
+            }
+        }
+    }
+    Some(module)
+}
+
+/// The text of all Rust files below a directory.
+fn collect(dir: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            at.push(name);
+            collect(&path, at, files)?;
+            at.pop();
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let mut module = at.clone();
+            if !matches!(name.as_str(), "lib" | "main" | "mod") {
+                module.push(name);
+            }
+            let text = fs::read_to_string(&path)?;
+            files.entry(module).or_default().push_str(&text);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Finds files of a crate that use each other in a circle: none of them can be read, tested or
+//! moved without all the others.
+//!
+//! A file uses the files that define the names in its paths, wherever it finds those names handed
+//! on by `use`. Methods do not count: an `impl` block may lie in a file of its own.
+
+mod graph;
+mod source;
+
+use crate::step::{Steps, root};
+use graph::Graph;
+
+/// Crates that are not free of circles yet, and how many of their files lie in one. A number here
+/// may become smaller, not larger; crates that are not named have no circles.
+const AT_MOST: [(&str, usize); 5] = [
+    ("crates/hotmem", 22),
+    ("crates/hotmem-dlpar", 8),
+    ("guest", 38),
+    ("guest-xen", 17),
+    ("lab", 21),
+];
+
+/// Fails where more files of a crate lie in circles than may.
+pub(crate) fn check(steps: &mut Steps) {
+    let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
+    let crates = crates.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy()));
+    let others = ["guest", "guest-pseries", "guest-xen", "lab", "xtask"].map(str::to_owned);
+    for name in crates.chain(others) {
+        match Graph::of_crate(&root().join(&name).join("src")) {
+            Ok(graph) => check_crate(steps, &name, &graph),
+            Err(error) => steps.fail(format!("{name}: its files cannot be read: {error}")),
+        }
+    }
+}
+
+fn check_crate(steps: &mut Steps, name: &str, graph: &Graph) {
+    let circles = graph.circles();
+    let files: usize = circles.iter().map(Vec::len).sum();
+    let at_most = AT_MOST.iter().find(|(tangled, _)| *tangled == name).map_or(0, |(_, most)| *most);
+    if files > at_most {
+        steps.fail(format!(
+            "{name}: {files} files use each other in circles, at most {at_most} may{}",
+            describe(graph, &circles)
+        ));
+    } else if files < at_most {
+        println!("{name}: only {files} files use each other in circles: lower its number");
+    }
+}
+
+/// The circles, a line for each file with those of the same circle that it uses.
+fn describe(graph: &Graph, circles: &[Vec<&Vec<String>>]) -> String {
+    let show = |module: &Vec<String>| {
+        if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
+    };
+    let mut text = String::new();
+    for circle in circles {
+        for module in circle {
+            let used: Vec<String> =
+                graph.used_by(module).filter(|used| circle.contains(used)).map(show).collect();
+            text += &format!("\n  {} uses {}", show(module), used.join(", "));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The circles of a crate with these files.
+    fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let module = |name: &str| match name {
+            "" => Vec::new(),
+            name => name.split('/').map(str::to_owned).collect(),
+        };
+        let graph = Graph::new(files.iter().map(|(name, text)| (module(name), *text)));
+        let circles = graph.circles();
+        circles
+            .iter()
+            .map(|circle| circle.iter().map(|module| module.join("/")).collect())
+            .collect()
+    }
+
+    const ROOT: (&str, &str) = ("", "mod a; mod b; pub use a::A; pub use b::B;");
+
+    #[test]
+    fn files_that_use_each_other_are_a_circle() {
+        let a = ("a", "use crate::b::B; pub struct A;");
+        for b in [
+            "use crate::a::A; pub struct B;",
+            "use super::{a::{self, A}}; pub struct B;",
+            "pub struct B; fn f() -> crate::a::A { super::a::new() }",
+            "pub struct B; mod inner { fn f() { super::super::a::new() } }",
+        ] {
+            assert_eq!(circles(&[ROOT, a, ("b", b)]), [["a", "b"]], "{b}");
+        }
+    }
+
+    #[test]
+    fn names_count_where_they_are_defined_and_not_where_they_are_handed_on() {
+        let (a, b) = (("a", "use crate::B;"), ("b", "pub struct B;"));
+        assert!(circles(&[ROOT, a, b]).is_empty());
+        assert_eq!(circles(&[ROOT, a, ("b", "use crate::A; pub struct B;")]), [["a", "b"]]);
+        let root = ("", "mod a; mod b; pub use b::B; pub struct Own; fn f() -> B { a::f() }");
+        assert_eq!(circles(&[root, ("a", "use crate::Own;"), b]), [["", "a"]]);
+        assert_eq!(circles(&[root, ("a", ""), ("b", "use super::Own;")]), [["", "b"]]);
+        let root = ("", "mod b; pub use b::B; pub struct Own;");
+        assert!(circles(&[root, ("b", "use super::Own;")]).is_empty(), "`B` is only handed on");
+    }
+
+    #[test]
+    fn what_is_no_code_and_what_is_for_tests_does_not_count() {
+        let a = ("a", "use crate::b::B;");
+        for b in [
+            "// crate::a::A\n/* use crate::a::A; /* */ crate::a */ /// [`A`](crate::a::A)",
+            "const TEXT: &str = \"use crate::a::A; \\\" crate::a\"; const C: char = '\"';",
+            "const TEXT: &str = r#\"\" crate::a::A\"#; fn f<'a>(_: &'a str) {}",
+            "#[cfg(test)] mod tests { use crate::a::A; fn f() { { crate::a::f() } } } struct B;",
+            "#[cfg(all(test, not(loom)))]\n#[allow(unused)]\nmod tests { use crate::a::A; }",
+            "pub(in crate::a) struct B; mod inner { use super::B; fn f(_: inner::a::A) {} }",
+            "use other::a::A; use std::{fmt, a::A};",
+        ] {
+            assert!(circles(&[ROOT, a, ("b", b)]).is_empty(), "{b}");
+        }
+        let for_others = "#[cfg(not(test))] mod inner { use crate::a::A; }";
+        assert_eq!(circles(&[ROOT, a, ("b", for_others)]), [["a", "b"]]);
+    }
+
+    #[test]
+    fn a_directory_and_its_files_can_be_a_circle() {
+        let parent = ("a", "mod c; use c::C; pub struct A;");
+        let files = [("", "mod a; pub use a::A;"), parent, ("a/c", "use super::A; pub struct C;")];
+        assert_eq!(circles(&files), [["a", "a/c"]]);
+        let child = ("a/c", "pub struct C;");
+        assert!(circles(&[files[0], parent, child]).is_empty());
+    }
+
+    #[test]
+    fn circles_apart_are_told_apart() {
+        let files = [
+            ("", "mod a; mod b; mod c; mod d; mod e;"),
+            ("a", "use crate::b::B; use crate::c::C;"),
+            ("b", "use crate::a::A;"),
+            ("c", "use crate::d::D;"),
+            ("d", "use crate::e::E;"),
+            ("e", "use crate::c::C;"),
+        ];
+        assert_eq!(circles(&files), [vec!["a", "b"], vec!["c", "d", "e"]]);
+    }
+}

@@ -1,0 +1,330 @@
+//! Reads which paths a source file uses and which names it brings into scope.
+
+use std::{collections::HashMap, iter::Peekable, str::Chars};
+
+/// What a file says about other files. Paths are lists of their segments.
+#[derive(Default, Debug)]
+pub(super) struct Source {
+    /// Paths that the file's own code depends on.
+    pub(super) paths: Vec<Vec<String>>,
+    /// Names that `use` brings into scope, and what they stand for.
+    pub(super) names: HashMap<String, Vec<String>>,
+}
+
+/// A word, `::`, or a single character.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Token<'t> {
+    Word(&'t str),
+    Colons,
+    Sign(char),
+}
+
+use Token::{Colons, Sign, Word};
+
+impl Source {
+    /// Reads a file's text. Comments, strings and modules for tests do not count.
+    ///
+    /// A `pub use` counts as a dependency only if the file itself uses the name: a file that hands
+    /// a name on does not depend on it.
+    pub(super) fn read(text: &str) -> Source {
+        let text = plain(text);
+        let tokens = without_tests(&tokens(&text));
+        let mut source = Source::default();
+        let (mut handed_on, mut used) = (Vec::new(), Vec::new());
+        // Depth of braces at which each inline module began.
+        let (mut depth, mut modules) = (0_usize, Vec::new());
+        let mut at = 0;
+        while let Some(&token) = tokens.get(at) {
+            let rest = &tokens[at..];
+            at += match rest {
+                [Word("mod"), Word(_), Sign('{'), ..] => {
+                    depth += 1;
+                    modules.push(depth);
+                    3
+                }
+                [Word("mod"), Word(_), Sign(';'), ..] => 3,
+                // `pub(in path)` names no dependency.
+                [Word("pub"), Sign('('), ..] => {
+                    let len = length_to(rest, Sign(')'));
+                    source.imports(&rest[len..], true, modules.len(), &mut handed_on) + len
+                }
+                [Word("pub"), ..] => {
+                    source.imports(&rest[1..], true, modules.len(), &mut handed_on) + 1
+                }
+                // What an opaque type captures.
+                [Word("use"), Sign('<'), ..] => 2,
+                [Word("use"), ..] => source.imports(rest, false, modules.len(), &mut handed_on),
+                [Word(word), ..] => {
+                    let (path, len) = path(rest);
+                    used.push(*word);
+                    if path.len() > 1 {
+                        source.paths.extend(outside(path, modules.len()));
+                    }
+                    len
+                }
+                _ => {
+                    match token {
+                        Sign('{') => depth += 1,
+                        Sign('}') => {
+                            if modules.last() == Some(&depth) {
+                                modules.pop();
+                            }
+                            depth = depth.saturating_sub(1);
+                        }
+                        _ => {}
+                    }
+                    1
+                }
+            };
+        }
+        for path in handed_on {
+            if path.last().is_some_and(|name| used.contains(&name.as_str())) {
+                source.paths.push(path);
+            }
+        }
+        source
+    }
+
+    /// Notes a `use`, if the tokens begin with one. Returns how many tokens it has.
+    fn imports(
+        &mut self,
+        tokens: &[Token<'_>],
+        public: bool,
+        inline: usize,
+        handed_on: &mut Vec<Vec<String>>,
+    ) -> usize {
+        let [Word("use"), tree @ ..] = tokens else { return 0 };
+        let len = length_to(tree, Sign(';'));
+        let mut found = Vec::new();
+        expand(&tree[..len.saturating_sub(1)], &[], &mut found);
+        for (name, path) in found {
+            let Some(path) = outside(path, inline) else { continue };
+            if public {
+                handed_on.push(path.clone())
+            } else {
+                self.paths.push(path.clone())
+            }
+            if inline == 0 {
+                self.names.insert(name, path);
+            }
+        }
+        len + 1
+    }
+}
+
+/// A path as seen from the file's top, from within so many inline modules; `None` if it does not
+/// leave them.
+fn outside(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
+    let ups = path.iter().take(inline).take_while(|segment| *segment == "super").count();
+    let anchored = path.first().is_some_and(|first| first == "crate" || first == "super");
+    path.drain(..ups);
+    ((inline == 0 || anchored) && !path.is_empty()).then_some(path)
+}
+
+/// All paths of a `use` tree, each with the name that it is known by.
+fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<String>)>) {
+    let mut path = before.to_vec();
+    let mut name = None;
+    let mut at = 0;
+    while let Some(token) = tree.get(at) {
+        match token {
+            Word("as") => {
+                if let Some(Word(alias)) = tree.get(at + 1) {
+                    name = Some((*alias).to_owned());
+                }
+                at += 1;
+            }
+            Word("self") if path.len() > before.len() || !before.is_empty() => {}
+            Word(segment) => path.push((*segment).to_owned()),
+            Sign('{') => {
+                let inner = &tree[at + 1..];
+                let mut depth = 0_usize;
+                let mut start = 0;
+                for (index, token) in inner.iter().enumerate() {
+                    match token {
+                        Sign('{') => depth += 1,
+                        Sign('}') if depth > 0 => depth -= 1,
+                        Sign(',' | '}') if depth == 0 => {
+                            if start < index {
+                                expand(&inner[start..index], &path, found);
+                            }
+                            start = index + 1;
+                        }
+                        _ => {}
+                    }
+                }
+                return;
+            }
+            Sign('*') => path.push("*".to_owned()),
+            _ => {}
+        }
+        at += 1;
+    }
+    if let Some(last) = path.last().cloned() {
+        found.push((name.unwrap_or(last), path));
+    }
+}
+
+/// The path that tokens begin with, and how many tokens it has.
+fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
+    let mut path = Vec::new();
+    let mut at = 0;
+    while let Some(Word(word)) = tokens.get(at) {
+        path.push((*word).to_owned());
+        if tokens.get(at + 1) != Some(&Colons) {
+            return (path, at + 1);
+        }
+        at += 2;
+    }
+    (path, at.max(1))
+}
+
+/// How many tokens there are up to and including this one.
+fn length_to(tokens: &[Token<'_>], last: Token<'_>) -> usize {
+    tokens.iter().position(|token| *token == last).map_or(tokens.len(), |index| index + 1)
+}
+
+/// Leaves out inline modules that are built for tests alone.
+fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
+    let mut kept = Vec::new();
+    let (mut at, mut for_tests) = (0, false);
+    while let Some(&token) = tokens.get(at) {
+        let rest = &tokens[at..];
+        match rest {
+            [Sign('#'), Sign('['), ..] => {
+                let len = length_to(rest, Sign(']'));
+                for_tests |= is_for_tests(&rest[..len]);
+                at += len;
+            }
+            [Word("mod"), Word(_), Sign('{'), ..] if for_tests => {
+                let mut depth = 0_usize;
+                let end = rest.iter().position(|token| {
+                    match token {
+                        Sign('{') => depth += 1,
+                        Sign('}') => depth -= 1,
+                        _ => {}
+                    }
+                    *token == Sign('}') && depth == 0
+                });
+                at += end.map_or(rest.len(), |end| end + 1);
+                for_tests = false;
+            }
+            _ => {
+                kept.push(token);
+                for_tests = false;
+                at += 1;
+            }
+        }
+    }
+    kept
+}
+
+/// Whether an attribute is a `cfg` that asks for `test`.
+fn is_for_tests(attribute: &[Token<'_>]) -> bool {
+    let asked = |pair: &[Token<'_>]| pair[1] == Word("test") && pair[0] != Word("not");
+    let negated = attribute.windows(3).any(|three| three == [Word("not"), Sign('('), Word("test")]);
+    attribute.contains(&Word("cfg")) && attribute.windows(2).any(asked) && !negated
+}
+
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let len = if is_word(first) {
+            let len = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+            tokens.push(Word(&rest[..len]));
+            len
+        } else if rest.starts_with("::") {
+            tokens.push(Colons);
+            2
+        } else {
+            if !first.is_whitespace() {
+                tokens.push(Sign(first));
+            }
+            first.len_utf8()
+        };
+        rest = &rest[len..];
+    }
+    tokens
+}
+
+/// The text without comments and without what is in quotes.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(first) = chars.next() {
+        match (first, chars.peek()) {
+            ('/', Some('/')) => while chars.next_if(|&c| c != '\n').is_some() {},
+            ('/', Some('*')) => skip_comment(&mut chars),
+            ('"', _) => skip_quoted(&mut chars, '"'),
+            ('\'', _) => {
+                // A lifetime has no second quote, after one character or an escape.
+                let mut ahead = chars.clone();
+                let is_escape = ahead.next() == Some('\\');
+                if is_escape || ahead.next() == Some('\'') {
+                    skip_quoted(&mut chars, '\'');
+                }
+            }
+            ('r', Some('"' | '#')) if !plain.ends_with(|c: char| c.is_alphanumeric()) => {
+                skip_raw(&mut chars);
+            }
+            _ => {
+                plain.push(first);
+                continue;
+            }
+        }
+        plain.push(' ');
+    }
+    plain
+}
+
+/// Skips a block comment, whose first slash is taken.
+fn skip_comment(chars: &mut Peekable<Chars<'_>>) {
+    let (mut depth, mut before) = (0_usize, '/');
+    for c in chars.by_ref() {
+        match (before, c) {
+            ('/', '*') => depth += 1,
+            ('*', '/') => depth = depth.saturating_sub(1),
+            _ => {
+                before = c;
+                continue;
+            }
+        }
+        before = ' ';
+        if depth == 0 {
+            return;
+        }
+    }
+}
+
+/// Skips to behind the closing quote.
+fn skip_quoted(chars: &mut Peekable<Chars<'_>>, quote: char) {
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => _ = chars.next(),
+            _ if c == quote => return,
+            _ => {}
+        }
+    }
+}
+
+/// Skips a raw string, whose `r` is taken; a raw identifier loses its mark.
+fn skip_raw(chars: &mut Peekable<Chars<'_>>) {
+    let mut marks = 0;
+    while chars.next_if_eq(&'#').is_some() {
+        marks += 1;
+    }
+    if chars.next_if_eq(&'"').is_none() {
+        return;
+    }
+    while let Some(c) = chars.next() {
+        if c == '"' {
+            let mut ahead = chars.clone();
+            if (0..marks).all(|_| ahead.next() == Some('#')) {
+                *chars = ahead;
+                return;
+            }
+        }
+    }
+}
