@@ -6,9 +6,9 @@ pub mod link;
 
 use hotmem::{
     AllocError, Allocation, AlwaysMapped, BootError, BootMap, BootRange, Bytes, Counts,
-    DeviceError, Frames, FreeError, FreeErrorKind, Hooks, Hotplug, MAX_NODES, Mapping, MemoryBlock,
-    Metadata, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Platform, Poisoned, RegionId, State,
-    Want, Zone, ZoneInfo, geometry,
+    DeviceError, Fault, Frames, FreeError, FreeErrorKind, Hooks, Hotplug, MAX_NODES, Mapping,
+    MemoryBlock, Metadata, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Platform, Poisoned,
+    RegionId, State, Want, Zone, ZoneInfo, geometry,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -304,6 +304,22 @@ pub struct Snapshot {
     free: Vec<u64>,
 }
 
+/// Cross-checks in tests, which know what their threads do.
+pub trait Validated {
+    /// [`Frames::validate`], while no other thread of the test uses the machine.
+    ///
+    /// # Errors
+    /// The first [`Fault`].
+    fn validated(&self) -> Result<Counts, Fault>;
+}
+
+impl<P: Platform> Validated for Frames<P> {
+    fn validated(&self) -> Result<Counts, Fault> {
+        // SAFETY: tests call this when nothing is in flight.
+        unsafe { self.validate() }
+    }
+}
+
 impl Snapshot {
     /// Of the first `size` frames, where `used` are known to be in use. That a frame is free shows
     /// in that it cannot be freed.
@@ -317,7 +333,7 @@ impl Snapshot {
         used: &[PfnRange],
     ) -> Self {
         let frames = hotplug.frames();
-        frames.validate().expect("a machine that agrees with itself");
+        frames.validated().expect("a machine that agrees with itself");
         let metadata: Vec<_> = frames.metadata().collect();
         let state = |b: u64| hotplug.state_at(pfn(b * BLOCK), pfn((b + 1) * BLOCK)).1;
         let taken: BTreeSet<u64> = (used.iter().copied())

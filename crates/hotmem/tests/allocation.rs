@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
 
 type Owned<'f> = Allocation<'f, OneCpu>;
@@ -16,7 +17,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
         frames.alloc(Want::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap().free();
     }
     test(&frames, &mut hotplug);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn owners_never_overlap_and_lose_nothing() {
                 pairs.for_each(|pair| assert!(!pair[0].range().overlaps(pair[1].range())));
             }
             all.clear();
-            let lines = free - frames.validate().unwrap().free;
+            let lines = free - frames.validated().unwrap().free;
             assert!(lines <= 2, "{lines} frames are lost");
         });
     }

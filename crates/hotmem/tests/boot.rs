@@ -3,6 +3,7 @@
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -67,7 +68,7 @@ impl Map {
                 return self.check_error(error, &ram, &usable);
             }
         };
-        let counts = frames.validate().unwrap();
+        let counts = frames.validated().unwrap();
         let metadata: BTreeSet<u64> =
             frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
         assert!(metadata.is_subset(&usable), "metadata where no usable RAM is");
@@ -148,7 +149,7 @@ fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<
     for &frame in &taken {
         frames.give_raw(range(frame, 1)).unwrap();
     }
-    frames.validate().unwrap();
+    frames.validated().unwrap();
     // Sections that are first divided now keep a frame for their lines.
     let lines = frames.metadata().map(|metadata| metadata.frames.start().number());
     taken.extend(lines.filter(|frame| expected.contains(frame)));
@@ -309,5 +310,5 @@ fn ram_up_to_the_limit_of_addresses() {
     assert_eq!(hotplug.regions().last().unwrap().1, last);
     assert_eq!(machine.take_raw(Want::frames(BLOCK).at(last.start())), Ok(last));
     assert_eq!(machine.give_raw(last), Ok(()));
-    machine.validate().unwrap();
+    machine.validated().unwrap();
 }

@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -72,6 +73,6 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
     println!("{busy} of {ASKED} could not be sure");
     // Only while a CPU is stopped in the middle of a move is nobody ever sure.
     assert!(busy < ASKED, "not one was sure");
-    frames.validate().unwrap();
+    frames.validated().unwrap();
     assert_eq!(frames.take_raw(Want::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
 }

@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, pfn, range};
 use std::collections::BTreeSet;
 
@@ -73,7 +74,7 @@ fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneC
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     test(&frames, &mut hotplug, hot);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 /// Shrinks as far as that goes: what was left, and why.
@@ -144,16 +145,16 @@ fn what_nobody_can_do_without_is_neither_isolated_nor_moved_without_room() {
     for unit in [SECTION, 8 * SECTION] {
         with_room(ROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| false);
-            let before = frames.validate().unwrap();
+            let before = frames.validated().unwrap();
             let mut shrink = Shrink::new(hot, HOT, unit, HOT);
             let (left, blocker) = loop {
                 match shrink.poll(hotplug, &mut kernel, Budget::pageblocks(1)) {
                     Shrunk::Ready(removal) => panic!("{removal:?}"),
-                    Shrunk::Working => assert_eq!(frames.validate().unwrap(), before),
+                    Shrunk::Working => assert_eq!(frames.validated().unwrap(), before),
                     Shrunk::Done { left, blocker } => break (left, blocker),
                 }
             };
-            assert_eq!((left, kernel.moved, frames.validate().unwrap()), (HOT, 0, before));
+            assert_eq!((left, kernel.moved, frames.validated().unwrap()), (HOT, 0, before));
             assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
         });
     }

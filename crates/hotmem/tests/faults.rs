@@ -4,6 +4,7 @@
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::{Link, Maps, lend};
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +142,7 @@ impl Machine<'_> {
     fn sums(&self) -> (Vec<State>, Counts) {
         let blocks = (0..ALL * SECTION / BLOCK).map(|b| (pfn(b * BLOCK), pfn((b + 1) * BLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);
-        let mut counts = self.kernel.frames.validate().expect("it agrees with itself");
+        let mut counts = self.kernel.frames.validated().expect("it agrees with itself");
         // Whole pageblocks and frames of lines are as many as the places of moved frames make.
         counts.free += self.kernel.frames.metadata().map(|m| m.frames.frames()).sum::<u64>();
         counts.free_whole = 0;
@@ -255,7 +256,7 @@ fn an_offline_request_that_failed_goes_on() {
             assert_eq!(m.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
             assert!(m.kernel.agreed.is_empty());
             m.hotplug.remove(all).unwrap();
-            m.kernel.frames.validate().unwrap();
+            m.kernel.frames.validated().unwrap();
         });
     }
 }
@@ -279,7 +280,7 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
                     }
                 };
                 assert_eq!(gone + left, wanted.frames() / unit * unit);
-                let counts = m.kernel.frames.validate().unwrap();
+                let counts = m.kernel.frames.validated().unwrap();
                 assert_eq!((counts.movable, counts.isolated), (wanted.frames() - gone, 0));
                 assert_eq!(left > 0, m.kernel.hit && blocker.is_some());
                 // A veto of a section is asked again for each of its units.
@@ -312,7 +313,7 @@ fn a_device_that_refuses_leaves_the_memory_online() {
                 }
                 let expected = if part == refused { State::OnlineMovable } else { State::Absent };
                 assert_eq!(m.hotplug.state_at(section.start(), section.end()).1, expected);
-                m.kernel.frames.validate().unwrap();
+                m.kernel.frames.validated().unwrap();
             }
         });
     }
@@ -407,6 +408,6 @@ fn words_come_from_anywhere_but_are_never_moved() {
         let Progress::Pending(blocker) = said else { panic!("its words are still needed") };
         assert!(words.contains(&blocker.range) && blocker.why == Why::Metadata, "{blocker}");
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     });
 }

@@ -5,6 +5,7 @@ use hotmem::{
     OnlineType, Pfn, PfnRange, Progress, Want,
 };
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::{Link, lend};
 use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, range};
@@ -76,7 +77,7 @@ impl Machine<'_> {
             assert_eq!(words.find(|&word| word != FILLED), None, "{frame} was free");
         }
         all.into_iter().for_each(|frame| self.frames.give_raw_filled(frame).unwrap());
-        self.frames.validate().unwrap();
+        self.frames.validated().unwrap();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
 const BOOT: u64 = SECTION;
@@ -33,7 +34,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
         frames.take_raw(Want::frames(3).movable().at(section.start())).unwrap();
     }
     test(&frames, &mut hotplug, hot);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 #[test]

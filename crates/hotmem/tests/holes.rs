@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, RawReserved as _, SECTION, pfn, range};
 use std::collections::BTreeSet;
 
@@ -329,7 +330,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                 seen[usize::from(contiguous && holes != 0)] += 1;
             }
         }
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     }
     assert!(seen[1] > 100, "holes must matter: {seen:?}");
 }

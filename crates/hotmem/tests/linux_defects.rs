@@ -9,6 +9,7 @@
 use hotmem::notify::{Chain, Change, Listener};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, pfn, range};
 
 const BOOT: u64 = SECTION;
@@ -28,7 +29,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     test(&frames, &mut hotplug, hot);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 /// Writes down what it is told, and refuses if it is to.
@@ -182,14 +183,14 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
         offline.cancel(hotplug, &mut NoHooks).unwrap();
         assert_eq!(hosted(frames), 1);
-        frames.validate().unwrap();
+        frames.validated().unwrap();
         frames.give_raw(used).unwrap();
         let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
-        assert_eq!(frames.validate().unwrap().movable, HOT);
+        assert_eq!(frames.validated().unwrap().movable, HOT);
         let again = frames.take_raw(Want::frames(1).movable()).unwrap();
         frames.give_raw(again).unwrap();
         let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
@@ -197,7 +198,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
             panic!("all of it can go");
         };
         hotplug.commit_remove(removal).unwrap();
-        assert_eq!((hosted(frames), frames.validate().unwrap().present), (0, BOOT));
+        assert_eq!((hosted(frames), frames.validated().unwrap().present), (0, BOOT));
         boot.into_iter().for_each(|frame| frames.give_raw(frame).unwrap());
     });
 }
@@ -285,7 +286,7 @@ fn memory_comes_though_not_a_frame_is_free() {
     let hot = range(BOOT, HOT);
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-    assert_eq!(frames.validate().unwrap().free, HOT);
+    assert_eq!(frames.validated().unwrap().free, HOT);
     assert!(frames.take_raw(Want::frames(1).movable()).is_ok());
 }
 

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
 
 const BOOT: u64 = 2 * SECTION;
@@ -163,6 +164,6 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
             seen[usize::from(info.is_contiguous())] += 1;
         }
     }
-    frames.validate().unwrap();
+    frames.validated().unwrap();
     assert!(seen[0] > 100 && seen[1] > 100, "both answers must occur: {seen:?}");
 }

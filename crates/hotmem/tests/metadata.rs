@@ -4,6 +4,7 @@
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 
 /// 64 GiB in the real geometry.
@@ -121,13 +122,13 @@ fn memory_comes_to_a_machine_without_a_free_frame() {
     assert_eq!(frames.counts().free, SECTION - 2);
     frames.give_raw(range(whole.start().number(), 3)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2 + 3 - 1);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
     frames.give_raw(one).unwrap();
     frames.give_raw(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
     // A section's own frame bits do not keep it from going.
     hotplug.offline_all(hot);
     hotplug.remove(hot).unwrap();
-    frames.validate().unwrap();
+    frames.validated().unwrap();
     assert_eq!(frames.metadata().filter(|metadata| hot.overlaps(metadata.frames)).count(), 0);
 }
 
@@ -155,5 +156,5 @@ fn frame_bits_keep_only_a_part_of_their_section() {
         hotplug.offline_all(block);
     }
     assert_eq!(hotplug.state_at(hot.start(), pfn(2 * SECTION)), (hot, State::Offline));
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }

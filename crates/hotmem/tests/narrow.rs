@@ -3,6 +3,7 @@
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
 
 /// One past the last frame that a pointer of this target reaches.
@@ -26,7 +27,7 @@ fn what_no_pointer_reaches_is_not_announced() {
     let last = range(REACH - BLOCK, BLOCK);
     let region = hotplug.announce(last).unwrap();
     assert_eq!(hotplug.region_range(region), Some(last));
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 #[test]
@@ -45,5 +46,5 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
     // What is reserved there, for devices say, hinders nobody.
     let map = BootMap { reserved: &[high], ..BootMap::of_ram(&ram[..1]) };
     hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }

@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
@@ -55,7 +56,7 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
         }
         assert_eq!(order, [2, 3, 0, 1], "{want:?}");
         held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     }
 }
 
@@ -107,7 +108,7 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Done(here));
         assert_eq!(homes(want.movable()), 2, "it is gone again");
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     }
 }
 
@@ -166,7 +167,7 @@ fn nodes_may_meet_within_a_section() {
         assert_eq!(zone.spanned, range(start, end - start), "node {n}");
         assert_eq!(zone.online, end - start, "node {n}");
     }
-    let counts = frames.validate().unwrap();
+    let counts = frames.validated().unwrap();
     assert_eq!(counts.online, SECTION);
     let mut seen = std::collections::BTreeSet::new();
     while let Ok(got) = frames.take_raw(Want::frames(1)) {
@@ -191,7 +192,7 @@ fn what_leaves_a_node_goes_to_others_while_they_have_something() {
             }
         }
         assert_eq!(homes, [0, 1, 3, 2], "{want:?}");
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     }
 }
 
@@ -246,7 +247,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(done, Progress::Done(far));
     assert_eq!(mover.moved.len(), 2);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, numbers, plug, range};
 use std::collections::BTreeMap;
 
@@ -104,7 +105,7 @@ fn owners_agree_with_a_map_and_give_all_their_memory_back() {
         assert_eq!(found, model);
     }
     drop(owners);
-    assert_eq!(frames.validate().unwrap().free, free);
+    assert_eq!(frames.validated().unwrap().free, free);
 }
 
 #[test]

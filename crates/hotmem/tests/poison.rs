@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, numbers, pfn, plug, range};
 
 const BOOT: u64 = 2 * SECTION;
@@ -16,7 +17,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let first = frames.take_raw(Want::frames(1).at(hot.start()).movable()).unwrap();
     frames.give_raw(first).unwrap();
     test(&frames, &mut hotplug, hot);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRange> {
@@ -37,11 +38,11 @@ fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
 fn a_free_frame_is_out_at_once_and_never_comes_back() {
     on_a_machine(|frames, hotplug, hot| {
         let bad = pfn(BOOT + BLOCK + 3);
-        let before = frames.validate().unwrap();
+        let before = frames.validated().unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
         assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
-        let counts = frames.validate().unwrap();
+        let counts = frames.validated().unwrap();
         assert_eq!((counts.poisoned, counts.used()), (1, before.used()));
         assert_eq!(counts.free, before.free - 1);
         for want in [Want::frames(1).at(bad), Want::frames(BLOCK).at(pfn(BOOT + BLOCK))] {
@@ -55,7 +56,7 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
         assert_eq!(twice.kind, FreeErrorKind::NotAllocated);
         // The other sections have got frame bits of their own meanwhile.
         let metadata = (BOOT + HOT) / SECTION - 1;
-        assert!(frames.validate().unwrap().free >= counts.free - metadata);
+        assert!(frames.validated().unwrap().free >= counts.free - metadata);
         assert_eq!(offline(hotplug, hot), Progress::Done(hot));
     });
 }
@@ -66,14 +67,14 @@ fn a_frame_in_use_is_out_once_it_is_freed() {
         on_a_machine(|frames, hotplug, hot| {
             let used = frames.take_raw(Want::frames(part_of).movable()).unwrap();
             let bad = pfn(used.end().number() - 1);
-            let before = frames.validate().unwrap();
+            let before = frames.validated().unwrap();
             assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
-            assert_eq!(frames.validate().unwrap(), before);
+            assert_eq!(frames.validated().unwrap(), before);
             let blocked = offline(hotplug, hot);
             assert!(matches!(blocked, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
             frames.give_raw(used).unwrap();
             assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
-            let after = frames.validate().unwrap();
+            let after = frames.validated().unwrap();
             assert_eq!((after.poisoned, after.used()), (1, before.used() - part_of));
             assert!(exhaust(frames).iter().all(|got| !got.contains(bad)));
         });
@@ -91,12 +92,12 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
         }
         // In parts, then the rest; what is out cannot be freed again.
         frames.give_raw(range(start, BLOCK / 2 + 1)).unwrap();
-        frames.validate().unwrap();
+        frames.validated().unwrap();
         let again = frames.give_raw(used).unwrap_err();
         assert_eq!((again.range, again.kind), (used, FreeErrorKind::NotAllocated));
         frames.give_raw(range(start + BLOCK / 2 + 1, BLOCK / 2 - 1)).unwrap();
         assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
-        let counts = frames.validate().unwrap();
+        let counts = frames.validated().unwrap();
         assert_eq!(counts.poisoned, 4);
         let got: Vec<u64> = exhaust(frames).into_iter().flat_map(numbers).collect();
         for frame in numbers(used) {
@@ -127,7 +128,7 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
         let bad = pfn(BOOT + BLOCK - 1);
         hotplug.poison(bad).unwrap();
         assert_eq!(offline(hotplug, hot), Progress::Done(hot));
-        assert_eq!(frames.validate().unwrap().poisoned, 0);
+        assert_eq!(frames.validated().unwrap().poisoned, 0);
         let refused = Err(OnlineError::Poisoned(range(bad.number(), 1)));
         assert_eq!(hotplug.online(hot, OnlineType::Movable, &mut NoHooks), refused);
         assert_eq!(hotplug.online(low, OnlineType::Kernel, &mut NoHooks), refused);
@@ -135,7 +136,7 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
         // While it is offline, more of it can go bad.
         assert_eq!(hotplug.poison(low.start()), Ok(Poisoned::Out));
         assert_eq!(hotplug.memory_blocks(SECTION).map(|block| block.poisoned).sum::<u64>(), 2);
-        frames.validate().unwrap();
+        frames.validated().unwrap();
         hotplug.remove(low).unwrap();
         assert_eq!(hotplug.poisoned().count(), 0);
         hotplug.add(low).unwrap();
@@ -154,10 +155,10 @@ fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
         }
-        let before = (frames.validate().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
+        let before = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
         let shrink = Shrink::new(hot, HOT, BLOCK, HOT);
         undo(hotplug, shrink);
-        let after = (frames.validate().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
+        let after = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
         assert_eq!(after, before);
         assert_eq!(hotplug.state_at(last.start(), hot.end()), (last, State::Online));
         assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
@@ -205,11 +206,11 @@ fn poison_found_while_a_token_has_the_memory_stays_out_when_it_comes_back() {
                 _ => {
                     let (low, high) = token.split_at(pfn(BOOT + BLOCK));
                     low.release();
-                    frames.validate().unwrap();
+                    frames.validated().unwrap();
                     high.release();
                 }
             }
-            let counts = frames.validate().unwrap();
+            let counts = frames.validated().unwrap();
             assert_eq!(counts.poisoned, 2);
             assert_eq!(counts.reported, if exit == "report" { HOT - BLOCK } else { 0 });
         }
@@ -230,9 +231,9 @@ fn poison_of_a_pageblock_in_use_under_a_token() {
         assert_eq!(token.in_use(), Some(InUse::Frames(used)));
         frames.give_raw(used).unwrap();
         assert_eq!(token.in_use(), None);
-        frames.validate().unwrap();
+        frames.validated().unwrap();
         token.release();
-        assert_eq!(frames.validate().unwrap().poisoned, 2);
+        assert_eq!(frames.validated().unwrap().poisoned, 2);
     });
 }
 
@@ -242,10 +243,10 @@ fn every_frame_of_a_pageblock_can_be_poisoned() {
         let block = range(BOOT, BLOCK.min(MAX_POISONED as u64));
         for frame in numbers(block) {
             assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Out));
-            frames.validate().unwrap();
+            frames.validated().unwrap();
         }
         frames.isolate(range(BOOT, BLOCK)).unwrap().release();
-        assert_eq!(frames.validate().unwrap().poisoned, block.frames());
+        assert_eq!(frames.validated().unwrap().poisoned, block.frames());
         assert_eq!(offline(hotplug, hot), Progress::Done(hot));
     });
 }
@@ -253,7 +254,7 @@ fn every_frame_of_a_pageblock_can_be_poisoned() {
 #[test]
 fn what_cannot_be_poisoned_is_refused() {
     on_a_machine(|frames, hotplug, _| {
-        let before = frames.validate().unwrap();
+        let before = frames.validated().unwrap();
         let beyond = pfn(BOOT + HOT);
         assert_eq!(hotplug.poison(beyond), Err(PoisonError::NotPresent(beyond)));
         assert_eq!(hotplug.poison(Pfn::LIMIT), Err(PoisonError::NotPresent(Pfn::LIMIT)));
@@ -273,7 +274,7 @@ fn what_cannot_be_poisoned_is_refused() {
             assert_eq!(error, Err(PoisonError::TooMany(frame)));
             assert_eq!(poisoned, MAX_POISONED);
         }
-        let after = frames.validate().unwrap();
+        let after = frames.validated().unwrap();
         assert_eq!(after.poisoned, poisoned as u64);
         assert_eq!(after.online, before.online);
     });

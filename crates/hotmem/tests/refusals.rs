@@ -3,6 +3,7 @@
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
@@ -404,5 +405,5 @@ fn starting_a_machine() {
     assert_eq!(frames.counts(), Counts::default());
     assert_eq!(start(&[all], &[], Pfn::LIMIT), Ok(()));
     assert_eq!(start(&[all], &[], Pfn::LIMIT), Err(BootError::AlreadyStarted));
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }

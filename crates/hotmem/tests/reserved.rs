@@ -3,6 +3,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
 /// A machine of three sections: the second is an initial ramdisk, and the last frames of the first
@@ -17,7 +18,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     test(&frames, &mut hotplug);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 fn ramdisk() -> PfnRange {

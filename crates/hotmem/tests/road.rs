@@ -3,6 +3,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
 
 /// A machine whose first section is there at boot, in memory for `sections` sections.
@@ -16,14 +17,14 @@ fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, On
 #[test]
 fn memory_comes_is_used_and_goes() {
     on_a_machine(8, |frames, mut hotplug| {
-        let booted = frames.validate().unwrap();
+        let booted = frames.validated().unwrap();
         assert_eq!(booted.online, SECTION);
 
         let region = hotplug.announce(range(2 * SECTION, 4 * SECTION)).unwrap();
         let plugged = range(2 * SECTION, 3 * SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let before = frames.validate().unwrap();
+        let before = frames.validated().unwrap();
         assert_eq!(before.online, 4 * SECTION);
         assert_eq!(before.movable, 3 * SECTION);
 
@@ -32,12 +33,12 @@ fn memory_comes_is_used_and_goes() {
         let huge =
             frames.take_raw(Want::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable()).unwrap();
         assert!(plugged.covers(one) && plugged.covers(some) && plugged.covers(huge));
-        frames.validate().unwrap();
+        frames.validated().unwrap();
         for used in [one, some, huge] {
             frames.give_raw(used).unwrap();
             assert_eq!(frames.give_raw(used).unwrap_err().kind, FreeErrorKind::NotAllocated);
         }
-        frames.validate().unwrap();
+        frames.validated().unwrap();
 
         let mut gone = 0;
         let mut shrink =
@@ -56,17 +57,17 @@ fn memory_comes_is_used_and_goes() {
             }
         }
         assert_eq!(gone, plugged.frames());
-        let after = frames.validate().unwrap();
+        let after = frames.validated().unwrap();
         assert_eq!(after.online, booted.online);
         hotplug.withdraw(region).unwrap();
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     });
 }
 
 #[test]
 fn boot_memory_is_all_there() {
     on_a_machine(1, |frames, _| {
-        let counts = frames.validate().unwrap();
+        let counts = frames.validated().unwrap();
         let mut taken = Vec::new();
         while let Ok(frame) = frames.take_raw(Want::frames(1)) {
             taken.push(frame);
@@ -79,6 +80,6 @@ fn boot_memory_is_all_there() {
         for frame in taken {
             frames.give_raw(frame).unwrap();
         }
-        assert_eq!(frames.validate().unwrap().free, counts.free);
+        assert_eq!(frames.validated().unwrap().free, counts.free);
     });
 }

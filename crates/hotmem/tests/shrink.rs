@@ -5,6 +5,7 @@ use fastrand::Rng;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,5 +132,5 @@ fn one_case(rng: &mut Rng) {
     assert_eq!(left, wanted / unit * unit - gone.len() as u64 * unit);
     assert_eq!(blocker.map(|b| b.range.start().align_down(unit).number()), in_the_way);
     assert!(blocker.is_none_or(|blocker| blocker.why == Why::Pinned("pinned")));
-    assert_eq!(frames.validate().unwrap().isolated, 0);
+    assert_eq!(frames.validated().unwrap().isolated, 0);
 }

@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, boot, pfn, range};
 
 const BOOT: u64 = 2 * SECTION;
@@ -12,7 +13,7 @@ fn with(f: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
     let frames = Frames::new(Cpus);
     let mut hotplug = boot(&frames, &memory, BOOT);
     f(&mut hotplug);
-    frames.validate().expect("a machine that agrees with itself");
+    frames.validated().expect("a machine that agrees with itself");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 use std::cell::Cell;
 
@@ -37,7 +38,7 @@ fn what_was_freed_before_the_frames_that_a_rival_frees_is_not_lost() {
     // All that lies below what is named was freed.
     let freed = refused.range.start().number() - below.start().number();
     assert!(freed >= 2 * BLOCK);
-    let counts = frames.validate().unwrap();
+    let counts = frames.validated().unwrap();
     let lines = frames.metadata().map(|metadata| metadata.frames);
     let lent: u64 = lines.filter(|&lines| three.covers(lines)).map(PfnRange::frames).sum();
     assert_eq!(counts.free, free + freed + tail.frames() - lent);

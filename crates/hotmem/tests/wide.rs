@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, plug, range};
 
@@ -11,7 +12,7 @@ fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>)) {
     let mut hotplug = boot(&frames, &memory, SECTION);
     plug(&mut hotplug, range(SECTION, sections * SECTION));
     test(&frames);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 fn sections(n: u64) -> Want {

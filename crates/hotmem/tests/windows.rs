@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, numbers, pfn, range};
 
 const BOOT: u64 = SECTION;
@@ -48,6 +49,6 @@ fn what_lives_in_a_long_range_moves_once() {
         let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
         assert_eq!(done, Progress::Done(leaving));
         assert_eq!(kernel.moved, live);
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     }
 }

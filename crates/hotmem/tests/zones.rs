@@ -3,6 +3,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::Validated as _;
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
@@ -168,7 +169,7 @@ fn boot_memory_of_interleaved_nodes_becomes_regions_of_their_own() {
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
     let memory = Memory::new(4 * SECTION);
     let hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
-    frames.validate().unwrap();
+    frames.validated().unwrap();
     assert_eq!(hotplug.regions().count(), 4);
     for n in [0, 1].map(node) {
         let zone = hotplug.zone(n, Zone::Kernel);

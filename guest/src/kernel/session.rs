@@ -439,7 +439,8 @@ impl<'a> Session<'a> {
         if self.touched != Bytes::ZERO {
             self.report.ok(format_args!("touched {}, all found as written", self.touched));
         }
-        match FRAMES.validate() {
+        // SAFETY: the other CPUs have stopped what they did with frames.
+        match unsafe { FRAMES.validate() } {
             Ok(_) => self.report.ok("validate"),
             Err(fault) => self.report.not_ok(format_args!("validate: {fault}")),
         }

@@ -241,7 +241,9 @@ mod tests {
                 reporter.wait_until_idle();
             }
         });
-        assert_eq!(machine.frames().validate().unwrap().reporting, 0);
+        // SAFETY: all threads of the scope have ended.
+        let counts = unsafe { machine.frames().validate() }.unwrap();
+        assert_eq!(counts.reporting, 0);
     }
 
     fn churn(machine: &Hosted, seed: u64) {

@@ -5,6 +5,7 @@ use crate::plain::{ADD, REMOVE};
 use crate::world::{LMB, World, new, ram, with};
 use hotmem::{Budget, Bytes, Frames, OneCpu};
 use hotmem_dlpar::{Error, Progress, Wait, Which};
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::boot_linked;
 use std::mem::swap;
 
@@ -31,7 +32,7 @@ fn another_machine() {
         world.dlpar.cancel();
         assert_eq!(world.poll(Budget::UNLIMITED), ELSEWHERE);
         swap(&mut world.hotplug, &mut other);
-        assert_eq!((world.snapshot(), OTHER.validate().unwrap()), (own, theirs));
+        assert_eq!((world.snapshot(), OTHER.validated().unwrap()), (own, theirs));
         let cancelled = world.poll_to_the_end(Budget::UNLIMITED, |_| false);
         assert!(cancelled.is_err());
     });

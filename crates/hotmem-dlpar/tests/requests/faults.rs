@@ -6,6 +6,7 @@ use crate::world::{FIRST, LMB, World, lmbs, new, with, with_lmbs};
 use hotmem::{AddError, Budget, OnlineError, OnlineType, Pfn, State, Want};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
+use hotmem_testkit::Validated as _;
 
 const INDEX: DrcIndex = DrcIndex(FIRST + 6);
 const THERE: DrcIndex = DrcIndex(FIRST + 17);
@@ -312,7 +313,7 @@ fn what_stays_of_a_section_is_described_anew() {
         let done = world.begin(new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
         assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
         assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
-        world.hotplug.frames().validate().expect("the engine agrees with itself");
+        world.hotplug.frames().validated().expect("the engine agrees with itself");
     });
 }
 

@@ -9,6 +9,7 @@ use hotmem_dlpar::{
     Numa, Progress, Refused, Request, Summary, Table, Version, Wait, Which, Written,
 };
 use hotmem_testkit::Memory;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::boot_linked;
 use hotmem_testkit::link::{Link, Maps, lend};
 use std::cell::RefCell;
@@ -404,7 +405,7 @@ impl<'f> World<'_, 'f> {
 
     /// Table, engine and hypervisor agree about every LMB, but for those that were named.
     pub(crate) fn check(&mut self) {
-        self.hotplug.frames().validate().expect("the engine agrees with itself");
+        self.hotplug.frames().validated().expect("the engine agrees with itself");
         let mut odd = 0;
         for ((index, range), connector) in lmbs().into_iter().zip(self.hypervisor.connectors()) {
             let lmb = self.dlpar.table().by_index(index).expect("known");

@@ -2,6 +2,7 @@
 
 use crate::machine::{Engine, GIB, MIB, Machine, REGION};
 use hotmem::{Budget, Bytes, Counts, NoHooks, OneCpu, OnlineType, PfnRange};
+use hotmem_testkit::Validated as _;
 use hotmem_virtio::mem::{HotplugMemory, Memory, Unplug};
 
 const UNIT: u64 = 512;
@@ -27,7 +28,7 @@ fn on_two(
 }
 
 fn counts(machines: [&Engine<'_>; 2]) -> [Counts; 2] {
-    machines.map(|machine| machine.frames().validate().unwrap())
+    machines.map(|machine| machine.frames().validated().unwrap())
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::kernel::Kernel;
 use core::time::Duration;
 use hotmem::{Allocation, Budget, Bytes, Frames, Hotplug, OneCpu, OnlineType, Pfn, PfnRange};
 use hotmem_testkit::Memory;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::boot_linked;
 use hotmem_testkit::link::{Link, lend};
 use hotmem_virtio::mem::{Driver, Features, HotplugMemory, Pending, RequestKind, Status, Step};
@@ -181,7 +182,7 @@ impl<'f> World<'f> {
         assert_eq!(plugged, reachable);
         assert_eq!(plugged.0, self.device.config.plugged_size);
         assert_eq!(self.kernel.mapped.len() as u64 * 2 * MIB, plugged.0);
-        let counts = self.frames.validate().unwrap();
+        let counts = self.frames.validated().unwrap();
         assert_eq!(counts.present - self.boot_present, plugged.frames());
         assert_eq!(self.kernel.going, 0);
     }

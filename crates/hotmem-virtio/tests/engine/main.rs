@@ -15,6 +15,7 @@ mod refused;
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};
 use hotmem::{Budget, Bytes, NoHooks, OnlineType, PfnRange, Policy, Progress, State, Want, Why};
+use hotmem_testkit::Validated as _;
 use hotmem_virtio::mem::{Failure, Pending, Status, Step};
 use machine::{GIB, MIB, Machine, REGION, World};
 
@@ -309,7 +310,7 @@ fn a_region_over_boot_memory_is_refused() {
     let mut world = World::at(&machine, 2 * MIB, 0, GIB, OnlineType::Movable);
     world.resize(GIB);
     assert_eq!(world.poll(), Step::Failed(Failure::Region("overlaps other memory")));
-    machine.frames.validate().unwrap();
+    machine.frames.validated().unwrap();
 }
 
 #[test]
@@ -356,7 +357,7 @@ fn two_devices_share_one_engine() {
             hotplug = world.hotplug.take();
         }
         assert_eq!((first.driver.plugged().0, second.driver.plugged().0), (a, b));
-        machine.frames.validate().unwrap();
+        machine.frames.validated().unwrap();
     }
 }
 

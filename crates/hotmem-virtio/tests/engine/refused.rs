@@ -4,6 +4,7 @@
 use crate::machine::{GIB, MIB, Machine, World};
 use core::time::Duration;
 use hotmem::{Bytes, NoHooks, OnlineType, Poisoned, State, Want};
+use hotmem_testkit::Validated as _;
 use hotmem_virtio::mem::{Pending, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,7 +20,7 @@ fn refused(machine: &Machine) -> World<'_> {
 }
 
 fn movable(machine: &Machine) -> Bytes {
-    Bytes(machine.frames.validate().unwrap().movable << 12)
+    Bytes(machine.frames.validated().unwrap().movable << 12)
 }
 
 #[test]

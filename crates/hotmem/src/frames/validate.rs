@@ -26,12 +26,15 @@ impl fmt::Display for Fault {
 impl core::error::Error for Fault {}
 
 impl<P: Platform> Frames<P> {
-    /// Cross-checks the whole machine and sums it up. For tests and debugging; only while no other
-    /// CPU allocates or frees. Cost: O(pageblocks).
+    /// Cross-checks the whole machine and sums it up. For tests and debugging. Cost: O(pageblocks).
     ///
     /// # Errors
     /// The first [`Fault`].
-    pub fn validate(&self) -> Result<Counts, Fault> {
+    ///
+    /// # Safety
+    /// Until it returns, nobody else calls these frames or their [`Hotplug`](crate::Hotplug): frame
+    /// bitmaps are read that an allocation could give back, or an offline unmap.
+    pub unsafe fn validate(&self) -> Result<Counts, Fault> {
         for section in self.words.sections() {
             section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(&block))?;
         }

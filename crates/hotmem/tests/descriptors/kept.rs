@@ -3,6 +3,7 @@
 use super::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::lend;
 
 /// A section that comes as a whole.
@@ -61,7 +62,7 @@ fn what_is_kept_is_nobodys_else() {
         let token = m.frames.isolate(section).unwrap();
         token.mark_reported().unwrap();
         assert_eq!(m.frames.counts().reported, SECTION - BLOCK);
-        m.frames.validate().unwrap();
+        m.frames.validated().unwrap();
     });
 }
 
@@ -138,7 +139,7 @@ fn what_holds_descriptors_needs_no_lines() {
         m.take_offline(between);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(between)).unwrap();
         assert_eq!(m.shrink(section, 2 * BLOCK), (0, None));
-        m.frames.validate().unwrap();
+        m.frames.validated().unwrap();
     });
 }
 
@@ -195,7 +196,7 @@ fn what_is_leaving_describes_nothing_that_comes() {
             hotplug.device_to_ram_raw(device, OnlineType::Offline, hooks)
         })
         .unwrap();
-        m.frames.validate().unwrap();
+        m.frames.validated().unwrap();
     });
 }
 
@@ -223,7 +224,7 @@ fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(gone)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| hotplug.abandon_remove(stays, hooks))
             .unwrap();
-        m.frames.validate().unwrap();
+        m.frames.validated().unwrap();
     });
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::lend;
 
@@ -154,7 +155,7 @@ fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
 }
 
 fn check(m: &Machine<'_>, hot: PfnRange) {
-    m.frames.validate().unwrap();
+    m.frames.validated().unwrap();
     let state = |block: u64| m.hotplug.state_at(pfn(block * BLOCK), pfn((block + 1) * BLOCK)).1;
     for block in blocks(hot) {
         let is_ram = !matches!(state(block), State::Absent | State::Device);

@@ -4,6 +4,7 @@ use crate::ask::Ask;
 use crate::road::NODES;
 use crate::world::{BOOT, DESCRIPTORS, Frame, Machine, SIZE, Tag, World};
 use hotmem::{Counts, NodeId, PfnRange, State, Zone};
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -146,7 +147,7 @@ impl Machine<'_> {
 
     /// The machine agrees with itself.
     pub(crate) fn validate(&self) {
-        if let Err(fault) = self.world.frames.validate() {
+        if let Err(fault) = self.world.frames.validated() {
             panic!("{fault:?}");
         }
     }

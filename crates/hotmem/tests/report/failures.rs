@@ -2,6 +2,7 @@
 
 use super::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 
 #[test]
 fn refusals_are_retried_a_bounded_number_of_times() {
@@ -11,7 +12,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let before = frames.counts();
         let batch = send(&mut reporter, ms(0));
         reporter.failed(batch, ms(0)).unwrap();
-        assert_eq!(frames.validate().unwrap(), before, "unreported");
+        assert_eq!(frames.validated().unwrap(), before, "unreported");
         assert!(matches!(reporter.step(ms(9)), Step::WaitUntil(at) if at == ms(10)));
         let batch = send(&mut reporter, ms(10));
         reporter.failed(batch, ms(10)).unwrap();
@@ -43,13 +44,13 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         let (batch, stale) = (send(&mut reporter, ms(0)), send(&mut reporter, ms(0)));
         let out = batch.bytes().frames() + stale.bytes().frames();
         drop(batch);
-        let lost = frames.validate().unwrap();
+        let lost = frames.validated().unwrap();
         assert_eq!((lost.isolated, lost.reporting), (out, out));
         assert_eq!(lost.free, before.free - out);
         assert_eq!(reporter.reset() * BLOCK, out);
-        assert_eq!(frames.validate().unwrap(), before);
+        assert_eq!(frames.validated().unwrap(), before);
         reporter.reported(stale).unwrap();
-        assert_eq!(frames.validate().unwrap(), before, "a void batch does nothing");
+        assert_eq!(frames.validated().unwrap(), before, "a void batch does nothing");
         // Also those of a reporter that is gone.
         let lost = send(&mut reporter, ms(0));
         drop(reporter);
@@ -57,7 +58,7 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         assert_eq!(frames.counts().reporting, lost.bytes().frames());
         assert_eq!(reporter.reset() * BLOCK, lost.bytes().frames());
         reporter.reported(lost).unwrap();
-        assert_eq!(frames.validate().unwrap(), before);
+        assert_eq!(frames.validated().unwrap(), before);
     });
 }
 
@@ -70,7 +71,7 @@ fn a_batch_of_another_machine_is_handed_back() {
             let before = frames.counts();
             let Err(Foreign(foreign)) = here.reported(foreign) else { panic!("taken") };
             let Err(Foreign(foreign)) = here.failed(foreign, ms(0)) else { panic!("taken") };
-            assert_eq!(frames.validate().unwrap(), before);
+            assert_eq!(frames.validated().unwrap(), before);
             here.reported(mine).unwrap();
             there.reported(foreign).unwrap();
             assert_eq!((frames.counts().reporting, other.counts().reporting), (0, 0));
@@ -147,7 +148,7 @@ fn what_is_out_when_it_is_switched_off_comes_back() {
         let batch = send(&mut reporter, ms(0));
         reporter.set_on(false);
         reporter.reported(batch).unwrap();
-        assert_eq!(frames.validate().unwrap().reporting, 0);
+        assert_eq!(frames.validated().unwrap().reporting, 0);
         assert!(frames.counts().reported > 0);
     });
 }

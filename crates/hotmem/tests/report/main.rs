@@ -14,6 +14,7 @@ use hotmem::{
     LendError, MAX_PINS, MarkError, NoHooks, NodeId, OnlineType, PfnRange, PinError, Platform,
     Progress, Want, Why, geometry::FRAME_SIZE,
 };
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -65,7 +66,7 @@ fn on_booted(
     let mut hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     test(&frames, &mut hotplug, &bells);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 /// All that is free at once, however little is left meanwhile.

@@ -2,6 +2,7 @@
 
 use super::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 
 /// What a test that does not look at it does with memory that is pinned.
 fn pin(hotplug: &mut Hotplug<'_, &Bells>, range: PfnRange) -> Result<(), PinError> {
@@ -85,7 +86,7 @@ fn what_was_reported_is_taken_back_and_touched_before_pin_returns() {
         hotplug.pin(all, |frames| touched.push(frames)).unwrap();
         assert!(touched.iter().map(|range| range.frames()).sum::<u64>() == all.frames());
         assert!(touched.iter().all(|range| range.frames() <= BLOCK));
-        let counts = frames.validate().unwrap();
+        let counts = frames.validated().unwrap();
         assert_eq!(counts.reported, 0);
         assert_eq!(reporter.statistics().refaulted, refaulted, "taking back is not using");
         for range in [used, one] {
@@ -138,7 +139,7 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
         let (token, why) = frames.isolate(free).unwrap().mark_reported().unwrap_err();
         assert_eq!(why, MarkError::Pinned(free));
         token.release();
-        assert_eq!(frames.validate().unwrap(), before);
+        assert_eq!(frames.validated().unwrap(), before);
     });
 }
 
@@ -161,7 +162,7 @@ fn what_was_given_to_the_host_is_not_pinned_nor_the_other_way_round() {
         frames.lend(used).unwrap();
         frames.give_raw(used).unwrap();
         assert_eq!(frames.lend(used), Err(LendError::NotAllocated(used)));
-        frames.validate().unwrap();
+        frames.validated().unwrap();
     });
 }
 

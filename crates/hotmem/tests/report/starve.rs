@@ -3,6 +3,7 @@
 use super::*;
 use hotmem::AllocError;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 
 /// Sections of which a share can be out, however few pageblocks a section has.
 const SOME: u64 = 128 * BLOCK / SECTION;
@@ -26,7 +27,7 @@ fn with_memory(
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
     }
     test(&frames, &mut hotplug);
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 /// What a kernel may choose, with nothing kept back.
@@ -168,7 +169,7 @@ fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
         assert!(matches!(reporter.step(ms(13_000)), Step::Unanswered));
         assert!(frames.counts().reporting > 0);
         reporter.reset();
-        let after = frames.validate().unwrap();
+        let after = frames.validated().unwrap();
         assert_eq!((after.free, after.reporting), (before.free, 0));
         // The next one may answer.
         settle(&mut reporter, ms(14_000));

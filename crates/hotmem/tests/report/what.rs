@@ -2,6 +2,7 @@
 
 use super::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 
 #[test]
 fn everything_free_is_reported_once() {
@@ -11,7 +12,7 @@ fn everything_free_is_reported_once() {
         let (reported, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
         assert_eq!(blocks(&reported) * BLOCK, whole);
-        let counts = frames.validate().unwrap();
+        let counts = frames.validated().unwrap();
         assert_eq!((counts.reported, counts.free_whole), (whole, whole));
         // Idle, and stays so.
         assert!(matches!(reporter.step(ms(100_000)), Step::Idle));
@@ -125,7 +126,7 @@ fn memory_that_is_out_cannot_be_had() {
         while let Step::Send(batch) = reporter.step(ms(0)) {
             out.push(batch);
         }
-        let counts = frames.validate().unwrap();
+        let counts = frames.validated().unwrap();
         assert_eq!(counts.reporting, before.free_whole);
         assert_eq!(counts.free_whole, 0);
         assert!(frames.take_raw(Want::frames(BLOCK)).is_err());

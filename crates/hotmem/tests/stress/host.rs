@@ -6,6 +6,7 @@ use crate::{BOOT_SECTIONS, WORKERS};
 use fastrand::Rng;
 use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
 use hotmem::{Bytes, geometry::FRAME_SIZE};
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -125,7 +126,7 @@ impl<'f, 's> Host<'f, 's> {
                 step => panic!("{step:?} with nothing out"),
             }
         }
-        let counts = self.shop.frames.validate().unwrap_or_else(|fault| panic!("{fault}"));
+        let counts = self.shop.frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
         assert_eq!((counts.reported, counts.reporting), (counts.free_whole, 0));
     }
 

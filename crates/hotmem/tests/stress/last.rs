@@ -5,6 +5,7 @@
 use fastrand::Rng;
 use hotmem::{AllocError, BootMap, BootRange, Frames, PfnRange, Want};
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -51,11 +52,11 @@ fn swap_on_a_full_machine(want: Want) {
         }
     });
     println!("{swaps:?} swaps, {busy:?} times busy");
-    frames.validate().unwrap();
+    frames.validated().unwrap();
     for range in stashes.concat() {
         frames.give_raw(range).unwrap();
     }
-    frames.validate().unwrap();
+    frames.validated().unwrap();
 }
 
 /// Frees one and allocates one. Says how often that had to be tried again.

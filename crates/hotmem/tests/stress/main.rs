@@ -15,6 +15,7 @@ use fastrand::Rng;
 use host::Host;
 use hotmem::{BootMap, BootRange, Bytes, Frames, PfnRange, Want, geometry::FRAME_SIZE};
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
 use plug::Plug;
@@ -141,7 +142,7 @@ fn manage(round: Round, plug: &mut Plug<'_, '_>) {
 /// Nobody is at work: whatever is not free has an owner or is metadata.
 fn check(shop: &Shop<'_>) {
     let frames = shop.frames;
-    let counts = frames.validate().unwrap_or_else(|fault| panic!("{fault}"));
+    let counts = frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
     let owned = shop.check_goods();
     let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
@@ -156,7 +157,7 @@ fn check(shop: &Shop<'_>) {
     for run in runs(&found.into_iter().collect::<Vec<_>>()) {
         frames.give_raw(run).unwrap();
     }
-    frames.validate().unwrap_or_else(|fault| panic!("{fault}"));
+    frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
 }
 
 /// Frames that lie side by side in one region as ranges.

@@ -4,6 +4,7 @@
 use crate::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::{Link, Maps, lend};
 use hotmem_testkit::{BLOCK, Memory, SECTION, range, start};
 
@@ -18,7 +19,7 @@ fn an_addition_that_is_dropped_or_forgotten() {
             lend(&mut here.hotplug, &mut Tables(2), |hotplug, _| hotplug.prepare_add(absent()))
                 .unwrap(),
         );
-        assert_eq!(here.frames().validate().unwrap().free, free - 2);
+        assert_eq!(here.frames().validated().unwrap().free, free - 2);
         let again = here.hotplug.add(absent()).unwrap_err();
         assert_eq!(again, AddError::Held(range(4 * SECTION, BLOCK)));
         assert_eq!(
@@ -33,7 +34,7 @@ fn a_removal_that_is_dropped_stays_held_and_counted() {
     on_two(|here, _| {
         let present = here.frames().counts().present;
         drop(here.hotplug.prepare_remove(offline()).unwrap());
-        assert_eq!(here.frames().validate().unwrap().present, present);
+        assert_eq!(here.frames().validated().unwrap().present, present);
         let first = range(3 * SECTION, BLOCK);
         let online = here.hotplug.online(offline(), OnlineType::Online, &mut NoHooks);
         assert_eq!(online, Err(OnlineError::Held(first)));
@@ -46,7 +47,7 @@ fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
     on_two(|here, _| {
         let free = range(2 * SECTION + BLOCK, BLOCK);
         drop(here.frames().isolate(free).unwrap());
-        assert_eq!(here.frames().validate().unwrap().isolated, BLOCK);
+        assert_eq!(here.frames().validated().unwrap().isolated, BLOCK);
         let again = here.frames().isolate(free).unwrap_err();
         assert_eq!(again, IsolateError::HeldByAnother(free));
         assert!(here.frames().take_raw(Want::frames(BLOCK).movable().at(free.start())).is_err());
@@ -59,9 +60,9 @@ fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
         let mut request = here.hotplug.offline(online()).unwrap();
         let _ = request.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         drop(request);
-        assert_eq!(here.frames().validate().unwrap().isolated, SECTION);
+        assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
         here.frames().give_raw(here.used[0]).unwrap();
-        assert_eq!(here.frames().validate().unwrap().isolated, SECTION);
+        assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
         let mut shrink = Shrink::new(online(), SECTION, BLOCK, SECTION);
         let Shrunk::Done { left: SECTION, blocker: Some(blocker) } =
             shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED)
@@ -82,7 +83,7 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
         let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.commit_remove(removal).unwrap();
         drop(shrink);
-        let left = here.frames().validate().unwrap();
+        let left = here.frames().validated().unwrap();
         assert_eq!(left.present, counts.present - BLOCK);
         assert_eq!(left.online, counts.online - SECTION);
         let next = range(3 * SECTION - 2 * BLOCK, BLOCK);
@@ -155,7 +156,7 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         let taken = std::mem::take(&mut nested.taken);
         // One was taken of those here, and none there; the rest went back to where it came from.
         assert_eq!(taken.len(), 1);
-        let left = [frames.validate().unwrap().free, there.frames().validate().unwrap().free];
+        let left = [frames.validated().unwrap().free, there.frames().validated().unwrap().free];
         assert_eq!(left, [free[0] - 1, free[1]]);
         frames.give_raw(PfnRange::with_len(taken[0], 1).unwrap()).unwrap();
     });

@@ -7,6 +7,7 @@ mod lost;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::{Link, Maps};
 use hotmem_testkit::{Memory, SECTION, Snapshot, range};
 use std::sync::Barrier;
@@ -74,7 +75,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
     assert_ne!(here.hotplug.machine(), there.hotplug.machine());
     test(&mut here, &mut there);
     for machine in [here, there] {
-        machine.frames().validate().unwrap();
+        machine.frames().validated().unwrap();
     }
 }
 
@@ -106,7 +107,7 @@ fn a_machine_is_started_once() {
             threads.map(|thread| thread.join().unwrap())
         });
         assert_eq!(started.into_iter().filter(|&started| started).count(), 1);
-        frames.validate().unwrap();
+        frames.validated().unwrap();
         assert_eq!(start().unwrap_err(), BootError::AlreadyStarted);
     }
 }

@@ -10,6 +10,7 @@ use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{
     Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, PinError, Want,
 };
+use hotmem_testkit::Validated as _;
 use hotmem_testkit::boot;
 use hotmem_virtio::balloon::{
     Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
@@ -186,7 +187,7 @@ impl<'f> World<'f> {
     /// No owned frame has changed, and the engine's books are right.
     fn check(&self) {
         self.owned.iter().for_each(|&(range, stamp)| self.verify(range, stamp));
-        self.machine.frames.validate().unwrap();
+        self.machine.frames.validated().unwrap();
     }
 }
 
