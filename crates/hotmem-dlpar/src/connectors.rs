@@ -4,6 +4,10 @@
 //! it → *configure* it, which tells its associativity. It is released by these: is it *present*? →
 //! *isolate* it → make it *unusable*. When a call fails, those before it are undone; an LMB that was
 //! isolated and stays is unisolated and configured again.
+//!
+//! Where undoing fails too, the connector is *stuck*: QEMU refuses to isolate one that is not
+//! configured. The table remembers it. A later addition acquires it from *unisolate* on, and a later
+//! removal configures it before it isolates it.
 
 use crate::property::DrcIndex;
 use crate::request::Refused;
@@ -88,7 +92,8 @@ pub struct ConnectorError {
     pub call: Call,
     /// What.
     pub what: Wrong,
-    /// The calls before it could not be undone: the connector is in neither state.
+    /// The calls before it could not be undone: the connector is in neither state. A later request
+    /// for its LMB goes on from there.
     pub stuck: bool,
 }
 
@@ -110,8 +115,19 @@ pub enum Wrong {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exchange {
     connector: DrcIndex,
+    aim: Aim,
     call: Call,
     failed: Option<ConnectorError>,
+}
+
+/// What an exchange leads to. A connector that is *kept* is usable, and an earlier request failed
+/// with it: it may be isolated or unisolated, and configured or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Aim {
+    Acquire,
+    AcquireKept,
+    Release,
+    ReleaseKept,
 }
 
 /// The status of a call.
@@ -152,9 +168,19 @@ pub(crate) enum Exchanged {
 }
 
 impl Exchange {
-    /// Acquire or release.
-    pub(crate) fn new(connector: DrcIndex) -> Exchange {
-        Exchange { connector, call: Call::Sense, failed: None }
+    /// Acquires the connector; `kept` if an earlier request left it half-way.
+    pub(crate) fn acquire(connector: DrcIndex, kept: bool) -> Exchange {
+        let (aim, call) = match kept {
+            true => (Aim::AcquireKept, Call::Unisolate),
+            false => (Aim::Acquire, Call::Sense),
+        };
+        Exchange { connector, aim, call, failed: None }
+    }
+
+    /// Releases the connector; `kept` if an earlier request left it half-way.
+    pub(crate) fn release(connector: DrcIndex, kept: bool) -> Exchange {
+        let aim = if kept { Aim::ReleaseKept } else { Aim::Release };
+        Exchange { connector, aim, call: Call::Sense, failed: None }
     }
 
     pub(crate) fn connector(&self) -> DrcIndex {
@@ -163,16 +189,10 @@ impl Exchange {
 
     /// The caller does not wait for the call that is busy: it is as if it had failed.
     pub(crate) fn give_up(&mut self) -> Option<ConnectorError> {
+        if self.is_preparing() {
+            return Some(self.error(Wrong::Failed(BUSY)));
+        }
         self.fail(Wrong::Failed(BUSY))
-    }
-
-    /// Goes on with acquiring.
-    pub(crate) fn acquire(
-        &mut self,
-        connectors: &mut (impl Connectors + ?Sized),
-        list: &mut [u32; LONGEST_LIST],
-    ) -> Exchanged {
-        self.go(connectors, UNUSABLE, list)
     }
 
     /// Checks that the connector can be released: that its memory is present. Nothing changes.
@@ -180,28 +200,22 @@ impl Exchange {
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
     ) -> Exchanged {
-        match self.sense(connectors, PRESENT) {
+        match self.sense(connectors) {
             Ok(()) => Exchanged::Done(None),
             Err(exchanged) => exchanged,
         }
     }
 
-    /// Goes on with releasing.
-    pub(crate) fn release(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Exchanged {
-        self.go(connectors, PRESENT, &mut [0; LONGEST_LIST])
-    }
-
-    fn go(
+    /// Goes on, to the end if the platform is not busy. Acquiring fills `list`.
+    pub(crate) fn go_on(
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
-        wanted: i32,
         list: &mut [u32; LONGEST_LIST],
     ) -> Exchanged {
-        let acquiring = wanted == UNUSABLE;
         loop {
             let mut told = None;
             let status = match self.call {
-                Call::Sense => match self.sense(connectors, wanted) {
+                Call::Sense => match self.sense(connectors) {
                     Ok(()) => 0,
                     Err(exchanged) => return exchanged,
                 },
@@ -217,6 +231,8 @@ impl Exchange {
             };
             match Status::of(status) {
                 Status::Busy(milliseconds) => return Exchanged::Busy(milliseconds),
+                // Isolating it tells whether it had to be configured.
+                Status::Failed(_) if self.is_preparing() => {}
                 Status::Failed(status) => {
                     if let Some(error) = self.fail(Wrong::Failed(status)) {
                         return Exchanged::Failed(error);
@@ -225,42 +241,52 @@ impl Exchange {
                 }
                 Status::Success => {}
             }
-            if let Some(len) = told.filter(|&len| acquiring && len > list.len()) {
+            if let Some(len) = told.filter(|&len| self.is_acquiring() && len > list.len()) {
                 if let Some(error) = self.fail(Wrong::List(len)) {
                     return Exchanged::Failed(error);
                 }
                 continue;
             }
             let undone = self.failed.map(Exchanged::Failed);
-            self.call = match (self.call, acquiring) {
-                (Call::Sense, true) => Call::SetUsable,
-                (Call::Sense, false) => Call::Isolate,
+            self.call = match (self.call, self.aim) {
+                (Call::Sense, Aim::Acquire | Aim::AcquireKept) => Call::SetUsable,
+                (Call::Sense, Aim::Release) => Call::Isolate,
+                (Call::Sense, Aim::ReleaseKept) => Call::Configure,
                 (Call::SetUsable, _) => Call::Unisolate,
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
                 // Also where releasing is undone: what was isolated has to be configured anew.
                 (Call::Unisolate, _) => Call::Configure,
+                (Call::Configure, _) if self.is_preparing() => Call::Isolate,
                 (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(told)),
                 (Call::Isolate, _) => Call::SetUnusable,
             };
         }
     }
 
+    fn is_acquiring(&self) -> bool {
+        matches!(self.aim, Aim::Acquire | Aim::AcquireKept)
+    }
+
+    /// Whether the call configures a kept connector, which a platform demands before it isolates
+    /// one. It fails if the connector is isolated already, which is no reason to stop.
+    fn is_preparing(&self) -> bool {
+        (self.call, self.aim, self.failed) == (Call::Configure, Aim::ReleaseKept, None)
+    }
+
     /// Asks for the connector's state.
     ///
     /// # Errors
-    /// Anything but `wanted`: the end of the exchange, or the time to wait.
-    fn sense(
-        &mut self,
-        connectors: &mut (impl Connectors + ?Sized),
-        wanted: i32,
-    ) -> Result<(), Exchanged> {
+    /// Anything but the state that the exchange begins with: the end of the exchange, or the time
+    /// to wait.
+    fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
+        let wanted = if self.is_acquiring() { UNUSABLE } else { PRESENT };
         let (status, state) = connectors.entity_sense(self.connector);
         let wrong = if SENSES.contains(&state) { Wrong::State } else { Wrong::NoState };
         match Status::of(status) {
             Status::Success if state == wanted => Ok(()),
-            Status::Success => Err(self.fail_with(wrong(state))),
+            Status::Success => Err(Exchanged::Failed(self.error(wrong(state)))),
             Status::Busy(milliseconds) => Err(Exchanged::Busy(milliseconds)),
-            Status::Failed(status) => Err(self.fail_with(Wrong::Failed(status))),
+            Status::Failed(status) => Err(Exchanged::Failed(self.error(Wrong::Failed(status)))),
         }
     }
 
@@ -269,20 +295,17 @@ impl Exchange {
         self.fail(Wrong::List(len))
     }
 
-    fn fail_with(&mut self, what: Wrong) -> Exchanged {
-        let Exchange { connector, call, .. } = *self;
-        let error = ConnectorError { connector, call, what, stuck: false };
-        Exchanged::Failed(error)
+    fn error(&self, what: Wrong) -> ConnectorError {
+        ConnectorError { connector: self.connector, call: self.call, what, stuck: false }
     }
 
     /// Notes a failure and turns to undoing; the error, if there is nothing (more) to be undone.
     fn fail(&mut self, what: Wrong) -> Option<ConnectorError> {
-        let Exchange { connector, call, .. } = *self;
         if let Some(first) = self.failed {
             return Some(ConnectorError { stuck: true, ..first });
         }
-        let error = ConnectorError { connector, call, what, stuck: false };
-        self.call = match call {
+        let error = self.error(what);
+        self.call = match self.call {
             // Nothing was done yet.
             Call::Sense | Call::SetUsable | Call::Isolate => return Some(error),
             Call::Unisolate => Call::SetUnusable,

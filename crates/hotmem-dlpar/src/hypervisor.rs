@@ -14,6 +14,9 @@ pub const PARAMETER_ERROR: i32 = -3;
 /// Status: not in this state.
 pub const INVALID_STATE: i32 = -9000;
 
+/// Status: an isolated connector cannot be configured.
+pub const NOT_CONFIGURABLE: i32 = -9003;
+
 /// A connector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connector {
@@ -269,7 +272,11 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
             Answer::List(other) => len = other,
             Answer::True | Answer::State(_) => {}
         }
+        let strict = self.strict;
         let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
+        if strict && (connector.isolated || !connector.usable) {
+            return (NOT_CONFIGURABLE, None);
+        }
         connector.configured = true;
         if let Some(last) = len.checked_sub(1) {
             list.fill(0);

@@ -27,19 +27,14 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             return Flow::On;
         };
-        if self.undoing.is_none() && table.is_kept(position) {
-            // As it was left when its memory was not taken.
-            self.tried = position + 1;
-            table.take(position);
-            return Flow::On;
-        }
         let connector = match table.connector(position) {
             Ok(connector) => connector,
             Err(error) => return self.not_acquired(error, position, table, machine),
         };
         let mut list = [0; LONGEST_LIST];
-        let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
-        match exchange.acquire(machine.connectors, &mut list) {
+        let kept = table.is_kept(position);
+        let mut exchange = self.exchange.take().unwrap_or(Exchange::acquire(connector, kept));
+        match exchange.go_on(machine.connectors, &mut list) {
             Exchanged::Busy(milliseconds) => {
                 return match self.wait_for(exchange, milliseconds) {
                     Ok(wait) => Flow::Wait(wait),
@@ -87,14 +82,16 @@ impl<'f, P: Platform> Open<'f, P> {
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
+        let is_stuck = matches!(error, Error::Connector(ConnectorError { stuck: true, .. }));
+        let was_kept = table.is_kept(position);
+        table.keep(position, is_stuck);
         if self.undoing.is_some() {
             self.cursor = position + 1;
             self.leave(Left::Lost, error, position, table, machine);
             return Flow::On;
         }
         self.tried = position + 1;
-        let is_stuck = matches!(error, Error::Connector(ConnectorError { stuck: true, .. }));
-        let left = if is_stuck { Left::Unrestored } else { Left::AsItWas };
+        let left = if is_stuck && !was_kept { Left::Unrestored } else { Left::AsItWas };
         self.skip_or_fail(error, left, position, table, machine);
         Flow::On
     }

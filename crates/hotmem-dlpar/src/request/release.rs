@@ -3,7 +3,7 @@
 
 use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
-use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged};
+use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
 use crate::table::Table;
 use hotmem::{Known, Mapping, PfnRange, Platform, State};
 
@@ -49,8 +49,8 @@ impl<'f, P: Platform> Open<'f, P> {
                 return Flow::On;
             }
         };
-        let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
-        match exchange.release(machine.connectors) {
+        let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector, false));
+        match exchange.go_on(machine.connectors, &mut [0; LONGEST_LIST]) {
             Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
                 Ok(wait) => return Flow::Wait(wait),
                 Err(error) => self.refused(error, position, table, machine),
@@ -164,11 +164,9 @@ impl<'f, P: Platform> Open<'f, P> {
         // Nobody can use it: it came and cannot be given back, or is isolated for good.
         self.cursor = position + 1;
         self.settle_at_end(position, table, machine);
+        table.keep(position, true);
         if self.request.change == Change::Add {
             self.leave(Left::Unrestored, Error::Connector(error), position, table, machine);
-            if !error.stuck {
-                table.keep(position, true);
-            }
             self.evicted(position, table);
         } else {
             self.skip_or_fail(Error::Connector(error), Left::Lost, position, table, machine);

@@ -1,9 +1,8 @@
-//! Connectors without memory: an addition acquired them, the engine or the kernel did not take the
-//! memory, and the platform did not take the connector back. QEMU does so only when it asks for the
-//! memory, that is in a removal.
+//! Connectors without memory: a request failed after it had acquired them, and the platform did not
+//! take them back. QEMU does so only when it asks for the memory, that is in a removal.
 
 use super::{Error, Flow, Left, Machine, Open, Step};
-use crate::connectors::{Connectors, Exchange, Exchanged};
+use crate::connectors::{Connectors, Exchange, Exchanged, LONGEST_LIST};
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
@@ -24,8 +23,9 @@ impl<'f, P: Platform> Open<'f, P> {
         let failed = match table.connector(position) {
             Err(error) => Some(error),
             Ok(connector) => {
-                let mut exchange = self.exchange.take().unwrap_or(Exchange::new(connector));
-                match exchange.release(machine.connectors) {
+                let mut exchange =
+                    self.exchange.take().unwrap_or(Exchange::release(connector, true));
+                match exchange.go_on(machine.connectors, &mut [0; LONGEST_LIST]) {
                     Exchanged::Done(_) => None,
                     Exchanged::Failed(error) => Some(Error::Connector(error)),
                     Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {

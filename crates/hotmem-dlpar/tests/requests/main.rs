@@ -11,5 +11,6 @@ mod faults;
 mod online;
 mod plain;
 mod qemu;
+mod qemu_faults;
 mod random;
 mod world;

@@ -1,0 +1,125 @@
+//! Every call fails once on a platform that keeps QEMU's rules, or is busy for ever: the request
+//! fails with the call's own error, and the DIMM can be added and removed afterwards.
+
+use crate::plain::{ADD, REMOVE};
+use crate::world::{FIRST, Snapshot, World, new, with};
+use hotmem::Budget;
+use hotmem_dlpar::hypervisor::{Answer, Asked, HARDWARE_ERROR, NOT_CONFIGURABLE, PARAMETER_ERROR};
+use hotmem_dlpar::*;
+
+const FIRST_OF_DIMM: DrcIndex = DrcIndex(FIRST + 20);
+const LMBS: u32 = 3;
+const DIMM: Which = Which::Range { first: FIRST_OF_DIMM, count: LMBS };
+
+/// Statuses of PAPR: hardware error, no such indicator, not configurable, and one that is none.
+const STATUSES: [i32; 4] = [HARDWARE_ERROR, PARAMETER_ERROR, NOT_CONFIGURABLE, i32::MAX];
+
+/// A machine whose DIMM is plugged, and for a removal added and asked back; and what it was like
+/// before it was asked back.
+fn with_dimm(change: Change, f: impl FnOnce(&mut World<'_, '_>, Snapshot)) {
+    with(|world| {
+        world.hypervisor.set_like_qemu();
+        world.hypervisor.plug(FIRST_OF_DIMM, LMBS);
+        if change == REMOVE {
+            world.request(ADD, DIMM).expect("plugged");
+        }
+        let before = world.snapshot();
+        if change == REMOVE {
+            world.hypervisor.ask_back(FIRST_OF_DIMM, LMBS);
+        }
+        world.truth();
+        f(world, before);
+    });
+}
+
+/// What happens at each call of both requests.
+fn each_call(test: impl Fn(Change, u64)) {
+    for change in [ADD, REMOVE] {
+        let mut calls = 0;
+        with_dimm(change, |world, _| {
+            world.request(change, DIMM).expect("nothing is wrong yet");
+            calls = world.truth();
+        });
+        assert!(calls > 0);
+        (0..calls).for_each(|at| test(change, at));
+    }
+}
+
+/// The DIMM can be added, if it is not here, and removed.
+fn comes_and_goes(world: &mut World<'_, '_>, what: &str) {
+    world.truth();
+    let here = (0..u64::from(LMBS)).all(|nth| world.assigned().contains(&(20 + nth)));
+    if !here {
+        let added = world.request(ADD, DIMM);
+        assert!(added.is_ok_and(|added| added.unrestored == 0), "{what}; then {added:?}");
+    }
+    world.hypervisor.ask_back(FIRST_OF_DIMM, LMBS);
+    let removed = world.request(REMOVE, DIMM);
+    assert!(removed.is_ok_and(|removed| removed.lmbs == LMBS), "{what}; then {removed:?}");
+    world.excused = 0;
+    world.check();
+}
+
+#[test]
+fn each_call_fails_once() {
+    each_call(|change, at| {
+        for status in STATUSES {
+            with_dimm(change, |world, before| {
+                let failed = std::rc::Rc::new(std::cell::Cell::new(None));
+                let seen = failed.clone();
+                world.script(move |call, asked| {
+                    if call != at {
+                        return Answer::True;
+                    }
+                    seen.set(Some(asked));
+                    Answer::Status(status)
+                });
+                let result = world.request(change, DIMM);
+                let what = format!("{change:?}, {status} at {at}: {result:?}");
+                let Some(asked) = failed.get() else { panic!("{what}: no such call") };
+                let failure = result.expect_err(&what);
+                match (asked, failure.error) {
+                    (Asked::Update, Error::Update(answered)) => assert_eq!(answered, status),
+                    (Asked::Connector(connector, call), Error::Connector(error)) => {
+                        let found = (error.connector, error.call, error.what);
+                        assert_eq!(found, (connector, call, Wrong::Failed(status)), "{what}");
+                    }
+                    _ => panic!("{asked:?}; {what}"),
+                }
+                if failure.unrestored == 0 && failure.lost == 0 {
+                    assert_eq!(world.snapshot(), before, "{what}");
+                }
+                if change == REMOVE && failure.lost == 0 {
+                    assert_eq!(world.hypervisor.refusals(), 1, "{what}");
+                }
+                if failure.lost == 0 {
+                    comes_and_goes(world, &what);
+                }
+            });
+        }
+    });
+}
+
+/// Busy for ever from each call on: a request that is cancelled, and cancelled again while it is
+/// undone, ends, and names what it leaves.
+#[test]
+fn each_call_is_busy_for_ever() {
+    each_call(|change, at| {
+        with_dimm(change, |world, before| {
+            world.script(move |call, _| match call >= at {
+                true => Answer::Status(BUSY),
+                false => Answer::True,
+            });
+            let result = world.run(new(change, DIMM), Budget::UNLIMITED, |_| true);
+            let what = format!("{change:?} at {at}: {result:?}");
+            let failure = result.expect_err(&what);
+            assert_eq!(failure.error, Error::Cancelled, "{what}");
+            if (failure.unrestored, failure.lost) == (0, 0) && change == ADD {
+                assert_eq!(world.snapshot(), before, "{what}");
+            }
+            if failure.lost == 0 {
+                comes_and_goes(world, &what);
+            }
+        });
+    });
+}
