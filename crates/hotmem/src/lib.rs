@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! announced ──add──▶ offline ──online──▶ online ──isolate──▶ isolated ──┬─ release ──▶ online
-//!                                          │  ▲                         ├─ report  ──▶ online, held by nobody's RAM
+//!                                          │  ▲                         ├─ report  ──▶ online, reported
 //!                                          │  └── freed                 └─ remove  ──▶ announced
 //!                                          └───── allocated, mapped, migrated, unmapped
 //! ```
