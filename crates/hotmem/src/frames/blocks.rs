@@ -14,6 +14,7 @@ use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, Search, SectionRef, Zone};
+use core::iter::successors;
 
 /// Sections in which memory is looked for that is still here, before the host is asked for it.
 const LOOKS: usize = 8;
@@ -114,7 +115,7 @@ impl<P: Platform> Frames<P> {
     fn coalesce_hinted(&self, place: Place, moves: &mut Moves<'_>) -> bool {
         let wholly = self
             .hinted_blocks(place.zone)
-            .filter(|block| block.zone() == place.zone && block.node() == place.node)
+            .filter(|block| block.zone() == place.zone && place.includes(block.section))
             .filter(|block| block.counter.own_free());
         wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
     }
@@ -137,7 +138,7 @@ impl<P: Platform> Frames<P> {
             .or_else(|| {
                 self.hinted_blocks(place.zone).find(|block| {
                     block.zone() == place.zone
-                        && block.node() == place.node
+                        && place.includes(block.section)
                         && suits(block, want)
                         && block.counter.own_free()
                         && self.is_for(block, block.mask(), place.zone)
@@ -154,10 +155,11 @@ impl<P: Platform> Frames<P> {
         }
         let zone = place.zone;
         let own = self.own_section(zone);
-        let near = own.filter(|section| section.node() == place.node);
+        let near = own.filter(|&section| place.includes(section));
         let claim = |section| self.claim_one_in(section, zone, want, false);
         near.and_then(claim).or_else(|| {
-            let sections = self.search(place, Class::unreported, want).peek_all();
+            let search = self.search(place, Class::unreported, want);
+            let sections = successors(search.peek(place.from), |last| search.peek(last.end()));
             let nobodys = |at: &SectionRef<'_>| self.hinted_sections(zone).all(|own| own != *at);
             sections.take(LOOKS).filter(nobodys).find_map(|section| {
                 let block = claim(section)?;
@@ -245,15 +247,15 @@ impl<P: Platform> Frames<P> {
     ) -> Option<T> {
         let zone = place.zone;
         let is_there = |section: &SectionRef<'_>| {
-            section.node() == place.node && (!want.wants_fixed() || section.is_fixed())
+            place.includes(*section) && (!want.wants_fixed() || section.is_fixed())
         };
         if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut claim) {
             return Some(claimed);
         }
         let class = Class::free(zone);
         let search = self.search(place, Class::free, want);
-        let start = if want.is_picky() { Pfn::ZERO } else { self.uncrowded(zone, search) };
-        let below = search.all_from(Pfn::ZERO).take_while(|section| section.begin() < start);
+        let start = if want.is_picky() { place.from } else { self.uncrowded(place, search) };
+        let below = search.all_from(place.from).take_while(|section| section.begin() < start);
         for section in search.all_from(start).chain(below) {
             if section.available(class) == 0 {
                 section.hide_if_empty(class);
@@ -271,15 +273,16 @@ impl<P: Platform> Frames<P> {
 
     /// Where this CPU looks for a section first: beside its own one, else at the lowest neighbourhood
     /// in which no other CPU works, if the lowest announced range that has something has one.
-    fn uncrowded<'s>(&'s self, zone: Zone, search: Search<'s>) -> Pfn {
+    fn uncrowded<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
+        let Place { zone, from, .. } = place;
         let own = self.own_section(zone);
         if let Some(own) = own.map(SectionRef::neighbourhood)
-            && let Some(beside) = search.next(own.start())
+            && let Some(beside) = search.next(own.start().max(from))
             && own.contains(beside.start())
         {
             return beside.begin();
         }
-        let Some(lowest) = search.next(Pfn::ZERO) else { return Pfn::ZERO };
+        let Some(lowest) = search.next(from) else { return from };
         let (within, mut next) = (lowest.announced(), Some(lowest));
         while let Some(section) = next.filter(|section| within.contains(section.begin())) {
             let here = section.neighbourhood();
@@ -289,7 +292,7 @@ impl<P: Platform> Frames<P> {
             }
             next = search.next(here.end());
         }
-        Pfn::ZERO
+        from
     }
 
     /// More than a section: whole words, then the rest.
@@ -302,7 +305,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Run<'_>> {
         let class = Class::free(place.zone);
         let search = self.search(place, Class::free, want);
-        let mut from = Pfn::ZERO;
+        let mut from = place.from;
         while let Some(section) = self.next_section(place, search, from) {
             from = section.end();
             let run = Run { section, bit: 0, blocks };

@@ -10,7 +10,7 @@
 
 use super::Frames;
 use super::quiet::Moves;
-use crate::addr::PfnRange;
+use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, mutant};
@@ -275,8 +275,17 @@ impl<P: Platform> Frames<P> {
         hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 
-    /// Lets go of the hints that name something in the sections of `range`, which has just gone
-    /// offline. What they name of the rest of these sections can be found without them.
+    /// `range` has just come online: if a part of it lies above low memory, CPUs whose hints name low
+    /// memory look anew.
+    pub(crate) fn leave_low_memory(&self, range: PfnRange) {
+        let low_end = self.low_end();
+        if low_end != Pfn::ZERO && low_end < range.end() {
+            self.forget_hints(PfnRange::ALL.split_at(low_end).0);
+        }
+    }
+
+    /// Lets go of the hints that name something in the sections of `range`. What they name can be
+    /// found without them, unless it has just gone offline.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
         let is_there = |section: SectionRef<'_>| sections.contains(section.start());

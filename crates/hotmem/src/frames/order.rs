@@ -1,29 +1,42 @@
-//! On which node an allocation looks first, and where it goes on.
+//! Where an allocation looks first, and where it goes on: node by node; on each node zone by zone;
+//! in the kernel zone above the boundary of low memory before below it, unless the wish has a bound.
 
 use super::{Frames, Want};
 use crate::addr::Pfn;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::sync::settled::AtomicU8;
-use crate::words::{Class, MAX_NODES, NodeId, Search, Zone};
+use crate::sync::settled::{AtomicU8, AtomicU64};
+use crate::words::{Class, MAX_NODES, NodeId, Search, SectionRef, Zone};
 
 /// The order of nodes for each node.
 pub(super) struct NodeOrder {
     /// For each node the nodes after itself, as number + 1; 0 ends the list.
     after: [[AtomicU8; MAX_NODES]; MAX_NODES],
+    /// The number of the first frame above low memory; set once, before the first frame is there.
+    low_end: AtomicU64,
 }
 
-/// A zone of a node.
+/// A zone of a node, from a frame up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) node: NodeId,
     pub(super) zone: Zone,
+    pub(super) from: Pfn,
+}
+
+impl Place {
+    /// Whether a section belongs to the node and begins at `from` or above. Its zones are not
+    /// looked at.
+    #[inline]
+    pub(super) fn includes(self, section: SectionRef<'_>) -> bool {
+        section.node() == self.node && (self.from == Pfn::ZERO || section.start() >= self.from)
+    }
 }
 
 impl NodeOrder {
     pub(super) const fn new() -> NodeOrder {
         let nobody = [const { [const { AtomicU8::new(0) }; MAX_NODES] }; MAX_NODES];
-        NodeOrder { after: nobody }
+        NodeOrder { after: nobody, low_end: AtomicU64::new(0) }
     }
 }
 
@@ -53,18 +66,39 @@ impl<P: Platform> Frames<P> {
         self.words.node_of(frame)
     }
 
-    /// Where `want` looks, in this order: node by node, and on each node zone by zone.
+    /// Where low memory ends, a multiple of a section; zero if there is none.
+    pub(crate) fn low_end(&self) -> Pfn {
+        // Relaxed: set before the first region is announced (Release).
+        Pfn::new(self.nodes.low_end.load(Ordering::Relaxed)).unwrap_or(Pfn::ZERO)
+    }
+
+    /// Boot only: says where low memory ends.
+    #[cfg(not(loom))]
+    pub(crate) fn set_low_end(&self, low_end: Pfn) {
+        self.nodes.low_end.store(low_end.number(), Ordering::Relaxed);
+    }
+
+    /// Where `want` looks, in this order: node by node, and on each node zone by zone. A search that
+    /// found nothing above the boundary of low memory goes on through all of the zone: above the
+    /// boundary the trees lead nowhere then, which costs a few loads.
     pub(super) fn places(&self, want: &Want) -> impl Iterator<Item = Place> + use<'_, P> {
         let used = self.words.nodes();
         let home = want.preferred_node().unwrap_or_else(|| self.platform.node());
-        let (only, zones) = (want.only_node(), want.zones());
+        let low_end = self.low_end();
+        let (only, steps) = (want.only_node(), want.steps(low_end != Pfn::ZERO));
         let last = want.is_leaving().then_some(home);
         self.nodes_from(home)
             .filter(move |&node| last != Some(node))
             .chain(last)
             .filter(move |&node| used.contains(node))
             .filter(move |&node| only.is_none_or(|only| only == node))
-            .flat_map(move |node| zones.iter().map(move |&zone| Place { node, zone }))
+            .flat_map(move |node| {
+                steps.iter().map(move |&(zone, is_above)| Place {
+                    node,
+                    zone,
+                    from: if is_above { low_end } else { Pfn::ZERO },
+                })
+            })
     }
 
     /// The sections of a place that have something of `class` for `want`.

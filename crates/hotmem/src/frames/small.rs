@@ -83,13 +83,13 @@ impl<P: Platform> Frames<P> {
         moves.start();
         let probes = if want.len() == 1 { usize::MAX } else { PROBES };
         self.places(want).find_map(|place| {
-            let own = self.own_block(place.zone).filter(|b| b.node() == place.node);
+            let own = self.own_block(place.zone).filter(|b| place.includes(b.section));
             own.and_then(|block| self.take(&block, want, moves))
                 .or_else(|| self.take_partial(place, want, probes, moves))
                 .or_else(|| self.split_for(place, want, moves))
                 .or_else(|| {
                     self.hinted_blocks(place.zone)
-                        .filter(|block| block.node() == place.node)
+                        .filter(|block| place.includes(block.section))
                         .find_map(|block| self.take(&block, want, moves))
                 })
                 .or_else(|| self.take_partial(place, want, usize::MAX, moves))
@@ -105,7 +105,7 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
         let class = Class::partial(place.zone);
-        for section in self.search(place, Class::partial, want).all_from(Pfn::ZERO) {
+        for section in self.search(place, Class::partial, want).all_from(place.from) {
             let partial = section.available(class);
             if partial == 0 {
                 section.hide_if_empty(class);

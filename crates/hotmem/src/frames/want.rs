@@ -260,6 +260,22 @@ impl Want {
     pub(crate) const fn zones(&self) -> &'static [Zone] {
         if self.movable { &[Zone::Movable, Zone::Kernel] } else { &[Zone::Kernel] }
     }
+
+    /// The same where there may be low memory: whether only what lies above it is meant. A wish with
+    /// a bound goes to low memory at once.
+    #[inline]
+    pub(crate) const fn steps(&self, has_low: bool) -> &'static [(Zone, bool)] {
+        const ALL: [(Zone, bool); 3] =
+            [(Zone::Movable, false), (Zone::Kernel, true), (Zone::Kernel, false)];
+        const WITHOUT_LOW: [(Zone, bool); 2] = [ALL[0], ALL[2]];
+        let prefers_above = has_low && self.below.number() == PFN_LIMIT;
+        match (self.movable, prefers_above) {
+            (true, true) => &ALL,
+            (true, false) => &WITHOUT_LOW,
+            (false, true) => ALL.split_at(1).1,
+            (false, false) => WITHOUT_LOW.split_at(1).1,
+        }
+    }
 }
 
 impl fmt::Display for AllocError {

@@ -45,7 +45,8 @@ pub struct BootMap<'a> {
     pub mapped_below: Pfn,
     /// Where low memory ends, rounded down to a section (128 MiB): memory that every device can
     /// address, 4 GiB on a PC. Kernel memory below it is counted apart, so that the zone that grows
-    /// does not span the holes there. Zero: there is no low memory.
+    /// does not span the holes there, and requests without a [bound](crate::Want::below) use it last
+    /// (but for what a CPU has just freed). Zero: there is no low memory.
     pub low_end: Pfn,
 }
 
@@ -102,6 +103,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return Err(BootError::AlreadyStarted);
         }
         frames.set_direct_map(DirectMap::from_base(mapping.base()));
+        frames.set_low_end(low_end);
         let mut hotplug = Hotplug::without_memory(frames, mapping);
         let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
@@ -120,6 +122,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             // Taken by `fill` as a part of `metadata`.
             frames.free_range(unused).known();
         }
+        frames.leave_low_memory(PfnRange::ALL.split_at(boot_end).0);
         Ok(hotplug)
     }
 

@@ -130,6 +130,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         moves.end();
+        self.frames.leave_low_memory(range);
         self.note_online(range);
         if let Some(node) = node.filter(|_| is_first) {
             hooks.node_appeared(node);

@@ -1,0 +1,225 @@
+//! Requests without a bound prefer kernel memory above the boundary that the platform gives, and
+//! leave low memory to those that need it.
+
+use fastrand::Rng;
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, pfn, range};
+use hotmem_testkit::{Raw as _, Validated as _};
+
+/// Boot memory ends here, and memory that is plugged begins.
+const LOW: u64 = 3 * SECTION;
+const ALL: u64 = 8 * SECTION;
+
+fn boot<'f, P: Platform>(
+    frames: &'f Frames<P>,
+    memory: &Memory,
+    boot: PfnRange,
+    low_end: u64,
+) -> Hotplug<'f, P> {
+    let ram = [BootRange { start: boot.start().phys_addr(), len: boot.bytes() }];
+    let map = BootMap { low_end: pfn(low_end), ..BootMap::of_ram(&ram) };
+    hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
+}
+
+/// A machine with low memory, and memory above it that came later.
+fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
+    let mut hotplug = boot(frames, memory, range(0, LOW), LOW);
+    // The CPUs have low memory at hand.
+    for want in [Want::frames(1), Want::frames(BLOCK)] {
+        let got = frames.take_raw(want).unwrap();
+        assert!(is_low(got));
+        frames.give_raw(got).unwrap();
+    }
+    hotplug.announce(range(LOW, ALL - LOW)).unwrap();
+    bring(&mut hotplug, range(LOW, ALL - LOW), OnlineType::Kernel);
+    hotplug
+}
+
+fn bring<P: Platform>(hotplug: &mut Hotplug<'_, P>, range: PfnRange, kind: OnlineType) {
+    hotplug.add(range).unwrap();
+    hotplug.online(range, kind, &mut NoHooks).unwrap();
+}
+
+fn is_low(range: PfnRange) -> bool {
+    range.start() < pfn(LOW)
+}
+
+/// Everything that `want` gets, in this order.
+fn all_of<P: Platform>(frames: &Frames<P>, want: Want) -> Vec<PfnRange> {
+    let got: Vec<_> = std::iter::from_fn(|| frames.take_raw(want).ok()).collect();
+    assert_eq!(frames.take_raw(want), Err(AllocError::OutOfMemory));
+    got
+}
+
+/// Lengths that are found in each of the ways that there are.
+fn lengths() -> impl Iterator<Item = u64> {
+    [1, 2, WORD, WORD + 1, BLOCK, 2 * BLOCK, BLOCK + 1, SECTION, SECTION + BLOCK].into_iter()
+}
+
+#[test]
+fn low_memory_is_used_when_nothing_else_is_left() {
+    for len in lengths() {
+        for want in [Want::frames(len), Want::frames(len).movable()] {
+            let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+            let _hotplug = plugged(&frames, &memory);
+            let got = all_of(&frames, want);
+            let above = got.iter().take_while(|&&got| !is_low(got)).count();
+            assert!(above > 0 && above < got.len(), "{len}: {above} of {}", got.len());
+            assert!(got[above..].iter().all(|&got| is_low(got)), "{len}: high memory was left");
+            frames.validated().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_asked_for_prefers_its_memory_above_the_boundary() {
+    let node = NodeId::ZERO;
+    for len in lengths() {
+        let want = Want::frames(len);
+        for want in [want.near(node), want.only_on(node), want.leaving(node)] {
+            let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+            let _hotplug = plugged(&frames, &memory);
+            assert!(!is_low(frames.take_raw(want).unwrap()), "{want:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_with_a_bound_finds_low_memory() {
+    for len in lengths() {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+        let _hotplug = plugged(&frames, &memory);
+        // Just after memory from above, so that this is what the CPU has at hand.
+        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()));
+        let low = all_of(&frames, Want::frames(len).below(pfn(LOW)));
+        assert!(!low.is_empty() && low.iter().all(|&got| is_low(got)), "{len}");
+        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()));
+        // It takes what lies above if its bound allows for that, and goes there last.
+        let within = all_of(&frames, Want::frames(len).below(pfn(ALL - BLOCK)));
+        assert!(within.iter().all(|&got| !is_low(got) && got.end() <= pfn(ALL - BLOCK)), "{len}");
+    }
+}
+
+#[test]
+fn all_low_memory_is_left_to_requests_with_a_bound() {
+    let low = Want::frames(1).below(pfn(LOW));
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let _unused = plugged(&frames, &memory);
+    let all = all_of(&frames, low).len();
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let _hotplug = plugged(&frames, &memory);
+    let mut rng = Rng::with_seed(5);
+    let mut held = vec![];
+    for _ in 0..2000 {
+        if !held.is_empty() && (rng.bool() || held.len() > 40) {
+            frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
+        } else {
+            let len = [1, 2, WORD, BLOCK][rng.usize(..4)];
+            let got = frames.take_raw(Want::frames(len)).unwrap();
+            assert!(!is_low(got));
+            held.push(got);
+        }
+    }
+    // But for the frame bitmaps of the sections above, which lie in boot memory.
+    let bitmaps = usize::try_from((ALL - LOW) / SECTION).unwrap();
+    assert!(all_of(&frames, low).len() + bitmaps >= all);
+}
+
+#[test]
+fn boot_memory_on_both_sides_is_used_from_above_the_boundary() {
+    for len in lengths() {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+        let _hotplug = boot(&frames, &memory, range(0, ALL), LOW);
+        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()), "{len}");
+    }
+}
+
+#[test]
+fn every_cpu_leaves_low_memory_when_other_memory_comes() {
+    for len in [1, BLOCK] {
+        let (frames, memory) = (Frames::new(Cpus), Memory::new(ALL));
+        let mut hotplug = boot(&frames, &memory, range(0, LOW), LOW);
+        hotplug.announce(range(LOW, ALL - LOW)).unwrap();
+        for cpu in 0..3 {
+            Cpus::run_on(cpu);
+            assert!(is_low(frames.take_raw(Want::frames(len)).unwrap()));
+        }
+        bring(&mut hotplug, range(LOW, ALL - LOW), OnlineType::Kernel);
+        for cpu in 0..3 {
+            Cpus::run_on(cpu);
+            assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()), "{cpu}");
+        }
+        Cpus::run_on(0);
+    }
+}
+
+#[test]
+fn memory_that_is_still_here_is_looked_for_above_the_boundary() {
+    for len in lengths() {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+        let _hotplug = plugged(&frames, &memory);
+        // While there is a reporter, memory that is not reported is preferred.
+        let settings = report::Settings::default();
+        let _reporter = report::Reporter::new(&frames, settings, Contents::Undefined).unwrap();
+        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()), "{len}");
+    }
+}
+
+#[test]
+fn movable_memory_comes_before_kernel_memory_on_either_side() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let mut hotplug = boot(&frames, &memory, range(0, LOW), LOW);
+    hotplug.announce(range(LOW, ALL - LOW)).unwrap();
+    let (movable, kernel) = (range(LOW, SECTION), range(LOW + SECTION, SECTION));
+    bring(&mut hotplug, movable, OnlineType::Movable);
+    bring(&mut hotplug, kernel, OnlineType::Kernel);
+    let got = all_of(&frames, Want::frames(BLOCK).movable());
+    let place = |got: &PfnRange| match () {
+        () if movable.covers(*got) => 0,
+        () if kernel.covers(*got) => 1,
+        () => 2,
+    };
+    assert!(got.is_sorted_by_key(place));
+    assert_eq!(got.iter().filter(|got| place(got) < 2).count() as u64, 2 * SECTION / BLOCK);
+}
+
+#[test]
+fn without_a_boundary_the_lowest_memory_is_used_first() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+    let _hotplug = boot(&frames, &memory, range(0, ALL), 0);
+    assert!(is_low(frames.take_raw(Want::frames(BLOCK)).unwrap()));
+    assert!(is_low(frames.take_raw(Want::frames(SECTION + BLOCK)).unwrap()));
+}
+
+#[test]
+fn a_request_goes_low_only_if_nothing_above_would_do() {
+    let mut seen = 0;
+    for seed in 0..16 {
+        let mut rng = Rng::with_seed(seed);
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
+        let _hotplug = plugged(&frames, &memory);
+        // Holes of all sizes above the boundary.
+        let held = all_of(&frames, Want::frames(1 + rng.u64(..WORD)));
+        let last = held.last().unwrap().align_outward(BLOCK);
+        let (low, mut above): (Vec<_>, Vec<_>) = held.into_iter().partition(|&got| is_low(got));
+        rng.shuffle(&mut above);
+        above.drain(..rng.usize(1..above.len())).for_each(|got| frames.give_raw(got).unwrap());
+        // There is low memory for it as well.
+        low.into_iter().step_by(2).for_each(|got| frames.give_raw(got).unwrap());
+        // A run of bits in one word, or a pageblock.
+        let len = [1, 2, 4, WORD, BLOCK][rng.usize(..5)];
+        let want = Want::frames(len).aligned(len);
+        while let Ok(got) = frames.take_raw(want) {
+            // The CPU has used this pageblock until now, and goes on.
+            if !is_low(got) || last.covers(got) {
+                continue;
+            }
+            let mut left = (LOW..ALL).step_by(usize::try_from(len).unwrap());
+            let fits = left.find(|&at| frames.take_raw(want.at(pfn(at))).is_ok());
+            assert_eq!(fits, None, "seed {seed}, {len}: {got}");
+            seen += 1;
+            break;
+        }
+    }
+    assert!(seen > 4, "low memory must be needed at times: {seen}");
+}
