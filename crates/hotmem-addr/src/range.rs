@@ -6,6 +6,7 @@ use crate::geometry::{
 };
 use crate::pfn::Pfn;
 use core::fmt;
+use core::ops::Range;
 
 /// A half-open range of frames. It may be empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -31,6 +32,25 @@ pub enum AddrError {
         /// Bytes asked for.
         len: Bytes,
     },
+    /// The end lies below the start.
+    Backwards {
+        /// First byte of what was asked for.
+        start: u64,
+        /// The first byte that is not part of it any more.
+        end: u64,
+    },
+}
+
+/// Exactly the bytes at these physical addresses, the end excluded.
+impl TryFrom<Range<u64>> for PfnRange {
+    type Error = AddrError;
+
+    fn try_from(Range { start, end }: Range<u64>) -> Result<PfnRange, AddrError> {
+        match end.checked_sub(start) {
+            Some(len) => PfnRange::from_bytes(start, Bytes(len)),
+            None => Err(AddrError::Backwards { start, end }),
+        }
+    }
 }
 
 impl PfnRange {
@@ -228,6 +248,9 @@ impl fmt::Display for AddrError {
                 f,
                 "{len} at {start:#x} lie beyond the {PHYS_ADDR_BITS} bits of a physical address"
             ),
+            AddrError::Backwards { start, end } => {
+                write!(f, "bytes from {start:#x} to {end:#x} end before they start")
+            }
             AddrError::Unaligned { start, len } => {
                 write!(f, "{len} at {start:#x} are no whole frames of {FRAME_SIZE} bytes")
             }
@@ -258,6 +281,20 @@ mod tests {
             assert_eq!(refused, Err(AddrError::BeyondPhysicalLimit { start, len: Bytes(len) }));
         }
         assert!(PfnRange::from_bytes((1 << 52) - 0x1000, Bytes(0x1000)).is_ok());
+    }
+
+    #[test]
+    fn a_range_of_addresses_is_made_into_exactly_its_frames_or_refused() {
+        assert_eq!(PfnRange::try_from(0x1000..0x4000), Ok(range(1, 4)));
+        assert_eq!(PfnRange::try_from(0x1000..0x1000), Ok(range(1, 1)));
+        let backwards = AddrError::Backwards { start: 0x2000, end: 0x1000 };
+        #[allow(clippy::reversed_empty_ranges, reason = "it is what is refused")]
+        let refused = PfnRange::try_from(0x2000..0x1000);
+        assert_eq!(refused, Err(backwards));
+        let unaligned = AddrError::Unaligned { start: 0x1000, len: Bytes(0x1001) };
+        assert_eq!(PfnRange::try_from(0x1000..0x2001), Err(unaligned));
+        let beyond = AddrError::BeyondPhysicalLimit { start: 0, len: Bytes(u64::MAX) };
+        assert_eq!(PfnRange::try_from(0..u64::MAX), Err(beyond));
     }
 
     #[test]

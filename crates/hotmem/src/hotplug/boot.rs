@@ -17,6 +17,7 @@ use crate::platform::{DirectMap, Platform, REACHABLE};
 use crate::sync::Ordering;
 use crate::words::{Block, MAX_REGIONS, NodeId, Part, RegionIndex, SectionRef, Words};
 use core::fmt;
+use core::ops::Range;
 
 /// Holes up to this many frames (32 GiB) do not start another region: their words cost 48 KiB.
 const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
@@ -28,6 +29,13 @@ pub struct BootRange {
     pub start: u64,
     /// How many.
     pub len: Bytes,
+}
+
+/// The bytes at these physical addresses, the end excluded; none if it lies below the start.
+impl From<Range<u64>> for BootRange {
+    fn from(Range { start, end }: Range<u64>) -> BootRange {
+        BootRange { start, len: Bytes(end.saturating_sub(start)) }
+    }
 }
 
 /// The memory that a kernel finds at boot.
