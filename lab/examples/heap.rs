@@ -9,8 +9,8 @@
 use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Result, bail};
 use hotmem::{
-    Blocker, Budget, Bytes, Frames, Hooks, Migration, OnlineType, Pfn, PfnRange, Shrink, Shrunk,
-    Want, geometry::PAGEBLOCK_FRAMES,
+    Blocker, Budget, Bytes, Frames, Hooks, Migration, OnlineType, Pfn, PfnRange, Shrink,
+    ShrinkOptions, Shrunk, Want, geometry::PAGEBLOCK_FRAMES,
 };
 use hotmem_lab::hosted::{Hosted, HostedHotplug, Threads};
 use std::{alloc::Layout, fmt, ptr::NonNull};
@@ -85,7 +85,7 @@ fn shrink(
     room: PfnRange,
 ) -> Result<Option<Blocker>> {
     let unit = PAGEBLOCK_FRAMES as u64;
-    let mut shrink = Shrink::new(room, room.frames(), unit, room.frames());
+    let mut shrink = Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(room) });
     loop {
         match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
             Shrunk::Ready(removal) => hotplug.commit_remove(removal)?,

@@ -29,7 +29,7 @@
 //!
 //! ```
 //! use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, Shrunk, State, Want};
+//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, ShrinkOptions, Shrunk, State, Want};
 //!
 //! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //!
@@ -61,7 +61,7 @@
 //! huge_page.free();
 //!
 //! // The device wants it back: whatever can go goes, from the top down.
-//! let mut shrink = Shrink::new(region, plugged.frames(), 512, plugged.frames());
+//! let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the device is told to take `removal.range()`, and says that it has.
 //!     hotplug.commit_remove(removal)?;
@@ -119,8 +119,8 @@ pub use hooks::{Hooks, Migration, NoHooks, Veto};
 pub use hotplug::{
     AddError, Addition, Announce, AnnounceError, BlockState, Blocker, Budget, DeviceError, Group,
     Hotplug, LeaveError, MemoryBlock, Offline, OfflineError, OnlineError, OnlineType, PoisonError,
-    Policy, Progress, RegionId, Removal, RemoveError, Shrink, Shrunk, State, Why, WithdrawError,
-    ZoneInfo,
+    Policy, Progress, RegionId, Removal, RemoveError, Shrink, ShrinkOptions, Shrunk, State, Why,
+    WithdrawError, ZoneInfo,
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange};

@@ -200,7 +200,12 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         }
         11 => {
             let number = |rng: &mut Rng| [0, 1, BLOCK, SECTION, u64::MAX][rng.usize(..5)];
-            here.shrinks.push(Shrink::new(at, number(rng), number(rng), number(rng)));
+            here.shrinks.push(Shrink::new(ShrinkOptions {
+                frames: number(rng),
+                unit: number(rng),
+                largest: number(rng),
+                within: at,
+            }));
             false
         }
         12 | 13 => {

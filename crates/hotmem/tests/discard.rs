@@ -85,7 +85,7 @@ fn shrink(
     unit: u64,
     budget: Budget,
 ) -> (u64, Option<Blocker>) {
-    let mut shrink = Shrink::new(within, within.frames(), unit, within.frames());
+    let mut shrink = Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(within) });
     loop {
         match shrink.poll(hotplug, kernel, budget) {
             Shrunk::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
@@ -146,7 +146,8 @@ fn what_nobody_can_do_without_is_neither_isolated_nor_moved_without_room() {
         with_room(ROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| false);
             let before = frames.validated().unwrap();
-            let mut shrink = Shrink::new(hot, HOT, unit, HOT);
+            let mut shrink =
+                Shrink::new(ShrinkOptions { frames: HOT, unit, ..ShrinkOptions::all_of(hot) });
             let (left, blocker) = loop {
                 match shrink.poll(hotplug, &mut kernel, Budget::pageblocks(1)) {
                     Shrunk::Ready(removal) => panic!("{removal:?}"),

@@ -267,7 +267,8 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
         for unit in [BLOCK, SECTION, 2 * SECTION] {
             Machine::with_each_fault(fault, |m| {
                 let wanted = range(HOT, HOT_SECTIONS * SECTION);
-                let mut shrink = Shrink::new(wanted, wanted.frames(), unit, u64::MAX);
+                let mut shrink =
+                    Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(wanted) });
                 let mut gone = 0;
                 let (left, blocker) = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(1)) {
@@ -296,7 +297,11 @@ fn a_device_that_refuses_leaves_the_memory_online() {
     for refused in 0..HOT_SECTIONS {
         on_a_machine(|m| {
             let wanted = range(HOT, HOT_SECTIONS * SECTION);
-            let mut shrink = Shrink::new(wanted, wanted.frames(), SECTION, SECTION);
+            let mut shrink = Shrink::new(ShrinkOptions {
+                unit: SECTION,
+                largest: SECTION,
+                ..ShrinkOptions::all_of(wanted)
+            });
             for part in (0..HOT_SECTIONS).rev() {
                 let removal = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::UNLIMITED) {

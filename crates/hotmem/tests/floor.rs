@@ -42,7 +42,8 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
     for floor in [0, 1, BLOCK, SECTION - 1, SECTION + BLOCK + 7, 3 * SECTION] {
         on_a_machine(|frames, hotplug, hot| {
             hotplug.set_floor(floor);
-            let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+            let mut shrink =
+                Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
             let (left, blocker) = loop {
                 match shrink.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED) {
                     Shrunk::Ready(removal) => {

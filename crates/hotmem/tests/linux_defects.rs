@@ -185,7 +185,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         assert_eq!(hosted(frames), 1);
         frames.validated().unwrap();
         frames.give_raw(used).unwrap();
-        let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
@@ -193,7 +193,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         assert_eq!(frames.validated().unwrap().movable, HOT);
         let again = frames.take_raw(Want::frames(1).movable()).unwrap();
         frames.give_raw(again).unwrap();
-        let mut shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };

@@ -156,7 +156,7 @@ fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
         }
         let before = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
-        let shrink = Shrink::new(hot, HOT, BLOCK, HOT);
+        let shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
         undo(hotplug, shrink);
         let after = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
         assert_eq!(after, before);

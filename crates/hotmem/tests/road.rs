@@ -4,7 +4,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
+use hotmem_testkit::{Memory, SECTION, boot, range};
 
 /// A machine whose first section is there at boot, in memory for `sections` sections.
 fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, OneCpu>)) {
@@ -41,8 +41,10 @@ fn memory_comes_is_used_and_goes() {
         frames.validated().unwrap();
 
         let mut gone = 0;
-        let mut shrink =
-            Shrink::new(hotplug.region_range(region).unwrap(), plugged.frames(), BLOCK, u64::MAX);
+        let mut shrink = Shrink::new(ShrinkOptions {
+            frames: plugged.frames(),
+            ..ShrinkOptions::all_of(hotplug.region_range(region).unwrap())
+        });
         loop {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
                 Shrunk::Ready(removal) => {

@@ -115,7 +115,12 @@ fn one_case(rng: &mut Rng) {
     let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
     let (expected, in_the_way) = naive(&candidates, &pinned, within, wanted, unit);
 
-    let mut shrink = Shrink::new(within, wanted, unit, largest);
+    let mut shrink = Shrink::new(ShrinkOptions {
+        frames: wanted,
+        unit,
+        largest,
+        ..ShrinkOptions::all_of(within)
+    });
     let mut gone = vec![];
     let (left, blocker) = loop {
         match shrink.poll(&mut hotplug, &mut kernel, Budget::pageblocks(rng.u64(..20))) {

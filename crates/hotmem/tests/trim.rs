@@ -52,7 +52,7 @@ fn what_is_trimmed_off_can_be_announced_for_another_node() {
         // All of it can be used and goes again.
         let whole = hotplug.frames().take_raw(Want::frames(BLOCK).movable().at(kept.start()));
         hotplug.frames().give_raw(whole.expect("free")).expect("allocated");
-        let mut shrink = Shrink::new(all, all.frames(), BLOCK, all.frames());
+        let mut shrink = Shrink::new(ShrinkOptions::all_of(all));
         loop {
             match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
                 Shrunk::Ready(removal) => hotplug.commit_remove(removal).unwrap(),

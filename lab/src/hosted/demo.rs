@@ -8,8 +8,8 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{
-    Allocation, Budget, Bytes, OnlineType, PfnRange, Shrink, Shrunk, Want,
-    geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
+    Allocation, Budget, Bytes, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk, Want,
+    geometry::FRAME_SIZE,
 };
 use std::time::Instant;
 
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     steps.push(("map, write", args.keep, start.elapsed()));
 
     let start = Instant::now();
-    let mut shrink = Shrink::new(room, room.frames(), PAGEBLOCK_FRAMES as u64, room.frames());
+    let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
             Shrunk::Ready(removal) => hotplug.commit_remove(removal)?,

@@ -5,7 +5,7 @@
 //! the bottom, and the *room* above it is where memory may be plugged. Its MMU is simulated.
 //!
 //! ```
-//! use hotmem::{Budget, Bytes, OnlineType, Shrink, Shrunk, Want};
+//! use hotmem::{Budget, Bytes, OnlineType, Shrink, ShrinkOptions, Shrunk, Want};
 //! use hotmem_lab::hosted::Hosted;
 //!
 //! // A machine of 128 MiB with room for 64 GiB more.
@@ -25,7 +25,7 @@
 //! huge_page.free();
 //!
 //! // All of it goes again, as one piece.
-//! let mut shrink = Shrink::new(room, room.frames(), 512, room.frames());
+//! let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
 //!     hotplug.commit_remove(removal)?;
 //! }

@@ -8,7 +8,7 @@ use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Blocker, Budget, Foreign, Group, Hooks, Hotplug,
     Known, MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal,
-    Shrink, Shrunk, State, Veto, Why,
+    Shrink, ShrinkOptions, Shrunk, State, Veto, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -192,7 +192,12 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         }
         let Unplug { region, surplus, at_once, unit } = wanted;
         let shrinking = self.own.shrink.get_or_insert_with(|| Shrinking {
-            shrink: Shrink::new(region, surplus, unit, at_once),
+            shrink: Shrink::new(ShrinkOptions {
+                frames: surplus,
+                unit,
+                largest: at_once,
+                ..ShrinkOptions::all_of(region)
+            }),
             wanted,
         });
         match shrinking.shrink.poll(self.hotplug, self.hooks, self.own.budget) {

@@ -65,7 +65,7 @@ pub use online::{OnlineError, OnlineType};
 pub use poison::PoisonError;
 pub use policy::{Group, Policy};
 pub use remove::{Removal, RemoveError};
-pub use shrink::{Shrink, Shrunk};
+pub use shrink::{Shrink, ShrinkOptions, Shrunk};
 pub use zone::ZoneInfo;
 
 use crate::addr::{Pfn, PfnRange};

@@ -43,6 +43,29 @@ pub struct Shrink<'f, P> {
     blocker: Option<Blocker>,
 }
 
+/// What a [`Shrink`] is to take. Counts are in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShrinkOptions {
+    /// Where it may look.
+    pub within: PfnRange,
+    /// How much; what is left over of a unit stays.
+    pub frames: u64,
+    /// The smallest part that the platform can take, aligned to its size: a pageblock (512) or a
+    /// larger power of two; other numbers are rounded up.
+    pub unit: u64,
+    /// The longest run that the platform can take at one time, at least a unit.
+    pub largest: u64,
+}
+
+impl ShrinkOptions {
+    /// All of `within`, pageblock by pageblock if need be, in runs of any length.
+    #[must_use]
+    pub const fn all_of(within: PfnRange) -> ShrinkOptions {
+        let unit = PAGEBLOCK_FRAMES as u64;
+        ShrinkOptions { within, frames: within.frames(), unit, largest: u64::MAX }
+    }
+}
+
 /// What a shrink has to say.
 #[derive(Debug)]
 pub enum Shrunk {
@@ -62,9 +85,9 @@ pub enum Shrunk {
 }
 
 impl<'f, P> Shrink<'f, P> {
-    /// Takes `frames` frames out of `within`, in multiples of `unit` frames (a power of two of at
-    /// least a pageblock; units are aligned to their size), in runs of at most `largest`.
-    pub fn new(within: PfnRange, frames: u64, unit: u64, largest: u64) -> Shrink<'f, P> {
+    /// Takes memory out as `options` say. Nothing happens until it is polled.
+    pub fn new(options: ShrinkOptions) -> Shrink<'f, P> {
+        let ShrinkOptions { within, frames, unit, largest } = options;
         let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         let within = within.align_inward(unit);
         Shrink {

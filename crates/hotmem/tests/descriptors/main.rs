@@ -137,7 +137,7 @@ impl Machine<'_> {
     }
 
     fn shrink(&mut self, within: PfnRange, frames: u64) -> (u64, Option<Blocker>) {
-        let mut shrink = Shrink::new(within, frames, BLOCK, u64::MAX);
+        let mut shrink = Shrink::new(ShrinkOptions { frames, ..ShrinkOptions::all_of(within) });
         loop {
             match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                 shrink.poll(hotplug, hooks, Budget::UNLIMITED)

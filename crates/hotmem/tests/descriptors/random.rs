@@ -128,7 +128,12 @@ fn some_run(
 fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
     let unit = BLOCK << rng.u32(..=PER_SECTION.ilog2());
     let largest = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
-    let mut shrink = Shrink::new(hot, rng.u64(..hot.frames()), unit, largest);
+    let mut shrink = Shrink::new(ShrinkOptions {
+        frames: rng.u64(..hot.frames()),
+        unit,
+        largest,
+        ..ShrinkOptions::all_of(hot)
+    });
     loop {
         match lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             shrink.poll(hotplug, hooks, Budget::pageblocks(8))

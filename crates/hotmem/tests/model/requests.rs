@@ -4,7 +4,7 @@ use crate::ask::Ask;
 use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{
     Blocker, Budget, Offline, OfflineError, OnlineError, OnlineType, PfnRange, Progress, Shrink,
-    Shrunk, Why,
+    ShrinkOptions, Shrunk, Why,
 };
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, range};
@@ -82,7 +82,12 @@ impl<'f> Machine<'f> {
     pub(crate) fn shrink_range(&mut self, within: PfnRange, frames: u64, unit: u64, largest: u64) {
         self.world.tell(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
         self.requests.push(Request::Shrink {
-            request: Shrink::new(within, frames, unit, largest),
+            request: Shrink::new(ShrinkOptions {
+                frames,
+                unit,
+                largest,
+                ..ShrinkOptions::all_of(within)
+            }),
             within,
             unit,
             largest: (largest / unit * unit).max(unit),

@@ -4,7 +4,8 @@ use crate::shop::{Shop, Stays};
 use crate::{HOT, HOT_MIDDLE, SIZE};
 use fastrand::Rng;
 use hotmem::{
-    Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, Shrunk, State,
+    Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions,
+    Shrunk, State,
 };
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
@@ -164,7 +165,11 @@ impl<'f, 's> Plug<'f, 's> {
     fn shrink(&mut self) {
         let all = range(HOT, SIZE - HOT);
         let unit = BLOCK << self.rng.u32(..=(SECTION / BLOCK).ilog2());
-        let mut shrink = Shrink::new(all, self.rng.u64(..all.frames()), unit, u64::MAX);
+        let mut shrink = Shrink::new(ShrinkOptions {
+            frames: self.rng.u64(..all.frames()),
+            unit,
+            ..ShrinkOptions::all_of(all)
+        });
         for _ in 0..self.rng.u64(..200) {
             match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                 shrink.poll(hotplug, hooks, Budget::pageblocks(8))

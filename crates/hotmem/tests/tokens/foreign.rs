@@ -109,7 +109,11 @@ fn a_request_to_go_offline() {
 #[test]
 fn a_shrink() {
     on_two(|here, there| {
-        let mut theirs = Shrink::new(online(), SECTION, BLOCK, BLOCK);
+        let mut theirs = Shrink::new(ShrinkOptions {
+            frames: SECTION,
+            largest: BLOCK,
+            ..ShrinkOptions::all_of(online())
+        });
         // It has more ready than it hands over at one time.
         let answer = theirs.poll(&mut there.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };

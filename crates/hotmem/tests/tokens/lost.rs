@@ -63,7 +63,8 @@ fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
         here.frames().give_raw(here.used[0]).unwrap();
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
-        let mut shrink = Shrink::new(online(), SECTION, BLOCK, SECTION);
+        let mut shrink =
+            Shrink::new(ShrinkOptions { frames: SECTION, ..ShrinkOptions::all_of(online()) });
         let Shrunk::Done { left: SECTION, blocker: Some(blocker) } =
             shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED)
         else {
@@ -78,7 +79,11 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
     on_two(|here, _| {
         let counts = here.frames().counts();
         here.frames().give_raw(here.used.remove(0)).unwrap();
-        let mut shrink = Shrink::new(online(), SECTION, BLOCK, BLOCK);
+        let mut shrink = Shrink::new(ShrinkOptions {
+            frames: SECTION,
+            largest: BLOCK,
+            ..ShrinkOptions::all_of(online())
+        });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.commit_remove(removal).unwrap();
@@ -106,7 +111,8 @@ fn requests_that_are_over_do_nothing_when_they_are_used_again() {
             offline.cancel(here, &mut NoHooks).unwrap();
         });
         here.hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
-        let mut shrink = Shrink::new(online(), BLOCK, BLOCK, BLOCK);
+        let mut shrink =
+            Shrink::new(ShrinkOptions { frames: BLOCK, ..ShrinkOptions::all_of(online()) });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();

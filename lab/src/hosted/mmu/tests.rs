@@ -1,5 +1,5 @@
 use super::*;
-use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, Shrunk};
+use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, ShrinkOptions, Shrunk};
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
@@ -103,7 +103,8 @@ fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
             }
             phase.fetch_add(1, Relaxed);
             let moved = space.moved();
-            let mut shrink = Shrink::new(room, room.frames(), 512, 2048);
+            let mut shrink =
+                Shrink::new(ShrinkOptions { largest: 2048, ..ShrinkOptions::all_of(room) });
             loop {
                 match shrink.poll(&mut hotplug, hooks, Budget::pageblocks(4)) {
                     Shrunk::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
