@@ -5,6 +5,7 @@ mod apt;
 mod backport;
 mod circles;
 mod demo;
+mod first_page;
 mod lint;
 mod setup;
 mod step;

@@ -1,0 +1,57 @@
+//! From an empty kernel to the first page of plugged memory, and back.
+//!
+//! A kernel has its physical memory from the firmware's map, and its plugged memory from a device.
+//! Here both are parts of 64 MiB of this process's memory.
+
+use hotmem::{AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Want};
+// To give it back:
+use hotmem::{Budget, Shrink, ShrinkOptions, Shrunk};
+use std::alloc::{Layout, alloc_zeroed};
+use std::error::Error;
+
+/// Allocates and frees. Interrupt handlers may use it, and other CPUs beside the hotplug.
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+const MIB: u64 = 1 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let layout = Layout::from_size_align(64 << 20, 4096)?;
+    // SAFETY: the layout is not empty.
+    let physical_memory = unsafe { alloc_zeroed(layout) };
+
+    // The firmware names 32 MiB of RAM, of which the kernel's image has the second MiB.
+    let ram = [(0..32 * MIB).into()];
+    let kernel = [(MIB..2 * MIB).into()];
+    let map = BootMap { reserved: &kernel, ..BootMap::of_ram(&ram) };
+    // SAFETY: these 64 MiB are mapped, and nobody else uses what the map does not reserve.
+    let mut hotplug = unsafe {
+        let mapping = AlwaysMapped::new(physical_memory, (0..64 * MIB).try_into()?);
+        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+    };
+
+    // A device says where memory may come, and then plugs 16 MiB of it.
+    let region = (32 * MIB..64 * MIB).try_into()?;
+    let plugged = (32 * MIB..48 * MIB).try_into()?;
+    hotplug.announce(region)?;
+    hotplug.add(plugged)?;
+    hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
+
+    let page = FRAMES.alloc(Want::frames(1).movable())?;
+    println!("the first plugged page: {}", page.range());
+    page.free();
+
+    // The device wants it back. Whatever can go goes, from the top down.
+    let mut shrink = Shrink::new(ShrinkOptions::all_of(region));
+    while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+        println!("leaves: {}", removal.range());
+        // Here the device is told, and answers that it has taken the memory.
+        hotplug.commit_remove(removal)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_page_is_plugged_allocated_and_given_back() {
+    main().unwrap();
+    assert_eq!(FRAMES.counts().online << 12, 32 * MIB, "boot memory stays");
+}
