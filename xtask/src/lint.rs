@@ -2,7 +2,7 @@
 //! files may use.
 
 use crate::{
-    circles, first_page, setup,
+    api, circles, first_page, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
@@ -97,6 +97,7 @@ pub(crate) fn run() -> ExitCode {
     }
     circles::check(&mut steps);
     first_page::check(&mut steps);
+    api::check(&mut steps);
     steps.conclude()
 }
 

@@ -1,6 +1,7 @@
 //! Set-up, demo and tests of the workspace: `cargo xtask <task>`.
 #![forbid(unsafe_code)]
 
+mod api;
 mod apt;
 mod backport;
 mod circles;
@@ -19,6 +20,7 @@ usage: cargo xtask <task>
   setup   install what the other tasks need: lints, targets, QEMU, Xen, valgrind, Linux
   demo    watch a guest of 128 MiB grow by 64 GiB and shrink again
   lint    formatting, clippy and documentation, warnings as errors
+  api     write docs/api.txt, the list of what the engine offers
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         (Some("setup"), None) => setup::everything(),
         (Some("demo"), None) => demo::run(),
         (Some("lint"), None) => lint::run(),
+        (Some("api"), None) => api::write(),
         (Some("test"), None) => test::run(),
         (Some("deep"), None) => test::run_deep(),
         (Some("--help" | "-h" | "help"), None) => {

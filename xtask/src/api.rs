@@ -1,0 +1,277 @@
+//! What the engine offers: every public item and function, as docs/api.txt lists them.
+//!
+//! Reachable items count, and inherent functions of reachable types, of whichever crate they come
+//! from; methods of traits, variants and fields do not.
+
+use crate::step::{Steps, root};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use syn::{ImplItem, Item, ItemImpl, Type, UseTree, Visibility};
+
+const LIST: &str = "docs/api.txt";
+/// The crate whose root counts.
+const ENGINE: &str = "crates/hotmem/src";
+/// Where what it hands on is defined.
+const DEFINED_IN: [&str; 3] = [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
+/// There may be fewer than these, not more.
+const AT_MOST: Counts = Counts { items: 100, functions: 174 };
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Counts {
+    items: usize,
+    functions: usize,
+}
+
+/// Fails where the list in docs/ is not what the sources offer, or offers too much.
+pub(crate) fn check(steps: &mut Steps) {
+    let checked = Api::of_engine().map(|api| {
+        let listed = fs::read_to_string(root().join(LIST)).unwrap_or_default();
+        (listed == api.list(), api.counts())
+    });
+    match checked {
+        Ok((true, counts))
+            if counts.items <= AT_MOST.items && counts.functions <= AT_MOST.functions => {}
+        Ok((true, Counts { items, functions })) => steps.fail(format!(
+            "the engine has {items} public items and {functions} functions, at most {} and {} may be",
+            AT_MOST.items, AT_MOST.functions
+        )),
+        Ok((false, _)) => {
+            steps.fail(format!("{LIST} is not what the engine offers: cargo xtask api"));
+        }
+        Err(error) => steps.fail(format!("what the engine offers cannot be read: {error}")),
+    }
+}
+
+/// Writes the list.
+pub(crate) fn write() -> ExitCode {
+    let written = Api::of_engine().and_then(|api| {
+        fs::write(root().join(LIST), api.list())?;
+        Ok(api.counts())
+    });
+    match written {
+        Ok(Counts { items, functions }) => {
+            println!("{LIST}: {items} items, {functions} functions");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{LIST}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a crate offers: paths from its root, and what they name.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Api {
+    items: BTreeMap<String, &'static str>,
+    functions: BTreeSet<String>,
+}
+
+impl Api {
+    fn of_engine() -> io::Result<Api> {
+        let mut sources = Vec::new();
+        for dir in DEFINED_IN {
+            parse(&root().join(dir), &mut sources)?;
+        }
+        let engine = root().join(ENGINE);
+        let file = |module: &str| {
+            let candidates = [format!("{module}.rs"), format!("{module}/mod.rs")];
+            let path =
+                candidates.iter().map(|name| engine.join(name)).find(|path| path.exists())?;
+            sources.iter().find(|(of, _)| *of == path).map(|(_, file)| file.items.as_slice())
+        };
+        let all = sources.iter().flat_map(|(_, file)| &file.items);
+        Api::new(file("lib").unwrap_or_default(), file, &all.collect::<Vec<_>>())
+            .map_err(io::Error::other)
+    }
+
+    /// Follows the root's `pub use` and `pub mod`, whose files `file` finds, to definitions.
+    fn new<'s>(
+        root: &'s [Item],
+        file: impl Fn(&str) -> Option<&'s [Item]>,
+        all: &[&Item],
+    ) -> Result<Api, String> {
+        let mut defined = BTreeMap::new();
+        all.iter().filter_map(|item| definition(item)).for_each(|(name, kind)| {
+            defined.insert(name, kind);
+        });
+        let mut api = Api::default();
+        api.offer(root, "", &file, &defined)?;
+        for item in all {
+            if let Item::Impl(block @ ItemImpl { trait_: None, .. }) = item {
+                api.functions_of(block);
+            }
+        }
+        Ok(api)
+    }
+
+    fn offer<'s>(
+        &mut self,
+        items: &'s [Item],
+        path: &str,
+        file: &impl Fn(&str) -> Option<&'s [Item]>,
+        defined: &BTreeMap<String, &'static str>,
+    ) -> Result<(), String> {
+        for item in items.iter().filter(|item| is_public(item)) {
+            let mut names = Vec::new();
+            match item {
+                Item::Use(item) => leaves(&item.tree, &mut names),
+                Item::Mod(item) => {
+                    let name = item.ident.to_string();
+                    self.items.insert(format!("{path}{name}"), "mod");
+                    let inner = file(&name).ok_or(format!("no file for {name}"))?;
+                    self.offer(inner, &format!("{path}{name}::"), file, defined)?;
+                }
+                other => names.extend(definition(other).map(|(name, _)| name)),
+            }
+            for name in names {
+                let kind = defined.get(&name).ok_or(format!("{name} is defined nowhere"))?;
+                let set = format!("{path}{name}");
+                if *kind == "fn" {
+                    self.functions.insert(set);
+                } else {
+                    self.items.insert(set, kind);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn functions_of(&mut self, block: &ItemImpl) {
+        let Type::Path(of) = &*block.self_ty else { return };
+        let Some(of) = of.path.segments.last().map(|segment| segment.ident.to_string()) else {
+            return;
+        };
+        let is_it = |path: &&String| path.rsplit("::").next() == Some(of.as_str());
+        let Some(path) = self.items.keys().find(is_it).cloned() else { return };
+        for item in &block.items {
+            match item {
+                ImplItem::Fn(function) => {
+                    if matches!(function.vis, Visibility::Public(_)) {
+                        self.functions.insert(format!("{path}::{}", function.sig.ident));
+                    }
+                }
+                // What expands to functions of the same names.
+                ImplItem::Macro(called) => {
+                    let inner = &called.mac.tokens;
+                    let block = syn::parse_str::<ItemImpl>(&format!("impl {of} {{ {inner} }}"));
+                    block.iter().for_each(|block| self.functions_of(block));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { items: self.items.len(), functions: self.functions.len() }
+    }
+
+    fn list(&self) -> String {
+        let Counts { items, functions } = self.counts();
+        let mut list = format!("{items} items\n");
+        for (path, kind) in &self.items {
+            let _ = writeln!(list, "{kind} {path}");
+        }
+        let _ = writeln!(list, "{functions} functions");
+        for path in &self.functions {
+            let _ = writeln!(list, "fn {path}");
+        }
+        list
+    }
+}
+
+/// All source files below a directory but models and tests.
+fn parse(dir: &Path, into: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default();
+        if path.is_dir() && name != "loom_tests" {
+            parse(&path, into)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let parsed = syn::parse_file(&fs::read_to_string(&path)?);
+            let parsed =
+                parsed.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+            into.push((path, parsed));
+        }
+    }
+    Ok(())
+}
+
+/// The name of an item that is public in its file, and what it is.
+fn definition(item: &Item) -> Option<(String, &'static str)> {
+    let (name, kind) = match item {
+        Item::Struct(item) => (&item.ident, "struct"),
+        Item::Enum(item) => (&item.ident, "enum"),
+        Item::Union(item) => (&item.ident, "union"),
+        Item::Trait(item) => (&item.ident, "trait"),
+        Item::Type(item) => (&item.ident, "type"),
+        Item::Const(item) => (&item.ident, "const"),
+        Item::Static(item) => (&item.ident, "static"),
+        Item::Fn(item) => (&item.sig.ident, "fn"),
+        _ => return None,
+    };
+    is_public(item).then(|| (name.to_string(), kind))
+}
+
+fn is_public(item: &Item) -> bool {
+    let visibility = match item {
+        Item::Struct(item) => &item.vis,
+        Item::Enum(item) => &item.vis,
+        Item::Union(item) => &item.vis,
+        Item::Trait(item) => &item.vis,
+        Item::Type(item) => &item.vis,
+        Item::Const(item) => &item.vis,
+        Item::Static(item) => &item.vis,
+        Item::Fn(item) => &item.vis,
+        Item::Use(item) => &item.vis,
+        Item::Mod(item) => &item.vis,
+        _ => return false,
+    };
+    matches!(visibility, Visibility::Public(_))
+}
+
+/// The names that a `use` brings into scope.
+fn leaves(tree: &UseTree, names: &mut Vec<String>) {
+    match tree {
+        UseTree::Path(path) => leaves(&path.tree, names),
+        UseTree::Name(name) => names.push(name.ident.to_string()),
+        UseTree::Rename(rename) => names.push(rename.rename.to_string()),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| leaves(tree, names)),
+        UseTree::Glob(_) => names.push("*".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn api(root: &str, module: &str) -> Result<Api, String> {
+        let [root, module] = [root, module].map(|text| syn::parse_file(text).unwrap().items);
+        let all: Vec<&Item> = root.iter().chain(&module).collect();
+        Api::new(&root, |name| (name == "inner").then_some(&module), &all)
+    }
+
+    #[test]
+    fn what_the_root_hands_on_is_listed_with_its_functions() {
+        let root = "pub mod inner; mod hidden; pub use hidden::{A, b}; pub use inner::C as C;";
+        let module = "pub struct A; pub struct C; pub(crate) struct D; pub fn b() {} \
+                      impl A { pub fn a(&self) {} fn own(&self) {} made! { pub fn new() {} } } \
+                      impl Clone for A { fn clone(&self) -> A { A } } impl D { pub fn d() {} }";
+        let api = api(root, module).unwrap();
+        let items: Vec<_> = api.items.keys().map(String::as_str).collect();
+        assert_eq!(items, ["A", "C", "inner", "inner::A", "inner::C"]);
+        let functions: Vec<_> = api.functions.iter().map(String::as_str).collect();
+        assert_eq!(functions, ["A::a", "A::new", "b", "inner::b"]);
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_an_error() {
+        assert!(api("pub use elsewhere::*;", "").is_err());
+        assert!(api("pub mod missing;", "").is_err());
+    }
+}
