@@ -2,7 +2,7 @@
 //! files may use.
 
 use crate::{
-    api, circles, first_page, setup,
+    api, circles, first_page, oldest, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
@@ -90,6 +90,7 @@ pub(crate) fn run() -> ExitCode {
     } else {
         steps.skip(setup::WITHOUT_ATOMICS_WANTED);
     }
+    oldest::check(&mut steps);
     for sources in WITHOUT_HEAP {
         for file in with_heap(&root().join(sources)) {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));

@@ -244,8 +244,8 @@ impl Batch {
             return 0;
         }
         // A whole line, as a walk of dense tables brings them, takes no call and no loop.
-        match (room.first_chunk_mut::<LINE>(), slots.entries.as_array()) {
-            (Some(room), Some(line)) => *room = *line,
+        match (room.first_chunk_mut::<LINE>(), slots.entries.try_into()) {
+            (Some(room), Ok::<&[_; LINE], _>(line)) => *room = *line,
             _ => room.iter_mut().zip(slots.entries).for_each(|(room, entry)| *room = *entry),
         }
         let goes_on = match self.places.get(..self.places_len).unwrap_or_default() {

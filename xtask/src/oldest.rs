@@ -1,0 +1,72 @@
+//! Builds each published crate by the oldest Rust that it declares.
+
+use crate::{
+    apt::show,
+    step::{Step, Steps, root, runs},
+};
+use std::{collections::BTreeMap, fs};
+
+/// Crates below `crates/` that are not published.
+const OURS: [&str; 1] = ["hotmem-testkit"];
+
+/// Adds a step for each Rust that some crate declares.
+pub(crate) fn check(steps: &mut Steps) {
+    for (version, crates) in declared() {
+        let toolchain = format!("+{version}.0");
+        if installed(&toolchain) {
+            let names: String = crates.iter().map(|name| format!(" -p {name}")).collect();
+            let check = format!("{toolchain} check --quiet --target-dir target/oldest{names}");
+            steps.run(&Step::cargo(&format!("the oldest Rust, {version}"), &check));
+        } else {
+            let install = format!("rustup toolchain install {version}.0 --profile minimal");
+            steps.skip(format!("the oldest Rust, {version}: {install}"));
+        }
+    }
+}
+
+/// Versions, and the crates that declare each.
+fn declared() -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
+    for entry in crates {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
+        if let Some(version) = rust_version(&manifest).filter(|_| !OURS.contains(&name.as_str())) {
+            found.entry(version.to_owned()).or_default().push(name);
+        }
+    }
+    found.values_mut().for_each(|crates| crates.sort_unstable());
+    found
+}
+
+fn rust_version(manifest: &str) -> Option<&str> {
+    let line = manifest.lines().find(|line| line.starts_with("rust-version = "))?;
+    line.split('"').nth(1)
+}
+
+fn installed(toolchain: &str) -> bool {
+    let there = || runs("cargo", &[toolchain, "--version"]);
+    there() || {
+        let version = toolchain.trim_start_matches('+');
+        show("rustup", &["toolchain", "install", version, "--profile", "minimal"]);
+        there()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_crate_declares_its_oldest_rust() {
+        let crates = root().join("crates").read_dir().unwrap();
+        let names = crates.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        let mut published: Vec<_> = names.filter(|name| !OURS.contains(&name.as_str())).collect();
+        published.sort_unstable();
+        let mut all: Vec<_> = declared().into_values().flatten().collect();
+        all.sort_unstable();
+        assert_eq!(all, published);
+        assert_eq!(rust_version("rust-version = \"1.88\"\n"), Some("1.88"));
+        assert_eq!(rust_version("rust-version.workspace = true"), None);
+    }
+}
