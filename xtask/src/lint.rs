@@ -91,6 +91,7 @@ pub(crate) fn run() -> ExitCode {
         steps.skip(setup::WITHOUT_ATOMICS_WANTED);
     }
     oldest::check(&mut steps);
+    steps.run(&Step::cargo("packages", &packages()));
     for sources in WITHOUT_HEAP {
         for file in with_heap(&root().join(sources)) {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));
@@ -100,6 +101,12 @@ pub(crate) fn run() -> ExitCode {
     first_page::check(&mut steps);
     api::check(&mut steps);
     steps.conclude()
+}
+
+/// Makes the package of each published crate, of the files that a registry would get.
+fn packages() -> String {
+    let names: String = oldest::published().iter().map(|name| format!(" -p {name}")).collect();
+    format!("package --quiet --no-verify --allow-dirty --target-dir target/package{names}")
 }
 
 /// Files below `dir` that name the `alloc` crate.
