@@ -92,7 +92,8 @@ pub enum LogError {
     NotExtended,
     /// Its extended part has another format than 14.
     Format(u8),
-    /// The section at this byte is shorter than its header, or longer than what is left.
+    /// The section at this byte is shorter than its header or its contents, or longer than what is
+    /// left.
     Section {
         /// Where it begins.
         at: usize,
@@ -148,7 +149,11 @@ impl Event {
             let section = log.get(at..end).filter(|section| section.len() >= SECTION);
             let section = section.ok_or(LogError::Section { at, len })?;
             if u16::from_be_bytes([id_high, id_low]) == HOTPLUG {
-                return Hotplug::parse(section, at).map(Event::Hotplug);
+                let hotplug = Hotplug::parse(section).map_err(|error| match error {
+                    LogError::Short { .. } => LogError::Section { at, len },
+                    other => other,
+                });
+                return hotplug.map(Event::Hotplug);
             }
             at = end;
         }
@@ -157,14 +162,10 @@ impl Event {
 }
 
 impl Hotplug {
-    /// Reads a hotplug section, which begins at byte `at` of the log.
-    fn parse(section: &[u8], at: usize) -> Result<Hotplug, LogError> {
-        let short = |error| match error {
-            LogError::Short { needs } => LogError::Short { needs: at + needs },
-            other => other,
-        };
-        let &[resource, action, identifier, _] = bytes(section, SECTION).map_err(short)?;
-        let word = |offset| word(section, offset).map_err(short);
+    /// Reads a hotplug section.
+    fn parse(section: &[u8]) -> Result<Hotplug, LogError> {
+        let &[resource, action, identifier, _] = bytes(section, SECTION)?;
+        let word = |offset| word(section, offset);
         Ok(Hotplug {
             resource: match resource {
                 1 => Resource::Cpu,

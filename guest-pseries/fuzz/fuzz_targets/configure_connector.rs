@@ -15,11 +15,10 @@ impl Firmware for Fuzzed<'_> {
     fn configure_connector(&mut self, _: u32, area: &mut WorkArea) -> i32 {
         let Some((&[status, words], rest)) = self.0.split_first_chunk() else { return 0 };
         self.0 = rest;
-        for nth in 0..usize::from(words) {
+        for _ in 0..words {
             let Some((&[at_high, at_low, value], rest)) = self.0.split_first_chunk() else { break };
             self.0 = rest;
             area.0[usize::from(u16::from_be_bytes([at_high, at_low])) % 4096] = value;
-            let _ = nth;
         }
         i32::from(status.cast_signed())
     }

@@ -76,6 +76,15 @@ fn what_cannot_be_understood_is_named() {
         parsed(|log| log[26..28].fill(0xff)),
         Err(LogError::Section { at: 24, len: 0xffff })
     );
+    // A hotplug section without room for what it names, whatever follows it.
+    for len in [8, 11, 15, 19] {
+        let shorter = |log: &mut Vec<u8>| {
+            log[99] = len;
+            log[4..8].copy_from_slice(&208_u32.to_be_bytes());
+            log.extend([0; 100]);
+        };
+        assert_eq!(parsed(shorter), Err(LogError::Section { at: 96, len: len.into() }));
+    }
     assert_eq!(parsed(|log| log[96] = 0), Err(LogError::NoHotplug));
     assert_eq!(parsed(|log| log[104] = 9), Err(LogError::Resource(9)));
     assert_eq!(parsed(|log| log[105] = 0), Err(LogError::Action(0)));
