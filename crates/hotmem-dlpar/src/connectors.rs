@@ -6,8 +6,9 @@
 //! isolated and stays is unisolated and configured again.
 //!
 //! Where undoing fails too, the connector is *stuck*: QEMU refuses to isolate one that is not
-//! configured. The table remembers it. A later addition acquires it from *unisolate* on, and a later
-//! removal configures it before it isolates it.
+//! configured. The table remembers it. A later addition acquires it from *unisolate* on. A later
+//! removal configures it if it cannot isolate it at once; not before, because QEMU takes configuring
+//! for the refusal of a removal.
 
 use crate::property::DrcIndex;
 use crate::request::Refused;
@@ -231,7 +232,12 @@ impl Exchange {
             };
             match Status::of(status) {
                 Status::Busy(milliseconds) => return Exchanged::Busy(milliseconds),
-                // Isolating it tells whether it had to be configured.
+                // It may not have been configured.
+                Status::Failed(_) if (self.call, self.aim) == (Call::Isolate, Aim::ReleaseKept) => {
+                    self.call = Call::Configure;
+                    continue;
+                }
+                // Isolating it tells whether it is now.
                 Status::Failed(_) if self.is_preparing() => {}
                 Status::Failed(status) => {
                     if let Some(error) = self.fail(Wrong::Failed(status)) {
@@ -250,13 +256,15 @@ impl Exchange {
             let undone = self.failed.map(Exchanged::Failed);
             self.call = match (self.call, self.aim) {
                 (Call::Sense, Aim::Acquire | Aim::AcquireKept) => Call::SetUsable,
-                (Call::Sense, Aim::Release) => Call::Isolate,
-                (Call::Sense, Aim::ReleaseKept) => Call::Configure,
+                (Call::Sense, Aim::Release | Aim::ReleaseKept) => Call::Isolate,
                 (Call::SetUsable, _) => Call::Unisolate,
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
                 // Also where releasing is undone: what was isolated has to be configured anew.
                 (Call::Unisolate, _) => Call::Configure,
-                (Call::Configure, _) if self.is_preparing() => Call::Isolate,
+                (Call::Configure, _) if self.is_preparing() => {
+                    self.aim = Aim::Release;
+                    Call::Isolate
+                }
                 (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(told)),
                 (Call::Isolate, _) => Call::SetUnusable,
             };
@@ -267,8 +275,7 @@ impl Exchange {
         matches!(self.aim, Aim::Acquire | Aim::AcquireKept)
     }
 
-    /// Whether the call configures a kept connector, which a platform demands before it isolates
-    /// one. It fails if the connector is isolated already, which is no reason to stop.
+    /// Whether the call configures a kept connector that could not be isolated.
     fn is_preparing(&self) -> bool {
         (self.call, self.aim, self.failed) == (Call::Configure, Aim::ReleaseKept, None)
     }

@@ -119,8 +119,8 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
 
     /// Keeps the rules of QEMU's pseries machine beyond those of PAPR: memory becomes usable only
     /// where the host has put some and does not want it back, a connector is isolated only when it
-    /// is configured and the host wants its memory back, and memory that has become unusable then is
-    /// the host's: it cannot be had again.
+    /// is configured and the host wants its memory back, configuring one then says that its memory
+    /// stays, and memory that has become unusable then is the host's: it cannot be had again.
     pub fn set_like_qemu(&mut self) {
         self.strict = true;
     }
@@ -278,10 +278,15 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
             return (NOT_CONFIGURABLE, None);
         }
         connector.configured = true;
+        let node = connector.node;
+        if strict && connector.wanted_back {
+            // QEMU takes it for the end of a removal that has failed.
+            self.give_up_asking();
+        }
         if let Some(last) = len.checked_sub(1) {
             list.fill(0);
-            if let Some(node) = list.get_mut(last) {
-                *node = connector.node;
+            if let Some(entry) = list.get_mut(last) {
+                *entry = node;
             }
         }
         (0, (len > 0).then_some(len))
