@@ -19,12 +19,10 @@
 191:
 .endm
 
-.section .entry,"ax",@progbits
-.globl _start
-_start:
-    FIXUP_ENDIAN
-    # 64 bits, and the vector and floating point units, which compiled code uses: SF | VEC | VSX |
-    # FP | RI. Interrupts and the MMU stay off.
+# Makes the processor fit for compiled code: 64 bits, and the vector and floating point units, which
+# it uses (SF | VEC | VSX | FP | RI), and r2 for its global variables. Interrupts and the MMU stay
+# off.
+.macro FOR_COMPILED_CODE
     mfmsr 11
     lis   12, 0x0280
     ori   12, 12, 0x2002
@@ -33,10 +31,18 @@ _start:
     sldi  12, 12, 63
     or    11, 11, 12
     mtmsrd 11
-    bcl   20,31,1f
-1:  mflr  12
-    addis 2, 12, .TOC.-1b@ha
-    addi  2, 2, .TOC.-1b@l
+    bcl   20,31,192f
+192:
+    mflr  12
+    addis 2, 12, .TOC.-192b@ha
+    addi  2, 2, .TOC.-192b@l
+.endm
+
+.section .entry,"ax",@progbits
+.globl _start
+_start:
+    FIXUP_ENDIAN
+    FOR_COMPILED_CODE
     addis 1, 2, __stack_top@toc@ha
     addi  1, 1, __stack_top@toc@l
     addis 6, 2, __bss_start@toc@ha
@@ -59,18 +65,7 @@ _start:
 .globl exception
 exception:
     FIXUP_ENDIAN
-    mfmsr 11
-    lis   12, 0x0280
-    ori   12, 12, 0x2002
-    or    11, 11, 12
-    li    12, 1
-    sldi  12, 12, 63
-    or    11, 11, 12
-    mtmsrd 11
-    bcl   20,31,1f
-1:  mflr  12
-    addis 2, 12, .TOC.-1b@ha
-    addi  2, 2, .TOC.-1b@l
+    FOR_COMPILED_CODE
     addis 1, 2, __exception_stack@toc@ha
     addi  1, 1, __exception_stack@toc@l
     li    0, 0
