@@ -1,5 +1,6 @@
 //! The machine as QEMU's command line.
 
+use crate::qemu::raw::Boot;
 use hotmem::Bytes;
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -32,7 +33,8 @@ pub struct Config {
     pub dimms: Vec<Dimm>,
     /// Further arguments.
     pub more: Vec<String>,
-    /// One nanosecond of the guest's time is one instruction.
+    /// One nanosecond of the guest's time is one instruction, and the time in which it waits is none:
+    /// [`Vm::instructions`](super::Vm::instructions) counts without it.
     pub icount: bool,
     /// Whether the machine waits for [`Vm::go_on`](super::Vm::go_on) before its first instruction.
     pub stopped: bool,
@@ -110,7 +112,9 @@ impl Config {
         pair("-accel", "tcg,thread=single".into());
         pair("-cpu", "power9".into());
         if self.icount {
-            pair("-icount", "shift=0,sleep=on".into());
+            // Recording makes the monitor tell how many instructions the guest has executed. Nobody
+            // replays them.
+            pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         }
         let (boot, most) = (self.boot_memory.0, self.max_memory.0);
         pair("-m", format!("{boot}B,slots={SLOTS},maxmem={most}B"));
@@ -127,21 +131,12 @@ impl Config {
             pair("-object", behind);
             pair("-device", device);
         }
-        pair("-kernel", self.kernel.display().to_string());
-        if let Some(initrd) = &self.initrd {
-            pair("-initrd", initrd.display().to_string());
-        }
-        pair("-append", self.append.join(" "));
-        pair("-display", "none".into());
-        pair("-chardev", "socket,id=monitor,fd=0".into());
-        pair("-mon", "chardev=monitor,mode=control".into());
-        pair("-chardev", "file,id=console,path=/dev/stdout".into());
-        pair("-serial", "chardev:console".into());
         command.args(&self.more);
         if self.stopped {
             command.arg("-S");
         }
-        command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
+        let Config { kernel, append, .. } = self;
+        Boot { kernel, initrd: self.initrd.as_deref(), append }.add_to(&mut command);
         command
     }
 }

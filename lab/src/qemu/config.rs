@@ -1,5 +1,6 @@
 //! The machine as QEMU's command line.
 
+use super::boot::Boot;
 use super::emulator::Emulator;
 use hotmem::Bytes;
 use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
@@ -221,17 +222,6 @@ impl Config {
         }
         pair("-smp", self.cpus.to_string());
         pair("-m", format!("{}B,slots=10,maxmem={}B", self.boot_memory.0, max_memory.0));
-        pair("-kernel", self.kernel.display().to_string());
-        if let Some(initrd) = &self.initrd {
-            pair("-initrd", initrd.display().to_string());
-        }
-        pair("-append", self.append.join(" "));
-        pair("-display", "none".into());
-        pair("-chardev", "socket,id=monitor,fd=0".into());
-        pair("-mon", "chardev=monitor,mode=control".into());
-        // A pipe holds 65536 bytes that come one by one, a socket some 270 before it loses any.
-        pair("-chardev", "file,id=console,path=/dev/stdout".into());
-        pair("-serial", "chardev:console".into());
         pair("-device", "isa-debug-exit,iobase=0xf4,iosize=0x4".into());
         for (node, memory) in self.nodes.iter().enumerate() {
             let mut numa = format!("node,nodeid={node}");
@@ -300,7 +290,8 @@ impl Config {
         if let Some(file) = &self.incoming {
             pair("-incoming", format!("exec:cat \"{}\"", file.display()));
         }
-        command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
+        let Config { kernel, append, .. } = self;
+        Boot { kernel, initrd: self.initrd.as_deref(), append }.add_to(&mut command);
         command
     }
 }

@@ -4,6 +4,7 @@
 //! (a socket) and the guest's serial console its standard output (a pipe): there is no file to
 //! clean up, and QEMU is killed when the `Vm` is dropped or this process dies.
 
+mod boot;
 mod config;
 mod console;
 mod emulator;
@@ -22,8 +23,9 @@ pub(crate) use process::die_with_parent;
 pub use report::{Event, Report};
 pub use vm::{Resize, Vm};
 
-/// QEMU's process and a guest's console, for machines of another kind.
+/// Command line, process and console, for machines of another kind.
 pub(crate) mod raw {
+    pub(crate) use super::boot::Boot;
     pub(crate) use super::console::{Console, NoLine};
     pub(crate) use super::process::Qemu;
 }
