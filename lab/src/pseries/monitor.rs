@@ -1,5 +1,4 @@
 //! QEMU's monitor: DIMMs are added and removed, and QEMU says what became of them.
-
 //!
 //! Its messages are read one by one: the library that the other machines' monitor uses knows the
 //! events of one version of QEMU only, and ends with any other.
@@ -115,6 +114,18 @@ impl Monitor {
         Ok(dimms)
     }
 
+    /// Instructions that the guest has executed, if they are counted.
+    pub(super) fn instructions(&mut self) -> Result<u64, Error> {
+        const NAME: &str = "query-replay";
+        let answer = self.execute(NAME, &json!({}))?;
+        // Without recording the count is there, too, and is 0.
+        let count = answer["icount"].as_u64().filter(|_| answer["mode"] == "record");
+        count.ok_or_else(|| Error::Refused {
+            command: NAME.into(),
+            reason: format!("it answers {answer}: no instructions are counted"),
+        })
+    }
+
     /// What QEMU has said by itself since the last call; its answers come behind it.
     pub(super) fn events(&mut self) -> Result<Vec<HostEvent>, Error> {
         self.execute("query-status", &json!({}))?;
@@ -215,6 +226,8 @@ mod tests {
              {\"return\": [{\"type\": \"dimm\", \"data\": {\"id\": \"a\", \"addr\": 1, \"size\": 2, \
              \"node\": 3}}, {\"type\": \"virtio-mem\", \"data\": {}}]}",
             r#"{"return": {"status": "running"}}"#,
+            r#"{"return": {"mode": "record", "icount": 70273, "filename": "/dev/null"}}"#,
+            r#"{"return": {"mode": "none", "icount": 0}}"#,
             r#"{"error": {"class": "GenericError", "desc": "no such device"}}"#,
             r#"{"return": "Error: no\r\n"}"#,
         ])
@@ -222,6 +235,8 @@ mod tests {
         let dimm = Plugged { id: "a".into(), address: 1, size: Bytes(2), node: 3 };
         assert_eq!(monitor.dimms().unwrap(), [dimm]);
         assert_eq!(monitor.events().unwrap(), [HostEvent::Refused("a".into())]);
+        assert_eq!(monitor.instructions().unwrap(), 70273);
+        assert!(matches!(monitor.instructions(), Err(Error::Refused { .. })));
         let error = monitor.ask_back("b").unwrap_err();
         assert!(error.to_string().contains("no such device"), "{error}");
         let error = monitor.ask_back("b").unwrap_err();

@@ -137,6 +137,15 @@ impl Vm {
         self.monitor.dimms()
     }
 
+    /// Instructions that the guest has executed since QEMU's start. Time in which it waits for an
+    /// interrupt is none, unlike in the guest's own clock.
+    ///
+    /// # Errors
+    /// If the machine does not count them ([`Config::icount`]).
+    pub fn instructions(&mut self) -> Result<u64, Error> {
+        self.monitor.instructions()
+    }
+
     /// Has QEMU's human monitor follow a line.
     ///
     /// # Errors

@@ -2,18 +2,25 @@
 //! while a guest runs; beside it Linux, if its packages are there.
 //!
 //! A figure is that of one DIMM, divided by its LMBs: of the first DIMM and of the last. Times are
-//! the guest's own: from the event on, in Linux from its first word of the request to its last. For
-//! instructions the machine runs a second time, with a nanosecond of that time for each instruction.
-//! Linux waits within a request, and QEMU's clock goes on meanwhile: its instructions are at most
-//! these.
+//! the guest's own: from the event on, in Linux from its first word of the request to its last.
+//!
+//! For instructions the machine runs a second time, with a nanosecond of the guest's time for each.
+//! Hotmem's guest never waits for an interrupt, so that its time is its instructions. Linux does,
+//! within a request as well, and the guest's clock goes on meanwhile: QEMU itself counts what it
+//! executes from the monitor's command until its log has the last LMB. That includes the log, with
+//! some tens of thousands of instructions a line. What Linux executes in the same time while nothing
+//! is asked of it is measured beside it (`linux-idle`), and is not subtracted.
 
 use super::super::record::{Metric, Sample};
 use crate::pseries::{Config, Dimm, Event, HostEvent, LinuxGuest, SLOTS, Vm};
-use crate::qemu::image;
+use crate::qemu::{Error, image};
 use anyhow::{Context, Result, bail};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 pub(super) const CASE: &str = "pseries-64G";
 const ALL: Bytes = Bytes::gib(64);
@@ -25,11 +32,15 @@ const INSTRUCTIONS: Metric = ("instructions_per_lmb", "count");
 /// DIMMs of which there is a figure.
 const SHOWN: [(&str, usize); 2] = [("first", 0), ("last", SLOTS as usize - 1)];
 
-/// What each DIMM took, in seconds; instructions are nanoseconds.
+/// What each DIMM took, in seconds or in instructions.
 struct Run {
     added: Vec<f64>,
     removed: Vec<f64>,
 }
+
+/// How long Linux is left alone before each figure, so that none has what the one before it left
+/// to be done.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Measures both guests.
 pub(super) fn measure(
@@ -48,7 +59,12 @@ pub(super) fn measure(
             }
             if let Some(linux) = linux.as_ref().filter(|_| nth < linux_runs) {
                 progress.set_message(format!("{CASE}, linux, {}", metric.0));
-                match of_linux(linux, icount, limit) {
+                let run = if icount {
+                    linux_instructions(linux, limit, sample)
+                } else {
+                    linux_seconds(linux, limit)
+                };
+                match run {
                     Ok(run) => add(sample, "linux", metric, &run),
                     Err(error) => crate::out::remark(format_args!("{CASE}: Linux: {error:#}")),
                 }
@@ -62,9 +78,8 @@ pub(super) fn measure(
 fn add(sample: &mut Sample, subject: &str, metric: Metric, run: &Run) {
     for (change, all) in [("add", &run.added), ("remove", &run.removed)] {
         for (which, at) in SHOWN {
-            if let Some(seconds) = all.get(at) {
-                let scale = if metric == INSTRUCTIONS { 1e9 } else { 1.0 };
-                let value = seconds / f64::from(LMBS_OF_DIMM) * scale;
+            if let Some(took) = all.get(at) {
+                let value = took / f64::from(LMBS_OF_DIMM);
                 sample.add(&format!("{CASE}/{change}/{which}"), subject, metric, value);
             }
         }
@@ -84,38 +99,73 @@ fn hotmem(icount: bool) -> Result<Run> {
     let mut vm = Vm::start(&Config { icount, ..config })?;
     vm.wait("kernel", |event| matches!(event, Event::Ready { .. }).then_some(()))?;
     #[allow(clippy::cast_precision_loss, reason = "for people")]
-    let seconds = |ns: u64| ns as f64 / 1e9;
+    let took = |ns: u64| if icount { ns as f64 } else { ns as f64 / 1e9 };
     let mut run = Run { added: Vec::new(), removed: Vec::new() };
     for dimm in dimms() {
         let done = vm.plug(&dimm)?;
         if done.lmbs != LMBS_OF_DIMM {
             bail!("{} was not added: {:?}", dimm.id, done.why);
         }
-        run.added.push(seconds(done.ns));
+        run.added.push(took(done.ns));
     }
     for dimm in dimms() {
         let removal = vm.unplug(&dimm.id)?;
         if removal.host != HostEvent::Deleted(dimm.id.clone()) {
             bail!("{} was not removed: {:?}", dimm.id, removal.done.why);
         }
-        run.removed.push(seconds(removal.done.ns));
+        run.removed.push(took(removal.done.ns));
     }
     vm.finish()?;
     Ok(run)
 }
 
-fn of_linux(linux: &LinuxGuest, icount: bool, limit: Duration) -> Result<Run> {
+fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
+    let mut vm = boot(linux, false, limit)?;
+    change(&mut vm, |vm, begin, what| {
+        begin(vm)?;
+        linux.wait_for(vm, what, LMBS_OF_DIMM, limit)
+    })
+}
+
+fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) -> Result<Run> {
+    let mut vm = boot(linux, true, limit)?;
+    change(&mut vm, |vm, begin, what| {
+        thread::sleep(SETTLE);
+        let start = Instant::now();
+        let before = vm.instructions()?;
+        begin(vm)?;
+        linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
+        let executed = vm.instructions()? - before;
+        let took = start.elapsed();
+        thread::sleep(SETTLE);
+        let before = vm.instructions()?;
+        thread::sleep(took);
+        let idle = vm.instructions()? - before;
+        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        let [executed, idle] = [executed as f64, idle as f64];
+        let case = format!("{CASE}/while/{what}");
+        sample.add(&case, "linux-idle", INSTRUCTIONS, idle / f64::from(LMBS_OF_DIMM));
+        Ok(executed)
+    })
+}
+
+fn boot(linux: &LinuxGuest, icount: bool, limit: Duration) -> Result<Vm> {
     let config = linux.config(ALL + Bytes::gib(4));
-    let config = Config { icount, patience: limit, ..config };
-    let mut vm = linux.boot(&config)?;
+    linux.boot(&Config { icount, patience: limit, ..config })
+}
+
+/// Adds and removes all DIMMs. `measure` begins a change, waits for what Linux says of its LMBs,
+/// and returns what that took.
+fn change(
+    vm: &mut Vm,
+    mut measure: impl FnMut(&mut Vm, &dyn Fn(&mut Vm) -> Result<(), Error>, &str) -> Result<f64>,
+) -> Result<Run> {
     let mut run = Run { added: Vec::new(), removed: Vec::new() };
     for dimm in dimms() {
-        vm.add(&dimm)?;
-        run.added.push(linux.wait_for(&mut vm, "hot-added", LMBS_OF_DIMM, limit)?);
+        run.added.push(measure(vm, &|vm| vm.add(&dimm), "hot-added")?);
     }
     for dimm in dimms() {
-        vm.ask_back(&dimm.id)?;
-        run.removed.push(linux.wait_for(&mut vm, "hot-removed", LMBS_OF_DIMM, limit)?);
+        run.removed.push(measure(vm, &|vm| vm.ask_back(&dimm.id), "hot-removed")?);
     }
     Ok(run)
 }
