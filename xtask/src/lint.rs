@@ -2,7 +2,7 @@
 //! files may use.
 
 use crate::{
-    api, circles, first_page, oldest, setup,
+    api, circles, first_page, named_tests, oldest, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
@@ -100,6 +100,7 @@ pub(crate) fn run() -> ExitCode {
     circles::check(&mut steps);
     first_page::check(&mut steps);
     api::check(&mut steps);
+    named_tests::check(&mut steps);
     steps.conclude()
 }
 

@@ -8,6 +8,7 @@ mod circles;
 mod demo;
 mod first_page;
 mod lint;
+mod named_tests;
 mod oldest;
 mod setup;
 mod step;
