@@ -21,6 +21,7 @@ mod message;
 mod pieces;
 mod queues;
 mod reports;
+mod start;
 mod statistics;
 mod status;
 mod telling;
@@ -28,13 +29,14 @@ mod turn;
 
 pub use config::RawConfig;
 #[cfg(feature = "virtio-drivers")]
-pub use device::{Device, InitError, Progress, Wanted};
+pub use device::{Device, Progress};
 pub use driver::{Driver, Step};
 pub use engine::EngineMemory;
 pub use features::{Features, Poison};
 pub use memory::{Memory, NextReport, Obstacle, WantedBack};
 pub use message::{Message, Ranges};
 pub use queues::{Numbering, Queue, QueueMissing, Queues};
+pub use start::{InitError, Wanted};
 pub use statistics::{MemoryStatistics, Statistic};
 pub use status::{Counters, Failure, Pending, Status};
 

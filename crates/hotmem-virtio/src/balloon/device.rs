@@ -2,20 +2,19 @@
 
 use super::config::RawConfig;
 use super::driver::{Driver, Step};
-use super::features::{Features, Poison};
 use super::memory::Memory;
 use super::message::{Message, Ranges};
-use super::queues::{Queue, QueueMissing, Queues};
+use super::queues::{Queue, Queues};
+use super::start::{InitError, SHORT_SIZE, Wanted, in_use, negotiate, read_config};
 use super::statistics::MemoryStatistics;
 use super::status::Failure;
 use crate::dma::DmaMemory;
-use crate::handshake::{Agreed, HandshakeError, reset, shake_hands};
+use crate::handshake::reset;
 use crate::queue::{Buffer, QueueError, SplitQueue, Used};
-use core::fmt;
 use core::time::Duration;
 use hotmem::PfnRange;
 use virtio_drivers::Error as TransportError;
-use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
+use virtio_drivers::transport::{DeviceStatus, Transport};
 
 /// A virtio-balloon device and its driver.
 ///
@@ -53,39 +52,12 @@ pub enum Progress {
     Failed(Failure),
 }
 
-/// What the kernel wants of the device.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// What to negotiate, if it is offered.
-    pub features: Features,
-    /// What the kernel does with free memory.
-    pub poison: Poison,
-    /// How long the device may owe an answer until it is reset: [`Driver::PATIENCE`], for instance.
-    pub patience: Duration,
-}
-
-/// Why there is no driver for a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InitError {
-    /// No features were agreed on with it.
-    Handshake(HandshakeError<Features>),
-    /// It lacks a queue.
-    Queue(QueueMissing),
-    /// This queue has only so many descriptors. Reports make do with any number.
-    QueueSize(Queue, u32),
-    /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
-    Memory,
-    /// The transport cannot access its configuration.
-    Transport(TransportError),
-}
-
 /// Requests of each kind that were answered.
 type Answers = (u64, u64, u64, u64);
 /// So many resets in a row a device may need without an answer in between.
 const MOST_RESETS: u32 = 3;
 
 /// One chain of one piece is all that is ever outstanding on a queue.
-const SHORT_SIZE: u32 = 2;
 type ShortQueue = SplitQueue<{ SHORT_SIZE as usize }>;
 /// Except here, where a chain has a piece for each range. The device may allow fewer descriptors.
 type ReportQueue = SplitQueue<{ Ranges::MOST }>;
@@ -382,69 +354,8 @@ fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     (memory.len() >= MESSAGES).then_some((queues, memory))
 }
 
-/// The number of a queue whose feature is accepted.
-fn in_use(numbers: &Queues, driver: &Driver, queue: Queue) -> Option<u16> {
-    numbers.number(queue).filter(|_| driver.features().contains(queue.feature()))
-}
-
-/// From the reset to the features (3.1.1), and what the configuration says.
-fn negotiate<T: Transport>(
-    transport: &mut T,
-    wanted: Wanted,
-) -> Result<(Queues, RawConfig, Driver), InitError> {
-    let Agreed { offered, features } =
-        shake_hands(transport, DeviceType::MemoryBalloon, |offered| {
-            Features::accepted(offered, wanted.features, wanted.poison)
-        })
-        .map_err(InitError::Handshake)?;
-    let numbers = Queues::find(offered, |number| transport.max_queue_size(number) > 0)
-        .map_err(InitError::Queue)?;
-    let config = read_config(transport, features).map_err(InitError::Transport)?;
-    let mut driver = Driver::new(features, &config).with_patience(wanted.patience);
-    for queue in Queue::ALL {
-        let Some(number) = in_use(&numbers, &driver, queue) else { continue };
-        let size = transport.max_queue_size(number);
-        if queue == Queue::Reports {
-            let pieces = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MOST);
-            // As many as the queue has descriptors, which is a power of two.
-            driver = driver.with_report_ranges(1 << pieces.ilog2());
-        } else if size < SHORT_SIZE {
-            return Err(InitError::QueueSize(queue, size));
-        }
-    }
-    if features.contains(Features::PAGE_POISON) {
-        let written = transport.write_config_space(RawConfig::POISON_VAL, wanted.poison.value());
-        written.map_err(InitError::Transport)?;
-    }
-    Ok((numbers, config, driver))
-}
-
 /// What the device has answered so far.
 fn answers(driver: &Driver) -> Answers {
     let counters = driver.counters();
     (counters.inflated, counters.deflated, counters.reports, counters.hints)
 }
-
-fn read_config<T: Transport>(
-    transport: &T,
-    features: Features,
-) -> Result<RawConfig, TransportError> {
-    let generation = transport.read_config_generation();
-    RawConfig::read(features, generation, |offset| transport.read_config_space::<u32>(offset))
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InitError::Handshake(error) => error.fmt(f),
-            InitError::Queue(error) => error.fmt(f),
-            InitError::QueueSize(queue, size) => {
-                write!(f, "a queue of {size} descriptors is too small: {queue:?}")
-            }
-            InitError::Memory => write!(f, "the shared memory is too small or not aligned"),
-            InitError::Transport(error) => write!(f, "transport: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for InitError {}
