@@ -1,31 +1,37 @@
-//! Documents that name tests as what shows a statement: each of these tests exists.
+//! Documents that name tests or mutants as what shows a statement: each of these exists.
 
 use crate::step::{Steps, root};
 use std::{fs, path::Path};
 
-const DOCUMENTS: [&str; 1] = ["SECURITY.md"];
+const DOCUMENTS: [&str; 2] = ["INVARIANTS.md", "SECURITY.md"];
+const MUTANTS: &str = "crates/hotmem/src/loom_tests/mutants.txt";
 
-/// Fails where a document names a file or a test that is not there.
+/// Fails where a document names a test or a mutant that is not there.
 pub(crate) fn check(steps: &mut Steps) {
     for document in DOCUMENTS {
         match fs::read_to_string(root().join(document)) {
             Ok(text) => missing(&text, root()).into_iter().for_each(|name| {
-                steps.fail(format!("{document}: there is no test {name}"));
+                steps.fail(format!("{document}: there is no {name}"));
             }),
             Err(error) => steps.fail(format!("{document} cannot be read: {error}")),
         }
     }
 }
 
-/// What `FILE.rs::FUNCTION` in backticks names and is not there.
+/// What `FILE.rs::FUNCTION` or `mutant: NAME` in backticks names and is not there.
 fn missing<'t>(text: &'t str, root: &Path) -> Vec<&'t str> {
     let quoted = text.split('`').skip(1).step_by(2);
+    let mutants = fs::read_to_string(root.join(MUTANTS)).unwrap_or_default();
     let is_there = |name: &str| {
+        if let Some(mutant) = name.strip_prefix("mutant: ") {
+            return mutants.lines().any(|line| line.starts_with(&format!("{mutant} -> ")));
+        }
         let Some((file, function)) = name.split_once("::") else { return true };
         let text = fs::read_to_string(root.join(file)).unwrap_or_default();
         text.contains(&format!("fn {function}("))
     };
-    quoted.filter(|name| name.contains(".rs::") && !is_there(name)).collect()
+    let is_named = |name: &&str| name.starts_with("mutant: ") || name.contains(".rs::");
+    quoted.filter(is_named).filter(|name| !is_there(name)).collect()
 }
 
 #[cfg(test)]
@@ -37,6 +43,8 @@ mod tests {
         let there = "`xtask/src/named_tests.rs::tests_that_are_not_there_are_named`";
         let file = "`xtask/src/nowhere.rs::tests_that_are_not_there_are_named`";
         let test = "`xtask/src/named_tests.rs::nothing_like_it`, `Frames::alloc`";
+        let mutants = "`mutant: isolation of any counter`, `mutant: isolation of any`";
+        assert_eq!(missing(mutants, root()), ["mutant: isolation of any"]);
         assert_eq!(missing(there, root()), [""; 0]);
         assert_eq!(missing(file, root()), [file.trim_matches('`')]);
         assert_eq!(missing(test, root()), ["xtask/src/named_tests.rs::nothing_like_it"]);
