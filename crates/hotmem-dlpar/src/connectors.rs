@@ -6,9 +6,9 @@
 //! isolated and stays is unisolated and configured again.
 //!
 //! Where undoing fails too, the connector is *stuck*: QEMU refuses to isolate one that is not
-//! configured. The table remembers it. A later addition acquires it from *unisolate* on. A later
-//! removal configures it if it cannot isolate it at once; not before, because QEMU takes configuring
-//! for the refusal of a removal.
+//! configured, so that is tried once more. The table remembers the connector: a later addition
+//! acquires it from *unisolate* on, a later removal releases it. A removal configures nothing: QEMU
+//! takes that for a refusal.
 
 use crate::property::DrcIndex;
 use crate::request::Refused;
@@ -121,14 +121,11 @@ pub(crate) struct Exchange {
     failed: Option<ConnectorError>,
 }
 
-/// What an exchange leads to. A connector that is *kept* is usable, and an earlier request failed
-/// with it: it may be isolated or unisolated, and configured or not.
+/// What an exchange leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Aim {
     Acquire,
-    AcquireKept,
     Release,
-    ReleaseKept,
 }
 
 /// The status of a call.
@@ -169,19 +166,16 @@ pub(crate) enum Exchanged {
 }
 
 impl Exchange {
-    /// Acquires the connector; `kept` if an earlier request left it half-way.
+    /// Acquires the connector. One that an earlier request has *kept* is usable; it may be isolated
+    /// or not, and configured or not.
     pub(crate) fn acquire(connector: DrcIndex, kept: bool) -> Exchange {
-        let (aim, call) = match kept {
-            true => (Aim::AcquireKept, Call::Unisolate),
-            false => (Aim::Acquire, Call::Sense),
-        };
-        Exchange { connector, aim, call, failed: None }
+        let call = if kept { Call::Unisolate } else { Call::Sense };
+        Exchange { connector, aim: Aim::Acquire, call, failed: None }
     }
 
-    /// Releases the connector; `kept` if an earlier request left it half-way.
-    pub(crate) fn release(connector: DrcIndex, kept: bool) -> Exchange {
-        let aim = if kept { Aim::ReleaseKept } else { Aim::Release };
-        Exchange { connector, aim, call: Call::Sense, failed: None }
+    /// Releases the connector.
+    pub(crate) fn release(connector: DrcIndex) -> Exchange {
+        Exchange { connector, aim: Aim::Release, call: Call::Sense, failed: None }
     }
 
     pub(crate) fn connector(&self) -> DrcIndex {
@@ -190,9 +184,6 @@ impl Exchange {
 
     /// The caller does not wait for the call that is busy: it is as if it had failed.
     pub(crate) fn give_up(&mut self) -> Option<ConnectorError> {
-        if self.is_preparing() {
-            return Some(self.error(Wrong::Failed(BUSY)));
-        }
         self.fail(Wrong::Failed(BUSY))
     }
 
@@ -232,13 +223,6 @@ impl Exchange {
             };
             match Status::of(status) {
                 Status::Busy(milliseconds) => return Exchanged::Busy(milliseconds),
-                // It may not have been configured.
-                Status::Failed(_) if (self.call, self.aim) == (Call::Isolate, Aim::ReleaseKept) => {
-                    self.call = Call::Configure;
-                    continue;
-                }
-                // Isolating it tells whether it is now.
-                Status::Failed(_) if self.is_preparing() => {}
                 Status::Failed(status) => {
                     if let Some(error) = self.fail(Wrong::Failed(status)) {
                         return Exchanged::Failed(error);
@@ -247,7 +231,7 @@ impl Exchange {
                 }
                 Status::Success => {}
             }
-            if let Some(len) = told.filter(|&len| self.is_acquiring() && len > list.len()) {
+            if let Some(len) = told.filter(|&len| self.aim == Aim::Acquire && len > list.len()) {
                 if let Some(error) = self.fail(Wrong::List(len)) {
                     return Exchanged::Failed(error);
                 }
@@ -255,29 +239,16 @@ impl Exchange {
             }
             let undone = self.failed.map(Exchanged::Failed);
             self.call = match (self.call, self.aim) {
-                (Call::Sense, Aim::Acquire | Aim::AcquireKept) => Call::SetUsable,
-                (Call::Sense, Aim::Release | Aim::ReleaseKept) => Call::Isolate,
+                (Call::Sense, Aim::Acquire) => Call::SetUsable,
+                (Call::Sense, Aim::Release) => Call::Isolate,
                 (Call::SetUsable, _) => Call::Unisolate,
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
                 // Also where releasing is undone: what was isolated has to be configured anew.
                 (Call::Unisolate, _) => Call::Configure,
-                (Call::Configure, _) if self.is_preparing() => {
-                    self.aim = Aim::Release;
-                    Call::Isolate
-                }
                 (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(told)),
                 (Call::Isolate, _) => Call::SetUnusable,
             };
         }
-    }
-
-    fn is_acquiring(&self) -> bool {
-        matches!(self.aim, Aim::Acquire | Aim::AcquireKept)
-    }
-
-    /// Whether the call configures a kept connector that could not be isolated.
-    fn is_preparing(&self) -> bool {
-        (self.call, self.aim, self.failed) == (Call::Configure, Aim::ReleaseKept, None)
     }
 
     /// Asks for the connector's state.
@@ -286,7 +257,10 @@ impl Exchange {
     /// Anything but the state that the exchange begins with: the end of the exchange, or the time
     /// to wait.
     fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
-        let wanted = if self.is_acquiring() { UNUSABLE } else { PRESENT };
+        let wanted = match self.aim {
+            Aim::Acquire => UNUSABLE,
+            Aim::Release => PRESENT,
+        };
         let (status, state) = connectors.entity_sense(self.connector);
         let wrong = if SENSES.contains(&state) { Wrong::State } else { Wrong::NoState };
         match Status::of(status) {
@@ -309,7 +283,13 @@ impl Exchange {
     /// Notes a failure and turns to undoing; the error, if there is nothing (more) to be undone.
     fn fail(&mut self, what: Wrong) -> Option<ConnectorError> {
         if let Some(first) = self.failed {
-            return Some(ConnectorError { stuck: true, ..first });
+            let stuck = ConnectorError { stuck: true, ..first };
+            if self.call == Call::Isolate {
+                // Perhaps because it is not configured. Once it is, a removal can isolate it.
+                (self.failed, self.call) = (Some(stuck), Call::Configure);
+                return None;
+            }
+            return Some(stuck);
         }
         let error = self.error(what);
         self.call = match self.call {

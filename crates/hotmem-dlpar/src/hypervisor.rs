@@ -130,9 +130,18 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         self.each(first, count, |connector| connector.backed = true);
     }
 
-    /// The host asks for that memory back (`device_del`).
+    /// The host asks for that memory back (`device_del`). A hypervisor [like
+    /// QEMU](Self::set_like_qemu) takes what is not usable at once.
+    ///
+    /// # Panics
+    /// Such a hypervisor, if it has a part of that memory already: QEMU 7.2 aborts.
     pub fn ask_back(&mut self, first: DrcIndex, count: u32) {
-        self.each(first, count, |connector| connector.wanted_back = connector.backed);
+        let strict = self.strict;
+        self.each(first, count, |connector| {
+            assert!(connector.backed || !strict, "QEMU aborts: {} is gone", connector.index);
+            connector.wanted_back = connector.backed && (connector.usable || !strict);
+            connector.backed &= connector.usable || !strict;
+        });
     }
 
     fn each(&mut self, first: DrcIndex, count: u32, mut change: impl FnMut(&mut Connector)) {

@@ -40,7 +40,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 return Flow::On;
             }
         };
-        let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector, false));
+        let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
         let refused = match exchange.check_present(machine.connectors) {
             Exchanged::Done(_) => None,
             Exchanged::Failed(error) => Some(error),

@@ -9,23 +9,23 @@ impl<'f, P: Platform> Open<'f, P> {
     /// Unisolates an LMB that stays, which changes nothing but tells the platform that the removal
     /// has failed: without it, QEMU waits for the removal until the machine is reset.
     ///
-    /// Not done if an LMB was lost: the platform has a part of what it asked for, and QEMU 7.2 aborts
-    /// when it asks for the rest again. Not done by count either: the platform did not say which.
+    /// Not done if an LMB that was asked for is not the partition's: the platform has a part of what
+    /// it asked for, and QEMU 7.2 aborts when it asks for the rest again. Not done by count either:
+    /// the platform did not say which.
     pub(super) fn refuse<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) -> Flow {
         let by_count = matches!(self.request.which, Which::Count(_));
-        let stays = table
-            .next(self.first, |group| (group.assigned | group.kept) & group.eligible)
-            .filter(|&position| position < self.end);
+        let gone = table
+            .next(self.first, |group| !(group.assigned | group.kept) & group.eligible)
+            .is_some_and(|position| position < self.end);
         self.step = Step::Done;
-        let Some(position) = stays else { return Flow::On };
-        if self.request.change == Change::Add || by_count || self.summary.lost > 0 {
+        if self.request.change == Change::Add || by_count || gone {
             return Flow::On;
         }
-        let Ok(connector) = table.connector(position) else { return Flow::On };
+        let Ok(connector) = table.connector(self.first) else { return Flow::On };
         let status = machine.connectors.set_isolation(connector, false);
         // A failure changes nothing: such a platform does not know what it is told.
         if let Some(milliseconds) = connectors::wait(status)

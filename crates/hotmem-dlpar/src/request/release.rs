@@ -49,7 +49,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 return Flow::On;
             }
         };
-        let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector, false));
+        let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
         match exchange.go_on(machine.connectors, &mut [0; LONGEST_LIST]) {
             Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
                 Ok(wait) => return Flow::Wait(wait),

@@ -23,8 +23,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let failed = match table.connector(position) {
             Err(error) => Some(error),
             Ok(connector) => {
-                let mut exchange =
-                    self.exchange.take().unwrap_or(Exchange::release(connector, true));
+                let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
                 match exchange.go_on(machine.connectors, &mut [0; LONGEST_LIST]) {
                     Exchanged::Done(_) => None,
                     Exchanged::Failed(error) => Some(Error::Connector(error)),
