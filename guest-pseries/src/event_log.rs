@@ -244,4 +244,4 @@ impl core::error::Error for LogError {}
 
 #[cfg(test)]
 #[path = "event_log/tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -7,6 +7,7 @@
 //! | `rtas.rs` | RTAS calls, by the tokens of the device tree |
 //! | `work_area.rs` | the answers of `ibm,configure-connector` |
 //! | `connectors.rs` | [`hotmem_dlpar::Connectors`] by these calls |
+//! | `faults.rs` | firmware that answers calls wrongly, for tests on the machine |
 //! | `support.rs` | what the kernel says it supports (`ibm,client-architecture-support`) |
 //! | `pci.rs` | PCI host bridges, and RTAS for their configuration space |
 //! | `options.rs` | the kernel's command line |
@@ -15,6 +16,7 @@
 
 pub mod connectors;
 pub mod event_log;
+pub mod faults;
 pub mod options;
 pub mod pci;
 pub mod rtas;

@@ -1,5 +1,6 @@
 //! The kernel's command line: words `hotmem.key=value`.
 
+use crate::faults::Fault;
 use core::fmt;
 use hotmem::{Bytes, OnlineType};
 use hotmem_dlpar::Version;
@@ -24,6 +25,10 @@ pub struct Options {
     pub veto: u32,
     /// LMBs that one poll of a request works on.
     pub at_once: u32,
+    /// A call of the firmware that is answered wrongly.
+    pub fault: Option<Fault>,
+    /// Milliseconds that a request may wait for one thing before it is cancelled.
+    pub patience: u32,
     /// Requests after which the machine is switched off; 0: never.
     pub exit: u32,
 }
@@ -50,6 +55,8 @@ impl Default for Options {
             pin: 0,
             veto: 0,
             at_once: 16,
+            fault: None,
+            patience: 10_000,
             exit: 0,
         }
     }
@@ -90,6 +97,8 @@ impl Options {
                 "pin" => options.pin = number()?,
                 "veto" => options.veto = number()?,
                 "at_once" => options.at_once = number()?,
+                "fault" => options.fault = Some(Fault::parse(value).ok_or(wrong)?),
+                "patience" => options.patience = number()?,
                 "exit" => options.exit = number()?,
                 _ => return Err(OptionError::Key(word)),
             }
@@ -123,7 +132,8 @@ mod tests {
     #[test]
     fn what_is_said_is_done() {
         let line = b"quiet hotmem.version=1 hotmem.events=off hotmem.touch=4096 hotmem.pin=3 \
-                     hotmem.online=kernel hotmem.by_index=on hotmem.at_once=1 hotmem.exit=7 hotmem.veto=2";
+                     hotmem.online=kernel hotmem.by_index=on hotmem.at_once=1 hotmem.exit=7 hotmem.veto=2 \
+                     hotmem.fault=isolate:1+:-2 hotmem.patience=5";
         let options = Options {
             version: Version::V1,
             events: false,
@@ -133,6 +143,8 @@ mod tests {
             pin: 3,
             veto: 2,
             at_once: 1,
+            fault: Fault::parse("isolate:1+:-2"),
+            patience: 5,
             exit: 7,
         };
         assert_eq!(Options::parse(line), Ok(options));
@@ -144,7 +156,13 @@ mod tests {
         let error = |line: &'static [u8]| Options::parse(line).unwrap_err();
         assert_eq!(error(b"\xff"), OptionError::Text);
         assert_eq!(error(b"hotmem.nothing=1"), OptionError::Key("hotmem.nothing=1"));
-        for word in ["hotmem.pin=x", "hotmem.pin", "hotmem.events=1", "hotmem.version=3"] {
+        for word in [
+            "hotmem.pin=x",
+            "hotmem.pin",
+            "hotmem.events=1",
+            "hotmem.version=3",
+            "hotmem.fault=isolate",
+        ] {
             assert_eq!(error(word.as_bytes()), OptionError::Value(word));
         }
     }

@@ -7,7 +7,7 @@ use deforest::{
     blob::{Devicetree, Node},
     fallible_iterator::FallibleIterator,
 };
-use hotmem_dlpar::DrcIndex;
+use hotmem_dlpar::{Call, DrcIndex};
 
 /// Indicators and sensors of a connector.
 const ISOLATION: u32 = 9001;
@@ -82,6 +82,21 @@ impl Tokens {
             check_exception: token("check-exception")?,
             power_off: token("power-off")?,
         })
+    }
+}
+
+impl Tokens {
+    /// The call for a connector that an RTAS call with these arguments is; `None` if it is another.
+    #[must_use]
+    pub fn call_for_connector(&self, token: u32, args: &[u32]) -> Option<Call> {
+        match *args {
+            [ENTITY_SENSE, _] if token == self.get_sensor_state => Some(Call::Sense),
+            [ALLOCATION, _, 0] if token == self.set_indicator => Some(Call::SetUnusable),
+            [ALLOCATION, _, 1] if token == self.set_indicator => Some(Call::SetUsable),
+            [ISOLATION, _, 0] if token == self.set_indicator => Some(Call::Isolate),
+            [ISOLATION, _, 1] if token == self.set_indicator => Some(Call::Unisolate),
+            _ => None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::console::Console;
 use core::fmt::{self, Write};
 use hotmem::Bytes;
-use hotmem_dlpar::{Change, Request, Which};
+use hotmem_dlpar::{Change, Request, Wait, Which};
 
 /// Something that happened. Sizes are bytes.
 pub(super) enum Event<'a> {
@@ -64,7 +64,13 @@ pub(super) enum Outcome<'a> {
     /// It was carried out.
     Carried { lmbs: u32, ranges: u32, skipped: u32, misplaced: u32 },
     /// It was not.
-    Refused { why: &'a dyn fmt::Display, unrestored: u32, lost: u32 },
+    Refused {
+        why: &'a dyn fmt::Display,
+        /// What it had waited for too long.
+        cancelled_for: Option<Wait>,
+        unrestored: u32,
+        lost: u32,
+    },
 }
 
 /// Writes an event.
@@ -89,6 +95,22 @@ impl fmt::Display for Named {
     }
 }
 
+struct CancelledFor(Option<Wait>);
+
+impl fmt::Display for CancelledFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(Wait::Connector { connector, .. }) => {
+                write!(f, ": connector {connector} was busy for too long")
+            }
+            Some(Wait::Update { .. }) => f.write_str(": the platform was busy for too long"),
+            Some(Wait::Memory(blocker)) => write!(f, ": {blocker}"),
+            Some(Wait::Elsewhere) => f.write_str(": it waited for another machine"),
+        }
+    }
+}
+
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -107,8 +129,9 @@ impl fmt::Display for Event<'_> {
                         f,
                         r#""lmbs":{lmbs},"ranges":{ranges},"skipped":{skipped},"misplaced":{misplaced},"#
                     )?,
-                    Outcome::Refused { why, unrestored, lost } => {
-                        write!(f, r#""why":"{why}","unrestored":{unrestored},"lost":{lost},"#)?
+                    Outcome::Refused { why, cancelled_for, unrestored, lost } => {
+                        write!(f, r#""why":"{why}{}","#, CancelledFor(*cancelled_for))?;
+                        write!(f, r#""unrestored":{unrestored},"lost":{lost},"#)?;
                     }
                 }
                 let (online, free) = (online.0, free.0);

@@ -14,11 +14,12 @@ use super::workload::Workload;
 use hotmem::{Budget, Bytes, Hotplug, NodeId, OneCpu, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_dlpar::{
     Change, Dlpar, DrcIndex, Error, Failure, Group, Progress, Request, Run, Storage, Summary,
-    Table, Which,
+    Table, Wait, Which,
 };
 use hotmem_guest::report::Report;
 use hotmem_guest_pseries::connectors::RtasConnectors;
 use hotmem_guest_pseries::event_log;
+use hotmem_guest_pseries::faults::Faulty;
 use hotmem_guest_pseries::options::Options;
 use hotmem_guest_pseries::rtas::Rtas;
 
@@ -42,10 +43,16 @@ struct Session {
     dlpar: Dlpar<'static, 'static, OneCpu>,
     hotplug: Hotplug<'static, OneCpu>,
     kernel: Kernel,
-    connectors: RtasConnectors<firmware::Machine>,
+    connectors: RtasConnectors<Faulty<firmware::Machine>>,
     balloon: Option<Balloon>,
     report: Report<Console>,
     waiting: [Option<Waiting>; MOST_WAITING],
+    /// Since when the open request waits.
+    waits_since: Option<u64>,
+    /// What it was cancelled for.
+    cancelled_for: Option<Wait>,
+    /// The status of the last question for events, if that failed.
+    no_events: Option<i32>,
     /// Requests that are over.
     over: u32,
 }
@@ -121,7 +128,9 @@ impl Session {
         });
         let mut dlpar = Dlpar::new(table, &hotplug);
         dlpar.set_online_as(online);
-        let rtas = Rtas::new(firmware::Machine, machine.tokens);
+        let fault = machine.options.fault;
+        let firmware = Faulty::new(firmware::Machine, machine.tokens, fault);
+        let rtas = Rtas::new(firmware, machine.tokens);
         Session {
             options: machine.options,
             dlpar,
@@ -131,6 +140,9 @@ impl Session {
             balloon,
             report,
             waiting: [None; MOST_WAITING],
+            waits_since: None,
+            cancelled_for: None,
+            no_events: None,
             over: 0,
         }
     }
@@ -159,8 +171,15 @@ impl Session {
         let mut log = [0; MOST_LOG];
         match self.connectors.rtas.check_exception(&mut log) {
             Ok(false) => return false,
-            Ok(true) => {}
-            Err(status) => give_up(format_args!("check-exception: status {status}")),
+            Ok(true) => self.no_events = None,
+            Err(status) => {
+                // Said once: the question is asked again soon.
+                if self.no_events.replace(status) != Some(status) {
+                    let why = format_args!("check-exception: status {status}");
+                    say(&Event::Garbled { why: &why });
+                }
+                return false;
+            }
         }
         let since = ticks();
         if self.options.by_index {
@@ -194,15 +213,33 @@ impl Session {
         let budget = Budget::pageblocks(pageblocks * u64::from(options.at_once.max(1)));
         let mut machine = hotmem_dlpar::Machine { hotplug, hooks: kernel, connectors };
         match dlpar.poll(&mut machine, budget) {
-            Progress::Done(result) => Some(result),
-            Progress::Working => None,
-            Progress::Pending(_) => {
-                // Whatever it waits for: this kernel has one CPU, so nothing else happens meanwhile
-                // but the host's part.
-                pause(IDLE_US);
+            Progress::Done(result) => {
+                self.waits_since = None;
+                Some(result)
+            }
+            Progress::Working => {
+                self.waits_since = None;
+                None
+            }
+            Progress::Pending(wait) => {
+                self.wait(wait);
                 None
             }
             Progress::Idle => give_up("no request is open"),
+        }
+    }
+
+    /// Waits a little, or no longer: the request is cancelled, and again while it is undone.
+    fn wait(&mut self, wait: Wait) {
+        let since = *self.waits_since.get_or_insert_with(ticks);
+        if ns_since(since) / 1_000_000 >= u64::from(self.options.patience) {
+            self.cancelled_for.get_or_insert(wait);
+            self.waits_since = None;
+            self.dlpar.cancel();
+        } else {
+            // Whatever it waits for: this kernel has one CPU, so nothing else happens meanwhile but
+            // the host's part.
+            pause(IDLE_US);
         }
     }
 
@@ -214,12 +251,14 @@ impl Session {
         }
     }
 
-    /// A request that cannot be opened. What the host wants back stays: it is told so.
+    /// A request that cannot be opened. What the host wants back stays: it is told so, if it has
+    /// named LMBs of this partition.
     fn not_begun(&mut self, asked: Waiting, error: Error) {
         let first = match asked.request.which() {
             Which::Index(first) | Which::Range { first, .. } => Some(first),
             Which::Count(_) => None,
         };
+        let first = first.filter(|&first| self.dlpar.table().by_index(first).is_some());
         if let (Change::Remove, Some(first)) = (asked.request.change(), first) {
             let _ = self.connectors.rtas.set_isolation(first, false);
         }
@@ -229,6 +268,8 @@ impl Session {
     fn finished(&mut self, asked: Waiting, result: &Result<Summary, Failure>) {
         let ns = ns_since(asked.since);
         let request = asked.request;
+        self.connectors.rtas.firmware.lift();
+        let cancelled_for = self.cancelled_for.take();
         let outcome = match result {
             Ok(summary) => Outcome::Carried {
                 lmbs: summary.lmbs,
@@ -238,6 +279,7 @@ impl Session {
             },
             Err(failure) => Outcome::Refused {
                 why: failure,
+                cancelled_for,
                 unrestored: failure.unrestored,
                 lost: failure.lost,
             },

@@ -1,6 +1,8 @@
 //! The guest on QEMU's pseries machine: DIMMs come and go, their memory is used, and the guest, the
 //! device tree's connectors and QEMU agree.
 
+mod faults;
+
 use fastrand::Rng;
 use hotmem::Bytes;
 use hotmem_lab::{
@@ -12,6 +14,8 @@ use std::env;
 
 const LMB: Bytes = Bytes::mib(256);
 const NODES: u64 = 2;
+/// Why memory with a pinned frame stays.
+const PINNED: &str = "pinned by the kernel";
 
 /// A machine whose guest uses 8 MiB of each DIMM, and is switched off after so many requests.
 fn config(max_memory: Bytes, requests: u32) -> Config {
@@ -63,11 +67,11 @@ fn removed(vm: &mut Vm, dimm: &Dimm, config: &Config) {
 }
 
 /// The guest keeps it, says why, and QEMU knows.
-fn refused(vm: &mut Vm, dimm: &Dimm, config: &Config) {
+fn refused(vm: &mut Vm, dimm: &Dimm, config: &Config, because: &str) {
     let removal = vm.unplug(&dimm.id).unwrap();
     assert_eq!(removal.host, HostEvent::Refused(dimm.id.clone()), "{:?}", removal.done);
     let why = removal.done.why.as_deref().unwrap_or_default();
-    assert!(why.contains("pinned by the kernel"), "{why}");
+    assert!(why.contains(because), "{why}");
     assert_eq!((removal.done.unrestored, removal.done.lost), (0, 0));
     agree(vm, &removal.done, config);
 }
@@ -85,7 +89,7 @@ fn dimms_are_added_used_refused_and_removed() {
     added(&mut vm, &second, &config);
     removed(&mut vm, &first, &config);
     // A frame of each second addition is pinned until the host was told.
-    refused(&mut vm, &second, &config);
+    refused(&mut vm, &second, &config, PINNED);
     removed(&mut vm, &second, &config);
     // The slot and the addresses can be had again.
     added(&mut vm, &first, &config);
@@ -244,7 +248,7 @@ fn random_rounds() {
         } else {
             let (dimm, pinned) = dimms.swap_remove(random.usize(..dimms.len()));
             if pinned {
-                refused(&mut vm, &dimm, &config);
+                refused(&mut vm, &dimm, &config, PINNED);
             }
             removed(&mut vm, &dimm, &config);
         }

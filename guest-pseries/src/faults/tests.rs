@@ -1,0 +1,99 @@
+use super::*;
+use crate::event_log::{Event, LogError};
+use hotmem_dlpar::{Request, Which};
+
+const TOKENS: Tokens = Tokens {
+    set_indicator: 1,
+    get_sensor_state: 2,
+    configure_connector: 3,
+    check_exception: 4,
+    power_off: 5,
+};
+
+/// Firmware that succeeds and counts its calls.
+#[derive(Default)]
+struct Good(u32);
+
+impl Firmware for Good {
+    fn call(&mut self, _: u32, _: &[u32], results: &mut [u32]) {
+        self.0 += 1;
+        results.fill(0);
+    }
+
+    fn configure_connector(&mut self, _: u32, _: &mut WorkArea) -> i32 {
+        self.0 += 1;
+        0
+    }
+
+    fn check_exception(&mut self, _: u32, _: [u32; 4], log: &mut [u8]) -> i32 {
+        self.0 += 1;
+        let of_qemu = crate::event_log::tests::of_qemu();
+        log[..of_qemu.len()].copy_from_slice(&of_qemu);
+        0
+    }
+}
+
+fn faulty(fault: &str) -> Faulty<Good> {
+    Faulty::new(Good::default(), TOKENS, Some(Fault::parse(fault).unwrap()))
+}
+
+fn status(firmware: &mut Faulty<Good>, token: u32, args: &[u32]) -> i32 {
+    let mut results = [7];
+    firmware.call(token, args, &mut results);
+    results[0].cast_signed()
+}
+
+#[test]
+fn one_call_is_answered_wrongly_and_not_carried_out() {
+    for (call, token, args) in [
+        ("sense", 2, &[9003, 8][..]),
+        ("usable", 1, &[9003, 8, 1]),
+        ("unusable", 1, &[9003, 8, 0]),
+        ("isolate", 1, &[9001, 8, 0]),
+        ("unisolate", 1, &[9001, 8, 1]),
+    ] {
+        let mut firmware = faulty(&format!("{call}:2:-3"));
+        let statuses = [(); 3].map(|()| status(&mut firmware, token, args));
+        assert_eq!((statuses, firmware.firmware.0), ([0, -3, 0], 2), "{call}");
+        // Another indicator.
+        assert_eq!(status(&mut firmware, 1, &[9002, 8, 0]), 0);
+    }
+    let mut firmware = faulty("configure:1:-2");
+    let statuses = [(); 2].map(|()| firmware.configure_connector(3, &mut WorkArea::new()));
+    assert_eq!((statuses, firmware.firmware.0), ([-2, 0], 1));
+}
+
+#[test]
+fn a_fault_lasts_until_it_is_lifted() {
+    let mut firmware = faulty("isolate:2+:-2");
+    firmware.lift();
+    let statuses = [(); 3].map(|()| status(&mut firmware, 1, &[9001, 8, 0]));
+    assert_eq!(statuses, [0, -2, -2]);
+    firmware.lift();
+    assert_eq!(status(&mut firmware, 1, &[9001, 8, 0]), 0);
+}
+
+#[test]
+fn events_are_spoilt() {
+    let event = |fault: &str| {
+        let mut log = [0; 200];
+        let mut firmware = faulty(fault);
+        let statuses = [(); 2].map(|()| firmware.check_exception(4, [0; 4], &mut log));
+        (statuses, Event::parse(&log))
+    };
+    assert!(matches!(event("event:2:short"), ([0, 0], Err(LogError::Section { at: 72, len: 24 }))));
+    assert_eq!(event("event:2:version"), ([0, 0], Err(LogError::Version(5))));
+    let ([0, 0], Ok(Event::Hotplug(foreign))) = event("event:2:foreign") else { panic!() };
+    let which = Which::Range { first: FOREIGN, count: 4 };
+    assert_eq!(foreign.request(), Some(Request::add(which)));
+    assert_eq!(event("event:1:-1").0, [-1, 0]);
+}
+
+#[test]
+fn what_is_no_fault_is_none() {
+    for text in
+        ["", "sense", "sense:1", "sense:0:-1", "nothing:1:-1", "sense:1:short", "event:x:-1"]
+    {
+        assert_eq!(Fault::parse(text), None, "{text}");
+    }
+}
