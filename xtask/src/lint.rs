@@ -1,8 +1,8 @@
-//! `cargo xtask lint`: formatting, clippy and documentation, warnings as errors; and what a crate's
-//! files may use.
+//! `cargo xtask lint`: formatting, clippy and documentation, warnings as errors; what a crate's
+//! files may use, and that files which are named exist.
 
 use crate::{
-    api, circles, first_page, named_tests, oldest, setup,
+    api, circles, first_page, named_tests, oldest, paths, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
@@ -101,6 +101,7 @@ pub(crate) fn run() -> ExitCode {
     first_page::check(&mut steps);
     api::check(&mut steps);
     named_tests::check(&mut steps);
+    paths::check(&mut steps);
     steps.conclude()
 }
 

@@ -4,7 +4,7 @@
 //! More of these are where the code in question is: virtio-mem and the balloon in hotmem-virtio's
 //! tests, free page reporting in `tests/report/`, a DLPAR count that is read as a negative number
 //! in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors that are
-//! written field by field in `src/memmap/tests/`.
+//! written field by field in `crates/hotmem-memmap/src/tests/`.
 
 use hotmem::notify::{Chain, Change, Listener};
 use hotmem::*;

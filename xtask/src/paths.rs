@@ -1,0 +1,74 @@
+//! Looks for files that comments and documents name and that are not there: what they refer to has
+//! moved, or never was part of the project.
+
+use crate::step::{Steps, root};
+use std::{collections::BTreeSet, fs, path::Path};
+
+/// Where names of files begin.
+const BEGINNINGS: [&str; 9] =
+    ["src/", "tests/", "examples/", "docs/", "crates/", "guest/", "lab/", "xtask/", "fuzz/"];
+
+/// Fails for each name of a file that neither the repository nor a package has.
+pub(crate) fn check(steps: &mut Steps) {
+    problems().into_iter().for_each(|problem| steps.fail(problem));
+}
+
+fn problems() -> Vec<String> {
+    let (mut files, mut packages) = (Vec::new(), vec![String::new()]);
+    collect(root(), &mut files, &mut packages);
+    let is_there = |name: &str| packages.iter().any(|p| root().join(p).join(name).exists());
+    let mut problems = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+        let missing = named(&text).into_iter().filter(|name| !is_there(name));
+        problems.extend(missing.map(|name| format!("{file}: there is no `{name}`")));
+    }
+    problems
+}
+
+/// Sources and documents below `dir`, and the directories of packages; build output is left out.
+fn collect(dir: &Path, files: &mut Vec<String>, packages: &mut Vec<String>) {
+    let entries = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in entries {
+        let relative = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                if path.join("Cargo.toml").exists() {
+                    packages.push(relative);
+                }
+                collect(&path, files, packages);
+            }
+        } else if name.ends_with(".rs") || name.ends_with(".md") {
+            files.push(relative);
+        }
+    }
+}
+
+/// Names of files in backticks, in comments and in documents.
+fn named(text: &str) -> BTreeSet<&str> {
+    // What is between two backticks of a line: every second part.
+    let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted
+        .filter(|name| BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)))
+        .filter(|name| name.chars().all(|c| c.is_alphanumeric() || "/_-.".contains(c)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_in_backticks_and_from_a_package_or_the_root() {
+        let text = "//! See `tests/report/` and\n//! `src/lib.rs`, `lab/tests`, `x` or `a/b`.";
+        assert_eq!(Vec::from_iter(named(text)), ["lab/tests", "src/lib.rs", "tests/report/"]);
+        let none = "`tests/{name}.rs` and `src/ lib`, tests/no.rs, format!(\"src/{x}\")";
+        assert_eq!(named(none), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_is_named_is_there() {
+        assert_eq!(problems(), [""; 0]);
+    }
+}
