@@ -106,6 +106,27 @@ fn the_largest_device() {
     vm.finish(Bytes::ZERO);
 }
 
+/// Twice as much takes twice as many instructions: no request looks at what it does not change.
+#[test]
+fn instructions_grow_no_faster_than_what_is_plugged() {
+    let instructions = |online: &str, tib: u64| {
+        let size = Bytes::tib(tib);
+        // Enough for page tables, so that requests are as large as they can be.
+        let machine = Config { boot_memory: Bytes::gib(1), icount: true, ..config(size) };
+        let mut vm = start(&machine.with("online", online).with("exit", "resizes:3"));
+        let taken = [size, Bytes::ZERO].map(|target| vm.resize(target).unwrap().in_guest);
+        vm.finish(Bytes::mib(2));
+        taken
+    };
+    for online in ["online_movable", "offline"] {
+        let [small, large] = [4, 8].map(|tib| instructions(online, tib));
+        let steps = ["plug", "unplug"].into_iter().zip(small.into_iter().zip(large));
+        for (step, (small, large)) in steps {
+            assert!(large < small * 9 / 4, "{step}, {online}: {small:?}, then {large:?}");
+        }
+    }
+}
+
 #[test]
 fn requests_of_more_blocks_than_one_message_holds() {
     let mut vm = start(&config(Bytes::gib(512)).with("exit", "resizes:3"));

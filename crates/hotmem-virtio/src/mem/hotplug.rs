@@ -27,6 +27,8 @@ pub struct HotplugMemory<'f, P: Platform> {
     coming: PfnRange,
     /// Memory that is ready to go.
     leaving: Option<Removal>,
+    /// Where memory that is offline is looked for first: below what has left last.
+    below: PfnRange,
     shrink: Option<Shrinking<'f, P>>,
     blocker: Option<Blocker>,
 }
@@ -58,6 +60,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             addition: None,
             coming: PfnRange::EMPTY,
             leaving: None,
+            below: PfnRange::EMPTY,
             shrink: None,
             blocker: None,
         }
@@ -157,6 +160,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             // Prepared on this machine, as `with` has seen to; so is what follows below.
             self.hotplug.commit_add(addition).known();
             self.own.coming = hull(self.own.coming, range);
+            self.own.below = PfnRange::EMPTY;
         }
     }
 
@@ -188,6 +192,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             && let Ok(removal) = self.hotplug.prepare_remove(range)
         {
             self.own.leaving = Some(removal);
+            self.own.below = wanted.region.split_at(range.start()).0;
             return Ok(range);
         }
         let Unplug { region, surplus, at_once, unit } = wanted;
@@ -227,6 +232,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
 
     fn unplug_refused(&mut self, _range: PfnRange) {
         self.stop_shrinking();
+        self.own.below = PfnRange::EMPTY;
         if let Some(removal) = self.own.leaving.take() {
             self.hotplug.abandon_remove(removal, self.hooks).known();
         }
@@ -274,25 +280,51 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         })
     }
 
-    /// The highest memory that is plugged and not online: nobody has to be asked for it.
+    /// The highest memory that is plugged and not online, at most what is wanted at once: nobody
+    /// has to be asked for it. Looked for below what has left last, and everywhere if there is none.
     fn highest_offline(&self, wanted: Unplug) -> Option<PfnRange> {
-        let mut rest = wanted.region;
-        let mut highest = None;
-        while !rest.is_empty() {
-            let (run, state) = self.hotplug.state_at(rest.start(), rest.end());
-            let units = run.align_inward(wanted.unit);
-            if state == State::Offline && !units.is_empty() {
-                highest = Some(units);
-            }
-            if run.is_empty() {
-                break;
-            }
-            rest = rest.split_at(run.end()).1;
-        }
-        let units = highest?;
-        let frames = units.frames().min(wanted.at_once);
-        Some(units.split_at(Pfn::new(units.end().number() - frames)?).1)
+        let below = self.own.below.intersection(wanted.region);
+        let mut places = [below, wanted.region].into_iter();
+        let units = places.find_map(|within| self.highest_offline_within(within, wanted))?;
+        Some(last(units, wanted.at_once))
     }
+
+    /// The same within a part of the region, in windows from the top down: from one request to the
+    /// next it goes on below, and what it has looked at is not looked at again.
+    fn highest_offline_within(&self, within: PfnRange, wanted: Unplug) -> Option<PfnRange> {
+        let frames = wanted.at_once.max(LEAST_WINDOW.next_multiple_of(wanted.unit));
+        let mut rest = within;
+        while !rest.is_empty() {
+            let window = last(rest, frames);
+            rest = rest.split_at(window.start()).0;
+            let mut highest = None;
+            let mut part = window;
+            while !part.is_empty() {
+                let (run, state) = self.hotplug.state_at(part.start(), part.end());
+                let units = run.align_inward(wanted.unit);
+                if state == State::Offline && !units.is_empty() {
+                    highest = Some(units);
+                }
+                if run.is_empty() {
+                    break;
+                }
+                part = part.split_at(run.end()).1;
+            }
+            if highest.is_some() {
+                return highest;
+            }
+        }
+        None
+    }
+}
+
+/// Frames that are looked through together for memory that is offline, however little is wanted.
+const LEAST_WINDOW: u64 = 64 * SECTION_FRAMES as u64;
+
+/// The last `frames` of a range, or all of it.
+fn last(range: PfnRange, frames: u64) -> PfnRange {
+    let start = Pfn::new(range.end().number().saturating_sub(frames));
+    start.map_or(range, |start| range.split_at(start).1)
 }
 
 /// The smallest range with all of both.

@@ -50,17 +50,17 @@ impl Driver {
 
     /// Plugs at most `frames` in the lowest gap.
     fn plug<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Result<(Request, Purpose), Halt> {
-        let gap = self.lowest_gap(memory)?;
-        let range = first(gap, frames.min(self.config.max_request_frames()));
-        let range = self.prepare_plug(range, memory)?;
+        let gap = self.lowest_gap(frames.min(self.config.max_request_frames()), memory)?;
+        let range = self.prepare_plug(gap, memory)?;
         Ok((self.request(RequestKind::Plug, range)?, Purpose::Plug))
     }
 
-    /// The lowest memory that is not plugged and can be.
-    fn lowest_gap<M: Memory>(&self, memory: &M) -> Result<PfnRange, Halt> {
+    /// The lowest memory that is not plugged and can be, at most `frames` of it: what one request
+    /// can name. The rest of a gap is not searched, however large the device.
+    fn lowest_gap<M: Memory>(&self, frames: u64, memory: &M) -> Result<PfnRange, Halt> {
         let mut rest = self.config.usable_units().split_at(self.gaps_from).1;
         while !rest.is_empty() {
-            let run = self.run_at(rest.start(), rest, memory)?;
+            let run = self.run_at(rest.start(), first(rest, frames), memory)?;
             if !run.plugged {
                 return Ok(run.range);
             }

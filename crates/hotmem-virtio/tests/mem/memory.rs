@@ -2,6 +2,7 @@
 
 use hotmem::{Pfn, PfnRange};
 use hotmem_virtio::mem::{Memory, Obstacle, Run, Unplug};
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(crate) struct TestMemory {
     /// The kind of preparation that is not finished.
     working: Option<Unit>,
     pub(crate) cancelled: u32,
+    /// Units that runs were made of when they were asked for.
+    pub(crate) looked_at: Cell<usize>,
 }
 
 impl TestMemory {
@@ -55,6 +58,7 @@ impl TestMemory {
             announced: false,
             working: None,
             cancelled: 0,
+            looked_at: Cell::new(0),
         }
     }
 
@@ -128,6 +132,7 @@ impl Memory for TestMemory {
         let plugged = |i: usize| matches!(self.units[i], Unit::Plugged | Unit::PreparedToUnplug);
         let state = plugged(within.start);
         let end = within.clone().find(|&i| plugged(i) != state).unwrap_or(within.end);
+        self.looked_at.update(|looked_at| looked_at + end - within.start);
         let frames = (end - within.start) as u64 * self.unit_frames;
         Run { range: PfnRange::with_len(from, frames).unwrap(), plugged: state }
     }

@@ -57,6 +57,18 @@ fn requests_are_as_large_as_the_protocol_allows() {
     assert_eq!(world.driver.statistics().acks, 10);
 }
 
+/// A device that is twice as large takes twice as long, not four times.
+#[test]
+fn no_request_looks_at_more_than_it_names() {
+    let mut world = world(2 * MIB, 512 * GIB, 0);
+    world.poll();
+    world.memory.looked_at.set(0);
+    world.device.resize(512 * GIB);
+    world.poll();
+    world.assert_reached();
+    assert_eq!(world.memory.looked_at.get(), world.memory.units.len());
+}
+
 #[test]
 fn a_size_that_is_no_whole_unit_is_rounded_down() {
     let mut world = world(MIB, 64 * MIB, 7 * MIB);
