@@ -21,6 +21,7 @@ mod message;
 mod pieces;
 mod queues;
 mod reports;
+#[cfg(feature = "virtio-drivers")]
 mod start;
 mod statistics;
 mod status;
@@ -36,6 +37,7 @@ pub use features::{Features, Poison};
 pub use memory::{Memory, NextReport, Obstacle, WantedBack};
 pub use message::{Message, Ranges};
 pub use queues::{Numbering, Queue, QueueMissing, Queues};
+#[cfg(feature = "virtio-drivers")]
 pub use start::{InitError, Wanted};
 pub use statistics::{MemoryStatistics, Statistic};
 pub use status::{Counters, Failure, Pending, Status};
