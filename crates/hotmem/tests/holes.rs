@@ -216,6 +216,77 @@ fn memory_of_another_node_is_no_hole() {
     assert_eq!((other.described_holes, other.is_contiguous()), (0, true));
 }
 
+/// Boot memory with described holes, then three hotplugged sections of which the outer two are online.
+/// `between` gets the one in the middle, and then the zone must not be contiguous.
+fn is_a_gap(between: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(5 * SECTION));
+    let (ram, _) = with_a_hole();
+    let mut hotplug = boot(&frames, &memory, &ram);
+    let [below, middle, above] = [2, 3, 4].map(|n| range(n * SECTION, SECTION));
+    for outer in [below, above] {
+        hotplug.announce(outer).unwrap();
+        plug(&mut hotplug, outer, OnlineType::Kernel);
+    }
+    between(&mut hotplug, middle);
+    let zone = kernel(&hotplug);
+    assert_eq!((zone.spanned, zone.online), (range(0, 5 * SECTION), 4 * SECTION - BLOCK));
+    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, false));
+}
+
+#[test]
+fn memory_that_nobody_announced_is_a_gap() {
+    is_a_gap(|_, _| {});
+}
+
+#[test]
+fn absent_memory_is_a_gap() {
+    is_a_gap(|hotplug, middle| {
+        hotplug.announce(middle).unwrap();
+    });
+}
+
+#[test]
+fn offline_memory_is_a_gap() {
+    is_a_gap(|hotplug, middle| {
+        hotplug.announce(middle).unwrap();
+        hotplug.add(middle).unwrap();
+    });
+}
+
+#[test]
+fn memory_that_went_offline_is_a_gap() {
+    is_a_gap(|hotplug, middle| {
+        hotplug.announce(middle).unwrap();
+        plug(hotplug, middle, OnlineType::Kernel);
+        assert!(kernel(hotplug).is_contiguous());
+        take_offline(hotplug, middle);
+    });
+}
+
+#[test]
+fn device_memory_is_a_gap() {
+    is_a_gap(|hotplug, middle| {
+        hotplug.announce(middle).unwrap();
+        hotplug.attach(middle).unwrap();
+    });
+}
+
+#[test]
+fn memory_of_another_zone_is_a_gap() {
+    is_a_gap(|hotplug, middle| {
+        hotplug.announce(middle).unwrap();
+        plug(hotplug, middle, OnlineType::Movable);
+    });
+}
+
+#[test]
+fn memory_of_another_node_is_a_gap() {
+    is_a_gap(|hotplug, middle| {
+        hotplug.announce(Announce::range(middle).on_node(NodeId::new(1).unwrap())).unwrap();
+        plug(hotplug, middle, OnlineType::Kernel);
+    });
+}
+
 /// Sections of which the first half have boot memory.
 const SECTIONS: u64 = 8;
 
