@@ -115,7 +115,7 @@ fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
     let of = medians("contiguity", &sizes);
     for policy in ["offline", "online", "online_movable"] {
         for step in ["plug", "unplug"] {
-            for shape in ["1G", "2G", "4G", "cxl-2x128G", "cxl-4x128G"] {
+            for shape in ["1G", "2G", "4G", "pc-256G", "cxl-2x128G", "cxl-4x128G"] {
                 let case = format!("{shape}/{policy}/{step}");
                 assert!(of(&case, "hotmem", "time").unwrap() > 0.0, "{case}");
                 let has_before = of(&case, "before", "time").is_some();

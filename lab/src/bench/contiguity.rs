@@ -20,6 +20,9 @@
 //! `hotmem` trusts its contiguity, `before` asks of each pageblock whether it is there, as Linux
 //! does in a zone that is not contiguous. The memory lies on a node of its own, as a zone of
 //! hot-added memory does in a guest whose boot memory is all below 4 GiB.
+//!
+//! In the cases `pc` it lies on the node of the boot memory, 2 GiB of low memory below 4 GiB, which
+//! the zone that grows does not span: document 000's own machine.
 
 use super::{
     record::{self, Metric, Record, Sample},
@@ -28,7 +31,7 @@ use super::{
 use crate::{guest::Policy, hosted::Hosted, hosted::HostedHotplug, progress, size};
 use anyhow::{Context, Result, bail};
 use hotmem::{
-    Announce, Budget, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Progress, State, Zone,
+    Announce, Budget, Bytes, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Progress, State, Zone,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 use std::{path::PathBuf, time::Instant};
@@ -36,8 +39,8 @@ use std::{path::PathBuf, time::Instant};
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory is plugged, scanned and unplugged; beside these always 2 and 4 devices of
-    /// 128G
+    /// How much memory is plugged, scanned and unplugged; beside these always 256G on document 000's
+    /// machine, and 2 and 4 devices of 128G
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "64G,256G,512G,4T,64T")]
     sizes: Vec<Bytes>,
@@ -79,18 +82,29 @@ fn kind_of(policy: Policy) -> OnlineType {
     }
 }
 
-/// So many devices of so much memory on the far node.
+/// So many devices of so much memory.
 #[derive(Clone, Copy)]
 struct Shape {
     devices: u64,
     each: Bytes,
+    near: Near,
+}
+
+/// Where the devices' memory lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Near {
+    /// On a node of its own.
+    Nothing,
+    /// On the node of the boot memory, which is low memory.
+    LowMemory,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let vm = args.sizes.iter().map(|&size| (size::short(size), Shape { devices: 1, each: size }));
-    let cxl = [2, 4]
-        .map(|devices| (format!("cxl-{devices}x128G"), Shape { devices, each: Bytes::gib(128) }));
-    let shapes: Vec<_> = vm.chain(cxl).collect();
+    let far = |devices, each| Shape { devices, each, near: Near::Nothing };
+    let vm = args.sizes.iter().map(|&size| (size::short(size), far(1, size)));
+    let pc = Shape { near: Near::LowMemory, ..far(1, Bytes::gib(256)) };
+    let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), far(n, Bytes::gib(128))));
+    let shapes: Vec<_> = vm.chain([("pc-256G".to_owned(), pc)]).chain(cxl).collect();
     let mut sample = Sample::new("contiguity");
     let steps = shapes.len() * args.policies.len() * args.runs as usize;
     let progress = progress::bar(steps as u64);
@@ -132,11 +146,11 @@ const STEPS: [&str; 6] = ["plug", "unplug", "scan", "plug-gaps", "unplug-middle"
 /// Seconds and probes of each of [`STEPS`].
 fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
     let room = Bytes(shape.each.0.saturating_mul(shape.devices));
-    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(room).build()?;
+    let machine = shape.near.machine(room)?;
     let mut hotplug = machine.boot_keeping()?;
     // So that whether enough stays is asked for every block that goes.
     hotplug.set_floor(Bytes::mib(1).frames());
-    let node = NodeId::new(1).context("two nodes")?;
+    let node = shape.near.node().context("two nodes")?;
     for device in machine.room().chunks(shape.each.frames()) {
         hotplug.announce(Announce::range(device).on_node(node))?;
     }
@@ -171,6 +185,24 @@ fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64,
     let order = from_the_ends(&blocks);
     let ends = asked.time(&mut hotplug, |asked, hotplug| asked.unplug(hotplug, &order))?;
     Ok(vec![plug, unplug, scan, plug_gaps, middle, ends])
+}
+
+impl Near {
+    fn machine(self, room: Bytes) -> Result<Hosted> {
+        let builder = Hosted::builder().room(room);
+        let builder = match self {
+            Near::Nothing => builder.boot_memory(Bytes::gib(1)),
+            Near::LowMemory => {
+                let low_end = Pfn::containing(Bytes::gib(4).0).context("4 GiB")?;
+                builder.boot_memory(Bytes::gib(2)).low_end(low_end)
+            }
+        };
+        Ok(builder.build()?)
+    }
+
+    fn node(self) -> Option<NodeId> {
+        NodeId::new(usize::from(self == Near::Nothing))
+    }
 }
 
 /// One block in two, then the others.
@@ -301,10 +333,14 @@ impl Asked {
     fn scan(&mut self, hotplug: &HostedHotplug<'_>) -> u64 {
         let mut used = 0;
         let mut add = |_: PfnRange, frames: u64| used += frames;
+        let spanned = hotplug.zone(self.node, self.zone).spanned;
         match self.subject {
-            Subject::Hotmem => {
-                hotplug.online_runs(self.node, self.zone, |run| hotplug.occupancy(run, &mut add));
-            }
+            // Low memory is scanned as well.
+            Subject::Hotmem => hotplug.online_runs(self.node, self.zone, |run| {
+                if spanned.covers(run) {
+                    hotplug.occupancy(run, &mut add);
+                }
+            }),
             Subject::Before => self.walk_runs(hotplug, |run| hotplug.occupancy(run, &mut add)),
         }
         used
@@ -389,7 +425,7 @@ mod tests {
 
     /// Probes of each of [`STEPS`], of a zone of one device.
     fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
-        let shape = Shape { devices: 1, each: Bytes::gib(gib) };
+        let shape = Shape { devices: 1, each: Bytes::gib(gib), near: Near::Nothing };
         let done = measure(shape, kind, subject).unwrap();
         done.into_iter().map(|(_, probes)| probes).collect()
     }
@@ -397,7 +433,7 @@ mod tests {
     #[test]
     fn both_subjects_give_the_same_answers_and_only_one_walks() {
         for kind in [OnlineType::Kernel, OnlineType::Movable] {
-            let shape = Shape { devices: 2, each: Bytes::gib(1) };
+            let shape = Shape { devices: 2, each: Bytes::gib(1), near: Near::Nothing };
             let walked: Vec<_> = measure(shape, kind, Subject::Before).unwrap();
             let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
             // 16 blocks of 64 pageblocks. What is there is walked after each of them.
@@ -412,6 +448,44 @@ mod tests {
             assert_eq!(walked[..4], [plug, unplug, 16 * 64, gaps]);
             // Half of the zone, and less and less of it.
             assert!(walked[4] > 4000 && walked[5] > 4000, "{walked:?}");
+        }
+    }
+
+    #[test]
+    fn beside_low_memory_both_subjects_find_the_zone_contiguous_after_each_block() {
+        for subject in [Subject::Before, Subject::Hotmem] {
+            let machine = Near::LowMemory.machine(Bytes::gib(1)).unwrap();
+            let mut hotplug = machine.boot_keeping().unwrap();
+            let node = Near::LowMemory.node().unwrap();
+            hotplug.announce(Announce::range(machine.room()).on_node(node)).unwrap();
+            let mut asked = Asked::new(subject, node, Zone::Kernel);
+            let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();
+            for block in &blocks {
+                asked.plug(&mut hotplug, OnlineType::Online, &[*block]).unwrap();
+                asked.expect(true).unwrap();
+            }
+            assert_eq!(hotplug.zone(node, Zone::Kernel).spanned, machine.room());
+            for block in blocks.iter().skip(1).rev() {
+                asked.unplug(&mut hotplug, &[*block]).unwrap();
+                asked.expect(true).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn beside_low_memory_the_same_is_looked_at_as_on_a_node_of_its_own() {
+        for subject in [Subject::Before, Subject::Hotmem] {
+            let probes = |near| {
+                let shape = Shape { devices: 1, each: Bytes::gib(2), near };
+                let done = measure(shape, OnlineType::Kernel, subject).unwrap();
+                done.into_iter().map(|(_, probes)| probes).collect::<Vec<_>>()
+            };
+            let (near, far) = (probes(Near::LowMemory), probes(Near::Nothing));
+            // `before` walks the same pageblocks; for `hotmem` a scan has one more zone to ask.
+            for (near, far) in near.into_iter().zip(far) {
+                assert!(near != 0 && near <= far + 4, "{near} and {far}");
+                assert!(subject == Subject::Hotmem || near == far, "{near} and {far}");
+            }
         }
     }
 

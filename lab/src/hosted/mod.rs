@@ -68,6 +68,7 @@ pub struct Hosted {
     memory: Reservation,
     backed: bool,
     boot_memory: PfnRange,
+    low_end: Pfn,
     room: PfnRange,
 }
 
@@ -76,6 +77,7 @@ pub struct Hosted {
 #[must_use = "nothing is reserved before it is built"]
 pub struct Builder {
     boot_memory: Bytes,
+    low_end: Pfn,
     room: Bytes,
     backed: bool,
 }
@@ -97,7 +99,8 @@ pub enum HostedError {
 impl Hosted {
     /// A machine of 128 MiB with no room for more, unless told otherwise.
     pub const fn builder() -> Builder {
-        Builder { boot_memory: Bytes::mib(128), room: Bytes::ZERO, backed: true }
+        let boot_memory = Bytes::mib(128);
+        Builder { boot_memory, low_end: Pfn::ZERO, room: Bytes::ZERO, backed: true }
     }
 
     /// Brings the boot memory online. Once: a second call says
@@ -120,7 +123,8 @@ impl Hosted {
     fn boot_with(&self, gives_back: bool) -> Result<HostedHotplug<'_>, BootError> {
         let ram = [BootRange { start: 0, len: self.boot_memory.bytes() }];
         let mapped_below = self.boot_memory.end();
-        let map = BootMap { mapped_below, ..BootMap::of_ram(&ram) };
+        let low_end = self.low_end;
+        let map = BootMap { mapped_below, low_end, ..BootMap::of_ram(&ram) };
         let mapping = HostMemory { machine: self, gives_back };
         // SAFETY: all of boot memory is there, and is reached only through `frames`, by this, and
         // by whoever answers for it after `address_of`.
@@ -182,6 +186,11 @@ impl Builder {
         Builder { boot_memory, ..self }
     }
 
+    /// Where low memory ends, 4 GiB on a PC. There is none unless this is said.
+    pub const fn low_end(self, low_end: Pfn) -> Builder {
+        Builder { low_end, ..self }
+    }
+
     /// Room for so much more: addresses that cost nothing until memory is plugged and touched.
     pub const fn room(self, room: Bytes) -> Builder {
         Builder { room, ..self }
@@ -213,8 +222,8 @@ impl Builder {
         let end = if self.backed { room.end() } else { boot_memory.end() };
         let memory = Reservation::new(Bytes(end.phys_addr()))?;
         let frames = Frames::new(Threads::default());
-        let backed = self.backed;
-        Ok(Hosted { frames, mmu: OnceLock::new(), memory, backed, boot_memory, room })
+        let Builder { backed, low_end, .. } = self;
+        Ok(Hosted { frames, mmu: OnceLock::new(), memory, backed, boot_memory, low_end, room })
     }
 }
 
