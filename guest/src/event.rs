@@ -2,9 +2,11 @@
 
 #[cfg(test)]
 mod tests;
+mod zone;
 
 use core::fmt;
 use hotmem::Bytes;
+pub use zone::ZoneReport;
 
 /// Something that happened. Sizes are bytes, addresses physical.
 #[derive(Clone, Copy)]
@@ -63,6 +65,8 @@ pub enum Event<'a> {
         us: u64,
         /// Whether the device rang for it.
         rang: bool,
+        /// The zone that its memory is in; `None` if nothing of it is online.
+        zone: Option<ZoneReport>,
     },
     /// A target of the device cannot be reached for now.
     Pending {
@@ -258,6 +262,17 @@ pub enum Event<'a> {
         /// How much of what it wrote to memory that is not pinned is there as well.
         left: Bytes,
     },
+    /// All zones were scanned for what is in use.
+    Scanned {
+        /// How many runs they are: one for each zone that is contiguous.
+        runs: u64,
+        /// How many pageblocks were looked at.
+        blocks: u64,
+        /// How much of them is in use.
+        used: Bytes,
+        /// How long it took, in microseconds.
+        us: u64,
+    },
     /// Another kernel is started, without a reset of the machine.
     HandOver {
         /// What virtio-mem devices have plugged, which stays so.
@@ -304,11 +319,18 @@ impl fmt::Display for Event<'_> {
                 requests,
                 us,
                 rang,
-            } => write!(
-                f,
-                r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us},"device":{device},"node":{node},"node_online":{},"rang":{rang}}}"#,
-                target.0, plugged.0, online.0, free.0, node_online.0
-            ),
+                zone,
+            } => {
+                write!(
+                    f,
+                    r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us},"device":{device},"node":{node},"node_online":{},"rang":{rang},"zone":"#,
+                    target.0, plugged.0, online.0, free.0, node_online.0
+                )?;
+                match zone {
+                    Some(zone) => write!(f, "{zone}}}"),
+                    None => f.write_str("null}"),
+                }
+            }
             Event::Pending { device, node, target, plugged, why } => write!(
                 f,
                 r#"{{"event":"pending","target":{},"plugged":{},"why":"{}","device":{device},"node":{node}}}"#,
@@ -402,6 +424,11 @@ impl fmt::Display for Event<'_> {
                 f,
                 r#"{{"event":"pinned","addr":{addr},"other":{other},"pinned":{},"left":{}}}"#,
                 pinned.0, left.0
+            ),
+            Event::Scanned { runs, blocks, used, us } => write!(
+                f,
+                r#"{{"event":"scanned","runs":{runs},"blocks":{blocks},"used":{},"us":{us}}}"#,
+                used.0
             ),
             Event::HandOver { plugged } => {
                 write!(f, r#"{{"event":"hand_over","plugged":{}}}"#, plugged.0)

@@ -283,7 +283,15 @@ impl Args {
     }
 
     fn print_rows(&self, rows: &[Row]) -> Result<(), OutputError> {
-        let header = ["step", "memory", "device done", "recognised", "in the guest", "requests"];
+        let header = [
+            "step",
+            "memory",
+            "device done",
+            "recognised",
+            "in the guest",
+            "requests",
+            "contiguous",
+        ];
         let mut table = table(&header, 1);
         for row in rows {
             let memory = row.memory.to_string();
@@ -298,11 +306,14 @@ impl Args {
                     &Some(resize.requests)
                         .filter(|&n| n > 0)
                         .map_or(String::new(), |n| n.to_string()),
+                    &resize.zone.map_or(String::new(), |zone| zone.to_string()),
                 ]),
-                Took::InGuest(took) => table.add_row([row.step, &memory, "", "", &time(*took), ""]),
+                Took::InGuest(took) => {
+                    table.add_row([row.step, &memory, "", "", &time(*took), "", ""])
+                }
                 Took::NotDone(size) => {
                     let step = format!("{} (the device has {})", row.step, size::about(*size));
-                    table.add_row([&step, &memory, "", &format!("> {} s", self.limit), "", ""])
+                    table.add_row([&step, &memory, "", &format!("> {} s", self.limit), "", "", ""])
                 }
             };
         }

@@ -18,3 +18,31 @@ fn events_are_json_objects_of_one_line() {
         r#"{"event":"pending","target":1,"plugged":2,"why":"a \"quoted\"\\\u000a line","device":3,"node":4}"#
     );
 }
+
+#[test]
+fn a_resize_tells_of_the_zone_if_one_was_asked() {
+    let mut info = hotmem::ZoneInfo::default();
+    (info.online, info.described_holes) = (512, 1);
+    let zone = ZoneReport { name: "kernel", info, asked: 4, contiguous: 3 };
+    let resized = |zone| {
+        let bytes = Bytes(8);
+        Event::Resized {
+            device: 0,
+            node: 1,
+            node_online: bytes,
+            target: bytes,
+            plugged: bytes,
+            online: bytes,
+            free: bytes,
+            requests: 2,
+            us: 3,
+            rang: true,
+            zone,
+        }
+    };
+    let text = resized(None).to_string();
+    assert!(text.ends_with(r#""rang":true,"zone":null}"#), "{text}");
+    let text = resized(Some(zone)).to_string();
+    let expected = r#""zone":{"name":"kernel","spanned":0,"online":2097152,"described_holes":4096,"asked":4,"contiguous":3}}"#;
+    assert!(text.ends_with(expected), "{text}");
+}

@@ -3,8 +3,10 @@
 use super::BUDGET;
 use super::device::MemDevice;
 use super::memory::FRAMES;
+use super::session::Engine;
 use super::smp::ThisCpu;
 use super::transport::Wiring;
+use super::zone_watch::ZoneWatch;
 use hotmem::{Bytes, OnlineType, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Status};
@@ -17,6 +19,8 @@ pub(crate) struct Attached {
     /// The port in whose slot it is.
     pub(crate) port: Option<usize>,
     pub(crate) bell: Bell,
+    /// The zone that its memory came online in last.
+    pub(crate) zone: Option<ZoneWatch>,
     /// The frames of its queue.
     queue: PfnRange,
 }
@@ -69,7 +73,8 @@ impl Attached {
             pending: None,
             relieved: 0,
         };
-        Attached { device, memory: HotplugMemory::new(online, BUDGET), target, port, bell, queue }
+        let memory = HotplugMemory::new(online, BUDGET);
+        Attached { device, memory, target, port, bell, zone: None, queue }
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -110,6 +115,24 @@ impl Attached {
                 Target { size, plugged, since_us, requests, rang, reached, pending, relieved };
         }
         self.bell.rings = false;
+    }
+
+    /// Asks the zone of its memory whether it is contiguous, if `came` has come online for it or
+    /// something has gone since so much was plugged.
+    pub(crate) fn ask_zone(&mut self, plugged: Bytes, engine: &mut Engine) {
+        let came = engine.hooks.came.take();
+        let came_in = came.and_then(|range| ZoneWatch::at(range, &engine.hotplug));
+        if came_in.is_none() && self.driver().plugged() >= plugged {
+            return;
+        }
+        if let Some(other) = came_in
+            && !self.zone.as_ref().is_some_and(|zone| zone.is_same(&other))
+        {
+            self.zone = Some(other);
+        }
+        if let Some(zone) = &mut self.zone {
+            zone.ask(&engine.hotplug);
+        }
     }
 
     /// Notes that it has rung, if it says so when it is asked: lines may be shared.

@@ -20,6 +20,12 @@ const FIRMWARE_TABLES: u64 = 8;
 /// Firmware keeps its own data below; loaders put their tables there.
 const LOW_MEMORY: BootRange = BootRange { start: 0, len: Bytes::mib(1) };
 
+/// Where low memory ends on a PC: what devices with addresses of 32 bits can reach.
+pub(crate) const LOW_END: Pfn = match Pfn::containing(4 << 30) {
+    Some(end) => end,
+    None => panic!("no physical address"),
+};
+
 /// What the boot code has mapped: enough to read the loader's tables.
 pub(crate) struct BootMapping;
 
@@ -117,7 +123,7 @@ impl LoaderMap<'_> {
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
         let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
         reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
-        let map = BootMap { reserved: &reserved, nodes, ..BootMap::of_ram(&ram) };
+        let map = BootMap { reserved: &reserved, nodes, low_end: LOW_END, ..BootMap::of_ram(&ram) };
         // SAFETY: all of `ram` has been mapped in the direct map just now and stays so; what the
         // kernel uses of it is in `reserved`.
         unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }.map_err(StartError::Boot)

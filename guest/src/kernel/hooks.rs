@@ -29,6 +29,8 @@ pub(crate) struct KernelHooks {
     pub(crate) balloon: Option<BalloonMemory>,
     /// How often memory is refused to come online or to go offline from now on.
     pub(crate) vetoes: u32,
+    /// Memory that came online last, until somebody takes note of it.
+    pub(crate) came: Option<PfnRange>,
 }
 
 /// What the engine writes at most to add a section and put it online.
@@ -115,6 +117,10 @@ unsafe impl Mapping for KernelMapping {
 impl Hooks for KernelHooks {
     fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
         self.agree()
+    }
+
+    fn onlined(&mut self, range: PfnRange) {
+        self.came = Some(range);
     }
 
     fn going_offline(&mut self, _: PfnRange) -> Result<(), Veto> {

@@ -39,6 +39,7 @@ mod transport;
 mod trap;
 mod workload;
 mod writers;
+mod zone_watch;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
 use core::fmt;
@@ -104,7 +105,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let mapping = KernelMapping { space, written: Bytes::ZERO, described: false };
     let hotplug = must("memory", map.start(mapping, early, firmware.nodes.as_slice()));
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
-    let hooks = KernelHooks { workload, balloon: None, vetoes };
+    let hooks = KernelHooks { workload, balloon: None, vetoes, came: None };
     let mut engine = Engine { hotplug, hooks };
     engine.hotplug.set_floor(KEPT_FREE.frames());
     let apic = must("local APIC", LocalApic::open(engine.space()));

@@ -1,6 +1,7 @@
 //! The run: follow the devices' targets, as the command line says, and report.
 
 mod devices;
+mod scan;
 mod work;
 
 use super::acpi::EcamArea;
@@ -250,6 +251,7 @@ impl<'a> Session<'a> {
         let progress = own.device.poll(now, 1, &mut memory);
         drop(memory);
         own.aim(now_us, plugged, requests);
+        own.ask_zone(plugged, &mut self.engine);
         if let Progress::Failed(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
         }
@@ -340,6 +342,7 @@ impl<'a> Session<'a> {
             requests: own.driver().statistics().requests.wrapping_sub(own.target.requests),
             us: self.clock.now_us().saturating_sub(own.target.since_us),
             rang: own.target.rang,
+            zone: own.zone.as_mut().and_then(|zone| zone.report(&self.engine.hotplug)),
         });
         self.resizes += 1;
         self.report_written_and_verified();
@@ -444,6 +447,7 @@ impl<'a> Session<'a> {
             Ok(_) => self.report.ok("validate"),
             Err(fault) => self.report.not_ok(format_args!("validate: {fault}")),
         }
+        self.scan();
         match self.next.take() {
             Some(next) if self.report.passes() => self.hand_over(next),
             _ => self.report.finish(),
@@ -476,6 +480,9 @@ impl<'a> Session<'a> {
 
 /// What is online of a node's memory.
 fn node_online(hotplug: &Hotplug<'static, ThisCpu, KernelMapping>, node: u16) -> Bytes {
-    let frames = |node| Zone::ALL.iter().map(|&zone| hotplug.zone(node, zone).online).sum::<u64>();
+    let frames = |node| {
+        let zones = Zone::ALL.map(|zone| hotplug.zone(node, zone).online);
+        hotplug.low_zone(node).online + zones.iter().sum::<u64>()
+    };
     Bytes(NodeId::new(node.into()).map_or(0, frames) * FRAME_SIZE)
 }

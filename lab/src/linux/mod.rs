@@ -176,6 +176,7 @@ mod tests {
             node: 0,
             node_online: 0,
             rang: false,
+            zone: None,
         };
         let expected = [
             Report::BailOut("7".into()),

@@ -168,6 +168,7 @@ impl Sum {
             node: 0,
             node_online: self.online,
             rang: false,
+            zone: None,
         }
     }
 }

@@ -20,7 +20,7 @@ pub use config::{Accel, Balloon, Config, Transport};
 pub use emulator::Emulator;
 pub use error::Error;
 pub(crate) use process::die_with_parent;
-pub use report::{Event, Report};
+pub use report::{Event, Report, Zone, ZoneName};
 pub use vm::{Resize, Vm};
 
 /// Command line, process and console, for machines of another kind.

@@ -1,6 +1,7 @@
 //! What the guest says on its serial console: TAP, with one JSON object a line for events.
 
 use serde::Deserialize;
+use std::fmt;
 
 /// One line from the guest.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,6 +69,8 @@ pub enum Event {
         node_online: u64,
         #[serde(default)]
         rang: bool,
+        #[serde(default)]
+        zone: Option<Zone>,
     },
     /// The target cannot be reached for now.
     #[allow(missing_docs)]
@@ -152,6 +155,10 @@ pub enum Event {
     /// device wrote to it is there; of what it wrote to memory that is not pinned so much is.
     #[allow(missing_docs)]
     Pinned { addr: u64, other: u64, pinned: u64, left: u64 },
+    /// All of the guest's zones were scanned for what is in use: `used` bytes in so many pageblocks,
+    /// in so many runs, one for each zone that is contiguous.
+    #[allow(missing_docs)]
+    Scanned { runs: u64, blocks: u64, used: u64, us: u64 },
     /// The guest starts another kernel without a reset of the machine, with so much plugged.
     #[allow(missing_docs)]
     #[serde(rename = "hand_over")]
@@ -162,6 +169,47 @@ pub enum Event {
     /// An event of a newer guest.
     #[serde(other)]
     Unknown,
+}
+
+/// The zone that a device's memory is in, in bytes, and how often the guest asked whether it is
+/// contiguous.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Zone {
+    /// Which one.
+    pub name: ZoneName,
+    /// From its first to its last online pageblock.
+    pub spanned: u64,
+    /// What of that is online.
+    pub online: u64,
+    /// What of it is holes that have descriptors.
+    pub described_holes: u64,
+    /// Questions since the device's target changed, one after each request.
+    pub asked: u64,
+    /// How many of them were answered with yes.
+    pub contiguous: u64,
+}
+
+/// What memory of a zone may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ZoneName {
+    /// Anything, and every device can address it.
+    Low,
+    /// Anything.
+    Kernel,
+    /// Only what can be migrated.
+    Movable,
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.name {
+            ZoneName::Low => "low",
+            ZoneName::Kernel => "kernel",
+            ZoneName::Movable => "movable",
+        };
+        write!(f, "{name}, {} of {}", self.contiguous, self.asked)
+    }
 }
 
 impl Report {
@@ -223,12 +271,29 @@ mod tests {
                     node: 0,
                     node_online: 0,
                     rang: false,
+                    zone: None,
                 }),
+            ),
+            (
+                r#"{"event":"scanned","runs":2,"blocks":9,"used":8192,"us":3}"#,
+                Report::Event(Event::Scanned { runs: 2, blocks: 9, used: 8192, us: 3 }),
             ),
         ];
         for (line, report) in cases {
             assert_eq!(Report::parse(line).unwrap(), report, "{line}");
         }
+    }
+
+    #[test]
+    fn a_zone_of_a_resize() {
+        let line = r#"{"event":"resized","target":8,"plugged":8,"online":9,"free":7,"requests":1,"us":4,"zone":{"name":"kernel","spanned":8,"online":6,"described_holes":2,"asked":4,"contiguous":3}}"#;
+        let Ok(Report::Event(Event::Resized { zone: Some(zone), .. })) = Report::parse(line) else {
+            panic!("no zone in {line}");
+        };
+        let name = ZoneName::Kernel;
+        let (spanned, online, described_holes) = (8, 6, 2);
+        let expected = Zone { name, spanned, online, described_holes, asked: 4, contiguous: 3 };
+        assert_eq!((zone, zone.to_string().as_str()), (expected, "kernel, 3 of 4"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A virtual machine while it runs.
 
 use super::{
-    Config, Error, Event, Report,
+    Config, Error, Event, Report, Zone,
     console::{Console, NoLine},
     monitor::Monitor,
     process::{LAST_WORDS, Qemu},
@@ -55,6 +55,8 @@ pub struct Resize {
     pub node_online: Bytes,
     /// Whether the device's interrupt told the guest of the request; else it looked by itself.
     pub rang: bool,
+    /// The zone that the device's memory is in; `None` where nothing of it is online or nobody asked.
+    pub zone: Option<Zone>,
 }
 
 impl Vm {
@@ -267,6 +269,7 @@ impl Vm {
                     node,
                     node_online,
                     rang,
+                    zone,
                     ..
                 }),
             )) = self.poll(wait.min(left))?
@@ -282,6 +285,7 @@ impl Vm {
                     node,
                     node_online: Bytes(node_online),
                     rang,
+                    zone,
                 });
             }
         }

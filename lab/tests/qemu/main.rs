@@ -24,3 +24,4 @@ mod roots;
 mod support;
 mod unfit;
 mod vetoes;
+mod zones;

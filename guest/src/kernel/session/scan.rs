@@ -1,0 +1,40 @@
+//! A scan of all memory for what is in use, as a compactor makes one.
+
+use super::Session;
+use crate::kernel::memory::FRAMES;
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::{Bytes, Zone};
+use hotmem_guest::event::Event;
+
+impl Session<'_> {
+    /// Scans every zone, and compares what it finds in use with what the allocator counts. Nobody
+    /// allocates meanwhile.
+    pub(super) fn scan(&mut self) {
+        let started = self.clock.now_us();
+        let hotplug = &self.engine.hotplug;
+        let (mut runs, mut blocks, mut used) = (0, 0, 0);
+        for node in hotplug.nodes() {
+            for zone in Zone::ALL {
+                hotplug.online_runs(node, zone, |run| {
+                    runs += 1;
+                    hotplug.occupancy(run, |_, frames| {
+                        blocks += 1;
+                        used += frames;
+                    });
+                });
+            }
+        }
+        let us = self.clock.now_us().saturating_sub(started);
+        let found = Bytes(used * FRAME_SIZE);
+        self.report.event(&Event::Scanned { runs, blocks, used: found, us });
+        let counts = FRAMES.counts();
+        // The scan takes what is poisoned for used, and what a token holds for free where it is.
+        let (least, most) = (counts.used(), counts.used() + counts.poisoned + counts.isolated);
+        if (least..=most).contains(&used) {
+            self.report.ok(format_args!("scan: {found} in use"));
+        } else {
+            let counted = Bytes(least * FRAME_SIZE);
+            self.report.not_ok(format_args!("scan: {found} in use, and {counted} counted"));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Whether the zone that grows is contiguous, on document 000's machine: a PC with 2 GiB of boot
+//! memory and a virtio-mem device whose memory begins at 4 GiB.
+
+use crate::support::{config, start, turn};
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Event, Resize, Vm, Zone, ZoneName};
+
+/// One memory block of Linux on such a machine.
+const BLOCK: Bytes = Bytes::mib(128);
+const BLOCKS: u64 = 8;
+
+fn machine(device_memory: Bytes, online: &str) -> Config {
+    let config = config(device_memory).with("online", online);
+    Config { boot_memory: Bytes::gib(2), block_size: BLOCK, ..config }
+}
+
+fn blocks(count: u64) -> Bytes {
+    Bytes(BLOCK.0 * count)
+}
+
+/// The zone after a change of one block.
+fn zone_of(resize: &Resize) -> Zone {
+    let zone = resize.zone.unwrap_or_else(|| panic!("nobody asked: {resize:?}"));
+    assert_eq!((zone.asked, zone.contiguous), (1, 1), "{zone:?}");
+    zone
+}
+
+#[test]
+fn the_zone_that_grows_is_contiguous_after_each_block() {
+    let cases = [
+        ("online", ZoneName::Kernel),
+        ("online_kernel", ZoneName::Kernel),
+        ("online_movable", ZoneName::Movable),
+    ];
+    for (online, name) in cases {
+        let most = blocks(BLOCKS);
+        let config = machine(most, online).with("exit", format!("size:{}", blocks(1).0));
+        let mut vm = start(&config);
+        let up = (2..=BLOCKS).chain((3..BLOCKS).rev());
+        for count in up {
+            let zone = zone_of(&vm.resize_checked(blocks(count)));
+            assert_eq!((zone.name, zone.described_holes), (name, 0));
+            // Boot memory below 4 GiB is none of it.
+            assert_eq!((zone.spanned, zone.online), (blocks(count).0, blocks(count).0), "{online}");
+        }
+        // All at once, and nothing.
+        vm.resize_checked(Bytes::ZERO);
+        assert_eq!(vm.resize_checked(most).zone.map(|zone| zone.spanned), Some(most.0));
+        vm.finish(blocks(1));
+    }
+}
+
+#[test]
+fn nobody_asks_where_memory_stays_offline() {
+    let mut vm = start(&machine(blocks(2), "offline").with("exit", "resizes:3"));
+    assert_eq!(vm.resize(blocks(2)).unwrap().zone, None);
+    assert_eq!(vm.resize(blocks(1)).unwrap().zone, None);
+    vm.finish(Bytes::ZERO);
+}
+
+#[test]
+fn a_scan_of_contiguous_zones_is_one_run_each() {
+    let _turn = turn();
+    let config = machine(blocks(BLOCKS), "online").with("exit", "resizes:1");
+    let mut vm = Vm::start(&config).unwrap();
+    let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
+    vm.wait("device", device).unwrap();
+    vm.request(blocks(BLOCKS)).unwrap();
+    let scanned = |event: &Event| match *event {
+        Event::Scanned { runs, blocks, .. } => Some((runs, blocks)),
+        _ => None,
+    };
+    let ((runs, pageblocks), _) = vm.wait("scan", scanned).unwrap();
+    // Low memory, and what the device has brought.
+    assert_eq!((runs, pageblocks), (2, (2048 + 1024) / 2));
+    vm.finish().unwrap();
+}
