@@ -107,6 +107,9 @@ impl Owner {
     /// This kernel's own memory.
     pub const RAM: Owner = Owner { address: 0, map: DESCRIPTOR_MAP_BASE, flags: ZONE_AND_NODE };
 
+    /// Holes beside this kernel's own memory, which are no memory at all.
+    pub const HOLE: Owner = Owner { flags: ZONE_AND_NODE | RESERVED, ..Owner::RAM };
+
     /// A device with memory of its own, described in a map that has the descriptor of frame 0 at
     /// `map`.
     #[must_use]

@@ -58,8 +58,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         upper + range.sections().map(lower).sum::<u64>()
     }
 
-    /// Puts frames behind the descriptors of `range`, whole pageblocks that have none. Takes no more
-    /// from `frame` than [`frames_needed`](Self::frames_needed) says.
+    /// Puts frames behind the descriptors of `range`, whole pageblocks. Descriptors that have frames
+    /// keep them. Takes no more from `frame` than [`frames_needed`](Self::frames_needed) says.
     ///
     /// # Errors
     /// [`DescriptorMapError`]. What was mapped so far stays mapped.
@@ -74,6 +74,9 @@ impl<T: Tables + Copy> DescriptorMap<T> {
                 self.map(pages.start, kept, &mut frame)?;
             } else if !self.is_large(pages.start) {
                 for page in pages {
+                    if self.frame(page).is_some() {
+                        continue;
+                    }
                     let behind = frame().ok_or(DescriptorMapError::NoTable(page))?;
                     let behind = [(page, behind, Access::Write)];
                     self.map_each(behind.into_iter(), &mut frame)?;

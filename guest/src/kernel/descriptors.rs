@@ -1,4 +1,5 @@
-//! Descriptors of RAM: 64 bytes for each frame that there is, written when it comes.
+//! Descriptors of RAM: 64 bytes for each frame that there is, written when it comes. The holes beside
+//! boot memory, in its sections, have some as well, so that a scan needs no checks there.
 
 use super::WATCHDOG;
 use super::hooks::KernelMapping;
@@ -8,7 +9,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use hotmem::geometry::SECTION_FRAMES;
-use hotmem::{Bytes, Pfn, PfnRange, State, Want};
+use hotmem::{Bytes, Pfn, PfnRange, State, Want, Zone};
 use hotmem_directmap::{DescriptorMap, DescriptorMapError};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
 use hotmem_guest::pattern::mix;
@@ -34,7 +35,7 @@ pub(crate) enum Look {
 }
 
 impl Engine {
-    /// Describes the memory that there is at boot, in some of it.
+    /// Describes the memory that there is at boot, in some of it, and the holes of its sections.
     pub(crate) fn describe_boot_memory(&mut self) -> Result<(), DescriptorMapError> {
         self.mapping().described = true;
         let frame = || Some(alloc_frames(Want::frames(1)).ok()?.start());
@@ -43,9 +44,15 @@ impl Engine {
             // Boot memory stays, so it need not hold its own descriptors.
             let mapping = self.mapping();
             let mut parts = run.chunks(SECTION_FRAMES as u64 / 2);
-            parts.try_for_each(|part| mapping.write(part, frame))?;
+            parts.try_for_each(|part| mapping.write(part, &Owner::RAM, frame))?;
             from = run.end();
         }
+        let mut from = Pfn::ZERO;
+        while let Some(hole) = next_hole(&self.hotplug, from) {
+            self.mapping().write(hole, &Owner::HOLE, frame)?;
+            from = hole.end();
+        }
+        self.hotplug.set_holes_described(true);
         Ok(())
     }
 
@@ -72,19 +79,50 @@ impl Engine {
             }
             from = run.end();
         }
-        Ok(looked)
+        Ok(looked + self.check_holes()?)
+    }
+
+    /// Looks at the descriptors of all holes that lie in runs of online memory; at how many.
+    fn check_holes(&self) -> Result<u64, Wrong> {
+        let layout = *Memmap::new(KIND, Compound::SINGLE, &Owner::HOLE).layout();
+        let (mut looked, mut wrong) = (0, None);
+        let mut check = |hole: PfnRange| {
+            for pfn in (hole.start().number()..hole.end().number()).filter_map(Pfn::new) {
+                if read(pfn) != Owner::HOLE.page(pfn, KIND, &layout) {
+                    wrong.get_or_insert(Wrong(pfn));
+                }
+                looked += 1;
+            }
+            WATCHDOG.progress();
+        };
+        for node in self.hotplug.nodes() {
+            for zone in Zone::ALL {
+                self.hotplug.online_runs(node, zone, |run| {
+                    let mut rest = run;
+                    while !rest.is_empty() {
+                        let (part, state) = self.hotplug.state_at(rest.start(), rest.end());
+                        if !is_ram(state) {
+                            check(part);
+                        }
+                        rest = rest.split_at(part.end()).1;
+                    }
+                });
+            }
+        }
+        wrong.map_or(Ok(looked), Err)
     }
 }
 
 impl KernelMapping {
-    /// Makes room for the descriptors of `range`, which has none, and writes them.
+    /// Makes room for the descriptors of `range`, as far as there is none, and writes them.
     pub(super) fn write(
         &mut self,
         range: PfnRange,
+        owner: &Owner,
         frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
         self.space.descriptor_map_mut().map_ram(range, frame)?;
-        let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
+        let memmap = Memmap::new(KIND, Compound::SINGLE, owner);
         for part in range.chunks(AT_ONCE) {
             // SAFETY: there are frames behind all of these since the line above, nobody else uses
             // them, and they stay for as long as what they describe.
@@ -112,10 +150,11 @@ unsafe fn slots(range: PfnRange, layout: &MapLayout) -> Option<Slots<'static, Pa
     unsafe { Slots::mapped(range, NonNull::new(base)?, layout) }.ok()
 }
 
-/// A descriptor of RAM that there is.
+/// A descriptor of RAM that there is, or of a described hole.
 fn read(pfn: Pfn) -> Page {
     let page = core::ptr::with_exposed_provenance::<MaybeUninit<Page>>(to_usize(address_of(pfn)));
-    // SAFETY: RAM that there is has its descriptor mapped and written, and nobody changes it.
+    // SAFETY: RAM that there is, and a hole that lies in a run of online memory, has its descriptor
+    // mapped and written, and nobody changes it.
     unsafe { page.read().assume_init() }
 }
 
@@ -128,7 +167,7 @@ fn next_run(
         let mut rest = region.split_at(from).1;
         while !rest.is_empty() {
             let (run, state) = hotplug.state_at(rest.start(), rest.end());
-            if matches!(state, State::Offline | State::Online | State::OnlineMovable) {
+            if is_ram(state) {
                 return Some(run);
             }
             rest = rest.split_at(run.end()).1;
@@ -136,6 +175,34 @@ fn next_run(
         None
     };
     hotplug.regions().filter_map(|(_, region)| first(region)).min_by_key(|run| run.start())
+}
+
+/// The lowest hole from `from` up in a section that has RAM.
+fn next_hole(
+    hotplug: &hotmem::Hotplug<'static, super::smp::ThisCpu, KernelMapping>,
+    from: Pfn,
+) -> Option<PfnRange> {
+    let first = |within: PfnRange, wanted: fn(State) -> bool| {
+        let mut rest = within;
+        while !rest.is_empty() {
+            let (run, state) = hotplug.state_at(rest.start(), rest.end());
+            if wanted(state) {
+                return Some(run);
+            }
+            rest = rest.split_at(run.end()).1;
+        }
+        None
+    };
+    let holes = hotplug.regions().filter_map(|(_, region)| {
+        let all = region.align_outward(SECTION_FRAMES as u64);
+        let mut sections = all.sections().filter(|&section| first(section, is_ram).is_some());
+        sections.find_map(|section| first(section.split_at(from).1, |state| !is_ram(state)))
+    });
+    holes.min_by_key(|hole| hole.start())
+}
+
+fn is_ram(state: State) -> bool {
+    matches!(state, State::Offline | State::Online | State::OnlineMovable)
 }
 
 impl fmt::Display for Wrong {

@@ -11,6 +11,7 @@ use super::writers;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{Bytes, Hooks, Mapping, Migration, Pfn, PfnRange, Veto, Zone};
 use hotmem_directmap::Caching;
+use hotmem_guest::descriptor::Owner;
 use hotmem_guest::layout::DESCRIPTORS;
 
 /// The direct map and the descriptors of RAM.
@@ -79,7 +80,7 @@ unsafe impl Mapping for KernelMapping {
     unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         if self.described {
             // As in `map`: the frames are there, and there was nothing behind these descriptors.
-            let _ = self.write(range, take);
+            let _ = self.write(range, &Owner::RAM, take);
         }
     }
 

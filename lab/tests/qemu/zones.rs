@@ -50,6 +50,24 @@ fn the_zone_that_grows_is_contiguous_after_each_block() {
     }
 }
 
+/// 960 MiB of boot memory lie above 4 GiB and end 64 MiB below the device's memory, in a section.
+#[test]
+fn a_hole_beside_boot_memory_counts_once_the_guest_describes_it() {
+    let boot_memory = Bytes(Bytes::gib(3).0 - Bytes::mib(64).0);
+    for (described, holes) in [(true, Bytes::mib(64)), (false, Bytes::ZERO)] {
+        let config = machine(blocks(2), "online").with("exit", format!("size:{}", blocks(1).0));
+        let config = if described { config.with("descriptors", 64) } else { config };
+        let mut vm = start(&Config { boot_memory, ..config });
+        let zone = vm.resize_checked(blocks(2)).zone.unwrap();
+        assert_eq!((zone.name, zone.described_holes), (ZoneName::Kernel, holes.0));
+        assert_eq!(zone.spanned, Bytes::gib(1).0 + blocks(2).0);
+        assert_eq!(zone.online, zone.spanned - Bytes::mib(64).0);
+        assert_eq!((zone.asked, zone.contiguous), (1, u64::from(described)));
+        // The guest looks at the descriptors of what is in a run, holes included.
+        vm.finish(blocks(1));
+    }
+}
+
 #[test]
 fn nobody_asks_where_memory_stays_offline() {
     let mut vm = start(&machine(blocks(2), "offline").with("exit", "resizes:3"));

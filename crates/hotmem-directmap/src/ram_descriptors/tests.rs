@@ -61,6 +61,22 @@ fn behind(map: &Map<'_>, block: u64) -> Option<u64> {
 }
 
 #[test]
+fn descriptors_that_are_there_keep_their_frames() {
+    let arena = Arena::new(2000);
+    let mut memory = Memory::new(&arena);
+    let mut map = memory.descriptors(64);
+    memory.map(&mut map, blocks(70, 3));
+    let before = [70, 71, 72].map(|block| behind(&map, block));
+    let taken = memory.taken.len();
+    memory.map(&mut map, blocks(69, 3));
+    assert_eq!([70, 71, 72].map(|block| behind(&map, block)), before);
+    // One pageblock more.
+    assert_eq!(memory.taken.len(), taken + 8);
+    memory.unmap(&mut map, blocks(69, 4));
+    assert!(memory.taken.is_empty());
+}
+
+#[test]
 fn a_whole_section_describes_itself_until_its_last_pageblock_goes() {
     let arena = Arena::new(2000);
     let mut memory = Memory::new(&arena);
