@@ -141,8 +141,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 sample.add(case.name, subject.name(), TIME, measured.seconds);
                 sample.add(case.name, subject.name(), TIME_PER_LMB, per_lmb);
                 sample.add(case.name, subject.name(), HELD, measured.held);
-                #[allow(clippy::cast_precision_loss, reason = "for people")]
-                sample.add(case.name, subject.name(), LOOKED_AT, measured.looked_at as f64);
+                if let Some(lmbs) = measured.looked_at {
+                    #[allow(clippy::cast_precision_loss, reason = "for people")]
+                    sample.add(case.name, subject.name(), LOOKED_AT, lmbs as f64);
+                }
             }
             progress.inc(1);
         }
@@ -162,7 +164,8 @@ struct Measured {
     seconds: f64,
     /// Real memory of this process that came with the machine, in MiB.
     held: f64,
-    looked_at: u64,
+    /// Counted where LMBs are looked for at all.
+    looked_at: Option<u64>,
 }
 
 /// Builds a machine and changes it.
@@ -189,13 +192,13 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
             if !matches!(done, Progress::Done(Ok(_))) {
                 bail!("{done:?}");
             }
-            (seconds, 0)
+            (seconds, None)
         }
         Subject::Before | Subject::NoLookUp => {
             let mut before = Before::new(&partition, subject == Subject::Before)?;
             let start = Instant::now();
             before.change(change, lmbs, &mut partition)?;
-            (start.elapsed().as_secs_f64(), before.looked_at)
+            (start.elapsed().as_secs_f64(), before.looks_up.then_some(before.looked_at))
         }
     };
     let held = (resident_here()?.0.saturating_sub(without.0)) as f64 / Bytes::mib(1).0 as f64;
@@ -402,8 +405,10 @@ mod tests {
                 assert!(measured.seconds > 0.0 && measured.held >= 0.0);
                 let first = if change == Change::Add { assigned } else { 0 };
                 let looked_at = match subject {
-                    Subject::Before => (first..first + lmbs).map(|nth| u64::from(nth) + 1).sum(),
-                    Subject::NoLookUp | Subject::Hotmem => 0,
+                    Subject::Before => {
+                        Some((first..first + lmbs).map(|nth| u64::from(nth) + 1).sum())
+                    }
+                    Subject::NoLookUp | Subject::Hotmem => None,
                 };
                 assert_eq!(measured.looked_at, looked_at);
             }
