@@ -17,7 +17,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 31] = [
+    let cases: [(&[&str], &str); 37] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -53,6 +53,12 @@ fn bad_arguments_are_named() {
         (&["bench", "packing", "--boot-memory", "1G"], "--boot-memory"),
         (&["bench", "packing", "--guest", "20G"], "more than the host's"),
         (&["bench", "packing", "--icount"], "--icount"),
+        (&["bench", "packing", "--guest", "1G", "--touch", "1G..2G"], "more than a guest's 1GiB"),
+        (&["bench", "contiguity", "--sizes", "1G,0"], "whole blocks"),
+        (&["bench", "contiguity", "--sizes", "64M"], "whole blocks"),
+        (&["hosted", "--plug", "0"], "whole pageblocks"),
+        (&["hosted", "--plug", "1G", "--touch", "2G"], "more than the 1GiB that are plugged"),
+        (&["drmgr", "-c", "mem", "-a", "-q", "1", "--nodes", "0"], "there can be from 1 to 32"),
     ];
     for (args, word) in cases {
         let said = complaint(args);

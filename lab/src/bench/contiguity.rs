@@ -100,6 +100,9 @@ enum Near {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
+    if let Some(odd) = args.sizes.iter().find(|size| size.0 == 0 || size.frames() % BLOCK != 0) {
+        bail!("--sizes {odd}: plugs whole blocks of 128 MiB");
+    }
     let far = |devices, each| Shape { devices, each, near: Near::Nothing };
     let vm = args.sizes.iter().map(|&size| (size::short(size), far(1, size)));
     let pc = Shape { near: Near::LowMemory, ..far(1, Bytes::gib(256)) };

@@ -48,9 +48,9 @@ pub enum DescriptionError {
     /// More LMBs than this process wants to keep.
     #[error("{0} LMBs are more than the {MOST_LMBS} that this machine can have")]
     TooManyLmbs(u32),
-    /// More nodes than the engine knows.
-    #[error("{0} nodes are more than the {max} that there can be", max = hotmem::MAX_NODES)]
-    TooManyNodes(u32),
+    /// None, or more than the engine knows.
+    #[error("{0} nodes: there can be from 1 to {max}", max = hotmem::MAX_NODES)]
+    Nodes(u32),
     /// The host has no such machine.
     #[error(transparent)]
     Hosted(#[from] HostedError),
@@ -123,7 +123,7 @@ impl Description {
             return Err(DescriptionError::TooManyLmbs(lmbs));
         }
         if nodes == 0 || u64::from(nodes) > hotmem::MAX_NODES as u64 {
-            return Err(DescriptionError::TooManyNodes(nodes));
+            return Err(DescriptionError::Nodes(nodes));
         }
         let size = lmb_size.bytes().0;
         // Twice what the words take, and something to live on.

@@ -9,9 +9,11 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use hotmem::{
     Allocation, Budget, Bytes, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk, Want,
-    geometry::FRAME_SIZE,
+    geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
 use std::time::Instant;
+
+const PAGEBLOCK: Bytes = Bytes(PAGEBLOCK_FRAMES as u64 * FRAME_SIZE);
 
 /// Arguments of `hotmem hosted`.
 #[derive(clap::Args)]
@@ -30,11 +32,24 @@ pub struct Args {
     keep: Bytes,
 }
 
+impl Args {
+    fn check(&self) -> Result<()> {
+        if self.plug == Bytes::ZERO || !self.plug.0.is_multiple_of(PAGEBLOCK.0) {
+            bail!("--plug {}: plugs whole pageblocks of {PAGEBLOCK}", self.plug);
+        }
+        if self.touch > self.plug {
+            bail!("--touch {}: more than the {} that are plugged", self.touch, self.plug);
+        }
+        Ok(())
+    }
+}
+
 /// Plugs memory into a machine in this process, uses some of it, and takes all of it away again.
 ///
 /// # Errors
 /// The first thing that went wrong.
 pub fn run(args: &Args) -> Result<()> {
+    args.check()?;
     say!("a hosted machine: the engine in this process; no guest, no device, a simulated MMU")?;
     let machine = build(args)?;
     let mut hotplug = machine.boot()?;

@@ -85,6 +85,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
         bail!("--guest {}: more than the host's {}", args.guest, args.host);
     }
+    if args.touch.1 > args.guest {
+        bail!("--touch: up to {}, more than a guest's {}", args.touch.1, args.guest);
+    }
     let mut sample = Sample::new("packing");
     let packed = each(subjects(&args.guests), |subject| {
         let guests = args.runner.guests(&[subject.guest()], args.guest)?;
