@@ -110,8 +110,10 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
     let _hotplug = plugged(&frames, &memory);
     let mut rng = Rng::with_seed(5);
     let mut held = vec![];
+    // Each has a part of one pageblock, and a quarter of all that lie above.
+    let most = usize::try_from((ALL - LOW) / BLOCK / 4).unwrap();
     for _ in 0..2000 {
-        if !held.is_empty() && (rng.bool() || held.len() > 40) {
+        if !held.is_empty() && (rng.bool() || held.len() == most) {
             frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
         } else {
             let len = [1, 2, WORD, BLOCK][rng.usize(..4)];
