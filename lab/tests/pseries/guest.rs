@@ -13,7 +13,6 @@ use hotmem_lab::{
 use std::env;
 
 const LMB: Bytes = Bytes::mib(256);
-const NODES: u64 = 2;
 /// Why memory with a pinned frame stays.
 const PINNED: &str = "pinned by the kernel";
 
@@ -222,35 +221,107 @@ fn free_memory_is_reported() {
     vm.finish().unwrap();
 }
 
-/// DIMMs of random sizes and nodes are added and removed in random order; a third of them cannot be
-/// removed at first. With `HOTMEM_DEEP` it is 100 rounds, and 6 otherwise.
-#[test]
-fn random_rounds() {
-    let rounds = if env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 6 };
-    let seed = env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
-    let mut random = Rng::with_seed(seed.unwrap_or(1));
-    let config = config(Bytes::gib(65), 0).with("pin", 3);
-    let config = Config { nodes: u32::try_from(NODES).unwrap(), ..config };
-    let mut vm = Vm::start(&config).unwrap();
-    ready(&mut vm);
-    let mut dimms: Vec<(Dimm, bool)> = Vec::new();
+/// What is done to a DIMM.
+enum Step {
+    Add(Dimm),
+    /// The guest keeps it, because of a pinned frame.
+    Refuse(Dimm),
+    Remove(Dimm),
+}
+
+/// So many DIMMs of random sizes, added and removed in random order. The guest pins a frame of each
+/// third, and keeps it when it is asked for it first. QEMU says where they are, or each of two nodes
+/// has 32 GiB for them.
+fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut here: Vec<(Dimm, bool)> = Vec::new();
     let mut additions = 0;
-    for _ in 0..rounds {
-        let used: u64 = dimms.iter().map(|(dimm, _)| dimm.size.0).sum();
-        let full = dimms.len() >= SLOTS as usize || used > Bytes::gib(32).0;
-        if !full && (dimms.is_empty() || random.u8(..5) < 3) {
+    while additions < dimms || !here.is_empty() {
+        let size = Bytes(LMB.0 << random.u32(..5));
+        let node = random.u32(..nodes);
+        let used: u64 = here.iter().map(|(dimm, _)| dimm.size.0).sum();
+        let fits = here.len() < SLOTS as usize && used <= Bytes::gib(28).0;
+        let address = (nodes > 1).then(|| place(&here, node, size));
+        let may_add = additions < dimms && fits && address != Some(None);
+        if may_add && (here.is_empty() || random.u8(..5) < 3) {
             additions += 1;
-            let size = Bytes(LMB.0 << random.u32(..5));
-            let node = random.u32(..config.nodes);
-            let dimm = Dimm { node, ..Dimm::new(format!("dimm{additions}"), size) };
-            added(&mut vm, &dimm, &config);
-            dimms.push((dimm, additions % 3 == 0));
-        } else {
-            let (dimm, pinned) = dimms.swap_remove(random.usize(..dimms.len()));
+            let id = format!("dimm{additions}");
+            let dimm = Dimm { id, size, node, address: address.flatten() };
+            steps.push(Step::Add(dimm.clone()));
+            here.push((dimm, additions % 3 == 0));
+        } else if !here.is_empty() {
+            let (dimm, pinned) = here.swap_remove(random.usize(..here.len()));
             if pinned {
-                refused(&mut vm, &dimm, &config, PINNED);
+                steps.push(Step::Refuse(dimm.clone()));
             }
-            removed(&mut vm, &dimm, &config);
+            steps.push(Step::Remove(dimm));
         }
     }
+    steps
+}
+
+/// The lowest place for a DIMM in its node's 32 GiB.
+fn place(here: &[(Dimm, bool)], node: u32, size: Bytes) -> Option<u64> {
+    let start = Bytes::gib(1).0 + u64::from(node) * Bytes::gib(32).0;
+    let ends = (start..start + Bytes::gib(32).0 - size.0).step_by(usize::try_from(LMB.0).unwrap());
+    let is_free = |&at: &u64| {
+        here.iter().all(|(dimm, _)| {
+            let its = dimm.address.unwrap();
+            its + dimm.size.0 <= at || at + size.0 <= its
+        })
+    };
+    ends.into_iter().find(is_free)
+}
+
+/// With `HOTMEM_DEEP` 100 DIMMs come and go, otherwise 3.
+fn come_and_go(nodes: u32) {
+    let dimms = if env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 3 };
+    let seed = env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
+    let steps = random_steps(dimms, nodes, &mut Rng::with_seed(seed.unwrap_or(1)));
+    let requests = u32::try_from(steps.len()).unwrap();
+    let config = Config { nodes, ..config(Bytes::gib(65), requests).with("pin", 3) };
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    for step in &steps {
+        match step {
+            Step::Add(dimm) => drop(added(&mut vm, dimm, &config)),
+            Step::Refuse(dimm) => refused(&mut vm, dimm, &config, PINNED),
+            Step::Remove(dimm) => removed(&mut vm, dimm, &config),
+        }
+    }
+    // The guest checks its patterns and the engine once more.
+    vm.finish().unwrap();
+}
+
+#[test]
+fn random_dimms_of_one_node() {
+    come_and_go(1);
+}
+
+#[test]
+fn random_dimms_of_two_nodes() {
+    come_and_go(2);
+}
+
+/// The engine has one node for memory between present memory of that node: the DIMM goes there, and
+/// the guest says so.
+#[test]
+fn a_dimm_between_those_of_another_node_is_misplaced() {
+    let config = config(Bytes::gib(9), 4);
+    let config = Config { nodes: 2, ..config };
+    let mut vm = Vm::start(&config).unwrap();
+    ready(&mut vm);
+    let at = |id: &str, gib: u64, node| Dimm {
+        node,
+        address: Some(Bytes::gib(gib).0),
+        ..Dimm::new(id, Bytes::gib(1))
+    };
+    added(&mut vm, &at("below", 1, 0), &config);
+    added(&mut vm, &at("above", 3, 0), &config);
+    let between = at("between", 2, 1);
+    let done = vm.plug(&between).unwrap();
+    assert_eq!((done.lmbs, done.misplaced, &done.why), (4, 4, &None));
+    assert_eq!(done.nodes[..2], [Bytes::mib(3584).0, Bytes::mib(512).0]);
+    removed(&mut vm, &between, &config);
+    vm.finish().unwrap();
 }
