@@ -33,9 +33,11 @@ pub struct Config {
     pub dimms: Vec<Dimm>,
     /// Further arguments.
     pub more: Vec<String>,
-    /// One nanosecond of the guest's time is one instruction, and the time in which it waits is none:
-    /// [`Vm::instructions`](super::Vm::instructions) counts without it.
+    /// One nanosecond of the guest's time is one instruction. Time in which it waits passes, too.
     pub icount: bool,
+    /// The same, and [`Vm::instructions`](super::Vm::instructions) counts without the time in which
+    /// the guest waits. For guests that do: one that polls makes hardly any progress.
+    pub record: bool,
     /// Whether the machine waits for [`Vm::go_on`](super::Vm::go_on) before its first instruction.
     pub stopped: bool,
     /// How long any one thing may take before the guest counts as hung.
@@ -88,6 +90,7 @@ impl Config {
             dimms: Vec::new(),
             more: Vec::new(),
             icount: false,
+            record: false,
             stopped: false,
             patience: Duration::from_secs(120),
         }
@@ -111,10 +114,11 @@ impl Config {
         pair("-machine", MACHINE.into());
         pair("-accel", "tcg,thread=single".into());
         pair("-cpu", "power9".into());
-        if self.icount {
-            // Recording makes the monitor tell how many instructions the guest has executed. Nobody
-            // replays them.
+        if self.record {
+            // Nobody replays it.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
+        } else if self.icount {
+            pair("-icount", "shift=0,sleep=on".into());
         }
         let (boot, most) = (self.boot_memory.0, self.max_memory.0);
         pair("-m", format!("{boot}B,slots={SLOTS},maxmem={most}B"));

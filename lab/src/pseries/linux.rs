@@ -25,6 +25,14 @@ echo LINUX-READY
 exec /bin/busybox cat /proc/kmsg
 ";
 
+/// What the kernel has said of a request.
+pub struct Said {
+    /// From its first word of the request to its last.
+    pub seconds: f64,
+    /// All of it.
+    pub log: Vec<String>,
+}
+
 /// A Linux that is ready to boot.
 pub struct LinuxGuest {
     kernel: PathBuf,
@@ -81,23 +89,23 @@ impl LinuxGuest {
         Ok(vm)
     }
 
-    /// Waits until the kernel has said of `lmbs` LMBs that they were `what` ("hot-added"), and
-    /// returns the seconds from its first word of the request to its last.
+    /// Waits until the kernel has said of `lmbs` LMBs that they were `what` ("hot-added").
     ///
     /// # Errors
     /// If it does not say that within the limit.
-    pub fn wait_for(&self, vm: &mut Vm, what: &str, lmbs: u32, limit: Duration) -> Result<f64> {
-        let (mut first, mut seen) = (None, 0);
+    pub fn wait_for(&self, vm: &mut Vm, what: &str, lmbs: u32, limit: Duration) -> Result<Said> {
+        let (mut first, mut seen, mut log) = (None, 0, Vec::new());
         let took = vm.wait_for_line(&format!("{lmbs} LMBs {what}"), limit, |line| {
             let (at, said) = message(line)?;
             if said.contains("Attempting to hot-") {
-                first = Some(at);
+                (first, log) = (Some(at), Vec::new());
             }
+            log.push(format!("[{at:.6}] {said}"));
             seen += u32::from(said.ends_with(&format!("was {what}")));
             (seen == lmbs).then(|| first.map(|first| at - first))
         });
         match took?.0 {
-            Some(seconds) => Ok(seconds),
+            Some(seconds) => Ok(Said { seconds, log }),
             None => bail!("Linux has not said when it began"),
         }
     }

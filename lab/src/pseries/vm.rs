@@ -141,7 +141,7 @@ impl Vm {
     /// interrupt is none, unlike in the guest's own clock.
     ///
     /// # Errors
-    /// If the machine does not count them ([`Config::icount`]).
+    /// If the machine does not count them ([`Config::record`]).
     pub fn instructions(&mut self) -> Result<u64, Error> {
         self.monitor.instructions()
     }

@@ -38,9 +38,8 @@ struct Run {
     removed: Vec<f64>,
 }
 
-/// How long Linux is left alone before each figure, so that none has what the one before it left
-/// to be done.
-const SETTLE: Duration = Duration::from_millis(200);
+/// Linux is idle when it executes fewer instructions than this in this time.
+const IDLE: (u64, Duration) = (200_000, Duration::from_millis(200));
 
 /// Measures both guests.
 pub(super) fn measure(
@@ -121,23 +120,30 @@ fn hotmem(icount: bool) -> Result<Run> {
 
 fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
     let mut vm = boot(linux, false, limit)?;
+    let mut shown = "";
     change(&mut vm, |vm, begin, what| {
         begin(vm)?;
-        linux.wait_for(vm, what, LMBS_OF_DIMM, limit)
+        let said = linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
+        // Its log of the first DIMM each way.
+        if shown != what {
+            said.log.iter().for_each(|line| crate::out::remark(format_args!("Linux: {line}")));
+            shown = what;
+        }
+        Ok(said.seconds)
     })
 }
 
 fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) -> Result<Run> {
     let mut vm = boot(linux, true, limit)?;
     change(&mut vm, |vm, begin, what| {
-        thread::sleep(SETTLE);
+        settle(vm, limit)?;
         let start = Instant::now();
         let before = vm.instructions()?;
         begin(vm)?;
         linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
         let executed = vm.instructions()? - before;
         let took = start.elapsed();
-        thread::sleep(SETTLE);
+        settle(vm, limit)?;
         let before = vm.instructions()?;
         thread::sleep(took);
         let idle = vm.instructions()? - before;
@@ -149,16 +155,29 @@ fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) 
     })
 }
 
-fn boot(linux: &LinuxGuest, icount: bool, limit: Duration) -> Result<Vm> {
+/// Waits until Linux is idle, so that no figure has what was left to be done before.
+fn settle(vm: &mut Vm, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        let before = vm.instructions()?;
+        thread::sleep(IDLE.1);
+        if vm.instructions()? - before < IDLE.0 {
+            return Ok(());
+        }
+    }
+    bail!("Linux is never idle")
+}
+
+fn boot(linux: &LinuxGuest, record: bool, limit: Duration) -> Result<Vm> {
     let config = linux.config(ALL + Bytes::gib(4));
-    linux.boot(&Config { icount, patience: limit, ..config })
+    linux.boot(&Config { record, patience: limit, ..config })
 }
 
 /// Adds and removes all DIMMs. `measure` begins a change, waits for what Linux says of its LMBs,
 /// and returns what that took.
 fn change(
     vm: &mut Vm,
-    mut measure: impl FnMut(&mut Vm, &dyn Fn(&mut Vm) -> Result<(), Error>, &str) -> Result<f64>,
+    mut measure: impl FnMut(&mut Vm, &dyn Fn(&mut Vm) -> Result<(), Error>, &'static str) -> Result<f64>,
 ) -> Result<Run> {
     let mut run = Run { added: Vec::new(), removed: Vec::new() };
     for dimm in dimms() {
