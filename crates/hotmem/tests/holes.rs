@@ -141,6 +141,29 @@ fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
 }
 
 #[test]
+fn a_hole_between_hotplugged_memory_in_a_section_with_boot_memory_is_covered() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
+    // The section has four pageblocks at least: boot memory, a device's, a hole, and another's.
+    let parts = [range(SECTION + BLOCK, BLOCK), range(SECTION + 3 * BLOCK, SECTION - 3 * BLOCK)];
+    for part in parts {
+        hotplug.announce(part).unwrap();
+        plug(&mut hotplug, part, OnlineType::Movable);
+    }
+    let movable = |hotplug: &Hotplug<'_, OneCpu>| {
+        let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
+        (zone.described_holes, zone.is_contiguous())
+    };
+    assert_eq!(movable(&hotplug), (BLOCK, true));
+    take_offline(&mut hotplug, parts[0]);
+    assert_eq!(movable(&hotplug), (0, true));
+    hotplug.online(parts[0], OnlineType::Movable, &mut NoHooks).unwrap();
+    assert_eq!(movable(&hotplug), (BLOCK, true));
+    hotplug.announce(range(SECTION + 2 * BLOCK, BLOCK)).unwrap();
+    assert_eq!(movable(&hotplug), (0, false));
+}
+
+#[test]
 fn absent_hotplugged_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);

@@ -6,18 +6,19 @@
 //! holes.
 //!
 //! For each part of a node's memory, the marked pageblocks are counted of all sections in which
-//! some of it is online. All these sections but the first and the last lie within its span, so that
-//! the holes within the span are this count less what lies outside in these two.
+//! some of it is online, in whichever of the announced ranges that share the section. All these
+//! sections but the first and the last lie within its span, so that the holes within the span are
+//! this count less what lies outside in these two.
 
 use super::Hotplug;
 use super::zone_part::ZonePart;
-use crate::addr::{Pfn, PfnRange};
+use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{Class, Part, SectionRef, Zone};
+use crate::words::{Class, NodeId, Part, SectionRef, Zone};
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Says whether the kernel's descriptors cover the holes of each section (128 MiB) that has
     /// boot memory: if so, these do not end contiguity. They do unless this is called.
     ///
@@ -28,24 +29,34 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// `range` has just come online: its sections' holes count for what was not online there.
     pub(super) fn holes_online(&mut self, range: PfnRange) {
-        self.count_holes(range, |before, now| before == 0 && now != 0);
+        self.count_holes(range, |_, before, now| !before && now);
     }
 
     /// All of a part of boot memory has just come online.
     #[cfg(not(loom))]
     pub(super) fn holes_at_boot(&mut self, range: PfnRange) {
-        self.count_holes(range, |_, now| now != 0);
+        // Each section once: regions that are announced later may share it.
+        self.count_holes(range, |marks, _, now| now && range.overlaps(marks.announced()));
     }
 
-    fn count_holes(&mut self, range: PfnRange, counts: impl Fn(u64, u64) -> bool) {
+    /// Counts the holes of each section of `range` for the zones of which `counts` says so: whether
+    /// some of the section was online before `range` was, and whether some is now.
+    fn count_holes(
+        &mut self,
+        range: PfnRange,
+        counts: impl Fn(SectionRef<'_>, bool, bool) -> bool,
+    ) {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
-        for Part { section, blocks } in self.parts(range) {
-            for zone in Zone::ALL {
-                let now = section.available(Class::online(zone));
-                if counts(now & !blocks, now) {
-                    *self.holes_of(section, zone) += frames_in(section, SECTION_MASK);
+        for section in sections(range) {
+            for marks in self.marks(section) {
+                for zone in Zone::ALL {
+                    let before = self.has_online(section, range, marks.node(), zone);
+                    let now = self.has_online(section, PfnRange::EMPTY, marks.node(), zone);
+                    if counts(marks, before, now) {
+                        *self.holes_of(marks, zone) += frames_in(marks, SECTION_MASK);
+                    }
                 }
             }
         }
@@ -57,11 +68,17 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
-        for Part { section, blocks } in self.parts(range) {
-            for zone in Zone::ALL {
-                let now = section.available(Class::online(zone));
-                if now == 0 && blocks & section.zone_mask(zone) != 0 {
-                    *self.holes_of(section, zone) -= frames_in(section, SECTION_MASK);
+        for section in sections(range) {
+            for marks in self.marks(section) {
+                for zone in Zone::ALL {
+                    let node = marks.node();
+                    let mut gone = self.words().parts(section.intersection(range));
+                    let was_online = gone.any(|Part { section, blocks }| {
+                        section.node() == node && blocks & section.zone_mask(zone) != 0
+                    });
+                    if was_online && !self.has_online(section, PfnRange::EMPTY, node, zone) {
+                        *self.holes_of(marks, zone) -= frames_in(marks, SECTION_MASK);
+                    }
                 }
             }
         }
@@ -72,41 +89,54 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
-        let words = self.words();
-        for boot in words.announced().filter(|announced| announced.fixed) {
-            let sections = range.align_outward(SECTION_FRAMES as u64).intersection(boot.range);
-            for Part { section, .. } in words.parts(sections) {
-                let blocks = section.mask_of(range);
-                let filled = frames_in(section, blocks);
-                if filled == 0 {
-                    continue;
-                }
-                section.blocks(blocks).for_each(|block| block.counter.fill_hole());
+        for section in sections(range) {
+            for marks in self.marks(section) {
+                let blocks = marks.mask_of(range);
+                let filled = frames_in(marks, blocks);
+                marks.blocks(blocks).for_each(|block| block.counter.fill_hole());
                 for zone in Zone::ALL {
-                    if section.available(Class::online(zone)) != 0 {
-                        *self.holes_of(section, zone) -= filled;
+                    if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
+                        *self.holes_of(marks, zone) -= filled;
                     }
                 }
             }
         }
     }
 
-    /// Returns the frames of described holes within `spanned`, of the `counted` ones.
-    pub(super) fn holes_within(&self, spanned: PfnRange, counted: u64) -> u64 {
+    /// Returns the frames of described holes within `spanned` on a node, of the `counted` ones.
+    pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeId, counted: u64) -> u64 {
         if counted == 0 || !self.zones.are_holes_described() {
             return 0;
         }
         let sections = spanned.align_outward(SECTION_FRAMES as u64);
         let below = sections.split_at(spanned.start()).0;
         let above = sections.split_at(spanned.end()).1;
-        let last = spanned.end().number().checked_sub(1).and_then(Pfn::new);
-        let edges = [(Some(spanned.start()), below), (last, above)];
-        let outside = edges.into_iter().filter_map(|(frame, outside)| {
-            let section = self.words().section_of(frame?)?;
-            Some(frames_in(section, section.mask_of(outside)))
+        let outside = [below, above].into_iter().filter(|outside| !outside.is_empty());
+        let outside = outside.filter_map(|outside| {
+            let section = outside.align_outward(SECTION_FRAMES as u64);
+            let marks = self.marks(section).find(|marks| marks.node() == node)?;
+            Some(frames_in(marks, marks.mask_of(outside)))
         });
         self.zones.probes.add(2);
         counted.saturating_sub(outside.sum())
+    }
+
+    /// The words that mark the holes of a section: those of its boot memory, once for each node.
+    fn marks(&self, section: PfnRange) -> impl Iterator<Item = SectionRef<'f>> + use<'f, P, M> {
+        let words = self.words();
+        words.nodes().into_iter().filter_map(move |node| {
+            let mut parts = words.parts(section).map(|part| part.section);
+            parts.find(|section| section.is_fixed() && section.node() == node)
+        })
+    }
+
+    /// Whether a pageblock of `section` that does not lie in `without` is online in a zone of a
+    /// node. Several announced ranges may share the section.
+    fn has_online(&self, section: PfnRange, without: PfnRange, node: NodeId, zone: Zone) -> bool {
+        self.words().parts(section).any(|Part { section, .. }| {
+            let online = section.available(Class::online(zone));
+            section.node() == node && online & !section.mask_of(without) != 0
+        })
     }
 
     /// The count of holes that a section's belong to.
@@ -114,6 +144,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         self.zones.holes_of(section.node(), part)
     }
+}
+
+/// The sections that `range` has a part of, in full.
+fn sections(range: PfnRange) -> impl Iterator<Item = PfnRange> {
+    range.align_outward(SECTION_FRAMES as u64).sections()
 }
 
 /// Frames of holes among `blocks` of a section.

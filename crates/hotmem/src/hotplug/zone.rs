@@ -226,7 +226,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub(super) fn zone_part(&self, node: NodeId, part: ZonePart) -> ZoneInfo {
         let kept = self.zones.of_nodes[node.number()][part as usize];
         self.zones.probes.add(1);
-        let described_holes = self.holes_within(kept.spanned, kept.holes_beside);
+        let described_holes = self.holes_within(kept.spanned, node, kept.holes_beside);
         let has_gaps = kept.spanned.frames() != kept.online + described_holes;
         ZoneInfo {
             spanned: kept.spanned,
