@@ -67,7 +67,10 @@ impl<'f, P: Platform> Open<'f, P> {
                 (self.wanted - table.taken).min(end - first)
             }
         };
-        let limit = most.min(*left).min(self.at_most);
+        // However small the budget: metadata of a section goes with the last of its memory, and may
+        // lie in the first.
+        let at_once = (*left).max(table.in_section_from(first));
+        let limit = most.min(at_once).min(self.at_most);
         let stretch = if undoing {
             table.stretch(first, |group| group.taken, limit)
         } else {

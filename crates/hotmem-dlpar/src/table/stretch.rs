@@ -2,7 +2,7 @@
 
 use super::{GROUP_LMBS, Group, Lmb, Table};
 use crate::associativity::NO_ROW;
-use hotmem::{Known, NodeId, PfnRange};
+use hotmem::{Known, NodeId, PfnRange, geometry::SECTION_FRAMES};
 
 /// Neighbouring LMBs of one node.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,14 @@ impl Table<'_> {
     /// The first one.
     pub(crate) fn first_of(&self, stretch: &Stretch) -> PfnRange {
         self.part_of(stretch, 1)
+    }
+
+    /// LMBs that there can be from this one to the end of its section of the engine.
+    pub(crate) fn in_section_from(&self, first: u32) -> u32 {
+        let start = self.lmb(first).range.start().number();
+        let frames = self.lmb_size.frames();
+        let rest = SECTION_FRAMES as u64 - start % SECTION_FRAMES as u64;
+        u32::try_from(rest.div_ceil(frames)).unwrap_or(u32::MAX)
     }
 
     /// Whole LMBs in a range.

@@ -3,7 +3,7 @@
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, lmbs, new, with};
 use core::time::Duration;
-use hotmem::{OnlineType, State, Want};
+use hotmem::{AddError, OnlineType, State, Want};
 use hotmem_dlpar::*;
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +61,8 @@ fn an_addition_that_is_vetoed_is_undone_and_begins_again() {
 fn a_removal_by_count_begins_again_after_a_veto() {
     with(|world| {
         world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
-        world.kernel.vetoes_left = Some(1);
+        // Of three LMBs of its section, of two, and of it alone.
+        world.kernel.vetoes_left = Some(3);
         let mut failures = Vec::new();
         let done = world.carry_out(new(REMOVE, Which::Count(6)), |between| {
             failures.extend(between.failure);
@@ -71,6 +72,47 @@ fn a_removal_by_count_begins_again_after_a_veto() {
         let [failure] = failures[..] else { panic!("{failures:?}") };
         assert_eq!(failure.error, Error::NotEnough { wanted: 6, available: 5 });
         assert!(matches!(failure.because, Some(Error::Blocked(_))), "{failure}");
+    });
+}
+
+#[test]
+fn an_addition_without_page_tables_begins_again_when_there_are_some() {
+    with(|world| {
+        world.dlpar.table().announce(&mut world.hotplug).expect("room");
+        let frames = world.hotplug.frames();
+        let mut used: Vec<_> = core::iter::from_fn(|| frames.alloc(Want::frames(1)).ok()).collect();
+        world.kernel.tables = 1;
+        let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
+        let mut failures = Vec::new();
+        let done = world.carry_out(Request::add(range), |between| {
+            failures.extend(between.failure.map(|failure| failure.error));
+            if failures.len() == 3 {
+                used.clear();
+            }
+            Next::GoOn
+        });
+        assert_eq!(done.expect("there are frames at last").lmbs, 4);
+        let no_tables = |error: &Error| matches!(error, Error::Add(AddError::NoTables { .. }));
+        assert!(failures.len() == 3 && failures.iter().all(no_tables), "{failures:?}");
+    });
+}
+
+#[test]
+fn a_removal_without_room_is_waited_for() {
+    with(|world| {
+        let frames = world.hotplug.frames();
+        let all = |want: Want| core::iter::from_fn(move || frames.alloc(want).ok());
+        let mut used: Vec<_> = all(Want::frames(1).movable()).collect();
+        let mut pauses = Vec::new();
+        let done = world.carry_out(new(REMOVE, range()), |between| {
+            assert_eq!(between.failure, None);
+            pauses.extend(Some(between.pause).filter(|pause| !pause.is_zero()));
+            if pauses.len() == 3 {
+                used.clear();
+            }
+            Next::GoOn
+        });
+        assert_eq!((done.expect("there is room at last").lmbs, pauses), (4, vec![PAUSE; 3]));
     });
 }
 

@@ -228,6 +228,27 @@ fn the_property_is_written_once_and_says_what_is() {
 }
 
 /// Page tables of one LMB come out of the LMB before it.
+/// Frames of all LMBs were allocated, and metadata of a section lies in the first LMB that has one.
+#[test]
+fn metadata_in_an_lmb_goes_with_the_lmbs_that_it_describes() {
+    for budget in [Budget::pageblocks(1), Budget::pageblocks(100), Budget::UNLIMITED] {
+        for which in [Which::Range { first: index(16), count: 4 }, Which::Count(6)] {
+            with(|world| {
+                let frames = world.hotplug.frames();
+                let used: Vec<_> =
+                    std::iter::from_fn(|| frames.alloc(Want::frames(1).movable()).ok()).collect();
+                drop(used);
+                let is_inside =
+                    |of: usize| frames.metadata().any(|metadata| nth(of).covers(metadata.frames));
+                assert!(is_inside(16), "there is nothing to test");
+                let done = world.run(Request::new(REMOVE, which), budget, |_| false);
+                let lmbs = if matches!(which, Which::Count(_)) { 6 } else { 4 };
+                assert_eq!(done.map(|done| (done.lmbs, done.skipped)), Ok((lmbs, 0)), "{budget:?}");
+            });
+        }
+    }
+}
+
 #[test]
 fn page_tables_may_come_from_memory_of_the_same_request() {
     with(|world| {
