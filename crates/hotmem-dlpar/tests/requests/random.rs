@@ -211,6 +211,9 @@ fn play(rounds: &[Round]) -> u64 {
                 }
             }
             if excused > 0 {
+                // Only what fails on the way back is left as it is.
+                let is_cause = !round.broken.is_empty() || !round.veto_online.is_empty();
+                assert!(is_cause, "{round:?}: {result:?}");
                 // What a hypervisor broke for good is not to be mended by the next request.
                 return;
             }
