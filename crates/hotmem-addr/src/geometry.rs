@@ -8,8 +8,9 @@
 pub const FRAME_SHIFT: u32 = 12;
 /// Bytes in a frame.
 pub const FRAME_SIZE: u64 = 1 << FRAME_SHIFT;
-/// Most physical address bits a machine can have (x86-64's and arm64's architectural limit).
-pub const PHYS_ADDR_BITS: u32 = 52;
+/// Most physical address bits a machine can have (x86-64's and arm64's architectural limit; as many
+/// sections in the small geometry).
+pub const PHYS_ADDR_BITS: u32 = if cfg!(hotmem_geometry = "small") { 39 } else { 52 };
 /// One past the highest frame number that can exist.
 pub const PFN_LIMIT: u64 = 1 << (PHYS_ADDR_BITS - FRAME_SHIFT);
 

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
 /// Frames in a section.
 pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
+/// A frame far above all memory of the tests.
+pub const REMOTE: u64 = geometry::PFN_LIMIT / 4;
 /// Longest allocation that is a run of bits in one word.
 pub const WORD: u64 = geometry::LINE_WORD_BITS as u64;
 

@@ -9,21 +9,16 @@ pub use hotmem_addr::geometry::{
     SECTION_PAGEBLOCKS,
 };
 
-/// Frame bits of a word, and children of a node of the tree.
-const SIZES: (usize, usize) = if cfg!(hotmem_geometry = "small") {
-    (8, 2)
-} else if cfg!(loom) {
-    (2, 2)
-} else {
-    (64, 64)
-};
-
 /// Frame bits held by one 64-bit word of a pageblock's line.
-pub const LINE_WORD_BITS: usize = SIZES.0;
+pub const LINE_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
+    8
+} else if cfg!(loom) {
+    2
+} else {
+    64
+};
 /// 64-bit words in a pageblock's line of frame bits: one cache line.
 pub const LINE_WORDS: usize = PAGEBLOCK_FRAMES / LINE_WORD_BITS;
-/// Children summarised by one word of the tree.
-pub const TREE_FANOUT: usize = SIZES.1;
 
 /// The section word with every pageblock's bit set.
 pub const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);

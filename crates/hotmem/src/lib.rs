@@ -131,4 +131,4 @@ pub use origin::{Foreign, MachineId};
 #[cfg(not(loom))]
 pub use owners::{Owner, Owners};
 pub use platform::{OneCpu, Platform};
-pub use words::{MAX_NODES, MAX_REGIONS, NodeId, Zone};
+pub use words::{MAX_NODES, NodeId, Zone};

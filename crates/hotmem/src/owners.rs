@@ -84,7 +84,7 @@ const WORDS_SHIFT: u32 = 9;
 /// Levels of frames below the root.
 const LEVELS: u32 = 4;
 /// What is left of a frame number for the root.
-const ROOT: usize = (PFN_LIMIT >> (LEVELS * WORDS_SHIFT)) as usize;
+const ROOT: usize = ((PFN_LIMIT - 1) >> (LEVELS * WORDS_SHIFT)) as usize + 1;
 /// An entry that names no table; others name a frame by its number plus one.
 const NO_TABLE: u64 = 0;
 

@@ -89,7 +89,10 @@ impl Map {
         let lines: BTreeSet<u64> =
             frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
         assert_eq!(found.union(&lines).copied().collect::<BTreeSet<_>>(), ram);
-        assert_eq!(hotplug.announce(range(PFN_LIMIT - BLOCK, BLOCK)).is_ok(), !free.is_empty());
+        if let Err(error) = hotplug.announce(range(PFN_LIMIT - BLOCK, BLOCK)) {
+            let AnnounceError::NoMetadata(bytes) = error else { panic!("{error}") };
+            assert!(frames.take_raw(Want::bytes(bytes)).is_err(), "{bytes} were free");
+        }
     }
 
     fn check_error(&self, error: BootError, ram: &BTreeSet<u64>, usable: &BTreeSet<u64>) {
@@ -101,10 +104,11 @@ impl Map {
                     (start..start + needed).all(|f| f < self.mapped_below && usable.contains(&f))
                 });
                 assert!(!fits, "there is room for {needed} frames");
-                // A frame of lines for each section, and the words.
+                // A frame of lines for each section, and the words: in the small geometry, a frame
+                // for four sections.
                 let sections: BTreeSet<u64> = ram.iter().map(|frame| frame / SECTION).collect();
                 let span = (self.end() - ram.first().unwrap_or(&0) / SECTION * SECTION) / SECTION;
-                assert!(needed <= sections.len() as u64 + span / 16 + 8, "{needed} frames");
+                assert!(needed <= sections.len() as u64 + span / 3 + 12, "{needed} frames");
             }
             error => panic!("{error}"),
         }
@@ -230,18 +234,18 @@ fn map(ram: &[(u64, u64)], reserved: &[(u64, u64)]) -> Map {
 }
 
 #[test]
-fn the_smallest_machine_has_three_frames() {
+fn the_smallest_machine_has_ten_frames() {
     let boots = |frames| {
         let machine = Frames::new(Cpus);
         let memory = Memory::new(SECTION);
         map(&[(5, 5 + frames)], &[]).boot(&machine, &memory).map(|_| machine.counts().free)
     };
     let least = (1..100).find(|&frames| boots(frames).is_ok()).unwrap();
-    assert!(least <= 5, "{least} frames");
+    assert!(least <= 10, "{least} frames");
     for frames in 1..least {
         assert!(matches!(boots(frames), Err(BootError::NoMetadata(_))), "{frames}");
     }
-    for frames in least..20 {
+    for frames in least..25 {
         map(&[(5, 5 + frames)], &[]).check();
     }
 }
@@ -270,20 +274,19 @@ fn everything_is_reserved_that_is_touched() {
 }
 
 #[test]
-fn more_clusters_than_regions_are_refused() {
-    let cluster = |i: u64| bytes(i * (FAR + 8 * SECTION) * FRAME_SIZE, BLOCK * FRAME_SIZE);
+fn any_number_of_clusters_can_be_had() {
+    let cluster = |i: u64| bytes(i * (FAR + 16 * SECTION) * FRAME_SIZE, BLOCK * FRAME_SIZE);
     let boot = |clusters: u64| {
         let machine = Frames::new(Cpus);
-        let memory = Memory::new(4 * SECTION);
-        let first = bytes(0, 4 * SECTION * FRAME_SIZE);
+        let memory = Memory::new(8 * SECTION);
+        let first = bytes(0, 8 * SECTION * FRAME_SIZE);
         let ram = (1..clusters).map(cluster).chain([first]).collect();
-        let map = Map { ram, reserved: vec![], mapped_below: 4 * SECTION };
+        let map = Map { ram, reserved: vec![], mapped_below: 8 * SECTION };
         map.boot(&machine, &memory).map(|hotplug| hotplug.regions().count())
     };
-    for clusters in [1, 3, MAX_REGIONS] {
+    for clusters in [1, 3, 100] {
         assert_eq!(boot(clusters as u64), Ok(clusters));
     }
-    assert_eq!(boot(MAX_REGIONS as u64 + 1), Err(BootError::TooManyRegions));
 }
 
 /// What QEMU's q35 gives a guest of 3 GiB, scaled to the geometry: low memory with a hole for

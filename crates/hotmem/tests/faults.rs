@@ -6,7 +6,7 @@ use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::{Link, Maps, lend};
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, Snapshot, numbers, pfn, range};
+use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -404,7 +404,7 @@ fn words_come_from_anywhere_but_are_never_moved() {
         m.hotplug.add(more).unwrap();
         while frames.take_raw(Want::frames(1)).is_ok() {}
         m.hotplug.online(more, OnlineType::Kernel, &mut NoHooks).unwrap();
-        m.hotplug.announce(range(1 << 30, BLOCK)).unwrap();
+        m.hotplug.announce(range(REMOTE, BLOCK)).unwrap();
         let metadata = frames.metadata().map(|m| m.frames);
         let words: Vec<_> = metadata.filter(|&words| more.covers(words)).collect();
         assert!(!words.is_empty());

@@ -8,7 +8,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::{Link, lend};
-use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, range};
+use hotmem_testkit::{BLOCK, Memory, REMOTE, SECTION, numbers, range};
 use std::sync::atomic::Ordering;
 
 const WORD: u32 = 0x5aa5_0ff0;
@@ -174,7 +174,7 @@ fn what_is_refused_is_not_written() {
         assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
         // Nothing is mapped there.
-        let foreign = machine.frames.give_raw_filled(range(1 << 30, 1)).unwrap_err();
+        let foreign = machine.frames.give_raw_filled(range(REMOTE, 1)).unwrap_err();
         assert_eq!(foreign.kind, FreeErrorKind::Foreign);
         let empty = machine.frames.give_raw_filled(range(0, 0)).unwrap_err();
         assert_eq!(empty.kind, FreeErrorKind::Empty);

@@ -5,7 +5,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{Cpus, Memory, SECTION, pfn, range};
+use hotmem_testkit::{Cpus, Memory, REMOTE, SECTION, pfn, range};
 
 /// A kernel that gives back these frames when memory goes.
 #[derive(Default)]
@@ -55,7 +55,7 @@ fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
     let (before, after, kernel) = come_and_go(|frames, kernel| {
         frame = frames.take_raw(Want::frames(1)).unwrap().start();
         // Twice the same; then nobody's, behind one that is refused already.
-        kernel.descriptors = vec![frame, frame, pfn(1 << 30)];
+        kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
         kernel.tables = vec![Pfn::LIMIT];
     });
     let told = [(frame, FreeErrorKind::NotAllocated), (Pfn::LIMIT, FreeErrorKind::Foreign)];

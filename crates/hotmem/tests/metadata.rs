@@ -5,7 +5,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
+use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, numbers, pfn, range};
 
 /// 64 GiB in the real geometry.
 const PLUGGED: u64 = 512 * SECTION;
@@ -29,7 +29,7 @@ fn words(frames: &Frames<Cpus>, memory: &Memory) -> Vec<u64> {
 #[test]
 fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
     with_boot_memory_only(|frames, hotplug, memory| {
-        let plugged = range(1 << 30, PLUGGED);
+        let plugged = range(REMOTE, PLUGGED);
         hotplug.announce(plugged).unwrap();
         let before = words(frames, memory);
         let sum = frames.counts();
@@ -65,23 +65,31 @@ impl OfflineAll for Hotplug<'_, Cpus> {
     }
 }
 
+/// Sections of a chunk, and frames of its words.
+const CHUNK: (u64, u64) = if cfg!(hotmem_geometry = "small") { (4, 1) } else { (64, 3) };
+
 #[test]
-fn announcing_reserves_at_most_193_bytes_a_section() {
+fn announcing_reserves_12_kib_for_each_8_gib() {
     with_boot_memory_only(|frames, hotplug, _| {
-        let reserved = frames.metadata_reserved();
-        for sections in [1, 2, 31, 32, 33, 64, 1000] {
+        let mut start = REMOTE;
+        for sections in [1, 2, 31, 32, 33, 64, 65, 128] {
             let before = (frames.metadata_reserved(), frames.counts().free);
-            let region = hotplug.announce(range(1 << 30, sections * SECTION)).unwrap();
+            let region = hotplug.announce(range(start, sections * SECTION)).unwrap();
             let bytes = frames.metadata_reserved().0 - before.0.0;
             let taken = (before.1 - frames.counts().free) * FRAME_SIZE;
             // A frame more if a pageblock was divided for it.
-            assert!([0, bytes, bytes + FRAME_SIZE].contains(&taken), "{taken} {bytes}");
-            // Counters come in groups of 32 sections.
-            let groups = sections.next_multiple_of(32);
-            let most = (groups * 193 + 512).next_multiple_of(FRAME_SIZE);
-            assert!(bytes <= most, "{bytes} bytes for {sections} sections");
+            assert!([bytes, bytes + FRAME_SIZE].contains(&taken), "{taken} {bytes}");
+            // 12 KiB for each chunk, 4 KiB for 16 chunks, and 8 KiB for 512.
+            let chunks = sections.div_ceil(CHUNK.0);
+            let most = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
+            assert!(bytes <= most * FRAME_SIZE, "{bytes} bytes for {sections} sections");
+            // They stay, for whatever is announced there next.
+            let before = (frames.metadata_reserved(), frames.counts());
             hotplug.withdraw(region).unwrap();
-            assert_eq!(frames.metadata_reserved(), reserved);
+            let again = hotplug.announce(range(start, sections * SECTION)).unwrap();
+            assert_eq!((frames.metadata_reserved(), frames.counts()), before);
+            hotplug.withdraw(again).unwrap();
+            start += sections.next_multiple_of(CHUNK.0) * SECTION;
         }
     });
 }
@@ -89,11 +97,11 @@ fn announcing_reserves_at_most_193_bytes_a_section() {
 #[test]
 fn words_are_used_again() {
     with_boot_memory_only(|frames, hotplug, _| {
-        let region = hotplug.announce(range(1 << 30, 10 * SECTION)).unwrap();
+        let region = hotplug.announce(range(REMOTE, 10 * SECTION)).unwrap();
         hotplug.withdraw(region).unwrap();
         let free = frames.counts().free;
         for i in 0..200 {
-            let region = hotplug.announce(range(1 << 30, (i % 10 + 1) * SECTION)).unwrap();
+            let region = hotplug.announce(range(REMOTE, (i % 10 + 1) * SECTION)).unwrap();
             hotplug.withdraw(region).unwrap();
         }
         assert_eq!(frames.counts().free, free);

@@ -148,27 +148,26 @@ fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
 }
 
 #[test]
-fn nodes_may_meet_within_a_section() {
-    let (at, memory) = (At::default(), Memory::new(SECTION));
+fn nodes_that_meet_within_a_section_meet_at_its_end() {
+    let (at, memory) = (At::default(), Memory::new(2 * SECTION));
     let frames = Frames::new(&at);
-    let section = range(0, SECTION).bytes();
+    let all = range(0, 2 * SECTION).bytes();
     // A quarter of the section and a frame is node 1's; boundaries are rounded up.
     let first = range(0, SECTION / 4 + 1).bytes();
-    let ram = [BootRange { start: 0, len: section }];
+    let ram = [BootRange { start: 0, len: all }];
     let nodes = [
         (BootRange { start: 0, len: first }, node(1)),
-        (BootRange { start: first.0, len: section - first }, node(2)),
+        (BootRange { start: first.0, len: all - first }, node(2)),
     ];
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
     let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
-    let boundary = (SECTION / 4 + 1).next_multiple_of(BLOCK);
-    for (n, start, end) in [(1, 0, boundary), (2, boundary, SECTION)] {
+    for (n, start, end) in [(1, 0, SECTION), (2, SECTION, 2 * SECTION)] {
         let zone = hotplug.zone(node(n), Zone::Kernel);
         assert_eq!(zone.spanned, range(start, end - start), "node {n}");
         assert_eq!(zone.online, end - start, "node {n}");
     }
     let counts = frames.validated().unwrap();
-    assert_eq!(counts.online, SECTION);
+    assert_eq!(counts.online, 2 * SECTION);
     let mut seen = std::collections::BTreeSet::new();
     while let Ok(got) = frames.take_raw(Want::frames(1)) {
         assert!(seen.insert(got.start()), "{got} twice");

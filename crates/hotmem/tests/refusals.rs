@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, WORD, pfn, range};
+use hotmem_testkit::{BLOCK, Memory, REMOTE, SECTION, Snapshot, WORD, pfn, range};
 
 /// Sections of boot memory, and of all memory that there can be.
 const BOOT: u64 = 1;
@@ -105,14 +105,31 @@ fn announcing() {
 }
 
 #[test]
-fn announcing_too_much() {
+fn any_number_of_ranges_is_announced_and_anything_after_they_are_withdrawn() {
     on_a_machine(|m| {
         m.hotplug.online(range(OFFLINE, SECTION), OnlineType::Kernel, &mut NoHooks).unwrap();
-        let blocks = (0..).map(|i| range(UNKNOWN + 2 * i * SECTION, BLOCK));
-        let announced = blocks.clone().take_while(|&block| m.hotplug.announce(block).is_ok());
-        assert_eq!(announced.count(), MAX_REGIONS - 2);
-        let next = range(1 << 30, BLOCK);
-        m.refuses(AnnounceError::TooManyRegions, |m| m.hotplug.announce(next));
+        let blocks = (0..200).map(|i| range(UNKNOWN + 2 * i * BLOCK, BLOCK));
+        let announced = blocks.map(|block| m.hotplug.announce(block).unwrap());
+        let announced: Vec<_> = announced.collect();
+        assert_eq!(m.hotplug.regions().count(), announced.len() + 2);
+        announced.into_iter().for_each(|region| m.hotplug.withdraw(region).unwrap());
+        assert_eq!(m.hotplug.regions().count(), 2);
+        m.hotplug.announce(range(UNKNOWN, 400 * BLOCK)).unwrap();
+        m.hotplug.announce(range(REMOTE, BLOCK)).unwrap();
+    });
+}
+
+#[test]
+fn announcing_two_nodes_in_one_section() {
+    on_a_machine(|m| {
+        let node = NodeId::new(1).unwrap();
+        let first = m.hotplug.announce(range(UNKNOWN, BLOCK)).unwrap();
+        let beside = Announce::range(range(UNKNOWN + BLOCK, SECTION)).on_node(node);
+        let error = AnnounceError::OtherNode(range(UNKNOWN, BLOCK));
+        m.refuses(error, |m| m.hotplug.announce(beside));
+        m.hotplug.withdraw(first).unwrap();
+        m.hotplug.announce(beside).unwrap();
+        assert_eq!(m.frames.node_of(pfn(UNKNOWN + BLOCK)), Some(node));
     });
 }
 
@@ -120,7 +137,7 @@ fn announcing_too_much() {
 fn announcing_without_memory_for_the_words() {
     on_a_machine(|m| {
         m.exhaust();
-        let wanted = range(UNKNOWN, SECTION);
+        let wanted = range(REMOTE, SECTION);
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.used);
         assert!(matches!(m.hotplug.announce(wanted), Err(AnnounceError::NoMetadata(_))));
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);

@@ -1,8 +1,9 @@
 //! Where the engine keeps the words of LMBs: regions, each of one node.
 //!
-//! Regions are few, so one is announced for all the neighbours that belong to its node or whose
-//! node is not known yet; many platforms tell it only when an LMB comes. If a neighbour turns out
-//! to belong elsewhere, the region is trimmed, as far as nothing beyond is present.
+//! One region is announced for all the neighbours that belong to its node or whose node is not known
+//! yet; many platforms tell it only when an LMB comes. If a neighbour turns out to belong elsewhere,
+//! the region is trimmed, as far as nothing beyond is present. A section (128 MiB) is of one node,
+//! that of the LMB of it that came first.
 
 use super::Error;
 use crate::property::FLAG_AI_INVALID;
@@ -21,10 +22,10 @@ pub(super) struct Place {
 }
 
 impl Table<'_> {
-    /// Announces all memory that can come, as far as the engine has regions for it, so that
-    /// requests need not: the words are reserved, at most 193 bytes for 128 MiB. LMBs whose node
-    /// only their connectors know are announced for the default node and change regions when they
-    /// come.
+    /// Announces all memory that can come, so that requests need not: the words are reserved, as
+    /// [`Hotplug::announce`] says. LMBs whose node only their connectors know are announced for the
+    /// default node and change regions when they come; so do those that share a section (128 MiB)
+    /// with another node's.
     ///
     /// Cost: O(LMBs), and the words are zeroed.
     ///
@@ -40,9 +41,8 @@ impl Table<'_> {
             from = first + self.lmbs_in(range).max(1);
             let node = node.unwrap_or(self.lmb(first).node);
             match hotplug.announce(Announce::range(range).on_node(node).in_group(group(self))) {
-                // What is there already, or finds no region, is looked at when it comes.
-                Ok(_) | Err(AnnounceError::Overlaps(_)) => {}
-                Err(AnnounceError::TooManyRegions) => break,
+                // What is there already, or on another node, is looked at when it comes.
+                Ok(_) | Err(AnnounceError::Overlaps(_) | AnnounceError::OtherNode(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -126,14 +126,29 @@ pub(super) fn place<P: Platform, M: Mapping>(
     let starts = hotplug.regions().map(|(_, other)| other.start());
     let above = starts.filter(|&start| start > range.start()).min();
     let range = range.split_at(above.unwrap_or(Pfn::LIMIT)).0;
-    let announce = |hotplug: &mut Hotplug<'_, P, M>, all| {
-        hotplug.announce(Announce::range(all).on_node(node).in_group(group(table)))
+    let announce = |hotplug: &mut Hotplug<'_, P, M>, all, node| {
+        hotplug.announce(Announce::range(all).on_node(node).in_group(group(table))).map(|_| ())
     };
-    match announce(hotplug, neighbourhood(hotplug, table, first, range)) {
-        Err(AnnounceError::NoMetadata(_)) => announce(hotplug, range)?,
-        other => other?,
-    };
-    Ok(Place { range, misplaced: false })
+    let own = |range| Place { range, misplaced: false };
+    match announce(hotplug, neighbourhood(hotplug, table, first, range), node) {
+        Err(AnnounceError::NoMetadata(_) | AnnounceError::OtherNode(_)) => {}
+        other => return other.map(|()| own(range)),
+    }
+    match announce(hotplug, range, node) {
+        Err(AnnounceError::OtherNode(_)) => {}
+        other => return other.map(|()| own(range)),
+    }
+    // One of the sections is another node's: this one, or else what comes after it.
+    let range = range.sections().next().known().unwrap_or(range);
+    match announce(hotplug, range, node) {
+        Err(AnnounceError::OtherNode(other)) => {
+            let region = region_at(hotplug, other.start()).known();
+            let theirs = region.and_then(|(region, _)| hotplug.region_node(region));
+            announce(hotplug, range, theirs.unwrap_or(node))?;
+            Ok(Place { range, misplaced: true })
+        }
+        other => other.map(|()| own(range)),
+    }
 }
 
 fn group(table: &Table<'_>) -> hotmem::Group {

@@ -1,6 +1,7 @@
 //! Requests that nothing stands in the way of, and those that make no sense.
 
-use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with};
+use crate::common::Entry;
+use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with, with_lmbs};
 use hotmem::{
     AddError, Budget, Bytes, NodeId, OnlineType, PfnRange, RemoveError, State, Want, Zone,
 };
@@ -108,6 +109,43 @@ fn the_node_is_the_lmbs_own() {
         let grown = crate::common::arrays(&[0, 1, 2, 3]);
         assert_eq!(crate::common::bytes(world.dlpar.table().lookup_arrays()), grown);
     });
+}
+
+/// Eight LMBs of one section (128 MiB), of two nodes. A section is of one node: whichever comes first.
+#[test]
+fn nodes_that_meet_within_a_section_are_one() {
+    let entry = |nth: u32| Entry {
+        address: u64::from(nth) * LMB,
+        index: FIRST + nth,
+        reserved: 0,
+        aa_index: u32::from(nth >= 12),
+        flags: 0,
+    };
+    let all: Vec<_> = (8..16).map(entry).collect();
+    let halves = [(8, 0), (12, 1)].map(|(nth, node)| (index(nth), node));
+    for [first, second] in [halves, [halves[1], halves[0]]] {
+        with_lmbs(
+            &all,
+            |nth| u32::from(nth >= 4),
+            |world| {
+                let online = |world: &World<'_, '_>, node| {
+                    let node = NodeId::new(node).expect("few");
+                    let zones = Zone::ALL.map(|zone| world.hotplug.zone(node, zone).online);
+                    zones.iter().sum::<u64>()
+                };
+                let nodes = [first.1, second.1];
+                let before = nodes.map(|node| online(world, node));
+                for (half, misplaced) in [(first, 0), (second, 4)] {
+                    let which = Which::Range { first: half.0, count: 4 };
+                    let done = world.begin(new(ADD, which), Budget::UNLIMITED);
+                    let Progress::Done(Ok(done)) = done else { panic!("{done:?}") };
+                    assert_eq!((done.lmbs, done.misplaced), (4, misplaced));
+                }
+                let all = before[0] + 8 * LMB / 4096;
+                assert_eq!(nodes.map(|node| online(world, node)), [all, before[1]]);
+            },
+        );
+    }
 }
 
 #[test]

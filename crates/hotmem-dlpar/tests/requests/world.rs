@@ -36,8 +36,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         })
         .collect();
     for nth in 0..ALL {
-        // A hole before the tenth.
-        let address = (BOOT + nth + u64::from(nth >= 10)) * LMB;
+        let address = position(nth) * LMB;
         let index = FIRST + u32::try_from(nth).expect("a handful");
         let flags = match nth {
             3 | 14 => FLAG_RESERVED,
@@ -49,6 +48,17 @@ pub(crate) fn entries() -> Vec<Entry> {
         entries.push(Entry { address, index, reserved: 0, aa_index, flags });
     }
     entries
+}
+
+/// The place of an LMB, in LMBs: each node begins in a section of its own, and there is a hole before
+/// the tenth.
+fn position(nth: u64) -> u64 {
+    nth + match node_of(nth) {
+        0 => BOOT,
+        1 => 16 - 6 + u64::from(nth >= 10),
+        3 => 32 - 13,
+        _ => 40 - 14,
+    }
 }
 
 /// What its connector says.
@@ -69,9 +79,9 @@ pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
     known.map(|entry| (DrcIndex(entry.index), range(entry))).collect()
 }
 
-/// Memory for all LMBs and the hole.
+/// Memory for all LMBs and the holes.
 pub(crate) fn ram() -> Memory {
-    Memory::new((BOOT + ALL + 1) * FRAMES)
+    Memory::new((position(ALL - 1) + 1) * FRAMES)
 }
 
 /// A kernel that needs page tables, refuses what it is told to and says what it was asked.

@@ -106,7 +106,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             Err(AnnounceError::Unreachable(_)) => {
                 Err(Obstacle::Never("beyond what this kernel's pointers reach"))
             }
-            Err(AnnounceError::TooManyRegions) => Err(Obstacle::Never("too many regions")),
+            Err(AnnounceError::OtherNode(_)) => {
+                Err(Obstacle::Never("shares 128 MiB with memory of another node"))
+            }
             Err(AnnounceError::Empty | AnnounceError::Unaligned(_)) => {
                 Err(Obstacle::Never("not whole pageblocks"))
             }

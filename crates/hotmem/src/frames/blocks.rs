@@ -9,7 +9,9 @@ use super::quiet::Moves;
 use super::small::{aligned_starts, runs_of, suits};
 use super::{AllocError, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, bits_of, mask};
+use crate::geometry::{
+    PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, bits_of, mask,
+};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
@@ -247,7 +249,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<T> {
         let zone = place.zone;
         let is_there = |section: &SectionRef<'_>| {
-            place.includes(*section) && (!want.wants_fixed() || section.is_fixed())
+            place.includes(*section) && (!want.wants_fixed() || section.fixed() != 0)
         };
         if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut claim) {
             return Some(claimed);
@@ -255,7 +257,7 @@ impl<P: Platform> Frames<P> {
         let class = Class::free(zone);
         let search = self.search(place, Class::free, want);
         let start = if want.is_picky() { place.from } else { self.uncrowded(place, search) };
-        let below = search.all_from(place.from).take_while(|section| section.begin() < start);
+        let below = search.all_from(place.from).take_while(|section| section.start() < start);
         for section in search.all_from(start).chain(below) {
             if section.available(class) == 0 {
                 section.hide_if_empty(class);
@@ -280,15 +282,15 @@ impl<P: Platform> Frames<P> {
             && let Some(beside) = search.next(own.start().max(from))
             && own.contains(beside.start())
         {
-            return beside.begin();
+            return beside.start();
         }
         let Some(lowest) = search.next(from) else { return from };
         let (within, mut next) = (lowest.announced(), Some(lowest));
-        while let Some(section) = next.filter(|section| within.contains(section.begin())) {
+        while let Some(section) = next.filter(|section| within.overlaps(section.range())) {
             let here = section.neighbourhood();
             let mut others = self.hinted_sections(zone).filter(|&hinted| Some(hinted) != own);
             if !others.any(|other| here.contains(other.start())) {
-                return section.begin();
+                return section.start();
             }
             next = search.next(here.end());
         }
@@ -312,25 +314,36 @@ impl<P: Platform> Frames<P> {
             if section.start().checked_add(want.len()).is_none_or(|end| end > want.bound()) {
                 break;
             }
-            let free = |i| section.above(i).map_or(0, |section| section.available(class));
-            if free(0) == 0 {
-                section.hide_if_empty(class);
-            }
-            if section.above(run.sections() - 1).is_none() {
-                // No run can start in the rest of what was announced with it.
-                from = section.announced().end();
+            if let Some(past) = self.past_region_without(section.start(), want.len()) {
+                from = past;
                 continue;
+            }
+            let free = |i| section.above(i).map_or(0, |section| allowed(section, class, want));
+            if section.available(class) == 0 {
+                section.hide_if_empty(class);
             }
             // The first word that stands in the way, if any: no run can start at or below it.
             let obstacle = run.words().find(|&(i, wanted)| free(i) & wanted != wanted);
             match obstacle {
-                Some((i, _)) => from = section.above(i).map_or(from, SectionRef::end),
+                Some((i, _)) => {
+                    let past = (i as u64 + 1) * SECTION_FRAMES as u64;
+                    from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
+                }
                 None if !section.start().is_aligned(want.alignment()) => {}
                 None if self.claim_words(run, place.zone, moves) => return Some(run),
                 None => {}
             }
         }
         None
+    }
+
+    /// An allocation lies in one region. Returns where to go on if not all of these frames are in one:
+    /// above all starts of longer runs in the same region.
+    fn past_region_without(&self, start: Pfn, frames: u64) -> Option<Pfn> {
+        let section = start.checked_add(SECTION_FRAMES as u64).unwrap_or(Pfn::LIMIT);
+        let Some(region) = self.words.announced_at(start) else { return Some(section) };
+        let fits = start.checked_add(frames).is_some_and(|end| end <= region.range.end());
+        if fits { None } else { Some(region.range.end().max(section)) }
     }
 
     /// The first section at or above `from` that may have free pageblocks: the tree leads there, or
@@ -342,8 +355,8 @@ impl<P: Platform> Frames<P> {
         from: Pfn,
     ) -> Option<SectionRef<'s>> {
         let hinted = self.hinted_sections(place.zone);
-        let hinted = hinted.filter(|s| search.includes(*s) && s.begin() >= from);
-        hinted.chain(search.next(from)).min_by_key(|section| section.begin())
+        let hinted = hinted.filter(|s| search.includes(*s) && s.start() >= from);
+        hinted.chain(search.next(from)).min_by_key(|section| section.start())
     }
 
     /// Claims all of `run` or nothing.
@@ -406,10 +419,10 @@ impl<P: Platform> Frames<P> {
         let last = usize::try_from(room / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
         let suitable = aligned & mask(last.saturating_add(1));
         loop {
-            let free = first.section.available(Class::free(zone)) & SECTION_MASK;
+            let free = allowed(section, Class::free(zone), want) & SECTION_MASK;
             let held = free & !first.section.reported.load(Ordering::Relaxed);
-            let starts = match runs_of(held, blocks) & suitable {
-                0 => runs_of(free, blocks) & suitable,
+            let starts = match section.runs_in_regions(held, blocks, runs_of) & suitable {
+                0 => section.runs_in_regions(free, blocks, runs_of) & suitable,
                 starts => starts,
             };
             if starts == 0 {
@@ -421,4 +434,10 @@ impl<P: Platform> Frames<P> {
             }
         }
     }
+}
+
+/// The pageblocks of a class that a request may have: all of them, or boot memory only.
+fn allowed(section: SectionRef<'_>, class: Class, want: &Want) -> u64 {
+    let available = section.available(class);
+    if want.wants_fixed() { available & section.fixed() } else { available }
 }

@@ -62,15 +62,17 @@ impl<P: Platform> Frames<P> {
         if range.frames() == PAGEBLOCK_FRAMES as u64 && range.is_pageblock_aligned() {
             return self.free_pageblock(&first, range);
         }
-        if !first.section.announced().covers(range) {
+        if !first.range().covers(range) && !self.words.covers(range) {
             return refused(range, FreeErrorKind::Foreign);
         }
         let pieces = || {
-            first.blocks_of(range).map(|(block, piece)| {
+            range.chunks(PAGEBLOCK_FRAMES as u64).filter_map(|piece| {
+                // What is announced and has no words is not there.
+                let block = self.words.block_of(piece.start())?;
                 let first = offset_of(piece.start());
                 #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
                 let frames = first..first + piece.frames() as usize;
-                (block, frames, piece)
+                Some((block, frames, piece))
             })
         };
         // All of it is looked at before anything is written.

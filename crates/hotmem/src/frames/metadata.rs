@@ -1,4 +1,4 @@
-//! What the engine keeps for itself: the words of regions, and the frame bits of sections; and for
+//! What the engine keeps for itself: the words of sections, and the frame bits of sections; and for
 //! the kernel: descriptors of sections that lie in the sections themselves.
 
 use super::Frames;
@@ -12,14 +12,15 @@ use crate::words::SectionRef;
 pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
-    /// What they describe: a whole region by its words, a section by its frame bits or the
-    /// kernel's descriptors, or all sections in which boot found reserved memory. Empty for the
-    /// words of a region that was withdrawn.
+    /// What they describe: sections by their words, a section by its frame bits or the kernel's
+    /// descriptors, or all sections in which boot found reserved memory. Empty for what describes
+    /// nodes or regions.
     pub describes: PfnRange,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Memory that holds the engine's words for what is announced now. Cost: O(regions).
+    /// Memory that holds the engine's words. Cost: O(sections) that have any.
+    #[cfg(not(loom))]
     #[must_use]
     pub fn metadata_reserved(&self) -> Bytes {
         self.words.reserved()
@@ -38,28 +39,27 @@ impl<P: Platform> Frames<P> {
         kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
     }
 
-    /// The words of all regions and of what is reserved, and, if `lines`, the frames of lines.
+    /// The words of all sections, the bitmaps of what is reserved, and, if `lines`, the frames of lines.
     pub(crate) fn metadata_where(&self, lines: bool) -> impl Iterator<Item = Metadata> {
         let lines = lines.then(|| self.words.sections().filter_map(|s| self.lines_of(s)));
         let reserved = self.reserved.metadata(self.direct_map());
-        self.words_of_regions().chain(lines.into_iter().flatten()).chain(reserved)
+        self.words_of_sections().chain(lines.into_iter().flatten()).chain(reserved)
     }
 
     #[cfg(not(loom))]
-    fn words_of_regions(&self) -> impl Iterator<Item = Metadata> {
-        let regions = self.words.memory(self.direct_map());
-        regions.map(|(frames, describes)| Metadata { frames, describes })
+    fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
+        let pieces = self.words.memory(self.direct_map());
+        pieces.map(|(frames, describes)| Metadata { frames, describes })
     }
 
     #[cfg(loom)]
-    fn words_of_regions(&self) -> impl Iterator<Item = Metadata> {
+    fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
         core::iter::empty()
     }
 
     fn lines_of(&self, section: SectionRef<'_>) -> Option<Metadata> {
         let frames = PfnRange::with_len(self.frame_of_lines(section)?, 1)?;
-        let describes = section.range().intersection(section.announced());
-        Some(Metadata { frames, describes })
+        Some(Metadata { frames, describes: section.range() })
     }
 }
 

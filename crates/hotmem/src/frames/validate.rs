@@ -56,7 +56,9 @@ impl<P: Platform> Frames<P> {
         let (live, kept) = (state.is_live(), state.is_kept());
         let claimable = state.grantable() > 0;
         let poisoned = self.poisoned_in(block.range()).count() > 0;
-        let announced = block.section.announced().covers(block.range());
+        let known = present || isolated || is(&section.movable);
+        // Only of what is there: to find out of the rest would take long.
+        let announced = known && self.words.covers(block.range());
         let checks = [
             (announced || !present, "present outside the announced range"),
             (present || !online, "online but not present"),

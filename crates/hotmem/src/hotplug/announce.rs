@@ -3,11 +3,16 @@
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
+#[cfg(not(loom))]
+use crate::geometry::FRAME_SIZE;
+use crate::known::Known;
+#[cfg(not(loom))]
+use crate::known::holds;
 use crate::mapping::Mapping;
 use crate::origin::unique;
 use crate::platform::{Platform, REACHABLE};
 use crate::sync::Ordering;
-use crate::words::{Announced, MAX_REGIONS, NodeId, Part, RegionIndex, Vacancy};
+use crate::words::{Announced, NodeId, Part, RegionIndex};
 use core::fmt;
 
 /// An announced region. It names nothing any more once the region is withdrawn, and nothing on any
@@ -65,8 +70,8 @@ pub enum AnnounceError {
     Unreachable(PfnRange),
     /// This region has a part of it.
     Overlaps(PfnRange),
-    /// [`MAX_REGIONS`] are announced, or were and have left words that are too small.
-    TooManyRegions,
+    /// It shares a section (128 MiB) with this region, which is of another node.
+    OtherNode(PfnRange),
     /// There is no memory for its words.
     NoMetadata(Bytes),
 }
@@ -84,11 +89,12 @@ pub enum WithdrawError {
     Held(PfnRange),
 }
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Announces a range: its words are reserved, at most 193 bytes a section (128 MiB) and
-    /// 8 KiB. No memory is expected there yet.
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
+    /// Announces a range: its words are reserved, 12 KiB for each 8 GiB, 4 KiB for each 128 GiB and
+    /// 8 KiB for each 4 TiB that it has a part of and nobody had before, and 4 KiB for its node. No
+    /// memory is expected there yet. A section (128 MiB) is of one node.
     ///
-    /// Cost: O(sections): the words are zeroed, unless a withdrawn region has left some.
+    /// Cost: O(sections): the words are zeroed, unless an earlier region has left some.
     ///
     /// # Errors
     /// [`AnnounceError`].
@@ -98,41 +104,30 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if !self.mapping.reach().covers(range) {
             return Err(AnnounceError::Unreachable(range));
         }
-        let index = match self.words().vacancy(range).ok_or(AnnounceError::TooManyRegions)? {
-            Vacancy::Ready(index) => index,
-            Vacancy::NeedsMemory(index) => {
-                self.install_words(index, range)?;
-                index
-            }
-        };
-        self.groups[index.number()] = group;
+        if let Some(other) = self.words().of_other_node(range, node) {
+            return Err(AnnounceError::OtherNode(other));
+        }
+        let index = self.announce_new(range, node)?;
         self.fill_holes(range);
-        Ok(self.announce_as(index, range, node, false))
+        Ok(self.name_region(index, group))
     }
 
-    /// Announces `range` under `index`, which has words for it.
-    pub(super) fn announce_as(
-        &mut self,
-        index: RegionIndex,
-        range: PfnRange,
-        node: NodeId,
-        fixed: bool,
-    ) -> RegionId {
-        self.words().announce(index, range, node, fixed);
-        self.announced[index.number()] = unique();
-        self.region_id(index)
-    }
-
-    fn region_id(&self, index: RegionIndex) -> RegionId {
-        RegionId { index, announced: self.announced[index.number()] }
+    /// Names a region that was announced just now.
+    pub(super) fn name_region(&mut self, index: RegionIndex, group: Group) -> RegionId {
+        let announced = unique();
+        if let Some(region) = self.words().announced_as(index).known() {
+            region.entry.id.store(announced, Ordering::Relaxed);
+            group.store(region.entry);
+        }
+        RegionId { index, announced }
     }
 
     /// A region that is still announced.
-    fn region(&self, id: RegionId) -> Option<Announced> {
-        self.words().announced_as(id.index).filter(|_| self.region_id(id.index) == id)
+    fn region(&self, id: RegionId) -> Option<Announced<'f>> {
+        self.words().announced_as(id.index).filter(|region| id_of(region) == id)
     }
 
-    /// Takes an announcement back. Its words are kept for the next one that fits.
+    /// Takes an announcement back. Its words are kept for what is announced there next.
     ///
     /// Cost: O(sections).
     ///
@@ -141,7 +136,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
         let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
         self.check_absent(range)?;
-        self.words().withdraw(region.index);
+        if let Some(region) = self.region(region) {
+            region.entry.withdraw();
+        }
         Ok(())
     }
 
@@ -184,7 +181,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// # Errors
     /// [`WithdrawError`], if something of the rest is present or being added.
     pub fn trim(&mut self, region: RegionId, keep: PfnRange) -> Result<(), WithdrawError> {
-        let Announced { range, fixed, .. } = self.region(region).ok_or(WithdrawError::Unknown)?;
+        let Announced { range, fixed, entry, .. } =
+            self.region(region).ok_or(WithdrawError::Unknown)?;
         let kept = range.covers(keep) && !keep.is_empty() && keep.is_pageblock_aligned();
         if !kept || fixed {
             return Err(WithdrawError::Unknown);
@@ -192,38 +190,52 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         for rest in [range.split_at(keep.start()).0, range.split_at(keep.end()).1] {
             self.check_absent(rest)?;
         }
-        self.words().trim(region.index, keep);
+        entry.trim(keep);
         Ok(())
     }
 
     /// All regions, boot memory first.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
-        self.words().announced().map(|region| (self.region_id(region.index), region.range))
+        self.words().announced().map(|region| (id_of(&region), region.range))
     }
 
+    /// Announces `range`, with words in memory that is allocated for them.
     #[cfg(not(loom))]
-    fn install_words(&self, index: RegionIndex, range: PfnRange) -> Result<(), AnnounceError> {
+    fn announce_new(
+        &mut self,
+        range: PfnRange,
+        node: NodeId,
+    ) -> Result<RegionIndex, AnnounceError> {
         use crate::frames::Want;
-        use crate::words::Words;
-        let bytes = Words::bytes_for(range);
-        let memory = self
-            .frames
-            .alloc_range(Want::bytes(bytes).fixed())
-            .or_else(|_| self.frames.alloc_range(Want::bytes(bytes)))
-            .map_err(|_| AnnounceError::NoMetadata(bytes))?;
-        let pointer = self.frames.direct_map().pointer(memory.start());
-        // SAFETY: the frames were allocated just now, are mapped by the promise behind
-        // `Mapping`, hold as many bytes, are aligned to 4 KiB and are never freed; `vacancy`
-        // said that `index` has no words, and `&mut self` of our caller is alone.
-        unsafe { self.words().install(index, range, pointer) };
-        Ok(())
+        use crate::words::Lent;
+        let bytes = Bytes(self.words().frames_for(core::iter::once((range, node))) * FRAME_SIZE);
+        let memory = match bytes {
+            Bytes::ZERO => PfnRange::EMPTY,
+            _ => self
+                .frames
+                .alloc_range(Want::bytes(bytes).fixed())
+                .or_else(|_| self.frames.alloc_range(Want::bytes(bytes)))
+                .map_err(|_| AnnounceError::NoMetadata(bytes))?,
+        };
+        // SAFETY: the frames were allocated just now, are mapped by the promise behind `Mapping`,
+        // and those that become words are never freed.
+        let mut supply = unsafe { Lent::new(self.frames.direct_map(), memory) };
+        let announced = self.words().announce(range, node, false, &mut supply);
+        // They were counted.
+        holds(supply.rest().is_empty());
+        announced.map_err(|_| AnnounceError::NoMetadata(bytes))
     }
 
-    /// A model's region has its words from the start.
+    /// Under loom, whose atomics are no plain memory, a model keeps the words.
     #[cfg(loom)]
-    fn install_words(&self, _: RegionIndex, _: PfnRange) -> Result<(), AnnounceError> {
-        Err(AnnounceError::TooManyRegions)
+    fn announce_new(&mut self, _: PfnRange, _: NodeId) -> Result<RegionIndex, AnnounceError> {
+        Err(AnnounceError::NoMetadata(Bytes::ZERO))
     }
+}
+
+fn id_of(region: &Announced<'_>) -> RegionId {
+    let announced = region.entry.id.load(Ordering::Relaxed);
+    RegionId { index: region.index, announced }
 }
 
 /// Whether a region can be announced there.
@@ -252,7 +264,9 @@ impl fmt::Display for AnnounceError {
                 write!(f, "{range} cannot be mapped")
             }
             AnnounceError::Overlaps(other) => write!(f, "{other} is announced already"),
-            AnnounceError::TooManyRegions => write!(f, "all {MAX_REGIONS} regions are in use"),
+            AnnounceError::OtherNode(other) => {
+                write!(f, "it shares a section with {other}, which is of another node")
+            }
             AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
         }
     }

@@ -7,7 +7,7 @@
 
 use super::announce::check_new;
 use super::zone_part::ZonePart;
-use super::{Hotplug, State};
+use super::{Group, Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{Frames, bitmap_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
@@ -15,11 +15,11 @@ use crate::known::{Known, holds};
 use crate::mapping::Mapping;
 use crate::platform::{DirectMap, Platform, REACHABLE};
 use crate::sync::Ordering;
-use crate::words::{Block, MAX_REGIONS, NodeId, Part, RegionIndex, SectionRef, Words};
+use crate::words::{Block, Lent, NodeId, Part, SectionRef, Words};
 use core::fmt;
 use core::ops::Range;
 
-/// Holes up to this many frames (32 GiB) do not start another region: their words cost 48 KiB.
+/// Holes up to this many frames (32 GiB) do not start another region: their words cost 60 KiB.
 const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
 
 /// Bytes of physical memory, as firmware describes them.
@@ -47,7 +47,7 @@ pub struct BootMap<'a> {
     /// Frames that are only partly in a range are reserved.
     pub reserved: &'a [BootRange],
     /// Which memory belongs to which NUMA node (SRAT), in any order. What is in none belongs to
-    /// node 0. Boundaries are rounded up to pageblocks.
+    /// node 0. Boundaries are rounded up to sections (128 MiB).
     pub nodes: &'a [(BootRange, NodeId)],
     /// The engine's own words must lie below this: the end of what the direct map covers already.
     pub mapped_below: Pfn,
@@ -81,15 +81,13 @@ pub enum BootError {
     NoMemory,
     /// No free RAM below `mapped_below` is large enough for the words.
     NoMetadata(Bytes),
-    /// The RAM lies too far apart: more than [`MAX_REGIONS`] pieces.
-    TooManyRegions,
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory: present, online for anything, never removed.
     ///
-    /// Cost: O(sections × ranges of the map); the words (193 bytes for each 128 MiB, and 8 KiB a
-    /// region) are zeroed.
+    /// Cost: O(sections × ranges of the map); the words (28 KiB for the first 8 GiB, and 12 KiB for
+    /// each further 8 GiB) are zeroed.
     ///
     /// # Safety
     /// `map` is true: all of its RAM is mapped at the [base](Mapping::base) of `mapping`, below
@@ -105,7 +103,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<Hotplug<'f, P, M>, BootError> {
         let low_end = map.low_end.align_down(SECTION_FRAMES as u64);
         let map = Map::check(map, mapping.reach())?;
-        let metadata = map.place_metadata()?;
+        let metadata = map.place_metadata(frames.words())?;
         let map = Map { metadata, ..map };
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
@@ -116,10 +114,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
         let mut unused = map.install_reserved(frames, metadata);
-        for (number, (region, node)) in map.regions().enumerate() {
-            // `place_metadata` has counted them.
-            let Some(index) = RegionIndex::new(number).known() else { break };
-            unused = hotplug.install(index, region, node, unused);
+        for (region, node) in map.regions() {
+            unused = hotplug.install(region, node, unused);
             unused = hotplug.fill(region, &map, unused);
             for part in [ZonePart::Low, ZonePart::Kernel] {
                 let side = region.intersection(part.bounds(low_end));
@@ -135,22 +131,17 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Announces a region whose words lie at the start of `memory`; returns the rest.
-    fn install(
-        &mut self,
-        index: RegionIndex,
-        region: PfnRange,
-        node: NodeId,
-        memory: PfnRange,
-    ) -> PfnRange {
-        let (words, rest) = split_frames(memory, frames_for(region));
-        let pointer = self.frames.direct_map().pointer(words.start());
-        // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-        // `fill` marks them as taken for good; they are as many as the words need, aligned to
-        // 4 KiB; the machine is not in use yet, and each index is named once.
-        unsafe { self.frames.words().install(index, region, pointer) };
+    fn install(&mut self, region: PfnRange, node: NodeId, memory: PfnRange) -> PfnRange {
         holds(check_new(self.frames, region).is_ok());
-        self.announce_as(index, region, node, true);
-        rest
+        // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
+        // `fill` marks those that become words as taken for good; the machine is not in use yet.
+        let mut supply = unsafe { Lent::new(self.frames.direct_map(), memory) };
+        let announced = self.words().announce(region, node, true, &mut supply);
+        // `place_metadata` has counted what the words need.
+        if let Some(index) = announced.known() {
+            self.name_region(index, Group::None);
+        }
+        supply.rest()
     }
 
     /// Brings a region's RAM online. Takes frames for lines from `memory`; returns the rest.
@@ -159,6 +150,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let part = self.frames.words().part_of(piece).known();
             let Some(Part { section, blocks }) = part else { continue };
             let mut moves = self.frames.no_moves_yet();
+            if map.needs_lines(piece) {
+                let (lines, rest) = split_frames(memory, 1);
+                self.frames.set_lines(section, lines.start());
+                memory = rest;
+            }
             // Nearly every section is free RAM throughout.
             if map.free_in(piece) == Some(piece) {
                 // Relaxed: published by what follows.
@@ -167,15 +163,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 self.frames.show_free(section, blocks, &mut moves);
                 continue;
             }
-            if map.needs_lines(piece) {
-                let (lines, rest) = split_frames(memory, 1);
-                self.frames.set_lines(section, lines.start());
-                memory = rest;
-            }
             let mut free = 0;
             for block in section.blocks(SECTION_MASK) {
                 let Some(all) = frames_of(&block).known() else { continue };
-                // The rest of the section may be another node's.
+                // The rest of the section may be hotplugged.
                 if !piece.covers(all) || map.ram_in(all).is_none() {
                     continue;
                 }
@@ -263,11 +254,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
 fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
     PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
-}
-
-/// Frames that the words of a region take.
-fn frames_for(region: PfnRange) -> u64 {
-    Words::bytes_for(region).0.div_ceil(FRAME_SIZE)
 }
 
 /// The first `frames` frames of `memory`, and the rest.
@@ -421,9 +407,8 @@ impl<'a> Map<'a> {
 
     /// The node of a frame, and how far up it is known to reach.
     fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
-        let round = |addr: u64| {
-            Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(PAGEBLOCK_FRAMES as u64)
-        };
+        let round =
+            |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
         let ends = |range: &BootRange| (round(range.start), round(range.start + range.len.0));
         let found = self.nodes.iter().find(|(range, _)| {
             let (start, end) = ends(range);
@@ -438,8 +423,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether a part of a section has RAM that is not in wholly free pageblocks.
+    /// Whether a part of a section has RAM that is not in wholly free pageblocks, or the rest of
+    /// the section may be hotplugged: the lines must not lie in what is hotplugged.
     fn needs_lines(&self, section: PfnRange) -> bool {
+        if section.frames() < SECTION_FRAMES as u64 {
+            return true;
+        }
         let mut blocks = section.chunks(PAGEBLOCK_FRAMES as u64);
         let plain = self.free_in(section) == Some(section);
         !plain
@@ -450,16 +439,11 @@ impl<'a> Map<'a> {
     }
 
     /// Where the words of all regions go, and the lines of the sections that need them at once.
-    fn place_metadata(&self) -> Result<PfnRange, BootError> {
+    fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
-        let mut count = 0;
+        needed += words.frames_for(self.regions());
         for (region, _) in self.regions() {
-            needed += frames_for(region);
             needed += region.sections().filter(|&s| self.needs_lines(s)).count() as u64;
-            count += 1;
-        }
-        if count > MAX_REGIONS {
-            return Err(BootError::TooManyRegions);
         }
         // The words themselves take parts of sections that may have needed no lines before.
         needed += needed / SECTION_FRAMES as u64 + 2;
@@ -497,9 +481,6 @@ impl fmt::Display for BootError {
             }
             BootError::NoMemory => f.write_str("no RAM that is not reserved"),
             BootError::NoMetadata(bytes) => write!(f, "no {bytes} of mapped RAM for the words"),
-            BootError::TooManyRegions => {
-                write!(f, "RAM in more than {MAX_REGIONS} places that lie far apart")
-            }
         }
     }
 }

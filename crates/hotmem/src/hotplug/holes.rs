@@ -29,34 +29,28 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// `range` has just come online: its sections' holes count for what was not online there.
     pub(super) fn holes_online(&mut self, range: PfnRange) {
-        self.count_holes(range, |_, before, now| !before && now);
+        self.count_holes(range, |before, now| !before && now);
     }
 
     /// All of a part of boot memory has just come online.
     #[cfg(not(loom))]
     pub(super) fn holes_at_boot(&mut self, range: PfnRange) {
-        // Each section once: regions that are announced later may share it.
-        self.count_holes(range, |marks, _, now| now && range.overlaps(marks.announced()));
+        self.count_holes(range, |_, now| now);
     }
 
     /// Counts the holes of each section of `range` for the zones of which `counts` says so: whether
     /// some of the section was online before `range` was, and whether some is now.
-    fn count_holes(
-        &mut self,
-        range: PfnRange,
-        counts: impl Fn(SectionRef<'_>, bool, bool) -> bool,
-    ) {
+    fn count_holes(&mut self, range: PfnRange, counts: impl Fn(bool, bool) -> bool) {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
         for section in sections(range) {
-            for marks in self.marks(section) {
-                for zone in Zone::ALL {
-                    let before = self.has_online(section, range, marks.node(), zone);
-                    let now = self.has_online(section, PfnRange::EMPTY, marks.node(), zone);
-                    if counts(marks, before, now) {
-                        *self.holes_of(marks, zone) += frames_in(marks, SECTION_MASK);
-                    }
+            let Some(marks) = self.marks(section) else { continue };
+            for zone in Zone::ALL {
+                let before = self.has_online(section, range, marks.node(), zone);
+                let now = self.has_online(section, PfnRange::EMPTY, marks.node(), zone);
+                if counts(before, now) {
+                    *self.holes_of(marks, zone) += frames_in(marks, SECTION_MASK);
                 }
             }
         }
@@ -69,16 +63,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return;
         }
         for section in sections(range) {
-            for marks in self.marks(section) {
-                for zone in Zone::ALL {
-                    let node = marks.node();
-                    let mut gone = self.words().parts(section.intersection(range));
-                    let was_online = gone.any(|Part { section, blocks }| {
-                        section.node() == node && blocks & section.zone_mask(zone) != 0
-                    });
-                    if was_online && !self.has_online(section, PfnRange::EMPTY, node, zone) {
-                        *self.holes_of(marks, zone) -= frames_in(marks, SECTION_MASK);
-                    }
+            let Some(marks) = self.marks(section) else { continue };
+            for zone in Zone::ALL {
+                let node = marks.node();
+                let mut gone = self.words().parts(section.intersection(range));
+                let was_online = gone.any(|Part { section, blocks }| {
+                    section.node() == node && blocks & section.zone_mask(zone) != 0
+                });
+                if was_online && !self.has_online(section, PfnRange::EMPTY, node, zone) {
+                    *self.holes_of(marks, zone) -= frames_in(marks, SECTION_MASK);
                 }
             }
         }
@@ -90,14 +83,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return;
         }
         for section in sections(range) {
-            for marks in self.marks(section) {
-                let blocks = marks.mask_of(range);
-                let filled = frames_in(marks, blocks);
-                marks.blocks(blocks).for_each(|block| block.counter.fill_hole());
-                for zone in Zone::ALL {
-                    if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
-                        *self.holes_of(marks, zone) -= filled;
-                    }
+            let Some(marks) = self.marks(section) else { continue };
+            let blocks = marks.mask_of(range);
+            let filled = frames_in(marks, blocks);
+            marks.blocks(blocks).for_each(|block| block.counter.fill_hole());
+            for zone in Zone::ALL {
+                if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
+                    *self.holes_of(marks, zone) -= filled;
                 }
             }
         }
@@ -114,20 +106,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let outside = [below, above].into_iter().filter(|outside| !outside.is_empty());
         let outside = outside.filter_map(|outside| {
             let section = outside.align_outward(SECTION_FRAMES as u64);
-            let marks = self.marks(section).find(|marks| marks.node() == node)?;
+            let marks = self.marks(section).filter(|marks| marks.node() == node)?;
             Some(frames_in(marks, marks.mask_of(outside)))
         });
         self.zones.probes.add(2);
         counted.saturating_sub(outside.sum())
     }
 
-    /// The words that mark the holes of a section: those of its boot memory, once for each node.
-    fn marks(&self, section: PfnRange) -> impl Iterator<Item = SectionRef<'f>> + use<'f, P, M> {
-        let words = self.words();
-        words.nodes().into_iter().filter_map(move |node| {
-            let mut parts = words.parts(section).map(|part| part.section);
-            parts.find(|section| section.is_fixed() && section.node() == node)
-        })
+    /// The words that mark the holes of a section.
+    fn marks(&self, section: PfnRange) -> Option<SectionRef<'f>> {
+        self.words().section_of(section.start())
     }
 
     /// Whether a pageblock of `section` that does not lie in `without` is online in a zone of a

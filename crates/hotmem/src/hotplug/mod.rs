@@ -75,7 +75,6 @@ use crate::mapping::{AlwaysMapped, Mapping};
 use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::MAX_REGIONS;
 use crate::words::{Part, Words};
 use core::fmt;
 use zone::Zones;
@@ -92,9 +91,6 @@ pub struct Hotplug<'f, P, M = AlwaysMapped> {
     frames: &'f Frames<P>,
     mapping: M,
     zones: Zones,
-    groups: [Group; MAX_REGIONS],
-    /// The number of each slot's last announcement.
-    announced: [u64; MAX_REGIONS],
     policy: Policy,
     auto_online: OnlineType,
     floor: u64,
@@ -169,8 +165,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             frames,
             mapping,
             zones: Zones::new(),
-            groups: [Group::None; MAX_REGIONS],
-            announced: [0; MAX_REGIONS],
             policy: Policy::default(),
             auto_online: OnlineType::Offline,
             floor: 0,
@@ -238,8 +232,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// The state of a part of one section, if all of it is alike.
     fn uniform_state(&self, piece: PfnRange) -> Option<State> {
-        let Some(Part { section, blocks: wanted }) = self.words().part_of(piece) else {
+        if !self.words().covers(piece) {
             return self.words().overlapping(piece).is_none().then_some(State::Unknown);
+        }
+        let Some(Part { section, blocks: wanted }) = self.words().part_of(piece) else {
+            return Some(State::Absent);
         };
         let all = |word: &crate::sync::AtomicU64| match word.load(Ordering::Acquire) & wanted {
             0 => Some(false),

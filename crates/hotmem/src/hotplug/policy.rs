@@ -6,13 +6,15 @@
 //! a whole (a DIMM), a *dynamic* one grows and shrinks in units (virtio-mem, a balloon of LMBs).
 
 use super::Hotplug;
+use super::zone::ByZone;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{Announced, Class, NodeId, Part, RegionIndex, Zone};
+use crate::sync::Ordering;
+use crate::words::{Announced, Class, Entry, NodeId, Part, RegionIndex, Zone};
 
 /// How to choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +51,32 @@ pub enum Group {
         /// Frames of a unit.
         unit: u64,
     },
+}
+
+impl Group {
+    /// Numbers that stand for it in an [`Entry`].
+    const STATIC: u64 = 1;
+    const DYNAMIC: u64 = 2;
+
+    /// Of an announced range. Relaxed: only the control path reads and writes it.
+    fn of(entry: &Entry) -> Group {
+        match entry.group.load(Ordering::Relaxed) {
+            Group::STATIC => Group::Static,
+            Group::DYNAMIC => Group::Dynamic { unit: entry.unit.load(Ordering::Relaxed) },
+            _ => Group::None,
+        }
+    }
+
+    /// Becomes that of an announced range.
+    pub(super) fn store(self, entry: &Entry) {
+        let (group, unit) = match self {
+            Group::None => (0, 0),
+            Group::Static => (Group::STATIC, 0),
+            Group::Dynamic { unit } => (Group::DYNAMIC, unit),
+        };
+        entry.group.store(group, Ordering::Relaxed);
+        entry.unit.store(unit, Ordering::Relaxed);
+    }
 }
 
 impl Default for Policy {
@@ -105,13 +133,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn balance(
         &self,
         range: PfnRange,
-        region: Announced,
+        region: Announced<'_>,
         ratio: u128,
         per_node: bool,
         planned: Planned,
     ) -> (Zone, PfnRange) {
-        let here = self.zones.of_region(region.index);
-        let group = self.groups[region.index.number()];
+        let here = ByZone::online_of(region.entry);
+        let group = Group::of(region.entry);
         // What is decided as one, and what must fit for it to be movable.
         let (part, must_fit) = match group {
             Group::None => (range, range.frames()),
@@ -170,12 +198,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let counted = regions.filter(|region| node.is_none_or(|node| region.node == node));
         counted
             .map(|other| {
-                let mut online = self.zones.of_region(other.index);
+                let mut online = ByZone::online_of(other.entry);
                 if other.index == index {
                     online.kernel += more.kernel;
                     online.movable += more.movable;
                 }
-                let own = match self.groups[other.index.number()] {
+                let own = match Group::of(other.entry) {
                     Group::Dynamic { .. } => u128::from(online.kernel) * ratio,
                     Group::None | Group::Static => 0,
                 };
@@ -189,7 +217,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let regions = self.words().announced();
         let at_boot =
             regions.filter(|region| region.fixed && node.is_none_or(|node| region.node == node));
-        at_boot.map(|region| self.zones.of_region(region.index).kernel).sum()
+        at_boot.map(|region| ByZone::online_of(region.entry).kernel).sum()
     }
 
     /// Whether a part of `range` is online in `zone`.
@@ -203,4 +231,4 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 }
 
 /// What earlier parts of the same request were given: frames by zone.
-pub(super) type Planned = super::zone::ByZone;
+pub(super) type Planned = ByZone;

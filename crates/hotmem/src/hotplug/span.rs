@@ -11,7 +11,7 @@ use crate::words::{Class, NodeId, SectionRef, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// From the first to the last online pageblock of a part of a node's memory.
-    /// Cost: O(regions + levels).
+    /// Cost: O(levels).
     pub(super) fn look_for_span(&self, node: NodeId, part: ZonePart) -> PfnRange {
         let class = Class::online(part.zone());
         let search = self.words().search(node, class);
@@ -32,8 +32,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// The end of the last online pageblock that begins in `within`. Cost: O(regions + levels) a
-    /// node.
+    /// The end of the last online pageblock that begins in `within`. Cost: O(levels) a node.
     pub(super) fn last_online(&self, within: PfnRange) -> Option<Pfn> {
         self.words().nodes().filter_map(|node| self.last_online_of(node, within)).max()
     }
@@ -44,13 +43,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let mut below = within.end();
         loop {
             let found = searches.iter().filter_map(|search| search.prev(below));
-            let section = found.max_by_key(|section| section.begin())?;
+            let section = found.max_by_key(|section| section.start())?;
             // Acquire: the words that came with being online.
             let online = section.online.load(Ordering::Acquire) & section.mask_of(within);
             if online != 0 {
                 return Some(section.last_block(online).end());
             }
-            below = section.begin();
+            below = section.start();
             if below <= within.start() {
                 return None;
             }

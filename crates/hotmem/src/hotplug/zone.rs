@@ -16,9 +16,8 @@ use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{
-    Announced, Class, MAX_NODES, MAX_REGIONS, NodeId, NodeSet, Part, RegionIndex, Zone,
-};
+use crate::sync::Ordering;
+use crate::words::{Announced, Class, Entry, MAX_NODES, NodeId, NodeSet, Part, SectionRef, Zone};
 
 /// A zone of a node, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,7 +51,6 @@ impl ZoneInfo {
 #[derive(Debug)]
 pub(super) struct Zones {
     of_nodes: [[Kept; ZonePart::ALL.len()]; MAX_NODES],
-    of_regions: [ByZone; MAX_REGIONS],
     /// Kernel memory below this is counted apart.
     low_end: Pfn,
     /// No section at or above this has boot memory.
@@ -76,6 +74,23 @@ impl ByZone {
             Zone::Movable => &mut self.movable,
         }
     }
+
+    /// What is online of an announced range.
+    pub(super) fn online_of(entry: &Entry) -> ByZone {
+        let [kernel, movable] = Zone::ALL.map(|zone| online_in(entry, zone));
+        ByZone { kernel, movable }
+    }
+}
+
+/// Frames of an announced range that are online in a zone.
+///
+/// Relaxed: only the control path reads and writes them.
+fn online_in(entry: &Entry, zone: Zone) -> u64 {
+    entry.online[zone as usize].load(Ordering::Relaxed)
+}
+
+fn set_online_in(entry: &Entry, zone: Zone, frames: u64) {
+    entry.online[zone as usize].store(frames, Ordering::Relaxed);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,21 +129,14 @@ impl Zones {
     pub(super) const fn new() -> Zones {
         let none =
             Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
-        let no_frames = ByZone { kernel: 0, movable: 0 };
         Zones {
             of_nodes: [[none; ZonePart::ALL.len()]; MAX_NODES],
-            of_regions: [no_frames; MAX_REGIONS],
             low_end: Pfn::ZERO,
             boot_end: Pfn::ZERO,
             holes_described: false,
             boot_complete: true,
             probes: Probes::new(),
         }
-    }
-
-    /// What is online of a region.
-    pub(super) fn of_region(&self, index: RegionIndex) -> ByZone {
-        self.of_regions[index.number()]
     }
 
     fn of(&mut self, node: NodeId, part: ZonePart) -> &mut Kept {
@@ -166,8 +174,9 @@ impl Zones {
     }
 
     /// `run` came online.
-    fn grow(&mut self, region: &Announced, part: ZonePart, run: PfnRange, own: u64) {
-        *self.of_regions[region.index.number()].of(part.zone()) += run.frames();
+    fn grow(&mut self, region: &Announced<'_>, part: ZonePart, run: PfnRange, own: u64) {
+        let online = online_in(region.entry, part.zone()) + run.frames();
+        set_online_in(region.entry, part.zone(), online);
         let kept = self.of(region.node, part);
         kept.online += run.frames();
         kept.unmanaged += own;
@@ -268,7 +277,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 self.zones.probes.add(1);
                 if section.available(class) != 0 {
                     section.make_findable(class);
-                    self.zones.probes.add(section.path_len(class));
+                    self.zones.probes.add(SectionRef::path_len());
                 }
             }
         }
@@ -293,8 +302,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let mut edges = [NodeSet::default(); ZonePart::ALL.len()];
         let mut empty = NodeSet::default();
         let frames = self.frames;
-        self.for_zone_runs(range, |zones, &Announced { index, node, .. }, part, run, own| {
-            *zones.of_regions[index.number()].of(part.zone()) -= run.frames();
+        self.for_zone_runs(range, |zones, &Announced { node, entry, .. }, part, run, own| {
+            set_online_in(entry, part.zone(), online_in(entry, part.zone()) - run.frames());
             let kept = zones.of(node, part);
             // What boot reserved and has left can only have been freed as if it were allocated.
             if !kept.shrink(run, own + frames.unreserve(run)) {
@@ -319,7 +328,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn for_zone_runs(
         &mut self,
         range: PfnRange,
-        mut f: impl FnMut(&mut Zones, &Announced, ZonePart, PfnRange, u64),
+        mut f: impl FnMut(&mut Zones, &Announced<'_>, ZonePart, PfnRange, u64),
     ) {
         let mut rest = range;
         // A range of whole sections may span regions, and these may lie on several nodes.

@@ -1,5 +1,6 @@
 //! A whole machine of a few frames, made anew for each execution of a model.
 
+use super::directory::Boxes;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, Frames, FreeError, Want};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
@@ -8,7 +9,7 @@ use crate::hotplug::{Hotplug, OnlineType};
 use crate::mapping::AlwaysMapped;
 use crate::platform::{DirectMap, Platform};
 use crate::sync::{Ordering, begin_thread, settled};
-use crate::words::{LineFrame, ModelWords, NodeId, RegionIndex, SectionRef};
+use crate::words::{LineFrame, SectionRef};
 use loom::thread;
 use std::cell::Cell;
 use std::ops::Deref;
@@ -35,7 +36,7 @@ impl Platform for Threads {
 /// The machine, and who holds what of it.
 pub(super) struct Machine {
     frames: Frames<Threads>,
-    _words: ModelWords,
+    _words: Boxes,
     memory: Box<[LineFrame]>,
     /// A bit per frame: somebody holds it. Not one of loom's, so that it orders nothing.
     held: settled::AtomicU64,
@@ -94,15 +95,13 @@ impl Machine {
     /// The same, and the first split of a section must find memory for its lines.
     pub(super) fn without_lines(sections: usize) -> Arc<Machine> {
         let len = sections as u64 * SECTION;
-        let mut words = ModelWords::for_range(range(0, len));
         let memory = (0..len + sections as u64).map(|_| LineFrame::new());
         let memory: Box<[LineFrame]> = memory.collect();
         let frames = Frames::new(Threads);
         // A frame of the model is a `LineFrame`, and `memory` has one for each.
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
-        let index = RegionIndex::new(0).unwrap();
-        frames.words().install_model(index, &mut words);
-        frames.words().announce(index, range(0, len), NodeId::ZERO, true);
+        let mut words = Boxes::default();
+        frames.words().announce_model(range(0, len), &mut words, Boxes::keep);
         let held = settled::AtomicU64::new(0);
         let threads = settled::AtomicUsize::new(1);
         let machine = Arc::new(Machine { frames, _words: words, memory, held, threads, len });

@@ -1,6 +1,6 @@
 //! Every interleaving of the primitive's operations, on machines of a few frames.
 //!
-//! A pageblock has 4 frames in 2 words, a section 2 pageblocks, a word of the tree 2 children.
+//! A pageblock has 4 frames in 2 words, a section 2 pageblocks, a chunk 4 sections.
 //! Whoever holds frames writes to them, so that a pass covers exclusivity and happens-before; at
 //! the end of each execution everything must agree, nothing may be lost, and all that is free
 //! must be found again.
@@ -18,7 +18,6 @@ mod poison;
 mod pool;
 mod report;
 mod small;
-mod tree;
 mod wide;
 mod zones;
 

@@ -198,7 +198,7 @@ impl<P: Platform> Reporter<'_, P> {
             };
             let ripe = self.ripe_in(section, round);
             if ripe != 0 {
-                round.rest = Some((section.begin(), ripe));
+                round.rest = Some((section.start(), ripe));
             }
         }
     }

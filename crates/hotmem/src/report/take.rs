@@ -36,13 +36,13 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let prev = |node, below| {
             let searches = Zone::ALL.map(|zone| words.search(node, Class::unreported(zone)));
             let found = searches.into_iter().filter_map(|search| search.prev(below));
-            found.max_by_key(|section| section.begin())
+            found.max_by_key(|section| section.start())
         };
         for node in words.nodes().filter(|&node| node >= cursor.node) {
             let below = if node == cursor.node { cursor.done_from } else { Pfn::LIMIT };
             if let Some(section) = prev(node, below) {
                 looks.spend()?;
-                *cursor = Cursor { node, done_from: section.begin() };
+                *cursor = Cursor { node, done_from: section.start() };
                 return Ok(Some(section));
             }
         }
@@ -242,11 +242,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
         while free < enough {
             // The trees do not lead to sections that CPUs allocate from.
             let hinted = self.frames.hinted_sections(zone);
-            let hinted = hinted.filter(|s| search.includes(*s) && s.begin() < below);
-            let hinted = hinted.max_by_key(|section| section.begin());
+            let hinted = hinted.filter(|s| search.includes(*s) && s.start() < below);
+            let hinted = hinted.max_by_key(|section| section.start());
             let found = hinted.into_iter().chain(search.prev(below));
-            let Some(section) = found.max_by_key(|section| section.begin()) else { break };
-            below = section.begin();
+            let Some(section) = found.max_by_key(|section| section.start()) else { break };
+            below = section.start();
             if hinted != Some(section) {
                 all = half.spend();
                 if all.is_err() {

@@ -6,14 +6,15 @@ mod model;
 mod mutants;
 #[cfg(loom)]
 pub(crate) use model::{
-    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, THREADS, begin_thread, fence,
+    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, PiecePtr, THREADS,
+    begin_thread, fence,
 };
 #[cfg(loom)]
 pub(crate) use mutants::is_mutant;
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{
-    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicPtr, AtomicPtr as PiecePtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
 /// Atomics that no thread of a model writes: always the processor's, so that loom does not look

@@ -225,6 +225,48 @@ arithmetic! {
 }
 atomic!(AtomicPtr<T>, *mut T, atomic::AtomicPtr<T>, core::ptr::null_mut(), |_, _, to| to);
 
+/// A pointer to a piece of the directory. Once it is *settled*, nobody writes it any more, and its
+/// loads are none of loom's: in models in which no piece appears, they would only be more places at
+/// which threads can be switched.
+pub(crate) struct PiecePtr<T> {
+    modelled: AtomicPtr<T>,
+    settled: std::sync::atomic::AtomicPtr<T>,
+}
+
+impl<T: 'static> PiecePtr<T> {
+    pub(crate) fn new(value: *mut T) -> PiecePtr<T> {
+        let settled = std::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+        PiecePtr { modelled: AtomicPtr::new(value), settled }
+    }
+
+    /// From now on it is as it is.
+    pub(crate) fn settle(&self) {
+        self.settled.store(self.modelled.load(Ordering::Acquire), Ordering::Relaxed);
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> *mut T {
+        let settled = self.settled.load(Ordering::Relaxed);
+        if settled.is_null() { self.modelled.load(order) } else { settled }
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: *mut T, order: Ordering) {
+        self.modelled.store(value, order);
+    }
+
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        current: *mut T,
+        new: *mut T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<*mut T, *mut T> {
+        self.modelled.compare_exchange(current, new, success, failure)
+    }
+}
+
 #[track_caller]
 pub(crate) fn fence(order: Ordering) {
     if weakened(order) != Ordering::Relaxed {

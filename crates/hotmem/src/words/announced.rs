@@ -1,174 +1,167 @@
-//! Announced ranges: which there are, and which words they get.
+//! Announced ranges: which there are, and the words of their sections.
 
-use super::layout::Layout;
 #[cfg(loom)]
-use super::layout::ModelWords;
-use super::{MAX_REGIONS, NodeId, SectionRef, Words};
-use crate::addr::{Bytes, PfnRange};
+use super::directory::Chunk;
+#[cfg(not(loom))]
+use super::directory::PieceCount;
+use super::directory::{CHUNK_SECTIONS, Entry, Missing, RegionIndex, SectionId, Supply};
+use super::{NodeId, Words};
+#[cfg(not(loom))]
+use crate::addr::Bytes;
+use crate::addr::{Pfn, PfnRange};
+#[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
+use crate::geometry::SECTION_FRAMES;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
 use crate::sync::Ordering;
 
-/// Names an announced range until it is withdrawn; then the next one may get it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub(crate) struct RegionIndex(usize);
-
-impl RegionIndex {
-    /// Its number, below [`MAX_REGIONS`].
-    pub(crate) fn number(self) -> usize {
-        self.0
-    }
-
-    /// The one with this number.
-    pub(crate) fn new(number: usize) -> Option<RegionIndex> {
-        (number < MAX_REGIONS).then_some(RegionIndex(number))
-    }
-}
-
 /// An announced range.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Announced {
+#[derive(Clone, Copy)]
+pub(crate) struct Announced<'a> {
     pub(crate) index: RegionIndex,
     pub(crate) range: PfnRange,
     pub(crate) node: NodeId,
     /// Boot memory, which is never removed.
     pub(crate) fixed: bool,
+    /// What the control path keeps of it.
+    pub(crate) entry: &'a Entry,
 }
 
-/// Where the words of a new range can be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Vacancy {
-    /// A withdrawn range has left words that are large enough.
-    Ready(RegionIndex),
-    /// There must be memory for them first: see [`Words::install`].
-    NeedsMemory(RegionIndex),
+impl<'a> Announced<'a> {
+    fn new((index, entry, range): (RegionIndex, &'a Entry, PfnRange)) -> Announced<'a> {
+        let node = NodeId::new(entry.node() as usize).unwrap_or(NodeId::ZERO);
+        Announced { index, range, node, fixed: entry.is_fixed(), entry }
+    }
 }
 
 impl Words {
     /// The announced ranges. A snapshot.
-    pub(crate) fn announced(&self) -> impl Iterator<Item = Announced> {
-        (0..self.regions().len()).filter_map(|slot| self.announced_as(RegionIndex(slot)))
+    pub(crate) fn announced(&self) -> impl Iterator<Item = Announced<'_>> {
+        self.ranges.iter().map(Announced::new)
     }
 
     /// The range that is announced under `index`.
-    pub(crate) fn announced_as(&self, index: RegionIndex) -> Option<Announced> {
-        let region = self.regions().get(index.0)?;
-        let (node, fixed) = (region.node(), region.is_fixed());
-        Some(Announced { index, range: region.range()?, node, fixed })
+    pub(crate) fn announced_as(&self, index: RegionIndex) -> Option<Announced<'_>> {
+        let entry = self.ranges.get(index)?;
+        Some(Announced::new((index, entry, entry.range()?)))
     }
 
-    /// The announced range that has a frame.
-    pub(crate) fn announced_at(&self, pfn: crate::addr::Pfn) -> Option<Announced> {
-        let (slot, _) = self.find(pfn)?;
-        self.announced_as(RegionIndex(slot))
+    /// The announced range that has a frame. Cost: O(announced ranges), or O(1) near the last one.
+    pub(crate) fn announced_at(&self, pfn: Pfn) -> Option<Announced<'_>> {
+        self.ranges.at(pfn).map(Announced::new)
+    }
+
+    /// Boot memory, which is never removed.
+    pub(super) fn fixed_ranges(&self) -> impl Iterator<Item = PfnRange> {
+        self.announced().filter(|announced| announced.fixed).map(|announced| announced.range)
     }
 
     /// Whether one announced range has all of `range`.
     pub(crate) fn covers(&self, range: PfnRange) -> bool {
-        self.regions().iter().any(|region| region.range().is_some_and(|all| all.covers(range)))
+        self.ranges.at(range.start()).is_some_and(|(_, _, all)| all.covers(range))
     }
 
     /// An announced range that has a part of `range`.
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
-        let mut announced = self.regions().iter().filter_map(super::region::Region::range);
-        announced.find(|other| other.overlaps(range))
+        self.ranges.overlapping(range)
     }
 
-    /// All sections that have an announced frame.
-    pub(crate) fn sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
-        self.announced().flat_map(|announced| self.sections_of(announced.index))
+    /// An announced range of another node that shares a section with `range`.
+    pub(crate) fn of_other_node(&self, range: PfnRange, node: NodeId) -> Option<PfnRange> {
+        let sections = range.align_outward(SECTION_FRAMES as u64);
+        let mut others = self.announced().filter(|other| other.node != node);
+        others.find(|other| other.range.overlaps(sections)).map(|other| other.range)
     }
 
-    /// The sections of the range that is announced under `index`, lowest first.
-    fn sections_of(&self, index: RegionIndex) -> impl Iterator<Item = SectionRef<'_>> {
-        let sections = self.regions().get(index.0).map_or(0, super::region::Region::section_count);
-        (0..sections).filter_map(move |section| self.section_in(index.0, section))
-    }
-
-    /// Bytes that the words of a range take.
+    /// Frames that announcing these ranges, which are named in ascending order, takes for words.
     #[cfg(not(loom))]
-    pub(crate) fn bytes_for(range: PfnRange) -> Bytes {
-        Bytes(Layout::for_range(range).bytes() as u64)
+    pub(crate) fn frames_for(&self, ranges: impl Iterator<Item = (PfnRange, NodeId)>) -> u64 {
+        let mut count = PieceCount::beside(&self.directory);
+        let mut regions = 0;
+        for (range, node) in ranges {
+            regions += 1;
+            chunks_of(range).for_each(|id| count.add(id, node.index()));
+        }
+        count.frames() + self.ranges.frames_for(regions)
     }
 
-    /// Memory that the words of what is announced now take.
+    /// Announces `range`, whose sections are shared with no other node's, with words from `supply`.
+    /// Those that were made stay, also if it fails half-way.
+    ///
+    /// Cost: O(sections).
+    pub(crate) fn announce(
+        &self,
+        range: PfnRange,
+        node: NodeId,
+        fixed: bool,
+        supply: &mut impl Supply,
+    ) -> Result<RegionIndex, Missing> {
+        for id in chunks_of(range) {
+            self.directory.install(id, node.index(), supply)?;
+        }
+        self.announce_with_words(range, node, fixed, supply)
+    }
+
+    /// Announces boot memory of a model, whose chunks, which `make` makes, have words for no more.
+    #[cfg(loom)]
+    pub(crate) fn announce_model<S: Supply>(
+        &self,
+        range: PfnRange,
+        supply: &mut S,
+        make: impl Fn(&mut S, Chunk) -> core::ptr::NonNull<Chunk>,
+    ) {
+        let node = NodeId::ZERO;
+        for part in range.chunks((CHUNK_SECTIONS * SECTION_FRAMES) as u64) {
+            let chunk = make(supply, Chunk::with_sections(part.sections().count()));
+            let first = SectionId::of(part.start()).expect("memory of the model");
+            self.directory.install_chunk(first, node.index(), chunk, supply).expect("boxes");
+        }
+        self.announce_with_words(range, node, true, supply).expect("boxes");
+        self.directory.settle();
+    }
+
+    /// The same as [`announce`](Self::announce) for a range whose sections have words.
+    fn announce_with_words(
+        &self,
+        range: PfnRange,
+        node: NodeId,
+        fixed: bool,
+        supply: &mut impl Supply,
+    ) -> Result<RegionIndex, Missing> {
+        let number = u32::try_from(node.number()).unwrap_or(u32::MAX);
+        let index = self.ranges.insert(range, number, fixed, supply)?;
+        for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
+            self.directory.set_node(section, node.index());
+        }
+        self.nodes.fetch_or(1 << node.number(), Ordering::Relaxed);
+        Ok(index)
+    }
+
+    /// Memory that all words take.
+    #[cfg(not(loom))]
     pub(crate) fn reserved(&self) -> Bytes {
-        let bytes = self.announced().map(|announced| {
-            #[cfg(not(loom))]
-            let bytes = Words::bytes_for(announced.range).0;
-            #[cfg(loom)]
-            let bytes = announced.range.frames();
-            bytes.next_multiple_of(FRAME_SIZE)
-        });
-        Bytes(bytes.sum())
+        let directory = self.directory.walk().map(|piece| piece.frames).sum::<u64>();
+        let ranges = self.ranges.walk().map(|piece| piece.frames).sum::<u64>();
+        Bytes((directory + ranges) * FRAME_SIZE)
     }
 
-    /// The frames that hold the words of each range that was ever announced, and the range; an
-    /// empty one if it was withdrawn.
+    /// The frames that hold words, and what they describe.
     #[cfg(not(loom))]
     pub(crate) fn memory(
         &self,
         direct_map: DirectMap,
     ) -> impl Iterator<Item = (PfnRange, PfnRange)> {
-        self.regions().iter().filter_map(move |region| {
-            let (start, layout) = region.words()?;
-            let frames = (layout.bytes() as u64).div_ceil(FRAME_SIZE);
-            let frames = PfnRange::with_len(direct_map.frame_at(start)?, frames)?;
-            Some((frames, region.range().unwrap_or(PfnRange::EMPTY)))
+        let pieces = self.directory.walk().chain(self.ranges.walk());
+        pieces.filter_map(move |piece| {
+            let start = direct_map.frame_at(piece.memory.cast_mut())?;
+            Some((PfnRange::with_len(start, piece.frames)?, piece.describes))
         })
     }
+}
 
-    /// Where the words of `range` can be. `None`: all [`MAX_REGIONS`] are in use, or have words
-    /// that are too small.
-    pub(crate) fn vacancy(&self, range: PfnRange) -> Option<Vacancy> {
-        let layout = Layout::for_range(range);
-        let unused = |slot: &usize| self.regions[*slot].range().is_none();
-        let slots = || (0..MAX_REGIONS).filter(unused);
-        let fitting = slots().filter(|&slot| self.regions[slot].holds(layout));
-        if let Some(slot) = fitting.min_by_key(|&slot| self.regions[slot].capacity()) {
-            return Some(Vacancy::Ready(RegionIndex(slot)));
-        }
-        let slot = slots().find(|&slot| self.regions[slot].capacity() == 0)?;
-        Some(Vacancy::NeedsMemory(RegionIndex(slot)))
-    }
-
-    /// Gives `index` words for `range` in `memory`, which it zeroes.
-    ///
-    /// # Safety
-    /// `memory` is mapped, aligned to 64 bytes, holds [`bytes_for`](Self::bytes_for) `range`, and
-    /// belongs to the words for good. `index` has no words yet, and nobody else installs any.
-    #[cfg(not(loom))]
-    pub(crate) unsafe fn install(&self, index: RegionIndex, range: PfnRange, memory: *mut u8) {
-        let layout = Layout::for_range(range);
-        // SAFETY: the caller promises it.
-        unsafe {
-            memory.write_bytes(0, layout.bytes());
-            self.regions[index.0].install(layout, memory);
-        }
-    }
-
-    /// Under loom, whose atomics are no plain memory, the model keeps the words.
-    #[cfg(loom)]
-    pub(crate) fn install_model(&self, index: RegionIndex, words: &mut ModelWords) {
-        self.regions[index.0].install_model(words);
-    }
-
-    /// Announces `range` under `index`, which has words for it.
-    pub(crate) fn announce(&self, index: RegionIndex, range: PfnRange, node: NodeId, fixed: bool) {
-        self.regions[index.0].announce(range, node, fixed);
-        self.nodes.fetch_or(1 << node.number(), Ordering::Relaxed);
-        // Release: whoever looks at the slot sees its words.
-        self.slots_used.fetch_max(index.0 + 1, Ordering::Release);
-    }
-
-    /// Keeps only a part of an announced range.
-    pub(crate) fn trim(&self, index: RegionIndex, keep: PfnRange) {
-        self.regions[index.0].trim(keep);
-    }
-
-    /// Takes an announcement back.
-    pub(crate) fn withdraw(&self, index: RegionIndex) {
-        self.regions[index.0].withdraw();
-    }
+/// A section of each chunk that has a part of `range`, lowest first.
+fn chunks_of(range: PfnRange) -> impl Iterator<Item = SectionId> {
+    let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
+    range.chunks(chunk).filter_map(|part| SectionId::of(part.start()))
 }

@@ -1,19 +1,19 @@
 //! Handles: a section, a pageblock or a part of a range whose words were looked up.
 
-use super::region::Region;
-use super::{Class, Counter, Line, NodeId, Section, Zone};
+use super::directory::{Chunk, NEIGHBOURHOODS, PATH_LEN, SectionId};
+use super::{Class, Counter, Line, NodeId, Section, Words, Zone};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
 use crate::known::Known;
 use core::ops::Deref;
 
-/// A section that was looked up: its words and its place.
+/// A section that was looked up: its words and its number.
 #[derive(Clone, Copy)]
 pub(crate) struct SectionRef<'a> {
+    all: &'a Words,
+    chunk: &'a Chunk,
     words: &'a Section,
-    region: &'a Region,
-    pub(super) slot: usize,
-    pub(super) index: usize,
+    id: SectionId,
 }
 
 /// A pageblock that was looked up: the words of its section, its counter, its place.
@@ -48,58 +48,98 @@ impl PartialEq for SectionRef<'_> {
 
 impl<'a> SectionRef<'a> {
     #[inline]
-    pub(super) fn look_up(region: &'a Region, slot: usize, index: usize) -> Option<Self> {
-        Some(SectionRef { words: region.section(index)?, region, slot, index })
+    pub(super) fn new(
+        all: &'a Words,
+        chunk: &'a Chunk,
+        words: &'a Section,
+        id: SectionId,
+    ) -> SectionRef<'a> {
+        SectionRef { all, chunk, words, id }
     }
 
-    /// Its first frame, announced or not.
+    /// Its number.
+    #[inline]
+    pub(super) fn id(self) -> SectionId {
+        self.id
+    }
+
+    /// Its first frame.
+    #[inline]
     pub(crate) fn start(self) -> Pfn {
-        self.region.pfn_at(self.index * SECTION_FRAMES)
+        self.id.start()
     }
 
-    /// Its frames, announced or not. Empty for what an old hint names.
-    pub(crate) fn range(self) -> PfnRange {
-        PfnRange::with_len(self.start(), SECTION_FRAMES as u64).unwrap_or(PfnRange::EMPTY)
-    }
-
-    /// The first frame of it that is announced.
-    pub(crate) fn begin(self) -> Pfn {
-        self.start().max(self.announced().start())
-    }
-
-    /// One past the last frame of it that is announced.
+    /// One past its last frame.
     pub(crate) fn end(self) -> Pfn {
-        let above = self.region.pfn_at((self.index + 1) * SECTION_FRAMES);
-        above.min(self.announced().end())
+        self.range().end()
     }
 
-    /// The announced range that it belongs to, with it or a part of it.
+    /// Its frames, announced or not.
+    pub(crate) fn range(self) -> PfnRange {
+        let range = PfnRange::with_len(self.start(), SECTION_FRAMES as u64);
+        range.known().unwrap_or(PfnRange::EMPTY)
+    }
+
+    /// An announced range that has a part of it.
     pub(crate) fn announced(self) -> PfnRange {
-        self.region.range().unwrap_or(PfnRange::EMPTY)
+        self.all.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
     }
 
     /// Its pageblocks that have a frame in `range`.
     #[inline]
     pub(crate) fn mask_of(self, range: PfnRange) -> u64 {
-        self.region.mask_of(self.index, range)
+        let start = self.start().number();
+        let below = |pfn: Pfn, round: u64| {
+            let frames = pfn.number().saturating_sub(start).min(SECTION_FRAMES as u64);
+            #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+            mask(((frames + round) / PAGEBLOCK_FRAMES as u64) as usize)
+        };
+        if range.is_empty() {
+            return 0;
+        }
+        below(range.end(), PAGEBLOCK_FRAMES as u64 - 1) & !below(range.start(), 0)
+    }
+
+    /// Where `runs_of` finds runs of `len` among `blocks`, none of which crosses from one announced
+    /// range to another.
+    pub(crate) fn runs_in_regions(
+        self,
+        blocks: u64,
+        len: usize,
+        runs_of: impl Fn(u64, usize) -> u64,
+    ) -> u64 {
+        if blocks == 0 || self.all.covers(self.range()) {
+            return runs_of(blocks, len);
+        }
+        let announced = self.all.announced().map(|announced| announced.range);
+        announced.fold(0, |runs, range| runs | runs_of(blocks & self.mask_of(range), len))
     }
 
     /// Its node.
     #[inline]
     pub(crate) fn node(self) -> NodeId {
-        self.region.node()
+        // The heads are made before the chunk.
+        self.all.directory.node(self.id).map_or(NodeId::ZERO, NodeId::from_index)
     }
 
-    /// Whether this is boot memory, which is never removed.
-    pub(crate) fn is_fixed(self) -> bool {
-        self.region.is_fixed()
+    /// Its pageblocks that are boot memory, which is never removed. Cost: O(announced ranges).
+    pub(crate) fn fixed(self) -> u64 {
+        self.all.fixed_ranges().fold(0, |fixed, range| fixed | self.mask_of(range))
     }
 
     /// The pageblock number `bit` of it.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Option<Block<'a>> {
-        let (_, counter) = self.region.block(self.index, bit)?;
+        let counter = self.chunk.counter_of(self.id, bit)?;
         Some(Block { section: self, counter, bit })
+    }
+
+    /// The pageblock of it that has a frame.
+    #[inline]
+    pub(super) fn block_at(self, pfn: Pfn) -> Option<Block<'a>> {
+        #[allow(clippy::cast_possible_truncation, reason = "within a section")]
+        let offset = (pfn.number() % SECTION_FRAMES as u64) as usize;
+        self.block(offset / PAGEBLOCK_FRAMES)
     }
 
     /// Those of `blocks` that can be looked up: all of them.
@@ -109,8 +149,7 @@ impl<'a> SectionRef<'a> {
 
     /// `len` pageblocks from number `first` on.
     pub(crate) fn pageblocks(self, first: usize, len: usize) -> PfnRange {
-        let start = self.region.pfn_at(self.index * SECTION_FRAMES + first * PAGEBLOCK_FRAMES);
-        PfnRange::with_len(start, (len * PAGEBLOCK_FRAMES) as u64)
+        PfnRange::with_len(self.id.block(first), (len * PAGEBLOCK_FRAMES) as u64)
             .known()
             .unwrap_or(PfnRange::EMPTY)
     }
@@ -125,52 +164,50 @@ impl<'a> SectionRef<'a> {
         self.pageblocks(blocks.checked_ilog2().unwrap_or(0) as usize, 1)
     }
 
-    /// The section that lies `sections` above it, as far as all up to there belongs to the same
-    /// announced range.
+    /// The section that lies `sections` above it, if it has words and is of the same node.
     #[inline]
     pub(crate) fn above(self, sections: usize) -> Option<SectionRef<'a>> {
-        let index = self.index + sections;
-        if index >= self.region.section_count() {
-            return None;
+        if sections == 0 {
+            return Some(self);
         }
-        SectionRef::look_up(self.region, self.slot, index)
+        let id = SectionId::new(self.id.number() + sections as u64)?;
+        self.all.section(id).filter(|above| above.node() == self.node())
     }
 
     /// The section and those beside it that one CPU should have for itself: their counters share no
-    /// cache lines with those of others, and nor do the leaves of their trees where the announced
+    /// cache lines with those of others, and nor do their words of the trees where the announced
     /// range is large enough for that.
     pub(crate) fn neighbourhood(self) -> PfnRange {
-        let size = self.region.neighbourhood();
-        let start = self.region.pfn_at(self.index / size * size * SECTION_FRAMES);
-        let end = self.region.pfn_at((self.index / size + 1) * size * SECTION_FRAMES);
-        PfnRange::new(start, end).known().unwrap_or(PfnRange::EMPTY)
+        let [least, most] = NEIGHBOURHOODS.map(|sections| sections * SECTION_FRAMES as u64);
+        let size = if self.announced().frames() / 16 < most { least } else { most };
+        let start = self.start().align_down(size);
+        PfnRange::with_len(start, size).unwrap_or(self.range())
     }
 
     /// Makes searches find it. The caller has just made some of it of this class.
     #[inline]
     pub(crate) fn make_findable(self, class: Class) {
-        self.region.tree(class).set(self.index);
+        self.all.directory.set(class, self.id);
     }
 
     /// A searcher saw nothing of this class: searches no longer find it, unless it has some again.
     pub(crate) fn hide_if_empty(self, class: Class) {
-        let is_empty = || self.words.available(class) == 0;
-        self.region.tree(class).clear_leaf(self.index, is_empty);
+        self.all.directory.clear(class, self.id, || self.words.available(class) == 0);
     }
 
     /// Searches no longer find it, whatever it has: its caller makes it findable otherwise.
     pub(crate) fn hide(self, class: Class) {
-        self.region.tree(class).clear_leaf(self.index, || true);
+        self.all.directory.clear(class, self.id, || true);
     }
 
     /// Whether searches find it.
     pub(crate) fn is_findable(self, class: Class) -> bool {
-        self.region.tree(class).leads_to(self.index)
+        self.all.directory.leads_to(class, self.id)
     }
 
     /// How many words [`make_findable`](Self::make_findable) reads.
-    pub(crate) fn path_len(self, class: Class) -> u64 {
-        self.region.tree(class).height() as u64
+    pub(crate) const fn path_len() -> u64 {
+        PATH_LEN
     }
 
     /// The frame bits of the pageblock number `bit`, once the section has any.
@@ -181,39 +218,16 @@ impl<'a> SectionRef<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// The pageblock number `bit` of section `index` of a region.
-    #[inline]
-    pub(super) fn look_up(
-        region: &'a Region,
-        slot: usize,
-        index: usize,
-        bit: usize,
-    ) -> Option<Block<'a>> {
-        let (words, counter) = region.block(index, bit)?;
-        Some(Block { section: SectionRef { words, region, slot, index }, counter, bit })
-    }
-
     /// Its first frame.
     #[inline]
     pub(crate) fn start(&self) -> Pfn {
-        let at = (self.section.index * SECTION_PAGEBLOCKS + self.bit) * PAGEBLOCK_FRAMES;
-        self.section.region.pfn_at(at)
+        self.section.id.block(self.bit)
     }
 
-    /// Its frames. Empty for what an old hint names.
+    /// Its frames.
     pub(crate) fn range(&self) -> PfnRange {
-        PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64).unwrap_or(PfnRange::EMPTY)
-    }
-
-    /// The parts of `range`, which one announced range has with this pageblock, by pageblock.
-    pub(crate) fn blocks_of(self, range: PfnRange) -> impl Iterator<Item = (Block<'a>, PfnRange)> {
-        let SectionRef { region, slot, .. } = self.section;
-        range.chunks(PAGEBLOCK_FRAMES as u64).filter_map(move |piece| {
-            let offset = region.offset_of(piece.start())?;
-            let (index, bit) =
-                (offset / SECTION_FRAMES, offset % SECTION_FRAMES / PAGEBLOCK_FRAMES);
-            Some((Block::look_up(region, slot, index, bit)?, piece))
-        })
+        let range = PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64);
+        range.known().unwrap_or(PfnRange::EMPTY)
     }
 
     /// The number within it of one of its frames.
@@ -252,8 +266,9 @@ impl<'a> Block<'a> {
         self.section.node()
     }
 
-    /// Whether this is boot memory, which is never removed.
+    /// Whether this is boot memory, which is never removed. Cost: O(announced ranges), or O(1) near the
+    /// last one that was looked for.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.section.is_fixed()
+        self.section.all.announced_at(self.start()).is_some_and(|announced| announced.fixed)
     }
 }

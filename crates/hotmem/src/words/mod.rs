@@ -3,8 +3,8 @@
 //! Everything outside this module names memory by frame numbers and by the handles that a look-up
 //! returns ([`SectionRef`], [`Block`]); how the words are stored is private to it. A look-up is
 //! lock-free and needs no reference counts: words stay for as long as the
-//! [`Frames`](crate::Frames) live. Absent memory has words that say so, and a stale allocator
-//! fails its claim before it touches anything.
+//! [`Frames`](crate::Frames) live. Absent memory has words that say so, or none, and a stale
+//! allocator fails its claim before it touches anything.
 //!
 //! | file | content |
 //! |---|---|
@@ -13,47 +13,35 @@
 //! | `class.rs` | zones, and what the trees lead to |
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
-//! | `search.rs`, `tree.rs` | finding sections |
+//! | `search.rs` | finding sections |
 //! | `store.rs`, `announced.rs` | looking up; announced ranges |
-//! | `directory/` | how words will be stored: in chunks, for each section that is there |
-//! | `region.rs`, `layout.rs` | how the words of an announced range are stored |
+//! | `directory/` | how words are stored and found |
 //! | `node.rs` | NUMA nodes |
 
 mod announced;
 mod at;
 mod class;
 mod counter;
-#[allow(
-    dead_code,
-    unused_imports,
-    unreachable_pub,
-    reason = "what `region.rs`, `layout.rs` and `tree.rs` are to be replaced by"
-)]
 pub(crate) mod directory;
 mod hint;
-mod layout;
 mod line;
 mod node;
-mod region;
 mod search;
 mod section;
 mod store;
-mod tree;
 
-pub(crate) use announced::{Announced, RegionIndex, Vacancy};
+pub(crate) use announced::Announced;
 pub(crate) use at::{Block, Part, SectionRef};
 pub(crate) use class::Class;
 pub use class::Zone;
 pub(crate) use counter::{Capture, Counter, Edge, Given};
+#[cfg(not(loom))]
+pub(crate) use directory::Lent;
+pub(crate) use directory::{Entry, RegionIndex};
 pub(crate) use hint::{Hint, NOTHING};
-#[cfg(loom)]
-pub(crate) use layout::ModelWords;
 pub(crate) use line::{Line, LineFrame};
 pub(crate) use node::NodeSet;
 pub use node::{MAX_NODES, NodeId};
-pub use region::MAX_REGIONS;
 pub(crate) use search::Search;
 pub(crate) use section::Section;
 pub(crate) use store::Words;
-#[cfg(loom)]
-pub(crate) use tree::{Tree, words_needed};

@@ -1,5 +1,8 @@
 //! NUMA nodes.
 
+use super::directory::NodeIndex;
+use crate::known::Known;
+
 /// A NUMA node, numbered as the platform numbers its proximity domains.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct NodeId(u8);
@@ -21,6 +24,18 @@ impl NodeId {
     /// All that a machine can have, lowest first.
     pub(crate) fn all() -> impl Iterator<Item = NodeId> {
         (0..MAX_NODES).filter_map(NodeId::new)
+    }
+
+    /// Its place in the directory.
+    #[inline]
+    pub(super) fn index(self) -> NodeIndex {
+        NodeIndex::new(self.number()).known().unwrap_or(NodeIndex::FIRST)
+    }
+
+    /// The node at a place in the directory, which [`index`](Self::index) has given.
+    #[inline]
+    pub(super) fn from_index(index: NodeIndex) -> NodeId {
+        NodeId::new(index.number()).known().unwrap_or(NodeId::ZERO)
     }
 
     /// Its number.

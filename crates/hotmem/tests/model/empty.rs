@@ -96,8 +96,8 @@ impl World<'_> {
             let mut others = others.filter(|&other| !self.is_kept(other));
             others.any(|other| self.block_of(other.start().number()).present)
         };
-        let is_words =
-            |of: PfnRange| of.is_empty() || self.regions.iter().any(|region| region.range == of);
+        // Of many sections, of nodes or of regions; all else is a section's own.
+        let is_words = |of: PfnRange| of.is_empty() || of.frames() > SECTION;
         let here = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
         let needed = |of: PfnRange| is_words(of) || others_stay(of);
         self.is_kept(block) && others_stay(block.align_outward(SECTION))

@@ -230,7 +230,7 @@ impl World<'_> {
         let mut here = self.frames.metadata().filter(|here| here.frames.overlaps(metadata));
         here.any(|here| {
             let of = here.describes;
-            let is_words = of.is_empty() || self.regions.iter().any(|region| region.range == of);
+            let is_words = of.is_empty() || of.frames() > SECTION;
             let is_divided = |block: PfnRange| {
                 let online = self.block_of(block.start().number()).online;
                 online && !self.is_kept(block) && !leaving.covers(block)

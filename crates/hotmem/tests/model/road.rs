@@ -4,8 +4,8 @@
 use crate::ask::Ask;
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
-    AddError, Addition, Announce, AnnounceError, Group, MAX_REGIONS, NodeId, OnlineError,
-    OnlineType, PfnRange, WithdrawError,
+    AddError, Addition, Announce, AnnounceError, Group, NodeId, OnlineError, OnlineType, PfnRange,
+    WithdrawError,
 };
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
@@ -49,22 +49,18 @@ impl<'f> Machine<'f> {
         let answer = self.hotplug.announce(announced);
         self.world.tell(|| format!("announce {wanted:?}: {answer:?}"));
         let added = self.world.sync_metadata();
-        let sections = wanted.align_outward(SECTION).frames() / SECTION;
         let world = &mut self.world;
-        let unused = |slot: &usize| world.regions.iter().all(|region| region.slot != *slot);
-        let fits = (0..world.slots.len()).filter(unused).filter(|&s| world.slots[s] >= sections);
-        let fits = fits.min_by_key(|&slot| world.slots[slot]);
+        let shares = |region: &Region| region.range.overlaps(wanted.align_outward(SECTION));
+        let is_others = |region: &Region| region.node != node && shares(region);
         match answer {
             Ok(id) => {
                 assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
                 assert!(world.all(wanted, |block| !block.announced));
-                let slot = fits.unwrap_or(world.slots.len());
-                if slot == world.slots.len() {
-                    world.slots.push(sections);
-                }
-                world.regions.push(Region { id, range: wanted, slot, node, group });
+                assert!(!world.regions.iter().any(is_others));
+                let there = world.words.come(wanted, node, world.regions.len());
+                world.regions.push(Region { id, range: wanted, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
-                assert_eq!(added > 0, fits.is_none());
+                assert_eq!(added > 0, !there);
                 assert_eq!(self.hotplug.region_range(id), Some(wanted));
                 return;
             }
@@ -77,11 +73,11 @@ impl<'f> Machine<'f> {
                 assert!(other.overlaps(wanted));
             }
             Err(AnnounceError::Unreachable(_)) => panic!("{wanted:?} is low memory"),
-            Err(AnnounceError::TooManyRegions) => {
-                assert!(fits.is_none() && world.slots.len() == MAX_REGIONS);
+            Err(AnnounceError::OtherNode(other)) => {
+                let other = world.regions.iter().find(|region| region.range == other);
+                assert!(is_others(other.expect("a region")));
             }
             Err(AnnounceError::NoMetadata(bytes)) => {
-                assert!(fits.is_none());
                 assert!(!world.can_grant(&Ask::frames(bytes.0.div_ceil(4096))));
             }
         }

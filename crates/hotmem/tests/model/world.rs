@@ -62,7 +62,6 @@ pub(crate) struct Tag {
 pub(crate) struct Region {
     pub id: RegionId,
     pub range: PfnRange,
-    pub slot: usize,
     pub node: NodeId,
     pub group: Group,
 }
@@ -97,6 +96,36 @@ impl Block {
     }
 }
 
+/// For what there are words: these stay when what they were for is withdrawn.
+#[derive(Default, Debug)]
+pub(crate) struct Words {
+    chunks: BTreeSet<u64>,
+    nodes: BTreeSet<usize>,
+    /// Most regions that there were at one time.
+    most: usize,
+}
+
+impl Words {
+    /// Frames of a chunk.
+    const CHUNK: u64 = SECTION * if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
+
+    /// A region is announced beside so many. Says whether its words, those of its node and its place
+    /// in the list have been there.
+    pub(crate) fn come(&mut self, region: PfnRange, node: NodeId, others: usize) -> bool {
+        let mut there = true;
+        for chunk in region.chunks(Self::CHUNK) {
+            there &= !self.chunks.insert(chunk.start().number() / Self::CHUNK);
+        }
+        // Nodes come in pairs.
+        there &= !self.nodes.insert(node.number() / 2);
+        // The first eight places need no memory, the others come by the frame.
+        let frames = |regions: usize| regions.saturating_sub(8).div_ceil(63);
+        let before = self.most;
+        self.most = before.max(others + 1);
+        there && frames(before) == frames(self.most)
+    }
+}
+
 /// Owner of what was reserved at boot.
 pub(crate) const BOOT: u64 = 1;
 /// Owner of page tables, and of descriptors in frames of their own.
@@ -112,8 +141,7 @@ pub(crate) struct World<'f> {
     pub frame: Vec<Frame>,
     pub blocks: Vec<Block>,
     pub regions: Vec<Region>,
-    /// Sections that each slot's words are for, whether a region has the slot or had it.
-    pub slots: Vec<u64>,
+    pub words: Words,
     /// Never removed: boot memory.
     pub fixed: PfnRange,
     pub metadata: BTreeSet<u64>,
@@ -244,8 +272,8 @@ impl Machine<'_> {
         world.fixed = region;
         world.low_end = low_end.align_down(SECTION);
         let (node, group) = (NodeId::ZERO, Group::None);
-        world.regions.push(Region { id, range: region, slot: 0, node, group });
-        world.slots.push(region.align_outward(SECTION).frames() / SECTION);
+        world.regions.push(Region { id, range: region, node, group });
+        world.words.come(region, node, 0);
         world.describing = Describing::some(rng);
         world.adopt(&ram, &reserved);
         let machine = Machine {
@@ -276,7 +304,7 @@ impl<'f> World<'f> {
             frame: vec![Frame::Free; SIZE as usize],
             blocks: vec![Block::default(); (SIZE / BLOCK) as usize],
             regions: vec![],
-            slots: vec![],
+            words: Words::default(),
             fixed: PfnRange::EMPTY,
             metadata: BTreeSet::new(),
             nodes: BTreeSet::from([NodeId::ZERO]),

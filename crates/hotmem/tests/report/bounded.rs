@@ -6,8 +6,8 @@ use hotmem_testkit::Raw as _;
 /// Sections that a step looks at.
 const A_STEP: u64 = 64;
 
-/// More than the words of a section take.
-const WORDS: u64 = 1 << 10;
+/// More than the words of a section take: in the small geometry, a frame for four.
+const WORDS: u64 = 1 << 11;
 
 /// Sections of boot memory that hold the words of so many more, and have pageblocks to spare.
 fn boot_for(sections: u64) -> u64 {

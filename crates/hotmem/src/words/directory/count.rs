@@ -1,66 +1,67 @@
-//! How much memory pieces will take, before any is there.
+//! How much memory pieces will take, before they are made.
 
-use super::pieces::{Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair};
-use super::pieces::{PARTS, PartGroup};
-use super::sizes::LEAF_CHUNKS;
+use super::install::frames_of;
+use super::pieces::{Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, PARTS, PartGroup};
+use super::sizes::{LEAF_CHUNKS, MAX_NODES};
+use super::{Directory, NodeIndex, SectionId};
+use crate::sync::{Ordering, PiecePtr};
 
-use super::ranges::frames_for;
-use super::{MAX_NODES, Numbers, SectionId, TooManyNodes, frames_of};
-
-/// Counts the pieces for sections, which are named in ascending order.
-pub(crate) struct PieceCount {
+/// Counts the pieces that are missing for sections, which are named in ascending order.
+pub(crate) struct PieceCount<'a> {
+    directory: &'a Directory,
     frames: u64,
-    regions: usize,
-    numbers: Numbers,
     /// Which pairs of nodes, and which groups of nodes in the last leaf, were counted.
     pairs: [bool; MAX_NODES.div_ceil(2)],
     groups: [bool; MAX_NODES.div_ceil(PARTS)],
     last: Option<SectionId>,
 }
 
-impl PieceCount {
-    pub(crate) const fn new() -> PieceCount {
+impl<'a> PieceCount<'a> {
+    /// Counts what `directory` does not have.
+    pub(crate) fn beside(directory: &'a Directory) -> PieceCount<'a> {
         PieceCount {
+            directory,
             frames: 0,
-            regions: 0,
-            numbers: Numbers::new(),
             pairs: [false; MAX_NODES.div_ceil(2)],
             groups: [false; MAX_NODES.div_ceil(PARTS)],
             last: None,
         }
     }
 
-    /// One more announced range.
-    pub(crate) fn add_region(&mut self) {
-        self.regions += 1;
-    }
-
-    /// One more section, of the node with this number.
-    pub(crate) fn add(&mut self, id: SectionId, node: u32) -> Result<(), TooManyNodes> {
-        let node = self.numbers.insert(node)?.number();
-        let is_new = |of: fn(SectionId) -> usize| self.last.is_none_or(|last| of(last) != of(id));
+    /// One more section, of this node.
+    pub(crate) fn add(&mut self, id: SectionId, node: NodeIndex) {
+        let node = node.number();
+        let last = self.last.replace(id);
+        let is_new = |of: fn(SectionId) -> usize| last.is_none_or(|last| of(last) != of(id));
+        let root = &self.directory.root[id.chunk() / LEAF_CHUNKS];
+        let leaf = self.directory.leaf(id.chunk() / LEAF_CHUNKS);
+        let at = id.chunk() % LEAF_CHUNKS;
         if is_new(|id| id.chunk() / LEAF_CHUNKS) {
-            self.frames += frames_of::<Leaf>();
+            self.frames += missing::<Leaf>(Some(root));
             self.groups = [false; MAX_NODES.div_ceil(PARTS)];
         }
         if is_new(|id| id.chunk() / HEADS_CHUNKS) {
-            self.frames += frames_of::<Heads>();
+            self.frames += missing::<Heads>(leaf.map(|leaf| &leaf.heads[at / HEADS_CHUNKS]));
         }
         if is_new(SectionId::chunk) {
-            self.frames += frames_of::<Chunk>();
+            self.frames += missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[at]));
         }
         if !core::mem::replace(&mut self.pairs[node / 2], true) {
-            self.frames += frames_of::<NodePair>();
+            self.frames += missing::<NodePair>(Some(&self.directory.records[node / 2]));
         }
         if node >= INLINE_PARTS && !core::mem::replace(&mut self.groups[node / PARTS], true) {
-            self.frames += frames_of::<PartGroup>();
+            self.frames += missing::<PartGroup>(leaf.map(|leaf| &leaf.parts[node / PARTS]));
         }
-        self.last = Some(id);
-        Ok(())
     }
 
     /// Frames that all of these take.
     pub(crate) fn frames(&self) -> u64 {
-        self.frames + frames_for(self.regions)
+        self.frames
     }
+}
+
+/// Frames of a piece, if it is not there; `at`: what points to it, if that is there.
+fn missing<T>(at: Option<&PiecePtr<T>>) -> u64 {
+    let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());
+    if is_there { 0 } else { frames_of::<T>() }
 }

@@ -8,7 +8,7 @@ use super::pieces::{
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
-use crate::sync::{AtomicPtr, Ordering, mutant};
+use crate::sync::{Ordering, PiecePtr, mutant};
 use core::ptr::NonNull;
 
 /// Where pieces come from.
@@ -64,6 +64,18 @@ impl Directory {
         publish::<NodePair>(&self.records[node.number() / 2], supply).map(|_| ())
     }
 
+    /// All pieces are made: see [`PiecePtr`].
+    #[cfg(loom)]
+    pub(crate) fn settle(&self) {
+        self.records.iter().for_each(PiecePtr::settle);
+        self.root.iter().for_each(PiecePtr::settle);
+        for leaf in (0..self.root.len()).filter_map(|leaf| self.leaf(leaf)) {
+            leaf.chunks.iter().for_each(PiecePtr::settle);
+            leaf.heads.iter().for_each(PiecePtr::settle);
+            leaf.parts.iter().for_each(PiecePtr::settle);
+        }
+    }
+
     /// The same with a model's chunk, which may have fewer sections.
     #[cfg(loom)]
     pub(crate) fn install_chunk(
@@ -87,7 +99,7 @@ pub(crate) const fn frames_of<T>() -> u64 {
 
 /// The piece that `at` points to, made if there is none.
 pub(super) fn publish<'a, T: Piece>(
-    at: &'a AtomicPtr<T>,
+    at: &'a PiecePtr<T>,
     supply: &mut impl Supply,
 ) -> Result<&'a T, Missing> {
     let there = at.load(Ordering::Acquire);

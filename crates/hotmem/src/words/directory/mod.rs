@@ -11,6 +11,8 @@
 //! | `pieces.rs` | what the directory consists of, and its sizes |
 //! | `count.rs` | how much memory pieces will take |
 //! | `install.rs` | making pieces, and publishing them |
+//! | `lent.rs` | pieces out of memory that was lent for them |
+//! | `walk.rs` | all pieces that there are |
 //! | `paths.rs` | finding sections: trees over chunks, for each node |
 //! | `nodes.rs` | the node of a section |
 //! | `numbers.rs` | the platform's numbers of nodes |
@@ -22,31 +24,42 @@
 mod count;
 mod id;
 mod install;
+#[cfg(not(loom))]
+mod lent;
 mod nodes;
+#[allow(dead_code, reason = "for nodes by their platform's numbers")]
 mod numbers;
 mod paths;
 mod pieces;
+#[allow(dead_code, unreachable_pub, reason = "for words that are made when memory is added")]
 mod pool;
 mod ranges;
 mod sizes;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(not(loom))]
+mod walk;
 
 #[cfg(not(loom))]
 pub(crate) use count::PieceCount;
 pub(crate) use id::{NodeIndex, SECTIONS, SectionId};
-#[cfg(not(loom))]
-pub(crate) use install::frames_of;
 pub(crate) use install::{Missing, Supply};
-pub(crate) use numbers::{Numbers, TooManyNodes};
+#[cfg(not(loom))]
+pub(crate) use lent::Lent;
+#[cfg(all(test, not(loom)))]
+use numbers::Numbers;
 pub(crate) use paths::{PATH_LEN, Paths};
-pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord, Piece};
+use pieces::NodeRecord;
+#[cfg(loom)]
+pub(crate) use pieces::Piece;
+pub(crate) use pieces::{Chunk, NEIGHBOURHOODS};
+#[cfg(all(loom, test))]
 pub(crate) use pool::{Area, Pool};
 pub(crate) use ranges::{Entry, Ranges, RegionIndex};
 pub(crate) use sizes::CHUNK_SECTIONS;
-pub use sizes::MAX_NODES;
+use sizes::MAX_NODES;
 
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, array_of, const_unless_loom, settled};
+use crate::sync::{AtomicU64, Ordering, PiecePtr, array_of, const_unless_loom, settled};
 use crate::words::Section;
 use pieces::{CLASSES, HEADS_CHUNKS, INLINE_PARTS, NODE_WORDS};
 use pieces::{Head, Heads, Leaf, NodePair, NodePart, PARTS, PartGroup};
@@ -55,15 +68,14 @@ use sizes::ROOT_LEAVES;
 
 /// The words of all memory of a machine.
 pub(crate) struct Directory {
-    root: [AtomicPtr<Leaf>; ROOT_LEAVES],
+    root: [PiecePtr<Leaf>; ROOT_LEAVES],
     /// The topmost words of each node, two nodes a pointer.
-    records: [AtomicPtr<NodePair>; MAX_NODES.div_ceil(2)],
+    records: [PiecePtr<NodePair>; MAX_NODES.div_ceil(2)],
     /// For each class a bit per node of which it may have something.
     any: [[AtomicU64; NODE_WORDS]; CLASSES],
     /// How many bits of a node's index differ among the nodes of this machine: no section has a
     /// node that needs more.
     planes: settled::AtomicU64,
-    numbers: Numbers,
 }
 
 impl Directory {
@@ -71,18 +83,12 @@ impl Directory {
         /// Nothing is there.
         pub(crate) fn new() -> Directory {
             Directory {
-                root: array_of![AtomicPtr::new(core::ptr::null_mut()); ROOT_LEAVES],
-                records: array_of![AtomicPtr::new(core::ptr::null_mut()); MAX_NODES.div_ceil(2)],
+                root: array_of![PiecePtr::new(core::ptr::null_mut()); ROOT_LEAVES],
+                records: array_of![PiecePtr::new(core::ptr::null_mut()); MAX_NODES.div_ceil(2)],
                 any: array_of![array_of![AtomicU64::new(0); NODE_WORDS]; CLASSES],
                 planes: settled::AtomicU64::new(0),
-                numbers: Numbers::new(),
             }
         }
-    }
-
-    /// The platform's numbers of nodes.
-    pub(crate) fn numbers(&self) -> &Numbers {
-        &self.numbers
     }
 
     /// The words of a section, if there are any.
@@ -101,6 +107,10 @@ impl Directory {
     /// The node of a section that has words.
     #[inline]
     pub(crate) fn node(&self, id: SectionId) -> Option<NodeIndex> {
+        // Relaxed, like the node itself: set before anything is of a node but the first.
+        if self.planes.load(Ordering::Relaxed) == 0 {
+            return Some(NodeIndex::FIRST);
+        }
         Some(self.head(id.chunk())?.node(id.at()))
     }
 

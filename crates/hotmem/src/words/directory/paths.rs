@@ -20,7 +20,7 @@
 //! the other did. A set bit over a piece that is missing is one over nothing: cleared in the same
 //! way.
 
-use super::pieces::Head;
+use super::pieces::{Head, PART_WORDS};
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, PLANES, ROOT_LEAVES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::geometry::mask;
@@ -241,7 +241,7 @@ impl<'a> Paths<'a> {
         loop {
             if end != 0
                 && let Some(part) = self.directory.part(self.node, leaf)
-                && let Some(at) = last_set(part.words(self.class), end, words)
+                && let Some(at) = last_of_all(part.words(self.class), end, words)
             {
                 return Some(leaf * LEAF_CHUNKS + at);
             }
@@ -366,6 +366,20 @@ fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Option<usize> 
         wanted = u64::MAX;
     }
     None
+}
+
+/// The last bit below `end` that is set. Reads all of the few words: what a search costs does not
+/// depend on how far away it finds something.
+fn last_of_all(words: &[AtomicU64; PART_WORDS], end: usize, read: &mut u64) -> Option<usize> {
+    let mut last = None;
+    for (i, word) in words.iter().enumerate() {
+        let found = word.load(Ordering::Acquire) & mask(end.saturating_sub(i * 64).min(64));
+        if found != 0 {
+            last = Some((i, found));
+        }
+    }
+    *read += PART_WORDS as u64;
+    last.map(|(i, found)| i * 64 + 63 - found.leading_zeros() as usize)
 }
 
 /// The last bit below `end` that is set.

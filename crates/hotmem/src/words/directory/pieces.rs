@@ -13,7 +13,7 @@ use super::id::{NodeIndex, SectionId};
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, PLANES, ROOT_LEAVES};
 use crate::geometry::SECTION_PAGEBLOCKS;
 use crate::sync::settled;
-use crate::sync::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
+use crate::sync::{AtomicU16, AtomicU64, Ordering, PiecePtr};
 use crate::words::Class;
 use crate::words::{Counter, Section};
 
@@ -61,9 +61,9 @@ pub(crate) unsafe trait Piece: Sized + 'static {
 #[repr(C)]
 pub(crate) struct Leaf {
     /// A frame of its own, as each look-up reads it.
-    pub(super) chunks: [AtomicPtr<Chunk>; LEAF_CHUNKS],
-    pub(super) heads: [AtomicPtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
-    pub(super) parts: [AtomicPtr<PartGroup>; MAX_NODES.div_ceil(PARTS)],
+    pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
+    pub(super) heads: [PiecePtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
+    pub(super) parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PARTS)],
     pub(super) inline_parts: [NodePart; INLINE_PARTS],
 }
 
@@ -214,9 +214,9 @@ impl NodePart {
 piece!(
     Leaf,
     Leaf {
-        chunks: from_fn(|_| AtomicPtr::new(null_mut())),
-        heads: from_fn(|_| AtomicPtr::new(null_mut())),
-        parts: from_fn(|_| AtomicPtr::new(null_mut())),
+        chunks: from_fn(|_| PiecePtr::new(null_mut())),
+        heads: from_fn(|_| PiecePtr::new(null_mut())),
+        parts: from_fn(|_| PiecePtr::new(null_mut())),
         inline_parts: from_fn(|_| NodePart::zeroed()),
     }
 );

@@ -5,9 +5,11 @@
 
 use super::install::{Missing, Supply, publish};
 use super::pieces::Piece;
+#[cfg(not(loom))]
+use super::walk::Made;
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::settled::{AtomicU64, AtomicUsize};
-use crate::sync::{AtomicPtr, Ordering, const_unless_loom};
+use crate::sync::{Ordering, PiecePtr, const_unless_loom};
 
 /// Ranges that need no memory.
 const FIRST: usize = if cfg!(loom) { 2 } else { 8 };
@@ -21,7 +23,7 @@ pub(crate) struct RegionIndex(u32);
 /// The list.
 pub(crate) struct Ranges {
     first: [Entry; FIRST],
-    more: AtomicPtr<Entries>,
+    more: PiecePtr<Entries>,
     /// Places below this number have been used.
     used: AtomicUsize,
     /// The place where a frame was last found: neighbouring requests find their range at once.
@@ -32,7 +34,7 @@ pub(crate) struct Ranges {
 #[repr(C)]
 pub(crate) struct Entries {
     entries: [Entry; PER_FRAME],
-    next: AtomicPtr<Entries>,
+    next: PiecePtr<Entries>,
 }
 
 /// One announced range.
@@ -60,7 +62,7 @@ unsafe impl Piece for Entries {
     fn zeroed() -> Self {
         Entries {
             entries: [const { Entry::unused() }; PER_FRAME],
-            next: AtomicPtr::new(core::ptr::null_mut()),
+            next: PiecePtr::new(core::ptr::null_mut()),
         }
     }
 }
@@ -112,10 +114,10 @@ impl Entry {
     }
 }
 
-/// Frames that a list of so many ranges takes.
+/// Frames that a list of so many places takes.
 #[cfg(not(loom))]
-pub(super) const fn frames_for(ranges: usize) -> u64 {
-    ranges.saturating_sub(FIRST).div_ceil(PER_FRAME) as u64
+const fn frames_of_list(places: usize) -> u64 {
+    places.saturating_sub(FIRST).div_ceil(PER_FRAME) as u64
 }
 
 impl RegionIndex {
@@ -130,7 +132,7 @@ impl Ranges {
         pub(crate) fn new() -> Ranges {
             Ranges {
                 first: [const { Entry::unused() }; FIRST],
-                more: AtomicPtr::new(core::ptr::null_mut()),
+                more: PiecePtr::new(core::ptr::null_mut()),
                 used: AtomicUsize::new(0),
                 found: AtomicUsize::new(0),
             }
@@ -162,6 +164,31 @@ impl Ranges {
         Ok(index)
     }
 
+    /// Frames that so many more ranges take.
+    #[cfg(not(loom))]
+    pub(crate) fn frames_for(&self, more: usize) -> u64 {
+        let used = self.used.load(Ordering::Relaxed);
+        let vacant = used - self.iter().count();
+        frames_of_list(used + more.saturating_sub(vacant)) - frames_of_list(used)
+    }
+
+    /// All frames of the list. A snapshot.
+    #[cfg(not(loom))]
+    pub(crate) fn walk(&self) -> impl Iterator<Item = Made> {
+        let places = core::iter::once(&self.more).chain(self.frames().map(|frame| &frame.next));
+        places.filter_map(|at| Made::at(at, PfnRange::EMPTY))
+    }
+
+    /// The frames of the list.
+    fn frames(&self) -> impl Iterator<Item = &Entries> {
+        // SAFETY: pieces stay for as long as the machine lives. Acquire pairs with `publish`.
+        let more = unsafe { self.more.load(Ordering::Acquire).as_ref() };
+        core::iter::successors(more, |frame| {
+            // SAFETY: as above.
+            unsafe { frame.next.load(Ordering::Acquire).as_ref() }
+        })
+    }
+
     /// A place after the last one.
     fn add(&self, used: usize, supply: &mut impl Supply) -> Result<(RegionIndex, &Entry), Missing> {
         let index = RegionIndex(u32::try_from(used).map_err(|_| Missing)?);
@@ -182,13 +209,7 @@ impl Ranges {
 
     /// All places, in use or not.
     fn places(&self) -> impl Iterator<Item = (RegionIndex, &Entry)> {
-        // SAFETY: pieces stay for as long as the machine lives. Acquire pairs with `publish`.
-        let more = unsafe { self.more.load(Ordering::Acquire).as_ref() };
-        let frames = core::iter::successors(more, |frame| {
-            // SAFETY: as above.
-            unsafe { frame.next.load(Ordering::Acquire).as_ref() }
-        });
-        let entries = self.first.iter().chain(frames.flat_map(|frame| &frame.entries));
+        let entries = self.first.iter().chain(self.frames().flat_map(|frame| &frame.entries));
         (0..).map(RegionIndex).zip(entries).take(self.used.load(Ordering::Acquire))
     }
 
@@ -204,13 +225,7 @@ impl Ranges {
             return None;
         }
         let Some(at) = number.checked_sub(FIRST) else { return self.first.get(number) };
-        // SAFETY: pieces stay for as long as the machine lives. Acquire pairs with `publish`.
-        let mut frame = unsafe { self.more.load(Ordering::Acquire).as_ref() }?;
-        for _ in 0..at / PER_FRAME {
-            // SAFETY: as above.
-            frame = unsafe { frame.next.load(Ordering::Acquire).as_ref() }?;
-        }
-        frame.entries.get(at % PER_FRAME)
+        self.frames().nth(at / PER_FRAME)?.entries.get(at % PER_FRAME)
     }
 
     /// The announced range that has a frame. Cost: O(ranges), or O(1) near the last one.

@@ -8,6 +8,11 @@ pub(super) const LEAF_CHUNKS: usize = if cfg!(loom) { 2 } else { 512 };
 /// Leaves of the root: 52 address bits (39 in the small geometry).
 pub(super) const ROOT_LEAVES: usize = if cfg!(loom) { 1 } else { 1024 };
 /// Most nodes that a machine can have.
-pub const MAX_NODES: usize = if cfg!(loom) { 2 } else { 256 };
+pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 256 };
+#[cfg(not(loom))]
+const _: () = {
+    let sections = (ROOT_LEAVES * LEAF_CHUNKS * CHUNK_SECTIONS) as u64;
+    assert!(sections * crate::geometry::SECTION_FRAMES as u64 == crate::geometry::PFN_LIMIT);
+};
 /// Bits of a node's index.
 pub(super) const PLANES: usize = MAX_NODES.ilog2() as usize;

@@ -1,0 +1,50 @@
+//! Pieces out of memory that was lent for them.
+
+use super::install::{Supply, frames_of};
+use super::pieces::Piece;
+use crate::addr::PfnRange;
+use crate::known::holds;
+use crate::platform::DirectMap;
+use core::ptr::NonNull;
+
+/// Frames that become pieces, from the first one on.
+pub(crate) struct Lent {
+    direct_map: DirectMap,
+    rest: PfnRange,
+}
+
+impl Lent {
+    /// Pieces from `memory`.
+    ///
+    /// # Safety
+    /// The frames are mapped by `direct_map`, and those that become pieces are nobody else's for as
+    /// long as the machine lives.
+    pub(crate) unsafe fn new(direct_map: DirectMap, memory: PfnRange) -> Lent {
+        Lent { direct_map, rest: memory }
+    }
+
+    /// The frames that are no pieces yet.
+    pub(crate) fn rest(&self) -> PfnRange {
+        self.rest
+    }
+}
+
+impl Supply for Lent {
+    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
+        let frames = frames_of::<T>();
+        let (taken, rest) = self.rest.split_at(self.rest.start().checked_add(frames)?);
+        if taken.frames() < frames {
+            return None;
+        }
+        let piece = NonNull::new(self.direct_map.pointer(taken.start()))?;
+        self.rest = rest;
+        // SAFETY: so many frames are mapped there and are ours, by the promise to `new`.
+        unsafe { piece.write_bytes(0, size_of::<T>()) };
+        Some(piece.cast())
+    }
+
+    fn unused<T: Piece>(&mut self, _: NonNull<T>) {
+        // Only records of nodes can be made by two, and this is the control path.
+        holds(false);
+    }
+}

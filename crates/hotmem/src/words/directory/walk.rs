@@ -1,0 +1,62 @@
+//! All pieces that there are, and what they describe.
+
+use super::Directory;
+use super::id::SectionId;
+use super::install::frames_of;
+use super::pieces::{Chunk, HEADS_CHUNKS, Heads, Leaf, NodePair, PartGroup};
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, ROOT_LEAVES};
+use crate::addr::PfnRange;
+use crate::geometry::SECTION_FRAMES;
+use crate::sync::{Ordering, PiecePtr};
+
+/// A piece that was made.
+pub(crate) struct Made {
+    /// Where it lies, ...
+    pub(crate) memory: *const u8,
+    /// ... and how many frames it takes.
+    pub(crate) frames: u64,
+    /// The frames that it describes; empty if it describes nodes or ranges.
+    pub(crate) describes: PfnRange,
+}
+
+impl Made {
+    /// The piece that `at` points to, if there is one.
+    pub(super) fn at<T>(at: &PiecePtr<T>, describes: PfnRange) -> Option<Made> {
+        let memory = at.load(Ordering::Acquire).cast_const();
+        let made = Made { memory: memory.cast(), frames: frames_of::<T>(), describes };
+        (!memory.is_null()).then_some(made)
+    }
+}
+
+impl Directory {
+    /// All pieces. A snapshot. Cost: O(chunks).
+    pub(crate) fn walk(&self) -> impl Iterator<Item = Made> {
+        let leaves = (0..ROOT_LEAVES).flat_map(|leaf| self.walk_leaf(leaf));
+        let nodes = self.records.iter();
+        leaves.chain(nodes.filter_map(|at| Made::at::<NodePair>(at, PfnRange::EMPTY)))
+    }
+
+    fn walk_leaf(&self, number: usize) -> impl Iterator<Item = Made> {
+        let first = number * LEAF_CHUNKS;
+        let leaf = self.leaf(number);
+        let own = Made::at::<Leaf>(&self.root[number], chunks(first, LEAF_CHUNKS));
+        own.into_iter().chain(leaf.into_iter().flat_map(move |leaf| {
+            let all = chunks(first, LEAF_CHUNKS);
+            let heads = leaf.heads.iter().enumerate().filter_map(move |(i, at)| {
+                Made::at::<Heads>(at, chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS))
+            });
+            let parts = leaf.parts.iter().filter_map(move |at| Made::at::<PartGroup>(at, all));
+            let chunks = leaf.chunks.iter().enumerate();
+            heads.chain(parts).chain(
+                chunks.filter_map(move |(i, at)| Made::at::<Chunk>(at, self::chunks(first + i, 1))),
+            )
+        }))
+    }
+}
+
+/// The frames of so many chunks.
+fn chunks(first: usize, count: usize) -> PfnRange {
+    let start = SectionId::of_chunk(first, 0).start();
+    let frames = (count * CHUNK_SECTIONS * SECTION_FRAMES) as u64;
+    PfnRange::with_len(start, frames).unwrap_or(PfnRange::EMPTY)
+}
