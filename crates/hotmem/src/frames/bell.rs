@@ -10,7 +10,7 @@
 //! | sets the tree, then loads the state: does it sleep? | falls asleep, then looks at the tree again |
 //!
 //! In the first row all four are `SeqCst` accesses, so that the publisher pays for no fence; in the
-//! second the fences in `tree.rs` stand between the steps.
+//! second the fences in `paths.rs` stand between the steps.
 
 use super::Frames;
 use crate::platform::Platform;
@@ -97,7 +97,7 @@ impl Bell {
     /// The reporter falls asleep; it must look once more after this.
     pub(crate) fn sleep(&self) {
         self.state.swap(ASLEEP, Ordering::SeqCst);
-        fence(Ordering::SeqCst); // pairs with those in `tree.rs`: see above
+        fence(Ordering::SeqCst); // pairs with those in `paths.rs`: see above
     }
 
     /// Wakes the reporter if it sleeps; true for exactly one of those who try at the same time.
