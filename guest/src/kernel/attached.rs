@@ -1,6 +1,7 @@
 //! A virtio-mem device that the kernel drives, and what it has under way.
 
 use super::BUDGET;
+use super::boot_memory::LOW_END;
 use super::device::MemDevice;
 use super::memory::FRAMES;
 use super::session::Engine;
@@ -121,7 +122,7 @@ impl Attached {
     /// something has gone since so much was plugged.
     pub(crate) fn ask_zone(&mut self, plugged: Bytes, engine: &mut Engine) {
         let came = engine.hooks.came.take();
-        let came_in = came.and_then(|range| ZoneWatch::at(range, &engine.hotplug));
+        let came_in = came.and_then(|range| ZoneWatch::at(range, LOW_END, &engine.hotplug));
         if came_in.is_none() && self.driver().plugged() >= plugged {
             return;
         }

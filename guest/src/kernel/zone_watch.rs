@@ -1,14 +1,7 @@
 //! Whether the zone that a device's memory is in is contiguous, asked after each change.
 
-use super::boot_memory::LOW_END;
-use super::hooks::KernelMapping;
-use super::memory::FRAMES;
-use super::smp::ThisCpu;
-use hotmem::{Hotplug, NodeId, PfnRange, State, Zone, ZoneInfo};
+use hotmem::{Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform, State, Zone, ZoneInfo};
 use hotmem_guest::event::ZoneReport;
-
-/// The engine's control path, as this kernel has it.
-type Engine = Hotplug<'static, ThisCpu, KernelMapping>;
 
 /// A zone, and the answers that it has given.
 pub(crate) struct ZoneWatch {
@@ -26,15 +19,19 @@ enum Part {
 }
 
 impl ZoneWatch {
-    /// The zone in which `range` is online; `None` if it is not.
-    pub(crate) fn at(range: PfnRange, engine: &Engine) -> Option<ZoneWatch> {
+    /// The zone in which `range` is online, where low memory ends at `low_end`; `None` if it is not.
+    pub(crate) fn at<P: Platform, M: Mapping>(
+        range: PfnRange,
+        low_end: Pfn,
+        engine: &Hotplug<'_, P, M>,
+    ) -> Option<ZoneWatch> {
         let part = match engine.state_at(range.start(), range.end()).1 {
             State::OnlineMovable => Part::Movable,
-            State::Online if range.start() < LOW_END => Part::Low,
+            State::Online if range.start() < low_end => Part::Low,
             State::Online => Part::Kernel,
             _ => return None,
         };
-        let node = FRAMES.node_of(range.start())?;
+        let node = engine.frames().node_of(range.start())?;
         Some(ZoneWatch { node, part, asked: 0, contiguous: 0 })
     }
 
@@ -44,7 +41,7 @@ impl ZoneWatch {
     }
 
     /// Asks whether it is contiguous, if anything is online in it.
-    pub(crate) fn ask(&mut self, engine: &Engine) {
+    pub(crate) fn ask<P: Platform, M: Mapping>(&mut self, engine: &Hotplug<'_, P, M>) {
         let info = self.info(engine);
         if info.online != 0 {
             self.asked += 1;
@@ -53,14 +50,17 @@ impl ZoneWatch {
     }
 
     /// The answers since the last report, if there were any.
-    pub(crate) fn report(&mut self, engine: &Engine) -> Option<ZoneReport> {
+    pub(crate) fn report<P: Platform, M: Mapping>(
+        &mut self,
+        engine: &Hotplug<'_, P, M>,
+    ) -> Option<ZoneReport> {
         let asked = core::mem::take(&mut self.asked);
         let contiguous = core::mem::take(&mut self.contiguous);
         let info = self.info(engine);
         (asked != 0).then_some(ZoneReport { name: self.part.name(), info, asked, contiguous })
     }
 
-    fn info(&self, engine: &Engine) -> ZoneInfo {
+    fn info<P: Platform, M: Mapping>(&self, engine: &Hotplug<'_, P, M>) -> ZoneInfo {
         match self.part {
             Part::Low => engine.low_zone(self.node),
             Part::Kernel => engine.zone(self.node, Zone::Kernel),

@@ -1,41 +1,14 @@
 //! The directory: chunks that appear beside those who search, and sections that change their node.
 
+use super::boxes::Boxes;
 use super::model;
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::words::directory::{Directory, NodeIndex, Piece, SectionId, Supply};
+use crate::words::directory::{Directory, NodeIndex, SectionId};
 use crate::words::{Class, Zone};
-use core::ptr::NonNull;
 use loom::thread;
-use std::any::Any;
-use std::boxed::Box;
 use std::sync::{Arc, Mutex};
-use std::vec::Vec;
 
 const FREE: Class = Class::free(Zone::Kernel);
-
-/// Pieces that live as long as the model.
-#[derive(Default)]
-pub(super) struct Boxes(Vec<Box<dyn Any>>);
-
-// SAFETY: nobody looks at the boxes before they are dropped, by whichever thread is last.
-unsafe impl Send for Boxes {}
-
-impl Boxes {
-    pub(super) fn keep<T: 'static>(&mut self, piece: T) -> NonNull<T> {
-        let piece = NonNull::from(Box::leak(Box::new(piece)));
-        // SAFETY: leaked just now; owned by the box again, which is not touched before it is dropped.
-        self.0.push(unsafe { Box::from_raw(piece.as_ptr()) });
-        piece
-    }
-}
-
-impl Supply for Boxes {
-    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
-        Some(self.keep(T::zeroed()))
-    }
-
-    fn unused<T: Piece>(&mut self, _: NonNull<T>) {}
-}
 
 /// A directory with an allocator of one pageblock a section.
 struct World {

@@ -1,6 +1,6 @@
 //! A whole machine of a few frames, made anew for each execution of a model.
 
-use super::directory::Boxes;
+use super::boxes::Boxes;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, Frames, FreeError, Want};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};

@@ -6,6 +6,7 @@
 //! must be found again.
 
 mod blocks;
+mod boxes;
 mod directory;
 mod hints;
 mod isolation;

@@ -1,6 +1,6 @@
 //! The pool of frames for metadata: areas that are added while frames are taken and given back.
 
-use super::directory::Boxes;
+use super::boxes::Boxes;
 use super::machine::range;
 use super::model;
 use crate::addr::Pfn;

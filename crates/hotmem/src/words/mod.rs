@@ -14,7 +14,8 @@
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
 //! | `search.rs` | finding sections |
-//! | `store.rs`, `announced.rs` | looking up; announced ranges |
+//! | `store.rs` | what all of it consists of |
+//! | `look_up.rs`, `announced.rs` | looking up; announced ranges |
 //! | `directory/` | how words are stored and found |
 //! | `node.rs` | NUMA nodes |
 
@@ -25,6 +26,7 @@ mod counter;
 pub(crate) mod directory;
 mod hint;
 mod line;
+mod look_up;
 mod node;
 mod search;
 mod section;

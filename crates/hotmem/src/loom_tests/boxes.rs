@@ -1,0 +1,31 @@
+//! Memory for the pieces of a directory.
+
+use crate::words::directory::{Piece, Supply};
+use core::ptr::NonNull;
+use std::any::Any;
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// Pieces that live as long as the model.
+#[derive(Default)]
+pub(super) struct Boxes(Vec<Box<dyn Any>>);
+
+// SAFETY: nobody looks at the boxes before they are dropped, by whichever thread is last.
+unsafe impl Send for Boxes {}
+
+impl Boxes {
+    pub(super) fn keep<T: 'static>(&mut self, piece: T) -> NonNull<T> {
+        let piece = NonNull::from(Box::leak(Box::new(piece)));
+        // SAFETY: leaked just now; owned by the box again, which is not touched before it is dropped.
+        self.0.push(unsafe { Box::from_raw(piece.as_ptr()) });
+        piece
+    }
+}
+
+impl Supply for Boxes {
+    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
+        Some(self.keep(T::zeroed()))
+    }
+
+    fn unused<T: Piece>(&mut self, _: NonNull<T>) {}
+}

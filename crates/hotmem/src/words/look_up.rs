@@ -1,0 +1,107 @@
+//! Looking up the words of sections and pageblocks.
+
+use super::Words;
+use super::at::{Block, Part, SectionRef};
+use super::class::Class;
+use super::directory::SectionId;
+use super::node::{NodeId, NodeSet};
+use super::search::Search;
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::SECTION_FRAMES;
+use crate::sync::Ordering;
+
+impl Words {
+    /// A section by its number, if it has words.
+    #[inline]
+    pub(super) fn section(&self, id: SectionId) -> Option<SectionRef<'_>> {
+        let (chunk, section) = self.directory.look_up(id)?;
+        Some(SectionRef::new(self, chunk, section, id))
+    }
+
+    /// The section that has this frame, if it has words.
+    #[inline]
+    pub(crate) fn section_of(&self, pfn: Pfn) -> Option<SectionRef<'_>> {
+        self.section(SectionId::of(pfn)?)
+    }
+
+    /// The pageblock that has this frame, if its section has words.
+    #[inline]
+    pub(crate) fn block_of(&self, pfn: Pfn) -> Option<Block<'_>> {
+        self.section_of(pfn)?.block_at(pfn)
+    }
+
+    /// The node of a frame, if the frame is announced.
+    pub(crate) fn node_of(&self, pfn: Pfn) -> Option<NodeId> {
+        Some(self.announced_at(pfn)?.node)
+    }
+
+    /// The part of one section as a word. `None` if the section has no words.
+    #[inline]
+    pub(crate) fn part_of(&self, piece: PfnRange) -> Option<Part<'_>> {
+        let section = self.section_of(piece.start())?;
+        Some(Part { section, blocks: section.mask_of(piece) })
+    }
+
+    /// The parts of `range` by section, as words. Sections without words are left out.
+    pub(crate) fn parts(&self, range: PfnRange) -> Parts<'_> {
+        let section = SECTION_FRAMES as u64;
+        let from = range.start().number() / section;
+        let end = if range.is_empty() { from } else { range.end().number().div_ceil(section) };
+        Parts { words: self, range, from, end }
+    }
+
+    /// The sections of `node` of which a part is of this class, by ascending address.
+    pub(crate) fn search(&self, node: NodeId, class: Class) -> Search<'_> {
+        Search::new(self, node, class)
+    }
+
+    /// Whether the paths of a class lead nowhere, on no node. Cost: a few loads.
+    #[inline]
+    pub(crate) fn looks_empty(&self, class: Class) -> bool {
+        self.directory.looks_empty(class)
+    }
+
+    /// The nodes on which something was ever announced.
+    pub(crate) fn nodes(&self) -> NodeSet {
+        NodeSet::from_bits(self.nodes.load(Ordering::Relaxed))
+    }
+
+    /// All sections that have words, lowest first.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
+        self.parts(PfnRange::ALL).map(|part| part.section)
+    }
+}
+
+/// Iterator over the parts of a range: see [`Words::parts`].
+pub(crate) struct Parts<'a> {
+    words: &'a Words,
+    range: PfnRange,
+    /// Numbers of the sections that are left.
+    from: u64,
+    end: u64,
+}
+
+impl<'a> Parts<'a> {
+    fn part(&self, id: SectionId) -> Option<Part<'a>> {
+        let section = self.words.section(id)?;
+        Some(Part { section, blocks: section.mask_of(self.range) })
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    fn next(&mut self) -> Option<Part<'a>> {
+        let id = self.words.directory.next_with_words(self.from, self.end)?;
+        self.from = id.number() + 1;
+        self.part(id)
+    }
+}
+
+impl DoubleEndedIterator for Parts<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let id = self.words.directory.prev_with_words(self.from, self.end)?;
+        self.end = id.number();
+        self.part(id)
+    }
+}
