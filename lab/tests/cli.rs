@@ -130,12 +130,13 @@ fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
             let (case, asks) = (format!("{policy}/{step}"), policy != "offline");
             let growth = |subject| of(&case, subject, "probes_growth_exponent");
             assert!(of(&case, "hotmem", "growth_exponent").unwrap().is_finite(), "{case}");
-            let linear = 0.9..=1.05;
+            // A search that leaves a chunk of 8 GiB costs more, which small sizes show.
+            let linear = 0.5..=1.05;
             assert_eq!(growth("hotmem").is_some_and(|n| linear.contains(&n)), asks, "{case}");
             assert_eq!(growth("before").is_some_and(|n| n > 1.8), asks, "{case}");
             let probes = of(&format!("2G/{case}"), "hotmem", "probes");
-            // Up to eight words for each of 16 blocks.
-            let words = if asks { 16.0..=128.0 } else { 0.0..=0.0 };
+            // Up to eleven words for each of 16 blocks.
+            let words = if asks { 16.0..=176.0 } else { 0.0..=0.0 };
             assert!(probes.is_some_and(|n| words.contains(&n)), "{case}: {probes:?}");
         }
     }

@@ -6,9 +6,11 @@ use hotmem_lab::qemu::Config;
 
 #[test]
 fn two_devices_on_nodes_without_cpus_or_boot_memory() {
-    let (half, size) = (Bytes::mib(64), Bytes::gib(16));
+    // A section (128 MiB) is of one node.
+    let (half, size) = (Bytes::mib(128), Bytes::gib(16));
     // Node 1 has memory and no CPU, node 2 has neither.
     let config = Config {
+        boot_memory: half + half,
         nodes: vec![half, half, Bytes::ZERO],
         device_node: Some(1),
         more_devices: vec![(size, 2)],
@@ -32,7 +34,7 @@ fn two_devices_on_nodes_without_cpus_or_boot_memory() {
         online = resize.online;
     }
     let at_boot = online - Bytes::gib(3);
-    assert!(at_boot <= Bytes::mib(128) && at_boot > Bytes::mib(127), "{at_boot}");
+    assert!(at_boot <= Bytes::mib(256) && at_boot > Bytes::mib(255), "{at_boot}");
     vm.finish(Bytes::gib(3));
 }
 
