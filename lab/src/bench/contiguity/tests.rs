@@ -1,0 +1,138 @@
+//! Both subjects give the same answers, and each looks at as much as it is said to.
+
+use super::*;
+
+/// Probes of each of [`STEPS`], of a zone of one device.
+fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
+    let shape = Shape { devices: 1, each: Bytes::gib(gib), near: Near::Nothing };
+    let done = measure(shape, kind, subject).unwrap();
+    done.into_iter().map(|(_, probes)| probes).collect()
+}
+
+#[test]
+fn both_subjects_give_the_same_answers_and_only_one_walks() {
+    for kind in [OnlineType::Kernel, OnlineType::Movable] {
+        let shape = Shape { devices: 2, each: Bytes::gib(1), near: Near::Nothing };
+        let walked: Vec<_> = measure(shape, kind, Subject::Before).unwrap();
+        let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
+        // 16 blocks of 64 pageblocks. What is there is walked after each of them.
+        let plug = (1..=16).sum::<u64>() * 64;
+        // The same, and the next end is right below all that go but the last.
+        let unplug = (0..16).sum::<u64>() * 64 + 15;
+        // One block, or that and the hole behind it while every second comes; then as far as the
+        // next hole, until the last but one ends the span and the last fills it.
+        let below_hole = |blocks: u64| blocks * 64 + 1;
+        let gaps = 64 + 7 * below_hole(1) + (3..15).step_by(2).map(below_hole).sum::<u64>();
+        let gaps = gaps + (15 + 16) * 64;
+        assert_eq!(walked[..4], [plug, unplug, 16 * 64, gaps]);
+        // Half of the zone, and less and less of it.
+        assert!(walked[4] > 4000 && walked[5] > 4000, "{walked:?}");
+    }
+}
+
+#[test]
+fn beside_low_memory_both_subjects_find_the_zone_contiguous_after_each_block() {
+    for subject in [Subject::Before, Subject::Hotmem] {
+        let machine = Near::LowMemory.machine(Bytes::gib(1)).unwrap();
+        let mut hotplug = machine.boot_keeping().unwrap();
+        let node = Near::LowMemory.node().unwrap();
+        hotplug.announce(Announce::range(machine.room()).on_node(node)).unwrap();
+        let mut asked = Asked::new(subject, node, Zone::Kernel);
+        let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();
+        for block in &blocks {
+            asked.plug(&mut hotplug, OnlineType::Online, &[*block]).unwrap();
+            asked.expect(true).unwrap();
+        }
+        assert_eq!(hotplug.zone(node, Zone::Kernel).spanned, machine.room());
+        for block in blocks.iter().skip(1).rev() {
+            asked.unplug(&mut hotplug, &[*block]).unwrap();
+            asked.expect(true).unwrap();
+        }
+    }
+}
+
+#[test]
+fn beside_low_memory_the_same_is_looked_at_as_on_a_node_of_its_own() {
+    for subject in [Subject::Before, Subject::Hotmem] {
+        let probes = |near| {
+            let shape = Shape { devices: 1, each: Bytes::gib(2), near };
+            let done = measure(shape, OnlineType::Kernel, subject).unwrap();
+            done.into_iter().map(|(_, probes)| probes).collect::<Vec<_>>()
+        };
+        let (near, far) = (probes(Near::LowMemory), probes(Near::Nothing));
+        // `before` walks the same pageblocks; for `hotmem` a scan has one more zone to ask.
+        for (near, far) in near.into_iter().zip(far) {
+            assert!(near != 0 && near <= far + 4, "{near} and {far}");
+            assert!(subject == Subject::Hotmem || near == far, "{near} and {far}");
+        }
+    }
+}
+
+/// What the engine looks at for a block depends on the number of levels of its trees, and not on
+/// how much else is there.
+#[test]
+fn hotmem_looks_at_a_few_words_for_each_block() {
+    for kind in [OnlineType::Kernel, OnlineType::Movable] {
+        let [small, large] = [2, 7].map(|gib| (gib, probes(gib, kind, Subject::Hotmem)));
+        for (gib, probes) in [small, large] {
+            let blocks = gib * 8;
+            // A path has four words, and a search reads some at each of its levels.
+            let most = [11, 8, 0, 11, 10, 36].map(|words| words * blocks + 4);
+            let within = probes.iter().zip(most).all(|(&probes, most)| probes <= most);
+            assert!(within, "{gib} GiB, {kind:?}: {probes:?}, at most {most:?}");
+            assert!(probes.iter().all(|&probes| probes > 0), "{probes:?}");
+        }
+    }
+}
+
+#[test]
+fn where_nothing_comes_online_only_coming_and_going_is_measured() {
+    for subject in [Subject::Before, Subject::Hotmem] {
+        assert_eq!(probes(1, OnlineType::Offline, subject), [0, 0]);
+    }
+}
+
+#[test]
+fn blocks_go_from_the_middle_and_from_the_ends() {
+    let block = |nth: u64| PfnRange::from_bytes(nth << 27, Bytes::mib(128)).unwrap();
+    let numbers = |order: Vec<PfnRange>| -> Vec<u64> {
+        order.iter().map(|block| block.start().phys_addr() >> 27).collect()
+    };
+    let blocks: Vec<_> = (0..6).map(block).collect();
+    assert_eq!(numbers(with_gaps(&blocks)), [0, 2, 4, 1, 3, 5]);
+    assert_eq!(numbers(from_the_middle(&blocks)), [3, 2, 4, 1, 5, 0]);
+    assert_eq!(numbers(from_the_ends(&blocks)), [3, 5, 0, 4, 1, 2]);
+    assert_eq!(numbers(from_the_middle(&blocks[..1])), [0]);
+    assert_eq!(numbers(from_the_ends(&blocks[..1])), [0]);
+}
+
+#[test]
+fn both_subjects_scan_the_same() {
+    let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::gib(1)).build();
+    let machine = machine.unwrap();
+    let mut hotplug = machine.boot_keeping().unwrap();
+    let (node, zone) = (NodeId::ZERO, Zone::Movable);
+    hotplug.announce(machine.room()).unwrap();
+    hotplug.add(machine.room()).unwrap();
+    hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
+    let frames = machine.frames();
+    let want = |len| hotmem::Want::frames(len).movable();
+    let held = [1, 3, 512, 700, 64].map(|len| frames.alloc(want(len)).unwrap());
+    let used: u64 = held.iter().map(hotmem::Allocation::frames).sum();
+    for hole in [false, true] {
+        if hole {
+            let first = machine.room().chunks(BLOCK).rev().nth(2).unwrap();
+            let mut offline = hotplug.offline(first).unwrap();
+            offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+        }
+        assert_eq!(hotplug.zone(node, zone).is_contiguous(), !hole);
+        let scan = |subject| Asked::new(subject, node, zone).scan(&hotplug);
+        assert_eq!((scan(Subject::Hotmem), scan(Subject::Before)), (used, used));
+    }
+}
+
+#[test]
+fn the_slope_of_a_square_is_two() {
+    let points = [1.0_f64, 2.0, 4.0].map(|x| (x.ln(), (x * x).ln()));
+    assert!((slope(&points) - 2.0).abs() < 1e-9);
+}
