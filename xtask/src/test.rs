@@ -95,14 +95,27 @@ fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     }
 }
 
-/// The engine with 32-bit pointers: what is made of numbers, what is refused, and what they reach.
+/// The engine and the drivers with 32-bit pointers: what is made of numbers, what is refused, and
+/// what they reach.
 fn narrow(steps: &mut Steps) {
     if setup::narrow() {
-        let tests = "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib \
-                     --test narrow --test owners --test refused --test reserved \
-                     --target i686-unknown-linux-musl";
-        let step = Step::cargo("engine on 32 bits", tests);
-        steps.run(&step.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld"));
+        let mut run = |name: &str, tests: &str| {
+            let tests = format!("{tests} --target i686-unknown-linux-musl");
+            let step = Step::cargo(name, &tests);
+            steps.run(&step.env("CARGO_TARGET_I686_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld"));
+        };
+        run(
+            "engine on 32 bits",
+            "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib \
+             --test narrow --test owners --test refused --test reserved",
+        );
+        run("page tables on 32 bits", "test -p hotmem-pgtable --no-fail-fast --lib --tests");
+        // Devices lie above 4 GiB in the tests that bind an engine to them.
+        run(
+            "drivers on 32 bits",
+            "test -p hotmem-virtio -p hotmem-dlpar --no-fail-fast --lib --test mem --test balloon \
+             --test queue --test binding --test balloon_binding --test properties",
+        );
     } else {
         steps.skip(setup::NARROW_WANTED);
     }

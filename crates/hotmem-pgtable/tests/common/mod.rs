@@ -72,7 +72,7 @@ impl Arena {
     pub(crate) fn put(&self, space: Space, virt: u64, level: Level, entry: Entry) -> bool {
         let (mut table, mut at) = (space.root, space.levels);
         loop {
-            let index = usize::try_from(virt / at.entry_bytes().0).expect("64 bits") % ENTRIES;
+            let index = usize::try_from(virt / at.entry_bytes().0 % ENTRIES as u64).unwrap();
             let word = &self.words(table)[index];
             let there = entry_at(self.words(table), index);
             match (at == level, there.kind(at)) {
@@ -138,8 +138,9 @@ impl Tables for &Arena {
     }
 }
 
+/// Its number; none of the arena's where a pointer does not reach it.
 fn number(table: Pfn) -> usize {
-    usize::try_from(table.number()).expect("64 bits")
+    usize::try_from(table.number()).unwrap_or(usize::MAX)
 }
 
 pub(crate) fn link(table: Pfn) -> Entry {
