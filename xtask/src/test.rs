@@ -114,7 +114,7 @@ fn narrow(steps: &mut Steps) {
         run(
             "drivers on 32 bits",
             "test -p hotmem-virtio -p hotmem-dlpar --no-fail-fast --lib --test mem --test balloon \
-             --test queue --test binding --test balloon_binding --test properties",
+             --test queue --test properties",
         );
     } else {
         steps.skip(setup::NARROW_WANTED);
