@@ -2,7 +2,7 @@
 //! files may use, and that files which are named exist.
 
 use crate::{
-    api, circles, first_page, named_tests, oldest, paths, setup,
+    api, circles, first_page, named_tests, oldest, packages, paths, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
@@ -91,7 +91,7 @@ pub(crate) fn run() -> ExitCode {
         steps.skip(setup::WITHOUT_ATOMICS_WANTED);
     }
     oldest::check(&mut steps);
-    steps.run(&Step::cargo("packages", &packages()));
+    packages::check(&mut steps);
     for sources in WITHOUT_HEAP {
         for file in with_heap(&root().join(sources)) {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));
@@ -103,12 +103,6 @@ pub(crate) fn run() -> ExitCode {
     named_tests::check(&mut steps);
     paths::check(&mut steps);
     steps.conclude()
-}
-
-/// Makes the package of each published crate, of the files that a registry would get.
-fn packages() -> String {
-    let names: String = oldest::published().iter().map(|name| format!(" -p {name}")).collect();
-    format!("package --quiet --no-verify --allow-dirty --target-dir target/package{names}")
 }
 
 /// Files below `dir` that name the `alloc` crate.

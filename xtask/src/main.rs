@@ -10,6 +10,7 @@ mod first_page;
 mod lint;
 mod named_tests;
 mod oldest;
+mod packages;
 mod paths;
 mod setup;
 mod step;

@@ -25,3 +25,8 @@ mod range;
 pub use bytes::Bytes;
 pub use pfn::Pfn;
 pub use range::{AddrError, PfnRange};
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

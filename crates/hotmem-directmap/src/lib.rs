@@ -60,3 +60,8 @@ pub use descriptor_map::{
 };
 pub use direct_map::{Caching, DirectMap, DirectMapError, tables_needed_at_first};
 pub use window::{PAGE_BYTES, UNUSED, Window, WindowError};
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

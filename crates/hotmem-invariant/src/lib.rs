@@ -115,3 +115,8 @@ mod tests {
         assert_eq!((first.file(), first.line()), (file!(), here));
     }
 }
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

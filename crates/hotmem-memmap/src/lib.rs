@@ -81,3 +81,8 @@ pub use layout::{Backing, MapLayout, MapPage, ShareError};
 pub use slots::{Slots, SlotsError};
 pub use words::Words;
 pub use write::{DescribeError, Memmap};
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -57,3 +57,8 @@ pub use space::Space;
 pub use sync::AtomicU64;
 pub use unmap::{Covered, Unmap};
 pub use walk::{NoTable, each_table, slot_at, slot_from};
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -51,3 +51,8 @@ mod stream;
 
 pub use stores::Stores;
 pub use stream::{Stream, stream};
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -371,3 +371,8 @@ impl Snapshot {
         }
     }
 }
+
+/// The example in the README of the engine, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../hotmem/README.md")]
+struct Readme;

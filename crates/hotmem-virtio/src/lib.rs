@@ -23,3 +23,8 @@ pub mod queue;
 
 #[cfg(feature = "virtio-drivers")]
 pub use handshake::HandshakeError;
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

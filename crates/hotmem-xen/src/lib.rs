@@ -64,3 +64,8 @@ pub use hypervisor::{Hypervisor, Partly};
 pub use mmu::{MachineTables, Room, XenPv};
 #[cfg(target_arch = "x86_64")]
 pub use syscall::Syscall;
+
+/// The example in the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,50 @@
+//! A direct map of pages of 1 GiB, a part of which is unmapped without a frame.
+
+use hotmem_addr::{Bytes, Pfn, PfnRange};
+use hotmem_directmap::{Area, Caching, DirectMap};
+use hotmem_pgtable::{AtomicU64, Flush, Table, Tables};
+use std::{array, cell::Cell};
+
+/// Frames 0 to 7, which can be tables.
+struct Ram(Vec<Table>);
+
+impl Tables for &Ram {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        self.0.get(usize::try_from(frame.number()).ok()?)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let ram = Ram((0..8).map(|_| array::from_fn(|_| AtomicU64::new(0))).collect());
+    let mut free = (1..8).filter_map(Pfn::new);
+    let flushes = Cell::new(0);
+
+    let area = Area::new(0xffff_8000_0000_0000, Bytes::tib(64))?;
+    let flush = |_: Flush| flushes.set(flushes.get() + 1);
+    let mut map = DirectMap::new(&ram, Pfn::ZERO, area, true, flush);
+    let memory = PfnRange::from_bytes(4 << 30, Bytes::gib(2))?;
+    println!("mapping {memory} needs {} frames", map.tables_needed(memory));
+    map.map(memory, Caching::WriteBack, || free.next())?;
+    let left = free.clone().count();
+
+    // 2 MiB in the middle leave: their page of 1 GiB is split with the table put aside for that.
+    let (below, rest) = memory.split_at(memory.start().checked_add(512 * 100).ok_or("too high")?);
+    let (leaving, above) = rest.split_at(rest.start().checked_add(512).ok_or("too high")?);
+    map.unmap(leaving)?;
+    println!("unmapped {leaving}, flushed {} times", flushes.get());
+    assert!(map.is_mapped(below.start()) && map.is_mapped(above.start()));
+    assert!(!map.is_mapped(leaving.start()));
+    assert_eq!(free.count(), left, "no frame was taken");
+
+    // All of it leaves, and the tables that map nothing any more.
+    map.unmap(memory)?;
+    let mut returned = 0;
+    map.release_tables(memory, |_| returned += 1);
+    println!("unmapped {memory}: {returned} frames come back");
+    Ok(())
+}
+
+#[test]
+fn a_part_of_a_large_page_leaves() {
+    main().unwrap();
+}

@@ -1,0 +1,72 @@
+//! Pages mapped and unmapped again: what the kernel is told, and how often processors are flushed.
+
+use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::{
+    AtomicU64, Batch, Entry, Flags, Flush, Level, Native, Owner, PageTables, Run, Space, Table,
+    Tables, Unmap, VirtRange, slot_at,
+};
+use std::sync::atomic::Ordering;
+use std::{array, cell::Cell};
+
+/// Frames 0 to 7, which can be tables. A kernel reaches its frames in its direct map.
+struct Ram(Vec<Table>);
+
+impl Tables for &Ram {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        self.0.get(usize::try_from(frame.number()).ok()?)
+    }
+}
+
+/// The kernel's account.
+struct Kernel {
+    free: Vec<Pfn>,
+    dirty: u64,
+}
+
+impl Owner for Kernel {
+    fn unmapped(&mut self, run: Run) {
+        println!("unmapped: {:?}, dirty: {}", run.virt, run.is_dirty());
+        self.dirty += if run.is_dirty() { run.virt.bytes().frames() } else { 0 };
+    }
+
+    fn free_table(&mut self, table: Pfn) {
+        self.free.push(table);
+    }
+
+    fn new_table(&mut self) -> Option<Pfn> {
+        self.free.pop()
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let ram = Ram((0..8).map(|_| array::from_fn(|_| AtomicU64::new(0))).collect());
+    let mut kernel = Kernel { free: (1..8).filter_map(Pfn::new).collect(), dirty: 0 };
+    let flushes = Cell::new(0);
+    let mut batch = Box::new(Batch::new());
+    let native = Native::new(&ram, |_: Flush| flushes.set(flushes.get() + 1));
+    let space = Space::new(Pfn::ZERO, Level::L4);
+    let mut tables = PageTables::new(native, space, &mut batch);
+
+    // 1000 pages, backed by the frames from 4 GiB on.
+    let virt = VirtRange::new(0x5000_0000_0000, Bytes(1000 << 12))?;
+    let frame = Pfn::containing(4 << 30).ok_or("no such address")?;
+    let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE);
+    tables.map(Run { virt, entry, level: Level::L1 }, &mut kernel)?;
+    println!("mapped: {virt:?} by {} tables", 7 - kernel.free.len());
+
+    // A program writes to the last page: its processor sets Accessed and Dirty.
+    let slot = slot_at(tables.mmu(), space, virt.last())?;
+    let ram = &ram;
+    let table = ram.table(slot.at.table()).ok_or("no such table")?;
+    table[slot.at.index()].fetch_or(Flags::USED.bits(), Ordering::Relaxed);
+
+    tables.unmap_range(virt, Unmap::default(), &mut kernel)?;
+    println!("flushed {} times, {} tables are free", flushes.get(), kernel.free.len());
+    assert_eq!((kernel.dirty, flushes.get()), (1, 1));
+    Ok(())
+}
+
+#[test]
+fn the_kernel_learns_which_page_was_written() {
+    main().unwrap();
+}

@@ -1,0 +1,71 @@
+//! A virtio-mem device is asked for 16 MiB and then for none: the driver, stepped by hand.
+//!
+//! The device is a model of a few lines; a kernel puts the same requests on a virtqueue.
+
+use core::time::Duration;
+use hotmem::{AlwaysMapped, BootMap, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
+use hotmem_virtio::mem::{
+    Driver, Features, HotplugMemory, RawConfig, RequestKind, Response, Status, Step,
+};
+use std::alloc::{Layout, alloc_zeroed};
+
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+const MIB: u64 = 1 << 20;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // 32 MiB of boot memory, and 64 MiB above it that the device can plug.
+    let layout = Layout::from_size_align(96 << 20, 4096)?;
+    let ram = [(0..32 * MIB).into()];
+    // SAFETY: the layout is not empty; all of it is mapped, and nobody else uses it.
+    let mut hotplug = unsafe {
+        let mapping = AlwaysMapped::new(alloc_zeroed(layout), (0..96 * MIB).try_into()?);
+        Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
+    };
+
+    let mut device = RawConfig {
+        block_size: 2 * MIB,
+        addr: 32 * MIB,
+        region_size: 64 * MIB,
+        usable_region_size: 64 * MIB,
+        ..RawConfig::default()
+    };
+    let mut driver = Driver::new(&device, Features::all())?;
+    let mut memory = HotplugMemory::new(OnlineType::Movable, Budget::UNLIMITED);
+    for wanted in [16 * MIB, 0] {
+        device.requested_size = wanted;
+        println!("the device wants {wanted:#x} bytes plugged");
+        let mut answer = None;
+        loop {
+            let mut hooks = NoHooks;
+            let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "not this one")?;
+            let bytes: Option<[u8; Response::SIZE]> = answer.take();
+            let bytes = bytes.as_ref().map(|bytes| &bytes[..]);
+            match driver.step(Duration::ZERO, &device, bytes, &mut lent) {
+                Step::Send(request) => {
+                    println!("  {:?} {}", request.kind(), request.range());
+                    let bytes = request.range().bytes().0;
+                    match request.kind() {
+                        RequestKind::Plug => device.plugged_size += bytes,
+                        RequestKind::Unplug => device.plugged_size -= bytes,
+                        _ => return Err("the device does not know this request".into()),
+                    }
+                    // All zero: acknowledged.
+                    answer = Some([0; Response::SIZE]);
+                }
+                Step::Again => {}
+                Step::Idle => break,
+                other => return Err(format!("the driver waits: {other:?}").into()),
+            }
+        }
+        let present = FRAMES.counts().present << 12;
+        println!("  {:?}: the machine has {present:#x} bytes", driver.status());
+        assert_eq!((driver.status(), present), (Status::Reached, 32 * MIB + wanted));
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_is_plugged_and_unplugged() {
+    main().unwrap();
+}

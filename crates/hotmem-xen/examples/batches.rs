@@ -1,0 +1,105 @@
+//! 512 pages of a PV guest unmapped: how many hypercalls that takes.
+//!
+//! Xen is a model of a few lines, which does what it is told; the real one checks it.
+
+use hotmem_addr::{Bytes, Pfn};
+use hotmem_pgtable::{
+    AtomicU64, Batch, Entry, EntryAddr, Flags, Level, Owner, PageTables, Run, Space, Table, Tables,
+    Unmap, VirtRange,
+};
+use hotmem_xen::{
+    Config, DomId, Grants, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Partly, Room, XenPv,
+};
+use std::sync::atomic::Ordering::Relaxed;
+use std::{array, cell::Cell};
+
+/// The guest's tables, frames 0 to 3: one of each level.
+struct Ram {
+    tables: [Table; 4],
+    hypercalls: Cell<u64>,
+}
+
+impl Tables for &Ram {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        self.tables.get(usize::try_from(frame.number()).ok()?)
+    }
+}
+
+impl MachineTables for &Ram {
+    fn window(&self, _: Pfn) -> Option<(EntryAddr, Entry)> {
+        // No table is freed here, so none has to become writable.
+        None
+    }
+
+    fn grace_period(&self) {}
+}
+
+impl Hypervisor for &Ram {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], _: DomId) -> Result<(), Partly> {
+        self.hypercalls.set(self.hypercalls.get() + 1);
+        for update in updates {
+            let (entry, _) = update.target();
+            let at = EntryAddr::from_phys_addr(entry);
+            let table = self.table(at.table()).expect("one of the guest's tables");
+            // `PreserveAd` with value 0: Accessed and Dirty stay, all else goes.
+            table[at.index()].fetch_and(Flags::USED.bits(), Relaxed);
+        }
+        Ok(())
+    }
+
+    fn mmuext_op(&mut self, _: &[MmuExtOp]) -> Result<(), Partly> {
+        self.hypercalls.set(self.hypercalls.get() + 1);
+        Ok(())
+    }
+
+    fn mmuext_op_then_update(
+        &mut self,
+        ops: &[MmuExtOp],
+        updates: &[MmuUpdate],
+    ) -> (Result<(), Partly>, Result<(), Partly>) {
+        (self.mmuext_op(ops), self.mmu_update(updates, DomId::SELF))
+    }
+}
+
+/// Counts the pages that were written.
+struct Written(u64);
+
+impl Owner for Written {
+    fn unmapped(&mut self, run: Run) {
+        self.0 += if run.is_dirty() { run.virt.bytes().frames() } else { 0 };
+    }
+
+    fn free_table(&mut self, _: Pfn) {}
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let table = |_| array::from_fn(|_| AtomicU64::new(0));
+    let ram = Ram { tables: array::from_fn(table), hypercalls: Cell::new(0) };
+    let frame = |number| Pfn::new(number).expect("a small number");
+    for number in 0..3 {
+        let link = Entry::link(frame(number as u64 + 1));
+        ram.tables[number][0].store(link.bits(), Relaxed);
+    }
+    // 512 pages, every fourth of them written.
+    for (page, entry) in ram.tables[3].iter().enumerate() {
+        let dirty = if page % 4 == 0 { Flags::USED } else { Flags::ACCESSED };
+        let mapped = Entry::new(frame(0x1000 + page as u64), Flags::PRESENT | dirty);
+        entry.store(mapped.bits(), Relaxed);
+    }
+
+    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let config = Config { batch: 32, ..Config::new(Grants::vouched_absent()) };
+    let xen = XenPv::new(&ram, &ram, config, &mut room);
+    let mut tables = PageTables::new(xen, Space::new(frame(0), Level::L4), &mut batch);
+    let mut written = Written(0);
+    let keep = Unmap { tables: hotmem_pgtable::Covered::Keep, ..Unmap::default() };
+    tables.unmap_range(VirtRange::new(0, Bytes::mib(2))?, keep, &mut written)?;
+    println!("{} of 512 pages were written; {} hypercalls", written.0, ram.hypercalls.get());
+    assert_eq!((written.0, ram.hypercalls.get()), (128, 512 / 32 + 1));
+    Ok(())
+}
+
+#[test]
+fn a_hypercall_clears_many_entries() {
+    main().unwrap();
+}

@@ -1,0 +1,115 @@
+//! What a published crate has for those who find it in a registry: a README whose example is run, an
+//! example that is tested, pages on docs.rs with all features, and no dependency that would keep
+//! its users from another version.
+
+use crate::{
+    oldest,
+    step::{Step, Steps, root},
+};
+use std::{fs, path::Path};
+
+/// The longest example of a README, in lines.
+const LONGEST: usize = 20;
+/// Where the README of the engine is compiled: the others are in their own crate.
+const INCLUDED_ELSEWHERE: [(&str, &str); 1] = [("hotmem", "crates/hotmem-testkit/src/lib.rs")];
+
+/// Makes the package of each published crate, of the files that a registry would get, and fails
+/// where something of it is missing.
+pub(crate) fn check(steps: &mut Steps) {
+    let names = oldest::published();
+    let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
+    let package = "package --quiet --no-verify --allow-dirty --target-dir target/package";
+    steps.run(&Step::cargo("packages", &format!("{package}{list}")));
+    for name in names {
+        problems(&name, &root().join("crates").join(&name)).into_iter().for_each(|problem| {
+            steps.fail(format!("crates/{name}: {problem}"));
+        });
+    }
+}
+
+fn problems(name: &str, dir: &Path) -> Vec<String> {
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let manifest = read(&dir.join("Cargo.toml"));
+    let elsewhere = INCLUDED_ELSEWHERE.iter().find(|(of, _)| *of == name);
+    let (included_in, path) = match elsewhere {
+        Some((_, file)) => (root().join(file), format!("../../{name}/README.md")),
+        None => (dir.join("src/lib.rs"), "../README.md".to_owned()),
+    };
+    let included = read(&included_in).contains(&format!("include_str!(\"{path}\")"));
+    let mut problems = of_readme(&read(&dir.join("README.md")));
+    if !included {
+        problems.push(format!("nobody compiles README.md: {} does not", included_in.display()));
+    }
+    problems.extend(of_manifest(&manifest));
+    let examples = dir.join("examples").read_dir().into_iter().flatten().flatten();
+    let mut examples = examples.map(|example| example.path()).peekable();
+    if examples.peek().is_none() {
+        problems.push("no examples/".to_owned());
+    }
+    for example in examples {
+        let stem = example.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !manifest.contains(&format!("[[example]]\nname = \"{stem}\"\ntest = true\n")) {
+            problems.push(format!("Cargo.toml does not have the example {stem} tested"));
+        }
+    }
+    problems
+}
+
+fn of_readme(readme: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let example = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+    match example.map(|example| example.lines().count()) {
+        None => problems.push("README.md has no example".to_owned()),
+        Some(lines) if lines > LONGEST => {
+            problems.push(format!("README.md: an example of {lines} lines, {LONGEST} may be"));
+        }
+        Some(_) => {}
+    }
+    for heading in ["## What it asks of a kernel", "## Documents"] {
+        if !readme.lines().any(|line| line == heading) {
+            problems.push(format!("README.md has no `{heading}`"));
+        }
+    }
+    problems
+}
+
+fn of_manifest(manifest: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let wanted = [
+        "description = ",
+        "keywords = ",
+        "categories = ",
+        "license.workspace = true",
+        "repository.workspace = true",
+        "[package.metadata.docs.rs]\nall-features = true",
+    ];
+    let missing = wanted.iter().filter(|wanted| !manifest.contains(*wanted));
+    problems.extend(missing.map(|missing| format!("Cargo.toml has no `{missing}`")));
+    // An exact version of a crate whose types are in the interface leaves its users no other.
+    let exact = manifest.lines().filter(|line| line.contains("\"="));
+    problems.extend(exact.map(|line| format!("Cargo.toml asks for an exact version: {line}")));
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_crates_have_what_they_must() {
+        for name in oldest::published() {
+            assert_eq!(problems(&name, &root().join("crates").join(&name)), [""; 0], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let good = "```rust\nfn main() {}\n```\n## What it asks of a kernel\n## Documents\n";
+        assert_eq!(of_readme(good), [""; 0]);
+        assert_eq!(of_readme("").len(), 3);
+        let long = format!("```rust\n{}```\n## Documents\n", "//\n".repeat(LONGEST + 1));
+        assert_eq!(of_readme(&long).len(), 2);
+        assert_eq!(of_manifest("").len(), 6);
+        assert_eq!(of_manifest("virtio-drivers = { version = \"=0.13.0\" }").len(), 7);
+    }
+}
