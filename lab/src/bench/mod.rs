@@ -77,6 +77,9 @@ mod tests {
     use super::*;
     use clap::Parser;
 
+    const BENCHMARKS: &str = include_str!("../../../docs/benchmarks.md");
+    const README: &str = include_str!("../../../README.md");
+
     #[derive(clap::Parser)]
     struct Line {
         #[command(subcommand)]
@@ -85,8 +88,8 @@ mod tests {
 
     /// Whether they do what the row says, only a run shows.
     #[test]
-    fn the_commands_in_the_readme_are_understood() {
-        let rows = include_str!("../../../README.md").lines();
+    fn the_commands_in_the_benchmarks_are_understood() {
+        let rows = BENCHMARKS.lines();
         let command = |row: &'static str| row.strip_suffix("` |")?.rsplit_once("| `");
         let commands: Vec<_> = rows.filter_map(command).map(|(_, command)| command).collect();
         assert!(commands.len() > 30, "{commands:?}");
@@ -95,6 +98,19 @@ mod tests {
             if let Err(error) = Line::try_parse_from(line) {
                 panic!("{command}: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn the_figures_in_the_readme_are_those_of_the_benchmarks() {
+        let (_, table) =
+            README.split_once("| what | hotmem | beside it |\n|---|---|---|\n").unwrap();
+        let rows: Vec<_> = table.lines().take_while(|line| line.starts_with('|')).collect();
+        assert!(rows.len() > 5, "{rows:?}");
+        for row in rows {
+            let figures: Vec<_> = row.trim_matches('|').split('|').skip(1).map(str::trim).collect();
+            let has_all = |line: &str| figures.iter().all(|figure| line.contains(figure));
+            assert!(BENCHMARKS.lines().any(has_all), "docs/benchmarks.md has no such row: {row}");
         }
     }
 }
