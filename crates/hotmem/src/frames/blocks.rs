@@ -208,8 +208,8 @@ impl<P: Platform> Frames<P> {
     /// stays in its zone.
     #[inline]
     pub(super) fn is_for(&self, at: &Block<'_>, blocks: u64, zone: Zone) -> bool {
-        let right = at.section.zone_mask(zone) & blocks == blocks;
-        right || mutant!("a claim does not look at the zone again") || self.refuse(at, blocks)
+        mutant!("a claim does not look at the zone again" => return true);
+        at.section.zone_mask(zone) & blocks == blocks || self.refuse(at, blocks)
     }
 
     #[cold]
@@ -365,9 +365,8 @@ impl<P: Platform> Frames<P> {
         for (i, wanted) in run.words() {
             let at = run.section.above(i).and_then(|section| section.block(0));
             if !at.is_some_and(|at| self.claim_for(&at, wanted, zone)) {
-                let kept = usize::from(mutant!("a wide claim keeps its first word"));
-                let claimed = run.words().take_while(|&(claimed, _)| claimed < i);
-                for (claimed, blocks) in claimed.skip(kept) {
+                for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
+                    mutant!("a wide claim keeps its first word" => if claimed == 0 { continue });
                     if let Some(section) = run.section.above(claimed).known() {
                         self.show_free(section, blocks, moves);
                     }

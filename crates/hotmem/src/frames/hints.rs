@@ -74,9 +74,7 @@ impl<P: Platform> Frames<P> {
         let hint = moves.cpu().block(zone).load(Ordering::Relaxed);
         let exhausted =
             || self.words.hinted_block(hint).is_none_or(|b| b.counter.load().free_frames() == 0);
-        if hint == block.hint() && mutant!("what is the hint already is not swapped in") {
-            return;
-        }
+        mutant!("what is the hint already is not swapped in" => if hint == block.hint() { return });
         if hint == block.hint() || (self.is_near(block.node()) && exhausted()) {
             self.adopt_block(block, zone, moves);
         } else {
@@ -130,15 +128,16 @@ impl<P: Platform> Frames<P> {
                 moves.start();
             }
         });
-        // Again, after the publish: see `set_zone`.
-        let after = section.movable.load(Ordering::Relaxed);
-        let movable =
-            if mutant!("zones are looked for before the publish") { movable } else { after };
-        for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
-            if first(mask, before) {
-                self.show_section(section, zone, moves);
+        let mut show = |movable: u64| {
+            for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
+                if first(mask, before) {
+                    self.show_section(section, zone, moves);
+                }
             }
-        }
+        };
+        mutant!("zones are looked for before the publish" => return show(movable));
+        // Again, after the publish: see `set_zone`.
+        show(section.movable.load(Ordering::Relaxed));
         if self.bell.is_on() {
             self.note_unreported(section, blocks);
         }
@@ -169,7 +168,8 @@ impl<P: Platform> Frames<P> {
         // the publishes.
         let give_paths = |word: &AtomicU64, class: fn(Zone) -> Class| {
             let some = word.fetch_or(0, Ordering::AcqRel) != 0;
-            if some && !mutant!("a zone changes, and nothing is given a path") {
+            mutant!("a zone changes, and nothing is given a path" => return);
+            if some {
                 Zone::ALL.iter().for_each(|&zone| section.make_findable(class(zone)));
             }
         };
@@ -182,9 +182,7 @@ impl<P: Platform> Frames<P> {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
         // The same two reasons for the swap as in `show_block`.
         let here = section.hint();
-        if hint == here && mutant!("what is the hint already is not swapped in") {
-            return;
-        }
+        mutant!("what is the hint already is not swapped in" => if hint == here { return });
         if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
             self.swap_section(section, zone, moves);
         } else {

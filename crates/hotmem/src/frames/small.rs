@@ -129,9 +129,8 @@ impl<P: Platform> Frames<P> {
                     }
                     return Some(taken);
                 }
-                if !mutant!("no second look after partial was cleared") {
-                    self.show_partial_if_any(&block);
-                }
+                mutant!("no second look after partial was cleared" => continue);
+                self.show_partial_if_any(&block);
                 probes -= 1;
                 if probes == 0 {
                     return None;
@@ -225,6 +224,7 @@ impl<P: Platform> Frames<P> {
         let given = block.counter.give(frames, honest, |edge| {
             // Stays split while it is this CPU's own hint: a CPU that is alone in its pageblock
             // would otherwise claim and coalesce on each pair.
+            mutant!("the last free is like any other" => return true);
             kept = edge == Edge::Last && is_own();
             if !kept {
                 moves.start();
@@ -234,7 +234,8 @@ impl<P: Platform> Frames<P> {
         match given {
             None | Some(Given::Poisoned) => {}
             // The hint has moved on meanwhile, and who moved it saw no reason to coalesce.
-            Some(Given::Some) if kept && !is_own() && !mutant!("no second look at the hint") => {
+            Some(Given::Some) if kept && !is_own() => {
+                mutant!("no second look at the hint" => return given);
                 moves.start();
                 self.retire_block(block.hint(), moves);
             }

@@ -55,7 +55,7 @@ impl World {
             let section = self.directory.section(found).expect("words that a path leads to");
             if section.claim_all(1) {
                 let is_right = self.directory.node(found) == Some(node(on));
-                if is_right || crate::sync::mutant!("a claim does not look at the node") {
+                if is_right || crate::sync::is_mutant("a claim does not look at the node") {
                     return Some(found);
                 }
                 section.publish(1, |_| ());
@@ -78,7 +78,7 @@ impl World {
             return false;
         }
         section.online.fetch_and(!1, Ordering::AcqRel);
-        if crate::sync::mutant!("a node changes after the memory is published") {
+        if crate::sync::is_mutant("a node changes after the memory is published") {
             self.fill(n);
             self.install(n, on);
             return true;

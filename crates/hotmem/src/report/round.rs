@@ -59,6 +59,14 @@ pub(super) struct Round {
     pub(super) spare: Spare,
 }
 
+impl Round {
+    /// Somebody has taken a part of what was looked at, and may give it back as it was.
+    pub(super) fn note_taken(&mut self) {
+        mutant!("what others took is not looked for again" => return);
+        self.too_young = true;
+    }
+}
+
 /// What a node may spare, counted anew for each batch.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
@@ -230,9 +238,8 @@ impl<P: Platform> Reporter<'_, P> {
     fn fall_asleep(&mut self) {
         self.frames.bell().sleep();
         // What became free while it was awake rang no bell.
-        if !mutant!("sleep without a last look") {
-            self.phase = Phase::LastLook(Survey::default());
-        }
+        mutant!("sleep without a last look" => return);
+        self.phase = Phase::LastLook(Survey::default());
     }
 
     fn look_once_more(&mut self, mut survey: Survey, mut looks: Looks) -> Step {

@@ -5,7 +5,7 @@ use super::{Batch, Reporter};
 use crate::addr::Pfn;
 use crate::geometry::mask;
 use crate::platform::Platform;
-use crate::sync::{Ordering, mutant};
+use crate::sync::Ordering;
 use crate::words::{Class, NodeId, Part, SectionRef, Zone};
 
 /// Claims of one section that may fail because others are faster.
@@ -148,8 +148,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 batch.push(section.pageblocks(first, len as usize));
             } else {
                 self.frames.bell().note_back(zone, len);
-                // Somebody has taken a part of it, and may give it back as it was.
-                round.too_young |= !mutant!("what others took is not looked for again");
+                round.note_taken();
                 tries -= 1;
                 if tries == 0 {
                     break;

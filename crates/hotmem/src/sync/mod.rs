@@ -46,16 +46,15 @@ macro_rules! array_of {
 }
 pub(crate) use array_of;
 
-/// Whether this step is to be done wrongly, as the mutant of this name: never, except under loom,
-/// which must notice (see `loom_tests/mutants.txt`).
+/// A statement that is executed only in the mutant of this name, which only loom knows, and which a
+/// scenario must notice (see `loom_tests/mutants.txt`).
 macro_rules! mutant {
-    ($name:literal) => {{
+    ($name:literal => $wrong:expr) => {
         #[cfg(loom)]
-        let mutant = $crate::sync::is_mutant($name);
-        #[cfg(not(loom))]
-        let mutant = false;
-        mutant
-    }};
+        if $crate::sync::is_mutant($name) {
+            $wrong
+        }
+    };
 }
 pub(crate) use mutant;
 

@@ -7,7 +7,7 @@
 //! - `blind PLACE`: whatever it loads is 0;
 //! - `late PLACE past PLACE`: what the first function writes is written only after the second one
 //!   has written something;
-//! - anything else: the place in the engine that asks `mutant!` for this name.
+//! - anything else: the statement behind `mutant!` of this name.
 
 use super::Ordering;
 use core::ops::RangeInclusive;

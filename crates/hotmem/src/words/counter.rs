@@ -56,6 +56,21 @@ const fn count(counter: u16) -> u16 {
     counter & (KEPT - 1)
 }
 
+fn grants_credits(counter: u16) -> bool {
+    mutant!("partial is the truth" => return true);
+    counter & (LIVE | ISOLATED) == LIVE
+}
+
+fn is_isolated(counter: u16) -> bool {
+    mutant!("last free does not look at isolation" => return false);
+    counter & ISOLATED != 0
+}
+
+fn has_poison(counter: u16) -> bool {
+    mutant!("a free does not look for poison" => return false);
+    counter & POISON != 0
+}
+
 impl PageblockState {
     /// Split, or handed out whole.
     #[inline]
@@ -216,8 +231,7 @@ impl Counter {
     #[inline]
     pub(crate) fn credit(&self, frames: u16) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
-        let flags = if mutant!("partial is the truth") { 0 } else { LIVE | ISOLATED };
-        while now & flags == LIVE & flags && count(now) >= frames {
+        while grants_credits(now) && count(now) >= frames {
             match self.0.compare_exchange_weak(
                 now,
                 now - frames,
@@ -272,13 +286,13 @@ impl Counter {
             if now & LIVE == 0 || frames > ALL - count(now) {
                 return None;
             }
-            if now & POISON != 0 && !honest && !mutant!("a free does not look for poison") {
+            if !honest && has_poison(now) {
                 return Some(Given::Poisoned);
             }
             let (next, given) = if now & POISON == 0 && count(now) + frames == ALL {
-                if now & ISOLATED != 0 && !mutant!("last free does not look at isolation") {
+                if is_isolated(now) {
                     (0, Given::Drained)
-                } else if at_edge(Edge::Last) || mutant!("the last free is like any other") {
+                } else if at_edge(Edge::Last) {
                     // All of it is free, so the host has none of it.
                     let next = (now + frames) & !LENT;
                     (next, if count(now) == 0 { Given::First } else { Given::Some })
@@ -376,12 +390,14 @@ impl Counter {
     pub(crate) fn isolate(&self) -> Capture {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
+            mutant!("isolation of any counter" => if now & (LIVE | KEPT | OUT) == 0 {
+                self.0.fetch_or(ISOLATED, Ordering::AcqRel);
+                return Capture::Flagged;
+            });
             let next = match now {
                 _ if now & (LIVE | OUT) == OUT => return Capture::Reporting,
                 KEPT => KEPT | ISOLATED,
-                _ if now & (LIVE | KEPT) == 0 && !mutant!("isolation of any counter") => {
-                    return Capture::InFlight;
-                }
+                _ if now & (LIVE | KEPT) == 0 => return Capture::InFlight,
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
                 // Split but wholly free: taken straight from the counter.
                 _ if now & POISON == 0 && count(now) == ALL => 0,

@@ -8,7 +8,7 @@ use super::pieces::{
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
-use crate::sync::{Ordering, PiecePtr, mutant};
+use crate::sync::{Ordering, PiecePtr};
 use core::ptr::NonNull;
 
 /// Where pieces come from.
@@ -86,7 +86,7 @@ impl Directory {
         supply: &mut impl Supply,
     ) -> Result<(), Missing> {
         let leaf = self.install_above(id, node, supply)?;
-        leaf.chunks[id.chunk() % LEAF_CHUNKS].store(chunk.as_ptr(), order());
+        leaf.chunks[id.chunk() % LEAF_CHUNKS].store(chunk.as_ptr(), Ordering::Release);
         Ok(())
     }
 }
@@ -107,7 +107,9 @@ pub(super) fn publish<'a, T: Piece>(
         Some(piece) => piece,
         None => {
             let made = supply.piece::<T>().ok_or(Missing)?;
-            match at.compare_exchange(there, made.as_ptr(), order(), Ordering::Acquire) {
+            // Release: whoever finds the pointer finds the piece made.
+            let release = Ordering::Release;
+            match at.compare_exchange(there, made.as_ptr(), release, Ordering::Acquire) {
                 Ok(_) => made,
                 // Records of nodes only: somebody else was faster.
                 Err(there) => {
@@ -119,13 +121,4 @@ pub(super) fn publish<'a, T: Piece>(
     };
     // SAFETY: the supply's pieces stay for as long as the machine lives, and hold atomics only.
     Ok(unsafe { piece.as_ref() })
-}
-
-/// Release: whoever finds the pointer finds the piece made.
-fn order() -> Ordering {
-    if mutant!("pieces are published by Relaxed stores") {
-        Ordering::Relaxed
-    } else {
-        Ordering::Release
-    }
 }

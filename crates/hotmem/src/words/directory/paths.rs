@@ -46,11 +46,9 @@ impl Directory {
     pub(crate) fn set(&self, class: Class, id: SectionId) {
         fence(Ordering::SeqCst); // pairs with the one in `lower`
         let Some(head) = self.head(id.chunk()).known() else { return };
-        if !raise(core::slice::from_ref(&head.tree[class.index()]), id.at())
-            && mutant!("a path stops at a set bit")
-        {
-            return;
-        }
+        let tree = core::slice::from_ref(&head.tree[class.index()]);
+        mutant!("a path stops at a set bit" => if !raise(tree, id.at()) { return });
+        raise(tree, id.at());
         self.set_above(class, head.node(id.at()), id.chunk());
     }
 
@@ -75,12 +73,9 @@ impl Directory {
     /// A searcher found a section empty: clears its bit, unless `is_empty` no longer holds.
     pub(crate) fn clear(&self, class: Class, id: SectionId, is_empty: impl Fn() -> bool) {
         let Some(head) = self.head(id.chunk()).known() else { return };
-        let at = if mutant!("all sections of a chunk are hidden with one") {
-            mask(CHUNK_SECTIONS)
-        } else {
-            1 << id.at()
-        };
-        head.tree[class.index()].fetch_and(!at, Ordering::AcqRel);
+        let tree = &head.tree[class.index()];
+        mutant!("all sections of a chunk are hidden with one" => tree.store(0, Ordering::SeqCst));
+        tree.fetch_and(!(1 << id.at()), Ordering::AcqRel);
         fence(Ordering::SeqCst); // pairs with the one in `set`
         if !is_empty() {
             self.set(class, id);
@@ -142,7 +137,8 @@ impl<'a> Paths<'a> {
     /// The same for onlookers: clears nothing, and so hides nothing from those that the paths are
     /// there for, not even for a moment.
     pub(crate) fn peeking(self) -> Paths<'a> {
-        Paths { clears: mutant!("an onlooker clears on its way"), ..self }
+        mutant!("an onlooker clears on its way" => return self);
+        Paths { clears: false, ..self }
     }
 
     /// The first section at or above `from` that may have something. Cost: a few loads a level.
@@ -272,10 +268,10 @@ impl<'a> Paths<'a> {
             if self.in_chunk(chunk) == 0 {
                 return;
             }
-            if mutant!("setting again does not propagate") {
+            mutant!("setting again does not propagate" => {
                 raise(part.words(self.class), at);
                 return;
-            }
+            });
             self.directory.set_above(self.class, self.node, chunk);
         });
     }
@@ -343,9 +339,8 @@ fn lower(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
     }
     word.fetch_and(!mask, Ordering::AcqRel);
     fence(Ordering::SeqCst); // pairs with the one in `set`
-    if !mutant!("no second look after a bit was cleared") {
-        look_again();
-    }
+    mutant!("no second look after a bit was cleared" => return);
+    look_again();
 }
 
 fn is_zero(words: &[AtomicU64]) -> bool {

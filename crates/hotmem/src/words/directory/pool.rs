@@ -6,7 +6,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::mask;
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, const_unless_loom, mutant};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, const_unless_loom};
 
 /// Frames of one area.
 const AREA_FRAMES: usize = 512;
@@ -95,13 +95,9 @@ impl Pool {
         let mut first = self.first.load(Ordering::Relaxed);
         loop {
             area.next.store(first, Ordering::Relaxed);
+            let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
             // Release: whoever finds the area finds it made.
-            let order = if mutant!("areas are added by Relaxed stores") {
-                Ordering::Relaxed
-            } else {
-                Ordering::Release
-            };
-            match self.first.compare_exchange_weak(first, head, order, Ordering::Relaxed) {
+            match self.first.compare_exchange_weak(first, head, release, relaxed) {
                 Ok(_) => return,
                 Err(seen) => first = seen,
             }
