@@ -26,6 +26,8 @@ pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     if setup::lints() {
         steps.run(&Step::cargo("formatting", "fmt --all --check"));
+        let embedding = "fmt --manifest-path embedding/Cargo.toml --check";
+        steps.run(&Step::cargo("formatting, docs/embedding.md", embedding));
         steps.run(&Step::cargo(
             "clippy",
             "clippy --quiet --all-targets --all-features -- -D warnings",
@@ -45,6 +47,9 @@ pub(crate) fn run() -> ExitCode {
         let guest = "clippy --quiet -p hotmem-guest -p hotmem-guest-xen \
                      --target x86_64-unknown-none -- -D warnings";
         steps.run(&Step::cargo("clippy, guest", guest));
+        let embedding = "clippy --quiet --manifest-path embedding/Cargo.toml --lib --examples \
+                         --target x86_64-unknown-none --target-dir target -- -D warnings";
+        steps.run(&Step::cargo("clippy, docs/embedding.md", embedding));
         let guest = "doc --quiet --no-deps -p hotmem-guest -p hotmem-guest-xen \
                      --target x86_64-unknown-none";
         steps.run(&Step::cargo("documentation, guest", guest).env("RUSTDOCFLAGS", "-D warnings"));

@@ -6,6 +6,7 @@ mod apt;
 mod backport;
 mod circles;
 mod demo;
+mod embed;
 mod first_page;
 mod lint;
 mod named_tests;
@@ -25,6 +26,7 @@ usage: cargo xtask <task>
   demo    watch a guest of 128 MiB grow by 64 GiB and shrink again
   lint    formatting, clippy and documentation, warnings as errors
   api     write docs/api.txt, the list of what the engine offers
+  embed   boot the kernels of docs/embedding.md, and show what they take
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         (Some("demo"), None) => demo::run(),
         (Some("lint"), None) => lint::run(),
         (Some("api"), None) => api::write(),
+        (Some("embed"), None) => embed::run(),
         (Some("test"), None) => test::run(),
         (Some("deep"), None) => test::run_deep(),
         (Some("--help" | "-h" | "help"), None) => {

@@ -1,14 +1,25 @@
-//! Looks for files that comments and documents name and that are not there: what they refer to has
-//! moved, or never was part of the project.
+//! Looks for files that comments and documents name or link to and that are not there: what they
+//! refer to has moved, or never was part of the project.
 
 use crate::step::{Steps, root};
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Where names of files begin.
-const BEGINNINGS: [&str; 9] =
-    ["src/", "tests/", "examples/", "docs/", "crates/", "guest/", "lab/", "xtask/", "fuzz/"];
+const BEGINNINGS: [&str; 10] = [
+    "src/",
+    "tests/",
+    "examples/",
+    "docs/",
+    "crates/",
+    "guest/",
+    "lab/",
+    "xtask/",
+    "fuzz/",
+    "embedding/",
+];
 
-/// Fails for each name of a file that neither the repository nor a package has.
+/// Fails for each name of a file that neither the repository nor a package has, and for each link
+/// to a file that is not there.
 pub(crate) fn check(steps: &mut Steps) {
     problems().into_iter().for_each(|problem| steps.fail(problem));
 }
@@ -22,6 +33,10 @@ fn problems() -> Vec<String> {
         let text = fs::read_to_string(root().join(file)).unwrap_or_default();
         let missing = named(&text).into_iter().filter(|name| !is_there(name));
         problems.extend(missing.map(|name| format!("{file}: there is no `{name}`")));
+        let here = root().join(file).parent().map(Path::to_owned).unwrap_or_default();
+        let links = if file.ends_with(".md") { linked(&text) } else { BTreeSet::new() };
+        let missing = links.into_iter().filter(|link| !here.join(link).exists());
+        problems.extend(missing.map(|link| format!("{file}: links to {link}, which is not there")));
     }
     problems
 }
@@ -55,6 +70,13 @@ fn named(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
+/// Files that a document links to by a path of its own, without the place in them.
+fn linked(text: &str) -> BTreeSet<&str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let paths = targets.filter_map(|target| target.split('#').next());
+    paths.filter(|path| !path.is_empty() && !path.contains(':')).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +87,12 @@ mod tests {
         assert_eq!(Vec::from_iter(named(text)), ["lab/tests", "src/lib.rs", "tests/report/"]);
         let none = "`tests/{name}.rs` and `src/ lib`, tests/no.rs, format!(\"src/{x}\")";
         assert_eq!(named(none), BTreeSet::new());
+    }
+
+    #[test]
+    fn links_are_followed_to_files() {
+        let text = "[a](docs/a.md) and [b](../b.md#place), [c](https://c.org), [d](#here)";
+        assert_eq!(Vec::from_iter(linked(text)), ["../b.md", "docs/a.md"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `cargo xtask test` and `cargo xtask deep`.
 
 use crate::{
-    backport, setup,
+    backport, embed, setup,
     step::{Step, Steps, root, runs},
 };
 use std::{
@@ -29,6 +29,7 @@ pub(crate) fn run() -> ExitCode {
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
     narrow(&mut steps);
     bare_metal(&mut steps);
+    embed::check(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
     miri(&mut steps);

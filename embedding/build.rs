@@ -1,0 +1,8 @@
+//! Hands the kernels' linker script to the linker.
+
+fn main() {
+    let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it for build scripts");
+    println!("cargo::rerun-if-changed=link.ld");
+    println!("cargo::rustc-link-arg-examples=-T{root}/link.ld");
+    println!("cargo::rustc-link-arg-examples=--no-pie");
+}

@@ -1,0 +1,15 @@
+//! Step 0: the kernel before Hotmem. It knows where RAM is.
+#![no_std]
+#![no_main]
+
+use hotmem_embedding::{Boot, Failed, kernel, println};
+
+kernel!(main);
+
+fn main(boot: &Boot) -> Result<(), Failed> {
+    for ram in boot.ram.iter().filter(|ram| !ram.is_empty()) {
+        println!("RAM at {:#x}, {} KiB", ram.start, (ram.end - ram.start) >> 10);
+    }
+    println!("the kernel's image is {} KiB", (boot.image.end - boot.image.start) >> 10);
+    Ok(())
+}

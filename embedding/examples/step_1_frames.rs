@@ -1,0 +1,37 @@
+//! Step 1: boot memory. The allocator gets what the loader's map names.
+#![no_std]
+#![no_main]
+
+use hotmem::{AlwaysMapped, BootMap, BootRange, Frames, Hotplug, OneCpu, Want};
+use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
+
+kernel!(main);
+
+/// The allocator: from any context, interrupt handlers included, without a lock.
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+fn main(boot: &Boot) -> Result<(), Failed> {
+    let ram = boot.ram.clone().map(BootRange::from);
+    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    // SAFETY: the boot code has mapped the first GiB in the direct map, where nothing but the image
+    // is in use.
+    let _hotplug = unsafe {
+        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
+        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+    };
+
+    let page = FRAMES.alloc(Want::frames(1))?;
+    let huge_page = FRAMES.alloc(Want::order(9))?;
+    println!("a page: {}, 2 MiB: {}", page.range(), huge_page.range());
+    huge_page.free();
+    // A page table entry keeps a number: the kernel owns the frame by its own bookkeeping.
+    let raw = page.into_raw();
+    // SAFETY: it was allocated above, and nobody uses it any more.
+    unsafe { FRAMES.free_raw(raw) }?;
+
+    let counts = FRAMES.counts();
+    let metadata: u64 = FRAMES.metadata().map(|metadata| metadata.frames.frames()).sum();
+    println!("memory: {} MiB online, {} KiB of metadata", counts.online >> 8, metadata << 2);
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Step 2: memory after boot, without a device: somebody says that there is memory from 128 MiB to
+//! 192 MiB. It is added, used and removed again.
+#![no_std]
+#![no_main]
+
+use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu};
+use hotmem::{OnlineType, Shrink, ShrinkOptions, Shrunk, State, Want};
+use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
+use spin::Mutex;
+
+kernel!(main);
+
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+/// The control path: one lock, whichever the kernel likes. No interrupt handler takes it.
+static HOTPLUG: Mutex<Option<Hotplug<'static, OneCpu>>> = Mutex::new(None);
+
+const MIB: u64 = 1 << 20;
+
+fn main(boot: &Boot) -> Result<(), Failed> {
+    // What comes later is no boot memory.
+    let end = 128 * MIB;
+    let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
+    let reserved = [(0..MIB).into(), boot.image.clone().into()];
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    // SAFETY: the boot code has mapped the first GiB in the direct map, where nothing but the image
+    // is in use.
+    let hotplug = unsafe {
+        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
+        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+    };
+    *HOTPLUG.lock() = Some(hotplug);
+
+    let mut lock = HOTPLUG.lock();
+    let hotplug = lock.as_mut().ok_or("the machine has booted")?;
+    let plugged = (128 * MIB..192 * MIB).try_into()?;
+    hotplug.announce(plugged)?;
+    hotplug.add(plugged)?;
+    hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
+    println!("online: {} MiB", FRAMES.counts().online >> 8);
+
+    let page = FRAMES.alloc(Want::frames(1).movable())?;
+    println!("a page of the new memory: {}", page.range());
+    // SAFETY: the page is this function's.
+    unsafe { direct_map(page.start().phys_addr()).write_bytes(7, 4096) };
+
+    // While the page is in use, its 2 MiB stay; what blocks them is named.
+    println!("with a page in use: {}", shrink(hotplug, plugged)?);
+    page.free();
+    println!("without: {}", shrink(hotplug, plugged)?);
+    let (range, state) = hotplug.state_at(plugged.start(), plugged.end());
+    if (range, state) != (plugged, State::Absent) {
+        return Err("some of it is left".into());
+    }
+    Ok(())
+}
+
+/// Removes what can be removed; returns how many MiB that were.
+fn shrink(
+    hotplug: &mut Hotplug<'static, OneCpu>,
+    range: hotmem::PfnRange,
+) -> Result<Removed, Failed> {
+    let mut shrink = Shrink::new(ShrinkOptions { unit: 512, ..ShrinkOptions::all_of(range) });
+    let mut removed = Removed { mib: 0, blocker: None };
+    loop {
+        match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
+            Shrunk::Ready(removal) => {
+                removed.mib += removal.range().bytes().0 / MIB;
+                // Here a hypervisor is told that the memory is unused.
+                hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
+            }
+            Shrunk::Working => {}
+            Shrunk::Done { blocker, .. } => {
+                removed.blocker = blocker;
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+struct Removed {
+    mib: u64,
+    blocker: Option<hotmem::Blocker>,
+}
+
+impl core::fmt::Display for Removed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} MiB removed", self.mib)?;
+        self.blocker.map_or(Ok(()), |blocker| write!(f, ", then blocked: {blocker}"))
+    }
+}

@@ -1,0 +1,88 @@
+//! Step 3: memory in use leaves too. The kernel reaches its pages through a table, so it can move
+//! them: it says so by `Hooks::migrate`.
+#![no_std]
+#![no_main]
+
+use hotmem::{Allocation, AlwaysMapped, BootMap, BootRange, Budget, Frames, Hooks, Hotplug};
+use hotmem::{Migration, OneCpu, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk, Want};
+use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
+
+kernel!(main);
+
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+const MIB: u64 = 1 << 20;
+
+/// The kernel's pages: whoever uses one finds it here each time.
+struct Pages {
+    pages: [Option<Allocation<'static, OneCpu>>; 64],
+    moved: usize,
+}
+
+impl Hooks for Pages {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        let mut ours = 0;
+        for page in self.pages.iter_mut().flatten() {
+            if !used.covers(page.range()) {
+                continue;
+            }
+            // What is isolated is not handed out: the new page lies elsewhere.
+            let Ok(new) = FRAMES.alloc(Want::frames(1).movable()) else {
+                return Migration::Retry;
+            };
+            let [from, to] = [&*page, &new].map(|page| direct_map(page.start().phys_addr()));
+            // SAFETY: both pages are the kernel's, and nobody else runs.
+            unsafe { to.copy_from_nonoverlapping(from, 4096) };
+            core::mem::replace(page, new).free();
+            ours += 1;
+        }
+        self.moved += ours;
+        if ours == 0 { Migration::Pinned("not one of the pages") } else { Migration::Moved }
+    }
+}
+
+fn main(boot: &Boot) -> Result<(), Failed> {
+    let end = 128 * MIB;
+    let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
+    let reserved = [(0..MIB).into(), boot.image.clone().into()];
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    // SAFETY: the boot code has mapped the first GiB in the direct map, where nothing but the image
+    // is in use.
+    let mut hotplug = unsafe {
+        let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
+        Hotplug::bootstrap(&FRAMES, mapping, &map)?
+    };
+    let mut pages = Pages { pages: [const { None }; 64], moved: 0 };
+    let plugged = (128 * MIB..192 * MIB).try_into()?;
+    hotplug.announce(plugged)?;
+    hotplug.add(plugged)?;
+    hotplug.online(plugged, OnlineType::Movable, &mut pages)?;
+
+    for (number, page) in (0_u8..).zip(&mut pages.pages) {
+        let page = page.insert(FRAMES.alloc(Want::frames(1).movable())?);
+        // SAFETY: the page is the kernel's.
+        unsafe { direct_map(page.start().phys_addr()).write_bytes(number, 4096) };
+    }
+
+    let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
+    loop {
+        // A budget keeps each call short: here 4 MiB, then others may take the lock.
+        match shrink.poll(&mut hotplug, &mut pages, Budget::pageblocks(2)) {
+            Shrunk::Ready(removal) => {
+                hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
+            }
+            Shrunk::Working => {}
+            Shrunk::Done { blocker: Some(blocker), .. } => return Err(blocker.into()),
+            Shrunk::Done { .. } => break,
+        }
+    }
+    println!("all of {plugged} is gone, {} pages were moved", pages.moved);
+    for (number, page) in (0_u8..).zip(pages.pages.iter().flatten()) {
+        // SAFETY: the page is the kernel's.
+        let byte = unsafe { direct_map(page.start().phys_addr()).read() };
+        if byte != number || plugged.covers(page.range()) {
+            return Err("a page was lost".into());
+        }
+    }
+    Ok(())
+}

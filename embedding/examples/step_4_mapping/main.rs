@@ -1,0 +1,52 @@
+//! Step 4: memory that nobody has mapped yet: a DIMM of 1 GiB at 4 GiB. Adding it makes page
+//! tables, removing it gives them back.
+#![no_std]
+#![no_main]
+
+mod mapping;
+
+use hotmem::{BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
+use hotmem::{Shrink, ShrinkOptions, Shrunk, Want};
+use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
+use mapping::KernelMapping;
+
+kernel!(main);
+
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+const GIB: u64 = 1 << 30;
+
+fn main(boot: &Boot) -> Result<(), Failed> {
+    let ram = boot.ram.clone().map(BootRange::from);
+    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let mapping = KernelMapping::of_boot_code()?;
+    // SAFETY: the boot code has mapped all RAM, and nothing but the image is in use.
+    let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
+    let used = FRAMES.counts().used();
+
+    // A kernel reads this in ACPI's tables.
+    let dimm = (4 * GIB..5 * GIB).try_into()?;
+    hotplug.announce(dimm)?;
+    let announced = FRAMES.counts().used();
+    hotplug.add(dimm)?;
+    let added = FRAMES.counts().used();
+    println!("words: {} frames, page tables: {}", announced - used, added - announced);
+    hotplug.online(dimm, OnlineType::Movable, &mut NoHooks)?;
+
+    let gib = FRAMES.alloc(Want::frames(dimm.frames()).movable())?;
+    for page in gib.range().chunks(512) {
+        // SAFETY: the memory is this function's.
+        unsafe { direct_map(page.start().phys_addr()).cast::<u64>().write(page.start().number()) };
+    }
+    println!("1 GiB in one piece: {}", gib.range());
+    gib.free();
+
+    let mut shrink = Shrink::new(ShrinkOptions::all_of(dimm));
+    while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+        hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
+    }
+    let left = FRAMES.counts();
+    println!("memory: {} MiB present, {} frames in use", left.present >> 8, left.used());
+    if left.used() != announced { Err("page tables were lost".into()) } else { Ok(()) }
+}

@@ -1,0 +1,76 @@
+//! The kernel's `Mapping`: page tables for memory that the boot code has not mapped.
+
+use hotmem::{Bytes, Mapping, Pfn, PfnRange};
+use hotmem_directmap::{Area, AreaError, Caching, DirectMap};
+use hotmem_embedding::{DIRECT_MAP, direct_map, flush_tlb, page_table_root};
+use hotmem_pgtable::{Flush, Table, Tables};
+
+/// The direct map has room for so much physical memory.
+const REACH: Bytes = Bytes::tib(64);
+
+/// The direct map, which follows the memory.
+pub struct KernelMapping {
+    direct_map: DirectMap<Reached, fn(Flush)>,
+}
+
+/// Frames that hold page tables, where the kernel reaches them: in the direct map.
+#[derive(Clone, Copy)]
+struct Reached;
+
+impl Tables for Reached {
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        // SAFETY: tables lie in the image or in frames that the engine gave for them, which are
+        // mapped; all access to them is atomic.
+        Some(unsafe { &*direct_map(frame.phys_addr()).cast() })
+    }
+}
+
+impl KernelMapping {
+    /// What the boot code has made.
+    pub fn of_boot_code() -> Result<KernelMapping, AreaError> {
+        let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
+        let area = Area::new(DIRECT_MAP, REACH)?;
+        let flush: fn(Flush) = |_| flush_tlb();
+        // Pages of 2 MiB; with `true`, of 1 GiB where the processor has them.
+        Ok(KernelMapping { direct_map: DirectMap::new(Reached, root, area, false, flush) })
+    }
+
+    /// Maps the registers of a device, with frames from `take` for tables.
+    #[allow(dead_code, reason = "step 5 has a device")]
+    pub fn map_registers(&mut self, range: PfnRange, take: impl FnMut() -> Option<Pfn>) -> bool {
+        self.direct_map.map(range, Caching::Uncached, take).is_ok()
+    }
+}
+
+// SAFETY: `map` and `remap` write an entry for all of the range or panic; `unmap` clears them and
+// flushes the TLB of the one processor. The direct map never moves, and nobody else uses RAM that
+// was announced.
+unsafe impl Mapping for KernelMapping {
+    fn base(&self) -> *mut u8 {
+        direct_map(0)
+    }
+
+    fn reach(&self) -> PfnRange {
+        PfnRange::with_len(Pfn::ZERO, REACH.frames()).unwrap_or(PfnRange::EMPTY)
+    }
+
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        self.direct_map.tables_needed(range)
+    }
+
+    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        self.direct_map.map(range, Caching::WriteBack, take).expect("as many tables as needed");
+    }
+
+    unsafe fn unmap(&mut self, range: PfnRange) {
+        self.direct_map.unmap(range).expect("what was mapped");
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange) {
+        self.direct_map.map(range, Caching::WriteBack, || None).expect("the tables are there");
+    }
+
+    unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
+        self.direct_map.release_tables(range, free);
+    }
+}

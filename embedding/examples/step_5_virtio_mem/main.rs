@@ -1,0 +1,81 @@
+//! Step 5: a virtio-mem device. The host says how much memory the kernel shall have; the driver
+//! plugs and unplugs until that is reached.
+#![no_std]
+#![no_main]
+
+#[path = "../step_4_mapping/mapping.rs"]
+mod mapping;
+mod pci;
+
+use core::{arch::x86_64::_rdtsc, ptr::NonNull, time::Duration};
+use hotmem::{BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
+use hotmem::{OnlineType, Want};
+use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
+use hotmem_virtio::dma::DmaMemory;
+use hotmem_virtio::mem::{Device, HotplugMemory, Progress, Status};
+use mapping::KernelMapping;
+use virtio_drivers::transport::{DeviceType, pci::PciTransport};
+
+kernel!(main);
+
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+fn main(boot: &Boot) -> Result<(), Failed> {
+    let ram = boot.ram.clone().map(BootRange::from);
+    let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
+    let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
+    let mapping = KernelMapping::of_boot_code()?;
+    // SAFETY: the boot code has mapped all RAM, and nothing but the image is in use.
+    let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
+    let boot_memory = FRAMES.counts().present;
+
+    let transport = pci::find(DeviceType::Memory, &mut hotplug)?;
+    let mut device = Device::new(transport, queue_memory()?)?;
+    // For the frame allocator movable; 128 MiB a call when it shrinks.
+    let mut memory = HotplugMemory::new(OnlineType::Movable, Budget::pageblocks(64));
+
+    let mut reached = Bytes::ZERO;
+    loop {
+        // A kernel calls this when the device interrupts, and when `WaitUntil` says.
+        let mut hooks = NoHooks;
+        let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "another machine")?;
+        let progress = device.poll(now(), 1000, &mut lent);
+        if let Progress::Failed(failure) = progress {
+            return Err(failure.into());
+        }
+        let plugged = device.driver().plugged();
+        if device.driver().status() != Status::Reached || plugged == reached {
+            continue;
+        }
+        let added = (FRAMES.counts().present - boot_memory) >> 8;
+        println!("the device has {plugged} plugged, the kernel {added} MiB more than at boot");
+        reached = plugged;
+        if plugged == Bytes::ZERO {
+            println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
+            return Ok(());
+        }
+        let gib = FRAMES.alloc(Want::bytes(Bytes::gib(1)).movable())?;
+        println!("1 GiB of it in one piece: {}", gib.range());
+        // SAFETY: the memory is this function's.
+        unsafe { direct_map(gib.start().phys_addr()).write_bytes(1, 4096) };
+        gib.free();
+        // `cargo xtask embed` types this into QEMU's monitor.
+        println!("(qemu) qom-set /machine/peripheral/vmem0 requested-size 0");
+    }
+}
+
+/// Memory that the device and the driver share, for as long as the machine runs.
+fn queue_memory() -> Result<DmaMemory, Failed> {
+    let len = Device::<PciTransport>::MEMORY_SIZE;
+    let frames = FRAMES.alloc(Want::bytes(Bytes(len as u64)))?.into_raw();
+    let phys_addr = frames.start().phys_addr();
+    let pointer = NonNull::new(direct_map(phys_addr)).ok_or("no address")?;
+    // SAFETY: the frames were allocated above, and are never freed.
+    Ok(unsafe { DmaMemory::new(pointer, phys_addr, len) })
+}
+
+/// The time since some moment: here one of the processor's ticks stands for a nanosecond.
+fn now() -> Duration {
+    // SAFETY: every processor with 64 bits has this counter.
+    Duration::from_nanos(unsafe { _rdtsc() })
+}

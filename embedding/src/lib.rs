@@ -1,0 +1,122 @@
+//! An empty kernel: it boots by PVH, knows the loader's map of memory, prints to the serial port
+//! and ends. It stands for the kernel that you have; `examples/` adds memory hotplug to it.
+//!
+//! The boot code maps the first GiB of physical memory twice: where it is, and in the direct map.
+#![no_std]
+
+mod entry;
+mod serial;
+
+use core::{arch::asm, fmt, ops::Range, panic::PanicInfo};
+use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory, PvhError, StartInfo};
+
+/// How much physical memory the boot code maps, from address 0 on.
+pub const BOOT_MAPPED: u64 = 1 << 30;
+/// Where physical address 0 is in the direct map.
+pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
+/// QEMU's device to end with a status: 33 for 0x10.
+const DEBUG_EXIT: u16 = 0xf4;
+
+/// Defines the function that the kernel runs.
+#[macro_export]
+macro_rules! kernel {
+    ($main:path) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn kernel_main(start_info: u64) -> ! {
+            $crate::run(start_info, $main)
+        }
+    };
+}
+
+/// Prints a line.
+#[macro_export]
+macro_rules! println {
+    ($($arg:tt)*) => { $crate::print_line(format_args!($($arg)*)) };
+}
+
+/// What a kernel knows when it has booted.
+pub struct Boot {
+    /// The loader's map of RAM; what is left over is empty.
+    pub ram: [Range<u64>; 16],
+    /// The kernel's image.
+    pub image: Range<u64>,
+}
+
+/// An error has ended the kernel, and is on the serial port.
+pub struct Failed;
+
+impl<E: fmt::Display> From<E> for Failed {
+    fn from(error: E) -> Failed {
+        println!("error: {error}");
+        Failed
+    }
+}
+
+/// Returns where a physical address is in the direct map.
+pub fn direct_map(phys_addr: u64) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut((DIRECT_MAP + phys_addr) as usize)
+}
+
+/// Returns the physical address of the page tables' root.
+pub fn page_table_root() -> u64 {
+    let root: u64;
+    // SAFETY: reading the register changes nothing.
+    unsafe { asm!("mov {}, cr3", out(reg) root, options(nomem, nostack, preserves_flags)) };
+    root & !0xfff
+}
+
+/// Makes the processor forget what it remembers of page tables; there is one processor.
+pub fn flush_tlb() {
+    // SAFETY: the root stays the same.
+    unsafe { asm!("mov cr3, {}", in(reg) page_table_root(), options(nostack, preserves_flags)) };
+}
+
+/// Runs the kernel: called by [`kernel!`].
+pub fn run(start_info: u64, main: fn(&Boot) -> Result<(), Failed>) -> ! {
+    let verdict = match Boot::read(start_info) {
+        Ok(boot) => main(&boot),
+        Err(error) => Err(error.into()),
+    };
+    exit(if verdict.is_ok() { 0x10 } else { 0x11 })
+}
+
+/// Prints a line: called by [`println!`].
+pub fn print_line(line: fmt::Arguments<'_>) {
+    serial::print_line(line);
+}
+
+/// What the boot code has mapped.
+struct BootMapping;
+
+impl PhysicalMemory for BootMapping {
+    fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
+        let end = phys_addr.checked_add(len as u64).filter(|&end| end <= BOOT_MAPPED);
+        // SAFETY: the range is mapped, and the loader's tables there do not change meanwhile.
+        end.map(|_| unsafe { core::slice::from_raw_parts(direct_map(phys_addr), len) })
+    }
+}
+
+impl Boot {
+    fn read(start_info: u64) -> Result<Boot, PvhError> {
+        let mut map = [MemoryMapEntry::default(); 16];
+        let map = StartInfo::read(&BootMapping, start_info)?.memory_map(&BootMapping, &mut map)?;
+        let mut ram = map.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM);
+        let next = |_| ram.next().map_or(0..0, |ram| ram.addr..ram.addr.saturating_add(ram.size));
+        Ok(Boot { ram: core::array::from_fn(next), image: entry::image() })
+    }
+}
+
+fn exit(code: u32) -> ! {
+    // SAFETY: nothing is left to do.
+    unsafe { asm!("out dx, eax", in("dx") DEBUG_EXIT, in("eax") code, options(nomem, nostack)) };
+    loop {
+        // SAFETY: nothing is left to do.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
+    }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    println!("{info}");
+    exit(0x11)
+}

@@ -1,0 +1,183 @@
+//! `cargo xtask embed`: builds and boots the kernels of docs/embedding.md, and shows what they take.
+
+use crate::{
+    setup,
+    step::{Step, Steps, root},
+};
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
+
+const BUILD: &str = "build --release --manifest-path embedding/Cargo.toml --examples \
+                     --target x86_64-unknown-none --target-dir target";
+const IMAGES: &str = "target/x86_64-unknown-none/release/examples";
+/// One machine for all steps: a DIMM at 4 GiB, and a virtio-mem device with 1 GiB plugged.
+const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaults -no-user-config \
+     -display none -no-reboot -serial stdio -device isa-debug-exit,iobase=0xf4,iosize=4 \
+     -object memory-backend-ram,id=dimm,size=1G,reserve=off \
+     -device pc-dimm,memdev=dimm,addr=0x100000000 \
+     -object memory-backend-ram,id=vmem,size=2G,reserve=off \
+     -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
+/// QEMU's status when a kernel says that all is well.
+const WELL: i32 = 0x10 << 1 | 1;
+/// How long a kernel may take, in seconds.
+const LIMIT: &str = "120";
+/// What a kernel prints before a command for QEMU's monitor.
+const PROMPT: &str = "(qemu) ";
+
+/// Builds and boots them, and prints a table of their sizes.
+pub(crate) fn run() -> ExitCode {
+    let mut steps = Steps::default();
+    check(&mut steps);
+    match sizes() {
+        Ok(table) => println!("\n{table}"),
+        Err(error) => steps.fail(format!("the images cannot be read: {error}")),
+    }
+    steps.conclude()
+}
+
+/// Builds them, and boots them where there is QEMU.
+pub(crate) fn check(steps: &mut Steps) {
+    if !setup::target() {
+        steps.missing(setup::TARGET_WANTED);
+        return;
+    }
+    steps.run(&Step::cargo("kernels of docs/embedding.md", BUILD));
+    if !setup::qemu() {
+        steps.missing(setup::QEMU_WANTED);
+        return;
+    }
+    let names = names().unwrap_or_default();
+    if names.is_empty() {
+        steps.fail("there are no examples in embedding/".to_owned());
+    }
+    for name in names {
+        println!("-- {name}");
+        if let Err(error) = boot(&name) {
+            steps.fail(format!("{name}: {error}"));
+        }
+    }
+}
+
+/// The steps, in their order.
+fn names() -> io::Result<Vec<String>> {
+    let entries = root().join("embedding/examples").read_dir()?;
+    let stem = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
+    let mut names: Vec<_> = entries.flatten().filter_map(|entry| stem(entry.path())).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Boots a kernel, shows what it prints, and types what it asks for into QEMU's monitor.
+fn boot(name: &str) -> io::Result<()> {
+    let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
+    let mut qemu = Command::new("timeout");
+    qemu.args(["--kill-after=5", LIMIT, "qemu-system-x86_64"]).args(MACHINE.split_whitespace());
+    qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
+    qemu.arg("-kernel").arg(root().join(IMAGES).join(name));
+    let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut typed = Ok(());
+    let lines = qemu.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
+    for line in lines.map_while(Result::ok) {
+        println!("   {}", line.trim_end());
+        if let Some(command) = line.trim_end().strip_prefix(PROMPT) {
+            typed = typed.and_then(|()| type_into(&monitor, command));
+        }
+    }
+    let status = qemu.wait()?;
+    // QEMU has taken it away, unless it was killed.
+    let _ = fs::remove_file(&monitor);
+    typed?;
+    if status.code() == Some(WELL) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it did not say that all is well: {status}")))
+}
+
+fn type_into(monitor: &Path, command: &str) -> io::Result<()> {
+    let mut monitor = UnixStream::connect(monitor)?;
+    writeln!(monitor, "{command}")?;
+    // Until it has been carried out: the monitor prompts before and after.
+    let mut prompts = BufReader::new(monitor).split(b')');
+    prompts.by_ref().take(2).try_for_each(|prompt| prompt.map(|_| ()))
+}
+
+/// The images' sections, in KiB: text, constants, data, and data that is zero.
+fn sizes() -> io::Result<String> {
+    let mut table = format!(
+        "{:24}{:>10}{:>10}{:>10}{:>10}\n",
+        "KiB of each image", "text", "constants", "data", "zeroes"
+    );
+    for name in names()? {
+        let image = fs::read(root().join(IMAGES).join(&name))?;
+        let sizes = sections(&image).ok_or(io::ErrorKind::InvalidData)?;
+        let kib = sizes.map(|bytes| format!("{:>10.1}", bytes as f64 / 1024.0)).concat();
+        table += &format!("{name:24}{kib}\n");
+    }
+    Ok(table)
+}
+
+/// Bytes of text, constants, data and zeroes that a 64-bit ELF image takes in memory.
+fn sections(image: &[u8]) -> Option<[u64; 4]> {
+    let bytes = |at: usize, len: usize| image.get(at..at.checked_add(len)?);
+    let number = |at: usize, len: usize| {
+        let bytes = bytes(at, len)?;
+        Some(bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte)))
+    };
+    if bytes(0, 5)? != b"\x7fELF\x02" {
+        return None;
+    }
+    let (first, size, count) = (number(0x28, 8)?, number(0x3a, 2)?, number(0x3c, 2)?);
+    let mut sums = [0; 4];
+    for section in 0..count {
+        let at = usize::try_from(first + section * size).ok()?;
+        let (kind, flags, bytes) = (number(at + 4, 4)?, number(at + 8, 8)?, number(at + 32, 8)?);
+        const ZEROES: u64 = 8;
+        let (written, taken, run) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        let sum = match (run, written, kind) {
+            _ if !taken => continue,
+            (true, ..) => 0,
+            (_, false, _) => 1,
+            (_, _, kind) if kind != ZEROES => 2,
+            _ => 3,
+        };
+        sums[sum] += bytes;
+    }
+    Some(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_step_for_each_that_the_page_names() {
+        let page = fs::read_to_string(root().join("docs/embedding.md")).unwrap();
+        let names = names().unwrap();
+        assert!(names.len() > 3, "{names:?}");
+        for name in names {
+            assert!(page.contains(&format!("`embedding/examples/{name}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn sections_are_counted_by_what_they_are() {
+        let mut image = vec![0; 0x40 + 64 * 4];
+        image[..5].copy_from_slice(b"\x7fELF\x02");
+        image[0x28] = 0x40;
+        (image[0x3a], image[0x3c]) = (64, 4);
+        for (section, kind, flags, bytes) in
+            [(0, 1, 6, 7), (1, 1, 2, 5), (2, 8, 3, 9), (3, 1, 0, 4)]
+        {
+            let at = 0x40 + 64 * section;
+            (image[at + 4], image[at + 8], image[at + 32]) = (kind, flags, bytes);
+        }
+        assert_eq!(sections(&image), Some([7, 5, 0, 9]));
+        assert_eq!(sections(&image[..0x100]), None);
+        assert_eq!(sections(b"no image"), None);
+    }
+}
