@@ -87,7 +87,7 @@ struct Row {
     range: PfnRange,
     state: BlockState,
     removable: bool,
-    node: usize,
+    node: u32,
     zone: Option<Zone>,
 }
 

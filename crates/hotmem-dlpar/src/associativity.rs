@@ -1,7 +1,7 @@
 //! Which node an LMB belongs to: its row of the lookup arrays, in the column of the primary domain.
 
 use crate::property::{Cells, FLAG_AI_INVALID, Property, PropertyError, check_len};
-use hotmem::{MAX_NODES, NodeId};
+use hotmem::NodeId;
 
 /// How associativity lists are to be read, as client and platform have agreed on in
 /// `ibm,architecture-vec-5` (PAPR B.6.2.3, byte 5).
@@ -21,8 +21,6 @@ pub struct Numa {
     pub primary_domain: Option<u32>,
     /// The node of memory that has none.
     pub default_node: NodeId,
-    /// How many nodes the machine can have; what is numbered from here on is no node.
-    pub nodes: u32,
 }
 
 /// `ibm,associativity-lookup-arrays`: rows of one length, checked.
@@ -41,9 +39,7 @@ const NO_DOMAIN: u32 = 0xffff;
 
 impl Numa {
     /// A machine that does not tell nodes apart.
-    #[allow(clippy::cast_possible_truncation, reason = "a handful")]
-    pub const OFF: Numa =
-        Numa { primary_domain: None, default_node: NodeId::ZERO, nodes: MAX_NODES as u32 };
+    pub const OFF: Numa = Numa { primary_domain: None, default_node: NodeId::ZERO };
 
     /// Reads `ibm,associativity-reference-points`. Too short a property names no primary domain,
     /// and all memory is the default node's.
@@ -66,9 +62,7 @@ impl Numa {
     pub(crate) fn node(&self, row: Option<&[u32]>) -> NodeId {
         let node = self.primary_domain.and_then(|at| {
             let at = usize::try_from(at.checked_sub(1)?).ok()?;
-            let domain = *row?.get(at)?;
-            let known = domain != NO_DOMAIN && domain < self.nodes;
-            NodeId::new(usize::try_from(domain).ok().filter(|_| known)?)
+            row?.get(at).copied().filter(|&domain| domain != NO_DOMAIN).map(NodeId::new)
         });
         node.unwrap_or(self.default_node)
     }

@@ -324,7 +324,7 @@ impl Connector {
                 index: lmb.drc_index?,
                 usable: assigned,
                 isolated: !assigned,
-                node: u32::try_from(lmb.node.number()).unwrap_or(0),
+                node: lmb.node.number(),
                 configured: assigned,
                 backed: assigned,
                 wanted_back: false,

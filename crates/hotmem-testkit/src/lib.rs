@@ -6,9 +6,9 @@ pub mod link;
 
 use hotmem::{
     AllocError, Allocation, AlwaysMapped, BootError, BootMap, BootRange, Bytes, Counts,
-    DeviceError, Fault, Frames, FreeError, FreeErrorKind, Hooks, Hotplug, MAX_NODES, Mapping,
-    MemoryBlock, Metadata, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Platform, Poisoned,
-    RegionId, State, Want, Zone, ZoneInfo, geometry,
+    DeviceError, Fault, Frames, FreeError, FreeErrorKind, Hooks, Hotplug, Mapping, MemoryBlock,
+    Metadata, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Platform, Poisoned, RegionId, State,
+    Want, Zone, ZoneInfo, geometry,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -300,7 +300,7 @@ pub struct Snapshot {
     metadata: Vec<Metadata>,
     metadata_reserved: Bytes,
     regions: Vec<(RegionId, PfnRange)>,
-    zones: Vec<ZoneInfo>,
+    zones: Vec<(NodeId, [ZoneInfo; 2])>,
     memory_blocks: Vec<MemoryBlock>,
     poisoned: Vec<(Pfn, Poisoned)>,
     free: Vec<u64>,
@@ -360,9 +360,9 @@ impl Snapshot {
             blocks: blocks.collect(),
             metadata_reserved: frames.metadata_reserved(),
             regions: hotplug.regions().collect(),
-            zones: (0..MAX_NODES)
-                .filter_map(NodeId::new)
-                .flat_map(|node| Zone::ALL.map(|zone| hotplug.zone(node, zone)))
+            zones: hotplug
+                .nodes()
+                .map(|node| (node, Zone::ALL.map(|zone| hotplug.zone(node, zone))))
                 .collect(),
             memory_blocks: hotplug.memory_blocks(SECTION).collect(),
             poisoned: hotplug.poisoned().collect(),

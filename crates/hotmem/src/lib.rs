@@ -123,7 +123,7 @@ pub use hotplug::{
     WithdrawError, ZoneInfo,
 };
 #[cfg(not(loom))]
-pub use hotplug::{BootError, BootMap, BootRange};
+pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
 pub use isolate::{InUse, IsolateError, Isolation, MarkError};
 pub use known::{Known, first_violation, violated_invariants};
 pub use mapping::{AlwaysMapped, Mapping};

@@ -11,7 +11,8 @@ pub trait Platform {
     /// correctness. Called from any context, often: make it cheap.
     fn cpu(&self) -> usize;
 
-    /// The NUMA node that is nearest to the caller. A hint as well.
+    /// The NUMA node that is nearest to the caller. A hint as well; a node that is unknown to the
+    /// machine stands for the first one online.
     fn node(&self) -> NodeId {
         NodeId::ZERO
     }

@@ -104,7 +104,7 @@ fn some_want(rng: &mut Rng) -> Want {
         want = want.at(some_range(rng).start());
     }
     if rng.u8(..4) == 0 {
-        want = want.near(NodeId::new(rng.usize(..3)).unwrap());
+        want = want.near(NodeId::new(rng.u32(..3)));
     }
     want
 }
@@ -143,7 +143,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
     }
     match rng.u8(..28) {
         0 => {
-            let node = NodeId::new(rng.usize(..3)).unwrap();
+            let node = NodeId::new(rng.u32(..3));
             let answer = here.hotplug.announce(Announce::range(at).on_node(node));
             here.regions.extend(answer);
             answer.is_err()

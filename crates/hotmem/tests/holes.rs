@@ -230,12 +230,12 @@ fn memory_of_another_zone_is_no_hole() {
 #[test]
 fn memory_of_another_node_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
-    let nodes = [(bytes(range(SECTION, SECTION)), NodeId::new(1).unwrap())];
+    let nodes = [(bytes(range(SECTION, SECTION)), NodeId::new(1))];
     let ram = [range(0, 2 * SECTION - BLOCK), range(2 * SECTION, SECTION)];
     let hotplug = boot_with(&frames, &memory, &ram, &nodes, Pfn::ZERO);
     let zone = kernel(&hotplug);
     assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
-    let other = hotplug.zone(NodeId::new(1).unwrap(), Zone::Kernel);
+    let other = hotplug.zone(NodeId::new(1), Zone::Kernel);
     assert_eq!((other.described_holes, other.is_contiguous()), (0, true));
 }
 
@@ -305,7 +305,7 @@ fn memory_of_another_zone_is_a_gap() {
 #[test]
 fn memory_of_another_node_is_a_gap() {
     is_a_gap(|hotplug, middle| {
-        hotplug.announce(Announce::range(middle).on_node(NodeId::new(1).unwrap())).unwrap();
+        hotplug.announce(Announce::range(middle).on_node(NodeId::new(1))).unwrap();
         plug(hotplug, middle, OnlineType::Kernel);
     });
 }

@@ -16,19 +16,19 @@ impl Platform for &At {
         self.0.load(Ordering::Relaxed)
     }
     fn node(&self) -> NodeId {
-        node(self.0.load(Ordering::Relaxed))
+        NodeId::new(u32::try_from(self.0.load(Ordering::Relaxed)).unwrap())
     }
 }
 
-fn node(n: usize) -> NodeId {
-    NodeId::new(n).unwrap()
+fn node(n: u32) -> NodeId {
+    NodeId::new(n)
 }
 
 /// Section n is node n's, for n in 0..4.
 fn four_nodes<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At> {
     let section = range(0, SECTION).bytes();
     let ram = [BootRange { start: 0, len: Bytes(4 * section.0) }];
-    let part = |n: usize| (BootRange { start: n as u64 * section.0, len: section }, node(n));
+    let part = |n: u32| (BootRange { start: u64::from(n) * section.0, len: section }, node(n));
     let nodes = [0, 1, 2, 3].map(part);
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
     hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
@@ -42,8 +42,8 @@ fn home(range: PfnRange) -> usize {
 fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
     let (at, memory) = (At::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
-    let _hotplug = four_nodes(&frames, &memory);
-    frames.set_fallback(node(2), &[node(3), node(0)]);
+    let mut hotplug = four_nodes(&frames, &memory);
+    hotplug.set_fallback(node(2), &[node(3), node(0)]).unwrap();
     for want in [Want::frames(1), Want::frames(2), Want::frames(BLOCK)] {
         let mut held = Vec::new();
         at.0.store(2, Ordering::Relaxed);
@@ -88,7 +88,7 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         let frames = Frames::new(&at);
         let mut hotplug = four_nodes(&frames, &memory);
         at.0.store(6, Ordering::Relaxed);
-        frames.set_fallback(node(6), &[node(5), node(2)]);
+        hotplug.set_fallback(node(6), &[node(5), node(2)]).unwrap();
         let want = Want::frames(frames_wanted);
         let homes = |want: Want| {
             let got = frames.take_raw(want).unwrap();
@@ -113,7 +113,7 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
 }
 
 #[derive(Default)]
-struct Seen(Vec<(&'static str, usize)>);
+struct Seen(Vec<(&'static str, u32)>);
 
 impl Hooks for Seen {
     fn node_appeared(&mut self, node: NodeId) {
@@ -253,11 +253,11 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
 fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
     let (at, memory) = (At::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
-    let _hotplug = four_nodes(&frames, &memory);
+    let mut hotplug = four_nodes(&frames, &memory);
     at.0.store(2, Ordering::Relaxed);
     let mut others = vec![node(0); MAX_NODES];
     others.extend([node(2), node(3), node(0)]);
-    frames.set_fallback(node(2), &others);
+    hotplug.set_fallback(node(2), &others).unwrap();
     let mut order = Vec::new();
     while let Ok(got) = frames.take_raw(Want::frames(BLOCK)) {
         if order.last() != Some(&home(got)) {

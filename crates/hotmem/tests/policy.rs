@@ -67,7 +67,7 @@ fn the_ratio_holds_within_the_node_if_asked() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
         hotplug.set_policy(Policy::AutoMovable { ratio_percent: 301, per_node });
-        let far = Announce::range(range(2 * SECTION, SECTION)).on_node(NodeId::new(1).unwrap());
+        let far = Announce::range(range(2 * SECTION, SECTION)).on_node(NodeId::new(1));
         hotplug.announce(far).unwrap();
         let expected = if per_node { State::Online } else { State::OnlineMovable };
         assert_eq!(plug(&mut hotplug, range(2 * SECTION, SECTION)), [(expected, PER_SECTION)]);

@@ -122,7 +122,7 @@ fn any_number_of_ranges_is_announced_and_anything_after_they_are_withdrawn() {
 #[test]
 fn announcing_two_nodes_in_one_section() {
     on_a_machine(|m| {
-        let node = NodeId::new(1).unwrap();
+        let node = NodeId::new(1);
         let first = m.hotplug.announce(range(UNKNOWN, BLOCK)).unwrap();
         let beside = Announce::range(range(UNKNOWN + BLOCK, SECTION)).on_node(node);
         let error = AnnounceError::OtherNode(range(UNKNOWN, BLOCK));

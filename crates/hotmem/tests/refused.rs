@@ -94,7 +94,7 @@ impl Machine<'_> {
             want = want.at(self.some_range().start());
         }
         if self.rng.u8(..4) == 0 {
-            want = want.only_on(NodeId::new(self.rng.usize(..3)).unwrap());
+            want = want.only_on(NodeId::new(self.rng.u32(..3)));
         }
         want
     }
@@ -110,7 +110,7 @@ impl Machine<'_> {
         let Machine { frames, hotplug, kernel, .. } = self;
         match self.rng.u8(..20) {
             0 => {
-                let node = NodeId::new(self.rng.usize(..3)).unwrap();
+                let node = NodeId::new(self.rng.u32(..3));
                 let group = [Group::None, Group::Static, Group::Dynamic { unit: 3 }];
                 let group = group[self.rng.usize(..3)];
                 let answer = hotplug.announce(Announce::range(at).on_node(node).in_group(group));

@@ -10,7 +10,7 @@ const BOOT: u64 = 2 * SECTION;
 const HOT: u64 = 6 * SECTION;
 
 fn far() -> NodeId {
-    NodeId::new(1).unwrap()
+    NodeId::new(1)
 }
 
 /// Every pageblock that is online in the zone, by asking each.

@@ -38,7 +38,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
     let mut hotplug =
         hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     // Interleaved nodes: 1, 2, 1, with holes between them.
-    let node = |n| NodeId::new(n).unwrap();
+    let node = NodeId::new;
     let regions = [
         (range(2 * SECTION, 4 * SECTION), node(1)),
         (range(6 * SECTION, 4 * SECTION), node(2)),
@@ -163,7 +163,7 @@ fn boot_memory_of_interleaved_nodes_becomes_regions_of_their_own() {
     let frames = &Frames::new(OneCpu);
     let section = range(0, SECTION).bytes().0;
     let ram = [BootRange { start: 0, len: Bytes(4 * section) }];
-    let node = |n| NodeId::new(n).unwrap();
+    let node = NodeId::new;
     let part = |n: u64| BootRange { start: n * section, len: Bytes(section) };
     let nodes = [(part(2), node(0)), (part(1), node(1)), (part(3), node(1)), (part(0), node(0))];
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };

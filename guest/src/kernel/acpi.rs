@@ -66,8 +66,6 @@ pub(crate) struct EcamArea {
 pub(crate) enum Refused {
     /// They are damaged.
     Acpi(AcpiError),
-    /// Boot memory is on a node with a number that the engine has no room for.
-    NodeNumber(u32),
     /// There are more ranges of boot memory than [`MAX_NODE_RANGES`].
     NodeRanges,
 }
@@ -129,8 +127,7 @@ impl Firmware {
                 self.hot_pluggable = self.hot_pluggable + memory.range.len;
                 continue;
             }
-            let node = usize::try_from(memory.domain).ok().and_then(NodeId::new);
-            let node = node.ok_or(Refused::NodeNumber(memory.domain))?;
+            let node = NodeId::new(memory.domain);
             let MemoryNodes { room, used } = &mut self.nodes;
             *room.get_mut(*used).ok_or(Refused::NodeRanges)? = (memory.range, node);
             *used += 1;
@@ -282,7 +279,6 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::Acpi(error) => write!(f, "{error:?}"),
-            Refused::NodeNumber(domain) => write!(f, "boot memory on node {domain}"),
             Refused::NodeRanges => {
                 write!(f, "more than {MAX_NODE_RANGES} ranges of boot memory with nodes")
             }

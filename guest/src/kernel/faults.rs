@@ -28,7 +28,7 @@ static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
 
 struct Plan {
     faults: Faults,
-    nodes: usize,
+    nodes: u32,
     clock: Clock,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Bursts {
 
 /// Writes to all free memory, so that the host has some behind all of it, and has other CPUs follow
 /// the plan once they start. There are `nodes` nodes.
-pub(crate) fn begin(faults: Faults, nodes: usize, clock: Clock) {
+pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     PLAN.call_once(|| Plan { faults, nodes, clock });
     let mut held: Option<PfnRange> = None;
     while let Ok(frames) = alloc_frames(Want::order(9).movable()) {
@@ -82,7 +82,8 @@ pub(crate) fn are_wanted() -> bool {
 /// Follows the plan, until the machine ends.
 pub(crate) fn run(cpu: usize) -> ! {
     let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
-    let node = NodeId::new((cpu - 1) % (*nodes).max(1)).unwrap_or_default();
+    let number = u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1);
+    let node = NodeId::new(number);
     let list = Want::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
     let list = alloc_frames(list).unwrap_or_else(|error| give_up(error));
     let mine = &CPUS[cpu];

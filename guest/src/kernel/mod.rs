@@ -155,7 +155,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         churn::start();
     }
     if let Some(wanted) = options.faults {
-        let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.number() + 1);
+        let nodes =
+            firmware.nodes.as_slice().iter().map(|(_, node)| node.number().saturating_add(1));
         faults::begin(wanted, nodes.max().unwrap_or(1), clock);
     }
     if options.churn || options.writers != Bytes::ZERO || options.faults.is_some() {

@@ -484,5 +484,5 @@ fn node_online(hotplug: &Hotplug<'static, ThisCpu, KernelMapping>, node: u16) ->
         let zones = Zone::ALL.map(|zone| hotplug.zone(node, zone).online);
         hotplug.low_zone(node).online + zones.iter().sum::<u64>()
     };
-    Bytes(NodeId::new(node.into()).map_or(0, frames) * FRAME_SIZE)
+    Bytes(frames(NodeId::new(node.into())) * FRAME_SIZE)
 }

@@ -447,8 +447,8 @@ impl<'f> World<'_, 'f> {
             };
             (state, lmb.flags)
         };
-        let zone = |node: usize, zone| {
-            let zone = self.hotplug.zone(NodeId::new(node).expect("few"), zone);
+        let zone = |node: u32, zone| {
+            let zone = self.hotplug.zone(NodeId::new(node), zone);
             [zone.online, zone.spanned.start().number(), zone.spanned.end().number()]
         };
         let counts = self.hotplug.frames().counts();

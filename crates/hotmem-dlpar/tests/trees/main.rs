@@ -49,7 +49,7 @@ fn a_version_2_tree_of_126_976_lmbs() {
     for (nth, found) in (0..).zip(table.lmbs()) {
         let address = 4 * GIB + u64::from(nth) * lmb;
         assert_eq!(found.range.start().phys_addr(), address);
-        assert_eq!(found.node.number(), (nth / OF_NODE) as usize);
+        assert_eq!(found.node.number(), nth / OF_NODE);
         assert_eq!(table.by_index(DrcIndex(INDEX + nth)), Some(found));
         assert_eq!(table.by_address(address + lmb - 1), Some(found));
     }

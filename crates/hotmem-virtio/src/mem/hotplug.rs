@@ -91,8 +91,9 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
 
 impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
-        let node = NodeId::new(usize::from(node.unwrap_or(0)))
-            .ok_or(Obstacle::Never("on a node with too high a number"))?;
+        // A device that names none has memory of the first one online.
+        let first = || self.hotplug.nodes().next().unwrap_or_default();
+        let node = node.map_or_else(first, |node| NodeId::new(node.into()));
         if self.hotplug.regions().any(|(_, range)| range == region) {
             return Ok(());
         }
@@ -102,6 +103,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         match self.hotplug.announce(Announce::range(region).on_node(node).in_group(group)) {
             Ok(_) => Ok(()),
             Err(AnnounceError::NoMetadata(_)) => Err(Obstacle::Later("no memory for its words")),
+            Err(AnnounceError::TooManyNodes(_)) => {
+                Err(Obstacle::Never("on one node more than the machine can have"))
+            }
             Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),
             Err(AnnounceError::Unreachable(_)) => {
                 Err(Obstacle::Never("beyond what this kernel's pointers reach"))

@@ -14,7 +14,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, mutant};
-use crate::words::{Block, Class, Hint, NOTHING, NodeId, SectionRef, Zone};
+use crate::words::{Block, Class, Hint, NOTHING, NodeIndex, SectionRef, Zone};
 
 /// CPU numbers are taken modulo this: a hint shared by two CPUs is only slower.
 pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -236,8 +236,8 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Whether a node's memory is what this CPU should come to use without looking.
-    fn is_near(&self, node: NodeId) -> bool {
-        node == self.platform.node()
+    fn is_near(&self, node: NodeIndex) -> bool {
+        self.is_meant(node, self.platform.node())
     }
 
     /// The free pageblocks of a zone in the section that a hint names.

@@ -65,7 +65,6 @@ use crate::words::Words;
 use bell::Bell;
 use core::fmt;
 use hints::{Cpu, MAX_CPUS};
-use order::NodeOrder;
 use reserved::Reserved;
 use want::Unit;
 
@@ -82,7 +81,8 @@ pub struct Frames<P> {
     cpus: [Cpu; MAX_CPUS],
     /// CPUs below this number have hints or have moved something.
     cpus_seen: AtomicUsize,
-    nodes: NodeOrder,
+    /// The number of the first frame above low memory; set once, before the first frame is there.
+    low_end: settled::AtomicU64,
     bell: Bell,
     /// What free memory holds; set before anybody else is there.
     contents: settled::AtomicU64,
@@ -103,7 +103,7 @@ impl<P> Frames<P> {
                 words: Words::new(),
                 cpus: array_of![Cpu::new(); MAX_CPUS],
                 cpus_seen: AtomicUsize::new(0),
-                nodes: NodeOrder::new(),
+                low_end: settled::AtomicU64::new(0),
                 bell: Bell::new(),
                 contents: settled::AtomicU64::new(0),
                 pins: pins::Pins::new(),
@@ -124,6 +124,12 @@ impl<P> Frames<P> {
     pub(crate) fn start(&self) -> bool {
         let id = crate::origin::unique();
         self.id.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Nothing has come of it.
+    #[cfg(not(loom))]
+    pub(crate) fn stop(&self) {
+        self.id.store(0, Ordering::Relaxed);
     }
 
     /// The CPUs that may have hints or be moving something.

@@ -5,21 +5,12 @@ use super::{Frames, Want};
 use crate::addr::Pfn;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::sync::settled::{AtomicU8, AtomicU64};
-use crate::words::{Class, MAX_NODES, NodeId, Search, SectionRef, Zone};
-
-/// The order of nodes for each node.
-pub(super) struct NodeOrder {
-    /// For each node the nodes after itself, as number + 1; 0 ends the list.
-    after: [[AtomicU8; MAX_NODES]; MAX_NODES],
-    /// The number of the first frame above low memory; set once, before the first frame is there.
-    low_end: AtomicU64,
-}
+use crate::words::{Class, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone};
 
 /// A zone of a node, from a frame up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
-    pub(super) node: NodeId,
+    pub(super) node: NodeIndex,
     pub(super) zone: Zone,
     pub(super) from: Pfn,
 }
@@ -33,32 +24,7 @@ impl Place {
     }
 }
 
-impl NodeOrder {
-    pub(super) const fn new() -> NodeOrder {
-        let nobody = [const { [const { AtomicU8::new(0) }; MAX_NODES] }; MAX_NODES];
-        NodeOrder { after: nobody, low_end: AtomicU64::new(0) }
-    }
-}
-
 impl<P: Platform> Frames<P> {
-    /// From now on allocations that prefer `node` go on with `others` in this order when it has
-    /// nothing, and after these with the rest by number. For the slow side: an allocation that runs
-    /// meanwhile may see a part of it.
-    pub fn set_fallback(&self, node: NodeId, others: &[NodeId]) {
-        let row = &self.nodes.after[node.number()];
-        // Each once, or one that is named often would leave no place for the last.
-        let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);
-        let others = others.iter().enumerate().filter(first).map(|(_, &other)| other);
-        let others = others.filter(|&other| other != node);
-        #[allow(clippy::cast_possible_truncation, reason = "at most MAX_NODES")]
-        let mut entries = others.map(|other| other.number() as u8 + 1);
-        for entry in row {
-            // Relaxed: an order, not a promise.
-            // 0 ends the list.
-            entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
-        }
-    }
-
     /// The node that `frame` belongs to, if it is announced. For those who migrate what lives there:
     /// see [`Want::leaving`].
     #[must_use]
@@ -69,29 +35,33 @@ impl<P: Platform> Frames<P> {
     /// Where low memory ends, a multiple of a section; zero if there is none.
     pub(crate) fn low_end(&self) -> Pfn {
         // Relaxed: set before the first region is announced (Release).
-        Pfn::new(self.nodes.low_end.load(Ordering::Relaxed)).unwrap_or(Pfn::ZERO)
+        Pfn::new(self.low_end.load(Ordering::Relaxed)).unwrap_or(Pfn::ZERO)
     }
 
     /// Boot only: says where low memory ends.
     #[cfg(not(loom))]
     pub(crate) fn set_low_end(&self, low_end: Pfn) {
-        self.nodes.low_end.store(low_end.number(), Ordering::Relaxed);
+        self.low_end.store(low_end.number(), Ordering::Relaxed);
     }
 
     /// Where `want` looks, in this order: node by node, and on each node zone by zone. A search that
     /// found nothing above the boundary of low memory goes on through all of the zone: above the
     /// boundary the trees lead nowhere then, which costs a few loads.
     pub(super) fn places(&self, want: &Want) -> impl Iterator<Item = Place> + use<'_, P> {
-        let used = self.words.nodes();
-        let home = want.preferred_node().unwrap_or_else(|| self.platform.node());
         let low_end = self.low_end();
-        let (only, steps) = (want.only_node(), want.steps(low_end != Pfn::ZERO));
-        let last = want.is_leaving().then_some(home);
-        self.nodes_from(home)
+        let steps = want.steps(low_end != Pfn::ZERO);
+        let named = want.preferred_node().unwrap_or_else(|| self.platform.node());
+        let known = self.words.index_of(named);
+        let most = match want.only_node() {
+            None => usize::MAX,
+            Some(_) => usize::from(known.is_some()),
+        };
+        let last = known.filter(|_| want.is_leaving());
+        let home = known.or_else(|| self.words.first_online_node());
+        self.nodes_from(home.unwrap_or(NodeIndex::FIRST))
             .filter(move |&node| last != Some(node))
             .chain(last)
-            .filter(move |&node| used.contains(node))
-            .filter(move |&node| only.is_none_or(|only| only == node))
+            .take(most)
             .flat_map(move |node| {
                 steps.iter().map(move |&(zone, is_above)| Place {
                     node,
@@ -106,14 +76,23 @@ impl<P: Platform> Frames<P> {
         self.words.search(place.node, class(place.zone)).fixed(want.wants_fixed())
     }
 
-    /// `home`, then its list, then the rest by number.
-    fn nodes_from(&self, home: NodeId) -> impl Iterator<Item = NodeId> + use<'_, P> {
-        let row = &self.nodes.after[home.number()];
-        let listed = move || {
-            let entries = row.iter().map(|entry| usize::from(entry.load(Ordering::Relaxed)));
-            entries.map_while(|entry| NodeId::new(entry.checked_sub(1)?))
-        };
-        let rest = NodeId::all();
+    /// Whether a node is what a request near `named` means: a node that is unknown stands for the
+    /// first one online.
+    #[inline]
+    pub(super) fn is_meant(&self, node: NodeIndex, named: NodeId) -> bool {
+        self.words.node_named(node) == named || self.is_first_for(node, named)
+    }
+
+    #[cold]
+    fn is_first_for(&self, node: NodeIndex, named: NodeId) -> bool {
+        self.words.index_of(named).is_none() && Some(node) == self.words.first_online_node()
+    }
+
+    /// `home`, then its list, then the rest by index.
+    fn nodes_from(&self, home: NodeIndex) -> impl Iterator<Item = NodeIndex> + use<'_, P> {
+        let record = self.words.record(home);
+        let listed = move || record.into_iter().flat_map(NodeRecord::fallback);
+        let rest = self.words.nodes();
         let rest = rest.filter(move |&node| node != home && !listed().any(|other| other == node));
         core::iter::once(home).chain(listed()).chain(rest)
     }

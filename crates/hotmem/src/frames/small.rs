@@ -68,9 +68,12 @@ impl<P: Platform> Frames<P> {
     /// The CPU's own pageblock, unless another node is preferred.
     #[inline]
     fn own_choice(&self, zone: Zone, want: &Want) -> Option<Block<'_>> {
-        let node = want.preferred_node();
-        self.own_block(zone)
-            .filter(|block| node.is_none_or(|node| (block.node() == node) != want.is_leaving()))
+        let is_meant = |block: &Block<'_>| match want.preferred_node() {
+            None => true,
+            Some(node) if want.is_leaving() => !block.is_on(node),
+            Some(node) => self.is_meant(block.node(), node),
+        };
+        self.own_block(zone).filter(is_meant)
     }
 
     #[cold]
@@ -262,7 +265,7 @@ pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
     ends_below
         && (want.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(want.alignment()))
         && (!want.wants_fixed() || block.is_fixed())
-        && want.only_node().is_none_or(|node| block.node() == node)
+        && want.only_node().is_none_or(|node| block.is_on(node))
 }
 
 /// Takes the lowest run of free frames that suits. The caller holds credits for it.

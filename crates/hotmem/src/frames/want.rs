@@ -149,7 +149,7 @@ impl Want {
     }
 
     /// On this node rather than on the CPU's own, and if it has nothing, where its fallback order
-    /// leads.
+    /// leads. A node that is unknown to the machine stands for the first one online.
     #[must_use]
     pub const fn near(self, node: NodeId) -> Want {
         Want { node: Some(node), only_there: false, leaving: false, ..self }

@@ -1,5 +1,6 @@
 //! A platform names a range that may hold memory one day, and its words are reserved.
 
+use super::nodes::too_many;
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
@@ -12,7 +13,9 @@ use crate::mapping::Mapping;
 use crate::origin::unique;
 use crate::platform::{Platform, REACHABLE};
 use crate::sync::Ordering;
-use crate::words::{Announced, NodeId, Part, RegionIndex};
+#[cfg(not(loom))]
+use crate::words::Lent;
+use crate::words::{Announced, NodeId, NodeIndex, Part, RegionIndex, TooManyNodes};
 use core::fmt;
 
 /// An announced region. It names nothing any more once the region is withdrawn, and nothing on any
@@ -72,6 +75,8 @@ pub enum AnnounceError {
     Overlaps(PfnRange),
     /// It shares a section (128 MiB) with this region, which is of another node.
     OtherNode(PfnRange),
+    /// Its node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    TooManyNodes(NodeId),
     /// There is no memory for its words.
     NoMetadata(Bytes),
 }
@@ -107,7 +112,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(other) = self.words().of_other_node(range, node) {
             return Err(AnnounceError::OtherNode(other));
         }
+        let mut nodes = self.words().naming();
+        let node = nodes.name(node);
+        let node = node.map_err(|TooManyNodes(node)| AnnounceError::TooManyNodes(node))?;
         let index = self.announce_new(range, node)?;
+        nodes.keep();
         self.fill_holes(range);
         Ok(self.name_region(index, group))
     }
@@ -204,31 +213,36 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     fn announce_new(
         &mut self,
         range: PfnRange,
-        node: NodeId,
+        node: NodeIndex,
     ) -> Result<RegionIndex, AnnounceError> {
-        use crate::frames::Want;
-        use crate::words::Lent;
-        let bytes = Bytes(self.words().frames_for(core::iter::once((range, node))) * FRAME_SIZE);
-        let memory = match bytes {
-            Bytes::ZERO => PfnRange::EMPTY,
-            _ => self
-                .frames
-                .alloc_range(Want::bytes(bytes).fixed())
-                .or_else(|_| self.frames.alloc_range(Want::bytes(bytes)))
-                .map_err(|_| AnnounceError::NoMetadata(bytes))?,
-        };
-        // SAFETY: the frames were allocated just now, are mapped by the promise behind `Mapping`,
-        // and those that become words are never freed.
-        let mut supply = unsafe { Lent::new(self.frames.direct_map(), memory) };
+        let frames = self.words().frames_for(core::iter::once((range, node)));
+        let mut supply = self.memory_for_words(frames).map_err(AnnounceError::NoMetadata)?;
         let announced = self.words().announce(range, node, false, &mut supply);
         // They were counted.
         holds(supply.rest().is_empty());
-        announced.map_err(|_| AnnounceError::NoMetadata(bytes))
+        announced.map_err(|_| AnnounceError::NoMetadata(Bytes(frames * FRAME_SIZE)))
+    }
+
+    /// So many frames, allocated for words; or how much could not be had.
+    #[cfg(not(loom))]
+    pub(super) fn memory_for_words(&self, frames: u64) -> Result<Lent, Bytes> {
+        use crate::frames::Want;
+        let memory = match frames {
+            0 => PfnRange::EMPTY,
+            _ => self
+                .frames
+                .alloc_range(Want::frames(frames).fixed())
+                .or_else(|_| self.frames.alloc_range(Want::frames(frames)))
+                .map_err(|_| Bytes(frames * FRAME_SIZE))?,
+        };
+        // SAFETY: the frames were allocated just now, are mapped by the promise behind `Mapping`,
+        // and those that become words are never freed.
+        Ok(unsafe { Lent::new(self.frames.direct_map(), memory) })
     }
 
     /// Under loom, whose atomics are no plain memory, a model keeps the words.
     #[cfg(loom)]
-    fn announce_new(&mut self, _: PfnRange, _: NodeId) -> Result<RegionIndex, AnnounceError> {
+    fn announce_new(&mut self, _: PfnRange, _: NodeIndex) -> Result<RegionIndex, AnnounceError> {
         Err(AnnounceError::NoMetadata(Bytes::ZERO))
     }
 }
@@ -267,6 +281,7 @@ impl fmt::Display for AnnounceError {
             AnnounceError::OtherNode(other) => {
                 write!(f, "it shares a section with {other}, which is of another node")
             }
+            AnnounceError::TooManyNodes(node) => too_many(f, *node),
             AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
         }
     }

@@ -6,6 +6,8 @@
 //! it. The words lie in the RAM itself.
 
 use super::announce::check_new;
+use super::nodes::too_many;
+use super::zone::Kept;
 use super::zone_part::ZonePart;
 use super::{Group, Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};
@@ -15,7 +17,7 @@ use crate::known::{Known, holds};
 use crate::mapping::Mapping;
 use crate::platform::{DirectMap, Platform, REACHABLE};
 use crate::sync::Ordering;
-use crate::words::{Block, Lent, NodeId, Part, SectionRef, Words};
+use crate::words::{Block, Lent, NodeId, NodeIndex, Part, SectionRef, TooManyNodes, Words};
 use core::fmt;
 use core::ops::Range;
 
@@ -79,6 +81,8 @@ pub enum BootError {
     Unreachable(BootRange),
     /// There is no frame of RAM that is not reserved.
     NoMemory,
+    /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    TooManyNodes(NodeId),
     /// No free RAM below `mapped_below` is large enough for the words.
     NoMetadata(Bytes),
 }
@@ -103,18 +107,18 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<Hotplug<'f, P, M>, BootError> {
         let low_end = map.low_end.align_down(SECTION_FRAMES as u64);
         let map = Map::check(map, mapping.reach())?;
-        let metadata = map.place_metadata(frames.words())?;
-        let map = Map { metadata, ..map };
         if !frames.start() {
             return Err(BootError::AlreadyStarted);
         }
+        let metadata = map.place_metadata(frames.words()).inspect_err(|_| frames.stop())?;
+        let map = Map { metadata, ..map };
         frames.set_direct_map(DirectMap::from_base(mapping.base()));
         frames.set_low_end(low_end);
         let mut hotplug = Hotplug::without_memory(frames, mapping);
         let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
         let mut unused = map.install_reserved(frames, metadata);
-        for (region, node) in map.regions() {
+        for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install(region, node, unused);
             unused = hotplug.fill(region, &map, unused);
             for part in [ZonePart::Low, ZonePart::Kernel] {
@@ -131,7 +135,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Announces a region whose words lie at the start of `memory`; returns the rest.
-    fn install(&mut self, region: PfnRange, node: NodeId, memory: PfnRange) -> PfnRange {
+    fn install(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
         holds(check_new(self.frames, region).is_ok());
         // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
         // `fill` marks those that become words as taken for good; the machine is not in use yet.
@@ -189,7 +193,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// The zones learn of the part of a region that has come online at boot.
-    fn account_boot(&mut self, region: PfnRange, part: ZonePart, node: NodeId, map: &Map<'_>) {
+    fn account_boot(&mut self, region: PfnRange, part: ZonePart, node: NodeIndex, map: &Map<'_>) {
         let sum = |next: &dyn Fn(PfnRange) -> Option<PfnRange>| {
             let mut rest = region;
             let mut frames = 0;
@@ -202,7 +206,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // What the engine keeps for itself it has from the allocator, as it will have more.
         let given = Map { metadata: PfnRange::EMPTY, ..*map };
         let ram = sum(&|rest| given.ram_in(rest));
-        let reserved = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
+        let reserved: u64 = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
         let mut online = 0;
         let mut rest = region;
         while !rest.is_empty() {
@@ -215,7 +219,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         self.mark_holes(region, map);
         self.holes_at_boot(region);
-        self.zones.note_boot(node, part, online - ram, reserved);
+        Kept::change(self.words(), node, part, |kept| {
+            kept.holes += online - ram;
+            kept.unmanaged += reserved;
+        });
     }
 
     /// Marks the pageblocks without RAM in the sections of `region` that have some.
@@ -405,6 +412,11 @@ impl<'a> Map<'a> {
         })
     }
 
+    /// The same, with the indices of nodes that were named.
+    fn indexed_regions(&self, words: &Words) -> impl Iterator<Item = (PfnRange, NodeIndex)> {
+        self.regions().filter_map(|(region, node)| Some((region, words.index_of(node).known()?)))
+    }
+
     /// The node of a frame, and how far up it is known to reach.
     fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
         let round =
@@ -438,10 +450,15 @@ impl<'a> Map<'a> {
             })
     }
 
-    /// Where the words of all regions go, and the lines of the sections that need them at once.
+    /// Where the words of all regions go, and the lines of the sections that need them at once. Names
+    /// the regions' nodes.
     fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
+        let mut nodes = words.naming();
+        for (_, node) in self.regions() {
+            nodes.name(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
+        }
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
-        needed += words.frames_for(self.regions());
+        needed += words.frames_for(self.indexed_regions(words));
         for (region, _) in self.regions() {
             needed += region.sections().filter(|&s| self.needs_lines(s)).count() as u64;
         }
@@ -453,15 +470,10 @@ impl<'a> Map<'a> {
         let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
         while let Some(free) = self.free_in(rest) {
             if free.frames() >= needed {
+                nodes.keep();
                 // At its end: low memory is scarce.
-                return Ok(free
-                    .split_at(
-                        free.start()
-                            .checked_add(free.frames() - needed)
-                            .known()
-                            .unwrap_or(free.start()),
-                    )
-                    .1);
+                let at = free.start().checked_add(free.frames() - needed);
+                return Ok(free.split_at(at.known().unwrap_or(free.start())).1);
             }
             rest = rest.split_at(free.end()).1;
         }
@@ -480,6 +492,7 @@ impl fmt::Display for BootError {
                 write!(f, "{} at {:#x} cannot be mapped", range.len, range.start)
             }
             BootError::NoMemory => f.write_str("no RAM that is not reserved"),
+            BootError::TooManyNodes(node) => too_many(f, *node),
             BootError::NoMetadata(bytes) => write!(f, "no {bytes} of mapped RAM for the words"),
         }
     }

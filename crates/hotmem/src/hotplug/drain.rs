@@ -263,8 +263,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let range = isolation.leave()?;
         let empty = self.note_offline(range);
         hooks.offlined(range);
-        for node in empty.filter(|&node| !self.has_memory(node)) {
-            hooks.node_vanished(node);
+        for node in empty.filter(|&node| !self.is_populated(node)) {
+            hooks.node_vanished(self.words().node_named(node));
         }
         Ok(range)
     }

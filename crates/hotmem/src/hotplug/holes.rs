@@ -11,12 +11,13 @@
 //! this count less what lies outside in these two.
 
 use super::Hotplug;
+use super::zone::Kept;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{Class, NodeId, Part, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Says whether the kernel's descriptors cover the holes of each section (128 MiB) that has
@@ -50,7 +51,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 let before = self.has_online(section, range, marks.node(), zone);
                 let now = self.has_online(section, PfnRange::EMPTY, marks.node(), zone);
                 if counts(before, now) {
-                    *self.holes_of(marks, zone) += frames_in(marks, SECTION_MASK);
+                    let holes = frames_in(marks, SECTION_MASK);
+                    self.count(marks, zone, |counted| counted + holes);
                 }
             }
         }
@@ -71,7 +73,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                     section.node() == node && blocks & section.zone_mask(zone) != 0
                 });
                 if was_online && !self.has_online(section, PfnRange::EMPTY, node, zone) {
-                    *self.holes_of(marks, zone) -= frames_in(marks, SECTION_MASK);
+                    let holes = frames_in(marks, SECTION_MASK);
+                    self.count(marks, zone, |counted| counted - holes);
                 }
             }
         }
@@ -89,14 +92,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             marks.blocks(blocks).for_each(|block| block.counter.fill_hole());
             for zone in Zone::ALL {
                 if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
-                    *self.holes_of(marks, zone) -= filled;
+                    self.count(marks, zone, |counted| counted - filled);
                 }
             }
         }
     }
 
     /// Returns the frames of described holes within `spanned` on a node, of the `counted` ones.
-    pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeId, counted: u64) -> u64 {
+    pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeIndex, counted: u64) -> u64 {
         if counted == 0 || !self.zones.are_holes_described() {
             return 0;
         }
@@ -120,17 +123,25 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Whether a pageblock of `section` that does not lie in `without` is online in a zone of a
     /// node. Several announced ranges may share the section.
-    fn has_online(&self, section: PfnRange, without: PfnRange, node: NodeId, zone: Zone) -> bool {
+    fn has_online(
+        &self,
+        section: PfnRange,
+        without: PfnRange,
+        node: NodeIndex,
+        zone: Zone,
+    ) -> bool {
         self.words().parts(section).any(|Part { section, .. }| {
             let online = section.available(Class::online(zone));
             section.node() == node && online & !section.mask_of(without) != 0
         })
     }
 
-    /// The count of holes that a section's belong to.
-    fn holes_of(&mut self, section: SectionRef<'_>, zone: Zone) -> &mut u64 {
+    /// Changes the count of holes that a section's belong to.
+    fn count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
-        self.zones.holes_of(section.node(), part)
+        Kept::change(self.words(), section.node(), part, |kept| {
+            kept.holes_beside = change(kept.holes_beside);
+        });
     }
 }
 

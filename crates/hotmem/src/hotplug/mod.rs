@@ -26,6 +26,7 @@
 //! | `scan.rs` | what of a zone is in use, without asking what is there |
 //! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
 //! | `holes.rs` | which holes beside boot memory count as covered |
+//! | `nodes.rs` | which nodes have memory, and where their allocations go on |
 //! | `span.rs` | where what is online begins and ends |
 //! | `zone_part.rs` | low memory, kernel memory above the boundary, movable memory |
 //! | `probes.rs` | how many words that takes (feature `probes`) |
@@ -39,6 +40,7 @@ mod describe;
 mod device;
 mod drain;
 mod holes;
+mod nodes;
 mod offline;
 mod online;
 mod pin;
@@ -60,6 +62,8 @@ pub use blocks::{BlockState, MemoryBlock};
 pub use boot::{BootError, BootMap, BootRange};
 pub use device::DeviceError;
 pub use drain::{Blocker, LeaveError, Why};
+#[cfg(not(loom))]
+pub use nodes::FallbackError;
 pub use offline::{Offline, OfflineError};
 pub use online::{OnlineError, OnlineType};
 pub use poison::PoisonError;

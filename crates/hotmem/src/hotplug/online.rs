@@ -10,7 +10,7 @@ use crate::hooks::{Hooks, Veto};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Part, Zone};
+use crate::words::{NodeSet, Part, Zone};
 use core::fmt;
 
 /// What memory is put online for.
@@ -109,8 +109,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         kind: OnlineType,
         hooks: &mut dyn Hooks,
     ) {
-        let node = self.frames.node_of(range.start());
-        let is_first = node.is_some_and(|node| !self.has_memory(node));
+        let mut first = NodeSet::default();
+        let nodes = self.parts(range).map(|Part { section, .. }| section.node());
+        nodes.filter(|&node| !self.is_populated(node)).for_each(|node| first.insert(node));
         let mut moves = self.frames.no_moves_yet();
         for (run, zone) in self.partition(range, kind) {
             for Part { section, blocks } in self.parts(run) {
@@ -132,8 +133,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         moves.end();
         self.frames.leave_low_memory(range);
         self.note_online(range);
-        if let Some(node) = node.filter(|_| is_first) {
-            hooks.node_appeared(node);
+        for node in first {
+            hooks.node_appeared(self.words().node_named(node));
         }
         hooks.onlined(range);
     }

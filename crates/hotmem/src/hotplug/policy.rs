@@ -14,7 +14,7 @@ use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Announced, Class, Entry, NodeId, Part, RegionIndex, Zone};
+use crate::words::{Announced, Class, Entry, NodeId, Part, RegionIndex, SectionRef, Zone};
 
 /// How to choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,9 +103,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             return (Zone::Kernel, range);
         };
         match self.policy {
-            Policy::ContigZones { movable_node } => {
-                self.keep_contiguous(range, region.node, movable_node)
-            }
+            Policy::ContigZones { movable_node } => self.keep_contiguous(range, movable_node),
             Policy::AutoMovable { ratio_percent, per_node } => {
                 let ratio = u128::from(ratio_percent);
                 self.balance(range, region, ratio, per_node, planned)
@@ -113,13 +111,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    fn keep_contiguous(
-        &self,
-        range: PfnRange,
-        node: NodeId,
-        movable_node: bool,
-    ) -> (Zone, PfnRange) {
-        let is_within = |&part: &ZonePart| self.zone_part(node, part).spanned.overlaps(range);
+    fn keep_contiguous(&self, range: PfnRange, movable_node: bool) -> (Zone, PfnRange) {
+        let node = self.words().section_of(range.start()).map(SectionRef::node);
+        let is_within = |&part: &ZonePart| {
+            node.is_some_and(|node| self.zone_part(node, part).spanned.overlaps(range))
+        };
         let within = |zone| ZonePart::of(zone).iter().any(is_within);
         let zone = match (within(Zone::Kernel), within(Zone::Movable)) {
             (true, false) => Zone::Kernel,

@@ -1,10 +1,14 @@
 //! Boot memory that was reserved, and is given to the allocator.
 
 use super::Hotplug;
+use super::zone::Kept;
+use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::frames::FreeError;
+use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::words::Zone;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Frees memory that was reserved at boot and is needed no more (an initial ramdisk, the code of
@@ -22,10 +26,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// [`NotReserved`](crate::FreeErrorKind::NotReserved) for memory that boot did not reserve, or
     /// that came back by this before.
     pub unsafe fn free_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
-        let (frames, zones) = (self.frames, &mut self.zones);
-        frames.free_reserved(range, |freed| {
-            if let Some(node) = frames.node_of(freed.start()) {
-                zones.note_managed(node, freed);
+        self.frames.free_reserved(range, |freed| {
+            let part = ZonePart::at(Zone::Kernel, freed.start(), self.zones.low_end());
+            if let Some(section) = self.words().section_of(freed.start()).known() {
+                let node = section.node();
+                Kept::change(self.words(), node, part, |kept| kept.unmanaged -= freed.frames());
             }
         })
     }

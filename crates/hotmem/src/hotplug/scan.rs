@@ -23,6 +23,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ///
     /// Cost: O(1) for each side that is contiguous, otherwise O(sections that have some of it).
     pub fn online_runs(&self, node: NodeId, zone: Zone, mut each: impl FnMut(PfnRange)) {
+        let Some(node) = self.words().index_of(node) else { return };
         for &part in ZonePart::of(zone) {
             let info = self.zone_part(node, part);
             if info.is_contiguous() {

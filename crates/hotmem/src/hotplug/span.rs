@@ -7,12 +7,12 @@ use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeId, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// From the first to the last online pageblock of a part of a node's memory.
     /// Cost: O(levels).
-    pub(super) fn look_for_span(&self, node: NodeId, part: ZonePart) -> PfnRange {
+    pub(super) fn look_for_span(&self, node: NodeIndex, part: ZonePart) -> PfnRange {
         let class = Class::online(part.zone());
         let search = self.words().search(node, class);
         let bounds = part.bounds(self.zones.low_end());
@@ -38,7 +38,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// The same, on one node.
-    fn last_online_of(&self, node: NodeId, within: PfnRange) -> Option<Pfn> {
+    fn last_online_of(&self, node: NodeIndex, within: PfnRange) -> Option<Pfn> {
         let searches = Zone::ALL.map(|zone| self.words().search(node, Class::online(zone)));
         let mut below = within.end();
         loop {

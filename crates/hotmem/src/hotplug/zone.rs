@@ -17,7 +17,7 @@ use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Announced, Class, Entry, MAX_NODES, NodeId, NodeSet, Part, SectionRef, Zone};
+use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, Part, SectionRef, Words, Zone};
 
 /// A zone of a node, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,10 +47,9 @@ impl ZoneInfo {
     }
 }
 
-/// What is kept of all zones: changed by boot, online and offline only.
+/// What all zones have in common.
 #[derive(Debug)]
 pub(super) struct Zones {
-    of_nodes: [[Kept; ZonePart::ALL.len()]; MAX_NODES],
     /// Kernel memory below this is counted apart.
     low_end: Pfn,
     /// No section at or above this has boot memory.
@@ -93,20 +92,72 @@ fn set_online_in(entry: &Entry, zone: Zone, frames: u64) {
     entry.online[zone as usize].store(frames, Ordering::Relaxed);
 }
 
+/// What is kept of a part of a node's memory: changed by boot, online and offline only.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+pub(super) struct Kept {
     spanned: PfnRange,
     online: u64,
     /// Frames of online pageblocks that are no memory.
-    holes: u64,
+    pub(super) holes: u64,
     /// Frames of the holes in all sections in which some of it is online (see `holes.rs`).
-    holes_beside: u64,
+    pub(super) holes_beside: u64,
     /// Frames of memory that hold descriptors, or that boot reserved and
     /// [`free_reserved`](Hotplug::free_reserved) has not had.
-    unmanaged: u64,
+    pub(super) unmanaged: u64,
 }
 
 impl Kept {
+    const NONE: Kept =
+        Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
+
+    /// Of a node on which nothing was ever announced: nothing.
+    ///
+    /// Relaxed, here and below: only the control path reads and writes it.
+    pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> Kept {
+        words.record(node).map_or(Kept::NONE, |record| {
+            let fields = record.zones[part as usize].each_ref();
+            let [start, end, online, holes, holes_beside, unmanaged] =
+                fields.map(|field| field.load(Ordering::Relaxed));
+            let spanned = Pfn::new(start).zip(Pfn::new(end));
+            let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
+            let spanned = spanned.known().unwrap_or(PfnRange::EMPTY);
+            Kept { spanned, online, holes, holes_beside, unmanaged }
+        })
+    }
+
+    /// Changes what is kept.
+    pub(super) fn change<T>(
+        words: &Words,
+        node: NodeIndex,
+        part: ZonePart,
+        change: impl FnOnce(&mut Kept) -> T,
+    ) -> T {
+        let mut kept = Kept::of(words, node, part);
+        let changed = change(&mut kept);
+        let Kept { spanned, online, holes, holes_beside, unmanaged } = kept;
+        // Made when the node was named.
+        if let Some(record) = words.record(node).known() {
+            let (start, end) = (spanned.start().number(), spanned.end().number());
+            let fields = [start, end, online, holes, holes_beside, unmanaged];
+            for (field, value) in record.zones[part as usize].iter().zip(fields) {
+                field.store(value, Ordering::Relaxed);
+            }
+        }
+        changed
+    }
+
+    /// `run` came online; `own` frames of it are not managed.
+    fn grow(&mut self, run: PfnRange, own: u64) {
+        self.online += run.frames();
+        self.unmanaged += own;
+        self.spanned = if self.spanned.is_empty() {
+            run
+        } else {
+            let start = self.spanned.start().min(run.start());
+            PfnRange::new(start, self.spanned.end().max(run.end())).known().unwrap_or(run)
+        };
+    }
+
     /// `run` went offline. Whether it is known what is spanned now; if not, it has to be looked for.
     fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
         let has_gaps = self.spanned.frames() != self.online;
@@ -127,20 +178,13 @@ impl Kept {
 
 impl Zones {
     pub(super) const fn new() -> Zones {
-        let none =
-            Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
         Zones {
-            of_nodes: [[none; ZonePart::ALL.len()]; MAX_NODES],
             low_end: Pfn::ZERO,
             boot_end: Pfn::ZERO,
             holes_described: false,
             boot_complete: true,
             probes: Probes::new(),
         }
-    }
-
-    fn of(&mut self, node: NodeId, part: ZonePart) -> &mut Kept {
-        &mut self.of_nodes[node.number()][part as usize]
     }
 
     /// Boot says where low memory and the sections with boot memory end, before anything is online.
@@ -168,40 +212,6 @@ impl Zones {
         self.holes_described = described;
     }
 
-    /// Frames of holes in the sections in which something of this is online.
-    pub(super) fn holes_of(&mut self, node: NodeId, part: ZonePart) -> &mut u64 {
-        &mut self.of(node, part).holes_beside
-    }
-
-    /// `run` came online.
-    fn grow(&mut self, region: &Announced<'_>, part: ZonePart, run: PfnRange, own: u64) {
-        let online = online_in(region.entry, part.zone()) + run.frames();
-        set_online_in(region.entry, part.zone(), online);
-        let kept = self.of(region.node, part);
-        kept.online += run.frames();
-        kept.unmanaged += own;
-        kept.spanned = if kept.spanned.is_empty() {
-            run
-        } else {
-            let start = kept.spanned.start().min(run.start());
-            PfnRange::new(start, kept.spanned.end().max(run.end())).known().unwrap_or(run)
-        };
-    }
-
-    /// Boot found holes and reserved frames in what came online; the engine's own are not such.
-    #[cfg(not(loom))]
-    pub(super) fn note_boot(&mut self, node: NodeId, part: ZonePart, holes: u64, reserved: u64) {
-        let kept = self.of(node, part);
-        kept.holes += holes;
-        kept.unmanaged += reserved;
-    }
-
-    /// Frames that were reserved are managed from now on.
-    pub(super) fn note_managed(&mut self, node: NodeId, frames: PfnRange) {
-        let part = ZonePart::at(Zone::Kernel, frames.start(), self.low_end);
-        self.of(node, part).unmanaged -= frames.frames();
-    }
-
     pub(super) fn set_boot_complete(&mut self, complete: bool) {
         self.boot_complete = complete;
     }
@@ -219,7 +229,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             Zone::Kernel => ZonePart::Kernel,
             Zone::Movable => ZonePart::Movable,
         };
-        self.zone_part(node, part)
+        self.zone_part_of(node, part)
     }
 
     /// Returns the statistics of a node's low memory: kernel memory below
@@ -228,12 +238,17 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Cost: O(1).
     #[must_use]
     pub fn low_zone(&self, node: NodeId) -> ZoneInfo {
-        self.zone_part(node, ZonePart::Low)
+        self.zone_part_of(node, ZonePart::Low)
+    }
+
+    fn zone_part_of(&self, node: NodeId, part: ZonePart) -> ZoneInfo {
+        let node = self.words().index_of(node);
+        node.map_or_else(ZoneInfo::default, |node| self.zone_part(node, part))
     }
 
     /// Returns the statistics of a part of a node's memory.
-    pub(super) fn zone_part(&self, node: NodeId, part: ZonePart) -> ZoneInfo {
-        let kept = self.zones.of_nodes[node.number()][part as usize];
+    pub(super) fn zone_part(&self, node: NodeIndex, part: ZonePart) -> ZoneInfo {
+        let kept = Kept::of(self.words(), node, part);
         self.zones.probes.add(1);
         let described_holes = self.holes_within(kept.spanned, node, kept.holes_beside);
         let has_gaps = kept.spanned.frames() != kept.online + described_holes;
@@ -247,15 +262,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// The nodes that have memory online.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        NodeId::all().filter(|&node| self.has_memory(node))
-    }
-
-    /// Whether the node has memory online.
-    #[must_use]
-    pub fn has_memory(&self, node: NodeId) -> bool {
-        ZonePart::ALL.iter().any(|&part| self.zone_part(node, part).online != 0)
+    /// Whether a node has memory online.
+    pub(super) fn is_populated(&self, node: NodeIndex) -> bool {
+        ZonePart::ALL.iter().any(|&part| Kept::of(self.words(), node, part).online != 0)
     }
 
     /// For kernels that bring the rest of their boot memory online later: until they say that this
@@ -281,7 +290,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 }
             }
         }
-        self.for_zone_runs(range, Zones::grow);
+        self.for_zone_runs(range, |entry, node, part, run, own| {
+            set_online_in(entry, part.zone(), online_in(entry, part.zone()) + run.frames());
+            Kept::change(self.words(), node, part, |kept| kept.grow(run, own));
+        });
     }
 
     /// `range` has just gone offline, and was online in the zones that its `movable` bits still
@@ -301,34 +313,35 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
         let mut edges = [NodeSet::default(); ZonePart::ALL.len()];
         let mut empty = NodeSet::default();
-        let frames = self.frames;
-        self.for_zone_runs(range, |zones, &Announced { node, entry, .. }, part, run, own| {
+        self.for_zone_runs(range, |entry, node, part, run, own| {
             set_online_in(entry, part.zone(), online_in(entry, part.zone()) - run.frames());
-            let kept = zones.of(node, part);
-            // What boot reserved and has left can only have been freed as if it were allocated.
-            if !kept.shrink(run, own + frames.unreserve(run)) {
-                edges[part as usize].insert(node);
-            }
-            if kept.online == 0 {
-                empty.insert(node);
-                // Looking for its span clears the path that has led there.
-                edges[part as usize].insert(node);
-            }
+            Kept::change(self.words(), node, part, |kept| {
+                // What boot reserved and has left can only have been freed as if it were allocated.
+                if !kept.shrink(run, own + self.frames.unreserve(run)) {
+                    edges[part as usize].insert(node);
+                }
+                if kept.online == 0 {
+                    empty.insert(node);
+                    // Looking for its span clears the path that has led there.
+                    edges[part as usize].insert(node);
+                }
+            });
         });
         for part in ZonePart::ALL {
             for node in edges[part as usize] {
-                self.zones.of(node, part).spanned = self.look_for_span(node, part);
+                let spanned = self.look_for_span(node, part);
+                Kept::change(self.words(), node, part, |kept| kept.spanned = spanned);
             }
         }
         empty
     }
 
-    /// Calls `f` for each run of pageblocks of one part in `range`, with the frames of it that hold
-    /// their own sections' descriptors.
+    /// Calls `f` for each run of pageblocks of one part of a node's memory in `range`, with the
+    /// announced range and the frames of it that hold their own sections' descriptors.
     fn for_zone_runs(
-        &mut self,
+        &self,
         range: PfnRange,
-        mut f: impl FnMut(&mut Zones, &Announced<'_>, ZonePart, PfnRange, u64),
+        mut f: impl FnMut(&Entry, NodeIndex, ZonePart, PfnRange, u64),
     ) {
         let mut rest = range;
         // A range of whole sections may span regions, and these may lie on several nodes.
@@ -339,19 +352,25 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             let part = ZonePart::at(zone, run.start(), self.zones.low_end);
             let run = run.intersection(part.bounds(self.zones.low_end));
             let own = self.frames.kept_in(run);
-            f(&mut self.zones, &region, part, run, own);
+            if let Some(section) = self.words().section_of(run.start()).known() {
+                f(region.entry, section.node(), part, run, own);
+            }
             rest = rest.split_at(run.end()).1;
         }
     }
 
-    /// The zone that the `movable` bits name at the start of `range`, and how far it reaches.
+    /// The zone that the `movable` bits name at the start of `range`, and how far it reaches on one
+    /// node.
     pub(super) fn zone_run(&self, range: PfnRange) -> (Zone, PfnRange) {
-        let mut zone = None;
+        let (mut zone, mut node) = (None, None);
         let mut end = range.start();
         'sections: for piece in range.sections() {
             // What comes next may be another region's.
             let Some(Part { section, blocks }) = self.words().part_of(piece) else { break };
             self.zones.probes.add(1);
+            if *node.get_or_insert(section.node()) != section.node() {
+                break;
+            }
             let movable = blocks & section.zone_mask(Zone::Movable);
             if movable == 0 || movable == blocks {
                 let here = if movable == 0 { Zone::Kernel } else { Zone::Movable };

@@ -17,7 +17,7 @@ use super::{Batch, Reporter, Step};
 use crate::addr::Pfn;
 use crate::platform::Platform;
 use crate::sync::mutant;
-use crate::words::NodeId;
+use crate::words::NodeIndex;
 use core::time::Duration;
 
 /// Sections that a step looks at.
@@ -70,7 +70,7 @@ impl Round {
 /// What a node may spare, counted anew for each batch.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    pub(super) node: Option<NodeId>,
+    pub(super) node: Option<NodeIndex>,
     pub(super) cursor: Cursor,
     /// Free and not reported, as far as it was counted, in pageblocks.
     pub(super) unreported: u64,
@@ -81,14 +81,14 @@ pub(super) struct Spare {
 /// next comes from below.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
-    pub(super) node: NodeId,
+    pub(super) node: NodeIndex,
     /// All from here up are done.
     pub(super) done_from: Pfn,
 }
 
 impl Default for Cursor {
     fn default() -> Cursor {
-        Cursor { node: NodeId::ZERO, done_from: Pfn::LIMIT }
+        Cursor { node: NodeIndex::FIRST, done_from: Pfn::LIMIT }
     }
 }
 

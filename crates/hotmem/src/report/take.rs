@@ -6,7 +6,7 @@ use crate::addr::Pfn;
 use crate::geometry::mask;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeId, Part, SectionRef, Zone};
+use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
 /// Claims of one section that may fail because others are faster.
 const TRIES: usize = 4;
@@ -16,7 +16,7 @@ pub(super) struct Room {
     /// Of anything.
     left: u64,
     /// Zone of a node that was counted last, and how much of it is free or was when this step began.
-    free: Option<(NodeId, Zone, u64)>,
+    free: Option<(NodeIndex, Zone, u64)>,
 }
 
 impl Room {
@@ -38,7 +38,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let found = searches.into_iter().filter_map(|search| search.prev(below));
             found.max_by_key(|section| section.start())
         };
-        for node in words.nodes().filter(|&node| node >= cursor.node) {
+        for node in words.nodes().and_above(cursor.node) {
             let below = if node == cursor.node { cursor.done_from } else { Pfn::LIMIT };
             if let Some(section) = prev(node, below) {
                 looks.spend()?;
@@ -163,7 +163,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// How many of `wanted` pageblocks may go from a node, if some are to stay as they are.
     fn spare(
         &self,
-        node: NodeId,
+        node: NodeIndex,
         wanted: u64,
         spare: &mut Spare,
         looks: &mut Looks,
@@ -194,7 +194,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// careful.
     fn most_of_zone(
         &self,
-        node: NodeId,
+        node: NodeIndex,
         zone: Zone,
         batch: &Batch,
         room: &mut Room,
@@ -226,7 +226,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// is free. Fewer may be counted than there are, but not fewer than `least` if there are as many.
     fn count_free(
         &self,
-        node: NodeId,
+        node: NodeIndex,
         zone: Zone,
         enough: u64,
         least: u64,

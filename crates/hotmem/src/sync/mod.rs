@@ -20,7 +20,9 @@ pub(crate) use core::sync::atomic::{
 /// Atomics that no thread of a model writes: always the processor's, so that loom does not look
 /// at every load of them.
 pub(crate) mod settled {
-    pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize};
+    #[cfg(loom)]
+    pub(crate) use core::sync::atomic::AtomicU8;
+    pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
 }
 
 /// A `const fn`, except under loom, whose atomics cannot be made at compile time.

@@ -5,7 +5,7 @@ use super::directory::Chunk;
 #[cfg(not(loom))]
 use super::directory::PieceCount;
 use super::directory::{CHUNK_SECTIONS, Entry, Missing, RegionIndex, SectionId, Supply};
-use super::{NodeId, Words};
+use super::{NodeId, NodeIndex, NodeRecord, Words};
 #[cfg(not(loom))]
 use crate::addr::Bytes;
 use crate::addr::{Pfn, PfnRange};
@@ -14,7 +14,6 @@ use crate::geometry::FRAME_SIZE;
 use crate::geometry::SECTION_FRAMES;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
-use crate::sync::Ordering;
 
 /// An announced range.
 #[derive(Clone, Copy)]
@@ -30,7 +29,7 @@ pub(crate) struct Announced<'a> {
 
 impl<'a> Announced<'a> {
     fn new((index, entry, range): (RegionIndex, &'a Entry, PfnRange)) -> Announced<'a> {
-        let node = NodeId::new(entry.node() as usize).unwrap_or(NodeId::ZERO);
+        let node = NodeId::new(entry.node());
         Announced { index, range, node, fixed: entry.is_fixed(), entry }
     }
 }
@@ -76,14 +75,29 @@ impl Words {
 
     /// Frames that announcing these ranges, which are named in ascending order, takes for words.
     #[cfg(not(loom))]
-    pub(crate) fn frames_for(&self, ranges: impl Iterator<Item = (PfnRange, NodeId)>) -> u64 {
+    pub(crate) fn frames_for(&self, ranges: impl Iterator<Item = (PfnRange, NodeIndex)>) -> u64 {
         let mut count = PieceCount::beside(&self.directory);
         let mut regions = 0;
         for (range, node) in ranges {
             regions += 1;
-            chunks_of(range).for_each(|id| count.add(id, node.index()));
+            chunks_of(range).for_each(|id| count.add(id, node));
         }
         count.frames() + self.ranges.frames_for(regions)
+    }
+
+    /// Frames that what is kept of a node takes, if it is not there.
+    #[cfg(not(loom))]
+    pub(crate) fn frames_for_node(&self, node: NodeIndex) -> u64 {
+        self.directory.frames_for_node(node)
+    }
+
+    /// What is kept of a node, made if it is not there.
+    pub(crate) fn install_node(
+        &self,
+        node: NodeIndex,
+        supply: &mut impl Supply,
+    ) -> Result<&NodeRecord, Missing> {
+        self.directory.install_node(node, supply)
     }
 
     /// Announces `range`, whose sections are shared with no other node's, with words from `supply`.
@@ -93,12 +107,12 @@ impl Words {
     pub(crate) fn announce(
         &self,
         range: PfnRange,
-        node: NodeId,
+        node: NodeIndex,
         fixed: bool,
         supply: &mut impl Supply,
     ) -> Result<RegionIndex, Missing> {
         for id in chunks_of(range) {
-            self.directory.install(id, node.index(), supply)?;
+            self.directory.install(id, node, supply)?;
         }
         self.announce_with_words(range, node, fixed, supply)
     }
@@ -111,11 +125,13 @@ impl Words {
         supply: &mut S,
         make: impl Fn(&mut S, Chunk) -> core::ptr::NonNull<Chunk>,
     ) {
-        let node = NodeId::ZERO;
+        let mut nodes = self.naming();
+        let node = nodes.name(NodeId::ZERO).expect("the first");
+        nodes.keep();
         for part in range.chunks((CHUNK_SECTIONS * SECTION_FRAMES) as u64) {
             let chunk = make(supply, Chunk::with_sections(part.sections().count()));
             let first = SectionId::of(part.start()).expect("memory of the model");
-            self.directory.install_chunk(first, node.index(), chunk, supply).expect("boxes");
+            self.directory.install_chunk(first, node, chunk, supply).expect("boxes");
         }
         self.announce_with_words(range, node, true, supply).expect("boxes");
         self.directory.settle();
@@ -125,16 +141,15 @@ impl Words {
     fn announce_with_words(
         &self,
         range: PfnRange,
-        node: NodeId,
+        node: NodeIndex,
         fixed: bool,
         supply: &mut impl Supply,
     ) -> Result<RegionIndex, Missing> {
-        let number = u32::try_from(node.number()).unwrap_or(u32::MAX);
+        let number = self.node_named(node).number();
         let index = self.ranges.insert(range, number, fixed, supply)?;
         for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
-            self.directory.set_node(section, node.index());
+            self.directory.set_node(section, node);
         }
-        self.nodes.fetch_or(1 << node.number(), Ordering::Relaxed);
         Ok(index)
     }
 

@@ -1,6 +1,6 @@
 //! Handles: a section, a pageblock or a part of a range whose words were looked up.
 
-use super::directory::{Chunk, NEIGHBOURHOODS, PATH_LEN, SectionId};
+use super::directory::{Chunk, NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
 use super::{Class, Counter, Line, NodeId, Section, Words, Zone};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
@@ -117,9 +117,9 @@ impl<'a> SectionRef<'a> {
 
     /// Its node.
     #[inline]
-    pub(crate) fn node(self) -> NodeId {
+    pub(crate) fn node(self) -> NodeIndex {
         // The heads are made before the chunk.
-        self.all.directory.node(self.id).map_or(NodeId::ZERO, NodeId::from_index)
+        self.all.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
     }
 
     /// Its pageblocks that are boot memory, which is never removed. Cost: O(announced ranges).
@@ -262,8 +262,14 @@ impl<'a> Block<'a> {
 
     /// Its node.
     #[inline]
-    pub(crate) fn node(&self) -> NodeId {
+    pub(crate) fn node(&self) -> NodeIndex {
         self.section.node()
+    }
+
+    /// Whether it belongs to a node.
+    #[inline]
+    pub(crate) fn is_on(&self, node: NodeId) -> bool {
+        self.section.all.node_named(self.node()) == node
     }
 
     /// Whether this is boot memory, which is never removed. Cost: O(announced ranges), or O(1) near the

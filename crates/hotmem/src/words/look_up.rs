@@ -1,14 +1,13 @@
 //! Looking up the words of sections and pageblocks.
 
+use super::NodeId;
 use super::Words;
 use super::at::{Block, Part, SectionRef};
-use super::class::Class;
-use super::directory::SectionId;
-use super::node::{NodeId, NodeSet};
+use super::class::{Class, Zone};
+use super::directory::{NodeIndex, NodeRecord, SectionId};
 use super::search::Search;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
-use crate::sync::Ordering;
 
 impl Words {
     /// A section by its number, if it has words.
@@ -51,8 +50,17 @@ impl Words {
     }
 
     /// The sections of `node` of which a part is of this class, by ascending address.
-    pub(crate) fn search(&self, node: NodeId, class: Class) -> Search<'_> {
+    pub(crate) fn search(&self, node: NodeIndex, class: Class) -> Search<'_> {
         Search::new(self, node, class)
+    }
+
+    /// The first node that has something online, if any has: the one that an unknown node stands for.
+    pub(crate) fn first_online_node(&self) -> Option<NodeIndex> {
+        let has = |node, class| {
+            self.search(node, class).peek_all().any(|section| section.available(class) != 0)
+        };
+        let mut nodes = self.directory.online_nodes();
+        nodes.find(|&node| Zone::ALL.into_iter().any(|zone| has(node, Class::online(zone))))
     }
 
     /// Whether the paths of a class lead nowhere, on no node. Cost: a few loads.
@@ -61,9 +69,10 @@ impl Words {
         self.directory.looks_empty(class)
     }
 
-    /// The nodes on which something was ever announced.
-    pub(crate) fn nodes(&self) -> NodeSet {
-        NodeSet::from_bits(self.nodes.load(Ordering::Relaxed))
+    /// What is kept of a node, if anything was ever announced on it.
+    #[inline]
+    pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
+        self.directory.record(node)
     }
 
     /// All sections that have words, lowest first.

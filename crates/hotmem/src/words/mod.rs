@@ -39,11 +39,12 @@ pub use class::Zone;
 pub(crate) use counter::{Capture, Counter, Edge, Given};
 #[cfg(not(loom))]
 pub(crate) use directory::Lent;
-pub(crate) use directory::{Entry, RegionIndex};
+pub use directory::MAX_NODES;
+pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 pub(crate) use hint::{Hint, NOTHING};
 pub(crate) use line::{Line, LineFrame};
-pub(crate) use node::NodeSet;
-pub use node::{MAX_NODES, NodeId};
+pub use node::NodeId;
+pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;
 pub(crate) use section::Section;
 pub(crate) use store::Words;

@@ -1,78 +1,85 @@
 //! NUMA nodes.
 
-use super::directory::NodeIndex;
+use super::Words;
+use super::directory::{NodeIndex, NodeSet, Numbers};
 use crate::known::Known;
 
-/// A NUMA node, numbered as the platform numbers its proximity domains.
+/// A NUMA node, by the platform's own number: an ACPI proximity domain or a PAPR associativity
+/// domain, for example.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
-pub struct NodeId(u8);
-
-/// Most nodes that a machine can have.
-pub const MAX_NODES: usize = if cfg!(loom) { 1 } else { 32 };
+pub struct NodeId(u32);
 
 impl NodeId {
     /// The node of machines that have no others.
     pub const ZERO: NodeId = NodeId(0);
 
-    /// Node number `n`, or `None` from [`MAX_NODES`] up.
+    /// Node number `number`. A machine can have [`MAX_NODES`](crate::MAX_NODES) of them.
     #[must_use]
-    pub const fn new(n: usize) -> Option<NodeId> {
-        #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES")]
-        if n < MAX_NODES { Some(NodeId(n as u8)) } else { None }
-    }
-
-    /// All that a machine can have, lowest first.
-    pub(crate) fn all() -> impl Iterator<Item = NodeId> {
-        (0..MAX_NODES).filter_map(NodeId::new)
-    }
-
-    /// Its place in the directory.
-    #[inline]
-    pub(super) fn index(self) -> NodeIndex {
-        NodeIndex::new(self.number()).known().unwrap_or(NodeIndex::FIRST)
-    }
-
-    /// The node at a place in the directory, which [`index`](Self::index) has given.
-    #[inline]
-    pub(super) fn from_index(index: NodeIndex) -> NodeId {
-        NodeId::new(index.number()).known().unwrap_or(NodeId::ZERO)
+    pub const fn new(number: u32) -> NodeId {
+        NodeId(number)
     }
 
     /// Its number.
     #[must_use]
-    pub const fn number(self) -> usize {
-        self.0 as usize
+    pub const fn number(self) -> u32 {
+        self.0
     }
 }
 
-/// Some of the nodes. As an iterator it hands them out, lowest first.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct NodeSet(u32);
+/// This node would be one more than a machine can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooManyNodes(pub(crate) NodeId);
 
-const _: () = assert!(MAX_NODES <= u32::BITS as usize);
+/// Gives nodes their indices. Those that are new lose them again when it is dropped, unless they are
+/// [kept](Self::keep). For the control path, which is alone.
+pub(crate) struct Naming<'a> {
+    numbers: &'a Numbers,
+    new: NodeSet,
+}
 
-impl NodeSet {
-    /// The nodes of these numbers.
-    #[allow(clippy::cast_possible_truncation, reason = "MAX_NODES bits")]
-    pub(super) fn from_bits(bits: u64) -> NodeSet {
-        NodeSet(bits as u32)
+impl Naming<'_> {
+    /// The index of a node, which is given one if it has none.
+    pub(crate) fn name(&mut self, node: NodeId) -> Result<NodeIndex, TooManyNodes> {
+        if let Some(index) = self.numbers.index_of(node.number()) {
+            return Ok(index);
+        }
+        let index = self.numbers.insert(node.number()).ok_or(TooManyNodes(node))?;
+        self.new.insert(index);
+        Ok(index)
     }
 
-    pub(crate) fn contains(self, node: NodeId) -> bool {
-        self.0 >> node.number() & 1 != 0
-    }
-
-    pub(crate) fn insert(&mut self, node: NodeId) {
-        self.0 |= 1 << node.number();
+    /// They keep their indices for good.
+    pub(crate) fn keep(mut self) {
+        self.new = NodeSet::default();
     }
 }
 
-impl Iterator for NodeSet {
-    type Item = NodeId;
+impl Drop for Naming<'_> {
+    fn drop(&mut self) {
+        self.new.for_each(|index| self.numbers.forget(index));
+    }
+}
 
-    fn next(&mut self) -> Option<NodeId> {
-        let lowest = NodeId::new(self.0.trailing_zeros() as usize)?;
-        self.0 &= self.0 - 1;
-        Some(lowest)
+impl Words {
+    /// Gives nodes their indices.
+    pub(crate) fn naming(&self) -> Naming<'_> {
+        Naming { numbers: &self.numbers, new: NodeSet::default() }
+    }
+
+    /// The index of a node that has one.
+    #[inline]
+    pub(crate) fn index_of(&self, node: NodeId) -> Option<NodeIndex> {
+        self.numbers.index_of(node.number())
+    }
+
+    /// The node with this index, which was given to it.
+    #[inline]
+    pub(crate) fn node_named(&self, index: NodeIndex) -> NodeId {
+        NodeId(self.numbers.number_of(index).known().unwrap_or(0))
+    }
+
+    /// All nodes that were ever named.
+    pub(crate) fn nodes(&self) -> NodeSet {
+        self.numbers.all()
     }
 }

@@ -1,7 +1,7 @@
 //! Finding sections: the paths of a node, by ascending or descending address.
 
-use super::directory::{Paths, SECTIONS, SectionId};
-use super::{Class, NodeId, SectionRef, Words};
+use super::directory::{NodeIndex, Paths, SECTIONS, SectionId};
+use super::{Class, SectionRef, Words};
 use crate::addr::Pfn;
 use crate::geometry::SECTION_FRAMES;
 use crate::known::Known;
@@ -13,14 +13,14 @@ use crate::known::Known;
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     words: &'a Words,
-    node: NodeId,
+    node: NodeIndex,
     paths: Paths<'a>,
     fixed: bool,
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(words: &'a Words, node: NodeId, class: Class) -> Search<'a> {
-        let paths = words.directory.paths(node.index(), class);
+    pub(super) fn new(words: &'a Words, node: NodeIndex, class: Class) -> Search<'a> {
+        let paths = words.directory.paths(node, class);
         Search { words, node, paths, fixed: false }
     }
 

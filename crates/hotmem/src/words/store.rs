@@ -1,14 +1,13 @@
 //! What the words of a machine consist of.
 
-use super::directory::{Directory, Ranges};
-use crate::sync::{const_unless_loom, settled};
+use super::directory::{Directory, Numbers, Ranges};
+use crate::sync::const_unless_loom;
 
 /// All words of a machine, and the announced ranges.
 pub(crate) struct Words {
     pub(super) directory: Directory,
     pub(super) ranges: Ranges,
-    /// A bit for each node on which a range was ever announced.
-    pub(super) nodes: settled::AtomicU64,
+    pub(super) numbers: Numbers,
 }
 
 impl Words {
@@ -18,7 +17,7 @@ impl Words {
             Words {
                 directory: Directory::new(),
                 ranges: Ranges::new(),
-                nodes: settled::AtomicU64::new(0),
+                numbers: Numbers::new(),
             }
         }
     }

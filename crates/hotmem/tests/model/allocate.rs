@@ -152,7 +152,7 @@ impl World<'_> {
             let at = rng.u64(..SIZE);
             ask.at = Some(at - at % ask.align);
         } else if rng.u8(..8) == 0 {
-            let node = NodeId::new(rng.usize(..NODES)).expect("a few");
+            let node = NODES[rng.usize(..NODES.len())];
             ask.node = [Wish::Near, Wish::Only, Wish::Leaving][rng.usize(..3)](node);
         }
         ask

@@ -84,8 +84,8 @@ impl World<'_> {
         }
         let mut nodes = self.order_of(node);
         match ask.node {
-            Wish::Only(_) => nodes.truncate(1),
-            Wish::Leaving(_) => nodes.rotate_left(1),
+            Wish::Only(_) => nodes = vec![node],
+            Wish::Leaving(_) if self.named.contains(&node) => nodes.rotate_left(1),
             _ => {}
         }
         let zones = if ask.movable { &[Zone::Movable, Zone::Kernel][..] } else { &[Zone::Kernel] };
@@ -96,12 +96,14 @@ impl World<'_> {
         places.next()
     }
 
-    /// A node and where it falls back to, in this order.
+    /// A node and where it falls back to, in this order: one that was never named stands for the first
+    /// one online.
     fn order_of(&self, node: NodeId) -> Vec<NodeId> {
-        let listed = self.fallback[node.number()].iter().copied();
-        let all = (0..NODES).filter_map(NodeId::new);
+        let first = self.nodes.first().copied().unwrap_or_default();
+        let node = if self.named.contains(&node) { node } else { first };
+        let listed = self.fallback.get(&node).into_iter().flatten().copied();
         let mut order = vec![];
-        for next in [node].into_iter().chain(listed).chain(all) {
+        for next in [node].into_iter().chain(listed).chain(NODES) {
             if !order.contains(&next) {
                 order.push(next);
             }

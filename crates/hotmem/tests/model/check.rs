@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::road::NODES;
 use crate::world::{BOOT, DESCRIPTORS, Frame, Machine, SIZE, Tag, World};
-use hotmem::{Counts, NodeId, PfnRange, State, Zone};
+use hotmem::{Counts, PfnRange, State, Zone};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeSet;
@@ -116,7 +116,7 @@ impl Machine<'_> {
     /// What is kept of zones and nodes is what a walk over all pageblocks finds.
     fn check_zones(&self) {
         let world = &self.world;
-        let mut zones = [[Walked::default(); 3]; NODES];
+        let mut zones = [[Walked::default(); 3]; NODES.len()];
         for number in (0..SIZE / BLOCK).filter(|&number| world.blocks[number as usize].online) {
             let node = world.node_of(number * BLOCK).expect("online memory is announced");
             let all = range(number * BLOCK, BLOCK);
@@ -124,9 +124,10 @@ impl Machine<'_> {
                 true => 2,
                 false => usize::from(all.start() >= world.low_end),
             };
-            zones[node.number()][zone].add(world, all);
+            let nth = NODES.iter().position(|&other| other == node).expect("a few");
+            zones[nth][zone].add(world, all);
         }
-        for (node, walked) in (0..).filter_map(NodeId::new).zip(zones) {
+        for (node, walked) in NODES.into_iter().zip(zones) {
             let [kernel, movable] = Zone::ALL.map(|zone| self.hotplug.zone(node, zone));
             let kept =
                 [("low", self.hotplug.low_zone(node)), ("kernel", kernel), ("movable", movable)];
@@ -138,7 +139,7 @@ impl Machine<'_> {
                 assert_eq!(kept.is_contiguous(), contiguous, "{node:?} {zone}");
             }
         }
-        let there = (0..).filter_map(NodeId::new).zip(zones);
+        let there = NODES.into_iter().zip(zones);
         let there = there.filter(|(_, zones)| zones.iter().any(|zone| zone.online > 0));
         let there: BTreeSet<_> = there.map(|(node, _)| node).collect();
         assert_eq!(world.nodes, there);

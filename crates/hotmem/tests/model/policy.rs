@@ -1,8 +1,9 @@
 //! What a policy must answer, found pageblock by pageblock.
 
+use crate::ask::Ask;
 use crate::road::NODES;
 use crate::world::{Machine, Region, World};
-use hotmem::{Group, NodeId, OnlineType, PfnRange, Policy, Zone};
+use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone};
 use hotmem_testkit::{BLOCK, numbers};
 
 impl Machine<'_> {
@@ -23,11 +24,24 @@ impl Machine<'_> {
     /// Where nodes fall back to, and whether boot calls itself complete.
     pub(crate) fn change_order(&mut self) {
         let world = &mut self.world;
-        let node = NodeId::new(world.rng.usize(..NODES)).expect("a few");
-        let some = |rng: &mut fastrand::Rng| NodeId::new(rng.usize(..NODES)).expect("a few");
-        let others: Vec<_> = (0..world.rng.usize(..=NODES)).map(|_| some(&mut world.rng)).collect();
-        world.frames.set_fallback(node, &others);
-        world.fallback[node.number()] = others;
+        let node = NODES[world.rng.usize(..NODES.len())];
+        let some = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
+        let others = 0..world.rng.usize(..=NODES.len());
+        let others: Vec<_> = others.map(|_| some(&mut world.rng)).collect();
+        let answer = self.hotplug.set_fallback(node, &others);
+        let added = world.sync_metadata();
+        match answer {
+            Ok(()) => {
+                assert_eq!(added > 0, !world.words.name(node));
+                world.named.extend(others.iter().chain([&node]));
+                world.fallback.insert(node, others);
+            }
+            Err(FallbackError::NoMetadata(bytes)) => {
+                assert!(!world.can_grant(&Ask::frames(bytes.0.div_ceil(4096))));
+                assert_eq!(added, 0);
+            }
+            Err(FallbackError::TooManyNodes(node)) => panic!("{node:?} is one of a few"),
+        }
         world.boot_complete = world.rng.u8(..4) != 0;
         self.hotplug.set_boot_complete(world.boot_complete);
     }

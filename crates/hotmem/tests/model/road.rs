@@ -11,7 +11,7 @@ use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 
 /// Nodes of a machine; boot memory is node 0's.
-pub(crate) const NODES: usize = 3;
+pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId::new(257), NodeId::new(u32::MAX)];
 
 impl<'f> Machine<'f> {
     pub(crate) fn travel(&mut self) {
@@ -39,7 +39,7 @@ impl<'f> Machine<'f> {
 
     pub(crate) fn announce_range(&mut self, wanted: PfnRange) {
         let rng = &mut self.world.rng;
-        let node = NodeId::new(rng.usize(..NODES)).expect("a few");
+        let node = NODES[rng.usize(..NODES.len())];
         let group = match rng.u8(..3) {
             0 => Group::None,
             1 => Group::Static,
@@ -58,6 +58,7 @@ impl<'f> Machine<'f> {
                 assert!(world.all(wanted, |block| !block.announced));
                 assert!(!world.regions.iter().any(is_others));
                 let there = world.words.come(wanted, node, world.regions.len());
+                world.named.insert(node);
                 world.regions.push(Region { id, range: wanted, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
                 assert_eq!(added > 0, !there);
@@ -72,6 +73,7 @@ impl<'f> Machine<'f> {
                 assert!(world.regions.iter().any(|region| region.range == other));
                 assert!(other.overlaps(wanted));
             }
+            Err(AnnounceError::TooManyNodes(node)) => panic!("{node:?} is one of a few"),
             Err(AnnounceError::Unreachable(_)) => panic!("{wanted:?} is low memory"),
             Err(AnnounceError::OtherNode(other)) => {
                 let other = world.regions.iter().find(|region| region.range == other);

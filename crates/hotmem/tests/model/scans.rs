@@ -2,14 +2,14 @@
 
 use crate::road::NODES;
 use crate::world::{Frame, Machine, SIZE};
-use hotmem::{NodeId, Zone};
+use hotmem::Zone;
 use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {
     /// Each pageblock of a zone is scanned once, with the frames in use there, and nothing else is.
     pub(crate) fn check_scans(&self) {
-        for node in (0..NODES).filter_map(NodeId::new) {
+        for node in NODES {
             for zone in Zone::ALL {
                 let mut scanned = BTreeMap::new();
                 self.hotplug.online_runs(node, zone, |run| {

@@ -5,7 +5,6 @@ use crate::listeners::Listeners;
 use crate::remove::Leaving;
 use crate::report::Reporting;
 use crate::requests::Request;
-use crate::road::NODES;
 use crate::tokens::Token;
 use fastrand::Rng;
 use hotmem::{
@@ -14,7 +13,7 @@ use hotmem::{
 };
 use hotmem_testkit::link::Link;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 /// Sections of a machine.
@@ -109,6 +108,13 @@ impl Words {
     /// Frames of a chunk.
     const CHUNK: u64 = SECTION * if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
 
+    /// What is kept of a node is needed. Says whether it has been there.
+    pub(crate) fn name(&mut self, node: NodeId) -> bool {
+        // Nodes come in pairs.
+        let index = node.number() as usize % hotmem::MAX_NODES;
+        !self.nodes.insert(index / 2)
+    }
+
     /// A region is announced beside so many. Says whether its words, those of its node and its place
     /// in the list have been there.
     pub(crate) fn come(&mut self, region: PfnRange, node: NodeId, others: usize) -> bool {
@@ -116,8 +122,7 @@ impl Words {
         for chunk in region.chunks(Self::CHUNK) {
             there &= !self.chunks.insert(chunk.start().number() / Self::CHUNK);
         }
-        // Nodes come in pairs.
-        there &= !self.nodes.insert(node.number() / 2);
+        there &= self.name(node);
         // The first eight places need no memory, the others come by the frame.
         let frames = |regions: usize| regions.saturating_sub(8).div_ceil(63);
         let before = self.most;
@@ -148,7 +153,9 @@ pub(crate) struct World<'f> {
     /// Nodes that have come, by what the kernel was told.
     pub nodes: BTreeSet<NodeId>,
     /// Where each node falls back to.
-    pub fallback: Vec<Vec<NodeId>>,
+    pub fallback: BTreeMap<NodeId, Vec<NodeId>>,
+    /// Nodes that something was announced on, or an order was set with.
+    pub named: BTreeSet<NodeId>,
     pub boot_complete: bool,
     /// Kernel memory below this is low.
     pub low_end: Pfn,
@@ -308,7 +315,8 @@ impl<'f> World<'f> {
             fixed: PfnRange::EMPTY,
             metadata: BTreeSet::new(),
             nodes: BTreeSet::from([NodeId::ZERO]),
-            fallback: vec![vec![]; NODES + 1],
+            named: BTreeSet::from([NodeId::ZERO]),
+            fallback: BTreeMap::new(),
             boot_complete: true,
             low_end: Pfn::ZERO,
             listeners: Listeners::new((SIZE / BLOCK) as usize),

@@ -94,7 +94,7 @@ fn some_stays_free_and_unreported() {
 
 #[test]
 fn each_node_keeps_something() {
-    on_nodes(NodeId::new(1).unwrap(), |frames, hotplug, _| {
+    on_nodes(NodeId::new(1), |frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -108,7 +108,7 @@ fn each_node_keeps_something() {
         }
         // What one has to spare does not help the other.
         let used: Vec<_> = (0..3)
-            .map(|_| frames.take_raw(Want::frames(BLOCK).movable().near(NodeId::new(1).unwrap())))
+            .map(|_| frames.take_raw(Want::frames(BLOCK).movable().near(NodeId::new(1))))
             .collect::<Result<_, _>>()
             .unwrap();
         assert!(used.iter().all(|&range| plugged.covers(range)));
@@ -174,7 +174,7 @@ fn what_is_still_here_beyond_a_bound_hides_nothing_below_it() {
 fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round() {
     on_machine(|frames, hotplug, _| {
         let far = range(ALL * SECTION, BOOT * SECTION);
-        hotplug.announce(Announce::range(far).on_node(NodeId::new(1).unwrap())).unwrap();
+        hotplug.announce(Announce::range(far).on_node(NodeId::new(1))).unwrap();
         hotplug.add(far).unwrap();
         hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
         // All but one pageblock of the far node, and all of the near one.

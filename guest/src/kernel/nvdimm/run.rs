@@ -104,8 +104,7 @@ impl Device {
         let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
         let (addr, size) = (region.start().phys_addr(), region.bytes());
         report.event(&Event::Nvdimm { device: number, addr, size });
-        let node = usize::try_from(persistent.domain.unwrap_or(0)).ok().and_then(NodeId::new);
-        let node = node.unwrap_or_else(|| give_up("NVDIMM: there is no such node"));
+        let node = NodeId::new(persistent.domain.unwrap_or(0));
         let announced = engine.hotplug.announce(Announce::range(region).on_node(node));
         Device { number, region, announced: must("NVDIMM", announced) }
     }

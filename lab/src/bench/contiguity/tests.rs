@@ -35,7 +35,7 @@ fn beside_low_memory_both_subjects_find_the_zone_contiguous_after_each_block() {
     for subject in [Subject::Before, Subject::Hotmem] {
         let machine = Near::LowMemory.machine(Bytes::gib(1)).unwrap();
         let mut hotplug = machine.boot_keeping().unwrap();
-        let node = Near::LowMemory.node().unwrap();
+        let node = Near::LowMemory.node();
         hotplug.announce(Announce::range(machine.room()).on_node(node)).unwrap();
         let mut asked = Asked::new(subject, node, Zone::Kernel);
         let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();

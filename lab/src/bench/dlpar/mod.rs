@@ -311,7 +311,7 @@ impl Before {
         Ok(self.lmbs[found].node)
     }
 
-    fn say(&mut self, lmb: &Lmb, index: DrcIndex, node: usize, what: &str) -> Result<()> {
+    fn say(&mut self, lmb: &Lmb, index: DrcIndex, node: u32, what: &str) -> Result<()> {
         let address = lmb.range.start();
         let index = index.0;
         let line = format!("memory at {address} (drc index {index:x}, node {node}) was {what}\n");

@@ -40,7 +40,7 @@ fn what_leaves_a_node_moves_to_another_though_its_own_has_room() {
     let hooks = &mut machine.hooks();
     let (near, far) = room.split_at(room.start().checked_add(room.frames() / 2).unwrap());
     for (part, node) in [(near, 0), (far, 1)] {
-        let node = NodeId::new(node).unwrap();
+        let node = NodeId::new(node);
         hotplug.announce(Announce::range(part).on_node(node)).unwrap();
         hotplug.add(part).unwrap();
         hotplug.online(part, OnlineType::Movable, hooks).unwrap();

@@ -60,6 +60,13 @@ impl<'a> PieceCount<'a> {
     }
 }
 
+impl Directory {
+    /// Frames that what is kept of a node takes, if it is not there.
+    pub(crate) fn frames_for_node(&self, node: NodeIndex) -> u64 {
+        missing::<NodePair>(Some(&self.records[node.number() / 2]))
+    }
+}
+
 /// Frames of a piece, if it is not there; `at`: what points to it, if that is there.
 fn missing<T>(at: Option<&PiecePtr<T>>) -> u64 {
     let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());

@@ -1,8 +1,8 @@
 //! Numbers of sections and of nodes.
 
-use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, ROOT_LEAVES};
+use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, NODE_WORDS, ROOT_LEAVES};
 use crate::addr::Pfn;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
 
 /// Absolute number of a section: its first frame divided by the frames of a section.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -92,5 +92,38 @@ impl NodeIndex {
     #[inline]
     pub(crate) const fn number(self) -> usize {
         self.0 as usize % MAX_NODES
+    }
+}
+
+/// Some of a machine's nodes. As an iterator it hands them out, lowest first.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NodeSet([u64; NODE_WORDS]);
+
+impl NodeSet {
+    pub(super) const fn from_words(words: [u64; NODE_WORDS]) -> NodeSet {
+        NodeSet(words)
+    }
+
+    pub(crate) fn insert(&mut self, node: NodeIndex) {
+        self.0[node.number() / 64] |= 1 << (node.number() % 64);
+    }
+
+    /// Those of index `from` and above.
+    pub(crate) fn and_above(mut self, from: NodeIndex) -> NodeSet {
+        let (at, bit) = (from.number() / 64, from.number() % 64);
+        self.0[..at].fill(0);
+        self.0[at] &= !mask(bit);
+        self
+    }
+}
+
+impl Iterator for NodeSet {
+    type Item = NodeIndex;
+
+    fn next(&mut self) -> Option<NodeIndex> {
+        let (i, word) = self.0.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
+        let bit = word.trailing_zeros() as usize;
+        *word &= *word - 1;
+        NodeIndex::new(i * 64 + bit)
     }
 }

@@ -4,7 +4,7 @@
 //! reaches a piece finds those above it.
 
 use super::pieces::{
-    Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, PARTS, PartGroup, Piece,
+    Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, NodeRecord, PARTS, PartGroup, Piece,
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
@@ -55,13 +55,14 @@ impl Directory {
         Ok(leaf)
     }
 
-    /// Makes what is kept of a node. Context: any, lock-free.
+    /// Makes what is kept of a node.
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
         supply: &mut impl Supply,
-    ) -> Result<(), Missing> {
-        publish::<NodePair>(&self.records[node.number() / 2], supply).map(|_| ())
+    ) -> Result<&NodeRecord, Missing> {
+        let pair: &NodePair = publish(&self.records[node.number() / 2], supply)?;
+        Ok(&pair.nodes[node.number() % 2])
     }
 
     /// All pieces are made: see [`PiecePtr`].

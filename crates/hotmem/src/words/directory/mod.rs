@@ -27,7 +27,6 @@ mod install;
 #[cfg(not(loom))]
 mod lent;
 mod nodes;
-#[allow(dead_code, reason = "for nodes by their platform's numbers")]
 mod numbers;
 mod paths;
 mod pieces;
@@ -42,29 +41,26 @@ mod walk;
 
 #[cfg(not(loom))]
 pub(crate) use count::PieceCount;
-pub(crate) use id::{NodeIndex, SECTIONS, SectionId};
+pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
 pub(crate) use install::{Missing, Supply};
 #[cfg(not(loom))]
 pub(crate) use lent::Lent;
-#[cfg(all(test, not(loom)))]
-use numbers::Numbers;
+pub(crate) use numbers::Numbers;
 pub(crate) use paths::{PATH_LEN, Paths};
-use pieces::NodeRecord;
 #[cfg(loom)]
 pub(crate) use pieces::Piece;
-pub(crate) use pieces::{Chunk, NEIGHBOURHOODS};
+pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord};
 #[cfg(all(loom, test))]
 pub(crate) use pool::{Area, Pool};
 pub(crate) use ranges::{Entry, Ranges, RegionIndex};
 pub(crate) use sizes::CHUNK_SECTIONS;
-use sizes::MAX_NODES;
+pub use sizes::MAX_NODES;
 
 use crate::sync::{AtomicU64, Ordering, PiecePtr, array_of, const_unless_loom, settled};
 use crate::words::Section;
-use pieces::{CLASSES, HEADS_CHUNKS, INLINE_PARTS, NODE_WORDS};
+use pieces::{CLASSES, HEADS_CHUNKS, INLINE_PARTS};
 use pieces::{Head, Heads, Leaf, NodePair, NodePart, PARTS, PartGroup};
-use sizes::LEAF_CHUNKS;
-use sizes::ROOT_LEAVES;
+use sizes::{LEAF_CHUNKS, NODE_WORDS, ROOT_LEAVES};
 
 /// The words of all memory of a machine.
 pub(crate) struct Directory {

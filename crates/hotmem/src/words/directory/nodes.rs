@@ -1,13 +1,21 @@
-//! The node of a section.
+//! The node of a section, and the nodes that have something.
 
 use super::Directory;
-use super::id::{NodeIndex, SectionId};
+use super::id::{NodeIndex, NodeSet, SectionId};
 use super::sizes::PLANES;
 use crate::known::Known;
 use crate::sync::{Ordering, fence, mutant};
-use crate::words::Class;
+use crate::words::{Class, Zone};
 
 impl Directory {
+    /// The nodes that may have something online. Acquire pairs with the Release in `raise`.
+    pub(crate) fn online_nodes(&self) -> NodeSet {
+        let online = Zone::ALL.map(|zone| &self.any[Class::online(zone).index()]);
+        NodeSet::from_words(core::array::from_fn(|i| {
+            online.iter().fold(0, |nodes, any| nodes | any[i].load(Ordering::Acquire))
+        }))
+    }
+
     /// The control path only: the section is `node`'s from now on, and everything of it that
     /// somebody may still look for is found there. It has words, nothing of it is present, and the
     /// pieces of `node` are installed.

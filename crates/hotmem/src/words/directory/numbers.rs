@@ -1,28 +1,30 @@
 //! The platform's numbers of nodes.
 
-use super::id::NodeIndex;
-use super::sizes::MAX_NODES;
+use super::id::{NodeIndex, NodeSet};
+use super::sizes::{MAX_NODES, NODE_WORDS};
 use crate::sync::{Ordering, settled};
 
-/// More nodes than a machine can have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TooManyNodes;
-
-/// The platform's numbers of nodes, each with an index. A number that was given an index keeps it.
+/// The platform's numbers of nodes, each with an index. Changed by the control path, which is alone;
+/// read from any context.
 pub(crate) struct Numbers {
     /// A hash table: a number lies at its remainder by [`MAX_NODES`] or, where that place is
     /// another's, at the next free one. 0: free; else the number with [`TAKEN`].
     places: [settled::AtomicU64; MAX_NODES],
+    /// A bit for each place that is taken.
+    taken: [settled::AtomicU64; NODE_WORDS],
 }
 
 const TAKEN: u64 = 1 << 32;
 
 impl Numbers {
     pub(crate) const fn new() -> Numbers {
-        Numbers { places: [const { settled::AtomicU64::new(0) }; MAX_NODES] }
+        Numbers {
+            places: [const { settled::AtomicU64::new(0) }; MAX_NODES],
+            taken: [const { settled::AtomicU64::new(0) }; NODE_WORDS],
+        }
     }
 
-    /// The index of a number that has one.
+    /// The index of a number that has one. Relaxed, as all accesses: a number is all that there is.
     #[inline]
     pub(crate) fn index_of(&self, number: u32) -> Option<NodeIndex> {
         for index in probe(number) {
@@ -35,21 +37,20 @@ impl Numbers {
         None
     }
 
-    /// The index of a number, which is given one if it has none.
-    ///
-    /// Context: any, lock-free.
-    pub(crate) fn insert(&self, number: u32) -> Result<NodeIndex, TooManyNodes> {
-        let taken = TAKEN | u64::from(number);
-        for index in probe(number) {
-            let place = &self.places[index.number()];
-            // Relaxed: the number is all that there is.
-            match place.compare_exchange(0, taken, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(index),
-                Err(place) if place == taken => return Ok(index),
-                Err(_) => {}
-            }
-        }
-        Err(TooManyNodes)
+    /// Gives a number that has none an index, if there is one left.
+    pub(crate) fn insert(&self, number: u32) -> Option<NodeIndex> {
+        let is_free = |index: &NodeIndex| self.number_of(*index).is_none();
+        let index = probe(number).find(is_free)?;
+        self.places[index.number()].store(TAKEN | u64::from(number), Ordering::Relaxed);
+        self.taken[index.number() / 64].fetch_or(1 << (index.number() % 64), Ordering::Relaxed);
+        Some(index)
+    }
+
+    /// Takes an index back. All that were given after it are taken back, too, before anything else is
+    /// asked: their numbers may lie where they are because of it.
+    pub(crate) fn forget(&self, index: NodeIndex) {
+        self.places[index.number()].store(0, Ordering::Relaxed);
+        self.taken[index.number() / 64].fetch_and(!(1 << (index.number() % 64)), Ordering::Relaxed);
     }
 
     /// The number with this index.
@@ -62,10 +63,9 @@ impl Numbers {
         }
     }
 
-    /// All indices that numbers have, lowest first.
-    pub(crate) fn all(&self) -> impl Iterator<Item = NodeIndex> + use<'_> {
-        let indices = (0..MAX_NODES).filter_map(NodeIndex::new);
-        indices.filter(|&index| self.number_of(index).is_some())
+    /// All indices that numbers have.
+    pub(crate) fn all(&self) -> NodeSet {
+        NodeSet::from_words(self.taken.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 }
 

@@ -20,10 +20,8 @@ use crate::words::{Counter, Section};
 pub(super) const CLASSES: usize = Class::COUNT;
 /// Words with a bit per chunk of a leaf, ...
 pub(super) const PART_WORDS: usize = LEAF_CHUNKS.div_ceil(64);
-/// ... per leaf, ...
+/// ... and per leaf.
 pub(super) const TOP_WORDS: usize = if ROOT_LEAVES == 1 { 0 } else { ROOT_LEAVES.div_ceil(64) };
-/// ... and per node.
-pub(super) const NODE_WORDS: usize = MAX_NODES.div_ceil(64);
 /// Chunks whose heads lie in one frame.
 pub(super) const HEADS_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
 /// Nodes whose bits in the chunks of a leaf lie in one frame.
@@ -118,9 +116,9 @@ pub(crate) struct NodeRecord {
     /// For each class a bit per leaf.
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
     /// The nodes that are tried after it, as index + 1; 0 ends the list.
-    pub(crate) fallback: [settled::AtomicU16; MAX_NODES],
-    /// For each zone, what the control path keeps: see `hotplug/zone.rs`.
-    pub(crate) zones: [[settled::AtomicU64; 5]; 2],
+    fallback: [settled::AtomicU16; MAX_NODES],
+    /// Of each part of its memory, what the control path keeps: see `hotplug/zone.rs`.
+    pub(crate) zones: [[settled::AtomicU64; 6]; 3],
 }
 
 /// Records of two nodes.
@@ -184,6 +182,22 @@ impl NodeRecord {
     pub(super) fn top(&self, class: Class) -> &[AtomicU64; TOP_WORDS] {
         &self.top[class.index()]
     }
+
+    /// The nodes that are tried after it, in this order.
+    pub(crate) fn fallback(&self) -> impl Iterator<Item = NodeIndex> {
+        // Relaxed: an order, not a promise.
+        let entries = self.fallback.iter().map(|entry| entry.load(Ordering::Relaxed));
+        entries.map_while(|entry| entry.checked_sub(1)).map(NodeIndex::from_u16)
+    }
+
+    /// For the control path: these are tried after it. Who reads meanwhile may see a part of it.
+    pub(crate) fn set_fallback(&self, others: impl Iterator<Item = NodeIndex>) {
+        let mut entries = others.map(|other| other.to_u16() + 1);
+        for entry in &self.fallback {
+            // 0 ends the list. Relaxed: see above.
+            entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
 }
 
 /// A piece of atomics that are not plain memory under loom.
@@ -238,7 +252,7 @@ piece!(
         nodes: from_fn(|_| NodeRecord {
             top: from_fn(|_| from_fn(|_| AtomicU64::new(0))),
             fallback: [const { settled::AtomicU16::new(0) }; MAX_NODES],
-            zones: [const { [const { settled::AtomicU64::new(0) }; 5] }; 2],
+            zones: [const { [const { settled::AtomicU64::new(0) }; 6] }; 3],
         }),
     }
 );

@@ -7,8 +7,10 @@ pub(crate) const CHUNK_SECTIONS: usize =
 pub(super) const LEAF_CHUNKS: usize = if cfg!(loom) { 2 } else { 512 };
 /// Leaves of the root: 52 address bits (39 in the small geometry).
 pub(super) const ROOT_LEAVES: usize = if cfg!(loom) { 1 } else { 1024 };
-/// Most nodes that a machine can have.
-pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 256 };
+/// Most nodes that a machine can have, of whatever numbers.
+pub const MAX_NODES: usize = if cfg!(loom) { 2 } else { 256 };
+/// Words with a bit for each of them.
+pub(super) const NODE_WORDS: usize = MAX_NODES.div_ceil(64);
 #[cfg(not(loom))]
 const _: () = {
     let sections = (ROOT_LEAVES * LEAF_CHUNKS * CHUNK_SECTIONS) as u64;

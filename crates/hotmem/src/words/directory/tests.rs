@@ -201,18 +201,18 @@ fn all_sections_with_words_are_found_in_both_directions() {
 fn numbers_of_nodes_are_the_platforms_own() {
     let numbers = Numbers::new();
     let some = [0, 1, 256, 512, u32::MAX, 255, 511, 0];
-    let given: Vec<_> = some.iter().map(|&n| numbers.insert(n).unwrap()).collect();
+    let given: Vec<_> =
+        some.iter().map(|&n| numbers.index_of(n).or_else(|| numbers.insert(n)).unwrap()).collect();
     for (&n, &index) in some.iter().zip(&given) {
         assert_eq!((numbers.index_of(n), numbers.number_of(index)), (Some(index), Some(n)));
     }
     assert_eq!(numbers.all().count(), some.len() - 1);
     assert_eq!(numbers.index_of(2), None);
-    for n in 1000.. {
-        if numbers.insert(n).is_err() {
-            assert_eq!(numbers.all().count(), MAX_NODES);
-            break;
-        }
-    }
+    let more: Vec<_> = (1000..).map_while(|n| numbers.insert(n)).collect();
+    assert_eq!(numbers.all().count(), MAX_NODES);
+    more.iter().rev().for_each(|&index| numbers.forget(index));
+    assert_eq!(numbers.all().count(), some.len() - 1);
+    assert_eq!(numbers.index_of(1000), None);
     assert!(some.iter().zip(&given).all(|(&n, &index)| numbers.index_of(n) == Some(index)));
 }
 

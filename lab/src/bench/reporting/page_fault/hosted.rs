@@ -2,7 +2,7 @@
 
 use super::{NODES, Plan, Subject, Timed, WORKING_SET};
 use crate::hosted::{Hosted, Threads};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hotmem::{
     Announce, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Want,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
@@ -30,9 +30,8 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
     let node = plan.node();
     let machine = Hosted::builder().room(Bytes(NODES * node.0)).build()?;
     let mut hotplug = machine.boot()?;
-    for (number, memory) in machine.room().chunks(node.frames()).enumerate() {
-        let node = NodeId::new(number).context("two nodes")?;
-        hotplug.announce(Announce::range(memory).on_node(node))?;
+    for (number, memory) in (0..).zip(machine.room().chunks(node.frames())) {
+        hotplug.announce(Announce::range(memory).on_node(NodeId::new(number)))?;
         hotplug.add(memory)?;
         hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
     }
@@ -68,7 +67,7 @@ fn work(
     let barrier = Barrier::new(usize::from(plan.threads));
     let one = |number: u16| -> Result<(Duration, Statistics)> {
         let node = u64::from(number) % NODES;
-        Threads::run_on(NodeId::new(usize::try_from(node)?).context("a node for each thread")?);
+        Threads::run_on(NodeId::new(u32::try_from(node)?));
         let mut held = Vec::with_capacity(usize::try_from(WORKING_SET.frames())?);
         let mut burst = || (0..plan.rounds).try_for_each(|_| round(machine, by, &mut held));
         let first = burst();

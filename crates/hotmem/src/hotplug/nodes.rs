@@ -1,0 +1,85 @@
+//! Nodes: which have memory, and where their allocations go on.
+
+use super::Hotplug;
+#[cfg(not(loom))]
+use crate::addr::Bytes;
+use crate::mapping::Mapping;
+use crate::platform::Platform;
+use crate::words::NodeId;
+#[cfg(not(loom))]
+use crate::words::TooManyNodes;
+use core::fmt;
+
+/// Why an order of nodes could not be set. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg(not(loom))]
+pub enum FallbackError {
+    /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    TooManyNodes(NodeId),
+    /// There is no memory for what is kept of the node.
+    NoMetadata(Bytes),
+}
+
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+    /// The nodes that have memory online.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let nodes = self.words().nodes().filter(|&node| self.is_populated(node));
+        nodes.map(|node| self.words().node_named(node))
+    }
+
+    /// Whether the node has memory online.
+    #[must_use]
+    pub fn has_memory(&self, node: NodeId) -> bool {
+        self.words().index_of(node).is_some_and(|node| self.is_populated(node))
+    }
+
+    /// Sets the order of nodes for one of them, which need not have memory yet: from now on
+    /// allocations near `node` go on with `others` in this order when it has nothing, and after these
+    /// with the rest, by number modulo [`MAX_NODES`](crate::MAX_NODES). An allocation that runs
+    /// meanwhile may see a part of it.
+    ///
+    /// Cost: O(nodes named), and 4 KiB for a node of which nothing was announced.
+    ///
+    /// # Errors
+    /// [`FallbackError`].
+    #[cfg(not(loom))]
+    pub fn set_fallback(&mut self, node: NodeId, others: &[NodeId]) -> Result<(), FallbackError> {
+        let words = self.words();
+        let mut nodes = words.naming();
+        let mut name =
+            |node| nodes.name(node).map_err(|TooManyNodes(node)| FallbackError::TooManyNodes(node));
+        let node = name(node)?;
+        others.iter().try_for_each(|&other| name(other).map(|_| ()))?;
+        let mut supply = self
+            .memory_for_words(words.frames_for_node(node))
+            .map_err(FallbackError::NoMetadata)?;
+        let record = words.install_node(node, &mut supply);
+        let record = record.map_err(|_| FallbackError::NoMetadata(Bytes::ZERO))?;
+        nodes.keep();
+        // Each once, or one that is named often would leave no place for the last.
+        let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);
+        let others = others.iter().enumerate().filter(first).map(|(_, &other)| other);
+        let others = others.filter_map(|other| words.index_of(other));
+        record.set_fallback(others.filter(|&other| other != node));
+        Ok(())
+    }
+}
+
+#[cfg(not(loom))]
+impl fmt::Display for FallbackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FallbackError::TooManyNodes(node) => too_many(f, *node),
+            FallbackError::NoMetadata(bytes) => write!(f, "no {bytes} free for what is kept of it"),
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl core::error::Error for FallbackError {}
+
+/// Says that a node would be one more than a machine can have.
+pub(super) fn too_many(f: &mut fmt::Formatter<'_>, node: NodeId) -> fmt::Result {
+    let (node, most) = (node.number(), crate::MAX_NODES);
+    write!(f, "node {node} would be one more than the {most} that a machine can have")
+}

@@ -1,0 +1,182 @@
+//! Nodes by the platform's own numbers: any 32 bits, as many as a machine can have, and no more.
+//!
+//! Sections of many nodes take more address space than a test gets. Only the first ones are there:
+//! the engine's metadata is boot memory, and nothing else is ever touched.
+
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Memory, Raw as _, SECTION, Validated as _, range};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A platform whose CPU is wherever the test says.
+#[derive(Default)]
+struct At(AtomicU32);
+
+impl Platform for &At {
+    fn cpu(&self) -> usize {
+        0
+    }
+    fn node(&self) -> NodeId {
+        NodeId::new(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Numbers that lie anywhere, all different, of which many are alike in their lowest bits.
+fn number(nth: u32) -> u32 {
+    match nth {
+        0 => 0,
+        1 => u32::MAX,
+        _ => nth.wrapping_mul(1 << 24) | (nth >> 8) | ((nth % 3) << 12),
+    }
+}
+
+fn of_section(nth: u32) -> PfnRange {
+    range(u64::from(nth) * SECTION, SECTION)
+}
+
+/// A machine whose first section is node 0's.
+fn start<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At> {
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap()
+}
+
+fn plug(hotplug: &mut Hotplug<'_, &At>, nth: u32) -> Result<RegionId, AnnounceError> {
+    let memory = of_section(nth);
+    let region = hotplug.announce(Announce::range(memory).on_node(NodeId::new(number(nth))))?;
+    hotplug.add(memory).unwrap();
+    hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap();
+    Ok(region)
+}
+
+#[test]
+fn numbers_are_all_different() {
+    let mut numbers: Vec<_> = (0..400).map(number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 400);
+}
+
+#[test]
+fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
+    let most = u32::try_from(MAX_NODES).unwrap();
+    assert!(most >= 256);
+    let (at, memory) = (At::default(), Memory::new(SECTION));
+    let frames = Frames::new(&at);
+    let mut hotplug = start(&frames, &memory);
+    for nth in 1..most {
+        plug(&mut hotplug, nth).unwrap();
+    }
+    let before = frames.metadata_reserved();
+    for nth in most..most + 44 {
+        let node = NodeId::new(number(nth));
+        let error = plug(&mut hotplug, nth).unwrap_err();
+        assert_eq!(error, AnnounceError::TooManyNodes(node));
+        assert_eq!(
+            hotplug.state_at(of_section(nth).start(), of_section(nth).end()).1,
+            State::Unknown
+        );
+        let error = hotplug.set_fallback(NodeId::ZERO, &[node]).unwrap_err();
+        assert_eq!(error, FallbackError::TooManyNodes(node));
+        assert!(error.to_string().contains(&number(nth).to_string()), "{error}");
+        assert!(!hotplug.has_memory(node));
+    }
+    assert_eq!(frames.metadata_reserved(), before);
+    assert_eq!(hotplug.nodes().count(), MAX_NODES);
+    for nth in 1..most {
+        let node = NodeId::new(number(nth));
+        assert_eq!(hotplug.zone(node, Zone::Movable).spanned, of_section(nth));
+        for want in [Want::frames(1), Want::frames(BLOCK)] {
+            let got = frames.take_raw(want.movable().only_on(node)).unwrap();
+            assert!(of_section(nth).covers(got), "{node:?} got {got}");
+            assert_eq!(frames.node_of(got.start()), Some(node));
+            frames.give_raw(got).unwrap();
+        }
+    }
+    frames.validated().unwrap();
+}
+
+#[test]
+fn what_cannot_be_announced_takes_no_nodes_place() {
+    let (at, memory) = (At::default(), Memory::new(SECTION));
+    let frames = Frames::new(&at);
+    let mut hotplug = start(&frames, &memory);
+    // All kernel memory is in use.
+    let held: Vec<_> = std::iter::from_fn(|| frames.take_raw(Want::frames(1)).ok()).collect();
+    // There are no words so far up.
+    let far = 100..400;
+    for nth in far.clone() {
+        let error = plug(&mut hotplug, nth).unwrap_err();
+        assert!(matches!(error, AnnounceError::NoMetadata(_)), "{error}");
+    }
+    held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
+    for nth in far.take(MAX_NODES - 1) {
+        plug(&mut hotplug, nth).unwrap();
+    }
+    frames.validated().unwrap();
+}
+
+#[test]
+fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
+    let sections = 300;
+    let (at, memory) = (At::default(), Memory::new(2 * SECTION));
+    let frames = Frames::new(&at);
+    let bytes = |nth: u32| {
+        let part = of_section(nth);
+        BootRange { start: part.start().phys_addr(), len: part.bytes() }
+    };
+    let ram: Vec<_> = (0..sections).map(bytes).collect();
+    let nodes: Vec<_> = (0..sections).map(|nth| (bytes(nth), NodeId::new(number(nth)))).collect();
+    let mapped_below = of_section(1).end();
+    let map = BootMap { nodes: &nodes, mapped_below, ..BootMap::of_ram(&ram) };
+    let refused = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap_err();
+    assert_eq!(refused, BootError::TooManyNodes(NodeId::new(number(256))));
+    // With as many as there can be it starts.
+    let map = BootMap { nodes: &nodes[..MAX_NODES], ram: &ram[..MAX_NODES], ..map };
+    let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    assert_eq!(hotplug.nodes().count(), MAX_NODES);
+    frames.validated().unwrap();
+}
+
+#[test]
+fn an_unknown_node_is_the_first_one_online() {
+    let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+    let frames = Frames::new(&at);
+    // Boot memory is node 5's; there is no node 0.
+    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let (five, seven, unknown) = (NodeId::new(5), NodeId::new(7), NodeId::new(0xffff_fffe));
+    let nodes = [(ram[0], five)];
+    let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    for (nth, number) in [(1, 7), (2, 3)] {
+        let memory = of_section(nth);
+        hotplug.announce(Announce::range(memory).on_node(NodeId::new(number))).unwrap();
+        hotplug.add(memory).unwrap();
+    }
+    hotplug.online(of_section(1), OnlineType::Kernel, &mut NoHooks).unwrap();
+    at.0.store(unknown.number(), Ordering::Relaxed);
+    for len in [1, 3, BLOCK] {
+        let home = |want: Want| {
+            let got = frames.take_raw(want).unwrap();
+            frames.give_raw(got).unwrap();
+            frames.node_of(got.start()).unwrap().number()
+        };
+        let want = Want::frames(len);
+        assert_eq!([home(want), home(want.near(unknown)), home(want.leaving(unknown))], [5; 3]);
+        assert_eq!(home(want.near(seven)), 7);
+        assert_eq!(frames.take_raw(want.only_on(unknown)), Err(AllocError::OutOfMemory));
+    }
+    // It falls back to where the first one does.
+    hotplug.set_fallback(five, &[seven]).unwrap();
+    hotplug.online(of_section(2), OnlineType::Kernel, &mut NoHooks).unwrap();
+    assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());
+    assert!(!hotplug.has_memory(unknown));
+    assert_eq!(hotplug.nodes().map(NodeId::number).collect::<Vec<_>>(), [3, 5, 7]);
+    let mut order = Vec::new();
+    while let Ok(got) = frames.take_raw(Want::frames(BLOCK).near(unknown)) {
+        let node = frames.node_of(got.start()).unwrap().number();
+        if order.last() != Some(&node) {
+            order.push(node);
+        }
+    }
+    assert_eq!(order, [3, 5, 7]);
+    frames.validated().unwrap();
+}
