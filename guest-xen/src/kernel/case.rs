@@ -1,8 +1,8 @@
 //! The cases that are measured, and checked as they are.
 
 use super::console::Console;
-use super::cycles;
 use super::figures::Figure;
+use super::hypercall::cycles;
 use super::space::{BASE, CONFIG, Kernel, Told};
 use super::subject::{EXITS, SUBJECTS, Subject, protect, unmap};
 use core::fmt::Write;
@@ -47,9 +47,9 @@ pub(crate) fn refill(
 pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     let at = EntryAddr::new(space.root, to_usize(BASE >> 39));
     let range = hotmem_pgtable::VirtRange::new(BASE, hotmem_addr::Bytes::gib(512));
-    let range = super::must("a range", range);
+    let range = super::stop::must("a range", range);
     let (mut tables, pool) = kernel.tables(space, config);
-    super::must("dropping tables", tables.unmap_range(range, Unmap::default(), pool));
+    super::stop::must("dropping tables", tables.unmap_range(range, Unmap::default(), pool));
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
 

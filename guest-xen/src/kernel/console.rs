@@ -1,6 +1,6 @@
 //! Xen's console, line by line, and the end.
 
-use super::hypercall;
+use super::hypercall::hypercall;
 use core::fmt::{self, Write};
 
 const CONSOLE_IO: u64 = 18;

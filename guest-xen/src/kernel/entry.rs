@@ -8,16 +8,6 @@ pub(crate) const VIRT_BASE: u64 = 0xffff_ffff_8000_0000;
 
 const STACK_BYTES: u64 = 256 << 10;
 
-unsafe extern "C" {
-    static other_stack_top: u8;
-}
-
-/// Where the other CPU starts, and its stack.
-pub(crate) fn other_cpu() -> (u64, u64) {
-    let stack = (&raw const other_stack_top).expose_provenance() as u64;
-    (super::other::other_main as *const () as u64, stack)
-}
-
 // Notes: GUEST_OS, GUEST_VERSION, XEN_VERSION, VIRT_BASE, ENTRY, PAE_MODE, LOADER, FEATURES. With
 // SUPPORTED_FEATURES Xen would want a word of "dom0" in it.
 global_asm!(
@@ -61,7 +51,7 @@ xen_start:
     leaq boot_stack_top(%rip), %rsp
     xorl %ebp, %ebp
     movq %rsi, %rdi
-    call {kernel_main}
+    call kernel_main
     ud2
 
     .section .bss.stacks, "aw", @nobits
@@ -74,6 +64,5 @@ other_stack_top:
     "#,
     base = const VIRT_BASE,
     stack = const STACK_BYTES,
-    kernel_main = sym super::kernel_main,
     options(att_syntax)
 );

@@ -22,14 +22,15 @@ pub(crate) fn run(
     batch: usize,
     runs: u64,
 ) {
-    let domain = super::must("createdomain", kernel.xen.create_domain(pages as u64 * 4 + 1024));
+    let domain =
+        super::stop::must("createdomain", kernel.xen.create_domain(pages as u64 * 4 + 1024));
     let space = kernel.build(false, false, pages, |_, _| Entry::EMPTY);
     let frames = FRAMES.get();
     let frames = &mut frames[..pages];
     for (number, frame) in frames.iter_mut().enumerate() {
         *frame = Pfn::new(number as u64).unwrap_or_default();
     }
-    let got = super::must("populate_physmap", kernel.xen.populate(domain, frames));
+    let got = super::stop::must("populate_physmap", kernel.xen.populate(domain, frames));
     let memory = Foreign { domain, space, frames, batch };
     let mut wrong = u32::from(got != pages as u64);
     for _ in 0..runs {

@@ -8,8 +8,8 @@
 //! dies exchanges nothing. What Linux does beside is left out: locks, the CPUs that still have the
 //! root lazily, and what it keeps for each page.
 
-use super::must;
 use super::space::Kernel;
+use super::stop::must;
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, Entry, Flags, Kind, Level, Owner, Space, entry_at};
@@ -82,7 +82,7 @@ impl Buffer {
     fn remap(&mut self, kernel: &mut Kernel, table: Pfn, flags: u64) {
         let Some((virt, (_, entry))) = kernel.memory.virt(table).zip(kernel.memory.window(table))
         else {
-            super::give_up("a table that is not mapped")
+            super::stop::give_up("a table that is not mapped")
         };
         let entry = entry.with(Flags::WRITABLE).bits();
         self.flushes += flags;

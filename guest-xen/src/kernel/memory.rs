@@ -2,7 +2,7 @@
 //! reaches them.
 
 use super::entry::VIRT_BASE;
-use super::hypercall;
+use super::hypercall::hypercall;
 use super::start_info::StartInfo;
 use hotmem_addr::Pfn;
 use hotmem_guest::to_usize;

@@ -6,6 +6,7 @@ mod console;
 mod entry;
 mod figures;
 mod foreign;
+mod hypercall;
 mod linux;
 mod marks;
 mod memory;
@@ -14,20 +15,21 @@ mod race;
 mod space;
 mod sparse;
 mod start_info;
+mod stop;
 mod subject;
 mod timed;
 mod trap;
 mod two_roots;
 
 use console::Console;
-use core::fmt;
-use core::fmt::Write;
-use hotmem_guest::report::{Report, bail_out};
+use hotmem_guest::report::Report;
 use hotmem_guest::to_usize;
-use hotmem_xen::{Errno, Syscall, features};
+use hotmem_xen::features;
+use hypercall::hypercall;
 use memory::Memory;
 use space::Kernel;
 use start_info::StartInfo;
+use stop::{give_up, must};
 
 const VM_ASSIST: u64 = 21;
 const ENABLE: u64 = 0;
@@ -35,18 +37,8 @@ const ENABLE: u64 = 0;
 /// kernel needs that exchanges entries.
 const WRITABLE_PAGETABLES: u64 = 2;
 
-/// Any hypercall.
-///
-/// # Safety
-/// As the hypercall says of its arguments.
-unsafe fn hypercall(number: u64, args: [u64; 5]) -> Result<u64, Errno> {
-    // SAFETY: this kernel is started by Xen and by nothing else.
-    let mut xen = unsafe { Syscall::new() };
-    // SAFETY: as the caller says.
-    unsafe { xen.call(number, args) }
-}
-
 /// Where the first instructions lead to, on a stack of 256 KiB, with all of the image mapped.
+#[unsafe(no_mangle)]
 extern "C" fn kernel_main(info: u64) -> ! {
     let mut report = Report::begin(Console::new());
     // SAFETY: Xen has put its structure there, and nobody changes it.
@@ -93,28 +85,4 @@ extern "C" fn kernel_main(info: u64) -> ! {
     }
     report.finish();
     console::shut_down()
-}
-
-/// The processor's clock.
-fn cycles() -> u64 {
-    // SAFETY: every processor that Xen runs on has it.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// Nothing can go on without what failed here.
-fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
-    result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
-}
-
-/// Ends the run with the reason.
-fn give_up(reason: impl fmt::Display) -> ! {
-    bail_out(Console::new(), reason);
-    console::shut_down()
-}
-
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    let mut console = Console::new();
-    let _ = writeln!(console);
-    give_up(format_args!("{info}"))
 }

@@ -1,12 +1,17 @@
 //! The other CPU, which writes by what is mapped while the first one takes it away.
 
-use super::entry::{VIRT_BASE, other_cpu};
-use super::hypercall;
+use super::entry::VIRT_BASE;
+use super::hypercall::hypercall;
 use super::trap::{self, KERNEL_CODE, KERNEL_STACK, TrapInfo};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use hotmem_addr::Pfn;
 use hotmem_guest::to_usize;
 use hotmem_xen::Errno;
+
+unsafe extern "C" {
+    /// The end of its stack: see `entry.rs`.
+    static other_stack_top: u8;
+}
 
 const VCPU_OP: u64 = 24;
 const INITIALISE: u64 = 0;
@@ -62,7 +67,8 @@ static WRITES: AtomicU64 = AtomicU64::new(0);
 
 /// Starts it, on this root.
 pub(crate) fn start(root: Pfn) -> Result<(), Errno> {
-    let (rip, rsp) = other_cpu();
+    let rip = other_main as *const () as u64;
+    let rsp = (&raw const other_stack_top).expose_provenance() as u64;
     let mut traps = [TrapInfo::default(); 256];
     traps[14] = TrapInfo::page_fault();
     let mut control = [0; 8];
@@ -130,7 +136,7 @@ pub(crate) fn wrote(page: usize) -> bool {
 }
 
 /// Where the other CPU starts.
-pub(crate) extern "C" fn other_main() -> ! {
+extern "C" fn other_main() -> ! {
     STARTED.store(true, Ordering::Release);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     loop {

@@ -1,7 +1,7 @@
 //! Page tables of the kernel's making.
 
 use super::memory::{FRAMES, Memory};
-use super::must;
+use super::stop::must;
 use super::timed::Timed;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -124,13 +124,13 @@ impl Kernel {
     fn pin(&mut self, level: Level, table: Pfn) {
         match MmuExtOp::pin(level, table) {
             Some(op) => self.ext(op),
-            None => super::give_up("a table of a fifth level"),
+            None => super::stop::give_up("a table of a fifth level"),
         }
     }
 
     /// An empty frame.
     fn table(&mut self) -> Pfn {
-        let Some(frame) = self.pool.take() else { super::give_up("no frame for a table") };
+        let Some(frame) = self.pool.take() else { super::stop::give_up("no frame for a table") };
         if let Some(words) = self.memory.words(frame) {
             words.iter().for_each(|word| word.store(0, Relaxed));
         }
@@ -140,7 +140,7 @@ impl Kernel {
     /// Makes a frame read-only, as a table must be, or writable.
     pub(crate) fn set_window(&mut self, frame: Pfn, writable: bool) {
         let Some((at, entry)) = self.memory.window(frame) else {
-            super::give_up("a frame that is not mapped")
+            super::stop::give_up("a frame that is not mapped")
         };
         let bits = entry.bits() & !Flags::WRITABLE.bits();
         let flag = if writable { Flags::WRITABLE } else { Flags::empty() };

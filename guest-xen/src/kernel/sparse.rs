@@ -25,7 +25,7 @@ const CASES: [(&str, &[usize]); 9] = [
 ];
 
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, runs: u64) {
-    let range = |bytes| super::must("a range", VirtRange::new(BASE, bytes));
+    let range = |bytes| super::stop::must("a range", VirtRange::new(BASE, bytes));
     let tables_alone = range(Bytes((TABLES * ENTRIES) as u64 * 4096));
     let directory_too = range(Bytes::gib(1));
     let config = Config { cpus: 2, pins_l1: true, ..CONFIG };
@@ -48,7 +48,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, runs: u64) 
                 let told = measure(kernel, Figure::of(case, subject, 512, entries), |kernel| {
                     let (mut page_tables, pool) = kernel.tables(space, config);
                     let how = Unmap { tables, ..Unmap::default() };
-                    super::must("unmap_range", page_tables.unmap_range(range, how, pool));
+                    super::stop::must("unmap_range", page_tables.unmap_range(range, how, pool));
                 });
                 let expected = Told { pages: entries as u64, dirty: dirty as u64 };
                 wrong += u32::from(told != expected);

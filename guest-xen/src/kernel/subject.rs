@@ -1,8 +1,8 @@
 //! Who is measured: three ways to change entries, and two to end an address space.
 
 use super::linux;
-use super::must;
 use super::space::{BASE, CONFIG, Kernel};
+use super::stop::must;
 use core::arch::asm;
 use core::ops::Range;
 use hotmem_addr::Bytes;

@@ -1,6 +1,6 @@
 //! Hypercalls, and the cycles that they take.
 
-use super::cycles;
+use super::hypercall::cycles;
 use core::ops::{Deref, DerefMut};
 use hotmem_xen::{DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Partly, Syscall};
 

@@ -1,6 +1,6 @@
 //! Stores that may fail, and the page faults by which they do.
 
-use super::hypercall;
+use super::hypercall::hypercall;
 use core::arch::global_asm;
 
 const SET_TRAP_TABLE: u64 = 0;

@@ -65,7 +65,7 @@ fn unhook(kernel: &mut Kernel, report: &mut Report<Console>) {
     let user = space.user_root.unwrap_or_default();
     kernel.ext(MmuExtOp::new_user_root(user));
     kernel.pool.told = Told::default();
-    let range = super::must("a range", VirtRange::new(BASE, hotmem_addr::Bytes::gib(512)));
+    let range = super::stop::must("a range", VirtRange::new(BASE, hotmem_addr::Bytes::gib(512)));
     let (mut tables, pool) = kernel.tables(space, PINS);
     let done = tables.unmap_range(range, Unmap::default(), pool);
     let index = to_usize(BASE >> 39);

@@ -33,20 +33,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod address_space;
 pub mod demo;
+mod error;
 mod mmu;
 mod reporter;
 mod reservation;
+mod waker;
 
-pub use mmu::{AddressSpace, MapError};
+pub use address_space::{AddressSpace, HostKernel, MapError};
+pub use error::HostedError;
 pub use reporter::{HostReporter, Running};
 
 use hotmem::{
-    BootError, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Mapping, Migration, NodeId, Pfn,
-    PfnRange, Platform,
+    BootError, BootMap, BootRange, Bytes, Frames, Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform,
 };
 use mmu::Mmu;
-use reporter::Waker;
 use reservation::Reservation;
 use std::{
     cell::Cell,
@@ -56,6 +58,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
+use waker::Waker;
 
 /// The room for plugged memory starts at a multiple of this, as on machines with a 4 GiB hole.
 const ROOM_ALIGN: Bytes = Bytes::gib(4);
@@ -80,20 +83,6 @@ pub struct Builder {
     low_end: Pfn,
     room: Bytes,
     backed: bool,
-}
-
-/// Why there is no hosted machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum HostedError {
-    /// A size that is no multiple of what memory is plugged in.
-    #[error("{0} is not whole pageblocks of 2 MiB")]
-    Unaligned(Bytes),
-    /// More than a physical address, or this process, can name.
-    #[error("{0} of boot memory and room for {1} are more than can be addressed")]
-    TooLarge(Bytes, Bytes),
-    /// The host does not give so much address space.
-    #[error("the host does not reserve {0} of addresses: {1}")]
-    NotReserved(Bytes, rustix::io::Errno),
 }
 
 impl Hosted {
@@ -151,19 +140,6 @@ impl Hosted {
     #[must_use]
     pub fn room(&self) -> PfnRange {
         self.room
-    }
-
-    /// Memory behind virtual addresses. The MMU is simulated: one address space, whose page tables
-    /// are arrays of this process.
-    #[must_use]
-    pub fn address_space(&self) -> AddressSpace<'_> {
-        AddressSpace::new(self, self.mmu.get_or_init(Mmu::new))
-    }
-
-    /// What the machine does when memory is to leave: it moves what is behind virtual addresses.
-    #[must_use]
-    pub fn hooks(&self) -> HostKernel<'_> {
-        HostKernel { machine: self }
     }
 
     /// Gives the memory behind a part of the room, which nobody uses, back to the host.
@@ -299,20 +275,6 @@ unsafe impl Mapping for HostMemory<'_> {
         if self.gives_back {
             self.machine.give_back(range);
         }
-    }
-}
-
-/// A kernel on a hosted machine: what is behind virtual addresses is moved, by the simulated MMU.
-#[derive(Clone, Copy)]
-pub struct HostKernel<'m> {
-    machine: &'m Hosted,
-}
-
-impl Hooks for HostKernel<'_> {
-    fn migrate(&mut self, used: PfnRange) -> Migration {
-        let mmu = self.machine.mmu.get();
-        mmu.and_then(|mmu| AddressSpace::new(self.machine, mmu).migrate(used))
-            .unwrap_or(Migration::Pinned("behind no virtual address"))
     }
 }
 

@@ -1,14 +1,15 @@
 //! Free page reporting on the hosted machine: what is free goes back to the host by `madvise`.
 
+use super::waker::locked;
 use super::{Hosted, Threads};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Statistics, Step};
 use rustix::io::Errno;
 use std::{
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, Scope, Thread},
+    thread::{self, Scope},
     time::{Duration, Instant},
 };
 
@@ -25,22 +26,6 @@ pub struct HostReporter<'m> {
 
 /// A reporter that a thread runs; dropped, it is stopped.
 pub struct Running<'a, 'm>(&'a HostReporter<'m>);
-
-/// A machine's bell: the thread that is woken when an idle reporter has work.
-#[derive(Debug, Default)]
-pub(super) struct Waker(Mutex<Option<Thread>>);
-
-impl Waker {
-    pub(super) fn wake(&self) {
-        if let Some(thread) = &*locked(&self.0) {
-            thread.unpark();
-        }
-    }
-
-    fn set(&self, thread: Option<Thread>) {
-        *locked(&self.0) = thread;
-    }
-}
 
 impl Hosted {
     /// Makes a reporter for this machine; it reports nothing before somebody runs it.
@@ -164,11 +149,6 @@ enum Wait {
     No,
     Until(Duration),
     Woken,
-}
-
-/// A lock whose other holders do not panic.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

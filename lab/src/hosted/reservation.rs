@@ -1,6 +1,6 @@
 //! Address space that the host commits page by page, as it is touched.
 
-use super::HostedError;
+use super::error::HostedError;
 use hotmem::Bytes;
 use rustix::{
     io::Errno,

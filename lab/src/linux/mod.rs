@@ -5,9 +5,11 @@
 //! followed by `init.sh` or `nvdimm.sh`.
 
 pub(crate) mod cpio;
+mod error;
 mod packages;
 
 use crate::qemu::Config;
+pub use error::Error;
 use hotmem::Bytes;
 pub use packages::Drivers;
 use packages::Packages;
@@ -40,26 +42,6 @@ pub struct Linux {
     kernel: PathBuf,
     /// A file without a name: gone when nobody holds it.
     initramfs: File,
-}
-
-/// Why there is no Linux to boot.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No packages.
-    #[error(
-        "no Linux to compare with: `cargo xtask setup` fetches it \
-         (Debian: apt-get install linux-image-cloud-amd64 busybox-static)"
-    )]
-    NotInstalled,
-    /// A part of the packages.
-    #[error("the Linux kernel's package is incomplete: no {}", .0.display())]
-    Missing(PathBuf),
-    /// A file that cannot be read.
-    #[error("reading {}", .0.display())]
-    Read(PathBuf, #[source] io::Error),
-    /// The initramfs cannot be made.
-    #[error("making an initramfs")]
-    Initramfs(#[source] io::Error),
 }
 
 impl Linux {

@@ -1,6 +1,6 @@
 //! Where Debian's packages put what the Linux guest is made of.
 
-use super::Error;
+use super::error::Error;
 use std::{
     fs,
     path::{Path, PathBuf},

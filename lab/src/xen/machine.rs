@@ -1,6 +1,6 @@
 //! Xen under QEMU, with the guest as its dom0: one boot from start to end.
 
-use super::Xpti;
+use super::xpti::Xpti;
 use crate::qemu::{die_with_parent, host, image};
 use anyhow::{Context, Result, bail, ensure};
 use hotmem::Bytes;

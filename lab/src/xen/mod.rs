@@ -2,8 +2,10 @@
 //! memory (document 004's `xfm_scale`).
 
 mod machine;
+mod xpti;
 
 pub use machine::{Clock, Figure, Interrupts, Machine, Outcome, Race};
+pub use xpti::Xpti;
 
 use crate::{
     progress, size,
@@ -11,20 +13,10 @@ use crate::{
 };
 use anyhow::{Result, bail};
 use hotmem::{Bytes, geometry::FRAME_SIZE};
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 
 /// The most that the guest maps.
 pub const MOST: Bytes = Bytes::mib(64);
-
-/// Whether Xen keeps its own page tables from its guests' user mode (against Meltdown), at the
-/// price of a change of page tables with each trap and hypercall.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Xpti {
-    /// As on processors that need it
-    On,
-    /// As on processors that do not
-    Off,
-}
 
 /// Arguments of `hotmem xen`.
 #[derive(clap::Args)]
@@ -74,13 +66,4 @@ pub fn run(args: &Args) -> Result<()> {
     }
     say!("{table}")?;
     Ok(())
-}
-
-impl fmt::Display for Xpti {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Xpti::On => "xpti-on",
-            Xpti::Off => "xpti-off",
-        })
-    }
 }

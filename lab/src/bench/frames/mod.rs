@@ -6,7 +6,10 @@
 mod access;
 mod case;
 pub(super) mod instructions;
+mod measure;
+mod names;
 mod subject;
+mod traffic;
 
 use super::record::{self, Sample};
 use crate::{progress, size};
@@ -15,7 +18,6 @@ use anyhow::{Context, Result, bail};
 use case::Case;
 use hotmem::Bytes;
 use std::{
-    fmt,
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -159,11 +161,6 @@ fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
     }
     progress.finish_and_clear();
     Ok(())
-}
-
-/// Writes a value as it is typed on the command line.
-fn value_name(value: &impl clap::ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    value.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Who is measured: Hotmem and its peers, as allocators of 2^order frames.
 
-use super::value_name;
+use super::names::value_name;
 use crate::hosted::Threads;
 use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
 use buddy_system_allocator::FrameAllocator;

@@ -2,7 +2,10 @@
 //! by valgrind's callgrind, and of a whole guest with one thread, counted by QEMU's translator.
 
 use super::page_fault::{Machine, Plan, WORKING_SET, guest};
-use super::{Args, INSTRUCTIONS, Subject};
+use super::{
+    args::Args,
+    subject::{INSTRUCTIONS, Subject},
+};
 use crate::bench::{frames, record::Sample};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;

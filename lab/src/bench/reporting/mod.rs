@@ -10,9 +10,13 @@
 //!   the reporter is off; then the time until the host has it all, beside one bare `madvise` over
 //!   the same memory (`limit`).
 
+mod args;
 mod give_back;
 mod instructions;
 mod page_fault;
+mod subject;
+
+pub(super) use args::Args;
 
 use super::record::{self, Record, Sample};
 use crate::out::OutputError;
@@ -23,64 +27,11 @@ use crate::{
     table::{figures, table},
 };
 use anyhow::{Context, Result};
-use hotmem::{Bytes, report::Settings};
+use args::Case;
 use indicatif::ProgressBar;
 use page_fault::{Machine, Plan, RATE, guest, hosted};
-use std::{fmt, path::Path, path::PathBuf, time::Duration};
-
-/// Arguments of `hotmem bench reporting`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// What is measured
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "page_fault,give_back")]
-    cases: Vec<Case>,
-    /// Whose memory page_fault uses
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "hosted,guest")]
-    machines: Vec<Machine>,
-    /// Threads of page_fault; a guest has a CPU for each, and one more
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
-          value_parser = clap::value_parser!(u16).range(1..=48))]
-    threads: Vec<u16>,
-    /// How often a thread allocates and frees its 128 MiB before it rests
-    #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "1,16",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Vec<u32>,
-    /// Bursts that are timed in a run, after one that is not
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    bursts: u32,
-    /// How long a thread rests between two bursts, in milliseconds: longer than memory has to stay
-    /// free before it is reported
-    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(least_rest()..))]
-    rest: u32,
-    /// Boots for each median of a guest
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    boots: u32,
-    /// How much is given back at once [default: 8G, or half of what the host can spare]
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
-    give_back: Vec<Bytes>,
-    /// Runs for each other median
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
-    /// Do not count instructions
-    #[arg(long)]
-    no_instructions: bool,
-    /// The reference guest's image; built from the workspace if not given
-    #[arg(long, value_name = "PATH")]
-    guest_image: Option<PathBuf>,
-    /// Where to write the figures as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Case {
-    /// Memory that is used again and again while it is reported
-    PageFault,
-    /// Memory that is given back at once
-    GiveBack,
-}
+use std::{path::Path, time::Duration};
+use subject::{INSTRUCTIONS, Subject};
 
 /// Arguments of one run of page_fault on a hosted machine, which is started under valgrind.
 #[derive(clap::Args)]
@@ -97,27 +48,6 @@ pub struct CaseArgs {
     rest: u32,
 }
 
-/// Whether free memory is reported while it is used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Subject {
-    /// The reporter is off
-    #[value(name = "hotmem-no-reports")]
-    Silent,
-    /// The reporter is on
-    Hotmem,
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Subject::Silent => "hotmem-no-reports",
-            Subject::Hotmem => "hotmem",
-        })
-    }
-}
-
-/// Instructions for a frame allocated and freed.
-const INSTRUCTIONS: (&str, &str) = ("instructions", "count");
 /// Until the host has it all.
 const TIME: (&str, &str) = ("time", "s");
 
@@ -234,23 +164,6 @@ fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// The shortest rest, in milliseconds, after which memory is reported: a reporter looks once in each
-/// dwell time, and twice before it takes what was free both times.
-fn least_rest() -> i64 {
-    let Settings { delay, dwell, .. } = Settings::default();
-    i64::try_from((delay + 2 * dwell).as_millis()).unwrap_or(i64::MAX)
-}
-
-impl Args {
-    fn plans(&self) -> impl Iterator<Item = Plan> + '_ {
-        let rest = Duration::from_millis(self.rest.into());
-        let bursts = self.bursts;
-        self.threads.iter().flat_map(move |&threads| {
-            self.rounds.iter().map(move |&rounds| Plan { threads, rounds, bursts, rest })
-        })
-    }
-}
-
 /// Does so much of page_fault, to be counted from outside.
 pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
     let &CaseArgs { subject, threads, rounds, bursts, rest } = args;
@@ -262,6 +175,7 @@ pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
 mod tests {
     use super::*;
     use crate::bench::parsed;
+    use hotmem::{Bytes, report::Settings};
 
     #[test]
     fn every_case_comes_to_an_end() {

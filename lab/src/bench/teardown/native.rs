@@ -1,7 +1,8 @@
 //! Page tables as arrays, on this processor, which does not walk them: a flush is counted and not
 //! made, and no processor sets bits meanwhile.
 
-use super::{COUNTED_FLUSHES, CYCLES, Sample};
+use super::args::{COUNTED_FLUSHES, CYCLES};
+use crate::bench::record::Sample;
 use anyhow::{Context, Result, ensure};
 use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{

@@ -1,6 +1,6 @@
 //! The reference kernel as dom0 of Xen.
 
-use super::{Args, CYCLES};
+use super::args::{Args, CYCLES};
 use crate::{
     bench::record::{Metric, Sample},
     xen::{Clock, Figure, MOST, Machine, Xpti},

@@ -1,6 +1,7 @@
 //! The same by the other CPUs of the reference guest.
 
-use super::{NODES, Plan, Subject, Timed, WORKING_SET};
+use super::super::subject::Subject;
+use super::{NODES, Plan, Timed, WORKING_SET};
 use crate::qemu::{Balloon, Config, Event, Vm};
 use anyhow::Result;
 use hotmem::Bytes;

@@ -1,6 +1,7 @@
 //! The same by threads of this process, whose memory is that of a simulated machine.
 
-use super::{NODES, Plan, Subject, Timed, WORKING_SET};
+use super::super::subject::Subject;
+use super::{NODES, Plan, Timed, WORKING_SET};
 use crate::hosted::{Hosted, Threads};
 use anyhow::Result;
 use hotmem::{

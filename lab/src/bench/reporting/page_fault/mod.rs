@@ -9,8 +9,8 @@
 pub(super) mod guest;
 pub(super) mod hosted;
 
-use super::{Subject, record::Metric};
-use crate::bench::record::Sample;
+use super::subject::Subject;
+use crate::bench::record::{Metric, Sample};
 use anyhow::{Result, ensure};
 use hotmem::Bytes;
 use std::{fmt, time::Duration};

@@ -1,3 +1,4 @@
+use super::super::mmu::TABLES;
 use super::*;
 use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, ShrinkOptions, Shrunk};
 use std::{

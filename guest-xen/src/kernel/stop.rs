@@ -1,0 +1,24 @@
+//! The end of a run that cannot go on.
+
+use super::console::{self, Console};
+use core::fmt;
+use core::fmt::Write;
+use hotmem_guest::report::bail_out;
+
+/// Nothing can go on without what failed here.
+pub(crate) fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
+}
+
+/// Ends the run with the reason.
+pub(crate) fn give_up(reason: impl fmt::Display) -> ! {
+    bail_out(Console::new(), reason);
+    console::shut_down()
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let mut console = Console::new();
+    let _ = writeln!(console);
+    give_up(format_args!("{info}"))
+}

@@ -1,0 +1,118 @@
+//! One case, measured in a process of its own.
+//!
+//! No frame that is handed out is touched. Hotmem keeps its own lines of frame bits in boot
+//! memory, as it does in a kernel that has used some of it.
+
+use super::access::Access;
+use super::case::Case;
+use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, Subject};
+use super::traffic::{self, cpu_time, nanoseconds};
+use crate::hosted::{Hosted, Threads};
+use anyhow::{Context, Result};
+use bitmap_allocator::{BitAlloc, BitAlloc16M};
+use hotmem::{
+    Bytes, Frames, NoHooks, OnlineType, Want,
+    geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES},
+};
+use std::thread;
+
+impl Case {
+    /// Measures: nanoseconds of CPU time for an operation, or for all of a start.
+    ///
+    /// Plugged memory has no addresses behind it where it is `unbacked`: for hosts that have too
+    /// few.
+    pub(super) fn measure(&self, operations: u64, unbacked: bool) -> Result<f64> {
+        let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
+        match self.subject {
+            Subject::Hotmem if self.access == Access::Init => boot_with(self.size),
+            Subject::Hotmem => self.measure_hotmem(operations, unbacked),
+            Subject::BuddySystemAllocator => self.measure_peer(operations, || Buddy::new(frames)),
+            Subject::BitmapAllocator if frames <= BitAlloc16M::CAP => {
+                self.measure_peer(operations, || Bitmap::new(&BITMAP_64G, frames))
+            }
+            Subject::BitmapAllocator => {
+                self.measure_peer(operations, || Bitmap::new(&BITMAP_1T, frames))
+            }
+        }
+    }
+
+    fn measure_peer<A: Allocator>(&self, operations: u64, new: impl FnOnce() -> A) -> Result<f64> {
+        let started = cpu_time();
+        let allocator = new();
+        let init = cpu_time() - started;
+        if self.access.is_start() {
+            return Ok(nanoseconds(init));
+        }
+        traffic::measure(&allocator, 0, self, operations)
+    }
+
+    fn measure_hotmem(&self, operations: u64, unbacked: bool) -> Result<f64> {
+        let sections = self.size.0 / FRAME_SIZE / SECTION_FRAMES as u64;
+        // A frame of lines for each section, its words, and some for the boot memory's own.
+        let boot_memory = Bytes(sections * (FRAME_SIZE + 512)).0.next_multiple_of(2 << 20);
+        let boot_memory = Bytes(boot_memory + Bytes::mib(64).0);
+        let builder = Hosted::builder().boot_memory(boot_memory).room(self.size);
+        // Lines may lie in plugged memory that is the kernel's, which must be there then.
+        let without_movable = self.access.is_without_movable();
+        let builder = if unbacked && !without_movable {
+            // SAFETY: the accesses touch no frame, and `split_boot_memory` leaves a free frame in a
+            // split pageblock of boot memory for each section that is plugged.
+            unsafe { builder.unbacked() }
+        } else {
+            builder
+        };
+        let machine = builder.build()?;
+        let mut hotplug = machine.boot()?;
+        let started = cpu_time();
+        hotplug.announce(machine.room())?;
+        if self.access == Access::Announce {
+            return Ok(nanoseconds(cpu_time() - started));
+        }
+        if !self.access.is_start() {
+            split_boot_memory(&machine);
+        }
+        hotplug.add(machine.room())?;
+        let kind = if without_movable { OnlineType::Kernel } else { OnlineType::Movable };
+        hotplug.online(machine.room(), kind, &mut NoHooks)?;
+        if self.access == Access::PairWithoutMovable64Cpus {
+            allocate_on_cpus(machine.frames(), 64)?;
+        }
+        if self.access == Access::Hotplug {
+            return Ok(nanoseconds(cpu_time() - started));
+        }
+        traffic::measure(machine.frames(), machine.room().start().number(), self, operations)
+    }
+}
+
+/// Boots a machine with all of the memory.
+fn boot_with(size: Bytes) -> Result<f64> {
+    let machine = Hosted::builder().boot_memory(size).build()?;
+    let started = cpu_time();
+    let _hotplug = machine.boot()?;
+    Ok(nanoseconds(cpu_time() - started))
+}
+
+/// Splits all pageblocks of boot memory and leaves one frame of each in use, as a kernel does that
+/// has been up for a while.
+fn split_boot_memory(machine: &Hosted) {
+    let taken = std::iter::from_fn(|| machine.frames().alloc(Want::frames(1)).ok());
+    // Nothing is freed before all is taken.
+    let taken: Vec<_> = taken.collect();
+    for frame in taken {
+        if frame.start().is_aligned(PAGEBLOCK_FRAMES as u64) {
+            let _stays = frame.into_raw();
+        }
+    }
+}
+
+/// Has so many CPUs allocate and free, so that they are known from then on.
+fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
+    let pair = || -> Result<()> {
+        frames.alloc(Want::frames(1)).context("allocating on another CPU")?.free();
+        Ok(())
+    };
+    for _ in 0..cpus {
+        thread::scope(|scope| scope.spawn(pair).join().expect("an allocating thread panicked"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! How memory is asked for and given back while it is measured.
+
+use super::access::Access;
+use super::case::Case;
+use super::subject::{Allocator, HUGE, index};
+use anyhow::{Context, Result, ensure};
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use spin::Barrier;
+use std::{hint::black_box, thread, time::Duration};
+
+/// Held by each thread in bulk, if there is so much.
+const BULK: u64 = 1 << 18;
+/// Frames held by all threads together in random traffic.
+const HELD_FRAMES: u64 = 1 << 20;
+/// Huge pages held by all threads together in random traffic.
+const HELD_HUGE: u64 = 1 << 11;
+
+/// Nanoseconds of CPU time for an operation: allocating and freeing one piece.
+///
+/// `first` is the first frame of the memory, none of which is in use.
+pub(super) fn measure<A: Allocator>(
+    allocator: &A,
+    first: u64,
+    case: &Case,
+    operations: u64,
+) -> Result<f64> {
+    let held = prepare(allocator, first, case)?;
+    let cpus = cpus(usize::from(case.threads))?;
+    let barrier = Barrier::new(usize::from(case.threads));
+    let barrier = &barrier;
+    let times = thread::scope(|scope| {
+        let start = |(cpu, held)| {
+            scope.spawn(move || -> Result<f64> {
+                pin(cpu)?;
+                let mut traffic = Traffic { allocator, case, barrier, held, next: 0 };
+                traffic.warm_up(operations / 16);
+                let (time, operations) = traffic.run(operations);
+                Ok(nanoseconds(time) / operations as f64)
+            })
+        };
+        let threads: Vec<_> = cpus.into_iter().zip(held).map(start).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<f64>>| {
+            thread.join().expect("a measuring thread panicked")
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(times.iter().sum::<f64>() / times.len() as f64)
+}
+
+/// Brings the memory into the state that the access starts from. Returns what each thread holds.
+fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<Vec<u64>>> {
+    let threads = usize::from(case.threads);
+    let pageblock = PAGEBLOCK_FRAMES as u64;
+    let pageblocks = case.size.0 / FRAME_SIZE / pageblock;
+    let mut held = vec![Vec::new(); threads];
+    // All taken but so many pageblocks, about this far apart: equal distances would put all that
+    // is kept about them into a few sets of the caches.
+    let leave = |count: u64, apart: u64| {
+        allocator.fill();
+        let mut random = Random::new();
+        let places = (0..count).map(|i| i * apart + random.below(apart));
+        places.for_each(|place| allocator.free(first + place * pageblock, HUGE));
+    };
+    let neighbours = match case.access {
+        Access::Pair
+        | Access::Bulk
+        | Access::PairWithoutMovable
+        | Access::PairWithoutMovable64Cpus
+        | Access::Init
+        | Access::Announce
+        | Access::Hotplug => return Ok(held),
+        Access::Random => {
+            let count = if case.order == HUGE { HELD_HUGE } else { HELD_FRAMES / pageblock };
+            ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
+            leave(count, pageblocks / count);
+            return Ok(held);
+        }
+        Access::PairNeighbours => threads as u64,
+        Access::BulkNeighbours => BULK / pageblock * threads as u64,
+    };
+    ensure!(neighbours <= pageblocks, "this traffic needs {neighbours} pageblocks");
+    leave(neighbours, 1);
+    for _ in 0..neighbours * pageblock {
+        let frame = allocator.alloc(0).context("memory is lost")?;
+        held[index(frame / pageblock) % threads].push(frame);
+    }
+    Ok(held)
+}
+
+/// What one thread does.
+struct Traffic<'a, A> {
+    allocator: &'a A,
+    case: &'a Case,
+    barrier: &'a Barrier,
+    held: Vec<u64>,
+    /// The one of those held that random traffic comes to next.
+    next: usize,
+}
+
+impl<A: Allocator> Traffic<'_, A> {
+    /// Until everything is as it stays.
+    fn warm_up(&mut self, operations: u64) {
+        match self.case.access {
+            Access::Random => {
+                let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
+                self.take(all / u64::from(self.case.threads));
+                self.shuffle();
+            }
+            // Half of what this thread's pageblock has.
+            Access::PairNeighbours => {
+                let kept = self.held.len() / 2;
+                self.held.drain(kept..).for_each(|frame| self.allocator.free(frame, 0));
+            }
+            _ => {}
+        }
+        self.run(operations);
+    }
+
+    /// Does it, for about so many operations; says how many, and how long they took.
+    fn run(&mut self, operations: u64) -> (Duration, u64) {
+        match self.case.access {
+            Access::Pair
+            | Access::PairNeighbours
+            | Access::PairWithoutMovable
+            | Access::PairWithoutMovable64Cpus => {
+                let pairs = |traffic: &mut Self| {
+                    for _ in 0..operations {
+                        let frame = traffic.take_one();
+                        traffic.allocator.free(black_box(frame), traffic.case.order);
+                    }
+                };
+                (self.together(pairs), operations)
+            }
+            Access::Random => {
+                let swaps = |traffic: &mut Self| {
+                    for _ in 0..operations {
+                        let any = traffic.next;
+                        traffic.next = if any == 0 { traffic.held.len() } else { any } - 1;
+                        traffic.allocator.free(traffic.held[any], traffic.case.order);
+                        traffic.held[any] = traffic.take_one();
+                    }
+                };
+                (self.together(swaps), operations)
+            }
+            Access::Bulk => {
+                let fair = (self.case.size.0 / FRAME_SIZE) >> self.case.order;
+                let count = BULK.min(fair / 2 / u64::from(self.case.threads));
+                let rounds = operations.div_ceil(count);
+                let round = |_| self.together(|t| t.take(count)) + self.together(Traffic::give_all);
+                ((0..rounds).map(round).sum(), rounds * count)
+            }
+            Access::BulkNeighbours => {
+                let count = self.held.len() as u64;
+                let rounds = operations.div_ceil(count);
+                let round = |_| self.together(Traffic::give_all) + self.together(|t| t.take(count));
+                ((0..rounds).map(round).sum(), rounds * count)
+            }
+            Access::Init | Access::Announce | Access::Hotplug => (Duration::ZERO, 1),
+        }
+    }
+
+    /// CPU time of a part that all threads start at the same time: they spin until then, because waking
+    /// one another would be counted.
+    fn together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
+        self.barrier.wait();
+        let started = cpu_time();
+        part(self);
+        cpu_time() - started
+    }
+
+    fn take_one(&self) -> u64 {
+        // What is taken next was free or was given back a moment ago, perhaps by another thread
+        // that has not quite finished.
+        loop {
+            if let Some(frame) = self.allocator.alloc(self.case.order) {
+                return frame;
+            }
+        }
+    }
+
+    fn take(&mut self, count: u64) {
+        for _ in 0..count {
+            let frame = self.take_one();
+            self.held.push(frame);
+        }
+    }
+
+    fn give_all(&mut self) {
+        for frame in self.held.drain(..) {
+            self.allocator.free(frame, self.case.order);
+        }
+    }
+
+    /// Puts what is held into a random order. Going through it one by one is as random for the
+    /// allocator as picking any, and costs the bench itself no cache misses.
+    fn shuffle(&mut self) {
+        let mut random = Random::new();
+        for i in (1..self.held.len()).rev() {
+            self.held.swap(i, index(random.below(i as u64 + 1)));
+        }
+    }
+}
+
+/// The same numbers in each run: xorshift.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Random {
+        Random(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// The first CPUs that this process may use, one for each thread.
+fn cpus(threads: usize) -> Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("asking which CPUs may be used")?;
+    let cpus: Vec<_> =
+        (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(threads).collect();
+    ensure!(
+        cpus.len() == threads,
+        "{threads} threads need {threads} CPUs, here are {}",
+        cpus.len()
+    );
+    Ok(cpus)
+}
+
+/// Binds the calling thread to a CPU.
+fn pin(cpu: usize) -> Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).with_context(|| format!("binding a thread to CPU {cpu}"))
+}
+
+/// CPU time that the calling thread has used.
+pub(super) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// As the bench counts.
+pub(super) fn nanoseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e9
+}

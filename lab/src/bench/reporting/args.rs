@@ -1,0 +1,77 @@
+//! What the command line says, and what follows from it.
+
+use super::page_fault::{Machine, Plan};
+use crate::size;
+use hotmem::{Bytes, report::Settings};
+use std::{path::PathBuf, time::Duration};
+
+/// Arguments of `hotmem bench reporting`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What is measured
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "page_fault,give_back")]
+    pub(super) cases: Vec<Case>,
+    /// Whose memory page_fault uses
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hosted,guest")]
+    pub(super) machines: Vec<Machine>,
+    /// Threads of page_fault; a guest has a CPU for each, and one more
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
+          value_parser = clap::value_parser!(u16).range(1..=48))]
+    pub(super) threads: Vec<u16>,
+    /// How often a thread allocates and frees its 128 MiB before it rests
+    #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "1,16",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) rounds: Vec<u32>,
+    /// Bursts that are timed in a run, after one that is not
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) bursts: u32,
+    /// How long a thread rests between two bursts, in milliseconds: longer than memory has to stay
+    /// free before it is reported
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(least_rest()..))]
+    pub(super) rest: u32,
+    /// Boots for each median of a guest
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) boots: u32,
+    /// How much is given back at once [default: 8G, or half of what the host can spare]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
+    pub(super) give_back: Vec<Bytes>,
+    /// Runs for each other median
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) runs: u32,
+    /// Do not count instructions
+    #[arg(long)]
+    pub(super) no_instructions: bool,
+    /// The reference guest's image; built from the workspace if not given
+    #[arg(long, value_name = "PATH")]
+    pub(super) guest_image: Option<PathBuf>,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(super) enum Case {
+    /// Memory that is used again and again while it is reported
+    PageFault,
+    /// Memory that is given back at once
+    GiveBack,
+}
+
+/// The shortest rest, in milliseconds, after which memory is reported: a reporter looks once in each
+/// dwell time, and twice before it takes what was free both times.
+fn least_rest() -> i64 {
+    let Settings { delay, dwell, .. } = Settings::default();
+    i64::try_from((delay + 2 * dwell).as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Args {
+    pub(super) fn plans(&self) -> impl Iterator<Item = Plan> + '_ {
+        let rest = Duration::from_millis(self.rest.into());
+        let bursts = self.bursts;
+        self.threads.iter().flat_map(move |&threads| {
+            self.rounds.iter().map(move |&rounds| Plan { threads, rounds, bursts, rest })
+        })
+    }
+}

@@ -1,0 +1,43 @@
+//! What the command line says, and what is measured.
+
+use crate::bench::record::Metric;
+use std::path::PathBuf;
+
+pub(super) const CYCLES: Metric = ("cycles_per_entry", "cycles");
+/// Where there is no processor to flush.
+pub(super) const COUNTED_FLUSHES: Metric = ("flushes_counted", "count");
+
+/// Arguments of `hotmem bench teardown`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which cases: their names, or what they begin with
+    #[arg(long, value_name = "CASE,…", value_delimiter = ',', default_value = "native,xen")]
+    pub(super) cases: Vec<String>,
+    /// Runs for each median
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) runs: u32,
+    /// Entries in a hypercall
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,32,512",
+        value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub(super) batches: Vec<u16>,
+    /// Writes of another CPU that a race for dirty bits takes, at each size of batch; 0: no race
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(super) writes: u64,
+    /// The Xen guest's image; built from the workspace if not given
+    #[arg(long, value_name = "PATH")]
+    pub(super) guest_image: Option<PathBuf>,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+}
+
+impl Args {
+    pub(super) fn wants(&self, case: &str) -> bool {
+        self.cases.iter().any(|wanted| case.starts_with(wanted.as_str()))
+    }
+
+    /// Whether any case that begins like this may be wanted.
+    pub(super) fn may_want(&self, stem: &str) -> bool {
+        self.cases.iter().any(|wanted| stem.starts_with(wanted) || wanted.starts_with(stem))
+    }
+}

@@ -1,0 +1,260 @@
+//! Memory behind virtual addresses, on the simulated MMU.
+
+use super::Hosted;
+use super::mmu::{Arrays, Mmu, PAGE, SPACE};
+use hotmem::{
+    AllocError, Allocation, Bytes, Hooks, Migration, Pfn, PfnRange, Want,
+    geometry::PAGEBLOCK_FRAMES,
+};
+use hotmem_pgtable::{
+    AtomicU64, Covered, ENTRIES, Entry, Flags, Level, MoveError, Owner, PageTables, Run, Unmap,
+    VirtRange,
+};
+use std::{
+    ptr::NonNull,
+    sync::{PoisonError, atomic::Ordering::Relaxed},
+};
+
+/// Memory behind virtual addresses, on a simulated MMU: frames that may be moved while it is used.
+///
+/// ```
+/// # use hotmem::Bytes;
+/// # use hotmem_lab::hosted::Hosted;
+/// let machine = Hosted::builder().boot_memory(Bytes::mib(128)).build()?;
+/// let mut hotplug = machine.boot()?;
+/// let space = machine.address_space();
+/// space.map(0x7000)?;
+/// assert_eq!(space.add(0x7008, 5), Some(5));
+/// assert_eq!(space.read(0x7008), Some(5));
+/// assert!(space.take_dirty(0x7000) && !space.take_dirty(0x7000));
+/// space.unmap(0x7000);
+/// assert_eq!(space.read(0x7008), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct AddressSpace<'m> {
+    machine: &'m Hosted,
+    mmu: &'m Mmu,
+}
+
+/// Why there is no memory behind an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MapError {
+    /// There was no frame.
+    #[error("no memory: {0}")]
+    NoMemory(#[from] AllocError),
+    /// Something is there already, the address can be none, or it takes a page table too many.
+    #[error("nothing can be mapped at {0:#x}")]
+    Refused(u64),
+}
+
+/// Takes arrays for tables, which are kept, and the frames of what is unmapped.
+struct Kernel<'a> {
+    tables: &'a Arrays,
+    unmapped: Option<PfnRange>,
+}
+
+impl Owner for Kernel<'_> {
+    fn unmapped(&mut self, run: Run) {
+        self.unmapped = run.frames();
+    }
+
+    fn free_table(&mut self, _: Pfn) {}
+
+    fn new_table(&mut self) -> Option<Pfn> {
+        self.tables.take()
+    }
+}
+
+impl<'m> AddressSpace<'m> {
+    fn new(machine: &'m Hosted, mmu: &'m Mmu) -> Self {
+        AddressSpace { machine, mmu }
+    }
+
+    /// Puts a frame of zeros behind the page of this address.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn map(self, address: u64) -> Result<(), MapError> {
+        let virt = VirtRange::page(address);
+        let mapped = &mut *self.mmu.mapped();
+        let frame = self.machine.frames().alloc(Want::frames(1).movable())?.into_raw();
+        // SAFETY: the frame was allocated just now.
+        unsafe { self.pointer(frame.start()).write_bytes(0, ENTRIES) };
+        let entry = Entry::new(frame.start(), Flags::PRESENT | Flags::WRITABLE);
+        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped: None };
+        let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
+        match tables.map(Run { virt, entry, level: Level::L1 }, &mut kernel) {
+            Ok(_) => {
+                mapped.owners.insert(frame.start(), virt.start());
+                Ok(())
+            }
+            Err(_) => {
+                self.free(frame);
+                Err(MapError::Refused(address))
+            }
+        }
+    }
+
+    /// Takes the frame away from behind the page of this address, if there is one.
+    pub fn unmap(self, address: u64) {
+        let mapped = &mut *self.mmu.mapped();
+        let mut kernel = Kernel { tables: &self.mmu.tables, unmapped: None };
+        let mut tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
+        let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
+        let _ = tables.unmap_range(VirtRange::page(address), how, &mut kernel);
+        if let Some(frame) = kernel.unmapped {
+            mapped.owners.remove(&frame.start());
+            self.free(frame);
+        }
+    }
+
+    /// Reads the word at this address, rounded down to a word's; `None`: nothing is there.
+    #[must_use]
+    pub fn read(self, address: u64) -> Option<u64> {
+        self.access(address, Flags::ACCESSED, |word| word.load(Relaxed))
+    }
+
+    /// Adds to the word at this address; what it holds then. Two that add at once may lose one
+    /// another's, as with a processor's `mov`.
+    #[expect(clippy::must_use_candidate, reason = "the write counts")]
+    pub fn add(self, address: u64, n: u64) -> Option<u64> {
+        self.access(address, Flags::USED, |word| {
+            let sum = word.load(Relaxed).wrapping_add(n);
+            word.store(sum, Relaxed);
+            sum
+        })
+    }
+
+    /// Whether the page of this address was written to since this was last asked.
+    #[must_use]
+    pub fn take_dirty(self, address: u64) -> bool {
+        let _lock = self.mmu.mapped();
+        let Some(word) = self.mmu.slot(address).and_then(|slot| self.mmu.word(slot.at)) else {
+            return false;
+        };
+        let before = word.fetch_and(!Flags::USED.bits(), Relaxed);
+        // Whoever found the page dirty before has written by now.
+        drop(self.mmu.accessing.write().unwrap_or_else(PoisonError::into_inner));
+        Entry::from_bits(before).flags().contains(Flags::DIRTY)
+    }
+
+    /// What was moved so far under pages in use.
+    #[must_use]
+    pub fn moved(self) -> Bytes {
+        self.mmu.mapped().moved
+    }
+
+    /// Moves what is on these frames, a run within one pageblock, to others; `None` if nothing of
+    /// this address space is.
+    fn migrate(self, used: PfnRange) -> Option<Migration> {
+        let mapped = &mut *self.mmu.mapped();
+        let frames = used.chunks(1).take(PAGEBLOCK_FRAMES);
+        let pages: Vec<(PfnRange, u64)> =
+            frames.filter_map(|from| Some((from, *mapped.owners.get(&from.start())?))).collect();
+        let frames = self.machine.frames();
+        let node = frames.node_of(used.start()).unwrap_or_default();
+        let elsewhere = Want::frames(1).movable().leaving(node);
+        let destination = || frames.alloc(elsewhere).map(Allocation::into_raw).ok();
+        let moves: Vec<(PfnRange, u64, PfnRange)> =
+            pages.iter().map_while(|&(from, page)| Some((from, page, destination()?))).collect();
+        if moves.is_empty() {
+            return pages.first().map(|_| Migration::Retry);
+        }
+        let tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
+        let moved = tables.move_pages(moves.iter().map(|&(_, page, _)| page), |moving| {
+            for (index, &(from, _, to)) in moves.iter().enumerate() {
+                // SAFETY: both frames are the page's, and nobody is in the middle of an access to
+                // it.
+                unsafe {
+                    self.pointer(from.start())
+                        .copy_to_nonoverlapping(self.pointer(to.start()), ENTRIES);
+                }
+                moving.place(index, to.start());
+            }
+        });
+        match moved {
+            Ok(()) => {}
+            // All of them are mapped: they have owners.
+            Err(MoveError::Refused(_)) => {
+                moves.iter().for_each(|&(_, _, to)| self.free(to));
+                return Some(Migration::Pinned("its owner is no page"));
+            }
+            Err(error @ MoveError::Hidden { .. }) => panic!("{error}: tables are never freed"),
+        }
+        for (from, page, to) in moves {
+            mapped.owners.remove(&from.start());
+            mapped.owners.insert(to.start(), page);
+            mapped.moved = mapped.moved + Bytes(PAGE);
+            self.free(from);
+        }
+        Some(Migration::Moved)
+    }
+
+    /// What a processor does with an instruction: walk, say by flags that it did, access.
+    fn access(self, address: u64, used: Flags, act: impl Fn(&AtomicU64) -> u64) -> Option<u64> {
+        loop {
+            let access = self.mmu.accessing.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(slot) = self.mmu.slot(address) else {
+                // A page fault: is it gone, or will it be there when the lock is free?
+                drop(access);
+                let _lock = self.mmu.mapped();
+                self.mmu.slot(address)?;
+                continue;
+            };
+            let (word, entry) = (self.mmu.word(slot.at)?, slot.entry);
+            let marked = entry.with(used).bits();
+            // The entry is still what was found, or the walk begins again.
+            if word.compare_exchange(entry.bits(), marked, Relaxed, Relaxed).is_err() {
+                continue;
+            }
+            let index = usize::try_from(address % PAGE / 8).ok()?;
+            // SAFETY: the frame is the page's until a flush has waited for this access; words of
+            // pages are accessed atomically, as long as the page is not taken out of sight.
+            let word =
+                unsafe { AtomicU64::from_ptr(self.pointer(entry.frame(slot.level)?).add(index)) };
+            return Some(act(word));
+        }
+    }
+
+    fn pointer(self, frame: Pfn) -> *mut u64 {
+        self.machine.address_of(frame).map_or(std::ptr::null_mut(), NonNull::as_ptr).cast()
+    }
+
+    fn free(self, frame: PfnRange) {
+        // SAFETY: allocated by `map` or `migrate`, mapped no more, and freed once.
+        let _ = unsafe { self.machine.frames().free_raw(frame) };
+    }
+}
+
+impl Hosted {
+    /// Memory behind virtual addresses. The MMU is simulated: one address space, whose page tables
+    /// are arrays of this process.
+    #[must_use]
+    pub fn address_space(&self) -> AddressSpace<'_> {
+        AddressSpace::new(self, self.mmu.get_or_init(Mmu::new))
+    }
+
+    /// What the machine does when memory is to leave: it moves what is behind virtual addresses.
+    #[must_use]
+    pub fn hooks(&self) -> HostKernel<'_> {
+        HostKernel { machine: self }
+    }
+}
+
+/// A kernel on a hosted machine: what is behind virtual addresses is moved, by the simulated MMU.
+#[derive(Clone, Copy)]
+pub struct HostKernel<'m> {
+    machine: &'m Hosted,
+}
+
+impl Hooks for HostKernel<'_> {
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        let mmu = self.machine.mmu.get();
+        mmu.and_then(|mmu| AddressSpace::new(self.machine, mmu).migrate(used))
+            .unwrap_or(Migration::Pinned("behind no virtual address"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

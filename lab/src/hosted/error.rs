@@ -1,0 +1,17 @@
+//! Why there is no hosted machine.
+
+use hotmem::Bytes;
+
+/// Why there is no hosted machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HostedError {
+    /// A size that is no multiple of what memory is plugged in.
+    #[error("{0} is not whole pageblocks of 2 MiB")]
+    Unaligned(Bytes),
+    /// More than a physical address, or this process, can name.
+    #[error("{0} of boot memory and room for {1} are more than can be addressed")]
+    TooLarge(Bytes, Bytes),
+    /// The host does not give so much address space.
+    #[error("the host does not reserve {0} of addresses: {1}")]
+    NotReserved(Bytes, rustix::io::Errno),
+}

@@ -1,0 +1,22 @@
+//! Whether Xen isolates its page tables.
+
+use std::fmt;
+
+/// Whether Xen keeps its own page tables from its guests' user mode (against Meltdown), at the
+/// price of a change of page tables with each trap and hypercall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Xpti {
+    /// As on processors that need it
+    On,
+    /// As on processors that do not
+    Off,
+}
+
+impl fmt::Display for Xpti {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Xpti::On => "xpti-on",
+            Xpti::Off => "xpti-off",
+        })
+    }
+}
