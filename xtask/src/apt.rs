@@ -1,6 +1,9 @@
-//! Commands that install: apt-get, and any other, shown as they run.
+//! Commands that install: apt-get, and any other, each behind one line.
 
-use crate::step::{root, runs};
+use crate::{
+    progress,
+    step::{root, runs},
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -53,14 +56,31 @@ fn is_root() -> bool {
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Says what it runs and runs it. Whether it helped is for the caller to see.
+/// Says what it runs and runs it; what that says is shown if it fails. Whether it helped is for the
+/// caller to see.
 pub(crate) fn show(program: &str, args: &[&str]) {
     show_in(root(), program, args);
 }
 
 fn show_in(dir: &Path, program: &str, args: &[&str]) {
-    println!("== installing: {program} {}", args.join(" "));
-    if let Err(error) = Command::new(program).args(args).current_dir(dir).status() {
-        println!("== {program}: {error}");
+    let what = format!("installing: {program} {}", without_options(args));
+    progress::run(&what, Command::new(program).args(args).current_dir(dir));
+}
+
+/// The words that matter to somebody who watches.
+fn without_options(args: &[&str]) -> String {
+    let is_value = |at: usize| at.checked_sub(1).is_some_and(|before| args[before] == "-o");
+    let words = args.iter().enumerate().filter(|&(at, arg)| !arg.starts_with('-') && !is_value(at));
+    words.map(|(_, &arg)| arg).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_not_for_people() {
+        let args = [&APT_PATIENCE[..], &["install", "-q", "-y", "qemu-system-x86"]].concat();
+        assert_eq!(without_options(&args), "install qemu-system-x86");
     }
 }

@@ -1,33 +1,108 @@
 //! `cargo xtask demo`: what Hotmem does, seen in one go.
 
-use crate::{setup, step::root};
-use std::process::{Command, ExitCode};
+use crate::{progress, setup, step::root};
+use std::{
+    process::{Command, ExitCode},
+    thread,
+};
 
-const DEMO: &[&str] =
-    &["vm", "--boot-memory", "128M", "--plug", "64G", "--touch", "1G", "--unplug", "--replug"];
-const HOSTED: &[&str] = &["hosted", "--plug", "64G", "--touch", "1G"];
+/// What is run where there is QEMU, what that shows, and what is built for it.
+const GUEST: Demo = Demo {
+    args: &[
+        "vm",
+        "--boot-memory",
+        "128M",
+        "--plug",
+        "64G",
+        "--touch",
+        "1G",
+        "--balloon",
+        "--unplug",
+    ],
+    shows: "\
+The picture shows what the host holds of the guest. The guest had 128 MiB and was given 64 GiB,
+which cost next to nothing until it wrote to 1 GiB of it. It freed that, the host had it back
+without asking, and then the guest gave up all 64 GiB.",
+    builds: &[
+        "build --profile demo -p hotmem-lab --bin hotmem",
+        "build --release -p hotmem-guest --target x86_64-unknown-none",
+    ],
+};
+/// The same where there is none.
+const HOSTED: Demo = Demo {
+    args: &["hosted", "--plug", "64G", "--touch", "1G"],
+    shows: "\
+A machine of 128 MiB in this process was given 64 GiB, used 1 GiB of it and gave all of it back,
+moving what was still in use.",
+    builds: &["build --profile demo -p hotmem-lab --bin hotmem"],
+};
 
-/// Sets up what it needs, builds, and boots a guest that grows and shrinks.
+const NEXT: &str = "\
+What to try next:
+  cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    any size: --help lists more
+  cargo run --profile demo -q --bin hotmem -- drmgr --help             LMBs of a pseries partition
+  cargo xtask embed                          a small kernel that learns this in five steps
+  cargo run --release -q --bin hotmem -- bench --help                  measure it";
+
+struct Demo {
+    args: &'static [&'static str],
+    shows: &'static str,
+    builds: &'static [&'static str],
+}
+
+/// Sets up what it needs, builds, boots a guest that grows and shrinks, and says what was seen.
 pub(crate) fn run() -> ExitCode {
     if !setup::target() {
         println!("cannot build {}", setup::TARGET_WANTED);
         return ExitCode::FAILURE;
     }
     let demo = if setup::qemu() {
-        DEMO
+        &GUEST
     } else {
         println!("no {}; until then, the hosted machine", setup::QEMU_WANTED);
-        HOSTED
+        &HOSTED
     };
-    println!("== hotmem {}", demo.join(" "));
+    if !build(demo.builds) {
+        return ExitCode::FAILURE;
+    }
+    println!("== hotmem {}\n", demo.args.join(" "));
     let mut hotmem = Command::new("cargo");
-    hotmem.args(["run", "--release", "--quiet", "--bin", "hotmem", "--"]).args(demo);
+    hotmem.args(["run", "--profile", "demo", "--quiet", "--bin", "hotmem", "--"]).args(demo.args);
     match hotmem.current_dir(root()).status() {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) if status.success() => {
+            println!("\n{}\n\n{NEXT}", demo.shows);
+            ExitCode::SUCCESS
+        }
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             println!("cargo does not run: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Builds what is wanted, all at once: each leaves a processor idle at times.
+fn build(wanted: &'static [&'static str]) -> bool {
+    let cargo = |args: &str| {
+        let mut cargo = Command::new("cargo");
+        cargo.args(args.split(' ')).current_dir(root());
+        cargo
+    };
+    let Some((first, others)) = wanted.split_first() else { return true };
+    let others: Vec<_> = others
+        .iter()
+        .map(|args| thread::spawn(move || cargo(args).arg("--quiet").output()))
+        .collect();
+    let mut done = progress::run("building the hotmem command and its guest", &mut cargo(first));
+    for other in others {
+        match other.join() {
+            Ok(Ok(output)) if output.status.success() => {}
+            Ok(Ok(output)) => {
+                println!("{}", String::from_utf8_lossy(&output.stderr));
+                done = false;
+            }
+            _ => done = false,
+        }
+    }
+    done
 }

@@ -46,7 +46,8 @@ pub(crate) fn check(steps: &mut Steps) {
         steps.missing(setup::TARGET_WANTED);
         return;
     }
-    steps.run(&Step::cargo("kernels of docs/embedding.md", BUILD));
+    let build = Step::cargo("kernels of docs/embedding.md", BUILD);
+    steps.run(&build.about("builds each step of the page, and boots it"));
     if !setup::qemu() {
         steps.missing(setup::QEMU_WANTED);
         return;

@@ -13,9 +13,11 @@ mod named_tests;
 mod oldest;
 mod packages;
 mod paths;
+mod progress;
 mod setup;
 mod step;
 mod test;
+mod times;
 
 use std::process::ExitCode;
 

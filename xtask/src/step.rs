@@ -1,5 +1,6 @@
 //! Commands run one after another: each with a time budget, their test results added up.
 
+use crate::times::{Times, human};
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
@@ -15,6 +16,7 @@ pub(crate) fn root() -> &'static Path {
 /// What the steps of a task came to.
 #[derive(Default)]
 pub(crate) struct Steps {
+    timed: Option<Timed>,
     passed: u64,
     failed: u64,
     /// Tests that their own binary leaves out.
@@ -24,9 +26,17 @@ pub(crate) struct Steps {
     skipped: Vec<String>,
 }
 
+/// A task that says how long it and its steps usually take.
+struct Timed {
+    task: &'static str,
+    start: Instant,
+    times: Times,
+}
+
 /// A command line, its environment and how long it may take.
 pub(crate) struct Step<'a> {
     name: &'a str,
+    about: &'a str,
     program: &'a str,
     args: Vec<&'a str>,
     env: Vec<(&'a str, String)>,
@@ -37,7 +47,13 @@ impl<'a> Step<'a> {
     /// A call of cargo; `args` are separated by spaces.
     pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
         let budget = Duration::from_secs(1500);
-        Step { name, program: "cargo", args: args.split(' ').collect(), env: Vec::new(), budget }
+        let args = args.split(' ').collect();
+        Step { name, about: "", program: "cargo", args, env: Vec::new(), budget }
+    }
+
+    /// What it does, in a line for whoever waits.
+    pub(crate) fn about(self, about: &'a str) -> Step<'a> {
+        Step { about, ..self }
     }
 
     /// An environment variable of it.
@@ -79,14 +95,36 @@ pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
 }
 
 impl Steps {
+    /// Steps of a task, which say how long they usually take.
+    pub(crate) fn timed(task: &'static str) -> Steps {
+        let times = Times::of_this_machine();
+        println!("== {task}{}", usually(&times, task));
+        let timed = Timed { task, start: Instant::now(), times };
+        Steps { timed: Some(timed), ..Steps::default() }
+    }
+
+    /// Says what the step does, and how long that usually takes on this machine.
+    fn announce(&self, step: &Step<'_>) {
+        let usual = self.timed.as_ref().map(|timed| usually(&timed.times, step.name));
+        println!("\n== {}{}", step.name, usual.unwrap_or_default());
+        if !step.about.is_empty() {
+            println!("   {}", step.about);
+        }
+    }
+
     /// Runs the step, shows what it says and notes what came of it.
     pub(crate) fn run(&mut self, step: &Step<'_>) {
-        println!("\n== {}", step.name);
+        self.announce(step);
         let start = Instant::now();
         let outcome = self.stream(&mut step.command(), &mut std::io::stdout());
         let seconds = start.elapsed().as_secs_f64();
         match outcome {
-            Ok(()) => println!("== {}: {seconds:.0} s", step.name),
+            Ok(()) => {
+                println!("== {}: {seconds:.0} s", step.name);
+                if let Some(timed) = &mut self.timed {
+                    timed.times.keep(step.name, seconds);
+                }
+            }
             Err(why) if start.elapsed() >= step.budget => {
                 self.fail(format!("{}: not done after {seconds:.0} s ({why})", step.name));
             }
@@ -148,7 +186,12 @@ impl Steps {
     }
 
     /// Sums up, the counts of tests on the last line.
-    pub(crate) fn conclude_tests(self) -> ExitCode {
+    pub(crate) fn conclude_tests(mut self) -> ExitCode {
+        if let Some(Timed { task, start, mut times }) = self.timed.take() {
+            let seconds = start.elapsed().as_secs_f64();
+            times.keep(task, seconds);
+            println!("\n== {task}: {}", human(seconds));
+        }
         println!("\n{}{}", self.names(), self.counts());
         self.exit_code()
     }
@@ -184,6 +227,12 @@ impl Steps {
         let good = self.failures.is_empty() && self.missing.is_empty() && self.failed == 0;
         if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
+}
+
+/// What to say of how long something takes.
+fn usually(times: &Times, what: &str) -> String {
+    let usual = times.usual(what).map(|seconds| format!(": usually {}", human(seconds)));
+    usual.unwrap_or_else(|| ": for the first time here".to_owned())
 }
 
 /// The tests that passed, failed and were ignored, of `test result: ok. 12 passed; 0 failed; …`.
@@ -249,6 +298,12 @@ mod tests {
         steps.must_fail(&shell("echo no room >&2; false"), "too narrow");
         steps.must_fail(&shell("echo too narrow >&2"), "too narrow");
         assert_eq!(steps.failures.len(), 2);
+    }
+
+    #[test]
+    fn only_tasks_that_want_it_are_timed() {
+        assert!(Steps::timed("a task of a test").timed.is_some());
+        assert!(Steps::default().timed.is_none());
     }
 
     #[test]

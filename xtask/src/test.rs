@@ -15,16 +15,20 @@ const SMALL: &str = "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordin
 
 /// Every test that a change must pass.
 pub(crate) fn run() -> ExitCode {
-    let mut steps = Steps::default();
+    let mut steps = Steps::timed("cargo xtask test");
     // Without it, tests that count instructions return at once.
     if !setup::valgrind() {
         steps.skip(setup::VALGRIND_WANTED);
     }
-    steps.run(&Step::cargo("host tests", "test --no-fail-fast --all-features"));
-    steps.run(&Step::cargo(
+    let host = Step::cargo("host tests", "test --no-fail-fast --all-features");
+    steps.run(
+        &host.about("every crate in this process: units, properties, examples, documentation"),
+    );
+    let guests = Step::cargo(
         "host tests of the guests",
         "test -p hotmem-guest -p hotmem-guest-pseries --lib --tests",
-    ));
+    );
+    steps.run(&guests.about("the formats that the reference kernels read and write"));
     pseries(&mut steps, "pseries", |step| step);
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
     narrow(&mut steps);
@@ -38,7 +42,7 @@ pub(crate) fn run() -> ExitCode {
 
 /// Longer model checks and random tests, and fuzzing. Tests read `HOTMEM_DEEP`.
 pub(crate) fn run_deep() -> ExitCode {
-    let mut steps = Steps::default();
+    let mut steps = Steps::timed("cargo xtask deep");
     // Other random tests in each run, where `.cargo/config.toml` has the same in all.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     println!("PROPTEST_RNG_SEED={seed}");
@@ -76,19 +80,22 @@ fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -
     if setup::pseries_target() {
         let guest =
             "build --release -p hotmem-guest-pseries --target powerpc64le-unknown-linux-gnu";
-        steps.run(&Step::cargo("guest for pseries", guest));
+        let guest = Step::cargo("guest for pseries", guest);
+        steps.run(&guest.about("builds the reference kernel for pseries"));
     } else {
         steps.skip(setup::PSERIES_TARGET_WANTED);
         tests = "test -p hotmem-lab --no-fail-fast --test pseries -- --skip guest::";
     }
-    steps.run(&more(Step::cargo(name, tests)));
+    let step = Step::cargo(name, tests);
+    steps
+        .run(&more(step.about("QEMU's pseries machine, its firmware's LMBs, and the guest there")));
 }
 
 /// Another architecture, run by QEMU's user mode.
 fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     if setup::aarch64() {
         let tests = format!("test {which} --no-fail-fast --target aarch64-unknown-linux-musl");
-        let step = Step::cargo(name, &tests);
+        let step = Step::cargo(name, &tests).about("on the instruction set of AArch64, by QEMU");
         let step = step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
         steps.run(&step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"));
     } else {
@@ -131,13 +138,15 @@ fn bare_metal(steps: &mut Steps) {
     let engine = "build -p hotmem -p hotmem-dlpar -p hotmem-memmap -p hotmem-pgtable \
                   -p hotmem-virtio -p hotmem-xen --features hotmem-dlpar/fdt,hotmem-dlpar/log \
                   --target x86_64-unknown-none";
-    steps.run(&Step::cargo("engine and drivers without an operating system", engine));
+    let engine = Step::cargo("engine and drivers without an operating system", engine);
+    steps.run(&engine.about("builds them for a machine without std"));
     guest(steps, "guest under QEMU", |step| step);
     if setup::qemu() {
         on_backport(steps, "guest under a second QEMU", FEW, |step| step);
         if setup::xen() {
             let xen = "test -p hotmem-lab --no-fail-fast --test xen -- --test-threads 1";
-            steps.run(&Step::cargo("guest under Xen", xen));
+            let xen = Step::cargo("guest under Xen", xen);
+            steps.run(&xen.about("boots Xen under QEMU, with the reference kernel as its dom0"));
         } else {
             steps.skip(setup::XEN_WANTED);
         }
@@ -147,10 +156,13 @@ fn bare_metal(steps: &mut Steps) {
 /// The guest, built and run.
 fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
-    steps.run(&Step::cargo("guest", guest));
+    steps.run(&Step::cargo("guest", guest).about("builds the reference kernel"));
     if setup::qemu() {
         let tests = "test -p hotmem-lab --no-fail-fast --test qemu -- --skip newer::";
-        steps.run(&more(Step::cargo(name, tests)));
+        let step = Step::cargo(name, tests);
+        steps.run(&more(
+            step.about("boots the reference kernel on QEMU's virtio-mem, DIMMs, NVDIMMs"),
+        ));
     } else {
         steps.missing(setup::QEMU_WANTED);
     }
@@ -169,7 +181,7 @@ fn on_backport(
     more: impl Fn(Step<'static>) -> Step<'static>,
 ) {
     if backport::qemu() {
-        let step = Step::cargo(name, tests);
+        let step = Step::cargo(name, tests).about("the same on a newer QEMU, for what it does new");
         steps.run(&more(step.env("HOTMEM_QEMU", backport::dir().display().to_string())));
     } else {
         steps.skip(backport::WANTED);
@@ -184,6 +196,7 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
         "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
          --target-dir target/small",
     );
+    let tests = tests.about("the engine on machines of a few words, where brute force sees all");
     steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
 }
 
@@ -191,7 +204,8 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
 fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
-    steps.run(&more(Step::cargo(name, tests).env("RUSTFLAGS", LOOM)));
+    let tests = Step::cargo(name, tests).about("loom tries every interleaving of lock-free steps");
+    steps.run(&more(tests.env("RUSTFLAGS", LOOM)));
 }
 
 /// The engine's tests under an interpreter that sees undefined behaviour.
@@ -199,7 +213,10 @@ fn miri(steps: &mut Steps) {
     if setup::miri() {
         let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-memmap \
                      -p hotmem-stream --lib --test identity --target-dir target/miri";
-        steps.run(&Step::cargo("Miri", tests));
+        let step = Step::cargo("Miri", tests);
+        steps.run(
+            &step.about("the engine's unit tests by an interpreter that sees undefined behaviour"),
+        );
     } else {
         steps.skip(setup::MIRI_WANTED);
     }

@@ -1,0 +1,91 @@
+//! How long steps usually take on this machine: what the last runs took, kept below `target/`.
+
+use crate::step::root;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// So many of the last runs of a step are kept.
+const KEPT: usize = 5;
+
+/// Seconds that each step took, the last run's last.
+pub(crate) struct Times {
+    path: PathBuf,
+    steps: BTreeMap<String, Vec<f64>>,
+}
+
+impl Times {
+    /// What was kept on this machine; nothing in a fresh clone.
+    pub(crate) fn of_this_machine() -> Times {
+        Times::at(root().join("target/xtask-times"))
+    }
+
+    fn at(path: PathBuf) -> Times {
+        let steps = parse(&fs::read_to_string(&path).unwrap_or_default());
+        Times { path, steps }
+    }
+
+    /// The median of what a step took, in seconds.
+    pub(crate) fn usual(&self, step: &str) -> Option<f64> {
+        let mut seconds = self.steps.get(step)?.clone();
+        seconds.sort_unstable_by(f64::total_cmp);
+        seconds.get(seconds.len() / 2).copied()
+    }
+
+    /// Keeps what a step took.
+    pub(crate) fn keep(&mut self, step: &str, seconds: f64) {
+        let kept = self.steps.entry(step.to_owned()).or_default();
+        kept.push(seconds);
+        kept.drain(..kept.len().saturating_sub(KEPT));
+        let line = |(step, seconds): (&String, &Vec<f64>)| {
+            let seconds: String = seconds.iter().map(|seconds| format!(" {seconds:.1}")).collect();
+            format!("{step}\t{}\n", seconds.trim_start())
+        };
+        let lines: String = self.steps.iter().map(line).collect();
+        // Where nothing can be kept, the next run knows less.
+        let _ = fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")));
+        let _ = fs::write(&self.path, lines);
+    }
+}
+
+fn parse(text: &str) -> BTreeMap<String, Vec<f64>> {
+    let line = |line: &str| {
+        let (step, seconds) = line.split_once('\t')?;
+        let seconds: Vec<f64> = seconds.split(' ').filter_map(|text| text.parse().ok()).collect();
+        Some((step.to_owned(), seconds)).filter(|(_, seconds)| !seconds.is_empty())
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// A time for people: `45 s`, `3 min`.
+pub(crate) fn human(seconds: f64) -> String {
+    if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_runs_are_kept_and_the_usual_one_is_their_median() {
+        let path = std::env::temp_dir().join(format!("hotmem-times-{}", std::process::id()));
+        let mut times = Times::at(path.clone());
+        assert_eq!(times.usual("Miri"), None);
+        for seconds in [900.0, 800.0, 10.0, 12.0, 11.0, 300.0] {
+            times.keep("Miri", seconds);
+        }
+        times.keep("guest", 3.0);
+        let read = Times::at(path.clone());
+        fs::remove_file(path).unwrap();
+        assert_eq!((read.usual("Miri"), read.usual("guest")), (Some(12.0), Some(3.0)));
+        assert_eq!(read.steps["Miri"].len(), KEPT);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_as_if_it_had_not_been_kept() {
+        assert_eq!(parse("no tab\nempty\t\nwords\tno number\n"), BTreeMap::new());
+        assert_eq!((human(99.4), human(150.1)), ("99 s".to_owned(), "3 min".to_owned()));
+    }
+}
