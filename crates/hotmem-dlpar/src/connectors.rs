@@ -182,6 +182,11 @@ impl Exchange {
         self.connector
     }
 
+    /// Whether a call has failed, and those before it are being undone.
+    pub(crate) fn is_undoing(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// The caller does not wait for the call that is busy: it is as if it had failed.
     pub(crate) fn give_up(&mut self) -> Option<ConnectorError> {
         self.fail(Wrong::Failed(BUSY))

@@ -32,9 +32,10 @@ impl<'f, P: Platform> Open<'f, P> {
         if let Some(exchange) = &mut self.exchange
             && self.cancel == Cancel::Asked
         {
-            // What was begun with this connector is undone, which may take a few polls.
+            // What was begun with this connector is undone, which may take a few polls, or is being
+            // undone already.
             self.cancel = Cancel::Turning;
-            if exchange.give_up().is_some() {
+            if !exchange.is_undoing() && exchange.give_up().is_some() {
                 self.exchange = None;
             }
         }

@@ -212,7 +212,14 @@ fn play(rounds: &[Round]) -> u64 {
             }
             if excused > 0 {
                 // Only what fails on the way back is left as it is.
-                let is_cause = !round.broken.is_empty() || !round.veto_online.is_empty();
+                let vetoed_on_the_way_back = match round.change {
+                    Change::Add => &round.veto_offline,
+                    Change::Remove => &round.veto_online,
+                };
+                // A caller that cancels while it is being undone does not wait for connectors.
+                let in_a_hurry = cancelled && round.busy > 0;
+                let is_cause =
+                    !round.broken.is_empty() || !vetoed_on_the_way_back.is_empty() || in_a_hurry;
                 assert!(is_cause, "{round:?}: {result:?}");
                 // What a hypervisor broke for good is not to be mended by the next request.
                 return;
@@ -224,6 +231,25 @@ fn play(rounds: &[Round]) -> u64 {
         }
     });
     broke_late.get()
+}
+
+#[test]
+fn what_a_failed_connector_has_left_is_undone_although_the_caller_cancels() {
+    for cancel in 0..20 {
+        play(&[Round {
+            change: Change::Add,
+            which: Which::Range { first: DrcIndex(FIRST + 5), count: 1 },
+            broken: vec![(5, Call::Unisolate)],
+            veto_online: BTreeSet::new(),
+            veto_offline: BTreeSet::new(),
+            used: BTreeSet::new(),
+            busy: 2,
+            breaks_late: false,
+            budget: u64::MAX,
+            update_fails: false,
+            cancel: Some(cancel),
+        }]);
+    }
 }
 
 #[test]
