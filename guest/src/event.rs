@@ -40,7 +40,7 @@ pub enum Event<'a> {
         plugged: Bytes,
         /// What it is behind.
         transport: &'static str,
-        /// How it rings.
+        /// How it interrupts.
         interrupts: &'static str,
     },
     /// A target of the device is reached, and the memory online or gone.
@@ -63,8 +63,8 @@ pub enum Event<'a> {
         requests: u64,
         /// Microseconds since the guest saw the target.
         us: u64,
-        /// Whether the device rang for it.
-        rang: bool,
+        /// Whether the device interrupted for it.
+        interrupted: bool,
         /// The zone that its memory is in; `None` if nothing of it is online.
         zone: Option<ZoneReport>,
     },
@@ -92,10 +92,10 @@ pub enum Event<'a> {
     Entropy {
         /// What it is behind.
         transport: &'static str,
-        /// How it rings.
+        /// How it interrupts.
         interrupts: &'static str,
         /// Whether it has.
-        rang: bool,
+        interrupted: bool,
         /// How much it answered.
         bytes: Bytes,
         /// How long it took, in microseconds.
@@ -105,7 +105,7 @@ pub enum Event<'a> {
     Balloon {
         /// What it is behind.
         transport: &'static str,
-        /// How it rings.
+        /// How it interrupts.
         interrupts: &'static str,
         /// The feature bits that were negotiated.
         features: u64,
@@ -318,12 +318,12 @@ impl fmt::Display for Event<'_> {
                 free,
                 requests,
                 us,
-                rang,
+                interrupted,
                 zone,
             } => {
                 write!(
                     f,
-                    r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us},"device":{device},"node":{node},"node_online":{},"rang":{rang},"zone":"#,
+                    r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{requests},"us":{us},"device":{device},"node":{node},"node_online":{},"interrupted":{interrupted},"zone":"#,
                     target.0, plugged.0, online.0, free.0, node_online.0
                 )?;
                 match zone {
@@ -341,9 +341,9 @@ impl fmt::Display for Event<'_> {
             Event::Removed { device, node } => {
                 write!(f, r#"{{"event":"removed","device":{device},"node":{node}}}"#)
             }
-            Event::Entropy { transport, interrupts, rang, bytes, us } => write!(
+            Event::Entropy { transport, interrupts, interrupted, bytes, us } => write!(
                 f,
-                r#"{{"event":"entropy","transport":"{transport}","interrupts":"{interrupts}","rang":{rang},"bytes":{},"us":{us}}}"#,
+                r#"{{"event":"entropy","transport":"{transport}","interrupts":"{interrupts}","interrupted":{interrupted},"bytes":{},"us":{us}}}"#,
                 bytes.0
             ),
             Event::Balloon { transport, interrupts, features, reports_queue } => {

@@ -1,4 +1,4 @@
-//! Where the kernel maps what: the parts of its address space.
+//! The kernel's address space: which part maps what.
 
 use hotmem_addr::Bytes;
 use hotmem_directmap::{Area, DescriptorLayout};

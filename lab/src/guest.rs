@@ -100,7 +100,7 @@ impl Machine {
             }
         }
         if self.icount && self.runner.accel != Accel::Tcg {
-            bail!("--icount: only QEMU's translator counts instructions");
+            bail!("--icount: only TCG counts instructions");
         }
         Ok(Guests { icount: self.icount, ..self.runner.guests(guests, boot_memory)? })
     }

@@ -5,14 +5,14 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, Table, Tables};
 
-/// Frames from 1 on, all but the first full of garbage. Frame 1 is an empty root.
+/// Frames for tables, numbered from 1. Frame 1 is an empty root, all others are full of garbage.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     next: Cell<u64>,
 }
 
 impl Arena {
-    /// So many frames, the root included.
+    /// An arena of so many frames, the root included.
     pub(crate) fn new(frames: usize) -> Arena {
         let table = |word: u64| core::array::from_fn::<_, ENTRIES, _>(|_| AtomicU64::new(word));
         let frames = (0..frames).map(|index| table(if index == 0 { 0 } else { u64::MAX }));
@@ -23,18 +23,18 @@ impl Arena {
         pfn(1)
     }
 
-    /// A frame that was not taken yet.
+    /// Takes the next frame; `None` when all are taken.
     pub(crate) fn frame(&self) -> Option<Pfn> {
         let frame = pfn(self.next.replace(self.next.get() + 1));
         self.table(frame).map(|_| frame)
     }
 
-    /// The numbers of the frames that were asked for.
+    /// Returns the numbers of the frames that were taken or asked for in vain.
     pub(crate) fn taken(&self) -> Vec<u64> {
         (2..self.next.get()).collect()
     }
 
-    /// Whether nothing is mapped: no entry of the root is in use.
+    /// Returns whether nothing is mapped: no entry of the root is in use.
     pub(crate) fn is_empty(&self) -> bool {
         self.frames[0].iter().all(|word| word.load(Relaxed) == 0)
     }

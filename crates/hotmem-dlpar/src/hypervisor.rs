@@ -1,5 +1,5 @@
-//! A hypervisor in memory: keeps the state of each connector, refuses calls out of order, and fails,
-//! dawdles or answers nonsense wherever it is told to.
+//! A simulated PAPR hypervisor: tracks the state of each connector, refuses calls out of order, and
+//! injects errors, delays and malformed replies where it is told to.
 
 use crate::connectors::{Call, Connectors, LONGEST_LIST};
 use crate::property::DrcIndex;

@@ -19,7 +19,7 @@
 //! | `write.rs` | the properties as they are after a request |
 //! | `connectors.rs` | what the hypervisor is asked; the order of calls for one connector |
 //! | `request/` | add and remove, all or nothing, resumable |
-//! | `hypervisor.rs` | a hypervisor in memory, which can fail any call |
+//! | `hypervisor.rs` | a simulated hypervisor, which can fail any call |
 #![no_std]
 #![forbid(unsafe_code)]
 

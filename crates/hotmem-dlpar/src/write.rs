@@ -1,11 +1,10 @@
-//! The properties as they are after a request.
+//! Writes the device tree's properties as they are after a request.
 
 use crate::associativity::NO_ROW;
 use crate::property::{FLAG_ASSIGNED, LmbSet, Property, Version};
 use crate::table::Table;
 
-/// A property's new value, as long as [`len`](Self::len) says. LMBs are written in the order of
-/// their addresses.
+/// A property's new value, to be copied out. LMBs are written in the order of their addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'t> {
     table: &'t Table<'t>,
@@ -14,24 +13,27 @@ pub struct Written<'t> {
 }
 
 impl Table<'_> {
-    /// `ibm,dynamic-memory` or `ibm,dynamic-memory-v2`, whichever the table was made of.
+    /// Returns the property that the table was made of: `ibm,dynamic-memory` or
+    /// `ibm,dynamic-memory-v2`.
     #[must_use]
     pub fn dynamic_memory(&self) -> Written<'_> {
         Written { table: self, arrays: false, assigning: true }
     }
 
-    /// As if the request in progress were done: what it holds comes (`assigning`) or goes.
+    /// Returns the property as it will be when the request in progress is done: the LMBs that it
+    /// has taken are assigned (`assigning`), or are not.
     pub(crate) fn dynamic_memory_after(&self, assigning: bool) -> Written<'_> {
         Written { table: self, arrays: false, assigning }
     }
 
-    /// `ibm,associativity-lookup-arrays`.
+    /// Returns the value of `ibm,associativity-lookup-arrays`.
     #[must_use]
     pub fn lookup_arrays(&self) -> Written<'_> {
         Written { table: self, arrays: true, assigning: true }
     }
 
-    /// The sets of like neighbours, as they are once what is taken has come or gone.
+    /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the request has taken
+    /// count as assigned if `assigning`, and as not assigned otherwise.
     fn for_each_set(&self, assigning: bool, mut f: impl FnMut(LmbSet)) {
         let mut set: Option<LmbSet> = None;
         for run in self.runs {
@@ -49,7 +51,7 @@ impl Table<'_> {
                     (row, group.flags[bit] | mark)
                 };
                 let (aa_index, flags) = at(bit);
-                // A whole group that is alike costs a few vector instructions.
+                // 64 LMBs with equal fields are compared by a few vector instructions.
                 let whole = bit == 0
                     && run.end() - position >= u64::BITS
                     && (assigned == 0 || assigned == u64::MAX)
@@ -84,13 +86,13 @@ impl Table<'_> {
 }
 
 impl Written<'_> {
-    /// Which property it is.
+    /// Returns which property this is.
     #[must_use]
     pub fn property(&self) -> Property {
         if self.arrays { Property::LookupArrays } else { self.table.version.property() }
     }
 
-    /// Bytes of it.
+    /// Returns the value's length in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a property is never empty")]
     pub fn len(&self) -> usize {
@@ -106,7 +108,8 @@ impl Written<'_> {
         4 + entries * 24
     }
 
-    /// Writes it to `out`; what does not fit is left out. Returns the bytes that were written.
+    /// Writes the value to `out` and returns how many bytes were written. Cells that do not fit are
+    /// left out.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let table = self.table;
         let mut cells = Writer { out, at: 0 };
@@ -145,7 +148,7 @@ impl Written<'_> {
     }
 }
 
-/// High and low cell.
+/// Splits a value into its high and its low cell.
 #[allow(clippy::cast_possible_truncation, reason = "cut in two")]
 const fn pair(value: u64) -> [u32; 2] {
     [(value >> 32) as u32, value as u32]

@@ -1,7 +1,7 @@
-//! A range of an address space in use is unmapped.
+//! Unmaps a range of an address space that is in use.
 //!
 //! Entries are gathered into a batch and cleared together. A table that the range covers wholly is
-//! one entry of the batch: it is unhooked, and read when the flush has made it ordinary memory.
+//! one entry of the batch: it is unhooked, and read after the flush, when it is ordinary memory.
 
 use crate::batch::{Batch, Slot, Slots};
 use crate::entry::{Entry, Kind, Level};
@@ -23,33 +23,33 @@ use hotmem_invariant::Known;
 pub struct Unmap {
     /// What becomes of tables that the range covers wholly.
     pub tables: Covered,
-    /// Nobody wants to know Accessed and Dirty: memory that is nobody's file.
+    /// Accessed and Dirty do not matter, as for anonymous memory: their last state may be lost.
     pub ignore_used: bool,
-    /// No processor uses the address space any more.
+    /// No processor uses the address space any more, so that plain stores may clear entries.
     pub dying: bool,
 }
 
-/// What becomes of tables that a range covers wholly. Unhooking one takes more than its entries'
-/// lock: nobody may be about to fill it.
+/// What becomes of tables that a range covers wholly. To unhook a table, the lock of its entries is
+/// not enough: the caller must also know that nobody is about to fill it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Covered {
-    /// They go, unhooked at the highest level. They are this address space's alone.
+    /// They are unhooked at the highest level and freed. They belong to this address space alone.
     #[default]
     Free,
     /// They stay, so that mapping again needs none.
     Keep,
-    /// Whichever costs the machine less, table by table: each is unhooked, or its entries are
-    /// cleared and it stays. Finding out means reading the tables once more for each level.
+    /// Each table is unhooked, or its entries are cleared and it stays, whichever costs the machine
+    /// less. To find out, the tables are read once more for each level.
     Cheapest,
 }
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Unmaps `range` and tells the owner what it was, in runs; large pages that the range's ends
-    /// lie in are split, with a flush for each. One flush, and one more for each batch of 512 with
-    /// tables in it; tables are freed after it.
+    /// Unmaps `range` and reports to the owner what was mapped, in runs. A large page that is only
+    /// partly in the range is split, with a flush. Flushes once at the end, and once more for each
+    /// batch of 512 entries that has tables in it; these tables are freed after that flush.
     ///
-    /// The caller holds the range's lock (see [`Mmu`]). Where tables go, nobody may be about to
-    /// add to them either.
+    /// The caller holds the range's lock (see [`Mmu`]). Where tables are freed, nobody may be about
+    /// to add to them either.
     ///
     /// Cost: a batch for each 512 entries and wholly covered tables, and reading what was mapped.
     ///
@@ -116,7 +116,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
             Kind::Malformed => return refused(Why::Malformed(slot.entry)),
             Kind::Software if !covered => return refused(Why::WithinNote(slot.entry)),
             Kind::Page if !covered => return Ok(Next::Into(split(mmu, &slot, self.owner)?)),
-            // What is wrong below it is found, and told, on the way down.
+            // Malformed entries below it are found and reported on the way down.
             Kind::Table(table) if !(covered && self.goes(mmu, slot)) => {
                 return Ok(Next::Into(table));
             }
@@ -129,7 +129,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
 }
 
 impl<O: Owner> Unmapper<'_, O> {
-    /// Whether a table that is wholly covered, with all below it, is unhooked.
+    /// Returns whether a table that is wholly covered is unhooked, with all below it.
     fn goes<M: Mmu>(&self, mmu: &mut M, slot: Slot) -> bool {
         match self.how.tables {
             Covered::Free => is_sound(mmu, slot, self.space),
@@ -138,7 +138,7 @@ impl<O: Owner> Unmapper<'_, O> {
         }
     }
 
-    /// Clears the batch and tells what it held; does nothing if it is empty.
+    /// Clears the batch's entries and reports what they held; does nothing if the batch is empty.
     fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let cleared = match self.how {
             _ if self.batch.is_empty() => return Ok(()),
@@ -155,11 +155,11 @@ impl<O: Owner> Unmapper<'_, O> {
         self.unflushed |= !self.batch.is_empty();
         let told = self.tell(mmu);
         self.batch.clear();
-        // What could not be told is the graver matter, and lies below.
+        // What could not be reported matters more, and lies at lower addresses.
         told.and(stopped.map_or(Ok(()), Err))
     }
 
-    /// Tells the owner of the batch, which is cleared.
+    /// Reports the batch, whose entries are cleared, to the owner.
     fn tell<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let (mut fault, mut flushed) = (None, true);
         if core::mem::take(&mut self.unhooking) && !self.batch.is_empty() {

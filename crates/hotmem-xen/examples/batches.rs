@@ -8,7 +8,8 @@ use hotmem_pgtable::{
     Unmap, VirtRange,
 };
 use hotmem_xen::{
-    Config, DomId, Grants, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Partly, Room, XenPv,
+    Config, DomId, Grants, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Partly,
+    XenPv,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::{array, cell::Cell};
@@ -87,9 +88,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         entry.store(mapped.bits(), Relaxed);
     }
 
-    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let config = Config { batch: 32, ..Config::new(Grants::vouched_absent()) };
-    let xen = XenPv::new(&ram, &ram, config, &mut room);
+    let xen = XenPv::new(&ram, &ram, config, &mut buffer);
     let mut tables = PageTables::new(xen, Space::new(frame(0), Level::L4), &mut batch);
     let mut written = Written(0);
     let keep = Unmap { tables: hotmem_pgtable::Covered::Keep, ..Unmap::default() };

@@ -24,23 +24,23 @@ pub trait MachineTables: Tables {
     fn grace_period(&self);
 }
 
-/// Room for what is handed to Xen: 20 KiB, which the caller keeps where it has room.
-pub struct Room {
+/// What is handed to Xen in one hypercall: 20 KiB, which the caller keeps where there is space.
+pub struct HypercallBuffer {
     updates: [MmuUpdate; BATCH],
     ops: [MmuExtOp; BATCH],
 }
 
-impl Room {
+impl HypercallBuffer {
     /// Empty.
     #[must_use]
-    pub const fn new() -> Room {
-        Room { updates: [MmuUpdate::NONE; BATCH], ops: [MmuExtOp::NONE; BATCH] }
+    pub const fn new() -> HypercallBuffer {
+        HypercallBuffer { updates: [MmuUpdate::NONE; BATCH], ops: [MmuExtOp::NONE; BATCH] }
     }
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room::new()
+impl Default for HypercallBuffer {
+    fn default() -> HypercallBuffer {
+        HypercallBuffer::new()
     }
 }
 
@@ -49,8 +49,8 @@ pub struct XenPv<'r, H, T> {
     xen: H,
     tables: T,
     config: Config,
-    room: &'r mut Room,
-    /// Operations and updates that are gathered in `room`.
+    buffer: &'r mut HypercallBuffer,
+    /// Operations and updates that are gathered in `buffer`.
     ops: usize,
     updates: usize,
 }
@@ -58,9 +58,9 @@ pub struct XenPv<'r, H, T> {
 impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
     /// The guest's tables, and Xen to change them. Xen must have
     /// [`MMU_PT_UPDATE_PRESERVE_AD`](crate::features::MMU_PT_UPDATE_PRESERVE_AD).
-    pub fn new(xen: H, tables: T, config: Config, room: &'r mut Room) -> Self {
+    pub fn new(xen: H, tables: T, config: Config, buffer: &'r mut HypercallBuffer) -> Self {
         let config = Config { batch: config.batch.clamp(1, BATCH), ..config };
-        XenPv { xen, tables, config, room, ops: 0, updates: 0 }
+        XenPv { xen, tables, config, buffer, ops: 0, updates: 0 }
     }
 
     /// The hypervisor.
@@ -120,7 +120,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
             let copy = copy_of(slot.at);
             self.updates = 0;
             for at in copy.into_iter().chain([slot.at]) {
-                self.room.updates[self.updates] = update(&Slot { at, ..slot });
+                self.buffer.updates[self.updates] = update(&Slot { at, ..slot });
                 self.updates += 1;
             }
             let (all, mut parts) = (self.updates, 0);
@@ -173,7 +173,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
 
     /// Gathers updates of these slots, as far as there is room. Returns how many.
     fn gather(&mut self, slots: Slots<&[Entry]>, update: impl Fn(&Slot) -> MmuUpdate) -> usize {
-        let room = self.room.updates.get_mut(self.updates..self.config.batch);
+        let room = self.buffer.updates.get_mut(self.updates..self.config.batch);
         let room = room.known().unwrap_or_default();
         let mut gathered = 0;
         for (room, slot) in room.iter_mut().zip(slots.each()) {
@@ -187,9 +187,9 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
     /// Has Xen do what is gathered, by one hypercall, the unpinning first. Returns what was not
     /// unpinned, and how many updates there were.
     fn submit(&mut self) -> (Result<(), Fault>, Result<usize, Partly>) {
-        let updates = self.room.updates.get(..core::mem::take(&mut self.updates));
+        let updates = self.buffer.updates.get(..core::mem::take(&mut self.updates));
         let updates = updates.known().unwrap_or_default();
-        let ops = self.room.ops.get(..core::mem::take(&mut self.ops));
+        let ops = self.buffer.ops.get(..core::mem::take(&mut self.ops));
         let ops = ops.known().unwrap_or_default();
         let (unpinned, updated) = match (ops.is_empty(), updates.is_empty()) {
             (true, true) => (Ok(()), Ok(())),
@@ -226,12 +226,12 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
 
     fn gather_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
         if self.ops == BATCH {
-            let ops = self.room.ops.get(..core::mem::take(&mut self.ops));
+            let ops = self.buffer.ops.get(..core::mem::take(&mut self.ops));
             let ops = ops.known().unwrap_or_default();
             let unpinned = self.xen.mmuext_op(ops);
             go_on_unpinning(&mut self.xen, ops, unpinned)?;
         }
-        if let Some(room) = self.room.ops.get_mut(self.ops).known() {
+        if let Some(room) = self.buffer.ops.get_mut(self.ops).known() {
             *room = op;
             self.ops += 1;
         }
@@ -244,7 +244,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         if self.updates == BATCH {
             self.send_remaps()?;
         }
-        if let Some(room) = self.room.updates.get_mut(self.updates).known() {
+        if let Some(room) = self.buffer.updates.get_mut(self.updates).known() {
             *room = MmuUpdate::new(at, Command::Normal, entry.with(Flags::WRITABLE));
             self.updates += 1;
         }
@@ -259,7 +259,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         unpinned?;
         let again = |partly: Partly| {
             // Xen answers no more than it was asked, or nothing is left.
-            let left = self.room.updates.get(partly.done..count).unwrap_or_default();
+            let left = self.buffer.updates.get(partly.done..count).unwrap_or_default();
             if partly.errno == Errno::EBUSY && !left.is_empty() {
                 self.xen.mmu_update(left, DomId::SELF)
             } else {

@@ -1,4 +1,4 @@
-//! The cases that are measured, and checked as they are.
+//! The cases that are measured. Each checks its result as well.
 
 use super::console::Console;
 use super::figures::Figure;
@@ -13,18 +13,19 @@ use hotmem_xen::{Command, Config, DomId, MmuExtOp, MmuUpdate};
 
 const PAGE: Flags = Flags::PRESENT.union(Flags::USER).union(Flags::WRITABLE).union(Flags::ACCESSED);
 
-/// Page `number`'s entry: every second one is dirty.
+/// Returns the entry of page `number`; every second page is dirty.
 pub(crate) fn entry(kernel: &Kernel, number: usize) -> Entry {
     let dirty = if number.is_multiple_of(2) { Flags::DIRTY } else { Flags::empty() };
     Entry::new(kernel.page(number), PAGE | dirty)
 }
 
-/// None is dirty: each may become so until it is taken out.
+/// Returns the same entry without the dirty bit: the processor may still set it until the entry is
+/// cleared.
 fn clean(kernel: &Kernel, number: usize) -> Entry {
     Entry::new(kernel.page(number), PAGE)
 }
 
-/// Maps the pages of a space again whose tables were kept.
+/// Maps the pages of a space again. Its tables were kept.
 pub(crate) fn refill(
     kernel: &mut Kernel,
     space: Space,
@@ -43,7 +44,7 @@ pub(crate) fn refill(
     kernel.ext(MmuExtOp::flush_all());
 }
 
-/// Takes the tables of a space that lies below the kernel's own root.
+/// Unmaps a space below the kernel's own root, with its tables.
 pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     let at = EntryAddr::new(space.root, to_usize(BASE >> 39));
     let range = hotmem_pgtable::VirtRange::new(BASE, hotmem_addr::Bytes::gib(512));
@@ -53,7 +54,7 @@ pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
 
-/// Measures a subject at something, and says what it cost.
+/// Measures an operation, prints what it cost, and returns what the owner was told.
 pub(crate) fn measure(
     kernel: &mut Kernel,
     figure: Figure<'_>,
@@ -64,7 +65,7 @@ pub(crate) fn measure(
     kernel.pool.told
 }
 
-/// What an operation costs.
+/// Runs an operation and returns what it cost.
 pub(crate) fn cost<'a>(
     kernel: &mut Kernel,
     figure: Figure<'a>,
@@ -80,12 +81,12 @@ pub(crate) fn cost<'a>(
     Figure { cycles, in_xen, hypercalls, flushes, ..figure }
 }
 
-/// Tells the host of a figure.
+/// Prints a figure on the console, where the host reads it.
 pub(crate) fn say(figure: &Figure<'_>) {
     let _ = writeln!(Console::new(), "{figure}");
 }
 
-/// All cases with batches that need no other domain.
+/// Runs all cases with batches that need no other domain.
 pub(crate) fn run(
     kernel: &mut Kernel,
     report: &mut Report<Console>,
@@ -125,7 +126,7 @@ pub(crate) fn run(
     verdict(report, "pages unmapped and protected", wrong);
 }
 
-/// Whole tables and whole address spaces.
+/// Runs the cases of whole tables and whole address spaces.
 pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages: usize, runs: u64) {
     let expected = Told { pages: pages as u64, dirty: pages as u64 / 2 };
     let mut wrong = 0;
@@ -152,8 +153,8 @@ pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages:
 
 fn verdict(report: &mut Report<Console>, what: &str, wrong: u32) {
     if wrong == 0 {
-        report.ok(format_args!("{what}: all told, with their bits"));
+        report.ok(format_args!("{what}: all reported with the right bits"));
     } else {
-        report.not_ok(format_args!("{what}: {wrong} told something else than was there"));
+        report.not_ok(format_args!("{what}: {wrong} runs reported wrong pages or bits"));
     }
 }

@@ -12,8 +12,8 @@ use hotmem_pgtable::{
     VirtRange, entry_at,
 };
 use hotmem_xen::{
-    Command, Config, DomId, Grants, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Room, Syscall,
-    XenPv,
+    Command, Config, DomId, Grants, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp,
+    MmuUpdate, Syscall, XenPv,
 };
 
 /// Where pages are mapped: at the start of the root's third entry.
@@ -25,13 +25,13 @@ const PAGE_BYTES: Bytes = Bytes::kib(4);
 /// Frames that can be tables; the rest are what is mapped.
 const TABLES: usize = FRAMES - super::other::PAGES;
 
-/// The kernel's hands: frames for tables, and room for batches.
+/// The kernel's hands: frames for tables, and buffers for batches.
 pub(crate) struct Kernel {
     pub(crate) memory: Memory,
     pub(crate) xen: Timed,
     pub(crate) pool: Pool,
     batch: Batch,
-    room: Room,
+    buffer: HypercallBuffer,
     updates: [MmuUpdate; ENTRIES],
     /// What was read before it is cleared.
     pub(crate) read: [Entry; ENTRIES],
@@ -73,7 +73,7 @@ impl Kernel {
             (&raw mut (*kernel).pool.run).write(None);
             (&raw mut (*kernel).pool.dirty).write([false; super::other::PAGES]);
             (&raw mut (*kernel).batch).write(Batch::new());
-            (&raw mut (*kernel).room).write(Room::new());
+            (&raw mut (*kernel).buffer).write(HypercallBuffer::new());
             (&raw mut (*kernel).updates).write([MmuUpdate::NONE; ENTRIES]);
             (&raw mut (*kernel).read).write([Entry::EMPTY; ENTRIES]);
             for number in 0..TABLES {
@@ -94,7 +94,7 @@ impl Kernel {
         space: Space,
         config: Config,
     ) -> (PageTables<'_, XenPv<'_, &mut Timed, Memory>>, &mut Pool) {
-        let machine = XenPv::new(&mut self.xen, self.memory, config, &mut self.room);
+        let machine = XenPv::new(&mut self.xen, self.memory, config, &mut self.buffer);
         (PageTables::new(machine, space, &mut self.batch), &mut self.pool)
     }
 
@@ -108,8 +108,8 @@ impl Kernel {
         let mut updates = updates.peekable();
         while updates.peek().is_some() {
             let mut count = 0;
-            for (room, update) in self.updates.iter_mut().take(batch).zip(&mut updates) {
-                *room = update;
+            for (place, update) in self.updates.iter_mut().take(batch).zip(&mut updates) {
+                *place = update;
                 count += 1;
             }
             let done = self.xen.mmu_update(&self.updates[..count], owner);

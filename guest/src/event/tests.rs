@@ -36,12 +36,12 @@ fn a_resize_tells_of_the_zone_if_one_was_asked() {
             free: bytes,
             requests: 2,
             us: 3,
-            rang: true,
+            interrupted: true,
             zone,
         }
     };
     let text = resized(None).to_string();
-    assert!(text.ends_with(r#""rang":true,"zone":null}"#), "{text}");
+    assert!(text.ends_with(r#""interrupted":true,"zone":null}"#), "{text}");
     let text = resized(Some(zone)).to_string();
     let expected = r#""zone":{"name":"kernel","spanned":0,"online":2097152,"described_holes":4096,"asked":4,"contiguous":3}}"#;
     assert!(text.ends_with(expected), "{text}");

@@ -19,20 +19,20 @@ pub(crate) struct Attached {
     pub(crate) target: Target,
     /// The port in whose slot it is.
     pub(crate) port: Option<usize>,
-    pub(crate) bell: Bell,
+    pub(crate) interrupt: InterruptSource,
     /// The zone that its memory came online in last.
     pub(crate) zone: Option<ZoneWatch>,
     /// The frames of its queue.
     queue: PfnRange,
 }
 
-/// How a device rings, and whether it does.
-pub(crate) struct Bell {
+/// How a device interrupts, and whether it has.
+pub(crate) struct InterruptSource {
     /// What kind of transport it is behind.
     pub(crate) transport: &'static str,
     pub(crate) wiring: Wiring,
-    /// It has rung since it was last looked at.
-    pub(crate) rings: bool,
+    /// It has interrupted since this was last read.
+    pub(crate) is_pending: bool,
 }
 
 /// The size that the device wants, and how far that has come.
@@ -44,8 +44,8 @@ pub(crate) struct Target {
     pub(crate) since_us: u64,
     /// Requests that had been sent by then.
     pub(crate) requests: u64,
-    /// Whether the device rang for it.
-    pub(crate) rang: bool,
+    /// Whether the device interrupted for it.
+    pub(crate) interrupted: bool,
     pub(crate) reached: bool,
     /// The reason that was reported last.
     pub(crate) pending: Option<Pending>,
@@ -57,7 +57,7 @@ impl Attached {
     /// A device that was started just now, with the frames of its queue.
     pub(crate) fn new(
         (device, queue): (MemDevice, PfnRange),
-        bell: Bell,
+        interrupt: InterruptSource,
         port: Option<usize>,
         online: OnlineType,
         now_us: u64,
@@ -69,13 +69,13 @@ impl Attached {
             plugged: Bytes::ZERO,
             since_us: now_us,
             requests: 0,
-            rang: false,
+            interrupted: false,
             reached: nothing,
             pending: None,
             relieved: 0,
         };
         let memory = HotplugMemory::new(online, BUDGET);
-        Attached { device, memory, target, port, bell, zone: None, queue }
+        Attached { device, memory, target, port, interrupt, zone: None, queue }
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -110,12 +110,20 @@ impl Attached {
     pub(crate) fn aim(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
         let size = self.driver().config().requested();
         if size != self.target.size {
-            let (rang, relieved) = (self.bell.rings, self.target.relieved);
+            let (interrupted, relieved) = (self.interrupt.is_pending, self.target.relieved);
             let (reached, pending) = (false, None);
-            self.target =
-                Target { size, plugged, since_us, requests, rang, reached, pending, relieved };
+            self.target = Target {
+                size,
+                plugged,
+                since_us,
+                requests,
+                interrupted,
+                reached,
+                pending,
+                relieved,
+            };
         }
-        self.bell.rings = false;
+        self.interrupt.is_pending = false;
     }
 
     /// Asks the zone of its memory whether it is contiguous, if `came` has come online for it or
@@ -136,11 +144,11 @@ impl Attached {
         }
     }
 
-    /// Notes that it has rung, if it says so when it is asked: lines may be shared.
+    /// Notes whether the device raised the interrupt, by its own register: lines may be shared.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
-        let rings = self.bell.wiring.is_line() && self.device.ack_interrupt();
-        self.bell.rings |= rings;
-        rings
+        let raised = self.interrupt.wiring.is_line() && self.device.ack_interrupt();
+        self.interrupt.is_pending |= raised;
+        raised
     }
 
     /// What its configuration says.
@@ -154,8 +162,8 @@ impl Attached {
             region_size: config.region().bytes(),
             requested: config.requested(),
             plugged: config.plugged(),
-            transport: self.bell.transport,
-            interrupts: self.bell.wiring.name(),
+            transport: self.interrupt.transport,
+            interrupts: self.interrupt.wiring.name(),
         }
     }
 

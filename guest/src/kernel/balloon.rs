@@ -18,10 +18,10 @@ use hotmem_virtio::balloon::{
 };
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// What the balloon has of the kernel's memory, in so many pieces at most.
+/// The kernel's memory that is in the balloon, in at most 128 pieces.
 pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
 
-/// The device, and what was said of it.
+/// The device, and what was reported of it.
 pub(crate) struct Balloon {
     device: Device<Wired>,
     /// What kind of transport it is behind.
@@ -36,20 +36,20 @@ pub(crate) struct Balloon {
     _queues: PfnRange,
 }
 
-/// The kernel keeps so much for itself, whatever the host wants.
+/// How much memory the kernel keeps, whatever the host wants.
 const FLOOR: Bytes = Bytes::mib(32);
-/// Steps of the driver before other devices are looked at again.
+/// Steps of the driver in one poll, before other devices are polled again.
 const BUDGET: u32 = 64;
 
 impl Balloon {
-    /// What a virtio transport calls it.
+    /// The device's type on a virtio transport.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::MemoryBalloon;
 
     /// Whether the device is a balloon that takes hints, which must not interrupt by a line.
     ///
     /// When a migration begins, the thread for it tells such a balloon of a change of its
-    /// configuration. In QEMU that thread may send messages; where it raises a line that interrupts
-    /// a CPU which is translated, QEMU 10 ends by an assertion.
+    /// configuration. In QEMU that thread may send messages, but where it raises a line that
+    /// interrupts a CPU under TCG, QEMU 10 ends by an assertion.
     pub(crate) fn must_be_polled(transport: &mut impl Transport) -> bool {
         let hints = Features::FREE_PAGE_HINT.bits();
         transport.device_type() == Self::DEVICE_TYPE
@@ -92,7 +92,7 @@ impl Balloon {
         Ok((balloon, memory))
     }
 
-    /// What was negotiated.
+    /// Returns an event that says what was negotiated.
     pub(crate) fn event(&self) -> Event<'static> {
         Event::Balloon {
             transport: self.transport,
@@ -102,12 +102,12 @@ impl Balloon {
         }
     }
 
-    /// Stops its line from ringing. Whether it was this device that rang.
+    /// Releases its line. Returns whether this device had raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         self.wiring.is_line() && self.device.ack_interrupt()
     }
 
-    /// Some steps of the driver.
+    /// Runs some steps of the driver.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -119,8 +119,8 @@ impl Balloon {
         }
     }
 
-    /// Has it give up so many frames, because the kernel has run out; 0: it needs none. Whether any
-    /// came or will.
+    /// Asks for `frames` frames back, because the kernel has run out of memory; 0 ends that. Returns
+    /// whether any came or will come.
     pub(crate) fn give_up(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
         let hinted = memory.hinted_frames();
         memory.need(frames);
@@ -132,7 +132,8 @@ impl Balloon {
         comes || memory.hinted_frames() < hinted
     }
 
-    /// What there is to report since the last call, now that the driver has nothing more to do.
+    /// Returns what has happened since the last call. Reports are counted up while the driver is not
+    /// `idle`.
     pub(crate) fn news(&mut self, idle: bool) -> Option<Event<'_>> {
         let (target, held) = (self.driver().target(), self.driver().held());
         if target != self.target {
@@ -168,7 +169,7 @@ impl Balloon {
         })
     }
 
-    /// Whether the balloon has its size.
+    /// Returns whether the balloon has the size that the host asked for.
     pub(crate) fn is_settled(&self) -> bool {
         self.reached && self.driver().target() == self.target
     }
@@ -178,7 +179,7 @@ impl Balloon {
     }
 }
 
-/// Whether something is coming out because the kernel has run out.
+/// Returns whether the balloon is giving memory back because the kernel has run out.
 pub(crate) fn is_giving(memory: &BalloonMemory) -> bool {
     memory.wanted_back().needed > 0 && memory.held() > 0
 }

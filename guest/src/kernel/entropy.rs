@@ -19,8 +19,8 @@ type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
 /// What is asked for.
 const ANSWER: Bytes = Bytes(64);
 const VERSION_1: u64 = 1 << 32;
-/// The queue is looked at when the device rings, or else after so long: one that can ring may be
-/// slow to.
+/// The queue is read when the device interrupts, or else after so long: a device that can interrupt
+/// may be slow to.
 const PATIENCE_US: u64 = 60_000_000;
 const SILENT_PATIENCE_US: u64 = 500_000;
 
@@ -33,8 +33,8 @@ pub(crate) struct Entropy {
     _answer: DmaMemory,
     frames: PfnRange,
     since_us: u64,
-    /// Whether it has rung.
-    rang: bool,
+    /// Whether it has interrupted.
+    interrupted: bool,
 }
 
 impl Entropy {
@@ -64,19 +64,27 @@ impl Entropy {
         asked.map_err(|_| DeviceError::Entropy("its queue takes nothing"))?;
         transport.notify(QUEUE);
         let since_us = now_us;
-        Ok(Entropy { transport, wiring, queue, _answer: answer, frames, since_us, rang: false })
+        Ok(Entropy {
+            transport,
+            wiring,
+            queue,
+            _answer: answer,
+            frames,
+            since_us,
+            interrupted: false,
+        })
     }
 
-    /// Notes that it has rung, if it says so when it is asked: lines may be shared.
+    /// Notes whether the device raised the interrupt, by its own register: lines may be shared.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
-        let rings = self.wiring.is_line() && !self.transport.ack_interrupt().is_empty();
-        self.rang |= rings;
-        rings
+        let raised = self.wiring.is_line() && !self.transport.ack_interrupt().is_empty();
+        self.interrupted |= raised;
+        raised
     }
 
     /// Notes that its own message has come.
     pub(crate) fn message_came(&mut self) {
-        self.rang = true;
+        self.interrupted = true;
     }
 
     /// What to report, once it has answered.
@@ -84,7 +92,7 @@ impl Entropy {
         let us = now_us.saturating_sub(self.since_us);
         let is_silent = self.wiring == Wiring::Silent;
         let patience_us = if is_silent { SILENT_PATIENCE_US } else { PATIENCE_US };
-        if !self.rang && us < patience_us {
+        if !self.interrupted && us < patience_us {
             return Ok(None);
         }
         let used = self.queue.pop();
@@ -92,7 +100,7 @@ impl Entropy {
         Ok(used.map(|used| Event::Entropy {
             transport: self.transport.kind(),
             interrupts: self.wiring.name(),
-            rang: self.rang,
+            interrupted: self.interrupted,
             bytes: Bytes(used.written.into()),
             us,
         }))

@@ -169,7 +169,7 @@ impl Bursts {
         if self.over || !self.may_go_on(cpus, statistics) {
             return None;
         }
-        let mut rings = false;
+        let mut interrupts = false;
         for (index, (cpu, due)) in cpus.iter().zip(&mut self.due).enumerate() {
             if !cpu.is_at_rest() {
                 continue;
@@ -180,11 +180,11 @@ impl Bursts {
             let turn = if asked == 1 { rest * index as u64 / count as u64 } else { 0 };
             let at = *due.get_or_insert(if asked == 0 { 0 } else { now_us + rest + turn });
             if at <= now_us && asked <= self.faults.bursts {
-                (*due, rings) = (None, true);
+                (*due, interrupts) = (None, true);
                 cpu.asked.store(asked + 1, Relaxed);
             }
         }
-        if rings {
+        if interrupts {
             lapic::interrupt_others(trap::FLUSH);
         }
         let last = self.faults.bursts + 1;

@@ -1,5 +1,6 @@
-//! Memory that is free and pinned for a device, beside memory that is free alone: while the host
-//! takes what it is offered, what the device has written stays in the one.
+//! Checks that pinned memory stays with the guest. A device writes to two free ranges, of which one
+//! is pinned; the host takes free memory that is reported to it. What the device wrote to the pinned
+//! range must still be there.
 
 use super::clock::Clock;
 use super::edu::{Edu, Stuck};
@@ -16,15 +17,15 @@ use hotmem_guest::event::Event;
 pub(crate) struct Pinned {
     edu: Edu,
     ranges: [PfnRange; 2],
-    /// How many of them are pinned.
+    /// How many of the ranges are pinned, from the first.
     pins: usize,
-    /// To how many of these the device has written since.
+    /// How many of the pinned ranges the device has written to since they were pinned.
     written: usize,
 }
 
 /// What went wrong.
 pub(crate) enum PinnedError {
-    /// A frame cannot be had: somebody else has it, or there is no memory.
+    /// A frame cannot be allocated: it is in use, or there is no memory.
     Alloc(AllocError),
     /// The engine refuses the pin.
     Pin(PinError),
@@ -34,11 +35,11 @@ pub(crate) enum PinnedError {
     Lost(Pfn),
 }
 
-/// In each pageblock, the frame that the device writes to.
+/// Which frame of each pageblock the device writes to.
 const WRITTEN: u64 = 77;
 
 impl Pinned {
-    /// Has the device write to two ranges of so many frames, and pins the first.
+    /// Has the device write to two ranges of `frames` frames each, and pins the first.
     pub(crate) fn begin(
         edu: Edu,
         frames: u64,
@@ -75,13 +76,13 @@ impl Pinned {
         Ok(())
     }
 
-    /// Lets the memory go. Whether all that was pinned still was.
+    /// Unpins the memory. Returns whether all of it was still pinned.
     pub(crate) fn unpin(self, hotplug: &mut Hotplug<'_, ThisCpu, KernelMapping>) -> bool {
         self.ranges.into_iter().take(self.pins).all(|range| hotplug.unpin(range))
     }
 
-    /// Makes sure that what is pinned holds what the device wrote, and that the device finds it
-    /// there as well; has it write to what was pinned since the last look.
+    /// Checks that pinned ranges hold what the device wrote, as the CPU and as the device reads
+    /// them. Then has the device write to the ranges that were pinned since the last check.
     pub(crate) fn check(&mut self, clock: &Clock) -> Result<(), PinnedError> {
         let (written, new) = self.ranges[..self.pins].split_at(self.written);
         for frame in frames_of(written) {
@@ -103,7 +104,8 @@ impl Pinned {
         Ok(())
     }
 
-    /// What is pinned, and what is left of what the device wrote to the rest.
+    /// Returns an event: how much is pinned, and how much of what the device wrote is left in memory
+    /// that is not pinned.
     pub(crate) fn event(&self) -> Result<Event<'static>, PinnedError> {
         let (pinned, rest) = self.ranges.split_at(self.pins);
         let mut left = 0;
@@ -125,7 +127,7 @@ impl Pinned {
 }
 
 impl PinnedError {
-    /// Whether the host may be at work on the memory, which comes back then.
+    /// Returns whether the error passes: the host may have the memory just now, and returns it.
     pub(crate) fn passes(&self) -> bool {
         matches!(
             self,
@@ -135,7 +137,7 @@ impl PinnedError {
     }
 }
 
-/// Has the device write to a frame that is the caller's, and looks whether it did.
+/// Has the device write to a frame that is the caller's, and checks that it did.
 fn write(edu: &Edu, frame: Pfn, clock: &Clock) -> Result<(), PinnedError> {
     // SAFETY: the frame is the caller's.
     unsafe { FRAME_WORDS.write(frame, 0, 0) }
@@ -143,13 +145,13 @@ fn write(edu: &Edu, frame: Pfn, clock: &Clock) -> Result<(), PinnedError> {
     if holds_words(frame) { Ok(()) } else { Err(PinnedError::Lost(frame)) }
 }
 
-/// The frames of these ranges that the device writes to.
+/// Returns the frames of these ranges that the device writes to.
 fn frames_of(ranges: &[PfnRange]) -> impl Iterator<Item = Pfn> {
     let blocks = ranges.iter().flat_map(|range| range.chunks(PAGEBLOCK_FRAMES as u64));
     blocks.filter_map(|block| block.start().checked_add(WRITTEN))
 }
 
-/// Writes to each frame and changes nothing, whoever has it.
+/// Writes to each frame without changing it, so that it may be in use by anybody.
 fn touch(frames: PfnRange) {
     for frame in frames.chunks(1) {
         let byte = virt(frame.start().phys_addr());
@@ -171,7 +173,7 @@ fn word(index: u64) -> u64 {
     !index << 32 | index
 }
 
-/// Whether a frame, which is the caller's, holds what the device wrote.
+/// Returns whether a frame, which is the caller's, holds what the device wrote.
 fn holds_words(frame: Pfn) -> bool {
     // SAFETY: as the caller says, and the device has finished.
     (0..Edu::WORDS).all(|index| unsafe { FRAME_WORDS.read(frame, index) } == word(index))

@@ -41,7 +41,7 @@ use virtio_drivers::transport::pci::bus::DeviceFunctionInfo;
 use work::Touching;
 use x86_64::instructions::interrupts;
 
-/// Most devices at a time. Each rings by the message of its number.
+/// Most devices at a time. Each interrupts by the message of its number.
 pub(crate) const MAX_DEVICES: usize = 16;
 /// A wait that is too short for the timer.
 const SOON: Duration = Duration::from_millis(1);
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
     pub(crate) fn run(mut self) -> Verdict {
         loop {
             WATCHDOG.enter(Step::Resize);
-            self.answer_bells();
+            self.answer_interrupts();
             let mut again = false;
             for number in 0..MAX_DEVICES {
                 again |= self.step_device(number) == Some(Progress::Again);
@@ -341,7 +341,7 @@ impl<'a> Session<'a> {
             free: Bytes(counts.free * FRAME_SIZE),
             requests: own.driver().statistics().requests.wrapping_sub(own.target.requests),
             us: self.clock.now_us().saturating_sub(own.target.since_us),
-            rang: own.target.rang,
+            interrupted: own.target.interrupted,
             zone: own.zone.as_mut().and_then(|zone| zone.report(&self.engine.hotplug)),
         });
         self.resizes += 1;

@@ -86,7 +86,7 @@ impl Platform for ThisCpu {
     }
 
     fn wake_reporter(&self) {
-        trap::ring_reporter();
+        trap::wake_reporter();
     }
 }
 

@@ -1,4 +1,4 @@
-//! How virtio devices are reached, and how they ring.
+//! How virtio devices are reached, and how they interrupt.
 
 use super::balloon::Balloon;
 use super::hal::KernelHal;
@@ -29,7 +29,7 @@ pub(crate) struct Wired {
     vectors: Option<Vectors>,
 }
 
-/// How a device rings.
+/// How a device interrupts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wiring {
     /// By a message of its own.
@@ -61,8 +61,8 @@ pub(crate) enum ConnectError {
 }
 
 impl Connected {
-    /// A device on PCI whose registers are mapped. It is to ring by this message, if it can and
-    /// may.
+    /// A device on PCI whose registers are mapped. It is to interrupt by this message, if it can
+    /// and may.
     pub(crate) fn on_pci(
         buses: &mut Buses,
         function: DeviceFunction,
@@ -125,7 +125,7 @@ impl Wired {
 }
 
 impl Wiring {
-    /// Whether the device has to be asked if it is the one that rings.
+    /// Whether the device has to be asked if it is the one that interrupts.
     pub(crate) fn is_line(self) -> bool {
         matches!(self, Wiring::Line(_) | Wiring::OwnLine(_))
     }
@@ -185,7 +185,7 @@ impl Vectors {
         Some(Vectors(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
     }
 
-    /// Has changes of the configuration, and this queue, ring by vector 0. (4.1.5.1.2)
+    /// Has changes of the configuration, and this queue, interrupt by vector 0. (4.1.5.1.2)
     fn use_for(&mut self, queue: u16) {
         self.write(Self::CONFIG, 0);
         self.write(Self::QUEUE_SELECT, queue);

@@ -1,5 +1,5 @@
-//! Exceptions, which end the run, unless what is missing comes back; and interrupts, which only
-//! ring a bell, or have a CPU forget what was mapped.
+//! Exceptions, which end the run unless a page that is missing can be mapped again; and interrupts,
+//! which only set a flag or flush a CPU's TLB.
 
 use super::smp::{self, ThisCpu};
 use super::{WATCHDOG, entry, give_up, lapic, pic, pit, writers};
@@ -13,32 +13,33 @@ use x86_64::instructions::{interrupts, tables};
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
 
-/// A message by which a device rings: a number below [`MESSAGES`].
+/// A message by which a device interrupts: a number below [`MESSAGES`].
 pub(crate) type Message = u8;
 /// How many there are.
 pub(crate) const MESSAGES: u8 = 32;
 
 /// Vector of message 0; the others follow.
 const FIRST_MESSAGE: u8 = pic::FIRST_VECTOR + pic::LINES;
-/// By this a CPU is made to forget where memory was mapped.
+/// By this vector another CPU has this one flush its TLB.
 pub(crate) const FLUSH: u8 = FIRST_MESSAGE + MESSAGES;
 const PAGE_FAULT: u64 = 14;
 const VECTORS: usize = FLUSH as usize + 1;
 
-/// The IRQs by which devices may ring, a bit each.
-static BELLS: AtomicU16 = AtomicU16::new(0);
-/// Those that rang: set by the handler and cleared by [`answer_lines`], on the same CPU, so that
-/// nothing needs to be ordered.
-static RANG: AtomicU16 = AtomicU16::new(0);
+/// The IRQs that devices may raise, a bit each.
+static ENABLED: AtomicU16 = AtomicU16::new(0);
+/// Those that were raised: set by the handler and cleared by [`answer_lines`], on the same CPU, so
+/// that nothing needs to be ordered.
+static RAISED: AtomicU16 = AtomicU16::new(0);
 /// The same of messages, cleared by [`take_messages`].
 static CAME: AtomicU32 = AtomicU32::new(0);
-/// Memory became free that may be reported. Set on any CPU, for the one that waits; nothing but the
-/// reporter's own words has to be seen with it.
+/// Memory that may be reported has become free. Set on any CPU for the one that waits. `Relaxed`
+/// will do: the reporter reads the engine's words, which are ordered by themselves.
 static MEMORY_FREED: AtomicBool = AtomicBool::new(false);
-/// How often they rang for somebody else, one time after the other.
+/// How often in a row they were raised by no device of this kernel.
 static STRAY: AtomicU16 = AtomicU16::new(0);
 
-/// So often a stray interrupt is borne: a line may be shared, but must not keep the CPU busy.
+/// After so many stray interrupts in a row the line stays masked: a line may be shared, but must not
+/// keep the CPU busy.
 const MAX_STRAY: u16 = 16;
 
 /// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
@@ -62,7 +63,7 @@ struct TrapFrame {
     rip: u64,
 }
 
-/// Takes exceptions and interrupts from now on.
+/// Loads the IDT: from now on exceptions and interrupts are handled here.
 pub(crate) fn load() {
     static GATES: Once<[Gate; VECTORS]> = Once::new();
     let stub = |vector: usize| (&raw const trap_stubs).expose_provenance() + STUB_BYTES * vector;
@@ -92,7 +93,7 @@ pub(crate) fn enable_own_line(irq: u8) -> bool {
 
 fn enable(lines: u16) -> bool {
     let lines = lines & pic::FREE_LINES;
-    BELLS.fetch_or(lines, Relaxed);
+    ENABLED.fetch_or(lines, Relaxed);
     pic::unmask_all(lines);
     lines != 0
 }
@@ -107,33 +108,33 @@ pub(crate) fn take_messages() -> u32 {
 }
 
 /// Ends [`wait`], or the next one, on the CPU that boots; on another CPU's word by the next tick.
-pub(crate) fn ring_reporter() {
+pub(crate) fn wake_reporter() {
     MEMORY_FREED.store(true, Relaxed);
 }
 
-/// If a line rang, asks the devices whether it was one of theirs, and lets it ring again.
+/// If a line was raised, asks the devices whether it is one of theirs, and unmasks it.
 ///
 /// The IRQ is masked meanwhile, since a device keeps asserting it until it is asked.
 pub(crate) fn answer_lines(is_ours: impl FnOnce() -> bool) {
-    let rang = RANG.swap(0, Relaxed);
-    if rang == 0 {
+    let raised = RAISED.swap(0, Relaxed);
+    if raised == 0 {
         return;
     }
     let stray = if is_ours() { 0 } else { STRAY.load(Relaxed).saturating_add(1) };
     STRAY.store(stray, Relaxed);
     if stray < MAX_STRAY {
-        pic::unmask_all(rang);
+        pic::unmask_all(raised);
     }
 }
 
-/// Halts until a device rings or the timer ticks; not if one has rung and was not answered.
+/// Halts until a device interrupts or the timer ticks; not if an interrupt is unanswered.
 pub(crate) fn wait() {
     interrupts::disable();
     let freed = MEMORY_FREED.swap(false, Relaxed);
-    if freed || RANG.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
+    if freed || RAISED.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
         interrupts::enable();
     } else {
-        // Nothing can ring between the two: `sti` takes effect after the instruction after it.
+        // No interrupt comes between the two: `sti` takes effect after the instruction after it.
         interrupts::enable_and_hlt();
     }
 }
@@ -172,14 +173,14 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
         if WATCHDOG.tick().is_some() {
             give_up("watchdog: no progress");
         }
-    } else if let bell = 1u16 << irq
-        && BELLS.load(Relaxed) & bell != 0
+    } else if let line = 1u16 << irq
+        && ENABLED.load(Relaxed) & line != 0
     {
         pic::mask(irq);
         pic::end_of_interrupt(irq);
-        RANG.fetch_or(bell, Relaxed);
+        RAISED.fetch_or(line, Relaxed);
     }
-    // All other lines are masked: this was a spurious interrupt, whose end nobody awaits.
+    // All other lines are masked: this was a spurious interrupt, which needs no end of interrupt.
 }
 
 fn exception(frame: &TrapFrame) {

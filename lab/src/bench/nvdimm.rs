@@ -103,7 +103,7 @@ struct Bound {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.measures.contains(&Measure::Instructions) && args.accel != Accel::Tcg {
-        bail!("--measures instructions: only QEMU's translator counts them");
+        bail!("--measures instructions: only TCG counts them");
     }
     if args.guests.contains(&Guest::Hotmem64) {
         bail!("--guests {}: persistent memory is described by all guests", Guest::Hotmem64);

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "checked,dropped,migrated")]
     used: Vec<Used>,
     /// How much each guest is given and relieved of before it is measured, so that it has run that
-    /// code before: QEMU's translator is slow the first time; no more than half of what is measured
+    /// code before: TCG is slow the first time; no more than half of what is measured
     /// [default: 2G where Linux is beside, so that kernels are compared; otherwise 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     warm_up: Option<Bytes>,

@@ -5,7 +5,7 @@ use std::{
     thread::Thread,
 };
 
-/// A machine's bell: the thread that is woken when an idle reporter has work.
+/// A machine's wakeup: the thread that is woken when an idle reporter has work.
 #[derive(Debug, Default)]
 pub(super) struct Waker(Mutex<Option<Thread>>);
 

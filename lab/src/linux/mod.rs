@@ -157,7 +157,7 @@ mod tests {
             device: 0,
             node: 0,
             node_online: 0,
-            rang: false,
+            interrupted: false,
             zone: None,
         };
         let expected = [

@@ -167,7 +167,7 @@ impl Sum {
             online: self.online,
             node: 0,
             node_online: self.online,
-            rang: false,
+            interrupted: false,
             zone: None,
         }
     }

@@ -13,7 +13,7 @@ pub(super) fn device_path(n: usize) -> String {
 /// What runs the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Accel {
-    /// QEMU's translator: works everywhere
+    /// TCG: works everywhere
     #[default]
     Tcg,
     /// The host's processor
@@ -111,13 +111,13 @@ pub struct Config {
     pub accel: Accel,
     /// QEMU's CPU model with its options, if it is not to be all that the accelerator has.
     pub cpu: Option<&'static str>,
-    /// One nanosecond of the guest's time is one instruction (translator only).
+    /// One nanosecond of the guest's time is one instruction (TCG only).
     pub icount: bool,
     /// How many CPUs.
     pub cpus: u32,
-    /// Whether the translator runs all CPUs on one thread, in turn (translator only). With a thread
-    /// for each CPU, a migration may carry pages without what was written to them last: the
-    /// translator of QEMU 7.2 and 10.0 loses such writes.
+    /// Whether TCG runs all CPUs on one thread, in turn (TCG only). With a thread for each CPU, a
+    /// migration may carry pages without what was written to them last: TCG of QEMU 7.2 and 10.0
+    /// loses such writes.
     pub single_thread: bool,
     /// The most of the plugged memory that the guest will write to: what the host must have.
     pub touched: Bytes,
@@ -202,7 +202,7 @@ impl Config {
         let max_memory = self.max_memory.unwrap_or(needed);
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits: less than 1 TiB can be plugged. With `erms`
-            // Linux clears memory by `rep stosb`, which the translator runs four times slower.
+            // Linux clears memory by `rep stosb`, which TCG runs four times slower.
             Accel::Tcg if self.icount || self.single_thread => {
                 ("tcg,thread=single", "max,phys-bits=46,-erms")
             }

@@ -68,7 +68,7 @@ pub enum Event {
         #[serde(default)]
         node_online: u64,
         #[serde(default)]
-        rang: bool,
+        interrupted: bool,
         #[serde(default)]
         zone: Option<Zone>,
     },
@@ -88,7 +88,7 @@ pub enum Event {
     Removed { device: usize, node: u16 },
     /// A source of random bytes was asked for some, and answered.
     #[allow(missing_docs)]
-    Entropy { transport: String, interrupts: String, rang: bool, bytes: u64, us: u64 },
+    Entropy { transport: String, interrupts: String, interrupted: bool, bytes: u64, us: u64 },
     /// What is on the guest's own heap: bytes behind it, and bytes that were copied elsewhere
     /// under it since boot.
     #[allow(missing_docs)]
@@ -270,7 +270,7 @@ mod tests {
                     device: 0,
                     node: 0,
                     node_online: 0,
-                    rang: false,
+                    interrupted: false,
                     zone: None,
                 }),
             ),

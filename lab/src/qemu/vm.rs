@@ -54,7 +54,7 @@ pub struct Resize {
     /// What of that node's memory is online in the guest now.
     pub node_online: Bytes,
     /// Whether the device's interrupt told the guest of the request; else it looked by itself.
-    pub rang: bool,
+    pub interrupted: bool,
     /// The zone that the device's memory is in; `None` where nothing of it is online or nobody asked.
     pub zone: Option<Zone>,
 }
@@ -268,7 +268,7 @@ impl Vm {
                     device,
                     node,
                     node_online,
-                    rang,
+                    interrupted,
                     zone,
                     ..
                 }),
@@ -284,7 +284,7 @@ impl Vm {
                     online: Bytes(online),
                     node,
                     node_online: Bytes(node_online),
-                    rang,
+                    interrupted,
                     zone,
                 });
             }

@@ -187,7 +187,7 @@ impl Machine {
             DOM0_MEMORY.0 >> 20
         );
         let mut command = Command::new(QEMU);
-        // With `max`, Xen 4.17's dom0 crashes under the translator.
+        // With `max`, Xen 4.17's dom0 crashes under TCG.
         command.args(["-cpu", "Haswell-v4", "-smp", "2"]);
         match clock {
             Clock::Cycles => command.args(["-accel", "tcg,thread=multi"]),

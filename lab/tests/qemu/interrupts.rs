@@ -8,13 +8,14 @@ use hotmem_lab::{
 };
 use std::{thread, time::Duration};
 
-/// Resizes until the device has rung for one. The guest may see any of them by itself, just before.
-fn rings(vm: &mut Machine) -> bool {
-    (1..=64).any(|n| vm.resize_checked(Bytes::gib(n)).rang)
+/// Resizes until the device has interrupted for one. The guest may see any of them by itself, just
+/// before.
+fn sees_an_interrupt(vm: &mut Machine) -> bool {
+    (1..=64).any(|n| vm.resize_checked(Bytes::gib(n)).interrupted)
 }
 
 #[test]
-fn virtio_mem_rings_by_its_line_or_is_looked_at() {
+fn virtio_mem_interrupts_by_its_line_or_is_polled() {
     // QEMU's virtio-mem need not have messages, and interrupts by its line then.
     for (mode, expected) in
         [("msix", &["msix", "intx"][..]), ("intx", &["intx"]), ("poll", &["poll"])]
@@ -22,9 +23,9 @@ fn virtio_mem_rings_by_its_line_or_is_looked_at() {
         let (mut vm, interrupts) = start_and_see(&config(Bytes::gib(64)).with("interrupts", mode));
         assert!(expected.contains(&interrupts.as_str()), "{mode}: {interrupts}");
         if mode == "poll" {
-            assert!((1..=5).all(|n| !vm.resize_checked(Bytes::gib(n)).rang));
+            assert!((1..=5).all(|n| !vm.resize_checked(Bytes::gib(n)).interrupted));
         } else {
-            assert!(rings(&mut vm), "{mode}");
+            assert!(sees_an_interrupt(&mut vm), "{mode}");
         }
         assert_idle(vm.pid());
     }
@@ -65,8 +66,8 @@ fn a_device_with_messages_uses_them() {
         let mut vm =
             Vm::start(&Config { other_devices: vec!["virtio-rng-pci"], ..config }).unwrap();
         let answer = |event: &Event| match event {
-            Event::Entropy { interrupts, rang, bytes, .. } => {
-                Some((interrupts.clone(), *rang, *bytes))
+            Event::Entropy { interrupts, interrupted, bytes, .. } => {
+                Some((interrupts.clone(), *interrupted, *bytes))
             }
             _ => None,
         };

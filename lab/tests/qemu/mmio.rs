@@ -23,23 +23,23 @@ fn virtio_mem_plugs_and_unplugs_over_mmio() {
     let ((transport, interrupts), _) = vm.wait("device", device).unwrap();
     assert_eq!((transport.as_str(), interrupts.as_str()), ("mmio", "intx"));
     let mut online = None;
-    let mut rings = |gib| {
+    let mut interrupts = |gib| {
         let target = Bytes::gib(gib);
         let resize = vm.resize(target).unwrap();
         assert_eq!(vm.device_size().unwrap(), target);
         let beside = resize.online - target;
         assert_eq!(*online.get_or_insert(beside), beside, "{target}");
-        resize.rang
+        resize.interrupted
     };
-    let rang = [64, 0, 3, 64, 1].map(&mut rings).contains(&true);
+    let interrupted = [64, 0, 3, 64, 1].map(&mut interrupts).contains(&true);
     // The guest may have seen each by itself, just before.
-    assert!(rang || (2..64).any(rings));
+    assert!(interrupted || (2..64).any(interrupts));
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
 }
 
 #[test]
-fn several_devices_ring_by_lines_of_their_own() {
+fn several_devices_interrupt_by_lines_of_their_own() {
     let _turn = turn();
     let config = Config {
         other_devices: vec!["virtio-rng-device", "virtio-balloon-device"],
@@ -48,7 +48,9 @@ fn several_devices_ring_by_lines_of_their_own() {
     };
     let mut vm = Vm::start(&config).unwrap();
     let answer = |event: &Event| match event {
-        Event::Entropy { transport, rang, bytes, .. } => Some((transport.clone(), *rang, *bytes)),
+        Event::Entropy { transport, interrupted, bytes, .. } => {
+            Some((transport.clone(), *interrupted, *bytes))
+        }
         _ => None,
     };
     let (answer, _) = vm.wait("answer", answer).unwrap();

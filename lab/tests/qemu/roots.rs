@@ -20,7 +20,7 @@ fn a_device_behind_another_root_answers_and_another_comes_there() {
     };
     let mut vm = Vm::start(&config).unwrap();
     let answer = |event: &Event| match event {
-        Event::Entropy { interrupts, rang, .. } => Some((interrupts.clone(), *rang)),
+        Event::Entropy { interrupts, interrupted, .. } => Some((interrupts.clone(), *interrupted)),
         _ => None,
     };
     let (answer, _) = vm.wait("answer", answer).unwrap();
@@ -41,7 +41,7 @@ fn a_device_with_ports_or_without_messages_answers() {
         let config = config(Bytes::ZERO).with("exit", "size:0");
         let mut vm = Vm::start(&Config { other_devices: vec![kind], ..config }).unwrap();
         let answer = |event: &Event| match *event {
-            Event::Entropy { rang, bytes, .. } => Some((rang, bytes)),
+            Event::Entropy { interrupted, bytes, .. } => Some((interrupted, bytes)),
             _ => None,
         };
         assert_eq!(vm.wait("answer", answer).unwrap().0, (true, 64), "{kind}");

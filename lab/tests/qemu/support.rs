@@ -61,7 +61,7 @@ pub(crate) fn start(config: &Config) -> Machine {
     start_and_see(config).0
 }
 
-/// The same, with what the guest says of the device: how it rings.
+/// The same, with what the guest says of the device: how it interrupts.
 pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     let turn = turn();
     let mut vm = Vm::start(config).unwrap();

@@ -18,7 +18,7 @@ use virtio_drivers::transport::{DeviceStatus, Transport};
 
 /// A virtio-balloon device and its driver.
 ///
-/// To be polled: when it rings, when memory was freed that may be reported, and when the time
+/// To be polled: when it interrupts, when memory was freed that may be reported, and when the time
 /// comes that the last poll returned.
 #[derive(Debug)]
 pub struct Device<T: Transport> {
@@ -44,9 +44,9 @@ pub struct Device<T: Transport> {
 pub enum Progress {
     /// The budget is used up: poll again, when it suits.
     Again,
-    /// Nothing to do until this time, or until the device rings or memory is freed.
+    /// Nothing to do until this time, or until the device interrupts or memory is freed.
     WaitUntil(Duration),
-    /// Nothing to do until the device rings or memory is freed.
+    /// Nothing to do until the device interrupts or memory is freed.
     Idle,
     /// The device is left alone from now on. What it had stays out of use until it is reset.
     Failed(Failure),
@@ -198,8 +198,8 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Acknowledges the device's interrupt, so that it stops ringing, and returns whether it was
-    /// this device that rang. If so, poll it.
+    /// Acknowledges the device's interrupt, so that the line is released, and returns whether
+    /// this device had raised it. If so, poll it.
     pub fn ack_interrupt(&mut self) -> bool {
         !self.transport.ack_interrupt().is_empty()
     }

@@ -29,8 +29,8 @@ use core::time::Duration;
 ///     fn used(&mut self) -> Option<Queue>;
 /// }
 ///
-/// /// To call when the device rings, when memory was freed, and when the time comes that the last
-/// /// call returned.
+/// /// To call when the device interrupts, when memory was freed, and when the time comes that the
+/// /// last call returned.
 /// fn poll(driver: &mut Driver, device: &mut impl Device, memory: &mut impl Memory,
 ///         now: Duration) -> Step {
 ///     loop {
@@ -67,9 +67,9 @@ pub enum Step {
     SetActual(u32),
     /// There is more to do without the device: step again, when it suits.
     Again,
-    /// Nothing to do until this time, or until the device rings or memory is freed.
+    /// Nothing to do until this time, or until the device interrupts or memory is freed.
     WaitUntil(Duration),
-    /// Nothing to do until the device rings or memory is freed.
+    /// Nothing to do until the device interrupts or memory is freed.
     Idle,
     /// The device has owed an answer on this queue for too long: reset it, tell the memory manager of
     /// the [reset](Memory::device_reset), and begin again with a [new driver](Driver::new).

@@ -18,7 +18,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 /// A virtio-mem device and its driver.
 ///
-/// To be polled: when it rings, and when the time comes that the last poll returned.
+/// To be polled: when it interrupts, and when the time comes that the last poll returned.
 #[derive(Debug)]
 pub struct Device<T: Transport> {
     // First, so that the transport resets the device before the memory of its queue is given up.
@@ -36,9 +36,9 @@ pub struct Device<T: Transport> {
 pub enum Progress {
     /// The budget is used up: poll again, when it suits.
     Again,
-    /// Nothing to do until this time, or until the device rings.
+    /// Nothing to do until this time, or until the device interrupts.
     WaitUntil(Duration),
-    /// Nothing to do until the device rings.
+    /// Nothing to do until the device interrupts.
     Idle,
     /// The device is left alone from now on. Its plugged memory stays usable.
     Failed(Failure),
@@ -166,8 +166,8 @@ impl<T: Transport> Device<T> {
         self.queue.suppress_interrupts();
     }
 
-    /// Acknowledges the device's interrupt, so that it stops ringing, and returns whether it was
-    /// this device that rang. If so, poll it.
+    /// Acknowledges the device's interrupt, so that the line is released, and returns whether
+    /// this device had raised it. If so, poll it.
     pub fn ack_interrupt(&mut self) -> bool {
         !self.transport.ack_interrupt().is_empty()
     }

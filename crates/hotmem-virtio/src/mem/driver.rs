@@ -27,7 +27,7 @@ use hotmem::{Bytes, Pfn, PfnRange};
 ///     fn answer(&mut self) -> Option<[u8; 10]>;
 /// }
 ///
-/// /// To call when the device rings, and when the time comes that the last call returned.
+/// /// To call when the device interrupts, and when the time comes that the last call returned.
 /// fn poll(driver: &mut Driver, device: &mut impl Device, memory: &mut impl Memory,
 ///         now: Duration) -> Step {
 ///     loop {
@@ -71,9 +71,10 @@ pub enum Step {
     Send(Request),
     /// There is more to do without the device: step again, when it suits.
     Again,
-    /// Nothing to do until this time, or until the device rings (an answer or a new configuration).
+    /// Nothing to do until this time, or until the device interrupts (an answer or a new
+    /// configuration).
     WaitUntil(Duration),
-    /// Nothing to do until the device rings.
+    /// Nothing to do until the device interrupts.
     Idle,
     /// The device is left alone from now on. Its plugged memory stays usable.
     Failed(Failure),

@@ -1,4 +1,4 @@
-//! Requests and responses as they travel (5.15.6): little-endian, 24 and 10 bytes.
+//! Requests and responses as bytes on the queue (5.15.6): little-endian, 24 and 10 bytes.
 
 use core::fmt;
 use hotmem::PfnRange;
@@ -53,12 +53,12 @@ pub enum BlockState {
     Mixed,
 }
 
-/// An answer that is none.
+/// An answer that is no valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
     /// The device used fewer bytes than a response has.
     Short {
-        /// As many.
+        /// How many.
         used: usize,
     },
     /// `type` holds none of the known answers.

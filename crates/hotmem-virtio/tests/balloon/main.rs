@@ -5,7 +5,6 @@
 #![allow(clippy::cast_possible_truncation)]
 
 mod balloon;
-mod bear;
 #[path = "../common/cases.rs"]
 mod cases;
 mod device;
@@ -15,5 +14,6 @@ mod hostile;
 mod memory;
 mod random;
 mod reports;
+mod silence;
 mod statistics;
 mod world;

@@ -4,15 +4,15 @@
 // Tests run where a usize has 64 bits.
 #![allow(clippy::cast_possible_truncation)]
 
-mod bear;
 #[path = "../common/cases.rs"]
 mod cases;
+mod deviations;
 mod device;
 mod hostile;
 mod leftover;
 mod manager;
 mod memory;
 mod random;
-mod refuse;
+mod refusals;
 mod sizes;
 mod world;

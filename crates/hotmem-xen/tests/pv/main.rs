@@ -13,8 +13,8 @@ use hotmem_pgtable::{
     Tables, Unmap, VirtRange, Why,
 };
 use hotmem_xen::{
-    Call, Config, DomId, Errno, Fault, Grants, Hypervisor, MachineTables, MmuExtOp, MmuUpdate,
-    Partly, Room, XenPv,
+    Call, Config, DomId, Errno, Fault, Grants, HypercallBuffer, Hypervisor, MachineTables,
+    MmuExtOp, MmuUpdate, Partly, XenPv,
 };
 use std::collections::BTreeMap;
 use std::{cell::RefCell, rc::Rc};
@@ -59,8 +59,8 @@ fn with<R>(
     config: Config,
     operation: impl FnOnce(PageTables<'_, XenPv<'_, &Xen, &Xen>>) -> R,
 ) -> R {
-    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
-    operation(PageTables::new(XenPv::new(xen, xen, config, &mut room), space, &mut batch))
+    let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
+    operation(PageTables::new(XenPv::new(xen, xen, config, &mut buffer), space, &mut batch))
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn a_table_goes_where_it_has_more_entries_than_unhooking_it_costs() {
     for cpus in [1, 2, 64] {
         let config = Config { cpus, ..CONFIG };
         let least = {
-            let (xen, mut room) = (Xen::new(64), Box::new(Room::new()));
-            XenPv::new(&xen, &xen, config, &mut room).unhooking_pays_from(1).unwrap()
+            let (xen, mut buffer) = (Xen::new(64), Box::new(HypercallBuffer::new()));
+            XenPv::new(&xen, &xen, config, &mut buffer).unhooking_pays_from(1).unwrap()
         };
         assert!((1..=512).contains(&least), "{cpus} CPUs: {least}");
         for (entries, freed) in [(1, least == 1), (least - 1, false), (least, true), (512, true)] {

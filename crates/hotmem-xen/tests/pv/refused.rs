@@ -29,9 +29,9 @@ fn a_table_that_cannot_be_mapped_writable_is_told() {
     let table = xen.find(space, LARGE).unwrap().table();
     let why = Why::Mmu(Fault::NotMapped(table));
     let config = Config { pins_l1: true, ..CONFIG };
-    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut notes = Notes::new(&xen);
-    let machine = XenPv::new(&xen, Unmapped(&xen, table), config, &mut room);
+    let machine = XenPv::new(&xen, Unmapped(&xen, table), config, &mut buffer);
     let torn = PageTables::new(machine, space, &mut batch).teardown(&mut notes);
     assert_eq!(torn, Err(Stopped { at: 0, why, flushed: false }));
     assert_eq!((notes.pages(), notes.freed), (vec![], 0));
@@ -67,10 +67,10 @@ fn pages_whose_last_bits_cannot_be_read_are_told_as_used() {
     let xen = Xen::new(64);
     let (space, map) = mapped(&xen, 4, false);
     let table = xen.find(space, 0).unwrap().table();
-    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut notes = Notes::new(&xen);
     // The walk reads the table twice: what is there, and that there is no more.
-    let machine = XenPv::new(&xen, Forgotten(&xen, table, Cell::new(2)), CONFIG, &mut room);
+    let machine = XenPv::new(&xen, Forgotten(&xen, table, Cell::new(2)), CONFIG, &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
     let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes);
     let why = Why::Mmu(Fault::NotMapped(table));
@@ -87,10 +87,11 @@ fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
     let (space, _) = mapped(&xen, 512, false);
     let table = xen.find(space, 0).unwrap().table();
     let before = xen.in_use();
-    let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
+    let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut notes = Notes::new(&xen);
     // Found once, when it is decided to unhook it.
-    let machine = XenPv::new(&xen, Forgotten(&xen, table, Cell::new(1)), with_grants(), &mut room);
+    let machine =
+        XenPv::new(&xen, Forgotten(&xen, table, Cell::new(1)), with_grants(), &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
     let unmapped = tables.unmap_range(range(0, LARGE), Unmap::default(), &mut notes);
     let why = Why::Mmu(Fault::NotMapped(table));
@@ -216,8 +217,8 @@ fn an_unpinning_that_is_refused_is_told_and_so_is_all_that_was_done() {
         let (space, map) = mapped(&xen, 3 * 512, pins_l1);
         let mut notes = Notes::new(&xen);
         let config = Config { pins_l1: true, ..CONFIG };
-        let (mut batch, mut room) = (Box::new(Batch::new()), Box::new(Room::new()));
-        let machine = XenPv::new(NoUnpinning(&xen), &xen, config, &mut room);
+        let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
+        let machine = XenPv::new(NoUnpinning(&xen), &xen, config, &mut buffer);
         let stopped = PageTables::new(machine, space, &mut batch).unmap_range(
             range(0, 2 * LARGE),
             Unmap::default(),

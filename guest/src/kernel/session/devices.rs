@@ -1,7 +1,7 @@
-//! Devices come, ring and go.
+//! Devices come, interrupt and go.
 
 use super::{MAX_DEVICES, Session};
-use crate::kernel::attached::{Attached, Bell};
+use crate::kernel::attached::{Attached, InterruptSource};
 use crate::kernel::balloon::Balloon;
 use crate::kernel::device::{self, is_virtio_mem};
 use crate::kernel::edu::Edu;
@@ -22,18 +22,18 @@ use virtio_drivers::transport::pci::bus::DeviceFunction;
 use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// The messages by which devices ring that are no virtio-mem devices.
+/// The messages by which devices interrupt that are no virtio-mem devices.
 const ENTROPY: Message = 16;
 const BALLOON: Message = 17;
 const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < trap::MESSAGES);
 
 impl Session<'_> {
-    /// Takes note of the devices that ring, and lets them ring again.
-    pub(super) fn answer_bells(&mut self) {
+    /// Notes which devices have interrupted, and unmasks their lines.
+    pub(super) fn answer_interrupts(&mut self) {
         let messages = take_messages();
         for (number, own) in self.devices.iter_mut().enumerate() {
             if let Some(own) = own {
-                own.bell.rings |= messages >> number & 1 != 0;
+                own.interrupt.is_pending |= messages >> number & 1 != 0;
             }
         }
         if let Some(entropy) = &mut self.entropy
@@ -115,7 +115,7 @@ impl Session<'_> {
     fn attach_memory(&mut self, connected: Connected, port: Option<usize>) {
         let number = self.vacant();
         let Connected { transport, wiring } = connected;
-        let bell = Bell { transport: transport.kind(), wiring, rings: false };
+        let interrupt = InterruptSource { transport: transport.kind(), wiring, is_pending: false };
         let (mut device, queue) = must("virtio-mem", device::start(transport));
         device.set_leftover(match self.options.leftover {
             cmdline::Leftover::Adopt => Leftover::Adopt,
@@ -125,7 +125,7 @@ impl Session<'_> {
             device.suppress_interrupts();
         }
         let online = online_type(self.options.online);
-        let attached = Attached::new((device, queue), bell, port, online, self.clock.now_us());
+        let attached = Attached::new((device, queue), interrupt, port, online, self.clock.now_us());
         self.report.event(&attached.event(number));
         let region = attached.region();
         if region.end().phys_addr() > DIRECT_MAP_BYTES {

@@ -1,5 +1,5 @@
 //! Instructions of allocating and freeing a frame: of the first thread of a hosted machine, counted
-//! by valgrind's callgrind, and of a whole guest with one thread, counted by QEMU's translator.
+//! by valgrind's callgrind, and of a whole guest with one thread, counted by TCG.
 
 use super::page_fault::{Machine, Plan, WORKING_SET, guest};
 use super::{

@@ -54,10 +54,10 @@ const TIME: (&str, &str) = ("time", "s");
 /// Said under what page_fault measured.
 const DOCUMENT: &str = "\
 A patch series for Linux (page reporting, v12) gave 1 to 3 % less with reporting, of page_fault1 in a
-VM of 30 GB with 24 CPUs under KVM, and 4 to 6 % between boots without it. What differs here: the
-guest's CPUs are QEMU's translator's, which share this host's, so that a frame costs more
-instructions and less memory traffic; bursts and rests alternate, so that each burst's first round
-faults all of its memory in again; and there are two nodes.
+VM of 30 GB with 24 CPUs under KVM, and 4 to 6 % between boots without it. What differs here: TCG
+runs the guest's CPUs on this host's, so that a frame costs more instructions and less memory
+traffic; bursts and rests alternate, so that each burst's first round faults all of its memory in
+again; and there are two nodes.
 hosted: a simulated machine, whose memory is this process's. Its instructions are those of one thread
 without the host's own for faults, for frames that are touched and not cleared; a guest's are those
 of the whole guest, clearing and reporting included.";

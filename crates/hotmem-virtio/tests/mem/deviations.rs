@@ -151,7 +151,7 @@ fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
 }
 
 #[test]
-fn a_ring_without_a_reason_does_nothing() {
+fn an_interrupt_without_a_reason_does_nothing() {
     let mut world = world();
     world.device.requests.clear();
     // Cloud Hypervisor refuses a resize to the same size; others announce it.
