@@ -1,12 +1,12 @@
 //! Dynamic memory of PAPR logical partitions: the *pseries* machine of PowerVM and QEMU.
 //!
-//! The platform names all memory that can ever come as logical memory blocks (LMBs, 16 MiB or
-//! 256 MiB each) in one device tree property; an LMB comes and goes through its dynamic
+//! The platform names all memory that can ever be added as logical memory blocks (LMBs, 16 MiB or
+//! 256 MiB each) in one device tree property. An LMB is added and removed through its dynamic
 //! reconfiguration connector. This crate reads the properties ([`DynamicMemory`], [`LookupArrays`],
 //! [`Numa`]), keeps the LMBs ([`Table`]), and carries out what `drmgr` asks for ([`Request`], kept
-//! by [`Dlpar`] while it is open) on the engine's ordinary road. It looks for nothing that it has in its hand: the node of an LMB
-//! comes from the LMB, neighbours travel as one range, and nothing is done per LMB beyond what the
-//! platform's calls need.
+//! by [`Dlpar`] while it is open) by the engine's ordinary calls. It searches for nothing that it
+//! knows already: the node of an LMB comes from the LMB, neighbouring LMBs are handled as one range,
+//! and nothing is done for each LMB beyond the platform's calls.
 //!
 //! `no_std`, no heap: the caller lends the storage. Facts are from PAPR (Power Architecture Platform
 //! Requirements) 2.9, sections 13 and C.6, and from what Linux and QEMU do where PAPR leaves room.

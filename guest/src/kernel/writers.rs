@@ -1,8 +1,9 @@
-//! Other CPUs write through addresses, and the memory behind these moves.
+//! Checks that pages can be moved while other CPUs write to them.
 //!
-//! Each counts what it writes, page by page. From time to time Dirty is taken from all pages: what
-//! was written since then must be dirty the next time, and nothing else may be, wherever pages have
-//! moved meanwhile. In the end each page must hold what was counted.
+//! Each CPU counts its writes to each page. From time to time the dirty bits of all pages are read
+//! and cleared. The next time, the pages that were written since must be dirty and no others,
+//! wherever they have moved meanwhile. In the end each page must hold as many writes as were
+//! counted.
 
 use super::mapped::{Mapped, TOGETHER};
 use super::memory::{AddressSpace, FRAME_WORDS};
@@ -20,34 +21,35 @@ use hotmem_guest::frame_words;
 use hotmem_guest::pattern::mix;
 use hotmem_guest::to_usize;
 
-/// Where the pages are seen.
+/// The virtual address of the first page.
 const BASE: u64 = 0xffff_f080_0000_0000;
 const MAX_PAGES: usize = to_usize(MAX_WRITTEN.0 / PAGE_BYTES);
-/// CPUs that write at most, from number 1 on; each has every 64th word, from its number on.
+/// At most so many CPUs write, from number 1 on. CPU n writes to the words n, n + 64, n + 128, …
 const WRITERS: usize = 7;
 const STRIDE: u64 = 64;
-/// Writes before somebody who waits for this CPU is answered.
+/// Writes between two looks whether another CPU waits for this one.
 const BURST: u32 = 16;
 
-/// What is behind the addresses. Whoever meets a missing page waits for the lock.
+/// The pages' frames. A CPU that faults on a missing page waits for the lock.
 static MEMORY: spin::Mutex<Option<Mapped>> = spin::Mutex::new(None);
-/// What was seen when Dirty was last taken.
+/// What was found when the dirty bits were last cleared.
 static SEEN: spin::Mutex<[Seen; MAX_PAGES]> = spin::Mutex::new([Seen::NOTHING; MAX_PAGES]);
-/// Pages that are written to: they are there when this says so.
+/// How many pages are written to. They are mapped before this counts them.
 static PAGES: AtomicU64 = AtomicU64::new(0);
-/// Which of them, for some time. Nothing is ordered by it.
+/// Chooses which of them are written to for some time. Nothing is ordered by it.
 static PHASE: AtomicU64 = AtomicU64::new(0);
-/// What each CPU has written to each page: counted after it is written, by this CPU alone.
+/// How often each CPU has written to each page: counted after the write, by this CPU alone.
 static COUNTS: [[AtomicU32; MAX_PAGES]; WRITERS] =
     [const { [const { AtomicU32::new(0) }; MAX_PAGES] }; WRITERS];
 
-/// What had been counted on a page when its Dirty was taken.
+/// The count of a page's writes around the moment when its dirty bit was cleared.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// Before it was; this time, while that is not yet over.
+    /// Just before the bit was cleared, the time before this one.
     before: u32,
+    /// Just before the bit was cleared, this time.
     now: u32,
-    /// When all CPUs had forgotten it, and counted what they wrote before they had.
+    /// When all CPUs had been flushed and had counted their writes from before the flush.
     after: u32,
     dirty: bool,
 }
@@ -63,7 +65,7 @@ impl Writer {
         Writer { cpu, random: mix(cpu as u64) }
     }
 
-    /// Writes some words, if there is anything to write to: one more than they hold.
+    /// Adds one to some words, if there are any pages.
     pub(crate) fn write_some(&mut self) {
         let Some(counts) = self.cpu.checked_sub(1).and_then(|writer| COUNTS.get(writer)) else {
             return;
@@ -89,17 +91,18 @@ impl Writer {
     }
 }
 
-/// A quarter of all pages at a time: the others keep what they have, their bits among it.
+/// Returns whether a page is written to in this phase: a quarter of all pages are, and the others
+/// must keep their contents and their dirty bits.
 fn is_written_in(page: u64, phase: u64) -> bool {
     mix(page ^ phase << 32).is_multiple_of(4)
 }
 
-/// Opens the window on the addresses; its tables lie below `tables_below`.
+/// Opens the window of the pages' addresses, with its page tables below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     *MEMORY.lock() = Some(Mapped::new(space, BASE, UNUSED, tables_below));
 }
 
-/// This address was missed. Whether it is there now: once it is not being moved.
+/// Handles a page fault. Waits until the page is not being moved, and returns whether it is mapped.
 pub(crate) fn settle_fault(address: u64) -> bool {
     let cpu = ThisCpu.cpu();
     // The CPU that boots is the one that moves pages, and misses none.
@@ -113,14 +116,14 @@ pub(crate) fn settle_fault(address: u64) -> bool {
                 window.page_of(address).is_some_and(|page| window.frame(page).is_some())
             });
         }
-        // Whoever holds the lock may be waiting for this.
+        // The CPU that holds the lock may be waiting for this one to flush.
         smp::answer_flush(cpu);
         core::hint::spin_loop();
     }
 }
 
-/// There may be more memory than before: pages that are there move to it, and those that are
-/// missing to make `wanted` are put there.
+/// Moves all pages, because there may be more memory than before, and maps new ones until there are
+/// `wanted` bytes.
 pub(crate) fn grow(wanted: Bytes) {
     let mut memory = MEMORY.lock();
     let Some(memory) = memory.as_mut() else { return };
@@ -130,7 +133,7 @@ pub(crate) fn grow(wanted: Bytes) {
         let mut some = [0; TOGETHER];
         let len = some.iter_mut().zip(next..page).map(|(slot, page)| *slot = page).count();
         next += len as u64;
-        // What does not move stays.
+        // A page that cannot be moved stays where it is.
         let _ = memory.move_pages(&some[..len], Want::frames(1).movable());
         PHASE.fetch_add(1, Relaxed);
     }
@@ -144,14 +147,15 @@ pub(crate) fn grow(wanted: Bytes) {
     WATCHDOG.progress();
 }
 
-/// The engine wants these frames to be free; `None` if there is nothing of this on them.
+/// Moves pages off frames that the engine wants free; `None` if no page is there.
 pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
     let answer = MEMORY.lock().as_mut()?.migrate(used)?;
     PHASE.fetch_add(1, Relaxed);
     Some(answer)
 }
 
-/// Takes Dirty from all pages, and finds that it tells what was written since the last time.
+/// Reads and clears the dirty bits of all pages, and checks that exactly the pages that were written
+/// since the last time are dirty.
 pub(crate) fn harvest() -> Event<'static> {
     let mut memory = MEMORY.lock();
     let (mut seen, pages) = (SEEN.lock(), PAGES.load(Relaxed));
@@ -159,20 +163,20 @@ pub(crate) fn harvest() -> Event<'static> {
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
         seen.now = counted(page);
         seen.dirty = memory.as_mut().is_some_and(|memory| memory.window().take_dirty(page));
-        // Since all CPUs had forgotten that it was dirty.
+        // Writes since all CPUs were flushed the last time.
         let times = seen.now.wrapping_sub(seen.after);
         if times > 0 && !seen.dirty {
             give_up(format_args!("page {page} was written {times} times and is not dirty"));
         }
     }
-    // Whoever misses a page is waiting for it.
+    // CPUs that fault on a page wait for the lock.
     drop(memory);
     smp::flush_all();
-    // Who was interrupted between a write and counting it has counted it.
+    // A CPU that was interrupted between a write and its count has counted it after this.
     churn::pass();
     let (mut dirty, mut clean, mut writes) = (0, 0, 0);
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
-        // A CPU that made it dirty before it forgot the page has counted its write.
+        // A CPU that made the page dirty before its flush has counted that write.
         seen.after = counted(page);
         let before = core::mem::replace(&mut seen.before, seen.now);
         if seen.after == before && seen.dirty {
@@ -186,10 +190,10 @@ pub(crate) fn harvest() -> Event<'static> {
     Event::Written { pages, writes, moved, dirty, clean }
 }
 
-/// Has everybody stop, and finds on each page what was counted. Returns how much that was.
+/// Stops all CPUs and checks that each page holds what was counted. Returns the number of writes.
 pub(crate) fn stop() -> u64 {
     let pages = PAGES.swap(0, Relaxed);
-    // Nobody is in the middle of a write when all have answered.
+    // When all CPUs have answered, none is in the middle of a write.
     churn::release_all();
     let mut memory = MEMORY.lock();
     let mut writes = 0;
@@ -216,7 +220,7 @@ pub(crate) fn stop() -> u64 {
     writes
 }
 
-/// What all CPUs have counted on a page.
+/// Returns how many writes to a page all CPUs have counted.
 fn counted(page: u64) -> u32 {
     let of = |counts: &[AtomicU32; MAX_PAGES]| counts[to_usize(page)].load(Acquire);
     COUNTS.iter().map(of).fold(0, u32::wrapping_add)

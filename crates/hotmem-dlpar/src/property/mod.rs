@@ -1,8 +1,8 @@
-//! `ibm,dynamic-memory` in both versions, as sets of like LMBs (PAPR 13.5.2 and C.6.6).
+//! Reads `ibm,dynamic-memory` in both versions, as sets of equal LMBs (PAPR 13.5.2 and C.6.6).
 //!
-//! Version 1 has a cell group for each LMB, version 2 one for each set of LMBs that follow each
-//! other in address and DRC index and are alike in all else. Both are read as sets, so that what
-//! comes after does not know which it was.
+//! Version 1 has an entry for each LMB. Version 2 has one for each set of LMBs with consecutive
+//! addresses and DRC indices and equal fields otherwise. Both are read as sets, so that nothing else
+//! depends on the version.
 
 mod cells;
 mod drc_index;
@@ -20,8 +20,8 @@ pub use size::LmbSize;
 /// Bytes of an entry, in both versions.
 const ENTRY: usize = 24;
 
-/// The property, checked entry by entry. What concerns entries together (overlaps, duplicates) is
-/// checked when a [`Table`](crate::Table) is made of it.
+/// The property, each entry of which has been checked. Overlaps and duplicates are found when a
+/// [`Table`](crate::Table) is made of it.
 #[derive(Clone, Copy, Debug)]
 pub struct DynamicMemory<'a> {
     version: Version,
@@ -75,37 +75,38 @@ impl<'a> DynamicMemory<'a> {
         Ok(memory)
     }
 
-    /// Which version it is.
+    /// Returns the property's version.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// What each LMB holds.
+    /// Returns the size of an LMB.
     #[must_use]
     pub fn lmb_size(&self) -> LmbSize {
         self.lmb_size
     }
 
-    /// The property's value as it was read.
+    /// Returns the property's value as it was read.
     #[must_use]
     pub fn value(&self) -> &'a [u8] {
         self.value
     }
 
-    /// How many LMBs there are.
+    /// Returns the number of LMBs.
     #[must_use]
     pub fn lmbs(&self) -> u32 {
         self.lmbs
     }
 
-    /// How many sets of like neighbours they are.
+    /// Returns the number of sets.
     #[must_use]
     pub fn set_count(&self) -> u32 {
         self.sets
     }
 
-    /// The sets, in the property's order; neighbouring entries that are alike are one set.
+    /// Returns the sets, in the property's order. Neighbouring entries that continue each other are one
+    /// set.
     pub fn sets(&self) -> impl Iterator<Item = LmbSet> + Clone + use<'a> {
         let memory = *self;
         let mut entries = self.entries.iter().map(move |entry| memory.read(entry));
@@ -135,7 +136,7 @@ impl<'a> DynamicMemory<'a> {
 }
 
 impl Version {
-    /// The property of this version.
+    /// Returns the property that has this version.
     #[must_use]
     pub const fn property(self) -> Property {
         match self {

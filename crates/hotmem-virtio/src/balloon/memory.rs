@@ -45,14 +45,14 @@ pub trait Memory {
         let _ = range;
     }
 
-    /// Frames of the balloon that the kernel wants back. Asked in every step.
+    /// Returns how many frames of the balloon the kernel wants back. Called in every step.
     fn wanted_back(&self) -> WantedBack {
         WantedBack::default()
     }
 
-    /// Free memory for the host to take, if there is any to report now: at most so many ranges, which
-    /// is what the device takes at a time. It is nobody's until [`reported`](Memory::reported), and
-    /// never asked for again before that.
+    /// Takes free memory that the host may have, in at most `most_ranges` ranges, which is what the
+    /// device takes at a time. Nobody may use the memory until [`reported`](Memory::reported) is
+    /// called; this is not called again before that.
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
         let _ = (now, most_ranges);
         NextReport::Idle
@@ -61,10 +61,10 @@ pub trait Memory {
     /// The host has taken the last report.
     fn reported(&mut self) {}
 
-    /// Takes some free memory out of use that a migration need not carry; `None` if there is no
-    /// more. It should stay out of use until [`release_hints`](Memory::release_hints), lest it be
-    /// written to and carried after all; a kernel that needs it sooner takes it back, but not
-    /// before it was [`hinted`](Memory::hinted), and writes to it before it reads.
+    /// Takes some free memory out of use, which a migration need not carry; `None` if there is no
+    /// more. It should stay out of use until [`release_hints`](Memory::release_hints): memory that is
+    /// written to is carried after all. A kernel that needs it sooner may use it after
+    /// [`hinted`](Memory::hinted), and must write to it before it reads.
     fn next_hint(&mut self) -> Option<PfnRange> {
         None
     }
@@ -78,20 +78,20 @@ pub trait Memory {
     /// The migration is over: all that was hinted may be used again.
     fn release_hints(&mut self) {}
 
-    /// How the kernel's memory stands. The first answer decides which statistics there are.
+    /// Returns statistics of the kernel's memory. The first answer decides which fields are sent.
     fn statistics(&mut self) -> MemoryStatistics {
         MemoryStatistics::default()
     }
 
-    /// The device was reset, and touches nothing any more: the balloon, what was reported and not
-    /// answered, and all hints are the kernel's again. Called by whoever reset it.
+    /// The device was reset and accesses no memory any more. The balloon, the report that was not
+    /// answered and all hints belong to the kernel again. Whoever resets the device calls this.
     fn device_reset(&mut self) {}
 }
 
 /// How much of the balloon the kernel wants back. All counts are frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedBack {
-    /// Because it runs out of memory. Heeded where `DEFLATE_ON_OOM` is negotiated.
+    /// Because it runs out of memory. Ignored unless `DEFLATE_ON_OOM` is negotiated.
     pub needed: u64,
     /// Because these very frames stand in the way of something, such as unplugging: others can go
     /// into the balloon instead.
@@ -101,9 +101,9 @@ pub struct WantedBack {
 /// What there is to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextReport {
-    /// This.
+    /// These ranges.
     Report(Ranges),
-    /// There is more to look at: ask again, when it suits.
+    /// The search is not over: call again when convenient.
     Again,
     /// Nothing before this time.
     WaitUntil(Duration),

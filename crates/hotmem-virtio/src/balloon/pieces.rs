@@ -2,8 +2,8 @@
 
 use hotmem::{Known, PfnRange};
 
-/// Disjoint ranges, neighbours made one. The last place is kept for taking a part out of the
-/// middle of a piece.
+/// Disjoint ranges; neighbours are joined. The last place is kept free, so that a part can be taken
+/// out of the middle of a piece.
 #[derive(Debug)]
 pub(super) struct Pieces<const MOST: usize> {
     pieces: [PfnRange; MOST],
@@ -11,11 +11,11 @@ pub(super) struct Pieces<const MOST: usize> {
     frames: u64,
 }
 
-/// There are too many pieces for one more.
+/// There is no place for another piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// Why a part is not taken out.
+/// Why a part cannot be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
     /// It would leave one piece more than there can be.
@@ -55,7 +55,7 @@ impl<const MOST: usize> Pieces<MOST> {
         Ok(())
     }
 
-    /// The highest part of the set that lies in `within`, at most so many frames.
+    /// Returns the highest part of the set that lies in `within`, of at most `most` frames.
     pub(super) fn last_in(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
         let parts = self.iter().map(|piece| piece.intersection(within));
         let part = parts.filter(|part| !part.is_empty()).max_by_key(|part| part.start())?;
@@ -63,8 +63,8 @@ impl<const MOST: usize> Pieces<MOST> {
         Some(part.split_at(part.start().checked_add(skipped)?).1)
     }
 
-    /// The same, but a part that can be [taken](Self::take) now. Where there is no place for what
-    /// lies above it, it is the end of the piece, which is nearer to what was wanted then.
+    /// Returns the highest part that can be [taken](Self::take) now. Where taking the highest part in
+    /// `within` would leave one piece too many, this is the end of that part's piece instead.
     pub(super) fn last_to_take(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
         let part = self.last_in(within, most)?;
         let piece = self.iter().find(|piece| piece.covers(part))?;
