@@ -97,7 +97,7 @@ pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
 impl Steps {
     /// Steps of a task, which say how long they usually take.
     pub(crate) fn timed(task: &'static str) -> Steps {
-        let times = Times::of_this_machine();
+        let times = Times::at(root().join("target/xtask-times"));
         println!("== {task}{}", usually(&times, task));
         let timed = Timed { task, start: Instant::now(), times };
         Steps { timed: Some(timed), ..Steps::default() }

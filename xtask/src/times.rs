@@ -1,6 +1,5 @@
 //! How long steps usually take on this machine: what the last runs took, kept below `target/`.
 
-use crate::step::root;
 use std::{
     collections::BTreeMap,
     fs,
@@ -17,12 +16,8 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// What was kept on this machine; nothing in a fresh clone.
-    pub(crate) fn of_this_machine() -> Times {
-        Times::at(root().join("target/xtask-times"))
-    }
-
-    fn at(path: PathBuf) -> Times {
+    /// What was kept in this file; nothing where there is none, as in a fresh clone.
+    pub(crate) fn at(path: PathBuf) -> Times {
         let steps = parse(&fs::read_to_string(&path).unwrap_or_default());
         Times { path, steps }
     }
