@@ -22,7 +22,7 @@ struct Shape {
     /// How many of them stay as they are: boot memory up to a whole GiB.
     fixed: u32,
     /// Positions of LMBs that are there at boot and can go, and their node.
-    assigned: &'static [(Range<u64>, usize)],
+    assigned: &'static [(Range<u64>, u32)],
 }
 
 const SHAPES: [Shape; 4] = [
@@ -163,13 +163,13 @@ fn check_version(shape: &Shape, version: Version) {
     assert_eq!(assigned(&partition), []);
 }
 
-fn each((lmbs, node): (Range<u64>, usize)) -> impl Iterator<Item = (u64, usize)> {
+fn each((lmbs, node): (Range<u64>, u32)) -> impl Iterator<Item = (u64, u32)> {
     lmbs.map(move |nth| (nth, node))
 }
 
 /// The LMBs that the partition has and that can go, which the engine must have online on the node
 /// that goes with each.
-fn assigned(partition: &Partition<'_>) -> Vec<(u64, usize)> {
+fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
     let mut assigned = Vec::new();
     for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
         let online = partition
