@@ -117,10 +117,10 @@ pub use frames::{
 };
 pub use hooks::{Hooks, Migration, NoHooks, Veto};
 pub use hotplug::{
-    AddError, Addition, Announce, AnnounceError, BlockState, Blocker, Budget, DeviceError, Group,
-    Hotplug, LeaveError, MemoryBlock, Offline, OfflineError, OnlineError, OnlineType, PoisonError,
-    Policy, Progress, RegionId, Removal, RemoveError, Shrink, ShrinkOptions, Shrunk, State, Why,
-    WithdrawError, ZoneInfo,
+    AddError, AddRequest, Addition, Announce, AnnounceError, BlockState, Blocker, Budget,
+    DeviceError, Group, Hotplug, LeaveError, MemoryBlock, Offline, OfflineError, OnlineError,
+    OnlineType, PoisonError, Policy, Progress, RegionId, Removal, RemoveError, Shrink,
+    ShrinkOptions, Shrunk, State, Why, WithdrawError, ZoneInfo,
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};

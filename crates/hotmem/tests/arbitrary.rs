@@ -158,8 +158,9 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         }
         2 => {
             let Some(&region) = theirs!(regions).first() else { return false };
-            let _ = (here.hotplug.region_range(region), here.hotplug.region_node(region));
-            here.hotplug.trim(region, at).is_err()
+            let _ = here.hotplug.region_range(region);
+            let node = NodeId::new(rng.u32(..3));
+            here.hotplug.add(AddRequest::range(at).on_node(node)).is_err()
         }
         3 => here.hotplug.add(at).is_err(),
         4 => match here.hotplug.prepare_add(at) {

@@ -1,5 +1,5 @@
-//! What describing memory costs: little, reserved when it is announced, and nothing of the memory
-//! itself is touched when it comes.
+//! What describing memory costs: nothing before it comes, little then, and nothing of the memory
+//! itself is touched.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -31,6 +31,8 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
     with_boot_memory_only(|frames, hotplug, memory| {
         let plugged = range(REMOTE, PLUGGED);
         hotplug.announce(plugged).unwrap();
+        // Its words stay.
+        drop(hotplug.prepare_add(plugged).unwrap());
         let before = words(frames, memory);
         let sum = frames.counts();
         hotplug.add(plugged).unwrap();
@@ -69,12 +71,15 @@ impl OfflineAll for Hotplug<'_, Cpus> {
 const CHUNK: (u64, u64) = if cfg!(hotmem_geometry = "small") { (4, 1) } else { (64, 3) };
 
 #[test]
-fn announcing_reserves_12_kib_for_each_8_gib() {
+fn adding_takes_12_kib_for_each_8_gib() {
     with_boot_memory_only(|frames, hotplug, _| {
         let mut start = REMOTE;
         for sections in [1, 2, 31, 32, 33, 64, 65, 128] {
             let before = (frames.metadata_reserved(), frames.counts().free);
-            let region = hotplug.announce(range(start, sections * SECTION)).unwrap();
+            let wanted = range(start, sections * SECTION);
+            let region = hotplug.announce(wanted).unwrap();
+            assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+            hotplug.add(wanted).unwrap();
             let bytes = frames.metadata_reserved().0 - before.0.0;
             let taken = (before.1 - frames.counts().free) * FRAME_SIZE;
             // A frame more if a pageblock was divided for it.
@@ -83,11 +88,14 @@ fn announcing_reserves_12_kib_for_each_8_gib() {
             let chunks = sections.div_ceil(CHUNK.0);
             let most = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
             assert!(bytes <= most * FRAME_SIZE, "{bytes} bytes for {sections} sections");
-            // They stay, for whatever is announced there next.
+            // They stay, for whatever comes there next.
             let before = (frames.metadata_reserved(), frames.counts());
+            hotplug.remove(wanted).unwrap();
             hotplug.withdraw(region).unwrap();
-            let again = hotplug.announce(range(start, sections * SECTION)).unwrap();
+            let again = hotplug.announce(wanted).unwrap();
+            hotplug.add(wanted).unwrap();
             assert_eq!((frames.metadata_reserved(), frames.counts()), before);
+            hotplug.remove(wanted).unwrap();
             hotplug.withdraw(again).unwrap();
             start += sections.next_multiple_of(CHUNK.0) * SECTION;
         }
@@ -97,15 +105,66 @@ fn announcing_reserves_12_kib_for_each_8_gib() {
 #[test]
 fn words_are_used_again() {
     with_boot_memory_only(|frames, hotplug, _| {
-        let region = hotplug.announce(range(REMOTE, 10 * SECTION)).unwrap();
-        hotplug.withdraw(region).unwrap();
+        let mut come_and_go = |wanted| {
+            let region = hotplug.announce(wanted).unwrap();
+            hotplug.add(wanted).unwrap();
+            hotplug.remove(wanted).unwrap();
+            hotplug.withdraw(region).unwrap();
+        };
+        come_and_go(range(REMOTE, 10 * SECTION));
         let free = frames.counts().free;
         for i in 0..200 {
-            let region = hotplug.announce(range(REMOTE, (i % 10 + 1) * SECTION)).unwrap();
-            hotplug.withdraw(region).unwrap();
+            come_and_go(range(REMOTE, (i % 10 + 1) * SECTION));
         }
         assert_eq!(frames.counts().free, free);
     });
+}
+
+/// A machine of 32 MiB, whose kernel memory is in pieces of 64 KiB, with a device of any size.
+#[cfg(not(hotmem_geometry = "small"))]
+#[test]
+fn a_small_machine_announces_all_that_there_can_be() {
+    let memory = Memory::new(16 * BLOCK);
+    for bits in [46, 52] {
+        let frames = Frames::new(Cpus);
+        let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
+        let mut hotplug =
+            hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
+        let mut taken = vec![];
+        while let Ok(run) = frames.take_raw(Want::frames(16)) {
+            taken.push(run);
+        }
+        taken.into_iter().step_by(2).for_each(|run| frames.give_raw(run).unwrap());
+        let before = frames.metadata_reserved();
+        let end =
+            if bits == 52 { hotmem::geometry::PFN_LIMIT } else { REMOTE + (1 << (bits - 12)) };
+        let device = range(REMOTE, end - REMOTE);
+        hotplug.announce(device).unwrap();
+        let announced = frames.metadata_reserved() - before;
+        assert!(announced <= Bytes::kib(64), "{announced} to announce {device}");
+
+        let gib = Bytes::gib(1).frames();
+        for (first, most) in [(range(REMOTE, gib), 256), (range(end - gib, gib), 256)] {
+            let before = frames.metadata_reserved();
+            hotplug.add(first).unwrap();
+            hotplug.online(first, OnlineType::Movable, &mut NoHooks).unwrap();
+            let taken = frames.metadata_reserved() - before;
+            assert!(taken <= Bytes::kib(most), "{taken} for the first GiB at {first}");
+        }
+        let before = frames.metadata_reserved();
+        let tib = range(REMOTE + (1 << 30), Bytes::tib(1).frames());
+        hotplug.add(tib).unwrap();
+        let taken = frames.metadata_reserved() - before;
+        assert!(taken <= Bytes::kib(1638), "{taken} for a TiB");
+
+        // What is too much takes nothing.
+        let before = (frames.metadata_reserved(), frames.counts().free);
+        let rest = PfnRange::new(tib.end(), pfn(end - gib)).unwrap();
+        assert!(matches!(hotplug.add(rest), Err(AddError::NoMetadata(_))));
+        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        assert_eq!(hotplug.state_at(rest.start(), rest.end()), (rest, State::Absent));
+        frames.validated().unwrap();
+    }
 }
 
 #[test]

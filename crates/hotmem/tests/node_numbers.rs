@@ -39,12 +39,15 @@ fn start<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At>
     hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap()
 }
 
-fn plug(hotplug: &mut Hotplug<'_, &At>, nth: u32) -> Result<RegionId, AnnounceError> {
+fn plug(hotplug: &mut Hotplug<'_, &At>, nth: u32) -> Result<(), AddError> {
     let memory = of_section(nth);
-    let region = hotplug.announce(Announce::range(memory).on_node(NodeId::new(number(nth))))?;
-    hotplug.add(memory).unwrap();
-    hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap();
-    Ok(region)
+    let region = hotplug.announce(memory).unwrap();
+    let added = hotplug.add(AddRequest::range(memory).on_node(NodeId::new(number(nth))));
+    match added {
+        Ok(()) => hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap(),
+        Err(_) => hotplug.withdraw(region).unwrap(),
+    }
+    added
 }
 
 #[test]
@@ -69,7 +72,7 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     for nth in most..most + 44 {
         let node = NodeId::new(number(nth));
         let error = plug(&mut hotplug, nth).unwrap_err();
-        assert_eq!(error, AnnounceError::TooManyNodes(node));
+        assert_eq!(error, AddError::TooManyNodes(node));
         assert_eq!(
             hotplug.state_at(of_section(nth).start(), of_section(nth).end()).1,
             State::Unknown
@@ -95,7 +98,7 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
 }
 
 #[test]
-fn what_cannot_be_announced_takes_no_nodes_place() {
+fn what_cannot_be_added_takes_no_nodes_place() {
     let (at, memory) = (At::default(), Memory::new(SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
@@ -105,7 +108,7 @@ fn what_cannot_be_announced_takes_no_nodes_place() {
     let far = 100..400;
     for nth in far.clone() {
         let error = plug(&mut hotplug, nth).unwrap_err();
-        assert!(matches!(error, AnnounceError::NoMetadata(_)), "{error}");
+        assert!(matches!(error, AddError::NoMetadata(_)), "{error}");
     }
     held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
     for nth in far.take(MAX_NODES - 1) {

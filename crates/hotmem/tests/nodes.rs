@@ -266,3 +266,48 @@ fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
     }
     assert_eq!(order, [2, 0, 3, 1]);
 }
+
+/// One region, and in it memory of three nodes in turn, which goes and comes again on others.
+#[test]
+fn memory_names_its_node_when_it_comes() {
+    let (at, memory) = (At::default(), Memory::new(16 * SECTION));
+    let frames = Frames::new(&at);
+    let mut hotplug = four_nodes(&frames, &memory);
+    let all = range(4 * SECTION, 12 * SECTION);
+    let region = hotplug.announce(Announce::range(all).on_node(node(9))).unwrap();
+    assert_eq!(frames.node_of(all.start()), None);
+    for shift in 0..3 {
+        let home = |nth: usize| node([5, 6, 7][(nth + shift) % 3]);
+        for (nth, section) in all.sections().enumerate() {
+            // Node 9 is that of the region.
+            let request = AddRequest::range(section).on_node(home(nth));
+            let request = if home(nth) == node(7) { section.into() } else { request };
+            hotplug.add(request).unwrap();
+        }
+        let mut seen = Seen::default();
+        // In one request, on all of them.
+        hotplug.online(all, OnlineType::Movable, &mut seen).unwrap();
+        assert_eq!(seen.0, [("appeared", 5), ("appeared", 6), ("appeared", 9)]);
+        let place = |nth| if home(nth) == node(7) { node(9) } else { home(nth) };
+        for (nth, section) in all.sections().enumerate() {
+            assert_eq!(frames.node_of(section.start()), Some(place(nth)));
+        }
+        for n in [5, 6, 9] {
+            let zone = hotplug.zone(node(n), Zone::Movable);
+            assert_eq!((zone.online, zone.is_contiguous()), (4 * SECTION, false));
+            let want = Want::frames(SECTION).movable().only_on(node(n));
+            let got = frames.take_raw(want).expect("four sections");
+            assert_eq!(frames.node_of(got.start()), Some(node(n)));
+            frames.give_raw(got).unwrap();
+        }
+        let blocks: Vec<_> = hotplug.memory_blocks(SECTION).map(|block| block.node).collect();
+        assert_eq!(blocks[4..], std::array::from_fn::<_, 12, _>(place));
+        frames.validated().unwrap();
+        let mut offline = hotplug.offline(all).unwrap();
+        let done = offline.poll(&mut hotplug, &mut seen, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(all));
+        assert_eq!(seen.0[3..], [("vanished", 5), ("vanished", 6), ("vanished", 9)]);
+        hotplug.remove(all).unwrap();
+    }
+    hotplug.withdraw(region).unwrap();
+}

@@ -3,6 +3,7 @@
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
+use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
@@ -120,31 +121,64 @@ fn any_number_of_ranges_is_announced_and_anything_after_they_are_withdrawn() {
 }
 
 #[test]
-fn announcing_two_nodes_in_one_section() {
+fn adding_two_nodes_to_one_section() {
     on_a_machine(|m| {
         let node = NodeId::new(1);
-        let first = m.hotplug.announce(range(UNKNOWN, BLOCK)).unwrap();
-        let beside = Announce::range(range(UNKNOWN + BLOCK, SECTION)).on_node(node);
-        let error = AnnounceError::OtherNode(range(UNKNOWN, BLOCK));
-        m.refuses(error, |m| m.hotplug.announce(beside));
-        m.hotplug.withdraw(first).unwrap();
-        m.hotplug.announce(beside).unwrap();
-        assert_eq!(m.frames.node_of(pfn(UNKNOWN + BLOCK)), Some(node));
+        m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
+        let first = range(UNKNOWN + BLOCK, BLOCK);
+        let beside = AddRequest::range(range(UNKNOWN, BLOCK)).on_node(node);
+        let error = AddError::OtherNode(first);
+        // Whether it is being added, is there, or is a device's.
+        let addition = m.hotplug.prepare_add(first).unwrap();
+        m.refuses(error, |m| m.hotplug.add(beside));
+        m.hotplug.commit_add(addition).unwrap();
+        m.refuses(error, |m| m.hotplug.prepare_add(beside).map(drop));
+        m.refuses(error, |m| m.hotplug.attach(beside));
+        m.hotplug.remove(first).unwrap();
+        m.hotplug.attach(first).unwrap();
+        m.refuses(error, |m| m.hotplug.add(beside));
+        m.hotplug.detach_raw(first).unwrap();
+        m.hotplug.add(beside).unwrap();
+        let nodes = [UNKNOWN, UNKNOWN + BLOCK].map(|frame| m.frames.node_of(pfn(frame)));
+        assert_eq!(nodes, [Some(node), None]);
     });
 }
 
 #[test]
-fn announcing_without_memory_for_the_words() {
+fn adding_without_memory_for_the_words() {
     on_a_machine(|m| {
-        m.exhaust();
         let wanted = range(REMOTE, SECTION);
+        m.hotplug.announce(wanted).unwrap();
+        m.exhaust();
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.used);
-        assert!(matches!(m.hotplug.announce(wanted), Err(AnnounceError::NoMetadata(_))));
+        assert!(matches!(m.hotplug.add(wanted), Err(AddError::NoMetadata(_))));
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);
         for kernel in m.used.extract_if(.., |used| used.start() < pfn(SECTION)) {
             m.frames.give_raw(kernel).unwrap();
         }
-        m.hotplug.announce(wanted).unwrap();
+        m.hotplug.add(wanted).unwrap();
+    });
+}
+
+#[test]
+fn memory_that_never_came_is_not_present() {
+    on_a_machine(|m| {
+        let far = range(REMOTE, 2 * SECTION);
+        m.hotplug.announce(far).unwrap();
+        let first = range(REMOTE, BLOCK);
+        m.refuses(RemoveError::NotPresent(first), |m| m.hotplug.remove(far));
+        m.refuses(OnlineError::NotPresent(first), |m| {
+            m.hotplug.online(far, OnlineType::Kernel, &mut NoHooks)
+        });
+        m.refuses(OfflineError::NotOnline(first), |m| m.hotplug.offline(far).map(drop));
+        m.refuses(DeviceError::NotDevice(first), |m| m.hotplug.detach_raw(far));
+        let there = range(OFFLINE, 2 * BLOCK);
+        let foreign = FreeError { range: first, kind: FreeErrorKind::Foreign };
+        m.refuses(foreign, |m| m.frames.give_raw(range(REMOTE, 2 * BLOCK)));
+        let foreign = FreeError { range: there.split_at(pfn(OFFLINE + BLOCK)).0, ..foreign };
+        m.refuses(foreign, |m| m.frames.give_raw(there));
+        m.refuses(IsolateError::NotOnline(first), |m| m.frames.isolate(far).map(drop));
+        assert_eq!(m.hotplug.state_at(far.start(), far.end()), (far, State::Absent));
     });
 }
 
@@ -198,6 +232,8 @@ fn adding() {
 fn adding_without_frames_for_page_tables() {
     on_a_machine(|m| {
         let wanted = range(ABSENT, SECTION);
+        // Its words stay.
+        drop(m.hotplug.prepare_add(wanted).unwrap());
         let error = |frames, error| AddError::NoTables { frames, error };
         let much = error(SECTION, AllocError::OutOfMemory);
         m.refuses(much, |m| {

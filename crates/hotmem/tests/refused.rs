@@ -193,8 +193,10 @@ impl Machine<'_> {
                 ("withdraw", hotplug.withdraw(region).is_err())
             }
             18 => {
-                let Some(&region) = self.rng.choice(&self.regions) else { return ("none", false) };
-                ("trim", hotplug.trim(region, at).is_err())
+                let node = NodeId::new(self.rng.u32(..3));
+                let request = AddRequest::range(at).on_node(node);
+                let answer = lend(hotplug, kernel, |hotplug, _| hotplug.add(request));
+                ("add on a node", answer.is_err())
             }
             _ => {
                 let frame = pfn(at.start().number());

@@ -4,7 +4,7 @@ use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::table::{Group, Stretch, Table};
-use hotmem::{AddError, Known, Mapping, OnlineType, PfnRange, Platform, State};
+use hotmem::{AddError, Mapping, OnlineType, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand and not yet in the engine is added.
@@ -29,23 +29,15 @@ impl<'f, P: Platform> Open<'f, P> {
             0 => table.first_of(&stretch),
             lmbs => table.part_of(&stretch, lmbs),
         };
-        let added = region::place(machine.hotplug, table, stretch.first, absent)
-            .map_err(Error::Announce)
-            .and_then(|place| {
-                let addition = machine.hotplug.prepare_add(place.range);
-                addition.map(|addition| (place, addition)).map_err(Error::Add)
-            });
-        match added {
-            Ok((place, addition)) => {
-                // Prepared on this machine.
-                machine.hotplug.commit_add(addition).known();
-                let lmbs = table.lmbs_in(place.range);
+        match region::add(machine.hotplug, table, stretch.first, absent, stretch.node) {
+            Ok(added) => {
+                let lmbs = table.lmbs_in(added.range);
                 self.cursor += lmbs;
                 self.at_most = u32::MAX;
                 *left = left.saturating_sub(lmbs);
                 if self.undoing.is_none() {
-                    self.count_range(place.range, stretch.node);
-                    self.summary.misplaced += if place.misplaced { lmbs } else { 0 };
+                    self.count_range(added.range, stretch.node);
+                    self.summary.misplaced += if added.misplaced { lmbs } else { 0 };
                 }
             }
             Err(error) => return self.not_added(error, &stretch, absent, table, machine),
@@ -72,13 +64,15 @@ impl<'f, P: Platform> Open<'f, P> {
                     return Flow::On;
                 }
             }
-            // Less memory needs fewer page tables.
+            // Less memory needs fewer words and page tables.
             _ if lmbs > 1 => {
                 self.at_most = lmbs / 2;
                 return Flow::On;
             }
             // Memory that was added a moment ago has room for them.
-            Error::Add(AddError::NoTables { .. }) if self.resume_adding != Some(self.cursor) => {
+            Error::Add(AddError::NoTables { .. } | AddError::NoMetadata(_))
+                if self.resume_adding != Some(self.cursor) =>
+            {
                 let resume = self.cursor;
                 self.go_to(Step::Online);
                 self.resume_adding = Some(resume);
@@ -128,7 +122,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let stretch = table.stretch(position, alike, limit);
         let kind = if undoing { Some(was.online_type()) } else { self.request.online };
         let within = region::region_at(machine.hotplug, stretch.range.start())
-            .map_or(stretch.range, |(_, all)| all.intersection(stretch.range));
+            .map_or(stretch.range, |all| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
         let lmbs = table.lmbs_in(run);
         if lmbs > 0 && is_as_asked(kind, state) {

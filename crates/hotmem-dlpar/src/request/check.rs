@@ -72,7 +72,7 @@ impl<'f, P: Platform> Open<'f, P> {
     ) -> Result<u32, (Error, u32)> {
         let stretch = table.stretch(position, |group| group.taken, limit);
         let within = region::region_at(machine.hotplug, stretch.range.start())
-            .map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
+            .map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
         let run = machine.hotplug.state_at(within.start(), within.end()).0;
         let lmbs = table.lmbs_in(run).max(1);
         let removal = machine

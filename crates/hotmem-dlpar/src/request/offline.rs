@@ -96,7 +96,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let first = stretch.first;
         let index = table.connector(first)?;
         let region = region::region_at(machine.hotplug, stretch.range.start());
-        let within = region.map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
+        let within = region.map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
         let lmbs = table.lmbs_in(run);
         match state {

@@ -55,7 +55,8 @@ pub struct Summary {
     pub skipped: u32,
     /// Why the first of these was.
     pub because: Option<Error>,
-    /// LMBs that had to go to another node than their own, since they lie between memory of it.
+    /// LMBs that had to go to another node than their own, since memory of it shares their section
+    /// (128 MiB).
     pub misplaced: u32,
     /// LMBs that were passed over and are not as they were; see [`Failure::unrestored`].
     pub unrestored: u32,
@@ -175,7 +176,10 @@ impl Error {
             Error::InProgress(_) => true,
             Error::Connector(error) => !error.stuck && error.what == Wrong::Failed(BUSY),
             Error::Announce(error) => matches!(error, AnnounceError::NoMetadata(_)),
-            Error::Add(error) => matches!(error, AddError::Held(_) | AddError::NoTables { .. }),
+            Error::Add(error) => matches!(
+                error,
+                AddError::Held(_) | AddError::NoMetadata(_) | AddError::NoTables { .. }
+            ),
             Error::Online(error) => {
                 matches!(error, OnlineError::Held(_) | OnlineError::Vetoed { .. })
             }

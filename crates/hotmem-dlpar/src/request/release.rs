@@ -5,7 +5,7 @@ use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
 use crate::table::Table;
-use hotmem::{Known, Mapping, PfnRange, Platform, State};
+use hotmem::{AddRequest, Known, Mapping, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// What is in hand is released.
@@ -82,7 +82,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let limit = if self.evicting.is_some() { 1 } else { limit };
         let stretch = table.stretch(position, |group| group.taken, limit);
         let within = region::region_at(machine.hotplug, stretch.range.start())
-            .map_or(PfnRange::EMPTY, |(_, all)| all.intersection(stretch.range));
+            .map_or(PfnRange::EMPTY, |all| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
         match state {
             State::Absent | State::Unknown => {
@@ -124,8 +124,11 @@ impl<'f, P: Platform> Open<'f, P> {
             // The descriptors of what stays have gone: it comes as if it were new.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
+                let node = machine.hotplug.frames().node_of(stays.start());
                 machine.hotplug.commit_remove(removal).known();
-                let described = machine.hotplug.add(stays);
+                let again =
+                    node.map_or(stays.into(), |node| AddRequest::range(stays).on_node(node));
+                let described = machine.hotplug.add(again);
                 // What is to be given back can be absent as well.
                 if let Err(error) = described
                     && self.request.change == Change::Remove

@@ -102,16 +102,12 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
         match self.hotplug.announce(Announce::range(region).on_node(node).in_group(group)) {
             Ok(_) => Ok(()),
-            Err(AnnounceError::NoMetadata(_)) => Err(Obstacle::Later("no memory for its words")),
-            Err(AnnounceError::TooManyNodes(_)) => {
-                Err(Obstacle::Never("on one node more than the machine can have"))
+            Err(AnnounceError::NoMetadata(_)) => {
+                Err(Obstacle::Later("no memory for the list of ranges"))
             }
             Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),
             Err(AnnounceError::Unreachable(_)) => {
                 Err(Obstacle::Never("beyond what this kernel's pointers reach"))
-            }
-            Err(AnnounceError::OtherNode(_)) => {
-                Err(Obstacle::Never("shares 128 MiB with memory of another node"))
             }
             Err(AnnounceError::Empty | AnnounceError::Unaligned(_)) => {
                 Err(Obstacle::Never("not whole pageblocks"))
@@ -142,13 +138,19 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                     self.own.addition = Some(addition);
                     return Ok(part);
                 }
-                // Less memory needs fewer page tables.
-                Err(AddError::NoTables { .. }) => {
+                // Less memory needs fewer words and page tables.
+                Err(AddError::NoMetadata(_) | AddError::NoTables { .. }) => {
                     let half = part.frames() / 2 / unit * unit;
                     match PfnRange::with_len(part.start(), half) {
                         Some(less) if !less.is_empty() => part = less,
-                        _ => return Err(Obstacle::Later("no frames for page tables")),
+                        _ => return Err(Obstacle::Later("no frames for words and page tables")),
                     }
+                }
+                Err(AddError::TooManyNodes(_)) => {
+                    return Err(Obstacle::Never("on one node more than the machine can have"));
+                }
+                Err(AddError::OtherNode(_)) => {
+                    return Err(Obstacle::Never("shares 128 MiB with memory of another node"));
                 }
                 Err(AddError::Present(_) | AddError::Device(_)) => {
                     return Err(Obstacle::Never("present already"));

@@ -333,7 +333,7 @@ fn a_machine_without_memory_for_page_tables_takes_what_it_can() {
     world.resize(GIB);
     world.run(SECOND);
     let status = world.driver.status();
-    assert_eq!(status, Status::Pending(Pending::Memory("no frames for page tables")));
+    assert_eq!(status, Status::Pending(Pending::Memory("no frames for words and page tables")));
     world.kernel.give_all();
     world.run(5 * SECOND);
     world.assert_reached();

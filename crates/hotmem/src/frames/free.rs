@@ -57,7 +57,9 @@ impl<P: Platform> Frames<P> {
             return refused(range, FreeErrorKind::Empty);
         }
         let Some(first) = self.words.block_of(range.start()) else {
-            return refused(range, FreeErrorKind::Foreign);
+            let piece = range.chunks(PAGEBLOCK_FRAMES as u64).next();
+            let piece = piece.filter(|_| self.words.covers(range));
+            return refused(piece.unwrap_or(range), FreeErrorKind::Foreign);
         };
         if range.frames() == PAGEBLOCK_FRAMES as u64 && range.is_pageblock_aligned() {
             return self.free_pageblock(&first, range);
@@ -65,26 +67,17 @@ impl<P: Platform> Frames<P> {
         if !first.range().covers(range) && !self.words.covers(range) {
             return refused(range, FreeErrorKind::Foreign);
         }
-        let pieces = || {
-            range.chunks(PAGEBLOCK_FRAMES as u64).filter_map(|piece| {
-                // What is announced and has no words is not there.
-                let block = self.words.block_of(piece.start())?;
-                let first = offset_of(piece.start());
-                #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
-                let frames = first..first + piece.frames() as usize;
-                Some((block, frames, piece))
-            })
-        };
         // All of it is looked at before anything is written.
-        for (block, frames, piece) in pieces() {
-            if !self.is_allocated(&block, frames, piece) {
-                return refused(piece, why_refused(&block));
-            }
-        }
+        self.check_allocated(range)?;
         // Whole pageblocks of a section are published together.
         let mut whole = (first.section, 0);
         let mut moves = self.no_moves_yet();
-        for (block, frames, piece) in pieces() {
+        for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
+            // What is allocated has words.
+            let Some(block) = self.words.block_of(piece.start()).known() else { continue };
+            let first = offset_of(piece.start());
+            #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
+            let frames = first..first + piece.frames() as usize;
             if whole.0 != block.section {
                 self.publish_whole(whole, &mut moves);
                 whole = (block.section, 0);

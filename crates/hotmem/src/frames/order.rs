@@ -25,7 +25,7 @@ impl Place {
 }
 
 impl<P: Platform> Frames<P> {
-    /// The node that `frame` belongs to, if it is announced. For those who migrate what lives there:
+    /// The node that `frame` belongs to, if it is there. For those who migrate what lives there:
     /// see [`Want::leaving`].
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {

@@ -1,16 +1,45 @@
 //! Memory comes: prepare takes what mapping it will need, commit maps it.
 
 use super::Hotplug;
-use crate::addr::{Pfn, PfnRange};
+use super::nodes::too_many;
+use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{AllocError, Frames, Want};
+use crate::geometry::SECTION_FRAMES;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::{Foreign, MachineId, Token};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::Part;
-use crate::words::Zone;
+use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
 use core::fmt;
+
+/// Memory that is to be added. A plain range goes to the node that its region was
+/// [announced](crate::Announce::on_node) for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddRequest {
+    range: PfnRange,
+    node: Option<NodeId>,
+}
+
+impl AddRequest {
+    /// This memory.
+    #[must_use]
+    pub const fn range(range: PfnRange) -> AddRequest {
+        AddRequest { range, node: None }
+    }
+
+    /// It belongs to this node, whatever its region was announced for.
+    #[must_use]
+    pub const fn on_node(self, node: NodeId) -> AddRequest {
+        AddRequest { node: Some(node), ..self }
+    }
+}
+
+impl From<PfnRange> for AddRequest {
+    fn from(range: PfnRange) -> AddRequest {
+        AddRequest::range(range)
+    }
+}
 
 /// Memory that is ready to be added: everything that could fail is done. Dropping it undoes it; one
 /// that is forgotten leaves the place held and what was taken for it allocated, for good.
@@ -36,6 +65,13 @@ pub enum AddError {
     Device(PfnRange),
     /// This pageblock is being added or removed: a part of it, or where it would be described.
     Held(PfnRange),
+    /// This pageblock, which is there or is being added, shares a section (128 MiB) with a part of it
+    /// and is another node's. A section has one node.
+    OtherNode(PfnRange),
+    /// Its node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    TooManyNodes(NodeId),
+    /// There is no free kernel memory for its words.
+    NoMetadata(Bytes),
     /// So many frames for page tables and descriptors could not be had.
     NoTables {
         /// How many, in one piece.
@@ -46,29 +82,41 @@ pub enum AddError {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Takes all that adding `range` will need. The memory itself need not be there yet.
+    /// Takes all that adding memory will need. The memory itself need not be there yet.
     ///
-    /// Cost: O(sections), and the allocation of what the hooks need, in one piece.
+    /// Where nothing was before, words are made: 12 KiB for each 8 GiB, 4 KiB for each 128 GiB and
+    /// 8 KiB for each 4 TiB that it has a part of, and 4 KiB for two nodes. They stay for what comes
+    /// there next, also if the addition is dropped.
+    ///
+    /// Cost: O(sections), and the allocation of what the mapping needs, in one piece.
     ///
     /// # Errors
     /// [`AddError`].
-    pub fn prepare_add(&mut self, range: PfnRange) -> Result<Addition<'f, P>, AddError> {
-        let more = self.mapping.descriptors_needed(range);
-        self.prepare(range, more)
+    pub fn prepare_add(
+        &mut self,
+        what: impl Into<AddRequest>,
+    ) -> Result<Addition<'f, P>, AddError> {
+        let what = what.into();
+        let more = self.mapping.descriptors_needed(what.range);
+        self.prepare(what, more)
     }
 
     /// The same, with so many frames beside those for page tables.
     pub(super) fn prepare(
         &mut self,
-        range: PfnRange,
+        AddRequest { range, node }: AddRequest,
         more: u64,
     ) -> Result<Addition<'f, P>, AddError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(AddError::Unaligned(range));
         }
-        if !self.is_announced(range) {
+        let region = self.words().announced_at(range.start());
+        let Some(region) = region.filter(|region| region.range.covers(range)) else {
             return Err(AddError::NotAnnounced(range));
-        }
+        };
+        let mut nodes = self.words().naming();
+        let node = nodes.name(node.unwrap_or(region.node));
+        let node = node.map_err(|TooManyNodes(node)| AddError::TooManyNodes(node))?;
         for Part { section, blocks } in self.parts(range) {
             let present = blocks & section.present.load(Ordering::Acquire);
             if present != 0 {
@@ -86,10 +134,36 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(kept) = self.leaves_with_descriptors(range) {
             return Err(AddError::Held(kept));
         }
+        if let Some(other) = self.of_other_node(range, node) {
+            return Err(AddError::OtherNode(other));
+        }
         let frames = self.mapping.tables_needed(range).saturating_add(more);
         let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
+        if let Err(missing) = self.make_words(range, node) {
+            self.frames.free_rest(spare);
+            return Err(AddError::NoMetadata(missing));
+        }
+        nodes.keep();
+        self.words().set_node(range, node);
         self.frames.hold(range);
         Ok(Addition { frames: self.frames, range, tables: spare, spare })
+    }
+
+    /// A pageblock of another node that is there, or on its way, in a section of `range`.
+    fn of_other_node(&self, range: PfnRange, node: NodeIndex) -> Option<PfnRange> {
+        let sections = self.parts(range.align_outward(SECTION_FRAMES as u64));
+        let others = sections.filter(|part| part.section.node() != node);
+        others.map(|part| part.section).find_map(|section| {
+            let there = section.present.load(Ordering::Acquire) | section.device();
+            let there = there | section.isolated.load(Ordering::Acquire);
+            (there != 0).then(|| section.first_block(there))
+        })
+    }
+
+    /// Under loom, whose atomics are no plain memory, a model keeps the words.
+    #[cfg(loom)]
+    fn make_words(&mut self, _: PfnRange, _: NodeIndex) -> Result<(), Bytes> {
+        Ok(())
     }
 
     /// Adds it as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for it.
@@ -142,8 +216,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ///
     /// # Errors
     /// [`AddError`].
-    pub fn add(&mut self, range: PfnRange) -> Result<(), AddError> {
-        let addition = self.prepare_add(range)?;
+    pub fn add(&mut self, what: impl Into<AddRequest>) -> Result<(), AddError> {
+        let addition = self.prepare_add(what)?;
         self.bring_in(addition);
         Ok(())
     }
@@ -215,6 +289,11 @@ impl fmt::Display for AddError {
             AddError::Present(range) => write!(f, "{range} is present already"),
             AddError::Device(range) => write!(f, "{range} is device memory"),
             AddError::Held(range) => write!(f, "{range} is being added or removed"),
+            AddError::OtherNode(range) => {
+                write!(f, "it shares a section with {range}, which is another node's")
+            }
+            AddError::TooManyNodes(node) => too_many(f, *node),
+            AddError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
             AddError::NoTables { frames, error } => {
                 write!(f, "no {frames} frames for page tables and descriptors: {error}")
             }

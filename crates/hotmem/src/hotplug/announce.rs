@@ -1,21 +1,18 @@
-//! A platform names a range that may hold memory one day, and its words are reserved.
+//! A platform names a range that may hold memory one day.
 
-use super::nodes::too_many;
+#[cfg(not(loom))]
+use super::stash::Stash;
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
 use crate::known::Known;
-#[cfg(not(loom))]
-use crate::known::holds;
 use crate::mapping::Mapping;
 use crate::origin::unique;
 use crate::platform::{Platform, REACHABLE};
 use crate::sync::Ordering;
-#[cfg(not(loom))]
-use crate::words::Lent;
-use crate::words::{Announced, NodeId, NodeIndex, Part, RegionIndex, TooManyNodes};
+use crate::words::{Announced, NodeId, Part, RegionIndex};
 use core::fmt;
 
 /// An announced region. It names nothing any more once the region is withdrawn, and nothing on any
@@ -42,7 +39,7 @@ impl Announce {
         Announce { range, node: NodeId::ZERO, group: Group::None }
     }
 
-    /// It belongs to this node.
+    /// It belongs to this node, unless an [addition](crate::AddRequest) names another.
     #[must_use]
     pub const fn on_node(self, node: NodeId) -> Announce {
         Announce { node, ..self }
@@ -73,11 +70,7 @@ pub enum AnnounceError {
     Unreachable(PfnRange),
     /// This region has a part of it.
     Overlaps(PfnRange),
-    /// It shares a section (128 MiB) with this region, which is of another node.
-    OtherNode(PfnRange),
-    /// Its node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
-    TooManyNodes(NodeId),
-    /// There is no memory for its words.
+    /// There is no free kernel memory for the list of ranges.
     NoMetadata(Bytes),
 }
 
@@ -95,11 +88,10 @@ pub enum WithdrawError {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Announces a range: its words are reserved, 12 KiB for each 8 GiB, 4 KiB for each 128 GiB and
-    /// 8 KiB for each 4 TiB that it has a part of and nobody had before, and 4 KiB for its node. No
-    /// memory is expected there yet. A section (128 MiB) is of one node.
+    /// Announces a range, however large: no memory is expected there yet, and none is taken but for
+    /// the list of ranges, 4 KiB for 63 of them.
     ///
-    /// Cost: O(sections): the words are zeroed, unless an earlier region has left some.
+    /// Cost: O(ranges).
     ///
     /// # Errors
     /// [`AnnounceError`].
@@ -109,14 +101,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if !self.mapping.reach().covers(range) {
             return Err(AnnounceError::Unreachable(range));
         }
-        if let Some(other) = self.words().of_other_node(range, node) {
-            return Err(AnnounceError::OtherNode(other));
-        }
-        let mut nodes = self.words().naming();
-        let node = nodes.name(node);
-        let node = node.map_err(|TooManyNodes(node)| AnnounceError::TooManyNodes(node))?;
         let index = self.announce_new(range, node)?;
-        nodes.keep();
         self.fill_holes(range);
         Ok(self.name_region(index, group))
     }
@@ -136,7 +121,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.words().announced_as(id.index).filter(|region| id_of(region) == id)
     }
 
-    /// Takes an announcement back. Its words are kept for what is announced there next.
+    /// Takes an announcement back. What words its memory had are kept for what comes there next.
     ///
     /// Cost: O(sections).
     ///
@@ -176,73 +161,30 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Some(self.region(region)?.range)
     }
 
-    /// The node that the region's memory belongs to.
-    #[must_use]
-    pub fn region_node(&self, region: RegionId) -> Option<NodeId> {
-        Some(self.region(region)?.node)
-    }
-
-    /// Gives back a part of what was announced: of the region, only `keep` stays. For platforms
-    /// that learn late where their memory belongs.
-    ///
-    /// Cost: O(sections) of what is given back.
-    ///
-    /// # Errors
-    /// [`WithdrawError`], if something of the rest is present or being added.
-    pub fn trim(&mut self, region: RegionId, keep: PfnRange) -> Result<(), WithdrawError> {
-        let Announced { range, fixed, entry, .. } =
-            self.region(region).ok_or(WithdrawError::Unknown)?;
-        let kept = range.covers(keep) && !keep.is_empty() && keep.is_pageblock_aligned();
-        if !kept || fixed {
-            return Err(WithdrawError::Unknown);
-        }
-        for rest in [range.split_at(keep.start()).0, range.split_at(keep.end()).1] {
-            self.check_absent(rest)?;
-        }
-        entry.trim(keep);
-        Ok(())
-    }
-
     /// All regions, boot memory first.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
         self.words().announced().map(|region| (id_of(&region), region.range))
     }
 
-    /// Announces `range`, with words in memory that is allocated for them.
+    /// Puts `range` into the list.
     #[cfg(not(loom))]
     fn announce_new(
         &mut self,
         range: PfnRange,
-        node: NodeIndex,
+        node: NodeId,
     ) -> Result<RegionIndex, AnnounceError> {
-        let frames = self.words().frames_for(core::iter::once((range, node)));
-        let mut supply = self.memory_for_words(frames).map_err(AnnounceError::NoMetadata)?;
-        let announced = self.words().announce(range, node, false, &mut supply);
+        let needed = self.words().missing_for_list(1);
+        let bytes = Bytes(needed.frames() * FRAME_SIZE);
+        let stash = Stash::take(self.frames, needed);
+        let mut stash = stash.ok_or(AnnounceError::NoMetadata(bytes))?;
+        let announced = self.words().announce(range, node, false, &mut stash);
         // They were counted.
-        holds(supply.rest().is_empty());
-        announced.map_err(|_| AnnounceError::NoMetadata(Bytes(frames * FRAME_SIZE)))
-    }
-
-    /// So many frames, allocated for words; or how much could not be had.
-    #[cfg(not(loom))]
-    pub(super) fn memory_for_words(&self, frames: u64) -> Result<Lent, Bytes> {
-        use crate::frames::Want;
-        let memory = match frames {
-            0 => PfnRange::EMPTY,
-            _ => self
-                .frames
-                .alloc_range(Want::frames(frames).fixed())
-                .or_else(|_| self.frames.alloc_range(Want::frames(frames)))
-                .map_err(|_| Bytes(frames * FRAME_SIZE))?,
-        };
-        // SAFETY: the frames were allocated just now, are mapped by the promise behind `Mapping`,
-        // and those that become words are never freed.
-        Ok(unsafe { Lent::new(self.frames.direct_map(), memory) })
+        announced.known().ok_or(AnnounceError::NoMetadata(bytes))
     }
 
     /// Under loom, whose atomics are no plain memory, a model keeps the words.
     #[cfg(loom)]
-    fn announce_new(&mut self, _: PfnRange, _: NodeIndex) -> Result<RegionIndex, AnnounceError> {
+    fn announce_new(&mut self, _: PfnRange, _: NodeId) -> Result<RegionIndex, AnnounceError> {
         Err(AnnounceError::NoMetadata(Bytes::ZERO))
     }
 }
@@ -278,11 +220,7 @@ impl fmt::Display for AnnounceError {
                 write!(f, "{range} cannot be mapped")
             }
             AnnounceError::Overlaps(other) => write!(f, "{other} is announced already"),
-            AnnounceError::OtherNode(other) => {
-                write!(f, "it shares a section with {other}, which is of another node")
-            }
-            AnnounceError::TooManyNodes(node) => too_many(f, *node),
-            AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
+            AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for the list of ranges"),
         }
     }
 }

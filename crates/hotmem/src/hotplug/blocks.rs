@@ -15,7 +15,7 @@ use crate::words::{Class, NodeId, Part, Section, Zone};
 pub struct MemoryBlock {
     /// Where it lies.
     pub range: PfnRange,
-    /// The node that it belongs to.
+    /// The node that it belongs to, or else the lowest part of it that is there.
     pub node: NodeId,
     /// What it is now.
     pub state: BlockState,
@@ -51,14 +51,17 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let frames = frames.clamp(SECTION_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         self.words().announced().flat_map(move |region| {
             let blocks = region.range.chunks(frames);
-            blocks.filter_map(move |block| self.memory_block(region.node, block))
+            blocks.filter_map(move |block| self.memory_block(block))
         })
     }
 
-    fn memory_block(&self, node: NodeId, range: PfnRange) -> Option<MemoryBlock> {
+    fn memory_block(&self, range: PfnRange) -> Option<MemoryBlock> {
         let mut all = Summary::default();
+        let mut node = None;
         for Part { section, blocks } in self.parts(range) {
-            all.add(&section, blocks);
+            if all.add(&section, blocks) {
+                node.get_or_insert(section.node());
+            }
             all.isolated |= is_leaving(Part { section, blocks });
         }
         let state = match (all.online, all.offline) {
@@ -76,6 +79,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         };
         let poisoned = self.frames.poisoned_in(range).count() as u64;
         let device = u64::from(all.device) * PAGEBLOCK_FRAMES as u64;
+        let node = self.words().node_named(node?);
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }
 
@@ -117,12 +121,15 @@ struct Summary {
 }
 
 impl Summary {
-    fn add(&mut self, section: &Section, blocks: u64) {
+    /// Says whether something is there.
+    fn add(&mut self, section: &Section, blocks: u64) -> bool {
         let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & blocks;
         let (present, online) = (load(&section.present), load(&section.online));
         self.online += online.count_ones();
         self.offline += (present & !online).count_ones();
         self.movable += (online & load(&section.movable)).count_ones();
-        self.device += (section.device() & blocks).count_ones();
+        let device = section.device() & blocks;
+        self.device += device.count_ones();
+        present | device != 0
     }
 }

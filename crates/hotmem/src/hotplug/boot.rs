@@ -140,9 +140,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
         // `fill` marks those that become words as taken for good; the machine is not in use yet.
         let mut supply = unsafe { Lent::new(self.frames.direct_map(), memory) };
-        let announced = self.words().announce(region, node, true, &mut supply);
         // `place_metadata` has counted what the words need.
+        let (words, name) = (self.words(), self.words().node_named(node));
+        let announced = words
+            .make(region, node, &mut supply)
+            .and_then(|()| words.announce(region, name, true, &mut supply));
         if let Some(index) = announced.known() {
+            words.set_node(region, node);
             self.name_region(index, Group::None);
         }
         supply.rest()
@@ -458,7 +462,8 @@ impl<'a> Map<'a> {
             nodes.name(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
-        needed += words.frames_for(self.indexed_regions(words));
+        needed += words.missing_for(self.indexed_regions(words)).frames();
+        needed += words.missing_for_list(self.regions().count()).frames();
         for (region, _) in self.regions() {
             needed += region.sections().filter(|&s| self.needs_lines(s)).count() as u64;
         }

@@ -10,7 +10,7 @@
 //! while it becomes RAM, or a device's again, so that costs a few words a section.
 
 use super::describe::kept_of;
-use super::{AddError, Addition, Hotplug, OnlineError, OnlineType, RemoveError};
+use super::{AddError, AddRequest, Addition, Hotplug, OnlineError, OnlineType, RemoveError};
 use crate::addr::PfnRange;
 use crate::frames::AllocError;
 use crate::hooks::Hooks;
@@ -40,15 +40,15 @@ pub enum DeviceError {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Makes `range`, which is announced and there, a device's memory: mapped, and left to its
+    /// Makes memory that is announced and there a device's: mapped, and left to its
     /// driver. What is RAM, a device's already, or on its way to be either is refused.
     ///
     /// Cost: O(sections), and the mapping.
     ///
     /// # Errors
     /// [`AddError`]. Nothing has changed.
-    pub fn attach(&mut self, range: PfnRange) -> Result<(), AddError> {
-        let addition = self.prepare(range, 0)?;
+    pub fn attach(&mut self, what: impl Into<AddRequest>) -> Result<(), AddError> {
+        let addition = self.prepare(what.into(), 0)?;
         self.bring_to_device(addition);
         Ok(())
     }
@@ -164,9 +164,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if !self.is_announced(range) {
             return Err(DeviceError::NotDevice(range));
         }
-        let other = self.parts(range).find_map(|Part { section, blocks }| {
-            let other = blocks & !section.device();
-            (other != 0).then(|| section.first_block(other))
+        let other = self.all_parts(range).find_map(|part| match part {
+            Ok(Part { section, blocks }) => {
+                let other = blocks & !section.device();
+                (other != 0).then(|| section.first_block(other))
+            }
+            Err(absent) => Some(absent),
         });
         other.map_or(Ok(()), |other| Err(DeviceError::NotDevice(other)))
     }

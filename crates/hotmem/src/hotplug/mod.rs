@@ -16,6 +16,7 @@
 //! | `reserved.rs` | boot memory that was reserved and is given back |
 //! | `announce.rs` | a platform names a range and its words are reserved |
 //! | `add.rs`, `online.rs` | memory comes |
+//! | `stash.rs` | memory for words |
 //! | `describe.rs` | memory that holds its own descriptors |
 //! | `drain.rs` | isolate a window and move what lives there |
 //! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
@@ -52,10 +53,12 @@ mod reserved;
 mod scan;
 mod shrink;
 mod span;
+#[cfg(not(loom))]
+mod stash;
 mod zone;
 mod zone_part;
 
-pub use add::{AddError, Addition};
+pub use add::{AddError, AddRequest, Addition};
 pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
 pub use blocks::{BlockState, MemoryBlock};
 #[cfg(not(loom))]
@@ -264,6 +267,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// The parts of `range` by section.
     fn parts(&self, range: PfnRange) -> impl DoubleEndedIterator<Item = Part<'f>> + use<'f, P, M> {
         self.frames.words().parts(range)
+    }
+
+    /// The same, with the sections that have no words: of each the first pageblock, which is absent
+    /// like all of it.
+    fn all_parts(
+        &self,
+        range: PfnRange,
+    ) -> impl Iterator<Item = Result<Part<'f>, PfnRange>> + use<'f, P, M> {
+        let words = self.words();
+        range.sections().map(|piece| words.part_or_absent(piece))
     }
 
     /// Whether `range` is whole pageblocks within one announced region.

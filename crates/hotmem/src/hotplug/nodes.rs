@@ -2,7 +2,13 @@
 
 use super::Hotplug;
 #[cfg(not(loom))]
+use super::stash::Stash;
+#[cfg(not(loom))]
 use crate::addr::Bytes;
+#[cfg(not(loom))]
+use crate::geometry::FRAME_SIZE;
+#[cfg(not(loom))]
+use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::words::NodeId;
@@ -50,11 +56,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             |node| nodes.name(node).map_err(|TooManyNodes(node)| FallbackError::TooManyNodes(node));
         let node = name(node)?;
         others.iter().try_for_each(|&other| name(other).map(|_| ()))?;
-        let mut supply = self
-            .memory_for_words(words.frames_for_node(node))
-            .map_err(FallbackError::NoMetadata)?;
-        let record = words.install_node(node, &mut supply);
-        let record = record.map_err(|_| FallbackError::NoMetadata(Bytes::ZERO))?;
+        let needed = words.missing_for_node(node);
+        let missing = FallbackError::NoMetadata(Bytes(needed.frames() * FRAME_SIZE));
+        let mut stash = Stash::take(self.frames, needed).ok_or(missing)?;
+        // As much was counted.
+        let record = words.install_node(node, &mut stash).known().ok_or(missing)?;
         nodes.keep();
         // Each once, or one that is named often would leave no place for the last.
         let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);

@@ -58,9 +58,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if !self.is_announced(range) {
             return Err(OfflineError::NotOnline(range));
         }
-        let offline = self.parts(range).find_map(|Part { section, blocks }| {
-            let offline = blocks & !section.online.load(crate::sync::Ordering::Acquire);
-            (offline != 0).then(|| section.first_block(offline))
+        let offline = self.all_parts(range).find_map(|part| match part {
+            Ok(Part { section, blocks }) => {
+                let offline = blocks & !section.online.load(crate::sync::Ordering::Acquire);
+                (offline != 0).then(|| section.first_block(offline))
+            }
+            Err(absent) => Some(absent),
         });
         match offline {
             Some(offline) => Err(OfflineError::NotOnline(offline)),

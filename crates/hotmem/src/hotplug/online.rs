@@ -147,7 +147,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if !self.is_announced(range) {
             return Err(OnlineError::NotPresent(range));
         }
-        for Part { section, blocks } in self.parts(range) {
+        for part in self.all_parts(range) {
+            let Part { section, blocks } = part.map_err(OnlineError::NotPresent)?;
             let absent = blocks & !section.present.load(Ordering::Acquire);
             if absent != 0 {
                 return Err(OnlineError::NotPresent(section.first_block(absent)));

@@ -14,7 +14,7 @@ use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Announced, Class, Entry, NodeId, Part, RegionIndex, SectionRef, Zone};
+use crate::words::{Announced, Class, Entry, NodeIndex, Part, RegionIndex, Zone};
 
 /// How to choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,25 +97,39 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// The zone for the start of `range`, which is offline and in one region, and how much of it.
-    /// `planned` frames of the same request are going to be movable though they are not yet online.
+    /// `planned` frames of the same request, on whichever nodes, are going to be in the zones
+    /// though they are not yet online.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
         let Some(region) = self.words().announced_at(range.start()).known() else {
             return (Zone::Kernel, range);
         };
+        let Some((node, range)) = self.node_run(range).known() else {
+            return (Zone::Kernel, range);
+        };
         match self.policy {
-            Policy::ContigZones { movable_node } => self.keep_contiguous(range, movable_node),
+            Policy::ContigZones { movable_node } => self.keep_contiguous(range, node, movable_node),
             Policy::AutoMovable { ratio_percent, per_node } => {
-                let ratio = u128::from(ratio_percent);
-                self.balance(range, region, ratio, per_node, planned)
+                let ratio = Ratio { percent: u128::from(ratio_percent), per_node };
+                self.balance(range, region, node, ratio, planned)
             }
         }
     }
 
-    fn keep_contiguous(&self, range: PfnRange, movable_node: bool) -> (Zone, PfnRange) {
-        let node = self.words().section_of(range.start()).map(SectionRef::node);
-        let is_within = |&part: &ZonePart| {
-            node.is_some_and(|node| self.zone_part(node, part).spanned.overlaps(range))
-        };
+    /// The node at the start of `range`, which is present, and how far it reaches.
+    fn node_run(&self, range: PfnRange) -> Option<(NodeIndex, PfnRange)> {
+        let mut parts = self.parts(range);
+        let node = parts.next()?.section.node();
+        let other = parts.find(|part| part.section.node() != node);
+        Some((node, other.map_or(range, |other| range.split_at(other.section.start()).0)))
+    }
+
+    fn keep_contiguous(
+        &self,
+        range: PfnRange,
+        node: NodeIndex,
+        movable_node: bool,
+    ) -> (Zone, PfnRange) {
+        let is_within = |&part: &ZonePart| self.zone_part(node, part).spanned.overlaps(range);
         let within = |zone| ZonePart::of(zone).iter().any(is_within);
         let zone = match (within(Zone::Kernel), within(Zone::Movable)) {
             (true, false) => Zone::Kernel,
@@ -130,8 +144,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         &self,
         range: PfnRange,
         region: Announced<'_>,
-        ratio: u128,
-        per_node: bool,
+        node: NodeIndex,
+        Ratio { percent: ratio, per_node }: Ratio,
         planned: Planned,
     ) -> (Zone, PfnRange) {
         let here = ByZone::online_of(region.entry);
@@ -154,18 +168,17 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 (part, part.frames())
             }
         };
-        let fits = |node: Option<NodeId>| {
+        let fits = |node: Option<NodeIndex>| {
             let more = Planned { movable: planned.movable + must_fit, ..planned };
             self.carried(node, region.index, more, ratio)
                 <= ratio * u128::from(self.boot_kernel(node))
         };
-        let node = region.node;
         if fits(None) && (!per_node || fits(Some(node))) {
             return (Zone::Movable, part);
         }
         // Not as a whole; each part for itself may still be.
         if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
-            let room = |node: Option<NodeId>| {
+            let room = |node: Option<NodeIndex>| {
                 let limit = ratio * u128::from(self.boot_kernel(node));
                 let used = self.carried(node, region.index, planned, ratio);
                 u64::try_from(limit.saturating_sub(used) / 100).unwrap_or(u64::MAX)
@@ -182,37 +195,46 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Movable frames that boot's kernel memory must carry, times 100, if region `index` had
-    /// `more`. A dynamic region's own kernel memory carries a part of it.
+    /// `more`. A dynamic region's own kernel memory carries a part of it, on the node that the
+    /// region was announced for.
     fn carried(
         &self,
-        node: Option<NodeId>,
+        node: Option<NodeIndex>,
         index: RegionIndex,
         more: Planned,
         ratio: u128,
     ) -> u128 {
-        let regions = self.words().announced();
-        let counted = regions.filter(|region| node.is_none_or(|node| region.node == node));
-        counted
-            .map(|other| {
-                let mut online = ByZone::online_of(other.entry);
-                if other.index == index {
-                    online.kernel += more.kernel;
-                    online.movable += more.movable;
-                }
-                let own = match Group::of(other.entry) {
-                    Group::Dynamic { .. } => u128::from(online.kernel) * ratio,
-                    Group::None | Group::Static => 0,
-                };
-                (u128::from(online.movable) * 100).saturating_sub(own)
-            })
-            .sum()
+        let name = node.map(|node| self.words().node_named(node));
+        let mut movable = more.movable;
+        let mut own = 0;
+        for region in self.words().announced() {
+            let mut online = ByZone::online_of(region.entry);
+            if node.is_none() {
+                movable += online.movable;
+            }
+            if name.is_some_and(|name| region.node != name) {
+                continue;
+            }
+            if region.index == index {
+                online.kernel += more.kernel;
+                online.movable += more.movable;
+            }
+            if let Group::Dynamic { .. } = Group::of(region.entry) {
+                own += (u128::from(online.kernel) * ratio).min(u128::from(online.movable) * 100);
+            }
+        }
+        if let Some(node) = node {
+            movable += self.zone_part(node, ZonePart::Movable).online;
+        }
+        (u128::from(movable) * 100).saturating_sub(own)
     }
 
     /// Frames of kernel memory that were there at boot.
-    fn boot_kernel(&self, node: Option<NodeId>) -> u64 {
+    fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
+        let name = node.map(|node| self.words().node_named(node));
         let regions = self.words().announced();
         let at_boot =
-            regions.filter(|region| region.fixed && node.is_none_or(|node| region.node == node));
+            regions.filter(|region| region.fixed && name.is_none_or(|name| region.node == name));
         at_boot.map(|region| ByZone::online_of(region.entry).kernel).sum()
     }
 
@@ -224,6 +246,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             })
         })
     }
+}
+
+/// How much movable memory the kernel's can carry.
+#[derive(Clone, Copy)]
+struct Ratio {
+    percent: u128,
+    per_node: bool,
 }
 
 /// What earlier parts of the same request were given: frames by zone.

@@ -71,8 +71,9 @@ impl<P: Platform> Frames<P> {
             return None;
         }
         range.sections().find_map(|piece| {
-            let Some(Part { section, blocks }) = self.words().part_of(piece) else {
-                return Some(IsolateError::NotOnline(piece));
+            let Part { section, blocks } = match self.words().part_or_absent(piece) {
+                Ok(part) => part,
+                Err(absent) => return Some(IsolateError::NotOnline(absent)),
             };
             let offline = blocks & !section.online.load(Ordering::Relaxed);
             if offline != 0 {
@@ -91,9 +92,8 @@ impl<P: Platform> Frames<P> {
 
     /// Captures a part of one section, all or nothing. Says whether all of it was wholly free.
     fn capture(&self, piece: PfnRange) -> Result<bool, IsolateError> {
-        let Some(Part { section, blocks: wanted }) = self.words().part_of(piece) else {
-            return Err(IsolateError::NotOnline(piece));
-        };
+        let part = self.words().part_or_absent(piece).map_err(IsolateError::NotOnline)?;
+        let Part { section, blocks: wanted } = part;
         // Acquire: the words that came with being online.
         let offline = wanted & !section.online.load(Ordering::Acquire);
         if offline != 0 {

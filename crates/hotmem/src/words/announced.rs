@@ -1,11 +1,13 @@
 //! Announced ranges: which there are, and the words of their sections.
 
+#[cfg(not(loom))]
+use super::NodeRecord;
 #[cfg(loom)]
 use super::directory::Chunk;
-#[cfg(not(loom))]
-use super::directory::PieceCount;
 use super::directory::{CHUNK_SECTIONS, Entry, Missing, RegionIndex, SectionId, Supply};
-use super::{NodeId, NodeIndex, NodeRecord, Words};
+#[cfg(not(loom))]
+use super::directory::{Needed, PieceCount};
+use super::{NodeId, NodeIndex, Words};
 #[cfg(not(loom))]
 use crate::addr::Bytes;
 use crate::addr::{Pfn, PfnRange};
@@ -20,6 +22,7 @@ use crate::platform::DirectMap;
 pub(crate) struct Announced<'a> {
     pub(crate) index: RegionIndex,
     pub(crate) range: PfnRange,
+    /// The node of additions that name none.
     pub(crate) node: NodeId,
     /// Boot memory, which is never removed.
     pub(crate) fixed: bool,
@@ -66,32 +69,30 @@ impl Words {
         self.ranges.overlapping(range)
     }
 
-    /// An announced range of another node that shares a section with `range`.
-    pub(crate) fn of_other_node(&self, range: PfnRange, node: NodeId) -> Option<PfnRange> {
-        let sections = range.align_outward(SECTION_FRAMES as u64);
-        let mut others = self.announced().filter(|other| other.node != node);
-        others.find(|other| other.range.overlaps(sections)).map(|other| other.range)
-    }
-
-    /// Frames that announcing these ranges, which are named in ascending order, takes for words.
+    /// What the words of these ranges, which are named in ascending order, take beside what there
+    /// is.
     #[cfg(not(loom))]
-    pub(crate) fn frames_for(&self, ranges: impl Iterator<Item = (PfnRange, NodeIndex)>) -> u64 {
+    pub(crate) fn missing_for(
+        &self,
+        ranges: impl Iterator<Item = (PfnRange, NodeIndex)>,
+    ) -> Needed {
         let mut count = PieceCount::beside(&self.directory);
-        let mut regions = 0;
         for (range, node) in ranges {
-            regions += 1;
             chunks_of(range).for_each(|id| count.add(id, node));
         }
-        count.frames() + self.ranges.frames_for(regions)
+        count.needed()
     }
 
-    /// Frames that what is kept of a node takes, if it is not there.
+    /// What a node's record takes, if it is not there.
     #[cfg(not(loom))]
-    pub(crate) fn frames_for_node(&self, node: NodeIndex) -> u64 {
-        self.directory.frames_for_node(node)
+    pub(crate) fn missing_for_node(&self, node: NodeIndex) -> Needed {
+        let mut count = PieceCount::beside(&self.directory);
+        count.add_node(node);
+        count.needed()
     }
 
     /// What is kept of a node, made if it is not there.
+    #[cfg(not(loom))]
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
@@ -100,21 +101,45 @@ impl Words {
         self.directory.install_node(node, supply)
     }
 
-    /// Announces `range`, whose sections are shared with no other node's, with words from `supply`.
+    /// What a list of so many more ranges takes.
+    #[cfg(not(loom))]
+    pub(crate) fn missing_for_list(&self, ranges: usize) -> Needed {
+        let mut needed = Needed::default();
+        needed.add_single(self.ranges.frames_for(ranges));
+        needed
+    }
+
+    /// Makes the words that sections of `range` do not have, and what they need to be `node`'s.
     /// Those that were made stay, also if it fails half-way.
     ///
     /// Cost: O(sections).
-    pub(crate) fn announce(
+    #[cfg(not(loom))]
+    pub(crate) fn make(
         &self,
         range: PfnRange,
         node: NodeIndex,
+        supply: &mut impl Supply,
+    ) -> Result<(), Missing> {
+        chunks_of(range).try_for_each(|id| self.directory.install(id, node, supply))
+    }
+
+    /// The sections of `range` are `node`'s from now on. They have words, those whose node changes
+    /// have nothing else, and what they need to be the node's is there.
+    pub(crate) fn set_node(&self, range: PfnRange, node: NodeIndex) {
+        for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
+            self.directory.set_node(section, node);
+        }
+    }
+
+    /// Puts `range` into the list of announced ranges; `node` is that of additions that name none.
+    pub(crate) fn announce(
+        &self,
+        range: PfnRange,
+        node: NodeId,
         fixed: bool,
         supply: &mut impl Supply,
     ) -> Result<RegionIndex, Missing> {
-        for id in chunks_of(range) {
-            self.directory.install(id, node, supply)?;
-        }
-        self.announce_with_words(range, node, fixed, supply)
+        self.ranges.insert(range, node.number(), fixed, supply)
     }
 
     /// Announces boot memory of a model, whose chunks, which `make` makes, have words for no more.
@@ -133,24 +158,9 @@ impl Words {
             let first = SectionId::of(part.start()).expect("memory of the model");
             self.directory.install_chunk(first, node, chunk, supply).expect("boxes");
         }
-        self.announce_with_words(range, node, true, supply).expect("boxes");
+        self.announce(range, NodeId::ZERO, true, supply).expect("boxes");
+        self.set_node(range, node);
         self.directory.settle();
-    }
-
-    /// The same as [`announce`](Self::announce) for a range whose sections have words.
-    fn announce_with_words(
-        &self,
-        range: PfnRange,
-        node: NodeIndex,
-        fixed: bool,
-        supply: &mut impl Supply,
-    ) -> Result<RegionIndex, Missing> {
-        let number = self.node_named(node).number();
-        let index = self.ranges.insert(range, number, fixed, supply)?;
-        for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
-            self.directory.set_node(section, node);
-        }
-        Ok(index)
     }
 
     /// Memory that all words take.
@@ -176,6 +186,7 @@ impl Words {
 }
 
 /// A section of each chunk that has a part of `range`, lowest first.
+#[cfg(not(loom))]
 fn chunks_of(range: PfnRange) -> impl Iterator<Item = SectionId> {
     let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
     range.chunks(chunk).filter_map(|part| SectionId::of(part.start()))

@@ -7,7 +7,8 @@ use super::class::{Class, Zone};
 use super::directory::{NodeIndex, NodeRecord, SectionId};
 use super::search::Search;
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::SECTION_FRAMES;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::sync::Ordering;
 
 impl Words {
     /// A section by its number, if it has words.
@@ -29,9 +30,13 @@ impl Words {
         self.section_of(pfn)?.block_at(pfn)
     }
 
-    /// The node of a frame, if the frame is announced.
+    /// The node of a frame, if the frame is there, as RAM or a device's.
     pub(crate) fn node_of(&self, pfn: Pfn) -> Option<NodeId> {
-        Some(self.announced_at(pfn)?.node)
+        let block = self.block_of(pfn)?;
+        // Acquire: the node was set before.
+        let present = block.section.present.load(Ordering::Acquire);
+        let is_there = (present | block.section.device()) & block.mask() != 0;
+        is_there.then(|| self.node_named(block.node()))
     }
 
     /// The part of one section as a word. `None` if the section has no words.
@@ -39,6 +44,13 @@ impl Words {
     pub(crate) fn part_of(&self, piece: PfnRange) -> Option<Part<'_>> {
         let section = self.section_of(piece.start())?;
         Some(Part { section, blocks: section.mask_of(piece) })
+    }
+
+    /// The part of one section as a word, or its first pageblock if the section has no words:
+    /// nothing of it is there.
+    pub(crate) fn part_or_absent(&self, piece: PfnRange) -> Result<Part<'_>, PfnRange> {
+        let first = || piece.chunks(PAGEBLOCK_FRAMES as u64).next().unwrap_or(piece);
+        self.part_of(piece).ok_or_else(first)
     }
 
     /// The parts of `range` by section, as words. Sections without words are left out.

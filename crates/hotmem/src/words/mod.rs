@@ -37,10 +37,10 @@ pub(crate) use at::{Block, Part, SectionRef};
 pub(crate) use class::Class;
 pub use class::Zone;
 pub(crate) use counter::{Capture, Counter, Edge, Given};
-#[cfg(not(loom))]
-pub(crate) use directory::Lent;
 pub use directory::MAX_NODES;
 pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
+#[cfg(not(loom))]
+pub(crate) use directory::{Lent, MOST_FRAMES, Needed, Piece, Supply, frames_of};
 pub(crate) use hint::{Hint, NOTHING};
 pub(crate) use line::{Line, LineFrame};
 pub use node::NodeId;

@@ -1,7 +1,7 @@
 //! Wishes, and whether the model could grant them.
 
 use crate::road::NODES;
-use crate::world::{Frame, World};
+use crate::world::{Block, Frame, World};
 use hotmem::{BadWant, NodeId, PfnRange, Want, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 
@@ -139,18 +139,18 @@ impl World<'_> {
             && (start..start + ask.frames).all(|frame| self.is_free_for(frame, ask))
     }
 
-    /// Whole free pageblocks of one zone and region: within one section, or from the start of one.
+    /// Whole free pageblocks of one zone, node and region: within one section, or from the start of one.
     fn has_blocks(&self, start: u64, ask: &Ask) -> bool {
         let end = (start + ask.frames).next_multiple_of(BLOCK);
         let one_section = start / SECTION == (end - 1) / SECTION;
         let all = range(start, end - start);
-        let movable = self.blocks[(start / BLOCK) as usize].movable;
+        let Block { movable, node, .. } = *self.block_of(start);
         (one_section || (end - start > SECTION && start.is_multiple_of(SECTION)))
             && self.regions.iter().any(|region| region.range.covers(all))
             && end <= self.frame.len() as u64
             && numbers(all).all(|frame| {
-                self.is_free_for(frame, ask)
-                    && self.blocks[(frame / BLOCK) as usize].movable == movable
+                let block = self.block_of(frame);
+                self.is_free_for(frame, ask) && (block.movable, block.node) == (movable, node)
             })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::ask::Ask;
 use crate::road::NODES;
-use crate::world::{Machine, Region, World};
+use crate::world::{Block, Machine, Region, World};
 use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone};
 use hotmem_testkit::{BLOCK, numbers};
 
@@ -51,23 +51,47 @@ impl Machine<'_> {
         let world = &self.world;
         let at = world.regions.iter().position(|region| region.range.covers(wanted));
         let region = at.expect("in one region");
-        match self.policy {
-            Policy::ContigZones { movable_node } => {
-                let node = world.regions[region].node;
-                let low = self.hotplug.low_zone(node).spanned.overlaps(wanted);
-                let within = |zone| self.hotplug.zone(node, zone).spanned.overlaps(wanted);
-                let movable = match (low || within(Zone::Kernel), within(Zone::Movable)) {
-                    (false, true) => true,
-                    (true, false) => false,
-                    _ => movable_node,
-                };
-                vec![movable; (wanted.frames() / BLOCK) as usize]
-            }
-            Policy::AutoMovable { ratio_percent, per_node } => {
-                let ratio = u64::from(ratio_percent);
-                Balance { world, region, ratio, per_node, kernel: 0, movable: 0 }.decide(wanted)
+        let mut answer = vec![];
+        let (mut kernel, mut movable) = (0, 0);
+        for (node, run) in world.node_runs(wanted) {
+            match self.policy {
+                Policy::ContigZones { movable_node } => {
+                    let low = self.hotplug.low_zone(node).spanned.overlaps(run);
+                    let within = |zone| self.hotplug.zone(node, zone).spanned.overlaps(run);
+                    let movable = match (low || within(Zone::Kernel), within(Zone::Movable)) {
+                        (false, true) => true,
+                        (true, false) => false,
+                        _ => movable_node,
+                    };
+                    answer.extend(run.chunks(BLOCK).map(|_| movable));
+                }
+                Policy::AutoMovable { ratio_percent, per_node } => {
+                    let ratio = u64::from(ratio_percent);
+                    let mut balance =
+                        Balance { world, region, node, ratio, per_node, kernel, movable };
+                    answer.extend(balance.decide(run));
+                    (kernel, movable) = (balance.kernel, balance.movable);
+                }
             }
         }
+        answer
+    }
+}
+
+impl World<'_> {
+    /// What is there of a range as runs on one node.
+    fn node_runs(&self, range: PfnRange) -> Vec<(NodeId, PfnRange)> {
+        let mut runs: Vec<(NodeId, PfnRange)> = vec![];
+        for block in range.chunks(BLOCK) {
+            let node = self.node_of(block.start().number()).expect("it is there");
+            match runs.last_mut() {
+                Some((last, run)) if *last == node => {
+                    *run = PfnRange::new(run.start(), block.end()).expect("upwards");
+                }
+                _ => runs.push((node, block)),
+            }
+        }
+        runs
     }
 }
 
@@ -75,6 +99,7 @@ impl Machine<'_> {
 struct Balance<'a, 'f> {
     world: &'a World<'f>,
     region: usize,
+    node: NodeId,
     ratio: u64,
     per_node: bool,
     /// Decided already, in frames.
@@ -83,7 +108,7 @@ struct Balance<'a, 'f> {
 }
 
 impl Balance<'_, '_> {
-    fn decide(mut self, wanted: PfnRange) -> Vec<bool> {
+    fn decide(&mut self, wanted: PfnRange) -> Vec<bool> {
         let Region { range: all, group, .. } = self.world.regions[self.region];
         let mut answer = vec![];
         let unit = match group {
@@ -134,13 +159,15 @@ impl Balance<'_, '_> {
 
     /// Whether so many more movable frames can be carried.
     fn fits(&self, more: u64) -> bool {
-        let here = self.world.regions[self.region].node;
         let everywhere = self.fits_on(None, more);
-        everywhere && (!self.per_node || self.fits_on(Some(here), more))
+        everywhere && (!self.per_node || self.fits_on(Some(self.node), more))
     }
 
     fn fits_on(&self, node: Option<NodeId>, more: u64) -> bool {
-        let (mut carried, mut boot) = (0, 0);
+        let on_node = |block: &&Block| node.is_none_or(|node| block.node == node);
+        let movable = self.world.blocks.iter().filter(|block| block.online && block.movable);
+        let movable = movable.filter(on_node).count() as u64 * BLOCK + self.movable + more;
+        let (mut own, mut boot) = (0, 0);
         for (number, region) in self.world.regions.iter().enumerate() {
             if node.is_some_and(|node| region.node != node) {
                 continue;
@@ -153,9 +180,10 @@ impl Balance<'_, '_> {
                 kernel += self.kernel;
                 movable += self.movable + more;
             }
-            let own = if matches!(region.group, Group::Dynamic { .. }) { kernel } else { 0 };
-            carried += (movable * 100).saturating_sub(own * self.ratio);
+            if matches!(region.group, Group::Dynamic { .. }) {
+                own += (kernel * self.ratio).min(movable * 100);
+            }
         }
-        carried <= boot * self.ratio
+        movable * 100 - own.min(movable * 100) <= boot * self.ratio
     }
 }

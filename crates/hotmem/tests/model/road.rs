@@ -4,8 +4,8 @@
 use crate::ask::Ask;
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
-    AddError, Addition, Announce, AnnounceError, Group, NodeId, OnlineError, OnlineType, PfnRange,
-    WithdrawError,
+    AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineError,
+    OnlineType, PfnRange, WithdrawError,
 };
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
@@ -50,15 +50,11 @@ impl<'f> Machine<'f> {
         self.world.tell(|| format!("announce {wanted:?}: {answer:?}"));
         let added = self.world.sync_metadata();
         let world = &mut self.world;
-        let shares = |region: &Region| region.range.overlaps(wanted.align_outward(SECTION));
-        let is_others = |region: &Region| region.node != node && shares(region);
         match answer {
             Ok(id) => {
                 assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
                 assert!(world.all(wanted, |block| !block.announced));
-                assert!(!world.regions.iter().any(is_others));
-                let there = world.words.come(wanted, node, world.regions.len());
-                world.named.insert(node);
+                let there = world.words.list(world.regions.len());
                 world.regions.push(Region { id, range: wanted, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
                 assert_eq!(added > 0, !there);
@@ -73,12 +69,7 @@ impl<'f> Machine<'f> {
                 assert!(world.regions.iter().any(|region| region.range == other));
                 assert!(other.overlaps(wanted));
             }
-            Err(AnnounceError::TooManyNodes(node)) => panic!("{node:?} is one of a few"),
             Err(AnnounceError::Unreachable(_)) => panic!("{wanted:?} is low memory"),
-            Err(AnnounceError::OtherNode(other)) => {
-                let other = world.regions.iter().find(|region| region.range == other);
-                assert!(is_others(other.expect("a region")));
-            }
             Err(AnnounceError::NoMetadata(bytes)) => {
                 assert!(!world.can_grant(&Ask::frames(bytes.0.div_ceil(4096))));
             }
@@ -123,29 +114,49 @@ impl<'f> Machine<'f> {
         let rng = &mut self.world.rng;
         self.world.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
         let needed = self.world.tables_needed + self.world.frames_to_describe(wanted);
+        let rng = &mut self.world.rng;
+        let named = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
+        let request = AddRequest::range(wanted);
+        let request = named.map_or(request, |node| request.on_node(node));
+        let words = self.world.frames.metadata_reserved();
         let answer =
-            lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_add(wanted));
+            lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_add(request));
         let world = &mut self.world;
-        world.tell(|| format!("add {wanted:?}: {answer:?}"));
+        let grown = world.frames.metadata_reserved() != words;
+        let region = world.regions.iter().find(|region| region.range.covers(wanted));
+        let node = named.or(region.map(|region| region.node)).unwrap_or_default();
+        world.tell(|| format!("add {wanted:?} on {node:?}: {answer:?}"));
+        // Dividing a pageblock takes a frame for its section as well.
         let added = world.sync_metadata();
         let addition = match answer {
             Ok(addition) => addition,
             Err(error) => {
-                assert_eq!(added, 0);
-                if let AddError::NoTables { frames, .. } = error {
-                    assert_eq!(frames, needed);
-                    assert!(!world.can_grant(&Ask::frames(frames)));
-                    assert_eq!(world.add_refused(wanted), None);
-                } else {
-                    assert_eq!(world.add_refused(wanted), Some(error));
+                assert!(!grown);
+                match error {
+                    AddError::NoTables { frames, .. } => {
+                        assert_eq!(frames, needed);
+                        assert!(!world.can_grant(&Ask::frames(frames)));
+                        assert_eq!(world.add_refused(wanted, node), None);
+                    }
+                    AddError::NoMetadata(bytes) => {
+                        let all = bytes.0.div_ceil(4096) + needed;
+                        assert!(!world.can_grant(&Ask::frames(all)));
+                        assert_eq!(world.add_refused(wanted, node), None);
+                    }
+                    error => assert_eq!((world.add_refused(wanted, node), added), (Some(error), 0)),
                 }
                 return;
             }
         };
-        assert_eq!(world.add_refused(wanted), None);
+        assert_eq!(world.add_refused(wanted, node), None);
+        let there = world.words.come(wanted, node);
+        world.named.insert(node);
+        assert_eq!(grown, !there);
         assert_eq!(addition.tables().frames(), needed);
         world.take_tables(addition.tables());
-        world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
+        for block in world.blocks_in(wanted) {
+            (block.in_transit, block.node) = (true, node);
+        }
         self.additions.push(addition);
         if self.world.rng.bool() {
             self.finish_addition();
@@ -283,7 +294,7 @@ impl World<'_> {
         self.regions.iter().any(|region| region.range.covers(range))
     }
 
-    fn add_refused(&self, wanted: PfnRange) -> Option<AddError> {
+    fn add_refused(&self, wanted: PfnRange, node: NodeId) -> Option<AddError> {
         if !Self::is_whole(wanted) {
             return Some(AddError::Unaligned(wanted));
         }
@@ -295,7 +306,17 @@ impl World<'_> {
             let errors = [AddError::Present(block), AddError::Device(block), AddError::Held(block)];
             return Some(errors[which]);
         }
-        self.leaving_descriptors(wanted).map(AddError::Held)
+        let leaving = self.leaving_descriptors(wanted).map(AddError::Held);
+        leaving.or_else(|| self.of_other_node(wanted, node).map(AddError::OtherNode))
+    }
+
+    /// The first pageblock in the sections of `wanted` that is there, or coming, on another node.
+    fn of_other_node(&self, wanted: PfnRange, node: NodeId) -> Option<PfnRange> {
+        let mut blocks = wanted.align_outward(SECTION).chunks(BLOCK);
+        blocks.find(|block| {
+            let block = self.block_of(block.start().number());
+            (block.present || block.device || block.in_transit) && block.node != node
+        })
     }
 
     fn online_refused(&self, wanted: PfnRange) -> Option<OnlineError> {

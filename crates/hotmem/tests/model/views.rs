@@ -41,7 +41,7 @@ impl Machine<'_> {
             (false, true) => Some(Zone::Kernel),
             _ => None,
         };
-        let node = world.node_of(range.start().number())?;
+        let node = range.chunks(BLOCK).find_map(|b| world.node_of(b.start().number()))?;
         let poisoned = world.poisoned.range(numbers(range)).count() as u64;
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }

@@ -68,6 +68,8 @@ pub(crate) struct Region {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Block {
     pub announced: bool,
+    /// Whose it is while it is there, or being added.
+    pub node: NodeId,
     pub present: bool,
     pub device: bool,
     pub online: bool,
@@ -100,6 +102,8 @@ impl Block {
 pub(crate) struct Words {
     chunks: BTreeSet<u64>,
     nodes: BTreeSet<usize>,
+    /// Groups of nodes that have bits in the one leaf; those of the first seven are the leaf's own.
+    groups: BTreeSet<usize>,
     /// Most regions that there were at one time.
     most: usize,
 }
@@ -115,19 +119,24 @@ impl Words {
         !self.nodes.insert(index / 2)
     }
 
-    /// A region is announced beside so many. Says whether its words, those of its node and its place
-    /// in the list have been there.
-    pub(crate) fn come(&mut self, region: PfnRange, node: NodeId, others: usize) -> bool {
+    /// Memory is added. Says whether its words and those of its node have been there.
+    pub(crate) fn come(&mut self, memory: PfnRange, node: NodeId) -> bool {
         let mut there = true;
-        for chunk in region.chunks(Self::CHUNK) {
+        for chunk in memory.chunks(Self::CHUNK) {
             there &= !self.chunks.insert(chunk.start().number() / Self::CHUNK);
         }
-        there &= self.name(node);
+        let index = node.number() as usize % hotmem::MAX_NODES;
+        there &= index < 7 || !self.groups.insert(index / 8);
+        there & self.name(node)
+    }
+
+    /// A region is announced beside so many. Says whether its place in the list has been there.
+    pub(crate) fn list(&mut self, others: usize) -> bool {
         // The first eight places need no memory, the others come by the frame.
         let frames = |regions: usize| regions.saturating_sub(8).div_ceil(63);
         let before = self.most;
         self.most = before.max(others + 1);
-        there && frames(before) == frames(self.most)
+        frames(before) == frames(self.most)
     }
 }
 
@@ -280,7 +289,8 @@ impl Machine<'_> {
         world.low_end = low_end.align_down(SECTION);
         let (node, group) = (NodeId::ZERO, Group::None);
         world.regions.push(Region { id, range: region, node, group });
-        world.words.come(region, node, 0);
+        world.words.come(region, node);
+        world.words.list(0);
         world.describing = Describing::some(rng);
         world.adopt(&ram, &reserved);
         let machine = Machine {
@@ -374,10 +384,10 @@ impl<'f> World<'f> {
         &self.blocks[(frame / BLOCK) as usize]
     }
 
-    /// The node of an announced frame.
+    /// The node of a frame that is there.
     pub(crate) fn node_of(&self, frame: u64) -> Option<NodeId> {
-        let region = self.regions.iter().find(|region| region.range.contains(pfn(frame)))?;
-        Some(region.node)
+        let block = self.block_of(frame);
+        (block.present || block.device).then_some(block.node)
     }
 
     /// The pageblocks of a range, to be changed.

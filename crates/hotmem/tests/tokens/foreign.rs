@@ -199,8 +199,7 @@ fn a_region() {
         let theirs = there.region;
         unchanged(here, there, |here| {
             assert_eq!(here.withdraw(theirs), Err(WithdrawError::Unknown));
-            assert_eq!(here.trim(theirs, online()), Err(WithdrawError::Unknown));
-            assert_eq!((here.region_range(theirs), here.region_node(theirs)), (None, None));
+            assert_eq!(here.region_range(theirs), None);
         });
     });
 }

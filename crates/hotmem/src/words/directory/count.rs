@@ -6,10 +6,41 @@ use super::sizes::{LEAF_CHUNKS, MAX_NODES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::sync::{Ordering, PiecePtr};
 
+/// How many runs of frames pieces take, by length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Needed([u64; MOST_FRAMES]);
+
+/// Frames of the largest piece.
+pub(crate) const MOST_FRAMES: usize = 3;
+const _: () = assert!(
+    frames_of::<Leaf>() <= MOST_FRAMES as u64
+        && frames_of::<Chunk>() <= MOST_FRAMES as u64
+        && frames_of::<Heads>() <= MOST_FRAMES as u64
+        && frames_of::<PartGroup>() <= MOST_FRAMES as u64
+        && frames_of::<NodePair>() <= MOST_FRAMES as u64
+);
+
+impl Needed {
+    /// So many single frames more.
+    pub(crate) fn add_single(&mut self, frames: u64) {
+        self.0[0] += frames;
+    }
+
+    /// How many runs there are of each length, the longest first.
+    pub(crate) fn runs(self) -> impl Iterator<Item = (usize, u64)> {
+        (0..MOST_FRAMES).rev().map(move |at| (at + 1, self.0[at]))
+    }
+
+    /// All frames of them.
+    pub(crate) fn frames(self) -> u64 {
+        self.runs().map(|(len, runs)| len as u64 * runs).sum()
+    }
+}
+
 /// Counts the pieces that are missing for sections, which are named in ascending order.
 pub(crate) struct PieceCount<'a> {
     directory: &'a Directory,
-    frames: u64,
+    needed: Needed,
     /// Which pairs of nodes, and which groups of nodes in the last leaf, were counted.
     pairs: [bool; MAX_NODES.div_ceil(2)],
     groups: [bool; MAX_NODES.div_ceil(PARTS)],
@@ -21,54 +52,58 @@ impl<'a> PieceCount<'a> {
     pub(crate) fn beside(directory: &'a Directory) -> PieceCount<'a> {
         PieceCount {
             directory,
-            frames: 0,
+            needed: Needed::default(),
             pairs: [false; MAX_NODES.div_ceil(2)],
             groups: [false; MAX_NODES.div_ceil(PARTS)],
             last: None,
         }
     }
 
+    /// What is kept of a node.
+    pub(crate) fn add_node(&mut self, node: NodeIndex) {
+        let (pair, directory) = (node.number() / 2, self.directory);
+        if !core::mem::replace(&mut self.pairs[pair], true) {
+            self.need::<NodePair>(Some(&directory.records[pair]));
+        }
+    }
+
     /// One more section, of this node.
     pub(crate) fn add(&mut self, id: SectionId, node: NodeIndex) {
+        self.add_node(node);
         let node = node.number();
         let last = self.last.replace(id);
         let is_new = |of: fn(SectionId) -> usize| last.is_none_or(|last| of(last) != of(id));
-        let root = &self.directory.root[id.chunk() / LEAF_CHUNKS];
-        let leaf = self.directory.leaf(id.chunk() / LEAF_CHUNKS);
+        let directory = self.directory;
+        let root = &directory.root[id.chunk() / LEAF_CHUNKS];
+        let leaf = directory.leaf(id.chunk() / LEAF_CHUNKS);
         let at = id.chunk() % LEAF_CHUNKS;
         if is_new(|id| id.chunk() / LEAF_CHUNKS) {
-            self.frames += missing::<Leaf>(Some(root));
+            self.need::<Leaf>(Some(root));
             self.groups = [false; MAX_NODES.div_ceil(PARTS)];
         }
         if is_new(|id| id.chunk() / HEADS_CHUNKS) {
-            self.frames += missing::<Heads>(leaf.map(|leaf| &leaf.heads[at / HEADS_CHUNKS]));
+            self.need::<Heads>(leaf.map(|leaf| &leaf.heads[at / HEADS_CHUNKS]));
         }
         if is_new(SectionId::chunk) {
-            self.frames += missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[at]));
-        }
-        if !core::mem::replace(&mut self.pairs[node / 2], true) {
-            self.frames += missing::<NodePair>(Some(&self.directory.records[node / 2]));
+            self.need::<Chunk>(leaf.map(|leaf| &leaf.chunks[at]));
         }
         if node >= INLINE_PARTS && !core::mem::replace(&mut self.groups[node / PARTS], true) {
-            self.frames += missing::<PartGroup>(leaf.map(|leaf| &leaf.parts[node / PARTS]));
+            self.need::<PartGroup>(leaf.map(|leaf| &leaf.parts[node / PARTS]));
         }
     }
 
-    /// Frames that all of these take.
-    pub(crate) fn frames(&self) -> u64 {
-        self.frames
+    /// What all of these take.
+    pub(crate) fn needed(&self) -> Needed {
+        self.needed
     }
-}
 
-impl Directory {
-    /// Frames that what is kept of a node takes, if it is not there.
-    pub(crate) fn frames_for_node(&self, node: NodeIndex) -> u64 {
-        missing::<NodePair>(Some(&self.records[node.number() / 2]))
+    /// A piece, if it is not there; `at`: what points to it, if that is there.
+    fn need<T>(&mut self, at: Option<&PiecePtr<T>>) {
+        let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());
+        if !is_there {
+            #[allow(clippy::cast_possible_truncation, reason = "at most MOST_FRAMES")]
+            let len = frames_of::<T>() as usize;
+            self.needed.0[len - 1] += 1;
+        }
     }
-}
-
-/// Frames of a piece, if it is not there; `at`: what points to it, if that is there.
-fn missing<T>(at: Option<&PiecePtr<T>>) -> u64 {
-    let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());
-    if is_there { 0 } else { frames_of::<T>() }
 }

@@ -40,16 +40,16 @@ mod tests;
 mod walk;
 
 #[cfg(not(loom))]
-pub(crate) use count::PieceCount;
+pub(crate) use count::{MOST_FRAMES, Needed, PieceCount};
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
+#[cfg(not(loom))]
+pub(crate) use install::frames_of;
 pub(crate) use install::{Missing, Supply};
 #[cfg(not(loom))]
 pub(crate) use lent::Lent;
 pub(crate) use numbers::Numbers;
 pub(crate) use paths::{PATH_LEN, Paths};
-#[cfg(loom)]
-pub(crate) use pieces::Piece;
-pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord};
+pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord, Piece};
 #[cfg(all(loom, test))]
 pub(crate) use pool::{Area, Pool};
 pub(crate) use ranges::{Entry, Ranges, RegionIndex};

@@ -101,13 +101,6 @@ impl Entry {
         self.node.load(Ordering::Relaxed) & FIXED != 0
     }
 
-    /// Keeps only a part of the range.
-    pub(crate) fn trim(&self, keep: PfnRange) {
-        self.start.store(keep.start().number(), Ordering::Relaxed);
-        // Release, as in `insert`; whoever sees one without the other finds absent memory.
-        self.end.store(keep.end().number(), Ordering::Release);
-    }
-
     /// Takes the range out.
     pub(crate) fn withdraw(&self) {
         self.end.store(0, Ordering::Release);

@@ -1,0 +1,95 @@
+//! Memory for words: taken all at once before it is needed, so that nothing is left half-made.
+
+use super::Hotplug;
+use crate::addr::{Bytes, Pfn, PfnRange};
+use crate::frames::{Frames, Want};
+use crate::geometry::FRAME_SIZE;
+use crate::known::Known;
+use crate::mapping::Mapping;
+use crate::platform::Platform;
+use crate::words::{MOST_FRAMES, Needed, NodeIndex, Piece, Supply, frames_of};
+use core::ptr::NonNull;
+
+/// Runs of frames that are to hold pieces of the words. Those that do not become pieces are freed.
+pub(super) struct Stash<'f, P: Platform> {
+    frames: &'f Frames<P>,
+    /// The last run of each length, as its first frame's number + 1; the first bytes of a run name
+    /// the one before. 0: there is none.
+    last: [u64; MOST_FRAMES],
+}
+
+impl<'f, P: Platform> Stash<'f, P> {
+    /// Takes so many runs, or nothing: from memory that is never removed, as far as there is some,
+    /// and otherwise from other kernel memory.
+    pub(super) fn take(frames: &'f Frames<P>, needed: Needed) -> Option<Stash<'f, P>> {
+        let mut stash = Stash { frames, last: [0; MOST_FRAMES] };
+        for (len, count) in needed.runs() {
+            for _ in 0..count {
+                let want = Want::frames(len as u64);
+                let run = frames.alloc_range(want.fixed()).or_else(|_| frames.alloc_range(want));
+                stash.push(run.ok()?.start(), len);
+            }
+        }
+        Some(stash)
+    }
+
+    /// Keeps a run that was allocated.
+    fn push(&mut self, run: Pfn, len: usize) {
+        let before = core::mem::replace(&mut self.last[len - 1], run.number() + 1);
+        // SAFETY: allocated frames are mapped and ours, and frames are aligned.
+        unsafe { self.frames.direct_map().pointer(run).cast::<u64>().write(before) };
+    }
+
+    fn pop(&mut self, len: usize) -> Option<Pfn> {
+        let last = self.last.get_mut(len.checked_sub(1)?)?;
+        let run = Pfn::new(last.checked_sub(1)?)?;
+        // SAFETY: `push` has put it there.
+        *last = unsafe { self.frames.direct_map().pointer(run).cast::<u64>().read() };
+        Some(run)
+    }
+}
+
+impl<P: Platform> Supply for Stash<'_, P> {
+    fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
+        let run = self.pop(usize::try_from(frames_of::<T>()).ok()?)?;
+        let piece = NonNull::new(self.frames.direct_map().pointer(run))?;
+        // SAFETY: so many frames are mapped there and were allocated for pieces.
+        unsafe { piece.write_bytes(0, size_of::<T>()) };
+        Some(piece.cast())
+    }
+
+    fn unused<T: Piece>(&mut self, piece: NonNull<T>) {
+        if let Some(run) = self.frames.direct_map().frame_at(piece.as_ptr().cast()).known()
+            && let Ok(len) = usize::try_from(frames_of::<T>())
+        {
+            self.push(run, len);
+        }
+    }
+}
+
+impl<P: Platform> Drop for Stash<'_, P> {
+    fn drop(&mut self) {
+        for len in 1..=MOST_FRAMES {
+            while let Some(run) = self.pop(len) {
+                let run = PfnRange::with_len(run, len as u64).known().unwrap_or(PfnRange::EMPTY);
+                // Allocated by `take`.
+                self.frames.free_filled(run).known();
+            }
+        }
+    }
+}
+
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+    /// Makes the words that the sections of `range` do not have, and what they need to be `node`'s.
+    ///
+    /// # Errors
+    /// There is no free kernel memory for so much. Nothing has changed.
+    pub(super) fn make_words(&mut self, range: PfnRange, node: NodeIndex) -> Result<(), Bytes> {
+        let needed = self.words().missing_for(core::iter::once((range, node)));
+        let mut stash =
+            Stash::take(self.frames, needed).ok_or(Bytes(needed.frames() * FRAME_SIZE))?;
+        // As much was counted.
+        self.words().make(range, node, &mut stash).known();
+        Ok(())
+    }
+}

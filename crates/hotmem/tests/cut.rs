@@ -1,0 +1,37 @@
+//! Removals cut in two.
+
+use hotmem::*;
+use hotmem_testkit::Validated as _;
+use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, boot, pfn, range};
+
+const BOOT: u64 = 2 * SECTION;
+const ALL: u64 = 12 * SECTION;
+
+fn with(f: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
+    let memory = Memory::new(ALL);
+    let frames = Frames::new(Cpus);
+    let mut hotplug = boot(&frames, &memory, BOOT);
+    f(&mut hotplug);
+    frames.validated().expect("a machine that agrees with itself");
+}
+
+#[test]
+fn a_removal_is_cut_in_two() {
+    with(|hotplug| {
+        let all = range(BOOT, 2 * SECTION);
+        hotplug.announce(all).expect("room");
+        hotplug.add(all).expect("announced");
+        let removal = hotplug.prepare_remove(all).expect("offline");
+        let (gone, stays) = removal.split_at(pfn(BOOT + BLOCK + 1)).expect("keeps nothing");
+        assert_eq!(
+            [gone.range(), stays.range()].map(PfnRange::frames),
+            [BLOCK, 2 * SECTION - BLOCK]
+        );
+        let (gone_range, stays_range) = (gone.range(), stays.range());
+        hotplug.commit_remove(gone).unwrap();
+        hotplug.abandon_remove(stays, &mut NoHooks).unwrap();
+        let state = |range: PfnRange| hotplug.state_at(range.start(), range.end());
+        assert_eq!(state(gone_range), (gone_range, State::Absent));
+        assert_eq!(state(stays_range), (stays_range, State::Offline));
+    });
+}
