@@ -51,7 +51,7 @@ fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
     }
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
     assert_eq!((zone.spanned, zone.online, zone.is_contiguous()), (PfnRange::EMPTY, 0, false));
-    assert!(hotplug.has_memory(NodeId::ZERO));
+    assert!(hotplug.nodes().eq([NodeId::ZERO]));
 }
 
 #[test]

@@ -168,6 +168,54 @@ fn a_small_machine_announces_all_that_there_can_be() {
 }
 
 #[test]
+fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_safe() {
+    with_boot_memory_only(|frames, hotplug, _| {
+        // SAFETY: nobody else is there.
+        let reclaim = |hotplug: &mut Hotplug<'_, Cpus>| unsafe { hotplug.reclaim_words() };
+        let chunk = Bytes(CHUNK.1 * FRAME_SIZE);
+        let memory = range(REMOTE, SECTION);
+        let beside = range(REMOTE + SECTION, SECTION);
+        let come_and_go = |hotplug: &mut Hotplug<'_, Cpus>| {
+            let region = hotplug.announce(memory).unwrap();
+            hotplug.add(memory).unwrap();
+            hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap();
+            frames.give_raw(frames.take_raw(Want::frames(1).movable()).unwrap()).unwrap();
+            hotplug.offline_all(memory);
+            hotplug.remove(memory).unwrap();
+            region
+        };
+        let region = come_and_go(hotplug);
+        // What is announced keeps its words, and so does what shares a chunk with it.
+        assert_eq!(reclaim(hotplug), Bytes::ZERO);
+        let other = hotplug.announce(beside).unwrap();
+        hotplug.withdraw(region).unwrap();
+        assert_eq!(reclaim(hotplug), Bytes::ZERO);
+        let before = (frames.metadata_reserved(), frames.counts().free);
+        hotplug.withdraw(other).unwrap();
+        // Kept and counted, and used again.
+        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        assert_eq!(frames.metadata().map(|metadata| metadata.frames.bytes().0).sum::<u64>(), {
+            let lines = frames.metadata().filter(|metadata| metadata.describes.frames() == SECTION);
+            before.0.0 + lines.map(|lines| lines.frames.bytes().0).sum::<u64>()
+        });
+        let region = come_and_go(hotplug);
+        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        assert_eq!(reclaim(hotplug), Bytes::ZERO);
+        hotplug.withdraw(region).unwrap();
+        assert_eq!(reclaim(hotplug), chunk);
+        assert_eq!(reclaim(hotplug), Bytes::ZERO);
+        let after = (frames.metadata_reserved() + chunk, frames.counts().free - CHUNK.1);
+        assert_eq!(after, before);
+        frames.validated().unwrap();
+        // And made again.
+        let region = come_and_go(hotplug);
+        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        hotplug.withdraw(region).unwrap();
+        frames.validated().unwrap();
+    });
+}
+
+#[test]
 fn memory_comes_to_a_machine_without_a_free_frame() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);

@@ -121,18 +121,18 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.words().announced_as(id.index).filter(|region| id_of(region) == id)
     }
 
-    /// Takes an announcement back. What words its memory had are kept for what comes there next.
+    /// Takes an announcement back. What words its memory had are kept for what comes there next,
+    /// unless the kernel [reclaims](Self::reclaim_words) them.
     ///
-    /// Cost: O(sections).
+    /// Cost: O(sections + chunks of 8 GiB × ranges).
     ///
     /// # Errors
     /// [`WithdrawError`].
     pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
-        let range = self.region_range(region).ok_or(WithdrawError::Unknown)?;
+        let Announced { range, entry, .. } = self.region(region).ok_or(WithdrawError::Unknown)?;
         self.check_absent(range)?;
-        if let Some(region) = self.region(region) {
-            region.entry.withdraw();
-        }
+        entry.withdraw();
+        self.words().retire(range);
         Ok(())
     }
 

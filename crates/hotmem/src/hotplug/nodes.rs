@@ -33,12 +33,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         nodes.map(|node| self.words().node_named(node))
     }
 
-    /// Whether the node has memory online.
-    #[must_use]
-    pub fn has_memory(&self, node: NodeId) -> bool {
-        self.words().index_of(node).is_some_and(|node| self.is_populated(node))
-    }
-
     /// Sets the order of nodes for one of them, which need not have memory yet: from now on
     /// allocations near `node` go on with `others` in this order when it has nothing, and after these
     /// with the rest, by number modulo [`MAX_NODES`](crate::MAX_NODES). An allocation that runs

@@ -52,16 +52,8 @@ impl World {
     fn claim(&self, on: usize) -> Option<SectionId> {
         let mut from = id(0);
         while let Some(found) = self.directory.paths(node(on), FREE).next(from) {
-            let section = self.directory.section(found).expect("words that a path leads to");
-            if section.claim_all(1) {
-                let is_right = self.directory.node(found) == Some(node(on));
-                if is_right || crate::sync::is_mutant("a claim does not look at the node") {
-                    return Some(found);
-                }
-                section.publish(1, |_| ());
-                self.directory.set(FREE, found);
-            } else {
-                self.directory.clear(FREE, found, || self.is_empty(found));
+            if self.claim_section(found, on) {
+                return Some(found);
             }
             match SectionId::new(found.number() + 1) {
                 Some(next) => from = next,
@@ -69,6 +61,32 @@ impl World {
             }
         }
         None
+    }
+
+    fn claim_section(&self, found: SectionId, on: usize) -> bool {
+        let Some(section) = self.directory.section(found) else {
+            self.directory.paths(node(on), FREE).hide_absent(found);
+            return false;
+        };
+        if !section.claim_all(1) {
+            // With the words that were looked up, whatever has come of them.
+            self.directory.clear(FREE, found, || section.available(FREE) == 0);
+            return false;
+        }
+        let is_right = self.directory.node(found) == Some(node(on));
+        if is_right || crate::sync::is_mutant("a claim does not look at the node") {
+            return true;
+        }
+        section.publish(1, |_| ());
+        self.directory.set(FREE, found);
+        false
+    }
+
+    /// The control path: what was free is gone.
+    fn take_out(&self, n: u64) {
+        let section = self.directory.section(id(n)).unwrap();
+        assert!(section.claim_all(1));
+        section.online.fetch_and(!1, Ordering::AcqRel);
     }
 
     /// The control path: takes a section out that is free, brings it back on another node.
@@ -389,6 +407,44 @@ fn a_path_is_set_by_two() {
         // Even if the other one was interrupted half-way up.
         assert!(world.directory.leads_to(FREE, id(0)));
         assert_eq!(world.directory.paths(node(0), FREE).next(id(0)), Some(id(0)));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_chunk_goes_and_comes_back_while_somebody_searches() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        world.install(4, 0);
+        world.fill(4);
+        // Its bits stay.
+        world.take_out(4);
+        let other = on(1, &world, |world| {
+            world.directory.retire(id(4));
+            world.install(4, 0);
+            world.fill(4);
+        });
+        let found = world.claim(0);
+        other.join().unwrap();
+        world.check(8);
+        assert_eq!(found.or_else(|| world.claim(0)), Some(id(4)));
+    });
+}
+
+#[test]
+fn a_chunk_that_came_back_is_found_made() {
+    model(|| {
+        let world = World::new();
+        world.install(0, 0);
+        let other = on(1, &world, |world| {
+            world.install(4, 0);
+            world.directory.retire(id(4));
+            world.install(4, 0);
+        });
+        if let Some(section) = world.directory.section(id(4)) {
+            section.partial.load(Ordering::Relaxed);
+        }
         other.join().unwrap();
     });
 }

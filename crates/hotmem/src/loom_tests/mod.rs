@@ -16,7 +16,6 @@ mod motion;
 mod mutants;
 mod pins;
 mod poison;
-mod pool;
 mod report;
 mod small;
 mod wide;

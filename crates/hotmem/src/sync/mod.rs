@@ -6,7 +6,7 @@ mod model;
 mod mutants;
 #[cfg(loom)]
 pub(crate) use model::{
-    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, PiecePtr, THREADS,
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, PiecePtr, THREADS,
     begin_thread, fence,
 };
 #[cfg(loom)]
@@ -14,7 +14,8 @@ pub(crate) use mutants::is_mutant;
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{
-    AtomicPtr, AtomicPtr as PiecePtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering, fence,
 };
 
 /// Atomics that no thread of a model writes: always the processor's, so that loom does not look

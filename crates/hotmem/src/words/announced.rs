@@ -2,8 +2,9 @@
 
 #[cfg(not(loom))]
 use super::NodeRecord;
-#[cfg(loom)]
 use super::directory::Chunk;
+#[cfg(not(loom))]
+use super::directory::frames_of;
 use super::directory::{CHUNK_SECTIONS, Entry, Missing, RegionIndex, SectionId, Supply};
 #[cfg(not(loom))]
 use super::directory::{Needed, PieceCount};
@@ -14,6 +15,8 @@ use crate::addr::{Pfn, PfnRange};
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
 use crate::geometry::SECTION_FRAMES;
+#[cfg(not(loom))]
+use crate::known::Known;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
 
@@ -161,6 +164,30 @@ impl Words {
         self.announce(range, NodeId::ZERO, true, supply).expect("boxes");
         self.set_node(range, node);
         self.directory.settle();
+    }
+
+    /// Nothing of `range` is there, and it is announced no more: the chunks of which nothing else is
+    /// announced are retired.
+    ///
+    /// Cost: O(chunks × announced ranges).
+    pub(crate) fn retire(&self, range: PfnRange) {
+        let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
+        for part in range.align_outward(chunk).chunks(chunk) {
+            if self.overlapping(part).is_none()
+                && let Some(id) = SectionId::of(part.start())
+            {
+                self.directory.retire(id);
+            }
+        }
+    }
+
+    /// Forgets all chunks that are retired, and names the frames that held them.
+    #[cfg(not(loom))]
+    pub(crate) fn forget_retired(&self, direct_map: DirectMap) -> impl Iterator<Item = PfnRange> {
+        self.directory.forget_retired().filter_map(move |chunk| {
+            let start = direct_map.frame_at(chunk.cast()).known()?;
+            PfnRange::with_len(start, frames_of::<Chunk>())
+        })
     }
 
     /// Memory that all words take.

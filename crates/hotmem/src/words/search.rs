@@ -4,7 +4,6 @@ use super::directory::{NodeIndex, Paths, SECTIONS, SectionId};
 use super::{Class, SectionRef, Words};
 use crate::addr::Pfn;
 use crate::geometry::SECTION_FRAMES;
-use crate::known::Known;
 
 /// The sections of a node that the paths of one class lead to.
 ///
@@ -46,7 +45,12 @@ impl<'a> Search<'a> {
         let mut from = from;
         loop {
             let first = SectionId::of(from.align_up(SECTION_FRAMES as u64))?;
-            let found = self.words.section(self.paths.next_counted(first, words)?).known()?;
+            let id = self.paths.next_counted(first, words)?;
+            let Some(found) = self.words.section(id) else {
+                self.paths.hide_absent(id);
+                from = id.start().checked_add(SECTION_FRAMES as u64)?;
+                continue;
+            };
             if !self.fixed || found.fixed() != 0 {
                 return Some(found);
             }
@@ -73,8 +77,12 @@ impl<'a> Search<'a> {
         let mut below = below.number();
         loop {
             let last = (below.checked_sub(1)? / SECTION_FRAMES as u64).min(SECTIONS as u64 - 1);
-            let found = self.paths.prev_counted(SectionId::new(last)?, words)?;
-            let found = self.words.section(found).known()?;
+            let id = self.paths.prev_counted(SectionId::new(last)?, words)?;
+            let Some(found) = self.words.section(id) else {
+                self.paths.hide_absent(id);
+                below = id.start().number();
+                continue;
+            };
             if !self.fixed || found.fixed() != 0 {
                 return Some(found);
             }

@@ -95,6 +95,13 @@ impl<'f> Machine<'f> {
             world.blocks_in(region).fill(Block::default());
             assert_eq!(self.hotplug.region_range(id), None);
             assert_eq!(self.hotplug.withdraw(id), Err(WithdrawError::Unknown));
+            if self.world.rng.u8(..3) == 0 {
+                // SAFETY: nobody else calls the machine.
+                let freed = unsafe { self.hotplug.reclaim_words() };
+                let world = &mut self.world;
+                assert_eq!(freed, world.words.reclaim(&world.regions));
+                world.sync_metadata();
+            }
         }
     }
 

@@ -130,6 +130,18 @@ impl Words {
         there & self.name(node)
     }
 
+    /// The kernel gives back what is kept for memory that is announced no more: how many bytes.
+    pub(crate) fn reclaim(&mut self, regions: &[Region]) -> Bytes {
+        let before = self.chunks.len();
+        let is_announced = |&chunk: &u64| {
+            let all = range(chunk * Self::CHUNK, Self::CHUNK);
+            regions.iter().any(|region| region.range.overlaps(all))
+        };
+        self.chunks.retain(is_announced);
+        let frames = if cfg!(hotmem_geometry = "small") { 1 } else { 3 };
+        Bytes((before - self.chunks.len()) as u64 * frames * 4096)
+    }
+
     /// A region is announced beside so many. Says whether its place in the list has been there.
     pub(crate) fn list(&mut self, others: usize) -> bool {
         // The first eight places need no memory, the others come by the frame.

@@ -84,7 +84,7 @@ impl<'a> PieceCount<'a> {
         if is_new(|id| id.chunk() / HEADS_CHUNKS) {
             self.need::<Heads>(leaf.map(|leaf| &leaf.heads[at / HEADS_CHUNKS]));
         }
-        if is_new(SectionId::chunk) {
+        if is_new(SectionId::chunk) && !directory.is_retired(id) {
             self.need::<Chunk>(leaf.map(|leaf| &leaf.chunks[at]));
         }
         if node >= INLINE_PARTS && !core::mem::replace(&mut self.groups[node / PARTS], true) {

@@ -84,6 +84,12 @@ impl NodeIndex {
     }
 
     #[inline]
+    pub(super) const fn to_u8(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    #[cfg(not(loom))]
     pub(super) const fn to_u16(self) -> u16 {
         self.0 as u16
     }

@@ -34,6 +34,7 @@ impl Directory {
         supply: &mut impl Supply,
     ) -> Result<(), Missing> {
         let leaf = self.install_above(id, node, supply)?;
+        self.put_back(id);
         let _: &Chunk = publish(&leaf.chunks[id.chunk() % LEAF_CHUNKS], supply)?;
         Ok(())
     }

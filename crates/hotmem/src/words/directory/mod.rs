@@ -4,20 +4,21 @@
 //! look-up reads two pointers, both with Acquire: the root's to the leaf, the leaf's to the chunk; a
 //! null pointer stands for memory that is absent. Pieces are made by the control path when memory
 //! is added where there was none before, and stay where they are for as long as the machine lives,
-//! so that a look-up needs no grace period and no reference counts.
+//! so that a look-up needs no grace period and no reference counts; but for chunks that the kernel
+//! has promised nobody looks at any more (see `retire.rs`).
 //!
 //! | file | content |
 //! |---|---|
 //! | `pieces.rs` | what the directory consists of, and its sizes |
 //! | `count.rs` | how much memory pieces will take |
 //! | `install.rs` | making pieces, and publishing them |
+//! | `retire.rs` | chunks of memory that has gone |
 //! | `lent.rs` | pieces out of memory that was lent for them |
 //! | `walk.rs` | all pieces that there are |
 //! | `paths.rs` | finding sections: trees over chunks, for each node |
 //! | `nodes.rs` | the node of a section |
 //! | `numbers.rs` | the platform's numbers of nodes |
 //! | `id.rs`, `sizes.rs` | numbers of sections and nodes; how many there can be |
-//! | `pool.rs` | memory for pieces and frame bitmaps |
 //! | `ranges.rs` | announced ranges |
 
 #[cfg(not(loom))]
@@ -30,9 +31,8 @@ mod nodes;
 mod numbers;
 mod paths;
 mod pieces;
-#[allow(dead_code, unreachable_pub, reason = "for words that are made when memory is added")]
-mod pool;
 mod ranges;
+mod retire;
 mod sizes;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -50,8 +50,6 @@ pub(crate) use lent::Lent;
 pub(crate) use numbers::Numbers;
 pub(crate) use paths::{PATH_LEN, Paths};
 pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord, Piece};
-#[cfg(all(loom, test))]
-pub(crate) use pool::{Area, Pool};
 pub(crate) use ranges::{Entry, Ranges, RegionIndex};
 pub(crate) use sizes::CHUNK_SECTIONS;
 pub use sizes::MAX_NODES;
@@ -153,7 +151,8 @@ impl Directory {
     fn chunk(&self, chunk: usize) -> Option<&Chunk> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
         let chunk = leaf.chunks[chunk % LEAF_CHUNKS].load(Ordering::Acquire);
-        // SAFETY: as in `leaf`.
+        // SAFETY: as in `leaf`, or a chunk that is retired while this is in use: it is given back only
+        // when the call that looks it up has returned, by the promise to `reclaim_words`.
         unsafe { chunk.as_ref() }
     }
 

@@ -141,6 +141,19 @@ impl<'a> Paths<'a> {
         Paths { clears: false, ..self }
     }
 
+    /// A section that it leads to has no words: hides it, unless it has something by now.
+    pub(crate) fn hide_absent(self, id: SectionId) {
+        if !self.clears {
+            return;
+        }
+        mutant!("a bit over missing words is cleared for good" => {
+            return self.directory.clear(self.class, id, || true);
+        });
+        self.directory.clear(self.class, id, || {
+            self.directory.section(id).is_none_or(|section| section.available(self.class) == 0)
+        });
+    }
+
     /// The first section at or above `from` that may have something. Cost: a few loads a level.
     #[cfg(test)]
     pub(crate) fn next(self, from: SectionId) -> Option<SectionId> {

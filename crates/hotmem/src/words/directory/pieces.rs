@@ -13,7 +13,7 @@ use super::id::{NodeIndex, SectionId};
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, PLANES, ROOT_LEAVES};
 use crate::geometry::SECTION_PAGEBLOCKS;
 use crate::sync::settled;
-use crate::sync::{AtomicU16, AtomicU64, Ordering, PiecePtr};
+use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr};
 use crate::words::Class;
 use crate::words::{Counter, Section};
 
@@ -82,14 +82,16 @@ pub(crate) struct Chunk {
 }
 
 /// The lowest level of the trees of a chunk, and the nodes of its sections.
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Head {
     /// For each class a bit per section that may have something, of whatever node.
     pub(super) tree: [AtomicU64; CLASSES],
     /// For each bit of a node's index the sections that have it set.
     pub(super) planes: [AtomicU64; PLANES],
     /// The index of each section's node.
-    nodes: [AtomicU16; CHUNK_SECTIONS],
+    nodes: [AtomicU8; CHUNK_SECTIONS],
+    /// The chunk itself, while it is retired: see `retire.rs`.
+    pub(super) retired: PiecePtr<Chunk>,
 }
 
 /// Heads of neighbouring chunks.
@@ -128,6 +130,11 @@ pub(crate) struct NodePair {
 }
 
 impl Chunk {
+    /// All of its sections.
+    pub(super) fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
     #[inline]
     pub(super) fn section(&self, at: usize) -> Option<&Section> {
         self.sections.get(at)
@@ -162,11 +169,11 @@ impl Head {
     /// Relaxed: what depends on it comes after a fence or a claim, and looks again.
     #[inline]
     pub(super) fn node(&self, at: usize) -> NodeIndex {
-        NodeIndex::from_u16(self.nodes[at].load(Ordering::Relaxed))
+        NodeIndex::from_u16(self.nodes[at].load(Ordering::Relaxed).into())
     }
 
     pub(super) fn set_node(&self, at: usize, node: NodeIndex) {
-        self.nodes[at].store(node.to_u16(), Ordering::Relaxed);
+        self.nodes[at].store(node.to_u8(), Ordering::Relaxed);
     }
 }
 
@@ -191,6 +198,7 @@ impl NodeRecord {
     }
 
     /// For the control path: these are tried after it. Who reads meanwhile may see a part of it.
+    #[cfg(not(loom))]
     pub(crate) fn set_fallback(&self, others: impl Iterator<Item = NodeIndex>) {
         let mut entries = others.map(|other| other.to_u16() + 1);
         for entry in &self.fallback {
@@ -240,7 +248,8 @@ piece!(
         heads: from_fn(|_| Head {
             tree: from_fn(|_| AtomicU64::new(0)),
             planes: from_fn(|_| AtomicU64::new(0)),
-            nodes: from_fn(|_| AtomicU16::new(0)),
+            nodes: from_fn(|_| AtomicU8::new(0)),
+            retired: PiecePtr::new(null_mut()),
         }),
     }
 );

@@ -1,4 +1,4 @@
-//! Announced ranges: a list without a limit, 64 bytes a range, in frames of the pool.
+//! Announced ranges: a list without a limit, 64 bytes a range, in frames of its own.
 //!
 //! Written by the control path, which is alone; read from any context. Places in the list are used
 //! again once their range was withdrawn.

@@ -46,10 +46,12 @@ impl Directory {
                 Made::at::<Heads>(at, chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS))
             });
             let parts = leaf.parts.iter().filter_map(move |at| Made::at::<PartGroup>(at, all));
-            let chunks = leaf.chunks.iter().enumerate();
-            heads.chain(parts).chain(
-                chunks.filter_map(move |(i, at)| Made::at::<Chunk>(at, self::chunks(first + i, 1))),
-            )
+            let chunks = leaf.chunks.iter().enumerate().filter_map(move |(i, at)| {
+                let retired = self.head(first + i).map(|head| &head.retired);
+                let made = |at| Made::at::<Chunk>(at, chunks(first + i, 1));
+                made(at).or_else(|| made(retired?))
+            });
+            heads.chain(parts).chain(chunks)
         }))
     }
 }
