@@ -1,7 +1,8 @@
 //! A simulated PAPR hypervisor: tracks the state of each connector, refuses calls out of order, and
 //! injects errors, delays and malformed replies where it is told to.
 
-use crate::connectors::{Call, Connectors, LONGEST_LIST};
+use crate::connector_error::Call;
+use crate::connectors::{Connectors, LONGEST_LIST};
 use crate::property::DrcIndex;
 use crate::table::Table;
 use crate::write::Written;

@@ -17,14 +17,16 @@
 //! | `tree.rs` | the same out of a flattened device tree (feature `fdt`) |
 //! | `table/` | all LMBs: by position, address and DRC index |
 //! | `write.rs` | the properties as they are after a request |
-//! | `connectors.rs` | what the hypervisor is asked; the order of calls for one connector |
+//! | `connectors.rs`, `exchange.rs` | what the hypervisor is asked; the order of calls for one connector |
 //! | `request/` | add and remove, all or nothing, resumable |
 //! | `hypervisor.rs` | a simulated hypervisor, which can fail any call |
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod associativity;
+mod connector_error;
 mod connectors;
+mod exchange;
 pub mod hypervisor;
 mod property;
 mod request;
@@ -34,7 +36,8 @@ mod tree;
 mod write;
 
 pub use associativity::{Affinity, LookupArrays, Numa};
-pub use connectors::{BUSY, Call, ConnectorError, Connectors, LONGEST_LIST, Wrong};
+pub use connector_error::{BUSY, Call, ConnectorError, Wrong};
+pub use connectors::{Connectors, LONGEST_LIST};
 pub use property::{
     DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED,
     LmbSet, LmbSize, Property, PropertyError, Version,

@@ -1,7 +1,9 @@
 //! Connectors are acquired, one by one; each tells where its LMB belongs.
 
 use super::{Error, Flow, Left, Machine, Open, Step, Wait};
-use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
+use crate::connector_error::ConnectorError;
+use crate::connectors::{Connectors, LONGEST_LIST};
+use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Mapping, Platform, State};
 

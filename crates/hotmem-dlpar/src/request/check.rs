@@ -1,7 +1,8 @@
 //! Checks, before the first LMB is released, that all of them can be.
 
 use super::{Error, Flow, Left, Machine, Open, Step, region};
-use crate::connectors::{Connectors, Exchange, Exchanged};
+use crate::connectors::Connectors;
+use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Known, Mapping, PfnRange, Platform};
 

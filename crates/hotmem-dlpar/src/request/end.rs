@@ -2,7 +2,8 @@
 
 use super::{Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary, Wait, note};
 use crate::associativity::NO_ROW;
-use crate::connectors::{self, Connectors};
+use crate::connectors::Connectors;
+use crate::exchange;
 use crate::table::{Group, Table};
 use hotmem::{Mapping, Platform};
 
@@ -18,7 +19,7 @@ impl<'f, P: Platform> Open<'f, P> {
             let memory = table.dynamic_memory_after(assigning);
             let arrays = table.rows.has_grown().then(|| table.lookup_arrays());
             let status = machine.connectors.update(memory, arrays);
-            if let Some(milliseconds) = connectors::wait(status) {
+            if let Some(milliseconds) = exchange::wait(status) {
                 return Flow::Wait(Wait::Update { milliseconds });
             }
             if status != 0 {

@@ -20,23 +20,27 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `wanted.rs`, `machine.rs` | what is asked for, and of what |
 //! | `open.rs` | the state of the open request, and its steps |
 //! | `carry_out.rs` | a request from beginning to end: pauses, and beginning again |
 //! | `outcome.rs` | what comes of a request |
 //! | `select.rs`, `taken.rs` | which LMBs it may take; which it has |
 //! | `acquire.rs`, `release.rs` | connectors; memory leaves the engine with its connector |
-//! | `add.rs`, `offline.rs` | memory, by way of the engine |
+//! | `add.rs`, `offline.rs`, `leaving.rs` | memory, by way of the engine |
 //! | `sweep.rs` | connectors that an addition could not give back are released |
 //! | `check.rs`, `refuse.rs` | whether all LMBs in hand can be released; telling the platform that they stay |
 //! | `region.rs` | where the engine keeps the memory's words |
-//! | `turn.rs`, `end.rs` | what undoes it; the device tree learns of it |
+//! | `turn.rs`, `cancel.rs`, `end.rs` | what undoes it; the device tree learns of it |
 //! | `note.rs` | what the log says (feature `log`) |
 
 mod acquire;
 mod add;
+mod cancel;
 mod carry_out;
 mod check;
 mod end;
+mod leaving;
+mod machine;
 mod note;
 mod offline;
 mod open;
@@ -48,95 +52,17 @@ mod select;
 mod sweep;
 mod taken;
 mod turn;
+mod wanted;
 
 pub use carry_out::{Between, Next};
+pub use machine::Machine;
 pub use outcome::{Error, Failure, Left, Progress, Refused, Summary, Wait};
+pub use wanted::{Change, Request, Which};
 
 use crate::connectors::Connectors;
-use crate::property::DrcIndex;
 use crate::table::Table;
-use hotmem::{Budget, Hooks, Hotplug, MachineId, Mapping, OnlineType, Platform};
+use hotmem::{Budget, Hotplug, MachineId, Mapping, OnlineType, Platform};
 use open::{Flow, Open, Step};
-
-/// Which way LMBs go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// They come.
-    Add,
-    /// They go.
-    Remove,
-}
-
-/// Which LMBs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Which {
-    /// So many, from the lowest address up.
-    Count(u32),
-    /// The one with this connector.
-    Index(DrcIndex),
-    /// So many from the one with this connector up. Those that are there already, or gone already,
-    /// are passed over.
-    Range {
-        /// The first one's connector.
-        first: DrcIndex,
-        /// How many LMBs.
-        count: u32,
-    },
-}
-
-/// The machine that a request works on.
-pub struct Machine<'m, 'f, P, M, C: ?Sized> {
-    /// The engine.
-    pub hotplug: &'m mut Hotplug<'f, P, M>,
-    /// The kernel.
-    pub hooks: &'m mut dyn Hooks,
-    /// The hypervisor.
-    pub connectors: &'m mut C,
-}
-
-/// What is wanted. [`Dlpar::begin`] opens it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "a request does nothing before it is begun"]
-pub struct Request {
-    change: Change,
-    which: Which,
-    online: Option<OnlineType>,
-}
-
-impl Request {
-    /// LMBs are to come.
-    pub fn add(which: Which) -> Request {
-        Request::new(Change::Add, which)
-    }
-
-    /// LMBs are to go.
-    pub fn remove(which: Which) -> Request {
-        Request::new(Change::Remove, which)
-    }
-
-    /// Either.
-    pub fn new(change: Change, which: Which) -> Request {
-        Request { change, which, online: None }
-    }
-
-    /// What added memory is put online for; unless it is said here, what
-    /// [`Dlpar::set_online_as`] says.
-    pub fn online_as(self, online: OnlineType) -> Request {
-        Request { online: Some(online), ..self }
-    }
-
-    /// Which way LMBs go.
-    #[must_use]
-    pub fn change(&self) -> Change {
-        self.change
-    }
-
-    /// Which LMBs.
-    #[must_use]
-    pub fn which(&self) -> Which {
-        self.which
-    }
-}
 
 /// The LMBs of a machine and the request that is open on them, of which there is at most one.
 ///

@@ -1,27 +1,11 @@
 //! Memory leaves the allocator: neighbours as one range, and as much of it as can.
 
+use super::leaving::Leaving;
 use super::taken::Was;
 use super::{Error, Flow, Left, Machine, Open, Step, Wait, Which, region};
 use crate::connectors::Connectors;
 use crate::table::{Stretch, Table};
-use hotmem::{Blocker, Budget, Known, Mapping, Offline, PfnRange, Platform, Progress, State};
-
-/// LMBs on their way offline.
-#[derive(Debug)]
-pub(super) struct Leaving<'f, P: Platform> {
-    first: u32,
-    lmbs: u32,
-    was: Was,
-    offline: Offline<'f, P>,
-}
-
-impl<'f, P: Platform> Leaving<'f, P> {
-    /// They stay.
-    pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
-        // Begun on this machine, as `poll` has seen to.
-        self.offline.cancel(machine.hotplug, machine.hooks).known();
-    }
-}
+use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// Candidates go offline until there are enough; in undoing, what came does.

@@ -1,9 +1,10 @@
 //! The request that is open: what it has come to, and its steps.
 
-use super::offline::Leaving;
-use super::turn::Cancel;
+use super::cancel::Cancel;
+use super::leaving::Leaving;
 use super::{Error, Machine, Progress, Request, Summary, Wait};
-use crate::connectors::{Connectors, Exchange};
+use crate::connectors::Connectors;
+use crate::exchange::Exchange;
 use crate::table::Table;
 use hotmem::{Budget, Mapping, NodeId, Pfn, PfnRange, Platform, Removal};
 

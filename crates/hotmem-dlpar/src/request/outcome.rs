@@ -1,7 +1,7 @@
 //! What comes of a request.
 
-use super::{Change, Request, Which};
-use crate::connectors::{BUSY, ConnectorError, Wrong};
+use super::wanted::{Change, Request};
+use crate::connector_error::{BUSY, ConnectorError, Wrong};
 use crate::property::DrcIndex;
 use core::fmt;
 use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, PfnRange, RemoveError};
@@ -264,20 +264,6 @@ impl fmt::Display for Error {
                 write!(f, "the device tree's properties were not taken: status {status}")
             }
             Error::Cancelled => f.write_str("cancelled"),
-        }
-    }
-}
-
-impl fmt::Display for Request {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let to = match self.change {
-            Change::Add => "add",
-            Change::Remove => "remove",
-        };
-        match self.which {
-            Which::Count(count) => write!(f, "{to} {count} LMBs"),
-            Which::Index(index) => write!(f, "{to} the LMB with DRC index {index}"),
-            Which::Range { first, count } => write!(f, "{to} {count} LMBs from DRC index {first}"),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Tells the platform that the memory which it asked for stays.
 
 use super::{Change, Flow, Machine, Open, Step, Wait, Which};
-use crate::connectors::{self, Connectors};
+use crate::connectors::Connectors;
+use crate::exchange;
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
@@ -28,7 +29,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let Ok(connector) = table.connector(self.first) else { return Flow::On };
         let status = machine.connectors.set_isolation(connector, false);
         // A failure changes nothing: such a platform does not know what it is told.
-        if let Some(milliseconds) = connectors::wait(status)
+        if let Some(milliseconds) = exchange::wait(status)
             && !self.is_impatient()
         {
             self.step = Step::Refuse;

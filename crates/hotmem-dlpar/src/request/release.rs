@@ -3,7 +3,9 @@
 
 use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
-use crate::connectors::{ConnectorError, Connectors, Exchange, Exchanged, LONGEST_LIST};
+use crate::connector_error::ConnectorError;
+use crate::connectors::{Connectors, LONGEST_LIST};
+use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{AddRequest, Known, Mapping, PfnRange, Platform, State};
 

@@ -2,7 +2,8 @@
 //! take them back. QEMU does so only when it asks for the memory, that is in a removal.
 
 use super::{Error, Flow, Left, Machine, Open, Step};
-use crate::connectors::{Connectors, Exchange, Exchanged, LONGEST_LIST};
+use crate::connectors::{Connectors, LONGEST_LIST};
+use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
 

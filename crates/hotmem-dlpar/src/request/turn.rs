@@ -1,20 +1,10 @@
 //! A request turns round: because it was cancelled, or because something failed.
 
+use super::cancel::Cancel;
 use super::{Change, Error, Left, Machine, Open, Refused, Step, Which, note};
 use crate::connectors::Connectors;
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
-
-/// What the caller has said about turning round.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cancel {
-    No,
-    Asked,
-    /// What was half-way is being brought to an end.
-    Turning,
-    /// And that is not to be waited for.
-    AskedAgain,
-}
 
 impl<'f, P: Platform> Open<'f, P> {
     pub(super) fn cancel(&mut self) {
