@@ -23,15 +23,13 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let mapping = KernelMapping::of_boot_code()?;
     // SAFETY: the boot code has mapped all RAM, and nothing but the image is in use.
     let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
-    let used = FRAMES.counts().used();
+    let before = used();
 
     // A kernel reads this in ACPI's tables.
     let dimm = (4 * GIB..5 * GIB).try_into()?;
     hotplug.announce(dimm)?;
-    let announced = FRAMES.counts().used();
     hotplug.add(dimm)?;
-    let added = FRAMES.counts().used();
-    println!("words: {} frames, page tables: {}", announced - used, added - announced);
+    println!("adding it took {} frames for page tables", used() - before);
     hotplug.online(dimm, OnlineType::Movable, &mut NoHooks)?;
 
     let gib = FRAMES.alloc(Want::frames(dimm.frames()).movable())?;
@@ -46,7 +44,11 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
         hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
     }
-    let left = FRAMES.counts();
-    println!("memory: {} MiB present, {} frames in use", left.present >> 8, left.used());
-    if left.used() != announced { Err("page tables were lost".into()) } else { Ok(()) }
+    println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
+    if used() != before { Err("page tables were lost".into()) } else { Ok(()) }
+}
+
+/// Frames in use but for the engine's words, which stay for memory that comes there next.
+fn used() -> u64 {
+    FRAMES.counts().used() - FRAMES.metadata_reserved().frames()
 }
