@@ -231,6 +231,8 @@ fn needed_for(memory: Bytes) -> Result<Bytes> {
     let mut hotplug = machine.boot()?;
     let at_boot = machine.frames().metadata_reserved();
     hotplug.announce(machine.room()).with_context(|| format!("a device of {memory}"))?;
+    // The words stay.
+    drop(hotplug.prepare_add(machine.room()).with_context(|| format!("{memory} plugged"))?);
     let words = machine.frames().metadata_reserved().0 - at_boot.0;
     let tables = tables_needed_at_first(machine.room()) * FRAME_SIZE;
     Ok(Bytes((words + tables + KERNEL.0).next_multiple_of(Bytes::mib(1).0)))

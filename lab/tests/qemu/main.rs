@@ -21,6 +21,7 @@ mod nvdimm;
 mod pins;
 mod resize;
 mod roots;
+mod small;
 mod support;
 mod unfit;
 mod vetoes;
