@@ -5,6 +5,7 @@
 
 use hotmem::*;
 use hotmem_testkit::{BLOCK, Memory, Raw as _, SECTION, Validated as _, range};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A platform whose CPU is wherever the test says.
@@ -95,6 +96,57 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
         }
     }
     frames.validated().unwrap();
+}
+
+/// Nodes come and go at random; a node that has no memory any more leaves its place to others.
+#[test]
+fn after_everything_is_removed_anything_can_be_added_again() {
+    let (at, memory) = (At::default(), Memory::new(SECTION));
+    let frames = Frames::new(&at);
+    let mut hotplug = start(&frames, &memory);
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut there = BTreeSet::new();
+    let remove = |hotplug: &mut Hotplug<'_, &At>, nth: u32| {
+        let memory = of_section(nth);
+        let mut offline = hotplug.offline(memory).unwrap();
+        let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(memory));
+        hotplug.remove(memory).unwrap();
+        let (region, _) = hotplug.regions().find(|(_, range)| *range == memory).unwrap();
+        hotplug.withdraw(region).unwrap();
+    };
+    for round in 0..3 {
+        while there.len() < MAX_NODES - 1 {
+            let nth = rng.u32(1..3000);
+            if there.insert(nth) {
+                plug(&mut hotplug, nth).unwrap();
+            }
+        }
+        for _ in 0..60 {
+            let nth = rng.u32(1..3000);
+            let node = NodeId::new(number(nth));
+            if there.contains(&nth) {
+                remove(&mut hotplug, nth);
+                there.remove(&nth);
+                let none = frames.take_raw(Want::frames(1).movable().only_on(node));
+                assert_eq!(none, Err(AllocError::OutOfMemory));
+            } else if there.len() == MAX_NODES - 1 {
+                assert_eq!(plug(&mut hotplug, nth), Err(AddError::TooManyNodes(node)));
+                let first = *there.first().unwrap();
+                remove(&mut hotplug, first);
+                there.remove(&first);
+            } else {
+                plug(&mut hotplug, nth).unwrap();
+                there.insert(nth);
+                let got = frames.take_raw(Want::frames(1).movable().only_on(node)).unwrap();
+                assert!(of_section(nth).covers(got));
+                frames.give_raw(got).unwrap();
+            }
+        }
+        assert_eq!(hotplug.nodes().count(), there.len() + 1, "round {round}");
+        std::mem::take(&mut there).into_iter().for_each(|nth| remove(&mut hotplug, nth));
+        frames.validated().unwrap();
+    }
 }
 
 #[test]

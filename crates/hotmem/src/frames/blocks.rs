@@ -6,7 +6,7 @@
 
 use super::order::Place;
 use super::quiet::Moves;
-use super::small::{aligned_starts, runs_of, suits};
+use super::small::{aligned_starts, is_where, runs_of, suits};
 use super::{AllocError, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{
@@ -15,7 +15,7 @@ use crate::geometry::{
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, Search, SectionRef, Zone};
+use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
 use core::iter::successors;
 
 /// Sections in which memory is looked for that is still here, before the host is asked for it.
@@ -143,7 +143,7 @@ impl<P: Platform> Frames<P> {
                         && place.includes(block.section)
                         && suits(block, want)
                         && block.counter.own_free()
-                        && self.is_for(block, block.mask(), place.zone)
+                        && self.is_for(block, block.mask(), place.zone, want.only_node())
                 })
             })
     }
@@ -190,7 +190,7 @@ impl<P: Platform> Frames<P> {
                 return None;
             }
             let block = section.block(candidates.trailing_zeros() as usize)?;
-            if self.claim_for(&block, block.mask(), zone) {
+            if self.claim_for(&block, block.mask(), zone, None) {
                 return Some(block);
             }
         }
@@ -198,18 +198,25 @@ impl<P: Platform> Frames<P> {
 
     /// Claims exactly `blocks`, of the section that `at` lies in, or nothing.
     #[inline]
-    fn claim_for(&self, at: &Block<'_>, blocks: u64, zone: Zone) -> bool {
-        at.section.claim_all(blocks) && self.is_for(at, blocks, zone)
+    fn claim_for(&self, at: &Block<'_>, blocks: u64, zone: Zone, only_on: Option<NodeId>) -> bool {
+        at.section.claim_all(blocks) && self.is_for(at, blocks, zone, only_on)
     }
 
     /// Whether `blocks`, of the section that `at` lies in, which the caller owns since a moment ago,
-    /// are still of this zone. Since their words were read they may have gone offline and come back
-    /// for something else; then it is as if they were allocated and freed again. What somebody owns
-    /// stays in its zone.
+    /// are still of this zone and on the node that they must be on. Since their words were read they
+    /// may have gone and come back for something else; then it is as if they were allocated and freed
+    /// again. What somebody owns stays in its zone and on its node.
     #[inline]
-    pub(super) fn is_for(&self, at: &Block<'_>, blocks: u64, zone: Zone) -> bool {
+    pub(super) fn is_for(
+        &self,
+        at: &Block<'_>,
+        blocks: u64,
+        zone: Zone,
+        only_on: Option<NodeId>,
+    ) -> bool {
         mutant!("a claim does not look at the zone again" => return true);
-        at.section.zone_mask(zone) & blocks == blocks || self.refuse(at, blocks)
+        let is_right = at.section.zone_mask(zone) & blocks == blocks && is_where(at, only_on);
+        is_right || self.refuse(at, blocks)
     }
 
     #[cold]
@@ -232,10 +239,9 @@ impl<P: Platform> Frames<P> {
         let free = section.available(Class::free(zone));
         let held = free & !section.reported.load(Ordering::Relaxed);
         let rest = if any { free & !held } else { 0 };
-        bits_of(held)
-            .chain(bits_of(rest))
-            .filter_map(|bit| section.block(bit))
-            .find(|block| suits(block, want) && self.claim_for(block, block.mask(), zone))
+        bits_of(held).chain(bits_of(rest)).filter_map(|bit| section.block(bit)).find(|block| {
+            suits(block, want) && self.claim_for(block, block.mask(), zone, want.only_node())
+        })
     }
 
     /// Asks `claim` of each section that may have free pageblocks of `zone`, until it has claimed
@@ -330,7 +336,7 @@ impl<P: Platform> Frames<P> {
                     from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
                 }
                 None if !section.start().is_aligned(want.alignment()) => {}
-                None if self.claim_words(run, place.zone, moves) => return Some(run),
+                None if self.claim_words(run, place.zone, want, moves) => return Some(run),
                 None => {}
             }
         }
@@ -360,11 +366,11 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Claims all of `run` or nothing.
-    fn claim_words(&self, run: Run<'_>, zone: Zone, moves: &mut Moves<'_>) -> bool {
+    fn claim_words(&self, run: Run<'_>, zone: Zone, want: &Want, moves: &mut Moves<'_>) -> bool {
         moves.start();
         for (i, wanted) in run.words() {
             let at = run.section.above(i).and_then(|section| section.block(0));
-            if !at.is_some_and(|at| self.claim_for(&at, wanted, zone)) {
+            if !at.is_some_and(|at| self.claim_for(&at, wanted, zone, want.only_node())) {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a wide claim keeps its first word" => if claimed == 0 { continue });
                     if let Some(section) = run.section.above(claimed).known() {
@@ -417,7 +423,8 @@ impl<P: Platform> Frames<P> {
         let room = want.bound().number().checked_sub(start.number())?.checked_sub(want.len())?;
         let last = usize::try_from(room / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
         let suitable = aligned & mask(last.saturating_add(1));
-        loop {
+        let only_on = want.only_node();
+        while is_where(&first, only_on) {
             let free = allowed(section, Class::free(zone), want) & SECTION_MASK;
             let held = free & !first.section.reported.load(Ordering::Relaxed);
             let starts = match section.runs_in_regions(held, blocks, runs_of) & suitable {
@@ -428,10 +435,11 @@ impl<P: Platform> Frames<P> {
                 return None;
             }
             let bit = starts.trailing_zeros() as usize;
-            if self.claim_for(&first, mask(blocks) << bit, zone) {
+            if self.claim_for(&first, mask(blocks) << bit, zone, only_on) {
                 return Some(Run { section, bit, blocks });
             }
         }
+        None
     }
 }
 

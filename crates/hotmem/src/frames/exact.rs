@@ -2,13 +2,14 @@
 
 use super::free::words_of;
 use super::quiet::Moves;
+use super::small::is_where;
 use super::{AllocError, Frames, Want};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, Line, Zone};
+use crate::words::{Block, Line, NodeId, Zone};
 use core::ops::Range;
 
 /// A part of one pageblock.
@@ -17,6 +18,8 @@ struct Part<'a> {
     frames: Range<usize>,
     /// What it was for when it was looked at.
     zone: Zone,
+    /// The node that it must be on.
+    only_on: Option<NodeId>,
 }
 
 impl<P: Platform> Frames<P> {
@@ -58,7 +61,9 @@ impl<P: Platform> Frames<P> {
         let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
         let frames = first..first + usize::try_from(piece.frames()).ok()?;
         let zone = block.zone();
-        want.zones().contains(&zone).then_some(Part { block, frames, zone })
+        let only_on = want.only_node();
+        let is_right = want.zones().contains(&zone) && is_where(&block, only_on);
+        is_right.then_some(Part { block, frames, zone, only_on })
     }
 
     /// Whether these frames are free now.
@@ -86,20 +91,20 @@ impl<P: Platform> Frames<P> {
 
     /// Takes one frame of a pageblock, in a move that has started.
     pub(super) fn take_frame(&self, block: &Block<'_>, at: usize, moves: &mut Moves<'_>) -> bool {
-        let part = Part { block: *block, frames: at..at + 1, zone: block.zone() };
+        let part = Part { block: *block, frames: at..at + 1, zone: block.zone(), only_on: None };
         self.take_part(&part, moves)
     }
 
     /// Takes a part of one pageblock, in a move that has started.
     fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
-        let Part { block, frames, zone } = part;
+        let Part { block, frames, zone, only_on } = part;
         let owned = block.section.claim_all(block.mask()) || block.counter.own_free();
         if !owned {
             let taken = self.take_exactly(part, moves);
             self.show_partial_if_any(block);
             return taken;
         }
-        if !self.is_for(block, block.mask(), *zone) {
+        if !self.is_for(block, block.mask(), *zone, *only_on) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {
@@ -113,13 +118,14 @@ impl<P: Platform> Frames<P> {
 
     /// Takes these frames of a live pageblock, all or none.
     fn take_exactly(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
-        let Part { block, frames, zone } = part;
+        let Part { block, frames, zone, only_on } = part;
         #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
         let credit = frames.len() as u16;
         if !block.counter.credit(credit) {
             return false;
         }
         let taken = block.zone() == *zone
+            && is_where(block, *only_on)
             && block.line().is_some_and(|line| take_all(line, words_of(frames.clone())));
         if !taken {
             self.give_credit(block, credit, moves);

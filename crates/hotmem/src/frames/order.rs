@@ -80,7 +80,7 @@ impl<P: Platform> Frames<P> {
     /// first one online.
     #[inline]
     pub(super) fn is_meant(&self, node: NodeIndex, named: NodeId) -> bool {
-        self.words.node_named(node) == named || self.is_first_for(node, named)
+        self.words.is_node(node, named) || self.is_first_for(node, named)
     }
 
     #[cold]

@@ -11,7 +11,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, Edge, Given, Line, Zone};
+use crate::words::{Block, Class, Edge, Given, Line, NodeId, Zone};
 
 /// Pageblocks in `partial` that a search for several frames tries before it splits another one.
 const PROBES: usize = 8;
@@ -186,7 +186,7 @@ impl<P: Platform> Frames<P> {
         if !block.counter.credit(frames) {
             return None;
         }
-        let taken = if self.wrong_zone(block, want) {
+        let taken = if self.wrong_place(block, want) {
             None
         } else if any_frame {
             block.line().map(Line::take_any)
@@ -199,10 +199,11 @@ impl<P: Platform> Frames<P> {
         block.start().checked_add(taken? as u64)
     }
 
-    /// A hint may be older than the zone of what it names; once a credit is held, the zone stays.
+    /// A hint may be older than the zone and the node of what it names; once a credit is held, both
+    /// stay.
     #[inline]
-    fn wrong_zone(&self, block: &Block<'_>, want: &Want) -> bool {
-        !want.zones().contains(&block.zone())
+    fn wrong_place(&self, block: &Block<'_>, want: &Want) -> bool {
+        !want.zones().contains(&block.zone()) || !is_where(block, want.only_node())
     }
 
     /// A credit whose frames were not found goes back by the same way as a free: it may be the
@@ -266,6 +267,13 @@ pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
         && (want.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(want.alignment()))
         && (!want.wants_fixed() || block.is_fixed())
         && want.only_node().is_none_or(|node| block.is_on(node))
+}
+
+/// Whether a pageblock is on the node that it must be on.
+#[inline]
+pub(super) fn is_where(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
+    mutant!("a claim does not look at the node again" => return true);
+    only_on.is_none_or(|node| block.is_on(node))
 }
 
 /// Takes the lowest run of free frames that suits. The caller holds credits for it.

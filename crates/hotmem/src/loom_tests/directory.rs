@@ -48,7 +48,7 @@ impl World {
         section.available(FREE) == 0
     }
 
-    /// Claims a free section of a node, as the engine does.
+    /// Claims a free section of a node.
     fn claim(&self, on: usize) -> Option<SectionId> {
         let mut from = id(0);
         while let Some(found) = self.directory.paths(node(on), FREE).next(from) {

@@ -14,6 +14,7 @@ mod lines;
 mod machine;
 mod motion;
 mod mutants;
+mod nodes;
 mod pins;
 mod poison;
 mod report;

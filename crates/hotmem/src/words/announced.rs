@@ -160,6 +160,9 @@ impl Words {
             let chunk = make(supply, Chunk::with_sections(part.sections().count()));
             let first = SectionId::of(part.start()).expect("memory of the model");
             self.directory.install_chunk(first, node, chunk, supply).expect("boxes");
+            // A model may move its memory to another node.
+            let second = NodeIndex::new(1).expect("two nodes");
+            self.directory.install(first, second, supply).expect("boxes");
         }
         self.announce(range, NodeId::ZERO, true, supply).expect("boxes");
         self.set_node(range, node);
@@ -188,6 +191,15 @@ impl Words {
             let start = direct_map.frame_at(chunk.cast()).known()?;
             PfnRange::with_len(start, frames_of::<Chunk>())
         })
+    }
+
+    /// A model's memory, which is absent, comes to another node.
+    #[cfg(loom)]
+    pub(crate) fn move_model(&self, range: PfnRange, node: NodeId) {
+        let mut nodes = self.naming();
+        let node = nodes.name(node).expect("two nodes");
+        nodes.keep();
+        self.set_node(range, node);
     }
 
     /// Memory that all words take.

@@ -269,7 +269,7 @@ impl<'a> Block<'a> {
     /// Whether it belongs to a node.
     #[inline]
     pub(crate) fn is_on(&self, node: NodeId) -> bool {
-        self.section.all.node_named(self.node()) == node
+        self.section.all.is_node(self.node(), node)
     }
 
     /// Whether this is boot memory, which is never removed. Cost: O(announced ranges), or O(1) near the

@@ -1,8 +1,9 @@
 //! NUMA nodes.
 
 use super::Words;
-use super::directory::{NodeIndex, NodeSet, Numbers};
+use super::directory::{NodeIndex, NodeRecord, NodeSet};
 use crate::known::Known;
+use crate::sync::Ordering;
 
 /// A NUMA node, by the platform's own number: an ACPI proximity domain or a PAPR associativity
 /// domain, for example.
@@ -33,17 +34,24 @@ pub(crate) struct TooManyNodes(pub(crate) NodeId);
 /// Gives nodes their indices. Those that are new lose them again when it is dropped, unless they are
 /// [kept](Self::keep). For the control path, which is alone.
 pub(crate) struct Naming<'a> {
-    numbers: &'a Numbers,
+    words: &'a Words,
     new: NodeSet,
 }
 
 impl Naming<'_> {
     /// The index of a node, which is given one if it has none.
+    ///
+    /// Cost: O(1), or O(sections) where as many nodes as there can be have been named.
     pub(crate) fn name(&mut self, node: NodeId) -> Result<NodeIndex, TooManyNodes> {
-        if let Some(index) = self.numbers.index_of(node.number()) {
+        if let Some(index) = self.words.index_of(node) {
             return Ok(index);
         }
-        let index = self.numbers.insert(node.number()).ok_or(TooManyNodes(node))?;
+        let numbers = &self.words.numbers;
+        let index = numbers.insert(node.number()).or_else(|| {
+            self.words.forget_unused_nodes(self.new);
+            numbers.insert(node.number())
+        });
+        let index = index.ok_or(TooManyNodes(node))?;
         self.new.insert(index);
         Ok(index)
     }
@@ -56,14 +64,33 @@ impl Naming<'_> {
 
 impl Drop for Naming<'_> {
     fn drop(&mut self) {
-        self.new.for_each(|index| self.numbers.forget(index));
+        self.new.for_each(|index| self.words.numbers.forget(index));
     }
 }
 
 impl Words {
     /// Gives nodes their indices.
     pub(crate) fn naming(&self) -> Naming<'_> {
-        Naming { numbers: &self.numbers, new: NodeSet::default() }
+        Naming { words: self, new: NodeSet::default() }
+    }
+
+    /// Takes their indices from nodes that have no memory and that no order of nodes names, but for
+    /// `new` ones.
+    fn forget_unused_nodes(&self, new: NodeSet) {
+        let mut used = new;
+        for section in self.sections() {
+            let there = section.present.load(Ordering::Acquire) | section.device();
+            if there | section.isolated.load(Ordering::Acquire) != 0 {
+                used.insert(section.node());
+            }
+        }
+        for node in self.nodes() {
+            for other in self.record(node).into_iter().flat_map(NodeRecord::fallback) {
+                used.insert(node);
+                used.insert(other);
+            }
+        }
+        self.nodes().without(used).for_each(|node| self.numbers.forget(node));
     }
 
     /// The index of a node that has one.
@@ -76,6 +103,12 @@ impl Words {
     #[inline]
     pub(crate) fn node_named(&self, index: NodeIndex) -> NodeId {
         NodeId(self.numbers.number_of(index).known().unwrap_or(0))
+    }
+
+    /// Whether a node has this index. What is absent may have one that was given away.
+    #[inline]
+    pub(crate) fn is_node(&self, index: NodeIndex, node: NodeId) -> bool {
+        self.numbers.number_of(index) == Some(node.number())
     }
 
     /// All nodes that were ever named.

@@ -114,6 +114,11 @@ impl NodeSet {
         self.0[node.number() / 64] |= 1 << (node.number() % 64);
     }
 
+    /// Those that are not among `others`.
+    pub(crate) fn without(self, others: NodeSet) -> NodeSet {
+        NodeSet(core::array::from_fn(|i| self.0[i] & !others.0[i]))
+    }
+
     /// Those of index `from` and above.
     pub(crate) fn and_above(mut self, from: NodeIndex) -> NodeSet {
         let (at, bit) = (from.number() / 64, from.number() % 64);

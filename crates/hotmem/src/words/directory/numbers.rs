@@ -7,14 +7,15 @@ use crate::sync::{Ordering, settled};
 /// The platform's numbers of nodes, each with an index. Changed by the control path, which is alone;
 /// read from any context.
 pub(crate) struct Numbers {
-    /// A hash table: a number lies at its remainder by [`MAX_NODES`] or, where that place is
-    /// another's, at the next free one. 0: free; else the number with [`TAKEN`].
+    /// A hash table: a number lies at its remainder by [`MAX_NODES`] or, where that place was
+    /// another's, further on. 0: free; [`FORGOTTEN`]: free again; else the number with [`TAKEN`].
     places: [settled::AtomicU64; MAX_NODES],
     /// A bit for each place that is taken.
     taken: [settled::AtomicU64; NODE_WORDS],
 }
 
 const TAKEN: u64 = 1 << 32;
+const FORGOTTEN: u64 = 1 << 33;
 
 impl Numbers {
     pub(crate) const fn new() -> Numbers {
@@ -46,21 +47,18 @@ impl Numbers {
         Some(index)
     }
 
-    /// Takes an index back. All that were given after it are taken back, too, before anything else is
-    /// asked: their numbers may lie where they are because of it.
+    /// Takes an index back.
     pub(crate) fn forget(&self, index: NodeIndex) {
-        self.places[index.number()].store(0, Ordering::Relaxed);
+        self.places[index.number()].store(FORGOTTEN, Ordering::Relaxed);
         self.taken[index.number() / 64].fetch_and(!(1 << (index.number() % 64)), Ordering::Relaxed);
     }
 
     /// The number with this index.
     #[inline]
     pub(crate) fn number_of(&self, index: NodeIndex) -> Option<u32> {
-        match self.places[index.number()].load(Ordering::Relaxed) {
-            0 => None,
-            #[allow(clippy::cast_possible_truncation, reason = "without its mark")]
-            place => Some(place as u32),
-        }
+        let place = self.places[index.number()].load(Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation, reason = "without its mark")]
+        (place & TAKEN != 0).then_some(place as u32)
     }
 
     /// All indices that numbers have.

@@ -1,0 +1,45 @@
+//! Memory that goes and comes back on another node while an allocation is under way.
+
+use super::machine::{BLOCK, SECTION, range};
+use super::{Machine, model_within};
+use crate::frames::Want;
+use crate::hotplug::OnlineType;
+use crate::words::NodeId;
+
+/// `want`, which is for one node only, never gets memory that has become another's.
+fn keeps_out_of_another_nodes_memory(want: Want) {
+    model_within(1, move || {
+        let machine = Machine::new(1);
+        let all = range(0, SECTION);
+        let other = machine.on_cpu(1, move |machine| {
+            let gone = machine.take_offline(all);
+            if gone {
+                machine.words().move_model(all, NodeId::new(1));
+                machine.give_lines_from_outside(0);
+                machine.online(all, OnlineType::Kernel);
+            }
+            gone
+        });
+        let mine = machine.try_alloc(want.only_on(NodeId::ZERO)).ok();
+        let is_others = other.join().unwrap();
+        assert!(!is_others || mine.is_none());
+        machine.check();
+        mine.into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_pageblock() {
+    keeps_out_of_another_nodes_memory(Want::frames(BLOCK));
+}
+
+#[test]
+fn several_pageblocks() {
+    keeps_out_of_another_nodes_memory(Want::frames(SECTION));
+}
+
+#[test]
+fn an_exact_place() {
+    keeps_out_of_another_nodes_memory(Want::frames(BLOCK).at(range(BLOCK, 1).start()));
+}
