@@ -7,6 +7,7 @@ use hotmem_dlpar::{
     Needs, Numa, PropertyError, Run, Storage, Table, TableError, Tree, TreeError, Version,
     hypervisor::{Connector, Hypervisor},
 };
+use std::num::NonZeroU32;
 use thiserror::Error;
 
 /// Above this there are no addresses behind the memory: metadata only.
@@ -28,6 +29,8 @@ pub struct Description {
     numa: Numa,
     boot_memory: Bytes,
     end: Bytes,
+    /// Of how many nodes connectors tell, if only they do.
+    told: Option<NonZeroU32>,
 }
 
 /// Why there is no such partition.
@@ -104,6 +107,7 @@ impl Description {
             numa: tree.numa,
             boot_memory,
             end: Bytes(last.unwrap_or(0)).max(boot_memory),
+            told: None,
         })
     }
 
@@ -168,7 +172,21 @@ impl Description {
         let arrays = [nodes, 4].into_iter().chain(lists).flat_map(u32::to_be_bytes).collect();
         let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
         let end = Bytes(first + u64::from(lmbs) * size);
-        Ok(Description { version, lmb_size, memory, arrays, numa, boot_memory, end })
+        let told = None;
+        Ok(Description { version, lmb_size, memory, arrays, numa, boot_memory, end, told })
+    }
+
+    /// The same, but the property names no nodes: only connectors do, each LMB's another one of
+    /// `nodes` in turn.
+    #[must_use]
+    pub fn told_by_connectors(mut self, nodes: NonZeroU32) -> Description {
+        let entries = self.memory.get_mut(4..).unwrap_or_default();
+        // Both versions have entries of 24 bytes, with the index of the list at 16.
+        for entry in entries.chunks_exact_mut(24) {
+            entry[16..20].fill(0xff);
+        }
+        self.told = Some(nodes);
+        self
     }
 
     /// The machine without its LMBs.
@@ -254,6 +272,11 @@ impl Parts {
         let storage = Storage { groups, runs, by_index, arrays };
         let table = Table::new(&memory, &lists, description.numa, storage)?;
         *connectors = Connector::of(&table).collect();
+        if let Some(nodes) = description.told {
+            for (nth, connector) in (0..).zip(connectors.iter_mut()) {
+                connector.node = nth % nodes;
+            }
+        }
         let hypervisor = Hypervisor::new(connectors, 4, tree);
         let mut hotplug = hosted.boot().map_err(DescriptionError::Boot)?;
         table.announce(&mut hotplug)?;

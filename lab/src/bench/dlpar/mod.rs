@@ -23,7 +23,7 @@ use crate::{
     resident::resident_here,
 };
 use anyhow::{Context, Result, bail};
-use hotmem::{Budget, Bytes, NodeId, OnlineType, PfnRange, geometry::PAGEBLOCK_FRAMES};
+use hotmem::{AddRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_dlpar::{
     Change, Connectors, DrcIndex, FLAG_ASSIGNED, LONGEST_LIST, Lmb, Progress, Request, Version,
     Which,
@@ -31,6 +31,7 @@ use hotmem_dlpar::{
 use std::{
     fs::File,
     io::Write,
+    num::NonZeroU32,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -80,6 +81,8 @@ enum Subject {
     NoLookUp,
     /// A request.
     Hotmem,
+    /// The engine alone, with the LMBs in random order, one by one.
+    RandomOrder,
 }
 
 impl Subject {
@@ -88,6 +91,7 @@ impl Subject {
             Subject::Before => "before",
             Subject::NoLookUp => "before-no-lookup",
             Subject::Hotmem => "hotmem",
+            Subject::RandomOrder => "hotmem-random-order",
         }
     }
 }
@@ -101,18 +105,36 @@ struct Case {
     table: u32,
     assigned: u32,
     before: bool,
+    nodes: Nodes,
 }
 
-const CASES: [Case; 5] = [
+/// How nodes are spread over the LMBs.
+#[derive(Clone, Copy)]
+enum Nodes {
+    /// Equal parts, which the property names.
+    Parts,
+    /// Another one for each LMB, in turn, and only its connector tells.
+    InTurn(NonZeroU32),
+}
+
+const CASES: [Case; 8] = [
     case("4096-of-126976/first", Change::Add, 4096, 126_976, 0),
     case("4096-of-126976/last", Change::Add, 4096, 126_976, 126_976 - 4096),
     case("126000-of-126976/add", Change::Add, 126_000, 126_976, 0),
     case("126000-of-126976/remove", Change::Remove, 126_000, 126_976, 126_000),
+    in_turn("126976-all/regular", Nodes::Parts),
+    in_turn("126976-all/4-nodes-in-turn", Nodes::InTurn(NonZeroU32::new(4).expect("4"))),
+    in_turn("126976-all/255-nodes-in-turn", Nodes::InTurn(NonZeroU32::new(255).expect("255"))),
     Case { before: false, ..case("1000000/add", Change::Add, 1_000_000, 1_000_000, 0) },
 ];
 
 const fn case(name: &'static str, change: Change, lmbs: u32, table: u32, assigned: u32) -> Case {
-    Case { name, change, lmbs, table, assigned, before: true }
+    Case { name, change, lmbs, table, assigned, before: true, nodes: Nodes::Parts }
+}
+
+/// All LMBs of a table are added.
+const fn in_turn(name: &'static str, nodes: Nodes) -> Case {
+    Case { before: false, nodes, ..case(name, Change::Add, 126_976, 126_976, 0) }
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -133,6 +155,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 one_by_one.then_some(Subject::Before),
                 one_by_one.then_some(Subject::NoLookUp),
                 (nth < args.runs).then_some(Subject::Hotmem),
+                (nth < args.runs && case.is_whole()).then_some(Subject::RandomOrder),
             ];
             for subject in subjects.into_iter().flatten() {
                 let measured = measure(case, subject, args.at_once)
@@ -160,6 +183,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
+impl Case {
+    /// Whether all LMBs of a table are added, so that their order can be any.
+    fn is_whole(&self) -> bool {
+        self.lmbs == self.table && !self.before && self.table < 1_000_000
+    }
+}
+
 struct Measured {
     seconds: f64,
     /// Real memory of this process that came with the machine, in MiB.
@@ -172,7 +202,12 @@ struct Measured {
 fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     let without = resident_here()?;
     let Case { table, assigned, lmbs, change, .. } = case;
-    let description = Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?;
+    let description = match case.nodes {
+        Nodes::Parts => Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?,
+        Nodes::InTurn(nodes) => {
+            Description::new(Version::V2, table, LMB_SIZE, 1, assigned)?.told_by_connectors(nodes)
+        }
+    };
     let mut parts = Parts::new(description)?;
     let mut partition = parts.start(OnlineType::Movable)?;
     let (seconds, looked_at) = match subject {
@@ -194,6 +229,13 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
             }
             (seconds, None)
         }
+        Subject::RandomOrder => {
+            let mut lmbs: Vec<_> = partition.table().lmbs().collect();
+            fastrand::Rng::with_seed(1).shuffle(&mut lmbs);
+            let start = Instant::now();
+            lmbs.iter().try_for_each(|lmb| add_alone(lmb, &mut partition))?;
+            (start.elapsed().as_secs_f64(), None)
+        }
         Subject::Before | Subject::NoLookUp => {
             let mut before = Before::new(&partition, subject == Subject::Before)?;
             let start = Instant::now();
@@ -210,7 +252,47 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     if online != u64::from(expected) * LMB_SIZE.frames() {
         bail!("{online} frames are online at the end");
     }
+    if change == Change::Add && assigned == 0 {
+        check_nodes(case, &partition)?;
+    }
     Ok(Measured { seconds, held, looked_at })
+}
+
+/// Takes one LMB from the hypervisor and puts it online on the node that its connector tells.
+fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
+    let index = lmb.drc_index.context("a connector")?;
+    let (_, machine) = partition.machine();
+    check(machine.connectors.set_allocation(index, true))?;
+    check(machine.connectors.set_isolation(index, false))?;
+    let mut list = [0; LONGEST_LIST];
+    let (status, len) = machine.connectors.configure(index, &mut list);
+    check(status)?;
+    let told = len.and_then(|len| list.get(len.checked_sub(1)?));
+    let node = told.map_or(lmb.node, |&node| NodeId::new(node));
+    machine.hotplug.add(AddRequest::range(lmb.range).on_node(node))?;
+    machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
+    Ok(())
+}
+
+/// Each LMB that came is on its node.
+fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
+    let frames = partition.hotplug.frames();
+    let of_part = case.table.div_ceil(NODES).max(1);
+    for (nth, lmb) in (0..case.lmbs).zip(partition.table().lmbs()) {
+        let expected = NodeId::new(match case.nodes {
+            Nodes::Parts => nth / of_part,
+            Nodes::InTurn(nodes) => nth % nodes,
+        });
+        let last = lmb.range.chunks(1).next_back().context("an LMB")?.start();
+        let there = [lmb.range.start(), last];
+        for frame in there {
+            let found = frames.node_of(frame);
+            if found != Some(expected) {
+                bail!("LMB {nth} is on {found:?} instead of {expected:?}");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// LMB by LMB.
@@ -408,9 +490,19 @@ mod tests {
                     Subject::Before => {
                         Some((first..first + lmbs).map(|nth| u64::from(nth) + 1).sum())
                     }
-                    Subject::NoLookUp | Subject::Hotmem => None,
+                    _ => None,
                 };
                 assert_eq!(measured.looked_at, looked_at);
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_in_turn_are_learnt_from_connectors_in_any_order() {
+        for nodes in [Nodes::Parts, Nodes::InTurn(NonZeroU32::new(3).unwrap())] {
+            let case = Case { nodes, ..case("", Change::Add, 90, 90, 0) };
+            for subject in [Subject::Hotmem, Subject::RandomOrder] {
+                assert!(measure(case, subject, 16).unwrap().seconds > 0.0);
             }
         }
     }

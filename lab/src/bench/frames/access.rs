@@ -21,6 +21,14 @@ pub(super) enum Access {
     /// The same, after 64 CPUs have allocated
     #[value(name = "pair-without-movable-64-cpus")]
     PairWithoutMovable64Cpus,
+    /// Pair, near each of 4 nodes in turn, which have a quarter of the memory each
+    PairNear,
+    /// The same where memory is another node's every 256 MiB
+    PairNearAlternating,
+    /// Pair, on each of 4 nodes in turn and on no other, which have a quarter of the memory each
+    PairOnly,
+    /// The same where memory is another node's every 256 MiB
+    PairOnlyAlternating,
     /// Nothing yet: make a machine with all of the memory
     Init,
     /// Nothing yet: announce all of the memory on a small machine, so that its words are ready
@@ -31,7 +39,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    pub(super) const ALL: [Access; 10] = [
+    pub(super) const ALL: [Access; 14] = [
         Access::Pair,
         Access::Bulk,
         Access::Random,
@@ -39,6 +47,10 @@ impl Access {
         Access::BulkNeighbours,
         Access::PairWithoutMovable,
         Access::PairWithoutMovable64Cpus,
+        Access::PairNear,
+        Access::PairNearAlternating,
+        Access::PairOnly,
+        Access::PairOnlyAlternating,
         Access::Init,
         Access::Announce,
         Access::Hotplug,
@@ -49,10 +61,31 @@ impl Access {
         matches!(self, Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus)
     }
 
+    /// The nodes that are asked for, if they are.
+    pub(super) const fn nodes(self) -> Option<Asked> {
+        let (only, alternate) = match self {
+            Access::PairNear => (false, false),
+            Access::PairNearAlternating => (false, true),
+            Access::PairOnly => (true, false),
+            Access::PairOnlyAlternating => (true, true),
+            _ => return None,
+        };
+        Some(Asked { only, alternate })
+    }
+
     /// Whether making the memory ready is what is measured.
     pub(super) const fn is_start(self) -> bool {
         matches!(self, Access::Init | Access::Announce | Access::Hotplug)
     }
+}
+
+/// How nodes are asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    /// No other will do.
+    pub(super) only: bool,
+    /// Nodes alternate in the memory.
+    pub(super) alternate: bool,
 }
 
 impl fmt::Display for Access {

@@ -53,6 +53,9 @@ impl Case {
                         && self.size <= Bytes::gib(16)
                 }
                 Access::Announce | Access::Hotplug => self.subject == Subject::Hotmem,
+                access if access.nodes().is_some() => {
+                    self.subject == Subject::Hotmem && self.threads == 1
+                }
                 _ => true,
             }
     }

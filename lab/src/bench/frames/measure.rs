@@ -5,16 +5,21 @@
 
 use super::access::Access;
 use super::case::Case;
-use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, Subject};
+use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, OnNodes, Subject};
 use super::traffic::{self, cpu_time, nanoseconds};
 use crate::hosted::{Hosted, Threads};
 use anyhow::{Context, Result};
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
 use hotmem::{
-    Bytes, Frames, NoHooks, OnlineType, Want,
+    AddRequest, Bytes, Frames, NoHooks, NodeId, OnlineType, Want,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 use std::thread;
+
+/// Nodes that are asked for.
+const NODES: u32 = 4;
+/// Memory of one node between that of others, where they alternate.
+const ALTERNATING: Bytes = Bytes::mib(256);
 
 impl Case {
     /// Measures: nanoseconds of CPU time for an operation, or for all of a start.
@@ -71,7 +76,16 @@ impl Case {
         if !self.access.is_start() {
             split_boot_memory(&machine);
         }
-        hotplug.add(machine.room())?;
+        match self.access.nodes() {
+            None => hotplug.add(machine.room())?,
+            Some(asked) => {
+                let room = machine.room();
+                let part = if asked.alternate { ALTERNATING.frames() } else { room.frames() / 4 };
+                for (nth, part) in (0..).zip(room.chunks(part)) {
+                    hotplug.add(AddRequest::range(part).on_node(NodeId::new(nth % NODES)))?;
+                }
+            }
+        }
         let kind = if without_movable { OnlineType::Kernel } else { OnlineType::Movable };
         hotplug.online(machine.room(), kind, &mut NoHooks)?;
         if self.access == Access::PairWithoutMovable64Cpus {
@@ -80,7 +94,14 @@ impl Case {
         if self.access == Access::Hotplug {
             return Ok(nanoseconds(cpu_time() - started));
         }
-        traffic::measure(machine.frames(), machine.room().start().number(), self, operations)
+        let first = machine.room().start().number();
+        match self.access.nodes() {
+            None => traffic::measure(machine.frames(), first, self, operations),
+            Some(asked) => {
+                let nodes = OnNodes::new(machine.frames(), NODES, asked.only);
+                traffic::measure(&nodes, first, self, operations)
+            }
+        }
     }
 }
 

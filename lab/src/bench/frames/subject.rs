@@ -4,9 +4,12 @@ use super::names::value_name;
 use crate::hosted::Threads;
 use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
 use buddy_system_allocator::FrameAllocator;
-use hotmem::{Bytes, Frames, Pfn, PfnRange, Want, geometry::FRAME_SIZE};
+use hotmem::{Bytes, Frames, NodeId, Pfn, PfnRange, Want, geometry::FRAME_SIZE};
 use spin::Mutex;
-use std::fmt;
+use std::{
+    fmt,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 /// Order of a huge page: a pageblock of 2 MiB.
 pub(super) const HUGE: u32 = 9;
@@ -81,6 +84,40 @@ impl Allocator for Frames<Threads> {
         for order in [LARGE, HUGE] {
             while Allocator::alloc(self, order).is_some() {}
         }
+    }
+}
+
+/// The engine, asked for memory of each node in turn.
+pub(super) struct OnNodes<'a> {
+    frames: &'a Frames<Threads>,
+    nodes: u32,
+    only: bool,
+    next: AtomicU32,
+}
+
+impl OnNodes<'_> {
+    pub(super) fn new(frames: &Frames<Threads>, nodes: u32, only: bool) -> OnNodes<'_> {
+        OnNodes { frames, nodes, only, next: AtomicU32::new(0) }
+    }
+}
+
+impl Allocator for OnNodes<'_> {
+    #[inline]
+    fn alloc(&self, order: u32) -> Option<u64> {
+        let node = NodeId::new(self.next.fetch_add(1, Ordering::Relaxed) % self.nodes);
+        let want = Want::order(order).movable();
+        let want = if self.only { want.only_on(node) } else { want.near(node) };
+        let range = self.frames.alloc(want).ok()?.into_raw();
+        Some(range.start().number())
+    }
+
+    #[inline]
+    fn free(&self, frame: u64, order: u32) {
+        self.frames.free(frame, order);
+    }
+
+    fn fill(&self) {
+        self.frames.fill();
     }
 }
 

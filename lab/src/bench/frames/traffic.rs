@@ -68,6 +68,10 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         | Access::Bulk
         | Access::PairWithoutMovable
         | Access::PairWithoutMovable64Cpus
+        | Access::PairNear
+        | Access::PairNearAlternating
+        | Access::PairOnly
+        | Access::PairOnlyAlternating
         | Access::Init
         | Access::Announce
         | Access::Hotplug => return Ok(held),
@@ -124,7 +128,11 @@ impl<A: Allocator> Traffic<'_, A> {
             Access::Pair
             | Access::PairNeighbours
             | Access::PairWithoutMovable
-            | Access::PairWithoutMovable64Cpus => {
+            | Access::PairWithoutMovable64Cpus
+            | Access::PairNear
+            | Access::PairNearAlternating
+            | Access::PairOnly
+            | Access::PairOnlyAlternating => {
                 let pairs = |traffic: &mut Self| {
                     for _ in 0..operations {
                         let frame = traffic.take_one();
