@@ -113,6 +113,9 @@ pub struct Config {
     pub cpu: Option<&'static str>,
     /// One nanosecond of the guest's time is one instruction (TCG only).
     pub icount: bool,
+    /// The same, and the instructions are counted without the time in which the guest waits: see
+    /// [`Vm::instructions`](super::Vm::instructions) (TCG only).
+    pub recorded: bool,
     /// How many CPUs.
     pub cpus: u32,
     /// Whether TCG runs all CPUs on one thread, in turn (TCG only). With a thread for each CPU, a
@@ -155,6 +158,7 @@ impl Config {
             accel: Accel::Tcg,
             cpu: None,
             icount: false,
+            recorded: false,
             cpus: 1,
             single_thread: false,
             touched: Bytes::ZERO,
@@ -203,7 +207,7 @@ impl Config {
         let (accel, cpu) = match self.accel {
             // `max` alone has 40 physical address bits: less than 1 TiB can be plugged. With `erms`
             // Linux clears memory by `rep stosb`, which TCG runs four times slower.
-            Accel::Tcg if self.icount || self.single_thread => {
+            Accel::Tcg if self.icount || self.recorded || self.single_thread => {
                 ("tcg,thread=single", "max,phys-bits=46,-erms")
             }
             Accel::Tcg => ("tcg", "max,phys-bits=46,-erms"),
@@ -217,7 +221,10 @@ impl Config {
         pair("-machine", format!("{}{nvdimm}", self.machine));
         pair("-accel", accel.into());
         pair("-cpu", self.cpu.unwrap_or(cpu).into());
-        if self.icount {
+        if self.recorded {
+            // The only mode in which QEMU says how many instructions it has executed.
+            pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
+        } else if self.icount {
             pair("-icount", "shift=0,sleep=on".into());
         }
         pair("-smp", self.cpus.to_string());

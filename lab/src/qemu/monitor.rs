@@ -51,6 +51,18 @@ impl Monitor {
         })
     }
 
+    /// Instructions that the guest has executed, if they are counted.
+    pub(super) fn instructions(&mut self) -> Result<u64, Error> {
+        const NAME: &str = "query-replay";
+        let answer = self.execute(&qmp::query_replay {}, NAME)?;
+        // Without recording the count is there, too, and is 0.
+        let count = u64::try_from(answer.icount).ok();
+        count.filter(|_| answer.mode == qmp::ReplayMode::record).ok_or_else(|| Error::Refused {
+            command: NAME.into(),
+            reason: "no instructions are counted".into(),
+        })
+    }
+
     /// What QEMU's human monitor says to a line.
     pub(super) fn line(&mut self, line: &str) -> Result<String, Error> {
         let command = qmp::human_monitor_command { cpu_index: None, command_line: line.to_owned() };

@@ -200,6 +200,15 @@ impl Vm {
         self.monitor.line(line).map_err(|error| self.behind(error))
     }
 
+    /// Instructions that the guest has executed since QEMU's start, if they are
+    /// [`recorded`](super::Config::recorded). Time in which it waits is not counted.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn instructions(&mut self) -> Result<u64, Error> {
+        self.monitor.instructions()
+    }
+
     /// Asks the device for `target` and waits until device and guest are done.
     ///
     /// # Errors
