@@ -6,8 +6,9 @@ use crate::write::Written;
 
 /// The hypervisor's side of dynamic memory: RTAS calls, as thin as they are.
 ///
-/// A reply is a status as RTAS gives it: 0 is success, [`BUSY`] and 9900 to 9905 ask for another
-/// try, anything else is a failure. Called from within [`Dlpar::poll`](crate::Dlpar::poll).
+/// A reply is a status as RTAS gives it: 0 is success, [`BUSY`](crate::BUSY) and 9900 to 9905 ask
+/// for another try, anything else is a failure. Called from within
+/// [`Dlpar::poll`](crate::Dlpar::poll).
 pub trait Connectors {
     /// `get-sensor-state` of dr-entity-sense (9003): status and state.
     fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32);

@@ -398,13 +398,14 @@ fn a_window_that_somebody_else_holds_is_named() {
 fn words_come_from_anywhere_but_are_never_moved() {
     on_a_machine(|m| {
         let frames = m.kernel.frames;
-        // Boot memory is full, so the words of another region lie in memory that was added.
+        // Boot memory is full, so the words of another range lie in memory that was added.
         let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(more).unwrap();
         m.hotplug.add(more).unwrap();
         while frames.take_raw(Want::frames(1)).is_ok() {}
         m.hotplug.online(more, OnlineType::Kernel, &mut NoHooks).unwrap();
         m.hotplug.announce(range(REMOTE, BLOCK)).unwrap();
+        drop(m.hotplug.prepare_add(range(REMOTE, BLOCK)).unwrap());
         let metadata = frames.metadata().map(|m| m.frames);
         let words: Vec<_> = metadata.filter(|&words| more.covers(words)).collect();
         assert!(!words.is_empty());
