@@ -84,6 +84,15 @@ pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
     hotplug.online(frames, OnlineType::Movable, &mut NoHooks).expect("memory that was added");
 }
 
+/// Makes the words of an announced range, as an addition does that is given up: whoever adds it later
+/// needs no memory for them.
+///
+/// # Panics
+/// If the machine refuses.
+pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, range: PfnRange) {
+    drop(hotplug.prepare_add(range).expect("a range that is announced"));
+}
+
 /// Frames by number, for tests that keep their own account of who has what, and that ask how a
 /// range is refused.
 pub trait Raw {
@@ -323,6 +332,14 @@ impl<P: Platform> Validated for Frames<P> {
 }
 
 impl Snapshot {
+    /// The same, whichever pageblocks are split although all of them is free: an allocation that is
+    /// given back at once may leave one so.
+    #[must_use]
+    pub fn whatever_is_split(mut self) -> Self {
+        self.blocks.iter_mut().for_each(|(_, counts)| counts.free_whole = 0);
+        self
+    }
+
     /// Of the first `size` frames, where `used` are known to be in use. That a frame is free shows
     /// in that it cannot be freed.
     ///

@@ -68,6 +68,7 @@ fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneC
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     let hot = range(HOT_START, HOT);
     hotplug.announce(hot).unwrap();
+    hotmem_testkit::make_words(&mut hotplug, hot);
     while frames.counts().free > room {
         frames.take_raw(Want::frames(1)).unwrap();
     }

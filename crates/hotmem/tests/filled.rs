@@ -49,6 +49,7 @@ fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     all.into_iter().for_each(|frame| frames.give_raw_filled(frame).unwrap());
     numbers(PLUGGED).for_each(|frame| memory.word(frame).store(GARBAGE, Ordering::Relaxed));
     hotplug.announce(PLUGGED).unwrap();
+    hotmem_testkit::make_words(&mut hotplug, PLUGGED);
     test(Machine { frames: &frames, memory: &memory, hotplug });
 }
 

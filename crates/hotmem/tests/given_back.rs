@@ -41,6 +41,7 @@ fn come_and_go(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts
             .unwrap();
     let plugged = range(8 * SECTION, SECTION);
     hotplug.announce(plugged).unwrap();
+    hotmem_testkit::make_words(&mut hotplug, plugged);
     let before = frames.counts();
     let mut kernel = Kernel::default();
     test(&frames, &mut kernel);

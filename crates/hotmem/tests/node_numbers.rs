@@ -30,13 +30,21 @@ fn number(nth: u32) -> u32 {
     }
 }
 
+/// Boot memory, which has room for the words of all that is added: of a few MiB of whole sections.
+const BOOT: u64 = SECTION * (4096 / SECTION + 1);
+
+/// All that is there: where sections are small, boot memory has no frames for the bitmaps of all of
+/// them, which lie in the sections themselves then.
+const THERE: u64 = if cfg!(hotmem_geometry = "small") { BOOT + 3000 * SECTION } else { BOOT };
+
+/// A section above boot memory.
 fn of_section(nth: u32) -> PfnRange {
-    range(u64::from(nth) * SECTION, SECTION)
+    range(BOOT + u64::from(nth) * SECTION, SECTION)
 }
 
-/// A machine whose first section is node 0's.
+/// A machine whose boot memory is node 0's.
 fn start<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At> {
-    let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
     hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap()
 }
 
@@ -63,7 +71,7 @@ fn numbers_are_all_different() {
 fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     let most = u32::try_from(MAX_NODES).unwrap();
     assert!(most >= 256);
-    let (at, memory) = (At::default(), Memory::new(SECTION));
+    let (at, memory) = (At::default(), Memory::new(THERE));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     for nth in 1..most {
@@ -101,7 +109,7 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
 /// Nodes come and go at random; a node that has no memory any more leaves its place to others.
 #[test]
 fn after_everything_is_removed_anything_can_be_added_again() {
-    let (at, memory) = (At::default(), Memory::new(SECTION));
+    let (at, memory) = (At::default(), Memory::new(THERE));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     let mut rng = fastrand::Rng::with_seed(5);
@@ -151,7 +159,7 @@ fn after_everything_is_removed_anything_can_be_added_again() {
 
 #[test]
 fn what_cannot_be_added_takes_no_nodes_place() {
-    let (at, memory) = (At::default(), Memory::new(SECTION));
+    let (at, memory) = (At::default(), Memory::new(THERE));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     // All kernel memory is in use.
@@ -172,15 +180,15 @@ fn what_cannot_be_added_takes_no_nodes_place() {
 #[test]
 fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
     let sections = 300;
-    let (at, memory) = (At::default(), Memory::new(2 * SECTION));
+    let (at, memory) = (At::default(), Memory::new(BOOT + SECTION));
     let frames = Frames::new(&at);
     let bytes = |nth: u32| {
-        let part = of_section(nth);
+        let part = range(u64::from(nth) * SECTION, SECTION);
         BootRange { start: part.start().phys_addr(), len: part.bytes() }
     };
     let ram: Vec<_> = (0..sections).map(bytes).collect();
     let nodes: Vec<_> = (0..sections).map(|nth| (bytes(nth), NodeId::new(number(nth)))).collect();
-    let mapped_below = of_section(1).end();
+    let mapped_below = range(BOOT, SECTION).end();
     let map = BootMap { nodes: &nodes, mapped_below, ..BootMap::of_ram(&ram) };
     let refused = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap_err();
     assert_eq!(refused, BootError::TooManyNodes(NodeId::new(number(256))));
@@ -193,7 +201,7 @@ fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
 
 #[test]
 fn an_unknown_node_is_the_first_one_online() {
-    let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+    let (at, memory) = (At::default(), Memory::new(BOOT + 8 * SECTION));
     let frames = Frames::new(&at);
     // Boot memory is node 5's; there is no node 0.
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];

@@ -152,6 +152,7 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         let map = BootMap::of_ram(&ram);
         let mut here = start(&frames, Link::new(memory.direct_map()), &map).unwrap();
         here.announce(range(2 * SECTION, SECTION)).unwrap();
+        hotmem_testkit::make_words(&mut here, range(2 * SECTION, SECTION));
         // The frames have other numbers there.
         there.used.push(there.frames().take_raw(Want::frames(1)).unwrap());
         let free = [frames.counts().free, there.frames().counts().free];

@@ -65,6 +65,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
         let map = BootMap::of_ram(&ram);
         let mut hotplug = hotmem_testkit::start(&frames[nth], direct_map, &map).unwrap();
         let region = hotplug.announce(range(2 * SECTION, 3 * SECTION)).unwrap();
+        hotmem_testkit::make_words(&mut hotplug, range(2 * SECTION, 3 * SECTION));
         for part in [online(), offline()] {
             hotplug.add(part).unwrap();
         }
