@@ -122,6 +122,39 @@ fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
     assert_eq!(plug(&mut hotplug, rest), [(kernel, half - 1)]);
 }
 
+#[test]
+fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_group() {
+    let (home, away) = (NodeId::new(1), NodeId::new(2));
+    for (kernel_on, last) in [(home, State::OnlineMovable), (away, State::Online)] {
+        let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+        let mut hotplug = boot(&frames, &memory, SECTION);
+        hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: true });
+        let section = |n| range(n * SECTION, SECTION);
+        let device = Announce::range(range(SECTION, 4 * SECTION)).on_node(home);
+        hotplug.announce(device.in_group(Group::Dynamic { unit: SECTION })).unwrap();
+        hotplug.announce(Announce::range(section(6)).on_node(home)).unwrap();
+        for (n, node, kind) in [(1, kernel_on, OnlineType::Kernel), (2, away, OnlineType::Movable)]
+        {
+            hotplug.add(AddRequest::range(section(n)).on_node(node)).unwrap();
+            hotplug.online(section(n), kind, &mut NoHooks).unwrap();
+        }
+        // The device's movable memory is elsewhere, so this has no share of what its kernel memory
+        // carries, in one piece or in several.
+        let (first, rest) = section(6).split_at(range(6 * SECTION + BLOCK, 0).start());
+        assert_eq!(plug(&mut hotplug, first), [(State::Online, 1)]);
+        assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION - 1)]);
+        // The device's own has, if that kernel memory is here.
+        assert_eq!(plug(&mut hotplug, section(3)), [(last, PER_SECTION)]);
+        // What has gone offline counts no more, wherever it was.
+        for n in [1, 2, 3] {
+            let mut offline = hotplug.offline(section(n)).unwrap();
+            let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+            assert_eq!(done, Progress::Done(section(n)));
+        }
+        assert_eq!(plug(&mut hotplug, section(4)), [(State::Online, PER_SECTION)]);
+    }
+}
+
 /// Refuses the second time it is asked.
 #[derive(Default)]
 struct RefusesLater {

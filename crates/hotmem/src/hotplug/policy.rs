@@ -13,7 +13,6 @@ use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::sync::Ordering;
 use crate::words::{Announced, Class, Entry, NodeIndex, Part, RegionIndex, Zone};
 
 /// How to choose.
@@ -54,28 +53,30 @@ pub enum Group {
 }
 
 impl Group {
-    /// Numbers that stand for it in an [`Entry`].
-    const STATIC: u64 = 1;
-    const DYNAMIC: u64 = 2;
+    /// Numbers that stand for it in an [`Entry`]. Any other is the binary logarithm of a dynamic
+    /// one's unit, which is at least a pageblock.
+    const NONE: u8 = 0;
+    const STATIC: u8 = 1;
 
-    /// Of an announced range. Relaxed: only the control path reads and writes it.
+    /// Of an announced range.
     fn of(entry: &Entry) -> Group {
-        match entry.group.load(Ordering::Relaxed) {
+        match entry.group() {
+            Group::NONE => Group::None,
             Group::STATIC => Group::Static,
-            Group::DYNAMIC => Group::Dynamic { unit: entry.unit.load(Ordering::Relaxed) },
-            _ => Group::None,
+            log => Group::Dynamic { unit: 1 << log },
         }
     }
 
-    /// Becomes that of an announced range.
+    /// Becomes that of a range that was just announced.
+    #[allow(clippy::cast_possible_truncation, reason = "a logarithm")]
     pub(super) fn store(self, entry: &Entry) {
-        let (group, unit) = match self {
-            Group::None => (0, 0),
-            Group::Static => (Group::STATIC, 0),
-            Group::Dynamic { unit } => (Group::DYNAMIC, unit),
-        };
-        entry.group.store(group, Ordering::Relaxed);
-        entry.unit.store(unit, Ordering::Relaxed);
+        entry.set_group(match self {
+            Group::None => Group::NONE,
+            Group::Static => Group::STATIC,
+            Group::Dynamic { unit } => {
+                unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two().ilog2() as u8
+            }
+        });
     }
 }
 
@@ -159,7 +160,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 (range, all.saturating_sub(here.movable + planned.movable))
             }
             Group::Dynamic { unit } => {
-                let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
                 let part = range.chunks(unit).next().known().unwrap_or(range);
                 let unit = part.align_outward(unit).intersection(region.range);
                 if self.online_in(unit, Zone::Kernel) {
@@ -195,8 +195,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Movable frames that boot's kernel memory must carry, times 100, if region `index` had
-    /// `more`. A dynamic region's own kernel memory carries a part of it, on the node that the
-    /// region was announced for.
+    /// `more`. A dynamic region's own kernel memory carries a part of it; within a node, that on the
+    /// node that the region was announced for does, and nothing that is elsewhere.
     fn carried(
         &self,
         node: Option<NodeIndex>,
@@ -208,12 +208,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let mut movable = more.movable;
         let mut own = 0;
         for region in self.words().announced() {
-            let mut online = ByZone::online_of(region.entry);
-            if node.is_none() {
+            let mut online = match name {
+                None => ByZone::online_of(region.entry),
+                Some(name) if name == region.node => ByZone::at_home_of(region.entry),
+                Some(_) => continue,
+            };
+            if name.is_none() {
                 movable += online.movable;
-            }
-            if name.is_some_and(|name| region.node != name) {
-                continue;
             }
             if region.index == index {
                 online.kernel += more.kernel;
@@ -235,7 +236,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let regions = self.words().announced();
         let at_boot =
             regions.filter(|region| region.fixed && name.is_none_or(|name| region.node == name));
-        at_boot.map(|region| ByZone::online_of(region.entry).kernel).sum()
+        let online = |region: Announced<'_>| match name {
+            None => ByZone::online_of(region.entry).kernel,
+            Some(_) => ByZone::at_home_of(region.entry).kernel,
+        };
+        at_boot.map(online).sum()
     }
 
     /// Whether a part of `range` is online in `zone`.

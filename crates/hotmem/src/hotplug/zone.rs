@@ -17,6 +17,7 @@ use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::sync::settled::AtomicU64;
 use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, Part, SectionRef, Words, Zone};
 
 /// A zone of a node, in frames.
@@ -76,20 +77,19 @@ impl ByZone {
 
     /// What is online of an announced range.
     pub(super) fn online_of(entry: &Entry) -> ByZone {
-        let [kernel, movable] = Zone::ALL.map(|zone| online_in(entry, zone));
+        ByZone::read(&entry.online)
+    }
+
+    /// What is online of an announced range on the node that it was announced for.
+    pub(super) fn at_home_of(entry: &Entry) -> ByZone {
+        ByZone::read(&entry.at_home)
+    }
+
+    /// Relaxed: only the control path reads and writes them.
+    fn read(counts: &[AtomicU64; 2]) -> ByZone {
+        let [kernel, movable] = Zone::ALL.map(|zone| counts[zone as usize].load(Ordering::Relaxed));
         ByZone { kernel, movable }
     }
-}
-
-/// Frames of an announced range that are online in a zone.
-///
-/// Relaxed: only the control path reads and writes them.
-fn online_in(entry: &Entry, zone: Zone) -> u64 {
-    entry.online[zone as usize].load(Ordering::Relaxed)
-}
-
-fn set_online_in(entry: &Entry, zone: Zone, frames: u64) {
-    entry.online[zone as usize].store(frames, Ordering::Relaxed);
 }
 
 /// What is kept of a part of a node's memory: changed by boot, online and offline only.
@@ -291,7 +291,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         self.for_zone_runs(range, |entry, node, part, run, own| {
-            set_online_in(entry, part.zone(), online_in(entry, part.zone()) + run.frames());
+            self.count_online(entry, node, part.zone(), |online| online + run.frames());
             Kept::change(self.words(), node, part, |kept| kept.grow(run, own));
         });
     }
@@ -314,7 +314,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let mut edges = [NodeSet::default(); ZonePart::ALL.len()];
         let mut empty = NodeSet::default();
         self.for_zone_runs(range, |entry, node, part, run, own| {
-            set_online_in(entry, part.zone(), online_in(entry, part.zone()) - run.frames());
+            self.count_online(entry, node, part.zone(), |online| online - run.frames());
             Kept::change(self.words(), node, part, |kept| {
                 // What boot reserved and has left can only have been freed as if it were allocated.
                 if !kept.shrink(run, own + self.frames.unreserve(run)) {
@@ -334,6 +334,22 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
         empty
+    }
+
+    /// Changes how many frames of an announced range are online in a zone, on `node`.
+    fn count_online(
+        &self,
+        entry: &Entry,
+        node: NodeIndex,
+        zone: Zone,
+        change: impl Fn(u64) -> u64,
+    ) {
+        let is_home = self.words().node_named(node).number() == entry.node();
+        for counts in [Some(&entry.online), is_home.then_some(&entry.at_home)] {
+            if let Some(count) = counts.map(|counts| &counts[zone as usize]) {
+                count.store(change(count.load(Ordering::Relaxed)), Ordering::Relaxed);
+            }
+        }
     }
 
     /// Calls `f` for each run of pageblocks of one part of a node's memory in `range`, with the

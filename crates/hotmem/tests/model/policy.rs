@@ -124,7 +124,8 @@ impl Balance<'_, '_> {
             let movable = match group {
                 Group::None => self.fits(part.frames()),
                 Group::Static => {
-                    let (kernel, movable) = self.online(self.region);
+                    let (kernel, movable) = self.online(self.region, None);
+                    let (kernel, movable) = (kernel + self.kernel, movable + self.movable);
                     kernel == 0 && self.fits(all.frames() - movable)
                 }
                 Group::Dynamic { unit } => {
@@ -142,12 +143,15 @@ impl Balance<'_, '_> {
         answer
     }
 
-    /// Kernel and movable frames that are online in a region.
-    fn online(&self, region: usize) -> (u64, u64) {
+    /// Kernel and movable frames that are online in a region, on a node if one is given.
+    fn online(&self, region: usize, node: Option<NodeId>) -> (u64, u64) {
         let range = self.world.regions[region].range;
         let mut online = (0, 0);
         for block in range.chunks(BLOCK) {
             let state = self.world.block_of(block.start().number());
+            if node.is_some_and(|node| state.node != node) {
+                continue;
+            }
             match (state.online, state.movable) {
                 (true, false) => online.0 += block.frames(),
                 (true, true) => online.1 += block.frames(),
@@ -172,7 +176,7 @@ impl Balance<'_, '_> {
             if node.is_some_and(|node| region.node != node) {
                 continue;
             }
-            let (mut kernel, mut movable) = self.online(number);
+            let (mut kernel, mut movable) = self.online(number, node);
             if region.range == self.world.fixed {
                 boot += kernel;
             }

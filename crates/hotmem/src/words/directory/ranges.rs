@@ -43,18 +43,18 @@ pub(crate) struct Entry {
     start: AtomicU64,
     /// 0: no range here. Release and Acquire: whoever finds the range finds the rest.
     end: AtomicU64,
-    /// The node's number, and [`FIXED`].
+    /// The node's number, [`FIXED`], and from bit [`GROUP`] on how its memory comes and goes.
     node: AtomicU64,
     /// No two announcements of this process share it.
     pub(crate) id: AtomicU64,
-    /// How its memory comes and goes: see `hotplug/policy.rs`.
-    pub(crate) group: AtomicU64,
-    pub(crate) unit: AtomicU64,
     /// Frames online, by zone.
     pub(crate) online: [AtomicU64; 2],
+    /// Of these, those on the node that the range was announced for.
+    pub(crate) at_home: [AtomicU64; 2],
 }
 
 const FIXED: u64 = 1 << 32;
+const GROUP: u32 = 56;
 
 // SAFETY: atomics of integers and pointers.
 unsafe impl Piece for Entries {
@@ -77,9 +77,8 @@ impl Entry {
             end: AtomicU64::new(0),
             node: AtomicU64::new(0),
             id: AtomicU64::new(0),
-            group: AtomicU64::new(0),
-            unit: AtomicU64::new(0),
             online: [const { AtomicU64::new(0) }; 2],
+            at_home: [const { AtomicU64::new(0) }; 2],
         }
     }
 
@@ -99,6 +98,18 @@ impl Entry {
     /// Whether it is boot memory, which is never removed.
     pub(crate) fn is_fixed(&self) -> bool {
         self.node.load(Ordering::Relaxed) & FIXED != 0
+    }
+
+    /// How its memory comes and goes: see `hotplug/policy.rs`. 0 of what was just announced.
+    #[allow(clippy::cast_possible_truncation, reason = "the highest bits")]
+    pub(crate) fn group(&self) -> u8 {
+        (self.node.load(Ordering::Relaxed) >> GROUP) as u8
+    }
+
+    /// Sets the group of what was just announced.
+    pub(crate) fn set_group(&self, group: u8) {
+        let node = self.node.load(Ordering::Relaxed);
+        self.node.store(node | u64::from(group) << GROUP, Ordering::Relaxed);
     }
 
     /// Takes the range out.
@@ -151,8 +162,8 @@ impl Ranges {
         entry.start.store(range.start().number(), Ordering::Relaxed);
         let fixed = if fixed { FIXED } else { 0 };
         entry.node.store(u64::from(node) | fixed, Ordering::Relaxed);
-        entry.group.store(0, Ordering::Relaxed);
-        entry.online.iter().for_each(|online| online.store(0, Ordering::Relaxed));
+        let counts = entry.online.iter().chain(&entry.at_home);
+        counts.for_each(|count| count.store(0, Ordering::Relaxed));
         entry.end.store(range.end().number(), Ordering::Release);
         Ok(index)
     }
