@@ -237,17 +237,20 @@ impl<P: Platform> Frames<P> {
         });
         match given {
             None | Some(Given::Poisoned) => {}
-            // The hint has moved on meanwhile, and who moved it saw no reason to coalesce.
-            Some(Given::Some) if kept && !is_own() => {
-                mutant!("no second look at the hint" => return given);
-                moves.start();
-                self.retire_block(block.hint(), moves);
-            }
+            Some(Given::Some) if kept && !is_own() => self.coalesce_kept(block, moves),
             Some(Given::Some | Given::Drained) => {}
             Some(Given::First) => self.show_block(block, moves),
             Some(Given::Last) => self.show_coalesced(block, moves),
         }
         given
+    }
+
+    /// A pageblock was left split because it was this CPU's hint. The hint has moved on meanwhile, and
+    /// who moved it saw no reason to coalesce.
+    fn coalesce_kept(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
+        mutant!("no second look at the hint" => return);
+        moves.start();
+        self.retire_block(block.hint(), moves);
     }
 
     pub(crate) fn no_moves_yet(&self) -> Moves<'_> {
