@@ -11,21 +11,11 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// With 64 MiB plugged.
-fn world() -> World {
-    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
-    device.resize(64 * MIB);
-    let mut world = World::new(device);
-    world.poll();
-    world.assert_reached();
-    world
-}
-
 #[test]
 fn endless_refusals_become_pending_and_rare() {
     let cases = [(NACK, Pending::Nack), (BUSY, Pending::Busy), (ERROR, Pending::DeviceError)];
     for ((with, why), target) in cases.iter().flat_map(|c| [(c, 128 * MIB), (c, 0)]) {
-        let mut world = world();
+        let mut world = World::with_64_mib();
         let before = world.driver.statistics().requests;
         world.device.habit = Some(Fault::Refuse(*with));
         world.device.resize(target);
@@ -43,7 +33,7 @@ fn endless_refusals_become_pending_and_rare() {
 
 #[test]
 fn another_wish_ends_the_waiting() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.habit = Some(Fault::Refuse(BUSY));
     world.device.resize(0);
     world.run(60 * SECOND);
@@ -55,7 +45,7 @@ fn another_wish_ends_the_waiting() {
 
 #[test]
 fn endless_changes_of_the_wish_become_pending_and_rare() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.habit = Some(Fault::Refuse(NACK));
     let before = world.driver.statistics().requests;
     let mut targets = [0, 128 * MIB].into_iter().cycle();
@@ -75,7 +65,7 @@ fn endless_changes_of_the_wish_become_pending_and_rare() {
 
 #[test]
 fn firecracker_answers_error_to_a_plug_beyond_the_requested_size() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.beyond_requested = ERROR;
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
@@ -94,7 +84,7 @@ fn firecracker_answers_error_to_a_plug_beyond_the_requested_size() {
 #[test]
 fn firecracker_answers_error_after_it_plugged_or_unplugged() {
     for target in [128 * MIB, 32 * MIB] {
-        let mut world = world();
+        let mut world = World::with_64_mib();
         world.device.faults.push_back(Fault::ErrorAfterwards);
         world.device.resize(target);
         world.device.requests.clear();
@@ -107,7 +97,7 @@ fn firecracker_answers_error_after_it_plugged_or_unplugged() {
 
 #[test]
 fn a_plug_that_fails_half_way_is_put_right() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.faults.push_back(Fault::Half);
     world.device.resize(128 * MIB);
     world.run(SECOND);
@@ -133,7 +123,7 @@ fn a_usable_region_of_zero_is_waited_for_without_an_interrupt() {
 
 #[test]
 fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.config.usable_region_size = 32 * MIB;
     world.device.resize(64 * MIB);
     world.device.config.usable_region_size = 32 * MIB;
@@ -152,7 +142,7 @@ fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
 
 #[test]
 fn an_interrupt_without_a_reason_does_nothing() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.requests.clear();
     // Cloud Hypervisor refuses a resize to the same size; others announce it.
     world.device.resize(64 * MIB);
@@ -164,7 +154,7 @@ fn an_interrupt_without_a_reason_does_nothing() {
 
 #[test]
 fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.faults.push_back(Fault::Late(7));
     world.device.resize(128 * MIB);
     assert!(matches!(world.step(), Step::Send(_)));
@@ -186,7 +176,7 @@ fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
 
 #[test]
 fn answers_to_nothing_are_counted() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     let config = world.device.read_config();
     for bytes in [&[][..], &[0; 10], &[9; 10]] {
         let step = world.driver.step(world.now, &config, Some(bytes), &mut world.memory);
@@ -198,7 +188,7 @@ fn answers_to_nothing_are_counted() {
 
 #[test]
 fn blocks_that_the_device_plugged_by_itself_are_taken_over() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.set(40..44, true);
     world.device.resize(128 * MIB);
     world.run(SECOND);
@@ -232,7 +222,7 @@ fn refusals_while_synchronising_are_waited_out() {
 
 #[test]
 fn an_unplug_that_cannot_be_asked_about_is_asked_about_later() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.resize(32 * MIB);
     world.device.faults.push_back(Fault::ErrorAfterwards);
     assert!(matches!(world.step(), Step::Send(_)));
@@ -247,7 +237,7 @@ fn an_unplug_that_cannot_be_asked_about_is_asked_about_later() {
 
 #[test]
 fn many_changes_are_followed_at_once_if_each_is_reached() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     for i in 0..100 {
         world.device.resize([0, 128 * MIB][i % 2]);
         assert_eq!(world.poll(), Step::Idle);
@@ -257,7 +247,7 @@ fn many_changes_are_followed_at_once_if_each_is_reached() {
 
 #[test]
 fn what_failed_before_is_forgotten_after_a_success() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     for target in [128 * MIB, 32 * MIB, 256 * MIB] {
         world.device.faults.extend([Fault::Refuse(BUSY); 3]);
         world.device.resize(target);
@@ -286,7 +276,7 @@ fn what_failed_before_is_forgotten_after_a_success() {
 
 #[test]
 fn a_late_refusal_is_a_refusal_like_others() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
     let (driver, memory) = (&mut world.driver, &mut world.memory);
@@ -302,7 +292,7 @@ fn a_late_refusal_is_a_refusal_like_others() {
 
 #[test]
 fn a_disagreement_in_the_middle_of_a_preparation_cancels_it() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.resize(32 * MIB);
     let working = Hurdle::Obstacle(Obstacle::Working);
     world.memory.hurdles.push_back(working);

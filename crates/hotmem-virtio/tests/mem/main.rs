@@ -1,8 +1,7 @@
 //! The virtio-mem state machine against devices that follow the specification, devices that do
 //! not, and memory managers with troubles of their own.
 
-// Tests run where a usize has 64 bits.
-#![allow(clippy::cast_possible_truncation)]
+#![allow(clippy::cast_possible_truncation, reason = "blocks of a few GiB, and values made up")]
 
 #[path = "../common/cases.rs"]
 mod cases;

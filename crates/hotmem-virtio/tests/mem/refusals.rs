@@ -12,16 +12,6 @@ use hotmem_virtio::mem::{
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// With 64 MiB plugged.
-fn world() -> World {
-    let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
-    device.resize(64 * MIB);
-    let mut world = World::new(device);
-    world.poll();
-    world.assert_reached();
-    world
-}
-
 /// The device has failed, for good, and nothing that was plugged is touched for it.
 fn assert_failed(world: &mut World, failure: Failure, plugged_units: u64) {
     let requests = world.driver.statistics().requests;
@@ -69,7 +59,7 @@ fn fields_that_change_although_they_must_not() {
         (|c| c.usable_region_size = 2 * GIB, ConfigField::UsableRegionSize),
     ];
     for (spoil, field) in cases {
-        let mut world = world();
+        let mut world = World::with_64_mib();
         let mut config = world.device.read_config();
         spoil(&mut config);
         let step = world.driver.step(world.now, &config, None, &mut world.memory);
@@ -90,7 +80,7 @@ fn answers_that_are_none() {
         (&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0], ResponseError::UnknownType(256)),
     ];
     for (bytes, error) in cases {
-        let mut plugging = world();
+        let mut plugging = World::with_64_mib();
         plugging.device.resize(128 * MIB);
         plugging.device.faults.push_back(Fault::Bytes(bytes));
         plugging.poll();
@@ -98,7 +88,7 @@ fn answers_that_are_none() {
         assert!(plugging.memory.units[32..].iter().all(|&u| u == Unit::Absent));
         assert_eq!(plugging.driver.statistics().malformed, 1);
 
-        let mut unplugging = world();
+        let mut unplugging = World::with_64_mib();
         unplugging.device.resize(32 * MIB);
         unplugging.device.faults.push_back(Fault::Bytes(bytes));
         unplugging.poll();
@@ -120,7 +110,7 @@ fn a_block_state_that_does_not_exist() {
 
 #[test]
 fn memory_in_use_that_is_not_plugged() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     // The device loses a block that nobody asked it to unplug.
     world.device.set(5..6, false);
     let mut lost = None;
@@ -153,7 +143,7 @@ fn a_block_that_is_both_plugged_and_unplugged() {
 
 #[test]
 fn an_unplug_that_fails_half_way() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.resize(32 * MIB);
     world.device.faults.push_back(Fault::Half);
     world.run(Duration::from_secs(1));
@@ -166,7 +156,7 @@ fn an_unplug_that_fails_half_way() {
 
 #[test]
 fn a_plugged_size_that_keeps_lying() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.claims_plugged = Some(66 * MIB);
     world.run(Duration::from_secs(10));
     let failure =
@@ -182,7 +172,7 @@ fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
         (&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0], Unit::Plugged),
         (&[3, 0, 0, 0, 0, 0, 0, 0, 0, 0], Unit::PreparedToUnplug),
     ] {
-        let mut world = world();
+        let mut world = World::with_64_mib();
         world.device.resize(32 * MIB);
         let config = world.device.read_config();
         let (driver, memory) = (&mut world.driver, &mut world.memory);
@@ -193,7 +183,7 @@ fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
         assert!(memory.units[16..32].iter().all(|&unit| unit == expected));
     }
     // A PLUG that succeeds after all: nothing new is taken from such a device.
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
     let (driver, memory) = (&mut world.driver, &mut world.memory);
@@ -207,7 +197,7 @@ fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
 #[test]
 fn nothing_brings_a_failed_device_back() {
     for target in [0, 128 * MIB] {
-        let mut world = world();
+        let mut world = World::with_64_mib();
         world.device.resize(target);
         let config = world.device.read_config();
         let (driver, memory) = (&mut world.driver, &mut world.memory);
@@ -224,7 +214,7 @@ fn nothing_brings_a_failed_device_back() {
 
 #[test]
 fn a_preparation_under_way_is_cancelled() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.resize(0);
     world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Working));
     assert_eq!(world.step(), Step::Again);
@@ -235,7 +225,7 @@ fn a_preparation_under_way_is_cancelled() {
 
 #[test]
 fn a_device_that_forgot_everything_while_nobody_drove_it() {
-    let mut world = world();
+    let mut world = World::with_64_mib();
     world.device.set(0..32, false);
     let config = world.device.read_config();
     let mut driver = Driver::new(&config, Features::empty()).unwrap();

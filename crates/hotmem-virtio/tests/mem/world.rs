@@ -27,6 +27,17 @@ impl World {
         World { device, driver, memory, now: Duration::from_secs(1), late: None }
     }
 
+    /// A device of 1 GiB, of which 64 MiB are plugged.
+    pub(crate) fn with_64_mib() -> World {
+        let (mib, gib) = (Bytes::mib(1).0, Bytes::gib(1).0);
+        let mut device = Device::new(2 * mib, 4 * gib, gib);
+        device.resize(64 * mib);
+        let mut world = World::new(device);
+        world.poll();
+        world.assert_reached();
+        world
+    }
+
     /// One step, and the request that comes of it.
     pub(crate) fn step(&mut self) -> Step {
         let arrived = self.late.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
