@@ -118,7 +118,7 @@ pub enum WorkAt {
     Boot,
     /// When the balloon first has something, and as much as the host wants.
     Inflated,
-    /// When a migration has first been told what is free.
+    /// When a migration has been told of more than half of the boot memory that it is free.
     Hinted,
 }
 

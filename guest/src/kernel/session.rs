@@ -278,9 +278,11 @@ impl<'a> Session<'a> {
             if let Event::Inflated { held, .. } = event {
                 self.inflated = Some(held);
             }
+            let most_is_hinted =
+                self.work.is_some_and(|boot| memory.hinted_frames() > boot.frames() / 2);
             let begins = match event {
                 Event::Inflated { held, .. } if held != Bytes::ZERO => Some(WorkAt::Inflated),
-                Event::Reported { hinted, .. } if hinted != Bytes::ZERO => Some(WorkAt::Hinted),
+                Event::Reported { .. } if most_is_hinted => Some(WorkAt::Hinted),
                 _ => None,
             };
             if begins == Some(self.options.work_at) {

@@ -51,7 +51,8 @@ fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
         let config = to_be_migrated("300M", Balloon::Everything).with("interrupts", interrupts);
         let mut vm = Vm::start(&config.with("reports", reports)).unwrap();
         vm.wait("end of the work", freed).unwrap();
-        let file = begin_and_hint(&mut vm);
+        let file = begin_slowly(&mut vm);
+        wait_until_hinted(&mut vm);
         end_migration(&mut vm);
         assert!((1..Bytes::mib(16).0).contains(&file.len()), "{} bytes", file.len());
         goes_on(vm);
@@ -64,7 +65,8 @@ fn a_guest_that_runs_out_during_a_migration_takes_back_what_it_hinted() {
     let config = to_be_migrated("300M", Balloon::Everything).with("work_at", "hinted");
     let mut vm = Vm::start(&config.with("reports", "off")).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
-    let _file = begin_and_hint(&mut vm);
+    let _file = begin_slowly(&mut vm);
+    // It begins to work when most of its memory is out of use, and needs some of that.
     assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
     end_migration(&mut vm);
@@ -78,18 +80,20 @@ fn to_be_migrated(work: &str, balloon: Balloon) -> Config {
     Config { boot_memory: Bytes::mib(512), balloon, ..config }
 }
 
-/// Begins a migration to a file. Pages go out slowly, in KiB a second, and it does not end, until it
-/// is known which need not.
-fn begin_and_hint(vm: &mut Vm) -> Migrated {
+/// Begins a migration to a file. Pages go out slowly, in KiB a second, and it does not end.
+fn begin_slowly(vm: &mut Vm) -> Migrated {
     vm.monitor_line("migrate_set_parameter max-bandwidth 16k").unwrap();
     vm.monitor_line("migrate_set_parameter downtime-limit 1").unwrap();
-    let file = Migrated::begin(vm);
+    Migrated::begin(vm)
+}
+
+/// Waits until the host knows of most memory that it is free.
+fn wait_until_hinted(vm: &mut Vm) {
     let mut left = Bytes::mib(400).0;
     while left > 0 {
         let (gone, _) = vm.wait("reports and hints", reported_or_hinted).unwrap();
         left = left.saturating_sub(gone);
     }
-    file
 }
 
 fn end_migration(vm: &mut Vm) {
