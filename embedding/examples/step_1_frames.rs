@@ -2,7 +2,7 @@
 #![no_std]
 #![no_main]
 
-use hotmem::{AlwaysMapped, BootMap, BootRange, Frames, Hotplug, OneCpu, Want};
+use hotmem::{AllocRequest, AlwaysMapped, BootMap, BootRange, Frames, Hotplug, OneCpu};
 use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
 
 kernel!(main);
@@ -21,8 +21,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
     };
 
-    let page = FRAMES.alloc(Want::frames(1))?;
-    let huge_page = FRAMES.alloc(Want::order(9))?;
+    let page = FRAMES.alloc(AllocRequest::frames(1))?;
+    let huge_page = FRAMES.alloc(AllocRequest::order(9))?;
     println!("a page: {}, 2 MiB: {}", page.range(), huge_page.range());
     huge_page.free();
     // A page table entry keeps a number: the kernel owns the frame by its own bookkeeping.

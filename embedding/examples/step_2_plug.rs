@@ -3,8 +3,8 @@
 #![no_std]
 #![no_main]
 
+use hotmem::{AllocRequest, OnlineType, Shrink, ShrinkOptions, Shrunk, State};
 use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu};
-use hotmem::{OnlineType, Shrink, ShrinkOptions, Shrunk, State, Want};
 use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
 use spin::Mutex;
 
@@ -38,7 +38,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
     println!("online: {} MiB", FRAMES.counts().online >> 8);
 
-    let page = FRAMES.alloc(Want::frames(1).movable())?;
+    let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
     println!("a page of the new memory: {}", page.range());
     // SAFETY: the page is this function's.
     unsafe { direct_map(page.start().phys_addr()).write_bytes(7, 4096) };

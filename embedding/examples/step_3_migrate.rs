@@ -3,8 +3,10 @@
 #![no_std]
 #![no_main]
 
+use hotmem::{
+    AllocRequest, Migration, OneCpu, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk,
+};
 use hotmem::{Allocation, AlwaysMapped, BootMap, BootRange, Budget, Frames, Hooks, Hotplug};
-use hotmem::{Migration, OneCpu, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk, Want};
 use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
 
 kernel!(main);
@@ -27,7 +29,7 @@ impl Hooks for Pages {
                 continue;
             }
             // What is isolated is not handed out: the new page lies elsewhere.
-            let Ok(new) = FRAMES.alloc(Want::frames(1).movable()) else {
+            let Ok(new) = FRAMES.alloc(AllocRequest::frames(1).movable()) else {
                 return Migration::Retry;
             };
             let [from, to] = [&*page, &new].map(|page| direct_map(page.start().phys_addr()));
@@ -59,7 +61,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     hotplug.online(plugged, OnlineType::Movable, &mut pages)?;
 
     for (number, page) in (0_u8..).zip(&mut pages.pages) {
-        let page = page.insert(FRAMES.alloc(Want::frames(1).movable())?);
+        let page = page.insert(FRAMES.alloc(AllocRequest::frames(1).movable())?);
         // SAFETY: the page is the kernel's.
         unsafe { direct_map(page.start().phys_addr()).write_bytes(number, 4096) };
     }

@@ -9,8 +9,8 @@
 use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Result, bail};
 use hotmem::{
-    Blocker, Budget, Bytes, Frames, Hooks, Migration, OnlineType, Pfn, PfnRange, Shrink,
-    ShrinkOptions, Shrunk, Want, geometry::PAGEBLOCK_FRAMES,
+    AllocRequest, Blocker, Budget, Bytes, Frames, Hooks, Migration, OnlineType, Pfn, PfnRange,
+    Shrink, ShrinkOptions, Shrunk, geometry::PAGEBLOCK_FRAMES,
 };
 use hotmem_lab::hosted::{Hosted, HostedHotplug, Threads};
 use std::{alloc::Layout, fmt, ptr::NonNull};
@@ -38,7 +38,7 @@ unsafe impl Source for Pageblocks<'_> {
         // The most that alignment and the heap's own words can cost.
         let own = talc::min_first_heap_size::<B>() + CHUNK_UNIT;
         let bytes = layout.size().checked_add(layout.align() + own).ok_or(())?;
-        let want = Want::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
+        let want = AllocRequest::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
         let frames = talc.source.frames.alloc(want).map_err(|_| ())?.into_raw();
         let offset = usize::try_from(frames.start().phys_addr()).map_err(|_| ())?;
         let len = usize::try_from(frames.bytes().0).map_err(|_| ())?;

@@ -3,7 +3,8 @@
 use crate::{hosted::Hosted, size, table::table};
 use anyhow::{Result, bail};
 use hotmem::{
-    BlockState, Bytes, Hotplug, Mapping, MemoryBlock, NoHooks, OnlineType, PfnRange, Platform, Zone,
+    Bytes, Hotplug, Mapping, MemoryBlock, MemoryBlockState, NoHooks, OnlineType, PfnRange,
+    Platform, Zone,
 };
 use std::fmt;
 
@@ -85,7 +86,7 @@ pub struct Listing {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Row {
     range: PfnRange,
-    state: BlockState,
+    state: MemoryBlockState,
     removable: bool,
     node: u32,
     zone: Option<Zone>,
@@ -113,7 +114,7 @@ impl Listing {
         Listing { block, rows }
     }
 
-    fn total(&self, is: impl Fn(BlockState) -> bool) -> Bytes {
+    fn total(&self, is: impl Fn(MemoryBlockState) -> bool) -> Bytes {
         let rows = self.rows.iter().filter(|row| is(row.state));
         rows.fold(Bytes::ZERO, |sum, row| sum + row.range.bytes())
     }
@@ -122,7 +123,7 @@ impl Listing {
 impl Row {
     fn of<P: Platform, M: Mapping>(hotplug: &Hotplug<'_, P, M>, block: &MemoryBlock) -> Row {
         let MemoryBlock { range, node, state, zone, .. } = *block;
-        let removable = state != BlockState::Device && hotplug.removable(block).is_ok();
+        let removable = state != MemoryBlockState::Device && hotplug.removable(block).is_ok();
         Row { range, state, removable, node: node.number(), zone }
     }
 
@@ -143,11 +144,11 @@ impl fmt::Display for Listing {
                 row.range.to_string(),
                 size::short(row.range.bytes()),
                 match row.state {
-                    BlockState::Online => "online",
-                    BlockState::Offline => "offline",
-                    BlockState::GoingOffline => "going-offline",
-                    BlockState::Mixed => "mixed",
-                    BlockState::Device => "device",
+                    MemoryBlockState::Online => "online",
+                    MemoryBlockState::Offline => "offline",
+                    MemoryBlockState::GoingOffline => "going-offline",
+                    MemoryBlockState::Mixed => "mixed",
+                    MemoryBlockState::Device => "device",
                 }
                 .into(),
                 if row.removable { "yes" } else { "no" }.into(),
@@ -156,8 +157,8 @@ impl fmt::Display for Listing {
                 match row.zone {
                     Some(Zone::Kernel) => "Normal",
                     Some(Zone::Movable) => "Movable",
-                    None if row.state == BlockState::Device => "Device",
-                    None if row.state == BlockState::Offline => "none",
+                    None if row.state == MemoryBlockState::Device => "Device",
+                    None if row.state == MemoryBlockState::Offline => "none",
                     None => "Normal/Movable",
                 }
                 .into(),
@@ -165,7 +166,7 @@ impl fmt::Display for Listing {
         }
         writeln!(f, "{table}\n")?;
         writeln!(f, "Memory block size:    {:>8}", size::short(self.block))?;
-        let mut total = |what: &str, is: fn(BlockState) -> bool| {
+        let mut total = |what: &str, is: fn(MemoryBlockState) -> bool| {
             writeln!(
                 f,
                 "Total {what} memory:{:>w$}",
@@ -173,9 +174,11 @@ impl fmt::Display for Listing {
                 w = 16 - what.len()
             )
         };
-        total("online", |state| !matches!(state, BlockState::Offline | BlockState::Device))?;
-        total("offline", |state| state == BlockState::Offline)?;
-        total("device", |state| state == BlockState::Device)
+        total("online", |state| {
+            !matches!(state, MemoryBlockState::Offline | MemoryBlockState::Device)
+        })?;
+        total("offline", |state| state == MemoryBlockState::Offline)?;
+        total("device", |state| state == MemoryBlockState::Device)
     }
 }
 
@@ -194,7 +197,7 @@ mod tests {
         hotplug.online(room.split_at(half).0, OnlineType::Movable, &mut NoHooks).unwrap();
         let listing = Listing::of(&hotplug, Bytes::mib(128), false);
         let rows: Vec<_> = listing.rows.iter().map(|r| (r.state, r.removable, r.zone)).collect();
-        let (online, offline) = (BlockState::Online, BlockState::Offline);
+        let (online, offline) = (MemoryBlockState::Online, MemoryBlockState::Offline);
         // Boot memory holds the words, so it stays.
         let boot = (online, false, Some(Zone::Kernel));
         assert_eq!(rows, [boot, (online, true, Some(Zone::Movable)), (offline, true, None)]);
@@ -205,6 +208,9 @@ mod tests {
         assert_eq!(Listing::of(&hotplug, Bytes::mib(128), true).rows.len(), 1 + 16);
         hotplug.ram_to_device(room.split_at(half).1).unwrap();
         let last = Listing::of(&hotplug, Bytes::mib(128), false).rows.pop().unwrap();
-        assert_eq!((last.state, last.removable, last.zone), (BlockState::Device, false, None));
+        assert_eq!(
+            (last.state, last.removable, last.zone),
+            (MemoryBlockState::Device, false, None)
+        );
     }
 }

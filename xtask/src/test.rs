@@ -115,7 +115,7 @@ fn narrow(steps: &mut Steps) {
         run(
             "engine on 32 bits",
             "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib \
-             --test narrow --test owners --test refused --test reserved",
+             --test narrow --test reverse_map --test refused --test reserved",
         );
         run("page tables on 32 bits", "test -p hotmem-pgtable --no-fail-fast --lib --tests");
         // Devices lie above 4 GiB in the tests that bind an engine to them.

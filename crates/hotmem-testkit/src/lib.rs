@@ -5,10 +5,10 @@
 pub mod link;
 
 use hotmem::{
-    AllocError, Allocation, AlwaysMapped, BootError, BootMap, BootRange, Bytes, Counts,
-    DeviceError, Fault, Frames, FreeError, FreeErrorKind, Hooks, Hotplug, Mapping, MemoryBlock,
-    Metadata, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Platform, Poisoned, RegionId, State,
-    Want, Zone, ZoneInfo, geometry,
+    AllocError, AllocRequest, Allocation, AlwaysMapped, BootError, BootMap, BootRange, Bytes,
+    Counts, DeviceError, Fault, Frames, FreeError, FreeErrorKind, Hooks, Hotplug, Mapping,
+    MemoryBlock, Metadata, NoHooks, NodeId, OnlineType, Pfn, PfnRange, Platform, Poisoned,
+    RegionId, State, Zone, ZoneInfo, geometry,
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -22,7 +22,7 @@ pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
 /// A frame far above all memory of the tests.
 pub const REMOTE: u64 = geometry::PFN_LIMIT / 4;
 /// Longest allocation that is a run of bits in one word.
-pub const WORD: u64 = geometry::LINE_WORD_BITS as u64;
+pub const WORD: u64 = geometry::BITMAP_WORD_BITS as u64;
 
 /// So many frames from this one on.
 ///
@@ -84,8 +84,8 @@ pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
     hotplug.online(frames, OnlineType::Movable, &mut NoHooks).expect("memory that was added");
 }
 
-/// Makes the words of an announced range, as an addition does that is given up: whoever adds it later
-/// needs no memory for them.
+/// Makes the words of an announced range, as an addition does that is given up: whoever adds it
+/// later needs no memory for them.
 ///
 /// # Panics
 /// If the machine refuses.
@@ -100,7 +100,7 @@ pub trait Raw {
     ///
     /// # Errors
     /// As [`Frames::alloc`].
-    fn take_raw(&self, want: Want) -> Result<PfnRange, AllocError>;
+    fn take_raw(&self, want: AllocRequest) -> Result<PfnRange, AllocError>;
     /// Frees a range.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ pub trait Raw {
 }
 
 impl<P: Platform> Raw for Frames<P> {
-    fn take_raw(&self, want: Want) -> Result<PfnRange, AllocError> {
+    fn take_raw(&self, want: AllocRequest) -> Result<PfnRange, AllocError> {
         self.alloc(want).map(Allocation::into_raw)
     }
 

@@ -3,7 +3,7 @@
 //! A kernel has its physical memory from the firmware's map, and its plugged memory from a device.
 //! Here both are parts of 64 MiB of this process's memory.
 
-use hotmem::{AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Want};
+use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
 // To give it back:
 use hotmem::{Budget, Shrink, ShrinkOptions, Shrunk};
 use std::alloc::{Layout, alloc_zeroed};
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     hotplug.add(plugged)?;
     hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
 
-    let page = FRAMES.alloc(Want::frames(1).movable())?;
+    let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
     println!("the first plugged page: {}", page.range());
     page.free();
 

@@ -9,16 +9,16 @@ pub use hotmem_addr::geometry::{
     SECTION_PAGEBLOCKS,
 };
 
-/// Frame bits held by one 64-bit word of a pageblock's line.
-pub const LINE_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
+/// Frame bits held by one 64-bit word of a pageblock's bitmap.
+pub const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
     8
 } else if cfg!(loom) {
     2
 } else {
     64
 };
-/// 64-bit words in a pageblock's line of frame bits: one cache line.
-pub const LINE_WORDS: usize = PAGEBLOCK_FRAMES / LINE_WORD_BITS;
+/// 64-bit words in a frame bitmap: one cache line.
+pub const BITMAP_WORDS: usize = PAGEBLOCK_FRAMES / BITMAP_WORD_BITS;
 
 /// The section word with every pageblock's bit set.
 pub const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);

@@ -1,5 +1,5 @@
-//! What the engine asks of a kernel besides its [mapping](crate::Mapping): agreement, and moving the
-//! kernel's own data.
+//! What the engine asks of a kernel besides its [mapping](crate::Mapping): agreement, and moving
+//! the kernel's own data.
 //!
 //! Everything here is safe to implement: a wrong answer can make memory unusable or lose the
 //! kernel's own data, but never break the engine. All of it is called by requests, from whatever
@@ -48,8 +48,8 @@ pub trait Hooks {
         let _ = range;
     }
 
-    /// `range` is online. Also called without a preceding [`going_online`](Self::going_online), when
-    /// a removal is rolled back.
+    /// `range` is online. Also called without a preceding [`going_online`](Self::going_online),
+    /// when a removal is rolled back.
     fn onlined(&mut self, range: PfnRange) {
         let _ = range;
     }
@@ -94,14 +94,14 @@ pub trait Hooks {
     }
 
     /// Moves what the kernel has in these frames somewhere else and frees them. `used` is a run of
-    /// allocated frames within one pageblock, which may belong to several allocations. The counters
-    /// decide whether it worked; the answer only says what to do next.
+    /// allocated frames within one pageblock, which may belong to several allocations. The block
+    /// states decide whether it worked; the answer only says what to do next.
     ///
     /// It is not called while there is no room elsewhere for all that lives in the range: a kernel
     /// that frees what it is asked for and moves nothing ([`Migration::Gone`]) implements
     /// [`discard`](Self::discard), which is called then. What belongs where it goes is
-    /// best asked for as [leaving](crate::Want::leaving) [its node](crate::Frames::node_of), more of
-    /// which may be about to go.
+    /// best asked for as [leaving](crate::AllocRequest::leaving) [its
+    /// node](crate::Frames::node_of), more of which may be about to go.
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let _ = used;
         Migration::Pinned("this kernel does not migrate")

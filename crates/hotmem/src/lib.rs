@@ -29,7 +29,7 @@
 //!
 //! ```
 //! use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, ShrinkOptions, Shrunk, State, Want};
+//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, ShrinkOptions, Shrunk, State, AllocRequest};
 //!
 //! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //!
@@ -56,7 +56,7 @@
 //! hotplug.add(plugged)?;
 //! hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
 //!
-//! let huge_page = FRAMES.alloc(Want::order(9).movable())?;
+//! let huge_page = FRAMES.alloc(AllocRequest::order(9).movable())?;
 //! assert!(plugged.covers(huge_page.range()));
 //! huge_page.free();
 //!
@@ -70,8 +70,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: `words/` is the heart (the words, the counter, the claim, and what finds them),
-//! `frames/` allocates, `isolate/` takes memory out of use, `hotplug/` walks the road.
+//! Where to read on: `words/` is the heart (the words, the block state, the claim, and what finds
+//! them), `frames/` allocates, `isolate/` takes memory out of use, `hotplug/` walks the road.
 #![no_std]
 #![allow(
     clippy::result_large_err,
@@ -103,22 +103,22 @@ mod loom_tests;
 mod mapping;
 pub mod notify;
 mod origin;
-#[cfg(not(loom))]
-mod owners;
 mod platform;
 pub mod report;
+#[cfg(not(loom))]
+mod reverse_map;
 mod sync;
 mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use frames::{
-    AllocError, Allocation, BadWant, Contents, Counts, Fault, Frames, FreeError, FreeErrorKind,
-    LendError, MAX_PINS, MAX_POISONED, Metadata, PinError, Poisoned, Want,
+    AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, Fault, Frames, FreeError,
+    FreeErrorKind, LendError, MAX_PINS, MAX_POISONED, Metadata, PinError, Poisoned,
 };
 pub use hooks::{Hooks, Migration, NoHooks, Veto};
 pub use hotplug::{
-    AddError, AddRequest, Addition, Announce, AnnounceError, BlockState, Blocker, Budget,
-    DeviceError, Group, Hotplug, LeaveError, MemoryBlock, Offline, OfflineError, OnlineError,
+    AddError, AddRequest, Addition, Announce, AnnounceError, Blocker, Budget, DeviceError, Group,
+    Hotplug, LeaveError, MemoryBlock, MemoryBlockState, Offline, OfflineError, OnlineError,
     OnlineType, PoisonError, Policy, Progress, RegionId, Removal, RemoveError, Shrink,
     ShrinkOptions, Shrunk, State, Why, WithdrawError, ZoneInfo,
 };
@@ -128,7 +128,7 @@ pub use isolate::{InUse, IsolateError, Isolation, MarkError};
 pub use known::{Known, first_violation, violated_invariants};
 pub use mapping::{AlwaysMapped, Mapping};
 pub use origin::{Foreign, MachineId};
-#[cfg(not(loom))]
-pub use owners::{Owner, Owners};
 pub use platform::{OneCpu, Platform};
+#[cfg(not(loom))]
+pub use reverse_map::{Owner, ReverseMap};
 pub use words::{MAX_NODES, NodeId, Zone};

@@ -2,7 +2,7 @@
 //!
 //! Machines are plain values, and one process can have many. So whatever a caller carries from one
 //! call to another remembers the machine that it came from, by a number that no two things in the
-//! process share; the call that takes it compares two numbers, on the slow side only.
+//! process share; the call that takes it compares two numbers, on the control path only.
 
 use crate::frames::Frames;
 use crate::sync::{Ordering, settled};

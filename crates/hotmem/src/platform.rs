@@ -20,7 +20,7 @@ pub trait Platform {
     /// Memory waits to be reported to the host, and the reporter has said that it is idle: see to
     /// it that [`Reporter::step`](crate::report::Reporter::step) is called soon. Comes once each
     /// time it was idle, from within a free or whatever else made memory free, in its context: only
-    /// ring a bell here.
+    /// set a flag or wake a thread here.
     fn wake_reporter(&self) {}
 }
 
@@ -84,7 +84,7 @@ const fn reachable(pointer_bits: u32) -> Pfn {
 #[cfg(not(loom))]
 const MAPPED_SIZE: usize = 1 << FRAME_SHIFT;
 #[cfg(loom)]
-const MAPPED_SIZE: usize = size_of::<crate::words::LineFrame>();
+const MAPPED_SIZE: usize = size_of::<crate::words::BitmapFrame>();
 
 #[cfg(all(test, not(loom)))]
 mod tests {

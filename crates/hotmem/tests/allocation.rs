@@ -14,7 +14,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let mut hotplug = boot(&frames, &memory, 2 * SECTION);
     // Both sections get their frame bits, which they keep.
     for section in 0..2 {
-        frames.alloc(Want::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap().free();
+        frames.alloc(AllocRequest::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap().free();
     }
     test(&frames, &mut hotplug);
     frames.validated().unwrap();
@@ -25,13 +25,13 @@ fn what_is_dropped_is_free_again_and_what_is_forgotten_is_not() {
     on_a_machine(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 3, BLOCK - 1, BLOCK, 3 * BLOCK + 1] {
-            let owned = frames.alloc(Want::frames(len)).unwrap();
+            let owned = frames.alloc(AllocRequest::frames(len)).unwrap();
             assert_eq!((owned.frames(), frames.counts().free), (len, free - len));
             assert_eq!(owned.range(), range(owned.start().number(), len));
             drop(owned);
             assert_eq!(frames.counts().free, free);
         }
-        let raw = frames.alloc(Want::frames(3)).unwrap().into_raw();
+        let raw = frames.alloc(AllocRequest::frames(3)).unwrap().into_raw();
         assert_eq!(frames.counts().free, free - 3);
         // SAFETY: it was an allocation, which is no more.
         unsafe { frames.adopt(raw) }.free();
@@ -44,7 +44,7 @@ fn every_frame_is_a_place_to_split_at_and_the_parts_join_again() {
     on_a_machine(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 5, BLOCK, BLOCK + 3] {
-            let mut owned = frames.alloc(Want::frames(len)).unwrap();
+            let mut owned = frames.alloc(AllocRequest::frames(len)).unwrap();
             let all = owned.range();
             for at in all.start().number()..=all.end().number() {
                 let (below, above) = owned.split_at(pfn(at));
@@ -69,7 +69,7 @@ fn what_is_not_adjacent_on_one_machine_and_in_one_region_does_not_join() {
             let (one, other) = one.join(other).expect_err("not one allocation");
             assert_eq!((one.range(), other.range()), ranges);
         };
-        let at = |frame| Want::frames(2).at(pfn(frame));
+        let at = |frame| AllocRequest::frames(2).at(pfn(frame));
         let [below, above] = [0, 3].map(|frame| frames.alloc(at(BLOCK + frame)).unwrap());
         refused(below, above);
         // Memory of two regions that touch.
@@ -95,7 +95,7 @@ fn what_is_not_adjacent_on_one_machine_and_in_one_region_does_not_join() {
 fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
     on_a_machine(|frames, hotplug| {
         let free = frames.counts().free;
-        let owned = frames.alloc(Want::frames(5)).unwrap();
+        let owned = frames.alloc(AllocRequest::frames(5)).unwrap();
         let bad = owned.range().chunks(1).nth(2).unwrap();
         assert_eq!(hotplug.poison(bad.start()), Ok(Poisoned::InUse));
         let (below, above) = owned.split_at(bad.end());
@@ -113,7 +113,7 @@ fn free_memory_holds_what_it_has_to_when_its_owner_fills_it() {
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, SECTION);
     frames.set_contents(Contents::Filled(0)).unwrap();
-    let owned = frames.alloc(Want::frames(2)).unwrap();
+    let owned = frames.alloc(AllocRequest::frames(2)).unwrap();
     let frame = owned.start().number();
     memory.word(frame).store(7, std::sync::atomic::Ordering::Relaxed);
     owned.free_filled();
@@ -132,7 +132,7 @@ fn owners_never_overlap_and_lose_nothing() {
             for _ in 0..300 {
                 let which = rng.usize(..=all.len());
                 match rng.u32(..4) {
-                    0 => all.extend(frames.alloc(Want::frames(rng.u64(1..2 * BLOCK))).ok()),
+                    0 => all.extend(frames.alloc(AllocRequest::frames(rng.u64(1..2 * BLOCK))).ok()),
                     1 if which < all.len() => {
                         let owned = all.swap_remove(which);
                         let at = owned.start().number() + rng.u64(..=owned.frames());
@@ -158,15 +158,15 @@ fn owners_never_overlap_and_lose_nothing() {
                     _ => {}
                 }
                 let held: u64 = all.iter().map(Allocation::frames).sum();
-                let lines = frames.counts().used() - held;
-                assert!(frames.counts().free <= free - held, "{lines}");
+                let bitmaps = frames.counts().used() - held;
+                assert!(frames.counts().free <= free - held, "{bitmaps}");
                 all.sort_by_key(|owned| (owned.start(), owned.frames()));
                 let pairs = all.windows(2);
                 pairs.for_each(|pair| assert!(!pair[0].range().overlaps(pair[1].range())));
             }
             all.clear();
-            let lines = free - frames.validated().unwrap().free;
-            assert!(lines <= 2, "{lines} frames are lost");
+            let bitmaps = free - frames.validated().unwrap().free;
+            assert!(bitmaps <= 2, "{bitmaps} frames are lost");
         });
     }
 }

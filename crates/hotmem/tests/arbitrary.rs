@@ -31,7 +31,7 @@ struct Machine<'f> {
     owned: Vec<Owned<'f>>,
     reporter: Option<Reporter<'f, OneCpu>>,
     batches: Vec<Batch>,
-    owners: Owners<'f, OneCpu>,
+    owners: ReverseMap<'f, OneCpu>,
 }
 
 impl<'f> Machine<'f> {
@@ -50,7 +50,7 @@ impl<'f> Machine<'f> {
             owned: vec![],
             reporter: None,
             batches: vec![],
-            owners: Owners::new(frames),
+            owners: ReverseMap::new(frames),
         }
     }
 
@@ -87,26 +87,26 @@ fn some_range(rng: &mut Rng) -> PfnRange {
     range(first, frames.min(most))
 }
 
-fn some_want(rng: &mut Rng) -> Want {
+fn some_want(rng: &mut Rng) -> AllocRequest {
     let odd = [0, 1, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
     let number = |rng: &mut Rng| odd[rng.usize(..odd.len())];
-    let mut want = Want::frames(number(rng));
+    let mut request = AllocRequest::frames(number(rng));
     if rng.bool() {
-        want = want.movable();
+        request = request.movable();
     }
     if rng.u8(..4) == 0 {
-        want = want.aligned(number(rng));
+        request = request.aligned(number(rng));
     }
     if rng.u8(..4) == 0 {
-        want = want.below(some_range(rng).end());
+        request = request.below(some_range(rng).end());
     }
     if rng.u8(..3) == 0 {
-        want = want.at(some_range(rng).start());
+        request = request.at(some_range(rng).start());
     }
     if rng.u8(..4) == 0 {
-        want = want.near(NodeId::new(rng.u32(..3)));
+        request = request.near(NodeId::new(rng.u32(..3)));
     }
-    want
+    request
 }
 
 fn some_kind(rng: &mut Rng) -> OnlineType {

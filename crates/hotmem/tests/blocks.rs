@@ -5,7 +5,10 @@ use hotmem_testkit::Raw as _;
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
-fn states(hotplug: &Hotplug<'_, OneCpu>, frames: u64) -> Vec<(u64, BlockState, Option<Zone>)> {
+fn states(
+    hotplug: &Hotplug<'_, OneCpu>,
+    frames: u64,
+) -> Vec<(u64, MemoryBlockState, Option<Zone>)> {
     let blocks = hotplug.memory_blocks(frames);
     blocks.map(|b| (b.range.start().number() / SECTION, b.state, b.zone)).collect()
 }
@@ -26,7 +29,7 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
     hotplug.add(range(8 * SECTION, BLOCK)).unwrap();
     hotplug.online(range(8 * SECTION, BLOCK), OnlineType::Movable, &mut NoHooks).unwrap();
     let held = frames.isolate(range(4 * SECTION, BLOCK)).unwrap();
-    use BlockState::{GoingOffline, Mixed, Offline, Online};
+    use MemoryBlockState::{GoingOffline, Mixed, Offline, Online};
     assert_eq!(
         states(&hotplug, SECTION),
         [
@@ -66,7 +69,7 @@ fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
     let coming = hotplug.prepare_add(range(4 * SECTION + BLOCK, BLOCK)).unwrap();
     assert_eq!(
         states(&hotplug, SECTION),
-        [(0, BlockState::Online, Some(Zone::Kernel)), (4, BlockState::Offline, None)]
+        [(0, MemoryBlockState::Online, Some(Zone::Kernel)), (4, MemoryBlockState::Offline, None)]
     );
     drop(coming);
     reporter.reported(batch).unwrap();
@@ -85,7 +88,7 @@ fn a_block_is_removable_or_says_why_not() {
     let block = |h: &Hotplug<'_, OneCpu>| h.memory_blocks(SECTION).nth(1).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
     let at = range(SECTION + BLOCK + 1, 1);
-    let used = frames.take_raw(Want::frames(1).at(at.start())).unwrap();
+    let used = frames.take_raw(AllocRequest::frames(1).at(at.start())).unwrap();
     let blocker = hotplug.removable(&block(&hotplug)).unwrap_err();
     assert!(blocker.range.covers(used), "{blocker}");
     frames.give_raw(used).unwrap();
@@ -94,6 +97,6 @@ fn a_block_is_removable_or_says_why_not() {
     let mut offline = hotplug.offline(added).unwrap();
     assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Done(added));
     hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
-    frames.take_raw(Want::frames(1).movable().at(at.start())).unwrap();
+    frames.take_raw(AllocRequest::frames(1).movable().at(at.start())).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
 }

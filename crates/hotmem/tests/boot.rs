@@ -86,12 +86,12 @@ impl Map {
         }
         let free: BTreeSet<u64> = ram.difference(&metadata).copied().collect();
         let found = take_everything(&frames, &free);
-        let lines: BTreeSet<u64> =
+        let bitmaps: BTreeSet<u64> =
             frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
-        assert_eq!(found.union(&lines).copied().collect::<BTreeSet<_>>(), ram);
+        assert_eq!(found.union(&bitmaps).copied().collect::<BTreeSet<_>>(), ram);
         if let Err(error) = hotplug.announce(range(PFN_LIMIT - BLOCK, BLOCK)) {
             let AnnounceError::NoMetadata(bytes) = error else { panic!("{error}") };
-            assert!(frames.take_raw(Want::bytes(bytes)).is_err(), "{bytes} were free");
+            assert!(frames.take_raw(AllocRequest::bytes(bytes)).is_err(), "{bytes} were free");
         }
     }
 
@@ -104,7 +104,7 @@ impl Map {
                     (start..start + needed).all(|f| f < self.mapped_below && usable.contains(&f))
                 });
                 assert!(!fits, "there is room for {needed} frames");
-                // A frame of lines for each section, and the words: in the small geometry, a frame
+                // A bitmap frame for each section, and the words: in the small geometry, a frame
                 // for four sections.
                 let sections: BTreeSet<u64> = ram.iter().map(|frame| frame / SECTION).collect();
                 let span = (self.end() - ram.first().unwrap_or(&0) / SECTION * SECTION) / SECTION;
@@ -146,7 +146,7 @@ fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSe
 /// Allocates frame by frame until there is no more, and frees all of it again.
 fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut taken = BTreeSet::new();
-    while let Ok(frame) = frames.take_raw(Want::frames(1)) {
+    while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
         let frame = frame.start().number();
         assert!(expected.contains(&frame) && taken.insert(frame), "{frame:#x} was not free");
     }
@@ -154,9 +154,9 @@ fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<
         frames.give_raw(range(frame, 1)).unwrap();
     }
     frames.validated().unwrap();
-    // Sections that are first divided now keep a frame for their lines.
-    let lines = frames.metadata().map(|metadata| metadata.frames.start().number());
-    taken.extend(lines.filter(|frame| expected.contains(frame)));
+    // Sections that are first divided now keep a frame for their bitmaps.
+    let bitmaps = frames.metadata().map(|metadata| metadata.frames.start().number());
+    taken.extend(bitmaps.filter(|frame| expected.contains(frame)));
     taken
 }
 
@@ -311,7 +311,7 @@ fn ram_up_to_the_limit_of_addresses() {
     let hotplug = map.boot(&machine, &memory).unwrap();
     let last = range(PFN_LIMIT - BLOCK, BLOCK);
     assert_eq!(hotplug.regions().last().unwrap().1, last);
-    assert_eq!(machine.take_raw(Want::frames(BLOCK).at(last.start())), Ok(last));
+    assert_eq!(machine.take_raw(AllocRequest::frames(BLOCK).at(last.start())), Ok(last));
     assert_eq!(machine.give_raw(last), Ok(()));
     machine.validated().unwrap();
 }

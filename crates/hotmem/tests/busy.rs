@@ -34,7 +34,7 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
                         frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
                     } else {
                         let len = [1, 1, 1, 3, 16, BLOCK][rng.usize(..6)];
-                        held.extend(frames.take_raw(Want::frames(len)).ok());
+                        held.extend(frames.take_raw(AllocRequest::frames(len)).ok());
                     }
                 }
                 held.into_iter().for_each(|range| frames.give_raw(range).unwrap());
@@ -61,7 +61,7 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
         Cpus::run_on(4);
         let mut busy = 0;
         for _ in 0..ASKED {
-            match frames.take_raw(Want::frames(8 * SECTION)) {
+            match frames.take_raw(AllocRequest::frames(8 * SECTION)) {
                 Err(AllocError::Busy) => busy += 1,
                 Err(AllocError::OutOfMemory) => {}
                 other => panic!("{other:?}"),
@@ -74,5 +74,5 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
     // Only while a CPU is stopped in the middle of a move is nobody ever sure.
     assert!(busy < ASKED, "not one was sure");
     frames.validated().unwrap();
-    assert_eq!(frames.take_raw(Want::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
+    assert_eq!(frames.take_raw(AllocRequest::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
 }

@@ -56,15 +56,15 @@ fn a_device_is_a_hole_in_its_zone_and_nobodys_to_allocate() {
             frames.counts_in(device()),
             Counts { announced: device().frames(), ..Counts::default() }
         );
-        while let Ok(got) = frames.take_raw(Want::frames(1).movable()) {
+        while let Ok(got) = frames.take_raw(AllocRequest::frames(1).movable()) {
             assert!(!got.overlaps(device()), "{got}");
         }
-        let at = Want::frames(1).at(device().start()).movable();
+        let at = AllocRequest::frames(1).at(device().start()).movable();
         let not_free = AllocError::NotFree(range(device().start().number(), 1));
         assert_eq!(frames.take_raw(at), Err(not_free));
         let block = hotplug.memory_blocks(SECTION).find(|block| block.range.overlaps(device()));
         let block = block.unwrap();
-        assert_eq!((block.state, block.device), (BlockState::Online, device().frames()));
+        assert_eq!((block.state, block.device), (MemoryBlockState::Online, device().frames()));
     });
 }
 
@@ -163,7 +163,7 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
             let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
             assert_eq!(zone.is_contiguous(), contiguous, "{policy:?} {kind:?}");
             if kind != OnlineType::Offline {
-                let at = Want::frames(BLOCK).at(device().start()).movable();
+                let at = AllocRequest::frames(BLOCK).at(device().start()).movable();
                 let got = frames.take_raw(at).unwrap();
                 // In use and not to be moved: it stays RAM, online as it was.
                 let mut offline = hotplug.offline(device()).unwrap();

@@ -30,7 +30,7 @@ impl<'f> Kernel<'f> {
         is_cache: impl Fn(u64) -> bool,
     ) -> Kernel<'f> {
         for block in hot.chunks(BLOCK) {
-            frames.take_raw(Want::frames(BLOCK).movable().at(block.start())).unwrap();
+            frames.take_raw(AllocRequest::frames(BLOCK).movable().at(block.start())).unwrap();
         }
         let cache = numbers(hot).filter(|&frame| is_cache(frame)).collect();
         Kernel { frames, cache, dropped: 0, moved: 0 }
@@ -49,7 +49,7 @@ impl Hooks for Kernel<'_> {
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in numbers(used) {
-            let Ok(new) = self.frames.take_raw(Want::frames(1).movable()) else {
+            let Ok(new) = self.frames.take_raw(AllocRequest::frames(1).movable()) else {
                 return Migration::Retry;
             };
             if self.cache.remove(&frame) {
@@ -70,7 +70,7 @@ fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneC
     hotplug.announce(hot).unwrap();
     hotmem_testkit::make_words(&mut hotplug, hot);
     while frames.counts().free > room {
-        frames.take_raw(Want::frames(1)).unwrap();
+        frames.take_raw(AllocRequest::frames(1)).unwrap();
     }
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();

@@ -108,7 +108,8 @@ impl Hooks for Kernel<'_> {
         }
         for old in numbers(used) {
             let owner = self.owners.remove(&old).expect("a frame of the kernel's");
-            let new = self.frames.take_raw(Want::frames(1).movable()).expect("enough memory");
+            let new =
+                self.frames.take_raw(AllocRequest::frames(1).movable()).expect("enough memory");
             let new = new.start().number();
             self.memory.word(new).store(owner, Ordering::Relaxed);
             self.owners.insert(new, owner);
@@ -143,7 +144,7 @@ impl Machine<'_> {
         let blocks = (0..ALL * SECTION / BLOCK).map(|b| (pfn(b * BLOCK), pfn((b + 1) * BLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);
         let mut counts = self.kernel.frames.validated().expect("it agrees with itself");
-        // Whole pageblocks and frames of lines are as many as the places of moved frames make.
+        // Whole pageblocks and bitmap frames are as many as the places of moved frames make.
         counts.free += self.kernel.frames.metadata().map(|m| m.frames.frames()).sum::<u64>();
         counts.free_whole = 0;
         (states.collect(), counts)
@@ -190,7 +191,7 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
         (3 * SECTION - 1, 1),
     ];
     for (at, len) in some {
-        kernel.own(frames.take_raw(Want::frames(len).at(pfn(HOT + at)).movable()).unwrap());
+        kernel.own(frames.take_raw(AllocRequest::frames(len).at(pfn(HOT + at)).movable()).unwrap());
     }
     test(&mut Machine { hotplug, kernel })
 }
@@ -356,7 +357,7 @@ fn without_room_nothing_is_moved() {
     on_a_machine(|m| {
         // All that is left free lies in the section that is to go.
         let mut taken = vec![];
-        while let Ok(frame) = m.kernel.frames.take_raw(Want::frames(1).movable()) {
+        while let Ok(frame) = m.kernel.frames.take_raw(AllocRequest::frames(1).movable()) {
             taken.push(frame);
         }
         let last = range(HOT + 2 * SECTION, SECTION);
@@ -402,7 +403,7 @@ fn words_come_from_anywhere_but_are_never_moved() {
         let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(more).unwrap();
         m.hotplug.add(more).unwrap();
-        while frames.take_raw(Want::frames(1)).is_ok() {}
+        while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         m.hotplug.online(more, OnlineType::Kernel, &mut NoHooks).unwrap();
         m.hotplug.announce(range(REMOTE, BLOCK)).unwrap();
         drop(m.hotplug.prepare_add(range(REMOTE, BLOCK)).unwrap());

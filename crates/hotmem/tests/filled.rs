@@ -1,8 +1,8 @@
 //! What free memory holds where the kernel promises it.
 
 use hotmem::{
-    BootMap, BootRange, Budget, Contents, Frames, FreeErrorKind, Hooks, Hotplug, NoHooks, OneCpu,
-    OnlineType, Pfn, PfnRange, Progress, Want,
+    AllocRequest, BootMap, BootRange, Budget, Contents, Frames, FreeErrorKind, Hooks, Hotplug,
+    NoHooks, OneCpu, OnlineType, Pfn, PfnRange, Progress,
 };
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
@@ -54,7 +54,7 @@ fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
 }
 
 fn every_frame(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
-    core::iter::from_fn(|| frames.take_raw(Want::frames(1).movable()).ok()).collect()
+    core::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1).movable()).ok()).collect()
 }
 
 impl Machine<'_> {
@@ -70,7 +70,7 @@ impl Machine<'_> {
         self.hotplug.remove(PLUGGED).unwrap();
     }
 
-    /// All that can be had is filled. Which takes lines for all that it comes from.
+    /// All that can be had is filled. Which takes bitmaps for all that it comes from.
     fn check(&self) {
         let all = every_frame(self.frames);
         for frame in &all {
@@ -91,7 +91,7 @@ fn what_comes_online_is_filled() {
 }
 
 #[test]
-fn lines_that_go_are_filled() {
+fn bitmaps_that_go_are_filled() {
     on_a_machine(|mut machine| {
         for _ in 0..2 {
             machine.plug();
@@ -103,16 +103,16 @@ fn lines_that_go_are_filled() {
 }
 
 #[test]
-fn lines_in_what_stays_after_all_are_filled() {
+fn bitmaps_in_what_stays_after_all_are_filled() {
     on_a_machine(|mut machine| {
-        // Boot memory is full, so the lines of each section lie in the section.
+        // Boot memory is full, so the bitmaps of each section lie in the section.
         let full = every_frame(machine.frames);
         machine.plug();
-        let one = |at| Want::frames(1).movable().at(pfn(at));
+        let one = |at| AllocRequest::frames(1).movable().at(pfn(at));
         let below = machine.frames.take_raw(one(MIDDLE - 2 * BLOCK)).unwrap();
         machine.frames.give_raw_filled(below).unwrap();
         let above = machine.frames.take_raw(one(MIDDLE)).unwrap();
-        // The lower section is drained and loses its lines, and the upper one is in use.
+        // The lower section is drained and loses its bitmaps, and the upper one is in use.
         let token = machine.frames.isolate(PLUGGED).unwrap();
         let (token, _) = machine.hotplug.take_offline(token, &mut NoHooks).unwrap_err();
         token.release();
@@ -166,7 +166,7 @@ fn what_hooks_give_back_is_filled() {
 #[test]
 fn what_is_refused_is_not_written() {
     on_a_machine(|machine| {
-        let used = machine.frames.take_raw(Want::frames(2)).unwrap();
+        let used = machine.frames.take_raw(AllocRequest::frames(2)).unwrap();
         let first = range(used.start().number(), 1);
         machine.frames.give_raw_filled(first).unwrap();
         let word = |range: PfnRange| machine.memory.word(range.end().number() - 1);

@@ -14,7 +14,9 @@ struct Moving<'f>(&'f Frames<OneCpu>);
 impl Hooks for Moving<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
-            let Ok(_) = self.0.take_raw(Want::frames(1).movable()) else { return Migration::Retry };
+            let Ok(_) = self.0.take_raw(AllocRequest::frames(1).movable()) else {
+                return Migration::Retry;
+            };
             self.0.give_raw(frame).unwrap();
         }
         Migration::Moved
@@ -28,10 +30,10 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let hot = range(BOOT, HOT);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
-    while frames.take_raw(Want::frames(1)).is_ok() {}
+    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     for section in hot.chunks(SECTION) {
-        frames.take_raw(Want::frames(3).movable().at(section.start())).unwrap();
+        frames.take_raw(AllocRequest::frames(3).movable().at(section.start())).unwrap();
     }
     test(&frames, &mut hotplug, hot);
     frames.validated().unwrap();
@@ -66,7 +68,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
 fn all_of_it_or_nothing_goes_offline_above_the_floor() {
     on_a_machine(|frames, hotplug, _| {
         let top = range(BOOT + 2 * SECTION, 2 * SECTION);
-        // Of each section 3 frames move, and one that holds its lines goes with it.
+        // Of each section 3 frames move, and one that holds its bitmaps goes with it.
         let free_then = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
         hotplug.set_floor(free_then + 1);
         let mut offline = hotplug.offline(top).unwrap();

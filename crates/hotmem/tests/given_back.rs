@@ -54,7 +54,7 @@ fn come_and_go(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts
 fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
     let mut frame = Pfn::ZERO;
     let (before, after, kernel) = come_and_go(|frames, kernel| {
-        frame = frames.take_raw(Want::frames(1)).unwrap().start();
+        frame = frames.take_raw(AllocRequest::frames(1)).unwrap().start();
         // Twice the same; then nobody's, behind one that is refused already.
         kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
         kernel.tables = vec![Pfn::LIMIT];
@@ -67,8 +67,8 @@ fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
 #[test]
 fn the_kernel_is_told_nothing_of_its_own_frames() {
     let (before, after, kernel) = come_and_go(|frames, kernel| {
-        kernel.descriptors = vec![frames.take_raw(Want::frames(1)).unwrap().start()];
-        kernel.tables = vec![frames.take_raw(Want::frames(1)).unwrap().start()];
+        kernel.descriptors = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
+        kernel.tables = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
     });
     assert_eq!(kernel.told, []);
     assert_eq!(before, after);

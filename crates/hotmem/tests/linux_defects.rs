@@ -138,7 +138,7 @@ impl Hooks for AlwaysMoved {
 #[test]
 fn offline_gives_up_on_what_never_moves() {
     on_a_machine(|frames, hotplug, hot| {
-        let stuck = frames.take_raw(Want::frames(1).movable()).unwrap();
+        let stuck = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         let mut hooks = AlwaysMoved(0);
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
@@ -163,14 +163,14 @@ fn removing_what_is_online_is_an_error() {
 }
 
 /// In Linux, memory that holds its own page descriptors (`memmap_on_memory`) was not undone
-/// completely when onlining or adding it failed. Here this is the frame bits of a section, which lie
-/// in the section itself when boot memory has no room for them.
+/// completely when onlining or adding it failed. Here this is the frame bits of a section, which
+/// lie in the section itself when boot memory has no room for them.
 #[test]
 fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
     on_a_machine(|frames, hotplug, hot| {
         let mut boot: Vec<_> =
-            std::iter::from_fn(|| frames.take_raw(Want::frames(1)).ok()).collect();
-        let used = frames.take_raw(Want::frames(1).movable()).unwrap();
+            std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
+        let used = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         let hosted = |frames: &Frames<OneCpu>| {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
         };
@@ -191,7 +191,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         assert_eq!(frames.validated().unwrap().movable, HOT);
-        let again = frames.take_raw(Want::frames(1).movable()).unwrap();
+        let again = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         frames.give_raw(again).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
@@ -283,13 +283,13 @@ fn memory_comes_though_not_a_frame_is_free() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
     hotmem_testkit::make_words(&mut hotplug, range(BOOT, HOT));
-    while frames.take_raw(Want::frames(1)).is_ok() {}
+    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(frames.counts().free, 0);
     let hot = range(BOOT, HOT);
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     assert_eq!(frames.validated().unwrap().free, HOT);
-    assert!(frames.take_raw(Want::frames(1).movable()).is_ok());
+    assert!(frames.take_raw(AllocRequest::frames(1).movable()).is_ok());
 }
 
 /// Linux's `offline_pages` looks at every page of the range, free or not, in several passes. Here
@@ -305,7 +305,7 @@ fn only_frames_in_use_are_asked_about() {
         }
     }
     on_a_machine(|frames, hotplug, hot| {
-        let at = |frame| Want::frames(1).at(pfn(frame)).movable();
+        let at = |frame| AllocRequest::frames(1).at(pfn(frame)).movable();
         for frame in [BOOT + 3, BOOT + 2 * SECTION, BOOT + HOT - 1] {
             frames.take_raw(at(frame)).unwrap();
         }

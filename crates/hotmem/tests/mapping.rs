@@ -54,7 +54,7 @@ fn nothing_outside_the_reach_is_booted_with() {
     assert_eq!(frames.counts(), Counts::default());
     let upper = ram(SECTION, SECTION);
     start(&frames, Upper(memory.mapping()), &BootMap::of_ram(&upper)).unwrap();
-    let owned = frames.alloc(Want::frames(1)).unwrap();
+    let owned = frames.alloc(AllocRequest::frames(1)).unwrap();
     assert!(owned.start() >= pfn(SECTION));
 }
 

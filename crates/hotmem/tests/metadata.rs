@@ -131,7 +131,7 @@ fn a_small_machine_announces_all_that_there_can_be() {
         let mut hotplug =
             hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
         let mut taken = vec![];
-        while let Ok(run) = frames.take_raw(Want::frames(16)) {
+        while let Ok(run) = frames.take_raw(AllocRequest::frames(16)) {
             taken.push(run);
         }
         taken.into_iter().step_by(2).for_each(|run| frames.give_raw(run).unwrap());
@@ -179,7 +179,7 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
             let region = hotplug.announce(memory).unwrap();
             hotplug.add(memory).unwrap();
             hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap();
-            frames.give_raw(frames.take_raw(Want::frames(1).movable()).unwrap()).unwrap();
+            frames.give_raw(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()).unwrap();
             hotplug.offline_all(memory);
             hotplug.remove(memory).unwrap();
             region
@@ -195,8 +195,9 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
         // Kept and counted, and used again.
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
         assert_eq!(frames.metadata().map(|metadata| metadata.frames.bytes().0).sum::<u64>(), {
-            let lines = frames.metadata().filter(|metadata| metadata.describes.frames() == SECTION);
-            before.0.0 + lines.map(|lines| lines.frames.bytes().0).sum::<u64>()
+            let bitmaps =
+                frames.metadata().filter(|metadata| metadata.describes.frames() == SECTION);
+            before.0.0 + bitmaps.map(|bitmaps| bitmaps.frames.bytes().0).sum::<u64>()
         });
         let region = come_and_go(hotplug);
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
@@ -224,16 +225,16 @@ fn memory_comes_to_a_machine_without_a_free_frame() {
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let hot = range(SECTION, 3 * SECTION);
     hotplug.announce(hot).unwrap();
-    while frames.take_raw(Want::frames(1)).is_ok() {}
+    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(frames.counts().free, 0);
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(frames.counts().free, hot.frames());
     // Whole pageblocks and sections need no metadata, ...
-    let whole = frames.take_raw(Want::frames(2 * SECTION)).unwrap();
+    let whole = frames.take_raw(AllocRequest::frames(2 * SECTION)).unwrap();
     assert_eq!(frames.counts().free, SECTION);
     // ... and the frame for frame bits comes out of what is divided first.
-    let one = frames.take_raw(Want::frames(1)).unwrap();
+    let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2);
     frames.give_raw(range(whole.start().number(), 3)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2 + 3 - 1);
@@ -256,16 +257,17 @@ fn frame_bits_keep_only_a_part_of_their_section() {
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let hot = range(SECTION, SECTION);
     hotplug.announce(hot).unwrap();
-    while frames.take_raw(Want::frames(1)).is_ok() {}
+    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-    frames.give_raw(frames.take_raw(Want::frames(1).movable()).unwrap()).unwrap();
-    let lines = frames.metadata().map(|metadata| metadata.frames);
-    let lines = { lines }.find(|&lines| hot.covers(lines)).expect("frame bits of the section");
-    let host = range(lines.start().align_down(BLOCK).number(), BLOCK);
+    frames.give_raw(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()).unwrap();
+    let bitmaps = frames.metadata().map(|metadata| metadata.frames);
+    let bitmaps =
+        { bitmaps }.find(|&bitmaps| hot.covers(bitmaps)).expect("frame bits of the section");
+    let host = range(bitmaps.start().align_down(BLOCK).number(), BLOCK);
     let mut part = hotplug.offline(host).unwrap();
     let said = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!(said, Progress::Pending(Blocker { range: lines, why: Why::Metadata }));
+    assert_eq!(said, Progress::Pending(Blocker { range: bitmaps, why: Why::Metadata }));
     part.cancel(&mut hotplug, &mut NoHooks).unwrap();
     for block in hot.chunks(BLOCK).filter(|&block| block != host).chain([host]) {
         hotplug.offline_all(block);

@@ -96,8 +96,8 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     for nth in 1..most {
         let node = NodeId::new(number(nth));
         assert_eq!(hotplug.zone(node, Zone::Movable).spanned, of_section(nth));
-        for want in [Want::frames(1), Want::frames(BLOCK)] {
-            let got = frames.take_raw(want.movable().only_on(node)).unwrap();
+        for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
+            let got = frames.take_raw(request.movable().only_on(node)).unwrap();
             assert!(of_section(nth).covers(got), "{node:?} got {got}");
             assert_eq!(frames.node_of(got.start()), Some(node));
             frames.give_raw(got).unwrap();
@@ -136,7 +136,7 @@ fn after_everything_is_removed_anything_can_be_added_again() {
             if there.contains(&nth) {
                 remove(&mut hotplug, nth);
                 there.remove(&nth);
-                let none = frames.take_raw(Want::frames(1).movable().only_on(node));
+                let none = frames.take_raw(AllocRequest::frames(1).movable().only_on(node));
                 assert_eq!(none, Err(AllocError::OutOfMemory));
             } else if there.len() == MAX_NODES - 1 {
                 assert_eq!(plug(&mut hotplug, nth), Err(AddError::TooManyNodes(node)));
@@ -146,7 +146,7 @@ fn after_everything_is_removed_anything_can_be_added_again() {
             } else {
                 plug(&mut hotplug, nth).unwrap();
                 there.insert(nth);
-                let got = frames.take_raw(Want::frames(1).movable().only_on(node)).unwrap();
+                let got = frames.take_raw(AllocRequest::frames(1).movable().only_on(node)).unwrap();
                 assert!(of_section(nth).covers(got));
                 frames.give_raw(got).unwrap();
             }
@@ -163,7 +163,8 @@ fn what_cannot_be_added_takes_no_nodes_place() {
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     // All kernel memory is in use.
-    let held: Vec<_> = std::iter::from_fn(|| frames.take_raw(Want::frames(1)).ok()).collect();
+    let held: Vec<_> =
+        std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
     // There are no words so far up.
     let far = 100..400;
     for nth in far.clone() {
@@ -217,15 +218,18 @@ fn an_unknown_node_is_the_first_one_online() {
     hotplug.online(of_section(1), OnlineType::Kernel, &mut NoHooks).unwrap();
     at.0.store(unknown.number(), Ordering::Relaxed);
     for len in [1, 3, BLOCK] {
-        let home = |want: Want| {
-            let got = frames.take_raw(want).unwrap();
+        let home = |request: AllocRequest| {
+            let got = frames.take_raw(request).unwrap();
             frames.give_raw(got).unwrap();
             frames.node_of(got.start()).unwrap().number()
         };
-        let want = Want::frames(len);
-        assert_eq!([home(want), home(want.near(unknown)), home(want.leaving(unknown))], [5; 3]);
-        assert_eq!(home(want.near(seven)), 7);
-        assert_eq!(frames.take_raw(want.only_on(unknown)), Err(AllocError::OutOfMemory));
+        let request = AllocRequest::frames(len);
+        assert_eq!(
+            [home(request), home(request.near(unknown)), home(request.leaving(unknown))],
+            [5; 3]
+        );
+        assert_eq!(home(request.near(seven)), 7);
+        assert_eq!(frames.take_raw(request.only_on(unknown)), Err(AllocError::OutOfMemory));
     }
     // It falls back to where the first one does.
     hotplug.set_fallback(five, &[seven]).unwrap();
@@ -233,7 +237,7 @@ fn an_unknown_node_is_the_first_one_online() {
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());
     assert_eq!(hotplug.nodes().map(NodeId::number).collect::<Vec<_>>(), [3, 5, 7]);
     let mut order = Vec::new();
-    while let Ok(got) = frames.take_raw(Want::frames(BLOCK).near(unknown)) {
+    while let Ok(got) = frames.take_raw(AllocRequest::frames(BLOCK).near(unknown)) {
         let node = frames.node_of(got.start()).unwrap().number();
         if order.last() != Some(&node) {
             order.push(node);

@@ -44,17 +44,17 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     hotplug.set_fallback(node(2), &[node(3), node(0)]).unwrap();
-    for want in [Want::frames(1), Want::frames(2), Want::frames(BLOCK)] {
+    for request in [AllocRequest::frames(1), AllocRequest::frames(2), AllocRequest::frames(BLOCK)] {
         let mut held = Vec::new();
         at.0.store(2, Ordering::Relaxed);
         let mut order = Vec::new();
-        while let Ok(got) = frames.take_raw(want) {
+        while let Ok(got) = frames.take_raw(request) {
             if order.last() != Some(&home(got)) {
                 order.push(home(got));
             }
             held.push(got);
         }
-        assert_eq!(order, [2, 3, 0, 1], "{want:?}");
+        assert_eq!(order, [2, 3, 0, 1], "{request:?}");
         held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
         frames.validated().unwrap();
     }
@@ -65,19 +65,19 @@ fn a_wish_can_name_a_node_and_insist() {
     let (at, memory) = (At::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
     let _hotplug = four_nodes(&frames, &memory);
-    for want in [Want::frames(1), Want::frames(BLOCK)] {
-        assert_eq!(home(frames.take_raw(want).unwrap()), 0);
-        assert_eq!(home(frames.take_raw(want.near(node(3))).unwrap()), 3);
-        assert_eq!(home(frames.take_raw(want).unwrap()), 0);
+    for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
+        assert_eq!(home(frames.take_raw(request).unwrap()), 0);
+        assert_eq!(home(frames.take_raw(request.near(node(3))).unwrap()), 3);
+        assert_eq!(home(frames.take_raw(request).unwrap()), 0);
     }
     let mut held = Vec::new();
-    while let Ok(got) = frames.take_raw(Want::frames(1).only_on(node(1))) {
+    while let Ok(got) = frames.take_raw(AllocRequest::frames(1).only_on(node(1))) {
         assert_eq!(home(got), 1);
         held.push(got);
     }
     assert!(held.len() as u64 > SECTION - BLOCK);
-    assert_ne!(home(frames.take_raw(Want::frames(1).near(node(1))).unwrap()), 1);
-    let missing = Want::frames(1).only_on(node(7));
+    assert_ne!(home(frames.take_raw(AllocRequest::frames(1).near(node(1))).unwrap()), 1);
+    let missing = AllocRequest::frames(1).only_on(node(7));
     assert_eq!(frames.take_raw(missing), Err(AllocError::OutOfMemory));
 }
 
@@ -89,25 +89,25 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         let mut hotplug = four_nodes(&frames, &memory);
         at.0.store(6, Ordering::Relaxed);
         hotplug.set_fallback(node(6), &[node(5), node(2)]).unwrap();
-        let want = Want::frames(frames_wanted);
-        let homes = |want: Want| {
-            let got = frames.take_raw(want).unwrap();
+        let request = AllocRequest::frames(frames_wanted);
+        let homes = |request: AllocRequest| {
+            let got = frames.take_raw(request).unwrap();
             frames.give_raw(got).unwrap();
             home(got)
         };
-        assert_eq!((homes(want), homes(want.movable())), (2, 2), "{want:?}");
+        assert_eq!((homes(request), homes(request.movable())), (2, 2), "{request:?}");
         let here = range(6 * SECTION, SECTION);
         hotplug.announce(Announce::range(here).on_node(node(6))).unwrap();
         hotplug.add(here).unwrap();
-        assert_eq!(homes(want.movable()), 2, "it is offline");
+        assert_eq!(homes(request.movable()), 2, "it is offline");
         hotplug.online(here, OnlineType::Movable, &mut NoHooks).unwrap();
-        let got = frames.take_raw(want.movable()).unwrap();
-        assert_eq!((home(got), homes(want)), (6, 2), "{want:?}");
+        let got = frames.take_raw(request.movable()).unwrap();
+        assert_eq!((home(got), homes(request)), (6, 2), "{request:?}");
         frames.give_raw(got).unwrap();
         let mut offline = hotplug.offline(here).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Done(here));
-        assert_eq!(homes(want.movable()), 2, "it is gone again");
+        assert_eq!(homes(request.movable()), 2, "it is gone again");
         frames.validated().unwrap();
     }
 }
@@ -169,7 +169,7 @@ fn nodes_that_meet_within_a_section_meet_at_its_end() {
     let counts = frames.validated().unwrap();
     assert_eq!(counts.online, 2 * SECTION);
     let mut seen = std::collections::BTreeSet::new();
-    while let Ok(got) = frames.take_raw(Want::frames(1)) {
+    while let Ok(got) = frames.take_raw(AllocRequest::frames(1)) {
         assert!(seen.insert(got.start()), "{got} twice");
     }
     assert_eq!(frames.counts().free, 0);
@@ -177,20 +177,20 @@ fn nodes_that_meet_within_a_section_meet_at_its_end() {
 
 #[test]
 fn what_leaves_a_node_goes_to_others_while_they_have_something() {
-    for want in [Want::frames(1), Want::frames(3), Want::frames(BLOCK)] {
+    for request in [AllocRequest::frames(1), AllocRequest::frames(3), AllocRequest::frames(BLOCK)] {
         let (at, memory) = (At::default(), Memory::new(4 * SECTION));
         let frames = Frames::new(&at);
         let _hotplug = four_nodes(&frames, &memory);
         at.0.store(2, Ordering::Relaxed);
         // The CPU's own pageblock is on the node that is left.
-        assert_eq!(home(frames.take_raw(want).unwrap()), 2);
+        assert_eq!(home(frames.take_raw(request).unwrap()), 2);
         let mut homes = Vec::new();
-        while let Ok(got) = frames.take_raw(want.leaving(node(2))) {
+        while let Ok(got) = frames.take_raw(request.leaving(node(2))) {
             if homes.last() != Some(&home(got)) {
                 homes.push(home(got));
             }
         }
-        assert_eq!(homes, [0, 1, 3, 2], "{want:?}");
+        assert_eq!(homes, [0, 1, 3, 2], "{request:?}");
         frames.validated().unwrap();
     }
 }
@@ -211,8 +211,8 @@ impl Hooks for Mover<'_> {
             }
             return Migration::Retry;
         }
-        let want = Want::frames(used.frames()).movable().leaving(node(2));
-        let Ok(new) = self.frames.take_raw(want) else { return Migration::Retry };
+        let request = AllocRequest::frames(used.frames()).movable().leaving(node(2));
+        let Ok(new) = self.frames.take_raw(request) else { return Migration::Retry };
         self.moved.push(new);
         self.frames.give_raw(used).unwrap();
         Migration::Moved
@@ -229,7 +229,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     hotplug.announce(Announce::range(far).on_node(node(2))).unwrap();
     hotplug.add(far).unwrap();
     hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
-    let at_place = |frame| Want::frames(1).at(range(frame, 1).start()).movable();
+    let at_place = |frame| AllocRequest::frames(1).at(range(frame, 1).start()).movable();
     let early = frames.take_raw(at_place(4 * SECTION + 5)).unwrap();
     let late = frames.take_raw(at_place(5 * SECTION + 7)).unwrap();
     assert!(far.covers(early) && far.covers(late));
@@ -241,7 +241,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     assert_eq!(pending, Progress::Pending(blocker));
     // What could move is on another node, and nothing of the range is handed out meanwhile.
     assert_eq!(mover.moved.iter().map(|&moved| home(moved)).collect::<Vec<_>>(), [0]);
-    assert!(!far.overlaps(frames.take_raw(Want::frames(1).movable()).unwrap()));
+    assert!(!far.overlaps(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()));
     mover.pinned = None;
     let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(done, Progress::Done(far));
@@ -259,7 +259,7 @@ fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
     others.extend([node(2), node(3), node(0)]);
     hotplug.set_fallback(node(2), &others).unwrap();
     let mut order = Vec::new();
-    while let Ok(got) = frames.take_raw(Want::frames(BLOCK)) {
+    while let Ok(got) = frames.take_raw(AllocRequest::frames(BLOCK)) {
         if order.last() != Some(&home(got)) {
             order.push(home(got));
         }
@@ -295,8 +295,8 @@ fn memory_names_its_node_when_it_comes() {
         for n in [5, 6, 9] {
             let zone = hotplug.zone(node(n), Zone::Movable);
             assert_eq!((zone.online, zone.is_contiguous()), (4 * SECTION, false));
-            let want = Want::frames(SECTION).movable().only_on(node(n));
-            let got = frames.take_raw(want).expect("four sections");
+            let request = AllocRequest::frames(SECTION).movable().only_on(node(n));
+            let got = frames.take_raw(request).expect("four sections");
             assert_eq!(frames.node_of(got.start()), Some(node(n)));
             frames.give_raw(got).unwrap();
         }

@@ -14,7 +14,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let hot = range(BOOT, HOT);
     plug(&mut hotplug, hot);
     // The frames of a section's bits are taken before the test counts any.
-    let first = frames.take_raw(Want::frames(1).at(hot.start()).movable()).unwrap();
+    let first = frames.take_raw(AllocRequest::frames(1).at(hot.start()).movable()).unwrap();
     frames.give_raw(first).unwrap();
     test(&frames, &mut hotplug, hot);
     frames.validated().unwrap();
@@ -31,7 +31,7 @@ fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRa
 
 /// Takes every frame there is.
 fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
-    std::iter::from_fn(|| frames.take_raw(Want::frames(1).movable()).ok()).collect()
+    std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1).movable()).ok()).collect()
 }
 
 #[test]
@@ -45,8 +45,10 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
         let counts = frames.validated().unwrap();
         assert_eq!((counts.poisoned, counts.used()), (1, before.used()));
         assert_eq!(counts.free, before.free - 1);
-        for want in [Want::frames(1).at(bad), Want::frames(BLOCK).at(pfn(BOOT + BLOCK))] {
-            assert!(matches!(frames.take_raw(want.movable()), Err(AllocError::NotFree(_))));
+        for request in
+            [AllocRequest::frames(1).at(bad), AllocRequest::frames(BLOCK).at(pfn(BOOT + BLOCK))]
+        {
+            assert!(matches!(frames.take_raw(request.movable()), Err(AllocError::NotFree(_))));
         }
         let all = exhaust(frames);
         assert!(all.iter().all(|got| !got.contains(bad)));
@@ -65,7 +67,7 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
 fn a_frame_in_use_is_out_once_it_is_freed() {
     for part_of in [1, 5, BLOCK, 2 * BLOCK] {
         on_a_machine(|frames, hotplug, hot| {
-            let used = frames.take_raw(Want::frames(part_of).movable()).unwrap();
+            let used = frames.take_raw(AllocRequest::frames(part_of).movable()).unwrap();
             let bad = pfn(used.end().number() - 1);
             let before = frames.validated().unwrap();
             assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
@@ -84,7 +86,7 @@ fn a_frame_in_use_is_out_once_it_is_freed() {
 #[test]
 fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
     on_a_machine(|frames, hotplug, _| {
-        let used = frames.take_raw(Want::frames(BLOCK).movable()).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
         let start = used.start().number();
         let bad = [0, 1, BLOCK / 2, BLOCK - 1].map(|at| pfn(start + at));
         for frame in bad {
@@ -109,7 +111,8 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
 #[test]
 fn a_pageblock_that_is_partly_free_is_not_freed_as_a_whole_though_a_frame_in_use_is_bad() {
     on_a_machine(|frames, hotplug, added| {
-        let whole = frames.take_raw(Want::frames(BLOCK).movable().at(added.start())).unwrap();
+        let whole =
+            frames.take_raw(AllocRequest::frames(BLOCK).movable().at(added.start())).unwrap();
         let frame = |n: u64| range(added.start().number() + n, 1);
         assert_eq!(hotplug.poison(frame(2).start()), Ok(Poisoned::InUse));
         frames.give_raw(frame(BLOCK - 3)).unwrap();
@@ -141,7 +144,7 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
         assert_eq!(hotplug.poisoned().count(), 0);
         hotplug.add(low).unwrap();
         hotplug.online(low, OnlineType::Movable, &mut NoHooks).unwrap();
-        assert!(frames.take_raw(Want::frames(BLOCK).at(low.start()).movable()).is_ok());
+        assert!(frames.take_raw(AllocRequest::frames(BLOCK).at(low.start()).movable()).is_ok());
     });
 }
 
@@ -221,7 +224,7 @@ fn poison_found_while_a_token_has_the_memory_stays_out_when_it_comes_back() {
 #[test]
 fn poison_of_a_pageblock_in_use_under_a_token() {
     on_a_machine(|frames, hotplug, _| {
-        let used = frames.take_raw(Want::frames(2).movable()).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(2).movable()).unwrap();
         let start = used.start().align_down(BLOCK);
         let token = frames.isolate(range(start.number(), BLOCK)).unwrap();
         // One of it free, one in use.

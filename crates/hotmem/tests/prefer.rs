@@ -25,8 +25,8 @@ fn boot<'f, P: Platform>(
 fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
     let mut hotplug = boot(frames, memory, range(0, LOW), LOW);
     // The CPUs have low memory at hand.
-    for want in [Want::frames(1), Want::frames(BLOCK)] {
-        let got = frames.take_raw(want).unwrap();
+    for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
+        let got = frames.take_raw(request).unwrap();
         assert!(is_low(got));
         frames.give_raw(got).unwrap();
     }
@@ -44,10 +44,10 @@ fn is_low(range: PfnRange) -> bool {
     range.start() < pfn(LOW)
 }
 
-/// Everything that `want` gets, in this order.
-fn all_of<P: Platform>(frames: &Frames<P>, want: Want) -> Vec<PfnRange> {
-    let got: Vec<_> = std::iter::from_fn(|| frames.take_raw(want).ok()).collect();
-    assert_eq!(frames.take_raw(want), Err(AllocError::OutOfMemory));
+/// Everything that `request` gets, in this order.
+fn all_of<P: Platform>(frames: &Frames<P>, request: AllocRequest) -> Vec<PfnRange> {
+    let got: Vec<_> = std::iter::from_fn(|| frames.take_raw(request).ok()).collect();
+    assert_eq!(frames.take_raw(request), Err(AllocError::OutOfMemory));
     got
 }
 
@@ -59,10 +59,10 @@ fn lengths() -> impl Iterator<Item = u64> {
 #[test]
 fn low_memory_is_used_when_nothing_else_is_left() {
     for len in lengths() {
-        for want in [Want::frames(len), Want::frames(len).movable()] {
+        for request in [AllocRequest::frames(len), AllocRequest::frames(len).movable()] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
             let _hotplug = plugged(&frames, &memory);
-            let got = all_of(&frames, want);
+            let got = all_of(&frames, request);
             let above = got.iter().take_while(|&&got| !is_low(got)).count();
             assert!(above > 0 && above < got.len(), "{len}: {above} of {}", got.len());
             assert!(got[above..].iter().all(|&got| is_low(got)), "{len}: high memory was left");
@@ -75,11 +75,11 @@ fn low_memory_is_used_when_nothing_else_is_left() {
 fn a_node_that_is_asked_for_prefers_its_memory_above_the_boundary() {
     let node = NodeId::ZERO;
     for len in lengths() {
-        let want = Want::frames(len);
-        for want in [want.near(node), want.only_on(node), want.leaving(node)] {
+        let request = AllocRequest::frames(len);
+        for request in [request.near(node), request.only_on(node), request.leaving(node)] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
             let _hotplug = plugged(&frames, &memory);
-            assert!(!is_low(frames.take_raw(want).unwrap()), "{want:?}");
+            assert!(!is_low(frames.take_raw(request).unwrap()), "{request:?}");
         }
     }
 }
@@ -90,19 +90,19 @@ fn a_request_with_a_bound_finds_low_memory() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);
         // Just after memory from above, so that this is what the CPU has at hand.
-        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()));
-        let low = all_of(&frames, Want::frames(len).below(pfn(LOW)));
+        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
+        let low = all_of(&frames, AllocRequest::frames(len).below(pfn(LOW)));
         assert!(!low.is_empty() && low.iter().all(|&got| is_low(got)), "{len}");
-        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()));
+        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
         // It takes what lies above if its bound allows for that, and goes there last.
-        let within = all_of(&frames, Want::frames(len).below(pfn(ALL - BLOCK)));
+        let within = all_of(&frames, AllocRequest::frames(len).below(pfn(ALL - BLOCK)));
         assert!(within.iter().all(|&got| !is_low(got) && got.end() <= pfn(ALL - BLOCK)), "{len}");
     }
 }
 
 #[test]
 fn all_low_memory_is_left_to_requests_with_a_bound() {
-    let low = Want::frames(1).below(pfn(LOW));
+    let low = AllocRequest::frames(1).below(pfn(LOW));
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
     let _unused = plugged(&frames, &memory);
     let all = all_of(&frames, low).len();
@@ -117,7 +117,7 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
             frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
         } else {
             let len = [1, 2, WORD, BLOCK][rng.usize(..4)];
-            let got = frames.take_raw(Want::frames(len)).unwrap();
+            let got = frames.take_raw(AllocRequest::frames(len)).unwrap();
             assert!(!is_low(got));
             held.push(got);
         }
@@ -132,7 +132,7 @@ fn boot_memory_on_both_sides_is_used_from_above_the_boundary() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = boot(&frames, &memory, range(0, ALL), LOW);
-        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()), "{len}");
+        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()), "{len}");
     }
 }
 
@@ -144,12 +144,12 @@ fn every_cpu_leaves_low_memory_when_other_memory_comes() {
         hotplug.announce(range(LOW, ALL - LOW)).unwrap();
         for cpu in 0..3 {
             Cpus::run_on(cpu);
-            assert!(is_low(frames.take_raw(Want::frames(len)).unwrap()));
+            assert!(is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
         }
         bring(&mut hotplug, range(LOW, ALL - LOW), OnlineType::Kernel);
         for cpu in 0..3 {
             Cpus::run_on(cpu);
-            assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()), "{cpu}");
+            assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()), "{cpu}");
         }
         Cpus::run_on(0);
     }
@@ -163,7 +163,7 @@ fn memory_that_is_still_here_is_looked_for_above_the_boundary() {
         // While there is a reporter, memory that is not reported is preferred.
         let settings = report::Settings::default();
         let _reporter = report::Reporter::new(&frames, settings, Contents::Undefined).unwrap();
-        assert!(!is_low(frames.take_raw(Want::frames(len)).unwrap()), "{len}");
+        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()), "{len}");
     }
 }
 
@@ -175,7 +175,7 @@ fn movable_memory_comes_before_kernel_memory_on_either_side() {
     let (movable, kernel) = (range(LOW, SECTION), range(LOW + SECTION, SECTION));
     bring(&mut hotplug, movable, OnlineType::Movable);
     bring(&mut hotplug, kernel, OnlineType::Kernel);
-    let got = all_of(&frames, Want::frames(BLOCK).movable());
+    let got = all_of(&frames, AllocRequest::frames(BLOCK).movable());
     let place = |got: &PfnRange| match () {
         () if movable.covers(*got) => 0,
         () if kernel.covers(*got) => 1,
@@ -189,8 +189,8 @@ fn movable_memory_comes_before_kernel_memory_on_either_side() {
 fn without_a_boundary_the_lowest_memory_is_used_first() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
     let _hotplug = boot(&frames, &memory, range(0, ALL), 0);
-    assert!(is_low(frames.take_raw(Want::frames(BLOCK)).unwrap()));
-    assert!(is_low(frames.take_raw(Want::frames(SECTION + BLOCK)).unwrap()));
+    assert!(is_low(frames.take_raw(AllocRequest::frames(BLOCK)).unwrap()));
+    assert!(is_low(frames.take_raw(AllocRequest::frames(SECTION + BLOCK)).unwrap()));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_request_goes_low_only_if_nothing_above_would_do() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);
         // Holes of all sizes above the boundary.
-        let held = all_of(&frames, Want::frames(1 + rng.u64(..WORD)));
+        let held = all_of(&frames, AllocRequest::frames(1 + rng.u64(..WORD)));
         let last = held.last().unwrap().align_outward(BLOCK);
         let (low, mut above): (Vec<_>, Vec<_>) = held.into_iter().partition(|&got| is_low(got));
         rng.shuffle(&mut above);
@@ -210,14 +210,14 @@ fn a_request_goes_low_only_if_nothing_above_would_do() {
         low.into_iter().step_by(2).for_each(|got| frames.give_raw(got).unwrap());
         // A run of bits in one word, or a pageblock.
         let len = [1, 2, 4, WORD, BLOCK][rng.usize(..5)];
-        let want = Want::frames(len).aligned(len);
-        while let Ok(got) = frames.take_raw(want) {
+        let request = AllocRequest::frames(len).aligned(len);
+        while let Ok(got) = frames.take_raw(request) {
             // The CPU has used this pageblock until now, and goes on.
             if !is_low(got) || last.covers(got) {
                 continue;
             }
             let mut left = (LOW..ALL).step_by(usize::try_from(len).unwrap());
-            let fits = left.find(|&at| frames.take_raw(want.at(pfn(at))).is_ok());
+            let fits = left.find(|&at| frames.take_raw(request.at(pfn(at))).is_ok());
             assert_eq!(fits, None, "seed {seed}, {len}: {got}");
             seen += 1;
             break;

@@ -38,15 +38,15 @@ impl Machine<'_> {
         assert_eq!(Snapshot::of(&self.hotplug, ALL * SECTION, &self.used), before);
     }
 
-    fn take(&mut self, want: Want) -> PfnRange {
-        let got = self.frames.take_raw(want).expect("there is enough");
+    fn take(&mut self, request: AllocRequest) -> PfnRange {
+        let got = self.frames.take_raw(request).expect("there is enough");
         self.used.push(got);
         got
     }
 
     /// Takes every frame.
     fn exhaust(&mut self) {
-        while let Ok(got) = self.frames.take_raw(Want::frames(1).movable()) {
+        while let Ok(got) = self.frames.take_raw(AllocRequest::frames(1).movable()) {
             self.used.push(got);
         }
     }
@@ -239,7 +239,7 @@ fn adding_without_frames_for_page_tables() {
         m.refuses(much, |m| {
             lend(&mut m.hotplug, &mut Tables(SECTION), |hotplug, _| hotplug.add(wanted))
         });
-        let absurd = error(u64::MAX, AllocError::Bad(BadWant::TooLong { frames: u64::MAX }));
+        let absurd = error(u64::MAX, AllocError::Bad(BadRequest::TooLong { frames: u64::MAX }));
         m.refuses(absurd, |m| {
             lend(&mut m.hotplug, &mut Tables(u64::MAX), |hotplug, _| hotplug.add(wanted))
         });
@@ -329,27 +329,27 @@ fn isolating() {
 #[test]
 fn allocating() {
     on_a_machine(|m| {
-        let bad = |m: &mut Machine<'_>, want: Want, bad| {
-            m.refuses(AllocError::Bad(bad), |m| m.frames.take_raw(want));
+        let bad = |m: &mut Machine<'_>, request: AllocRequest, bad| {
+            m.refuses(AllocError::Bad(bad), |m| m.frames.take_raw(request));
         };
-        bad(m, Want::frames(0), BadWant::Empty);
-        bad(m, Want::order(64), BadWant::Empty);
+        bad(m, AllocRequest::frames(0), BadRequest::Empty);
+        bad(m, AllocRequest::order(64), BadRequest::Empty);
         for align in [0, 3, u64::MAX] {
-            bad(m, Want::frames(1).aligned(align), BadWant::Alignment { frames: align });
+            bad(m, AllocRequest::frames(1).aligned(align), BadRequest::Alignment { frames: align });
         }
         for frames in [PFN_LIMIT + 1, u64::MAX] {
-            bad(m, Want::frames(frames), BadWant::TooLong { frames });
+            bad(m, AllocRequest::frames(frames), BadRequest::TooLong { frames });
         }
-        bad(m, Want::frames(1).aligned(1 << 63), BadWant::TooLong { frames: 1 });
-        bad(m, Want::frames(1).at(Pfn::LIMIT), BadWant::Place(Pfn::LIMIT));
-        bad(m, Want::frames(2).at(pfn(8)).below(pfn(9)), BadWant::Place(pfn(8)));
-        bad(m, Want::frames(2).at(pfn(8)).aligned(16), BadWant::Place(pfn(8)));
+        bad(m, AllocRequest::frames(1).aligned(1 << 63), BadRequest::TooLong { frames: 1 });
+        bad(m, AllocRequest::frames(1).at(Pfn::LIMIT), BadRequest::Place(Pfn::LIMIT));
+        bad(m, AllocRequest::frames(2).at(pfn(8)).below(pfn(9)), BadRequest::Place(pfn(8)));
+        bad(m, AllocRequest::frames(2).at(pfn(8)).aligned(16), BadRequest::Place(pfn(8)));
         let out = AllocError::OutOfMemory;
-        m.refuses(out, |m| m.frames.take_raw(Want::frames(1).below(Pfn::ZERO)));
-        m.refuses(out, |m| m.frames.take_raw(Want::frames(PFN_LIMIT)));
-        m.refuses(out, |m| m.frames.take_raw(Want::frames(2 * SECTION).movable()));
+        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(1).below(Pfn::ZERO)));
+        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(PFN_LIMIT)));
+        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(2 * SECTION).movable()));
         // Kernel memory is only in the boot section, and some of it is metadata.
-        m.refuses(out, |m| m.frames.take_raw(Want::frames(SECTION)));
+        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(SECTION)));
     });
 }
 
@@ -357,7 +357,7 @@ fn allocating() {
 fn allocating_an_exact_place() {
     on_a_machine(|m| {
         let at = |m: &Machine<'_>, place: PfnRange| {
-            m.frames.take_raw(Want::frames(place.frames()).at(place.start()).movable())
+            m.frames.take_raw(AllocRequest::frames(place.frames()).at(place.start()).movable())
         };
         let not_free = AllocError::NotFree;
         let taken = at(m, range(ONLINE + BLOCK + 3, 1)).unwrap();
@@ -370,7 +370,7 @@ fn allocating_an_exact_place() {
         m.refuses(not_free(range(OFFLINE, 1)), |m| at(m, range(OFFLINE, 1)));
         m.refuses(not_free(range(UNKNOWN, 1)), |m| at(m, range(UNKNOWN, 1)));
         // Not movable, in movable memory.
-        let kernel = Want::frames(1).at(pfn(ONLINE));
+        let kernel = AllocRequest::frames(1).at(pfn(ONLINE));
         m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.take_raw(kernel));
         let frames = m.frames;
         let held = frames.isolate(range(ONLINE, BLOCK)).unwrap();
@@ -389,8 +389,8 @@ fn an_exact_place_lies_in_one_region() {
             m.hotplug.online(there, OnlineType::Kernel, &mut NoHooks).unwrap();
         }
         let both = range(UNKNOWN - 1, 2);
-        let want = Want::frames(2).at(both.start());
-        m.refuses(AllocError::NotFree(both), |m| m.frames.take_raw(want));
+        let request = AllocRequest::frames(2).at(both.start());
+        m.refuses(AllocError::NotFree(both), |m| m.frames.take_raw(request));
     });
 }
 
@@ -409,9 +409,13 @@ fn freeing() {
         ] {
             m.refuses(refused(foreign, FreeErrorKind::Foreign), |m| m.frames.give_raw(foreign));
         }
-        for want in [Want::frames(1), Want::frames(3), Want::frames(BLOCK), Want::frames(2 * BLOCK)]
-        {
-            let got = m.frames.take_raw(want.movable()).unwrap();
+        for request in [
+            AllocRequest::frames(1),
+            AllocRequest::frames(3),
+            AllocRequest::frames(BLOCK),
+            AllocRequest::frames(2 * BLOCK),
+        ] {
+            let got = m.frames.take_raw(request.movable()).unwrap();
             m.frames.give_raw(got).unwrap();
             let first = got.chunks(BLOCK).next().unwrap();
             let twice = refused(first, FreeErrorKind::NotAllocated);
@@ -423,11 +427,11 @@ fn freeing() {
 #[test]
 fn freeing_more_than_was_allocated() {
     on_a_machine(|m| {
-        let got = m.take(Want::frames(WORD).movable());
+        let got = m.take(AllocRequest::frames(WORD).movable());
         let longer = range(got.start().number(), WORD + 1);
         let refused = FreeError { range: longer, kind: FreeErrorKind::NotAllocated };
         m.refuses(refused, |m| m.frames.give_raw(longer));
-        let whole = m.take(Want::frames(2 * BLOCK).movable());
+        let whole = m.take(AllocRequest::frames(2 * BLOCK).movable());
         let longer = range(whole.start().number(), 3 * BLOCK);
         let third = range(whole.start().number() + 2 * BLOCK, BLOCK);
         let refused = FreeError { range: third, kind: FreeErrorKind::NotAllocated };

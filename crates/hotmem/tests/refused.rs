@@ -79,26 +79,26 @@ impl Machine<'_> {
         range(start, frames.min(most))
     }
 
-    fn some_want(&mut self) -> Want {
+    fn some_want(&mut self) -> AllocRequest {
         let odd = [0, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
         let number = |rng: &mut Rng| odd[rng.usize(..odd.len())];
-        let mut want = Want::frames(number(&mut self.rng));
+        let mut request = AllocRequest::frames(number(&mut self.rng));
         if self.rng.bool() {
-            want = want.movable();
+            request = request.movable();
         }
         if self.rng.u8(..3) == 0 {
-            want = want.aligned(number(&mut self.rng));
+            request = request.aligned(number(&mut self.rng));
         }
         if self.rng.u8(..3) == 0 {
-            want = want.below(self.some_range().end());
+            request = request.below(self.some_range().end());
         }
         if self.rng.u8(..3) == 0 {
-            want = want.at(self.some_range().start());
+            request = request.at(self.some_range().start());
         }
         if self.rng.u8(..4) == 0 {
-            want = want.only_on(NodeId::new(self.rng.u32(..3)));
+            request = request.only_on(NodeId::new(self.rng.u32(..3)));
         }
-        want
+        request
     }
 
     fn some_kind(&mut self) -> OnlineType {
@@ -171,8 +171,8 @@ impl Machine<'_> {
                 }
             },
             13 | 14 => {
-                let want = self.some_want();
-                let answer = self.frames.take_raw(want);
+                let request = self.some_want();
+                let answer = self.frames.take_raw(request);
                 self.used.extend(answer.into_iter().flat_map(numbers));
                 ("alloc", answer.is_err())
             }

@@ -60,7 +60,7 @@ fn what_boot_did_not_reserve_is_refused() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let counts = frames.counts();
-        let taken = frames.take_raw(Want::frames(2)).unwrap();
+        let taken = frames.take_raw(AllocRequest::frames(2)).unwrap();
         let counted = frames.counts();
         for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, BLOCK)] {
             assert_eq!(hotplug.give_reserved(wrong), refused(wrong, FreeErrorKind::NotReserved));

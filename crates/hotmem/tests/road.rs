@@ -28,10 +28,11 @@ fn memory_comes_is_used_and_goes() {
         assert_eq!(before.online, 4 * SECTION);
         assert_eq!(before.movable, 3 * SECTION);
 
-        let one = frames.take_raw(Want::frames(1).movable()).unwrap();
-        let some = frames.take_raw(Want::frames(3).movable()).unwrap();
-        let huge =
-            frames.take_raw(Want::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable()).unwrap();
+        let one = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
+        let some = frames.take_raw(AllocRequest::frames(3).movable()).unwrap();
+        let huge = frames
+            .take_raw(AllocRequest::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable())
+            .unwrap();
         assert!(plugged.covers(one) && plugged.covers(some) && plugged.covers(huge));
         frames.validated().unwrap();
         for used in [one, some, huge] {
@@ -71,11 +72,11 @@ fn boot_memory_is_all_there() {
     on_a_machine(1, |frames, _| {
         let counts = frames.validated().unwrap();
         let mut taken = Vec::new();
-        while let Ok(frame) = frames.take_raw(Want::frames(1)) {
+        while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
             taken.push(frame);
         }
         assert_eq!(taken.len() as u64, counts.free);
-        assert_eq!(frames.take_raw(Want::frames(1)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.take_raw(AllocRequest::frames(1)), Err(AllocError::OutOfMemory));
         taken.sort_by_key(|f| f.start());
         taken.dedup();
         assert_eq!(taken.len() as u64, counts.free);

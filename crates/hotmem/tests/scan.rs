@@ -27,7 +27,7 @@ fn a_scan_sees_what_asking_every_pageblock_sees() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     // Frames of section bits come from a pageblock of boot memory that stays split.
-    frames.take_raw(Want::frames(1)).unwrap();
+    frames.take_raw(AllocRequest::frames(1)).unwrap();
     // Regions that meet within a section.
     let middle = BOOT + 3 * SECTION + BLOCK;
     for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
@@ -41,8 +41,8 @@ fn a_scan_sees_what_asking_every_pageblock_sees() {
     for round in 0..300 {
         if round % 3 == 0 {
             let at = rng.u64(BOOT..BOOT + HOT);
-            let want = Want::frames(rng.u64(1..=BLOCK / 2)).at(pfn(at)).movable();
-            if let Ok(got) = frames.take_raw(want) {
+            let request = AllocRequest::frames(rng.u64(1..=BLOCK / 2)).at(pfn(at)).movable();
+            if let Ok(got) = frames.take_raw(request) {
                 for frame in numbers(got) {
                     *used.entry(frame / BLOCK * BLOCK).or_insert(0) += 1;
                 }

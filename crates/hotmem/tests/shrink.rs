@@ -26,7 +26,8 @@ impl Hooks for Kernel<'_> {
         }
         for frame in numbers(used) {
             self.movable.remove(&frame);
-            let new = self.frames.take_raw(Want::frames(1).movable()).expect("there is room");
+            let new =
+                self.frames.take_raw(AllocRequest::frames(1).movable()).expect("there is room");
             self.movable.insert(new.start().number(), true);
             self.frames.give_raw(range(frame, 1)).expect("the kernel's");
         }
@@ -78,7 +79,7 @@ fn one_case(rng: &mut Rng) {
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
     // A pageblock of boot memory stays split, so that frame bits come from there.
-    frames.take_raw(Want::frames(1)).unwrap();
+    frames.take_raw(AllocRequest::frames(1)).unwrap();
     let middle = BOOT + rng.u64(1..HOT / BLOCK) * BLOCK;
     for region in [range(BOOT, middle - BOOT), range(middle, BOOT + HOT - middle)] {
         hotplug.announce(region).unwrap();
@@ -96,7 +97,7 @@ fn one_case(rng: &mut Rng) {
         let at = rng.u64(BOOT..BOOT + HOT);
         let len = rng.u64(1..=2 * BLOCK).min(BOOT + HOT - at);
         let movable = rng.u8(..3) != 0;
-        if let Ok(got) = frames.take_raw(Want::frames(len).at(pfn(at)).movable()) {
+        if let Ok(got) = frames.take_raw(AllocRequest::frames(len).at(pfn(at)).movable()) {
             kernel.movable.extend(numbers(got).map(|frame| (frame, movable)));
         }
     }

@@ -27,7 +27,7 @@ fn what_was_freed_before_the_frames_that_a_rival_frees_is_not_lost() {
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
     let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
-    let three = frames.take_raw(Want::frames(3 * BLOCK).aligned(BLOCK)).unwrap();
+    let three = frames.take_raw(AllocRequest::frames(3 * BLOCK).aligned(BLOCK)).unwrap();
     let (below, rest) = three.split_at(three.start().checked_add(2 * BLOCK + 5).unwrap());
     let (tail, stays) = rest.split_at(rest.start().checked_add(5).unwrap());
     let free = frames.counts().free;
@@ -39,8 +39,8 @@ fn what_was_freed_before_the_frames_that_a_rival_frees_is_not_lost() {
     let freed = refused.range.start().number() - below.start().number();
     assert!(freed >= 2 * BLOCK);
     let counts = frames.validated().unwrap();
-    let lines = frames.metadata().map(|metadata| metadata.frames);
-    let lent: u64 = lines.filter(|&lines| three.covers(lines)).map(PfnRange::frames).sum();
+    let bitmaps = frames.metadata().map(|metadata| metadata.frames);
+    let lent: u64 = bitmaps.filter(|&bitmaps| three.covers(bitmaps)).map(PfnRange::frames).sum();
     assert_eq!(counts.free, free + freed + tail.frames() - lent);
     frames.give_raw(stays).unwrap();
 }

@@ -15,15 +15,15 @@ fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>)) {
     frames.validated().unwrap();
 }
 
-fn sections(n: u64) -> Want {
-    Want::frames(n * SECTION).movable()
+fn sections(n: u64) -> AllocRequest {
+    AllocRequest::frames(n * SECTION).movable()
 }
 
 #[test]
 fn a_section_that_the_cpu_keeps_for_itself_is_found() {
     on_a_machine(4, |frames| {
         // The first section is the CPU's own from now on, and the tree passes it over.
-        let block = frames.take_raw(Want::frames(BLOCK).movable()).unwrap();
+        let block = frames.take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
         assert_eq!(block.start().number(), SECTION);
         frames.give_raw(block).unwrap();
         assert_eq!(frames.take_raw(sections(4)), Ok(range(SECTION, 4 * SECTION)));
@@ -34,7 +34,7 @@ fn a_section_that_the_cpu_keeps_for_itself_is_found() {
 fn a_run_begins_above_what_stands_in_the_way() {
     on_a_machine(6, |frames| {
         let in_the_way = Pfn::new(3 * SECTION + BLOCK).unwrap();
-        frames.take_raw(Want::frames(1).movable().at(in_the_way)).unwrap();
+        frames.take_raw(AllocRequest::frames(1).movable().at(in_the_way)).unwrap();
         assert_eq!(frames.take_raw(sections(3)), Ok(range(4 * SECTION, 3 * SECTION)));
         assert_eq!(frames.take_raw(sections(2)), Ok(range(SECTION, 2 * SECTION)));
         assert_eq!(frames.take_raw(sections(2)), Err(AllocError::OutOfMemory));

@@ -17,7 +17,7 @@ struct Moving<'f> {
 impl Hooks for Moving<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
-            self.frames.take_raw(Want::frames(1).movable()).unwrap();
+            self.frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
             self.frames.give_raw(frame).unwrap();
             self.moved += 1;
         }
@@ -40,7 +40,7 @@ fn what_lives_in_a_long_range_moves_once() {
         let mut live = 0;
         for section in leaving.chunks(SECTION) {
             for frame in numbers(section).step_by(7).take(5) {
-                frames.take_raw(Want::frames(1).movable().at(pfn(frame))).unwrap();
+                frames.take_raw(AllocRequest::frames(1).movable().at(pfn(frame))).unwrap();
                 live += 1;
             }
         }

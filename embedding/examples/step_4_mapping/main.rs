@@ -5,8 +5,8 @@
 
 mod mapping;
 
+use hotmem::{AllocRequest, Shrink, ShrinkOptions, Shrunk};
 use hotmem::{BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
-use hotmem::{Shrink, ShrinkOptions, Shrunk, Want};
 use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
 use mapping::KernelMapping;
 
@@ -32,7 +32,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     println!("adding it took {} frames for page tables", used() - before);
     hotplug.online(dimm, OnlineType::Movable, &mut NoHooks)?;
 
-    let gib = FRAMES.alloc(Want::frames(dimm.frames()).movable())?;
+    let gib = FRAMES.alloc(AllocRequest::frames(dimm.frames()).movable())?;
     for page in gib.range().chunks(512) {
         // SAFETY: the memory is this function's.
         unsafe { direct_map(page.start().phys_addr()).cast::<u64>().write(page.start().number()) };

@@ -8,8 +8,8 @@ mod mapping;
 mod pci;
 
 use core::{arch::x86_64::_rdtsc, ptr::NonNull, time::Duration};
+use hotmem::{AllocRequest, OnlineType};
 use hotmem::{BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-use hotmem::{OnlineType, Want};
 use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
 use hotmem_virtio::dma::DmaMemory;
 use hotmem_virtio::mem::{Device, HotplugMemory, Progress, Status};
@@ -54,7 +54,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
             println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
             return Ok(());
         }
-        let gib = FRAMES.alloc(Want::bytes(Bytes::gib(1)).movable())?;
+        let gib = FRAMES.alloc(AllocRequest::bytes(Bytes::gib(1)).movable())?;
         println!("1 GiB of it in one piece: {}", gib.range());
         // SAFETY: the memory is this function's.
         unsafe { direct_map(gib.start().phys_addr()).write_bytes(1, 4096) };
@@ -67,7 +67,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 /// Memory that the device and the driver share, for as long as the machine runs.
 fn queue_memory() -> Result<DmaMemory, Failed> {
     let len = Device::<PciTransport>::MEMORY_SIZE;
-    let frames = FRAMES.alloc(Want::bytes(Bytes(len as u64)))?.into_raw();
+    let frames = FRAMES.alloc(AllocRequest::bytes(Bytes(len as u64)))?.into_raw();
     let phys_addr = frames.start().phys_addr();
     let pointer = NonNull::new(direct_map(phys_addr)).ok_or("no address")?;
     // SAFETY: the frames were allocated above, and are never freed.

@@ -3,7 +3,7 @@
 use crate::mapping::KernelMapping;
 use core::arch::asm;
 use core::ptr::NonNull;
-use hotmem::{Bytes, Hotplug, OneCpu, PfnRange, Want};
+use hotmem::{AllocRequest, Bytes, Hotplug, OneCpu, PfnRange};
 use hotmem_embedding::{Failed, direct_map};
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::{
@@ -24,7 +24,7 @@ pub fn find(
     for (start, size) in bars.iter().flatten().filter_map(|bar| bar.memory_address_size()) {
         let range = PfnRange::from_bytes(start, Bytes(size.next_multiple_of(4096)))?;
         let frames = hotplug.frames();
-        let take = || Some(frames.alloc(Want::frames(1)).ok()?.into_raw().start());
+        let take = || Some(frames.alloc(AllocRequest::frames(1)).ok()?.into_raw().start());
         // SAFETY: it stays the mapping of this machine.
         if !unsafe { hotplug.mapping_mut() }.map_registers(range, take) {
             return Err("no frames for page tables".into());

@@ -4,8 +4,8 @@ use super::boot::Machine;
 use super::exit::{give_up, must};
 use core::fmt;
 use hotmem::{
-    Allocation, AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hotplug, NodeId, OneCpu, Pfn,
-    PfnRange, Want,
+    AllocRequest, Allocation, AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hotplug, NodeId,
+    OneCpu, Pfn, PfnRange,
 };
 use hotmem_guest::frame_words::FrameWords;
 
@@ -52,22 +52,22 @@ impl<T: fmt::Debug> fmt::Display for Debug<T> {
 
 /// Movable frames, wherever.
 pub(super) fn alloc(frames: u64) -> Option<PfnRange> {
-    FRAMES.alloc(Want::frames(frames).movable()).ok().map(Allocation::into_raw)
+    FRAMES.alloc(AllocRequest::frames(frames).movable()).ok().map(Allocation::into_raw)
 }
 
 /// These movable frames and no others.
 pub(super) fn alloc_at(start: Pfn, frames: u64) -> Option<PfnRange> {
-    FRAMES.alloc(Want::frames(frames).movable().at(start)).ok().map(Allocation::into_raw)
+    FRAMES.alloc(AllocRequest::frames(frames).movable().at(start)).ok().map(Allocation::into_raw)
 }
 
 /// A frame for the kernel's own use.
 pub(super) fn alloc_own() -> Option<Pfn> {
-    FRAMES.alloc(Want::frames(1)).ok().map(|frame| frame.into_raw().start())
+    FRAMES.alloc(AllocRequest::frames(1)).ok().map(|frame| frame.into_raw().start())
 }
 
 /// Neighbouring frames for the kernel's own use.
 pub(super) fn alloc_together(frames: u64) -> Option<PfnRange> {
-    FRAMES.alloc(Want::frames(frames)).ok().map(Allocation::into_raw)
+    FRAMES.alloc(AllocRequest::frames(frames)).ok().map(Allocation::into_raw)
 }
 
 /// Frees frames that were allocated, once.

@@ -11,7 +11,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use hotmem::{Pfn, PfnRange, Want};
+use hotmem::{AllocRequest, Pfn, PfnRange};
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
@@ -81,7 +81,9 @@ pub(crate) fn stop() -> u64 {
 
 /// Frames with patterns in them; none if there are none to be had.
 fn take(frames: u64, seed: u64) -> PfnRange {
-    let Ok(taken) = alloc_frames(Want::frames(frames).movable()) else { return PfnRange::EMPTY };
+    let Ok(taken) = alloc_frames(AllocRequest::frames(frames).movable()) else {
+        return PfnRange::EMPTY;
+    };
     TAKEN.fetch_add(1, Relaxed);
     poison::check(taken);
     for frame in each(taken) {

@@ -1,5 +1,5 @@
-//! Descriptors of RAM: 64 bytes for each frame that there is, written when it comes. The holes beside
-//! boot memory, in its sections, have some as well, so that a scan needs no checks there.
+//! Descriptors of RAM: 64 bytes for each frame that there is, written when it comes. The holes
+//! beside boot memory, in its sections, have some as well, so that a scan needs no checks there.
 
 use super::WATCHDOG;
 use super::hooks::KernelMapping;
@@ -9,7 +9,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use hotmem::geometry::SECTION_FRAMES;
-use hotmem::{Bytes, Pfn, PfnRange, State, Want, Zone};
+use hotmem::{AllocRequest, Bytes, Pfn, PfnRange, State, Zone};
 use hotmem_directmap::{DescriptorMap, DescriptorMapError};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
 use hotmem_guest::pattern::mix;
@@ -38,7 +38,7 @@ impl Engine {
     /// Describes the memory that there is at boot, in some of it, and the holes of its sections.
     pub(crate) fn describe_boot_memory(&mut self) -> Result<(), DescriptorMapError> {
         self.mapping().described = true;
-        let frame = || Some(alloc_frames(Want::frames(1)).ok()?.start());
+        let frame = || Some(alloc_frames(AllocRequest::frames(1)).ok()?.start());
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
             // Boot memory stays, so it need not hold its own descriptors.

@@ -7,7 +7,7 @@ use super::transport::Wired;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::report::ReporterError;
-use hotmem::{AllocError, Bytes, PfnRange, Want};
+use hotmem::{AllocError, AllocRequest, Bytes, PfnRange};
 use hotmem_guest::to_usize;
 use hotmem_virtio::balloon;
 use hotmem_virtio::dma::DmaMemory;
@@ -52,7 +52,8 @@ pub(crate) fn start(transport: Wired) -> Result<(MemDevice, PfnRange), DeviceErr
 
 /// Memory to share with a device; its frames may be freed after the device has been reset.
 pub(crate) fn queue_memory(bytes: usize) -> Result<(DmaMemory, PfnRange), DeviceError> {
-    let frames = alloc_frames(Want::bytes(Bytes(bytes as u64))).map_err(DeviceError::Queue)?;
+    let frames =
+        alloc_frames(AllocRequest::bytes(Bytes(bytes as u64))).map_err(DeviceError::Queue)?;
     let phys_addr = frames.start().phys_addr();
     let pointer = NonNull::new(virt(phys_addr)).unwrap_or(NonNull::dangling());
     // SAFETY: the frames are allocated and mapped, and freed only after the device has been reset;

@@ -15,7 +15,7 @@ use core::sync::atomic::{
 };
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::report::Statistics;
-use hotmem::{Bytes, NodeId, Pfn, PfnRange, Want};
+use hotmem::{AllocRequest, Bytes, NodeId, Pfn, PfnRange};
 use hotmem_guest::cmdline::Faults;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words::FRAME_WORDS as WORDS;
@@ -57,7 +57,7 @@ pub(crate) struct Bursts {
 pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     PLAN.call_once(|| Plan { faults, nodes, clock });
     let mut held: Option<PfnRange> = None;
-    while let Ok(frames) = alloc_frames(Want::order(9).movable()) {
+    while let Ok(frames) = alloc_frames(AllocRequest::order(9).movable()) {
         for frame in frames.chunks(1).map(PfnRange::start) {
             // SAFETY: the frame was allocated just now.
             unsafe { FRAME_WORDS.write(frame, 0, held.map_or(0, |held| held.start().number())) }
@@ -84,7 +84,7 @@ pub(crate) fn run(cpu: usize) -> ! {
     let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
     let number = u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1);
     let node = NodeId::new(number);
-    let list = Want::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
+    let list = AllocRequest::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
     let list = alloc_frames(list).unwrap_or_else(|error| give_up(error));
     let mine = &CPUS[cpu];
     loop {
@@ -106,7 +106,7 @@ pub(crate) fn run(cpu: usize) -> ! {
 fn round(frames: u64, node: NodeId, list: PfnRange) {
     let entry = FRAME_WORDS.pointer(list.start());
     for index in 0..to_usize(frames) {
-        let frame = alloc_frames(Want::frames(1).movable().near(node));
+        let frame = alloc_frames(AllocRequest::frames(1).movable().near(node));
         let frame = frame.unwrap_or_else(|error| give_up(error)).start();
         // SAFETY: the frame was allocated just now; the list has room for all of them.
         unsafe {

@@ -3,7 +3,7 @@
 use super::memory::{FRAMES, alloc_frames, phys, virt};
 use core::ptr::NonNull;
 use hotmem::geometry::FRAME_SIZE;
-use hotmem::{Pfn, PfnRange, Want};
+use hotmem::{AllocRequest, Pfn, PfnRange};
 use hotmem_guest::to_usize;
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
@@ -19,7 +19,7 @@ unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         // Address 0 is the crate's sign that there is none.
         let none = (0, NonNull::dangling());
-        let Ok(frames) = alloc_frames(Want::frames(pages as u64)) else { return none };
+        let Ok(frames) = alloc_frames(AllocRequest::frames(pages as u64)) else { return none };
         let phys_addr = frames.start().phys_addr();
         let Some(pointer) = NonNull::new(virt(phys_addr)) else { return none };
         // SAFETY: the frames are mapped, and allocated just now.

@@ -8,14 +8,14 @@ use super::smp::ThisCpu;
 use super::{WATCHDOG, give_up};
 use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{Bytes, Migration, Owner, Owners, Pfn, PfnRange, Want};
+use hotmem::{AllocRequest, Bytes, Migration, Owner, Pfn, PfnRange, ReverseMap};
 use hotmem_directmap::{PAGE_BYTES, Window};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::{frame_words, to_usize};
 use hotmem_pgtable::{Flags, Level, MoveError};
 
 /// Whose each frame is: a page of a window, by its address.
-static OWNERS: Owners<'static, ThisCpu> = Owners::new(&FRAMES);
+static REVERSE_MAP: ReverseMap<'static, ThisCpu> = ReverseMap::new(&FRAMES);
 
 /// Pages that are moved together: what there may be in a pageblock.
 pub(crate) const TOGETHER: usize = PAGEBLOCK_FRAMES;
@@ -49,8 +49,8 @@ impl Mapped {
 
     /// Puts a frame behind a page that has none; `None` if there is no memory for it.
     pub(crate) fn map(&mut self, page: u64) -> Option<()> {
-        let frame = take_frame(Want::frames(1).movable(), self.window.address(page))?;
-        let below = Want::frames(1).below(self.tables_below);
+        let frame = take_frame(AllocRequest::frames(1).movable(), self.window.address(page))?;
+        let below = AllocRequest::frames(1).below(self.tables_below);
         let new_table = || Some(alloc_frames(below).ok()?.start());
         let mapped = self.window.map(page, frame, self.flags, new_table);
         mapped.inspect_err(|_| give_back(frame)).ok()
@@ -93,7 +93,7 @@ impl Mapped {
 
     /// Moves pages to frames that are allocated for them like this, as far as there are some: at
     /// most [`TOGETHER`], and at least one.
-    pub(crate) fn move_pages(&mut self, pages: &[u64], to: Want) -> Result<(), Migration> {
+    pub(crate) fn move_pages(&mut self, pages: &[u64], to: AllocRequest) -> Result<(), Migration> {
         let mut frames = [Pfn::ZERO; TOGETHER];
         let (mut len, mut obstacle) = (0, Migration::Retry);
         for (&page, place) in pages.iter().zip(&mut frames) {
@@ -133,7 +133,7 @@ impl Mapped {
     }
 
     /// A frame to move the page to.
-    fn destination(&self, page: u64, want: Want) -> Result<Pfn, Migration> {
+    fn destination(&self, page: u64, want: AllocRequest) -> Result<Pfn, Migration> {
         if self.window.is_pinned(page) {
             return Err(Migration::Pinned("a page pinned by the kernel"));
         }
@@ -143,20 +143,20 @@ impl Mapped {
     /// The pages whose frames are among these. Each page is an owner of its own, so each part is
     /// one frame.
     fn pages_on(&self, frames: PfnRange) -> impl Iterator<Item = u64> + '_ {
-        OWNERS.runs(frames).filter_map(|(_, owner)| self.window.page_of(owner?.number()))
+        REVERSE_MAP.runs(frames).filter_map(|(_, owner)| self.window.page_of(owner?.number()))
     }
 }
 
 /// A frame for what has to leave `from`: another node's, since more of this one's may be about to
 /// go.
-pub(crate) fn elsewhere(from: Pfn) -> Want {
-    Want::frames(1).movable().leaving(FRAMES.node_of(from).unwrap_or_default())
+pub(crate) fn elsewhere(from: Pfn) -> AllocRequest {
+    AllocRequest::frames(1).movable().leaving(FRAMES.node_of(from).unwrap_or_default())
 }
 
 /// A frame that is the page's at this address.
-fn take_frame(want: Want, address: u64) -> Option<Pfn> {
+fn take_frame(want: AllocRequest, address: u64) -> Option<Pfn> {
     let frame = alloc_frames(want).ok()?;
-    if OWNERS.set(frame, Owner::new(address)?).is_err() {
+    if REVERSE_MAP.set(frame, Owner::new(address)?).is_err() {
         give_back(frame.start());
         return None;
     }
@@ -165,7 +165,7 @@ fn take_frame(want: Want, address: u64) -> Option<Pfn> {
 
 fn give_back(frame: Pfn) {
     if let Some(frame) = PfnRange::with_len(frame, 1) {
-        OWNERS.clear(frame);
+        REVERSE_MAP.clear(frame);
         // SAFETY: allocated by `take_frame` and mapped no more; freed once, so this cannot fail.
         let _ = unsafe { FRAMES.free_raw_filled(frame) };
     }

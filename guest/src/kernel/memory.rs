@@ -6,7 +6,7 @@ use core::arch::x86_64::__cpuid;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{AllocError, Allocation, Bytes, Frames, Pfn, PfnRange, Want};
+use hotmem::{AllocError, AllocRequest, Allocation, Bytes, Frames, Pfn, PfnRange};
 use hotmem_directmap::{Caching, DescriptorMap, DirectMap, DirectMapError, Window};
 use hotmem_guest::frame_words::FrameWords;
 use hotmem_guest::layout::{self, DESCRIPTORS, DIRECT_MAP, DIRECT_MAP_BASE};
@@ -72,7 +72,7 @@ fn has_huge_pages() -> bool {
 }
 
 /// Allocates frames of which the kernel keeps track by number.
-pub(crate) fn alloc_frames(want: Want) -> Result<PfnRange, AllocError> {
+pub(crate) fn alloc_frames(want: AllocRequest) -> Result<PfnRange, AllocError> {
     FRAMES.alloc(want).map(Allocation::into_raw)
 }
 
@@ -172,7 +172,7 @@ impl AddressSpace {
             let (taken, rest) = early.split_at(frame.checked_add(1)?);
             *early = rest;
             if taken.is_empty() {
-                Some(alloc_frames(Want::frames(1)).ok()?.start())
+                Some(alloc_frames(AllocRequest::frames(1)).ok()?.start())
             } else {
                 Some(frame)
             }

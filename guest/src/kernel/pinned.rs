@@ -1,6 +1,6 @@
 //! Checks that pinned memory stays with the guest. A device writes to two free ranges, of which one
-//! is pinned; the host takes free memory that is reported to it. What the device wrote to the pinned
-//! range must still be there.
+//! is pinned; the host takes free memory that is reported to it. What the device wrote to the
+//! pinned range must still be there.
 
 use super::clock::Clock;
 use super::edu::{Edu, Stuck};
@@ -10,7 +10,7 @@ use super::smp::ThisCpu;
 use core::arch::asm;
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AllocError, Bytes, Hotplug, Pfn, PfnRange, PinError, Want};
+use hotmem::{AllocError, AllocRequest, Bytes, Hotplug, Pfn, PfnRange, PinError};
 use hotmem_guest::event::Event;
 
 /// Two ranges of whole pageblocks, all of them free. The device has written to each.
@@ -47,8 +47,8 @@ impl Pinned {
         clock: &Clock,
     ) -> Result<Self, PinnedError> {
         let reach = Pfn::containing(1 << Edu::ADDRESS_BITS).unwrap_or(Pfn::LIMIT);
-        let want = Want::frames(frames).aligned(PAGEBLOCK_FRAMES as u64).below(reach);
-        let source = alloc(Want::frames(1).below(reach))?;
+        let want = AllocRequest::frames(frames).aligned(PAGEBLOCK_FRAMES as u64).below(reach);
+        let source = alloc(AllocRequest::frames(1).below(reach))?;
         for index in 0..Edu::WORDS {
             // SAFETY: the frame was allocated just now.
             unsafe { FRAME_WORDS.write(source.start(), index, word(index)) }
@@ -86,14 +86,14 @@ impl Pinned {
     pub(crate) fn check(&mut self, clock: &Clock) -> Result<(), PinnedError> {
         let (written, new) = self.ranges[..self.pins].split_at(self.written);
         for frame in frames_of(written) {
-            let taken = alloc(Want::frames(1).at(frame))?;
+            let taken = alloc(AllocRequest::frames(1).at(frame))?;
             if !holds_words(frame) {
                 return Err(PinnedError::Lost(frame));
             }
             free(taken);
         }
         for frame in frames_of(written).take(1).chain(frames_of(new)) {
-            let taken = alloc(Want::frames(1).at(frame))?;
+            let taken = alloc(AllocRequest::frames(1).at(frame))?;
             if written.iter().any(|range| range.contains(frame)) {
                 self.edu.read(frame, clock)?;
             }
@@ -104,13 +104,13 @@ impl Pinned {
         Ok(())
     }
 
-    /// Returns an event: how much is pinned, and how much of what the device wrote is left in memory
-    /// that is not pinned.
+    /// Returns an event: how much is pinned, and how much of what the device wrote is left in
+    /// memory that is not pinned.
     pub(crate) fn event(&self) -> Result<Event<'static>, PinnedError> {
         let (pinned, rest) = self.ranges.split_at(self.pins);
         let mut left = 0;
         for frame in frames_of(rest) {
-            match alloc(Want::frames(1).at(frame)) {
+            match alloc(AllocRequest::frames(1).at(frame)) {
                 Ok(taken) => {
                     left += u64::from(holds_words(frame));
                     free(taken);
@@ -160,7 +160,7 @@ fn touch(frames: PfnRange) {
     }
 }
 
-fn alloc(want: Want) -> Result<PfnRange, PinnedError> {
+fn alloc(want: AllocRequest) -> Result<PfnRange, PinnedError> {
     alloc_frames(want).map_err(PinnedError::Alloc)
 }
 

@@ -15,7 +15,7 @@ use core::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use hotmem::{AllocError, Platform, Want};
+use hotmem::{AllocError, AllocRequest, Platform};
 use hotmem_guest::to_usize;
 use x86_64::VirtAddr;
 use x86_64::instructions::{interrupts, tlb};
@@ -176,7 +176,7 @@ pub(crate) fn start_others(
 }
 
 fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(), StartError> {
-    let stack = alloc_frames(Want::frames(STACK_FRAMES)).map_err(StartError::Stack)?;
+    let stack = alloc_frames(AllocRequest::frames(STACK_FRAMES)).map_err(StartError::Stack)?;
     let top = virt(stack.end().phys_addr()).addr();
     NEXT_STACK.store(top, Relaxed);
     NEXT_NUMBER.store(number, Relaxed);

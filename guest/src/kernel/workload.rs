@@ -9,7 +9,7 @@ use super::session::MAX_DEVICES;
 use super::{WATCHDOG, give_up, poison};
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{Bytes, Migration, Pfn, PfnRange, Want};
+use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange};
 use hotmem_guest::cmdline::{Options, Release, Touch};
 use hotmem_guest::frame_words;
 use hotmem_guest::owned::OwnedFrames;
@@ -217,7 +217,7 @@ impl Workload {
             match self.taking? {
                 Taking::Anywhere(size) => {
                     let frames = SIZES[size].min(left);
-                    match alloc_frames(Want::frames(frames).movable()) {
+                    match alloc_frames(AllocRequest::frames(frames).movable()) {
                         Ok(range) if self.is_plugged(range) => return Some(range),
                         Ok(elsewhere) => give_back(elsewhere),
                         Err(_) => {}
@@ -234,7 +234,8 @@ impl Workload {
                     self.taking = next.map(Taking::Upwards);
                     let pfn = block?;
                     let frames = (PAGEBLOCK_FRAMES as u64).min(left);
-                    if let Ok(range) = alloc_frames(Want::frames(frames).movable().at(pfn)) {
+                    if let Ok(range) = alloc_frames(AllocRequest::frames(frames).movable().at(pfn))
+                    {
                         return Some(range);
                     }
                 }
@@ -242,7 +243,7 @@ impl Workload {
                     let block = self.block_below(end);
                     self.taking = block.map(Taking::Downwards);
                     let (first, frames) = scatter(block?, self.seed);
-                    let want = Want::frames(frames.min(left)).movable();
+                    let want = AllocRequest::frames(frames.min(left)).movable();
                     if let Ok(range) = alloc_frames(want.at(first)) {
                         return Some(range);
                     }
@@ -284,7 +285,7 @@ impl Workload {
         let devices = &self.regions[..MAX_DEVICES];
         let devices = devices.iter().filter(|region| !region.is_empty());
         let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
-        let want = Want::frames(1).below(lowest);
+        let want = AllocRequest::frames(1).below(lowest);
         let table = || Some(alloc_frames(want).ok()?.start());
         self.owned.insert(frames, table).is_ok()
     }

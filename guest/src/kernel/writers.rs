@@ -13,7 +13,7 @@ use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use hotmem::{Bytes, Migration, Pfn, PfnRange, Platform, Want};
+use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange, Platform};
 use hotmem_directmap::{PAGE_BYTES, UNUSED};
 use hotmem_guest::cmdline::MAX_WRITTEN;
 use hotmem_guest::event::Event;
@@ -134,7 +134,7 @@ pub(crate) fn grow(wanted: Bytes) {
         let len = some.iter_mut().zip(next..page).map(|(slot, page)| *slot = page).count();
         next += len as u64;
         // A page that cannot be moved stays where it is.
-        let _ = memory.move_pages(&some[..len], Want::frames(1).movable());
+        let _ = memory.move_pages(&some[..len], AllocRequest::frames(1).movable());
         PHASE.fetch_add(1, Relaxed);
     }
     while page < (wanted.0 / PAGE_BYTES).min(MAX_PAGES as u64) && memory.map(page).is_some() {
@@ -154,8 +154,8 @@ pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
     Some(answer)
 }
 
-/// Reads and clears the dirty bits of all pages, and checks that exactly the pages that were written
-/// since the last time are dirty.
+/// Reads and clears the dirty bits of all pages, and checks that exactly the pages that were
+/// written since the last time are dirty.
 pub(crate) fn harvest() -> Event<'static> {
     let mut memory = MEMORY.lock();
     let (mut seen, pages) = (SEEN.lock(), PAGES.load(Relaxed));

@@ -3,7 +3,7 @@
 use super::Hosted;
 use super::mmu::{Arrays, Mmu, PAGE, SPACE};
 use hotmem::{
-    AllocError, Allocation, Bytes, Hooks, Migration, Pfn, PfnRange, Want,
+    AllocError, AllocRequest, Allocation, Bytes, Hooks, Migration, Pfn, PfnRange,
     geometry::PAGEBLOCK_FRAMES,
 };
 use hotmem_pgtable::{
@@ -78,7 +78,7 @@ impl<'m> AddressSpace<'m> {
     pub fn map(self, address: u64) -> Result<(), MapError> {
         let virt = VirtRange::page(address);
         let mapped = &mut *self.mmu.mapped();
-        let frame = self.machine.frames().alloc(Want::frames(1).movable())?.into_raw();
+        let frame = self.machine.frames().alloc(AllocRequest::frames(1).movable())?.into_raw();
         // SAFETY: the frame was allocated just now.
         unsafe { self.pointer(frame.start()).write_bytes(0, ENTRIES) };
         let entry = Entry::new(frame.start(), Flags::PRESENT | Flags::WRITABLE);
@@ -154,7 +154,7 @@ impl<'m> AddressSpace<'m> {
             frames.filter_map(|from| Some((from, *mapped.owners.get(&from.start())?))).collect();
         let frames = self.machine.frames();
         let node = frames.node_of(used.start()).unwrap_or_default();
-        let elsewhere = Want::frames(1).movable().leaving(node);
+        let elsewhere = AllocRequest::frames(1).movable().leaving(node);
         let destination = || frames.alloc(elsewhere).map(Allocation::into_raw).ok();
         let moves: Vec<(PfnRange, u64, PfnRange)> =
             pages.iter().map_while(|&(from, page)| Some((from, page, destination()?))).collect();

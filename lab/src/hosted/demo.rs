@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{
-    Allocation, Budget, Bytes, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk, Want,
+    AllocRequest, Allocation, Budget, Bytes, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
 use std::time::Instant;
@@ -124,7 +124,7 @@ fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads
         if left == 0 {
             return Ok(used);
         }
-        let range = machine.frames().alloc(Want::frames(length.min(left)).movable())?;
+        let range = machine.frames().alloc(AllocRequest::frames(length.min(left)).movable())?;
         left -= range.frames();
         for_each_word(machine, range.range(), |at, value| {
             // SAFETY: the frame is ours until it is freed, and `at` lies in it.

@@ -5,7 +5,7 @@
 //! the bottom, and the *room* above it is where memory may be plugged. Its MMU is simulated.
 //!
 //! ```
-//! use hotmem::{Budget, Bytes, OnlineType, Shrink, ShrinkOptions, Shrunk, Want};
+//! use hotmem::{Budget, Bytes, OnlineType, Shrink, ShrinkOptions, Shrunk, AllocRequest};
 //! use hotmem_lab::hosted::Hosted;
 //!
 //! // A machine of 128 MiB with room for 64 GiB more.
@@ -20,7 +20,7 @@
 //! hotplug.online(room, OnlineType::Movable, &mut hooks)?;
 //!
 //! // Some of it is used.
-//! let huge_page = machine.frames().alloc(Want::order(9).movable())?;
+//! let huge_page = machine.frames().alloc(AllocRequest::order(9).movable())?;
 //! assert!(room.covers(huge_page.range()));
 //! huge_page.free();
 //!

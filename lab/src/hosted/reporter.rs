@@ -155,7 +155,9 @@ enum Wait {
 mod tests {
     use super::*;
     use crate::PATIENCE;
-    use hotmem::{Allocation, Bytes, NoHooks, OnlineType, PfnRange, Want, geometry::FRAME_SIZE};
+    use hotmem::{
+        AllocRequest, Allocation, Bytes, NoHooks, OnlineType, PfnRange, geometry::FRAME_SIZE,
+    };
 
     /// The first and the last word of a frame.
     fn words(machine: &Hosted, frame: PfnRange) -> [*mut u64; 2] {
@@ -179,8 +181,8 @@ mod tests {
     fn the_host_gets_what_is_free_and_nothing_else() {
         let machine = machine_with(Bytes::mib(256));
         let frames = machine.frames();
-        let kept = frames.alloc(Want::frames(1).movable()).unwrap();
-        let freed = frames.alloc(Want::frames(512).movable()).unwrap();
+        let kept = frames.alloc(AllocRequest::frames(1).movable()).unwrap();
+        let freed = frames.alloc(AllocRequest::frames(512).movable()).unwrap();
         let (freed_start, kept_frame) = (freed.start(), kept.range());
         let freed_first = freed.range().chunks(1).next().unwrap();
         // SAFETY: all of them are allocated.
@@ -192,7 +194,7 @@ mod tests {
         let reporter = machine.reporter(Settings::eager()).unwrap();
         reporter.settle();
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
-        let again = frames.alloc(Want::frames(512).movable().at(freed_start)).unwrap();
+        let again = frames.alloc(AllocRequest::frames(512).movable().at(freed_start)).unwrap();
         // SAFETY: both are allocated.
         unsafe {
             assert_eq!(words(&machine, kept_frame)[1].read_volatile(), 7);
@@ -232,7 +234,7 @@ mod tests {
         for tag in 1..3000 {
             let frames = [1, 1, 3, 64, 512, 700][rng.usize(..6)];
             if held.len() < 24
-                && let Ok(range) = machine.frames().alloc(Want::frames(frames).movable())
+                && let Ok(range) = machine.frames().alloc(AllocRequest::frames(frames).movable())
             {
                 for word in range.range().chunks(1).flat_map(|frame| words(machine, frame)) {
                     // SAFETY: the frame is ours until it is freed.

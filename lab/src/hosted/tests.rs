@@ -1,5 +1,5 @@
 use super::*;
-use hotmem::{Budget, NoHooks, OnlineType, Progress, RemoveError, State, Want};
+use hotmem::{AllocRequest, Budget, NoHooks, OnlineType, Progress, RemoveError, State};
 
 #[test]
 fn what_cannot_be_reserved_is_refused() {
@@ -26,7 +26,7 @@ fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
     hotplug.online(room, OnlineType::Kernel, &mut NoHooks).unwrap();
     let last = Pfn::new(room.end().number() - 512).unwrap();
     for place in [room.start(), last] {
-        let taken = machine.frames().alloc(Want::order(9).at(place)).unwrap();
+        let taken = machine.frames().alloc(AllocRequest::order(9).at(place)).unwrap();
         let address = machine.address_of(taken.start()).unwrap();
         // SAFETY: allocated just now and not yet freed.
         unsafe {
@@ -77,7 +77,7 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
         unsafe { hotplug.device_to_ram(device, kind, hooks) }.unwrap();
         assert_eq!(hotplug.state_at(device.start(), device.end()), (device, expected));
         if kind != OnlineType::Offline {
-            let got = machine.frames().alloc(Want::order(9).at(device.start()).movable());
+            let got = machine.frames().alloc(AllocRequest::order(9).at(device.start()).movable());
             let refused = hotplug.ram_to_device(device).unwrap_err();
             assert!(matches!(refused, RemoveError::Online(_)));
             got.unwrap().free();

@@ -1,10 +1,10 @@
-//! Partitions as QEMU's pseries machine describes them: read, filled with memory and emptied; and the
-//! guest that runs there.
+//! Partitions as QEMU's pseries machine describes them: read, filled with memory and emptied; and
+//! the guest that runs there.
 
 mod firmware;
 mod guest;
 
-use hotmem::{BlockState, Budget, Bytes, OnlineType};
+use hotmem::{Budget, Bytes, MemoryBlockState, OnlineType};
 use hotmem_dlpar::{
     Change, DynamicMemory, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, LmbSet, LmbSize,
     Progress, Request, Tree, Version, Which,
@@ -175,7 +175,7 @@ fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
         let online = partition
             .hotplug
             .memory_blocks(LMB.frames())
-            .find(|block| block.range == lmb.range && block.state == BlockState::Online);
+            .find(|block| block.range == lmb.range && block.state == MemoryBlockState::Online);
         let has = lmb.flags & FLAG_ASSIGNED != 0 && lmb.flags & FLAG_RESERVED == 0;
         if has {
             let node = online.expect("it is online").node.number();

@@ -3,7 +3,7 @@
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, lmbs, new, with};
 use core::time::Duration;
-use hotmem::{AddError, OnlineType, State, Want};
+use hotmem::{AddError, AllocRequest, OnlineType, State};
 use hotmem_dlpar::*;
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -80,7 +80,8 @@ fn an_addition_without_page_tables_begins_again_when_there_are_some() {
     with(|world| {
         world.dlpar.table().announce(&mut world.hotplug).expect("room");
         let frames = world.hotplug.frames();
-        let mut used: Vec<_> = core::iter::from_fn(|| frames.alloc(Want::frames(1)).ok()).collect();
+        let mut used: Vec<_> =
+            core::iter::from_fn(|| frames.alloc(AllocRequest::frames(1)).ok()).collect();
         world.kernel.tables = 1;
         let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
         let mut failures = Vec::new();
@@ -101,8 +102,8 @@ fn an_addition_without_page_tables_begins_again_when_there_are_some() {
 fn a_removal_without_room_is_waited_for() {
     with(|world| {
         let frames = world.hotplug.frames();
-        let all = |want: Want| core::iter::from_fn(move || frames.alloc(want).ok());
-        let mut used: Vec<_> = all(Want::frames(1).movable()).collect();
+        let all = |want: AllocRequest| core::iter::from_fn(move || frames.alloc(want).ok());
+        let mut used: Vec<_> = all(AllocRequest::frames(1).movable()).collect();
         let mut pauses = Vec::new();
         let done = world.carry_out(new(REMOVE, range()), |between| {
             assert_eq!(between.failure, None);
@@ -140,7 +141,7 @@ fn who_gives_up_finds_everything_as_it_was() {
 fn what_stays_for_good_is_not_tried_again() {
     with(|world| {
         let start = lmbs()[17].1.start();
-        let used = world.hotplug.frames().alloc(Want::frames(3).movable().at(start));
+        let used = world.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(start));
         let _used = used.expect("free").into_raw();
         let never = |between: Between| {
             assert!(between.pause.is_zero(), "{between:?}");

@@ -3,7 +3,7 @@
 use crate::common::Entry;
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, LMB, World, lmbs, new, with, with_lmbs};
-use hotmem::{AddError, Budget, OnlineError, OnlineType, Pfn, State, Want};
+use hotmem::{AddError, AllocRequest, Budget, OnlineError, OnlineType, Pfn, State};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 use hotmem_testkit::Validated as _;
@@ -169,7 +169,8 @@ fn cancelled_after_each_poll() {
 fn memory_in_use_is_passed_over_or_refuses() {
     with(|world| {
         let pinned = lmbs()[17].1;
-        let used = world.hotplug.frames().alloc(Want::frames(3).movable().at(pinned.start()));
+        let used =
+            world.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(pinned.start()));
         let _used = used.expect("free").into_raw();
         let before = world.snapshot();
         let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
@@ -230,7 +231,7 @@ fn memory_taken_into_use_meanwhile_is_named() {
         let waiting = world.begin(new(ADD, Which::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
         assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
         let start = lmbs()[0].1.start();
-        let used = world.hotplug.frames().alloc(Want::frames(1).movable().at(start));
+        let used = world.hotplug.frames().alloc(AllocRequest::frames(1).movable().at(start));
         let _used = used.expect("online").into_raw();
         world.dlpar.cancel();
         let failure = world.poll_to_the_end(Budget::UNLIMITED, |_| false).expect_err("cancelled");
@@ -282,7 +283,8 @@ fn refuse_the_third(world: &World<'_, '_>) {
     });
 }
 
-/// A section of eight LMBs holds its own descriptors, the first of them goes, and the third does not.
+/// A section of eight LMBs holds its own descriptors, the first of them goes, and the third does
+/// not.
 #[test]
 fn what_stays_of_a_section_is_described_anew() {
     with_own_descriptors(|world| {

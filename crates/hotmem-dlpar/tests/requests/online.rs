@@ -199,7 +199,7 @@ fn an_lmb_that_is_passed_over_is_counted_once() {
         let frames = world.hotplug.frames();
         let block = PfnRange::with_len(lmbs()[20].1.start(), 512).expect("small");
         let isolated = frames.isolate(block).expect("free");
-        let pinned = hotmem::Want::frames(3).movable().at(lmbs()[17].1.start());
+        let pinned = hotmem::AllocRequest::frames(3).movable().at(lmbs()[17].1.start());
         let pinned = frames.alloc(pinned).expect("free");
         let done = world.request(REMOVE, Which::Count(8)).expect("others");
         assert_eq!((done.lmbs, done.skipped), (8, 2), "{:?}", world.refused);

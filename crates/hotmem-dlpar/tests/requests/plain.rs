@@ -3,7 +3,7 @@
 use crate::common::Entry;
 use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with, with_lmbs};
 use hotmem::{
-    AddError, Budget, Bytes, NodeId, OnlineType, PfnRange, RemoveError, State, Want, Zone,
+    AddError, AllocRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, RemoveError, State, Zone,
 };
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
@@ -111,7 +111,8 @@ fn the_node_is_the_lmbs_own() {
     });
 }
 
-/// Eight LMBs of one section (128 MiB), of two nodes. A section is of one node: whichever comes first.
+/// Eight LMBs of one section (128 MiB), of two nodes. A section is of one node: whichever comes
+/// first.
 #[test]
 fn nodes_that_meet_within_a_section_are_one() {
     let entry = |nth: u32| Entry {
@@ -274,7 +275,8 @@ fn metadata_in_an_lmb_goes_with_the_lmbs_that_it_describes() {
             with(|world| {
                 let frames = world.hotplug.frames();
                 let used: Vec<_> =
-                    std::iter::from_fn(|| frames.alloc(Want::frames(1).movable()).ok()).collect();
+                    std::iter::from_fn(|| frames.alloc(AllocRequest::frames(1).movable()).ok())
+                        .collect();
                 drop(used);
                 let is_inside =
                     |of: usize| frames.metadata().any(|metadata| nth(of).covers(metadata.frames));
@@ -293,8 +295,8 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
         world.dlpar.table().announce(&mut world.hotplug).expect("room");
         let frames = world.hotplug.frames();
         let all = |want| std::iter::from_fn(move || frames.alloc(want).ok());
-        let mut used: Vec<_> = all(Want::frames(1024)).collect();
-        let _rest: Vec<_> = all(Want::frames(1)).collect();
+        let mut used: Vec<_> = all(AllocRequest::frames(1024)).collect();
+        let _rest: Vec<_> = all(AllocRequest::frames(1)).collect();
         used.pop().expect("boot memory").free();
         world.kernel.tables = 800;
         let request = Request::add(Which::Count(10)).online_as(OnlineType::Kernel);

@@ -1,9 +1,9 @@
-//! Platforms that keep QEMU's rules: what was released cannot be had again, nothing is released that
-//! the host did not ask for, and a removal that fails has to be refused aloud.
+//! Platforms that keep QEMU's rules: what was released cannot be had again, nothing is released
+//! that the host did not ask for, and a removal that fails has to be refused aloud.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, World, lmbs, with};
-use hotmem::{Budget, Progress as Step, RemoveError, State, Want};
+use hotmem::{AllocRequest, Budget, Progress as Step, RemoveError, State};
 use hotmem_dlpar::hypervisor::{Answer, Asked, HARDWARE_ERROR, PARAMETER_ERROR};
 use hotmem_dlpar::*;
 use hotmem_testkit::link::lend;
@@ -86,7 +86,7 @@ fn a_connector_that_was_not_configured_to_the_end_cannot_be_released() {
 #[test]
 fn a_removal_that_cannot_be_is_refused_and_works_later() {
     with_qemu(|world| {
-        let in_use = Want::frames(3).movable().at(lmbs()[18].1.start());
+        let in_use = AllocRequest::frames(3).movable().at(lmbs()[18].1.start());
         let used = world.hotplug.frames().alloc(in_use).expect("free");
         let before = world.snapshot();
         ask_back_dimm(world);
@@ -255,8 +255,10 @@ fn lmbs_at(nth: usize) -> u64 {
 fn a_busy_platform_is_told_again_or_not_at_all() {
     for patient in [true, false] {
         with_qemu(|world| {
-            let used =
-                world.hotplug.frames().alloc(Want::frames(1).movable().at(lmbs()[16].1.start()));
+            let used = world
+                .hotplug
+                .frames()
+                .alloc(AllocRequest::frames(1).movable().at(lmbs()[16].1.start()));
             let _used = used.expect("free").into_raw();
             ask_back_dimm(world);
             world.script(|call, asked| match asked {

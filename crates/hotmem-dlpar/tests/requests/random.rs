@@ -2,7 +2,7 @@
 //! memory in use in the way, and cancelled at any time.
 
 use crate::world::{ALL, FIRST, lmbs, new, with};
-use hotmem::{Allocation, Budget, OneCpu, Want};
+use hotmem::{AllocRequest, Allocation, Budget, OneCpu};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 use proptest::prelude::*;
@@ -128,7 +128,7 @@ fn play(rounds: &[Round]) -> u64 {
             for &nth in &round.used {
                 let start = lmbs()[usize::try_from(nth).expect("few")].1.start();
                 let place = start.checked_add(700).expect("small");
-                let want = Want::frames(5).movable().at(place);
+                let want = AllocRequest::frames(5).movable().at(place);
                 if let Ok(frames) = world.hotplug.frames().alloc(want) {
                     in_use.push((nth, frames));
                 }

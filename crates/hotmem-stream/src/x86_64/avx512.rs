@@ -1,7 +1,7 @@
 //! A whole line at a time. Registers 16 and up, which leave no dirty upper halves behind that
 //! would slow down older vector instructions.
 
-use super::line::{LINE, LINE_WORDS};
+use super::line::{BITMAP_WORDS, LINE};
 use core::arch::asm;
 
 /// Copies `lines` lines.
@@ -43,8 +43,8 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
 pub(super) unsafe fn fill(
     to: *mut u64,
     count: usize,
-    first: &[u64; LINE_WORDS],
-    step: &[u64; LINE_WORDS],
+    first: &[u64; BITMAP_WORDS],
+    step: &[u64; BITMAP_WORDS],
 ) {
     // SAFETY: the caller's; `first` and `step` are a line each.
     unsafe {

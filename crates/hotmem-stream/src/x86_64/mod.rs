@@ -14,7 +14,7 @@ mod movnti;
 use crate::{ordinary, stores::Kind};
 use core::{arch::asm, mem::MaybeUninit, slice};
 pub(crate) use cpu::widest;
-use line::{LINE, LINE_WORDS};
+use line::{BITMAP_WORDS, LINE};
 
 pub(crate) const GENERAL: Kind = Kind::Movnti;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512];
@@ -34,7 +34,7 @@ pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
             Kind::Avx2 if lines > 0 => avx2::copy(to, from, lines),
             _ => return movnti::copy(to, from, len / 8),
         }
-        let done = lines * LINE_WORDS;
+        let done = lines * BITMAP_WORDS;
         movnti::copy(to.add(done), from.add(done), len / 8 - done);
     }
 }
@@ -49,18 +49,18 @@ pub(crate) fn fill<const WORDS: usize>(
     if kind == Kind::Ordinary || WORDS == 0 || dst.is_empty() {
         return ordinary::fill(dst, first, step);
     }
-    if !LINE_WORDS.is_multiple_of(WORDS) {
+    if !BITMAP_WORDS.is_multiple_of(WORDS) {
         return fill_records(kind, dst, first, step);
     }
     // Whole lines of one or several records, and what does not fill a line at either end.
-    let per_line = LINE_WORDS / WORDS;
+    let per_line = BITMAP_WORDS / WORDS;
     let to_line = dst.as_ptr().cast::<u8>().align_offset(LINE) / (WORDS * 8);
     let aligned = dst[0].as_ptr().addr().is_multiple_of(WORDS * 8);
     let (before, rest) = dst.split_at_mut(if aligned { to_line.min(dst.len()) } else { 0 });
     let (lines, after) = rest.split_at_mut(rest.len() / per_line * per_line);
     fill_records(kind, before, first, step);
     let first = &ordinary::next(first, step, before.len() as u64);
-    let line: [u64; LINE_WORDS] = core::array::from_fn(|i| {
+    let line: [u64; BITMAP_WORDS] = core::array::from_fn(|i| {
         first[i % WORDS].wrapping_add(step[i % WORDS].wrapping_mul((i / WORDS) as u64))
     });
     let line_step = core::array::from_fn(|i| step[i % WORDS].wrapping_mul(per_line as u64));

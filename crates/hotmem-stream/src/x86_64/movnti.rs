@@ -1,6 +1,6 @@
 //! Eight bytes at a time from general registers.
 
-use super::line::LINE_WORDS;
+use super::line::BITMAP_WORDS;
 use crate::ordinary;
 use core::arch::asm;
 
@@ -11,12 +11,14 @@ use core::arch::asm;
 /// them before the drain.
 #[inline(always)]
 pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
-    let whole = words / LINE_WORDS * LINE_WORDS;
+    let whole = words / BITMAP_WORDS * BITMAP_WORDS;
     let mut done = 0;
     while done < whole {
         // SAFETY: this line lies within the words.
-        unsafe { line(to.add(done), &from.add(done).cast::<[u64; LINE_WORDS]>().read_unaligned()) };
-        done += LINE_WORDS;
+        unsafe {
+            line(to.add(done), &from.add(done).cast::<[u64; BITMAP_WORDS]>().read_unaligned())
+        };
+        done += BITMAP_WORDS;
     }
     while done < words {
         // SAFETY: this word lies within the words.
@@ -35,10 +37,10 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
 pub(super) unsafe fn fill(
     to: *mut u64,
     count: usize,
-    first: &[u64; LINE_WORDS],
-    step: &[u64; LINE_WORDS],
+    first: &[u64; BITMAP_WORDS],
+    step: &[u64; BITMAP_WORDS],
 ) {
-    let mut patched = (0..LINE_WORDS).filter(|&word| step[word] != 0);
+    let mut patched = (0..BITMAP_WORDS).filter(|&word| step[word] != 0);
     // SAFETY: the caller's.
     unsafe {
         match (patched.next(), patched.next()) {
@@ -58,7 +60,7 @@ pub(super) unsafe fn fill(
 
 /// Adds to one word what it steps by.
 #[inline(always)]
-fn patch<const WORD: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE_WORDS]) {
+fn patch<const WORD: usize>(step: &[u64; BITMAP_WORDS]) -> impl Fn(&mut [u64; BITMAP_WORDS]) {
     let step = step[WORD];
     move |words| words[WORD] = words[WORD].wrapping_add(step)
 }
@@ -71,13 +73,13 @@ fn patch<const WORD: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE
 unsafe fn lines(
     to: *mut u64,
     count: usize,
-    first: &[u64; LINE_WORDS],
-    next: impl Fn(&mut [u64; LINE_WORDS]),
+    first: &[u64; BITMAP_WORDS],
+    next: impl Fn(&mut [u64; BITMAP_WORDS]),
 ) {
     let mut words = *first;
     for i in 0..count {
         // SAFETY: the line at `i` is one of the `count`.
-        unsafe { line(to.add(i * LINE_WORDS), &words) };
+        unsafe { line(to.add(i * BITMAP_WORDS), &words) };
         next(&mut words);
     }
 }
@@ -97,7 +99,7 @@ unsafe fn word(to: *mut u64, value: u64) {
 /// # Safety
 /// As for [`copy`].
 #[inline(always)]
-unsafe fn line(to: *mut u64, words: &[u64; LINE_WORDS]) {
+unsafe fn line(to: *mut u64, words: &[u64; BITMAP_WORDS]) {
     let &[a, b, c, d, e, f, g, h] = words;
     // SAFETY: the caller's.
     unsafe {

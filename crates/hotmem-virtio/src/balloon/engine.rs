@@ -12,7 +12,7 @@ use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
-use hotmem::{Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform, Want};
+use hotmem::{AllocRequest, Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform};
 
 /// What one balloon device has of the engine's memory. `PIECES` is into how many pieces that may
 /// fall, in the balloon and again among the hints; each takes 16 bytes.
@@ -189,7 +189,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             if frames < least || frames == 0 {
                 break;
             }
-            let want = Want::frames(frames).movable();
+            let want = AllocRequest::frames(frames).movable();
             let want = Pfn::new(Message::FRAME_LIMIT).map_or(want, |limit| want.below(limit));
             match self.frames.alloc(want).map(Allocation::into_raw) {
                 Ok(range) if self.frames.lend(range).is_ok() => {

@@ -1,7 +1,9 @@
 //! A kernel that maps, holds memory and moves it.
 
 use crate::machine::pageblocks;
-use hotmem::{Allocation, Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Veto, Want, Zone};
+use hotmem::{
+    AllocRequest, Allocation, Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Veto, Zone,
+};
 use hotmem_testkit::link::Maps;
 use std::collections::BTreeSet;
 
@@ -50,7 +52,7 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    pub(crate) fn take(&mut self, count: usize, want: Want) {
+    pub(crate) fn take(&mut self, count: usize, want: AllocRequest) {
         for _ in 0..count {
             self.held.extend(self.frames.alloc(want).ok());
         }
@@ -58,7 +60,7 @@ impl<'f> Kernel<'f> {
 
     /// This very frame.
     pub(crate) fn take_at(&mut self, pfn: Pfn) -> PfnRange {
-        let frame = self.frames.alloc(Want::frames(1).movable().at(pfn)).unwrap();
+        let frame = self.frames.alloc(AllocRequest::frames(1).movable().at(pfn)).unwrap();
         let range = frame.range();
         self.held.push(frame);
         range
@@ -66,7 +68,7 @@ impl<'f> Kernel<'f> {
 
     pub(crate) fn take_until_left(&mut self, left: u64) {
         while self.frames.counts().free > left {
-            match self.frames.alloc(Want::frames(1)) {
+            match self.frames.alloc(AllocRequest::frames(1)) {
                 Ok(frame) => self.held.push(frame),
                 Err(_) => break,
             }
@@ -183,7 +185,7 @@ impl Hooks for Kernel<'_> {
                 Migration::Gone
             };
         };
-        match self.frames.alloc(Want::frames(self.held[at].frames()).movable()) {
+        match self.frames.alloc(AllocRequest::frames(self.held[at].frames()).movable()) {
             Ok(new) => {
                 // What was held before is freed.
                 self.held[at] = new;

@@ -14,7 +14,9 @@ mod refused;
 
 use core::time::Duration;
 use device::{BUSY, ERROR, Fault, NACK};
-use hotmem::{Budget, Bytes, NoHooks, OnlineType, PfnRange, Policy, Progress, State, Want, Why};
+use hotmem::{
+    AllocRequest, Budget, Bytes, NoHooks, OnlineType, PfnRange, Policy, Progress, State, Why,
+};
 use hotmem_testkit::Validated as _;
 use hotmem_virtio::mem::{Failure, Pending, Status, Step};
 use machine::{GIB, MIB, Machine, REGION, World};
@@ -31,8 +33,8 @@ fn memory_comes_is_used_moves_and_goes_at_every_block_size() {
         world.resize(region);
         assert_eq!(world.poll(), Step::Idle);
         world.assert_reached();
-        world.kernel.take(1000, Want::frames(1).movable());
-        world.kernel.take(20, Want::order(9).movable());
+        world.kernel.take(1000, AllocRequest::frames(1).movable());
+        world.kernel.take(20, AllocRequest::order(9).movable());
         world.resize(region / 2);
         world.run(SECOND);
         world.assert_reached();
@@ -132,7 +134,7 @@ fn memory_that_the_device_does_not_take_is_used_again() {
         world.run(SECOND);
         assert_eq!(machine.frames.counts().free, free);
         assert!(world.kernel.is_all_mapped(world.driver.config().managed()));
-        let taken = machine.frames.alloc(Want::order(15).movable()).unwrap();
+        let taken = machine.frames.alloc(AllocRequest::order(15).movable()).unwrap();
         assert!(world.driver.config().managed().covers(taken.range()));
         taken.free();
         world.device.habit = None;

@@ -3,7 +3,7 @@
 use crate::device::{BUSY, ERROR, Fault, NACK};
 use crate::machine::{MIB, Machine, World};
 use core::time::Duration;
-use hotmem::{OnlineType, Want};
+use hotmem::{AllocRequest, OnlineType};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -67,8 +67,8 @@ proptest! {
                 Event::Wait(ms) => { world.run(Duration::from_millis(ms.into())); }
                 Event::Fault(fault) => world.device.faults.push_back(fault),
                 Event::Take(count, frames) => {
-                    world.kernel.take(count.into(), Want::frames(frames).movable());
-                    world.kernel.take(1, Want::frames(frames));
+                    world.kernel.take(count.into(), AllocRequest::frames(frames).movable());
+                    world.kernel.take(1, AllocRequest::frames(frames));
                 }
                 Event::Give(which) => {
                     if !world.kernel.held.is_empty() {

@@ -3,7 +3,7 @@
 
 use crate::machine::{GIB, MIB, Machine, World};
 use core::time::Duration;
-use hotmem::{Bytes, NoHooks, OnlineType, Poisoned, State, Want};
+use hotmem::{AllocRequest, Bytes, NoHooks, OnlineType, Poisoned, State};
 use hotmem_testkit::Validated as _;
 use hotmem_virtio::mem::{Pending, Status};
 
@@ -105,7 +105,8 @@ fn what_went_bad_meanwhile_stays_offline_and_hinders_nothing() {
     world.run(5 * SECOND);
     world.assert_reached();
     assert_eq!(movable(&machine), Bytes(GIB - 2 * MIB));
-    let taken = std::iter::from_fn(|| machine.frames.alloc(Want::frames(512).movable()).ok());
+    let taken =
+        std::iter::from_fn(|| machine.frames.alloc(AllocRequest::frames(512).movable()).ok());
     let taken: Vec<_> = taken.take(1000).collect();
     assert!(taken.iter().all(|taken| !taken.range().contains(bad)));
 }

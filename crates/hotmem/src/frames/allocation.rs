@@ -5,7 +5,7 @@
 //! a device's queue) turns it [into a raw range](Allocation::into_raw), and promises to be the
 //! owner when it frees the range.
 
-use super::{AllocError, Frames, FreeError, Want};
+use super::{AllocError, AllocRequest, Frames, FreeError};
 use crate::addr::{Pfn, PfnRange};
 use crate::known::Known;
 use crate::platform::Platform;
@@ -15,9 +15,9 @@ use core::mem::ManuallyDrop;
 /// Allocated frames and the right to use and to free them. Dropping it frees the frames.
 ///
 /// ```
-/// # use hotmem::{AllocError, Frames, OneCpu, Want};
+/// # use hotmem::{AllocError, Frames, OneCpu, AllocRequest};
 /// # fn with(frames: &Frames<OneCpu>) -> Result<(), AllocError> {
-/// let eight = frames.alloc(Want::frames(8))?;
+/// let eight = frames.alloc(AllocRequest::frames(8))?;
 /// let middle = eight.range().chunks(3).nth(1).expect("8 frames").start();
 /// let (three, five) = eight.split_at(middle);
 /// assert_eq!((three.frames(), five.frames()), (3, 5));
@@ -68,8 +68,8 @@ impl<P: Platform> Frames<P> {
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
     #[inline]
-    pub fn alloc(&self, want: Want) -> Result<Allocation<'_, P>, AllocError> {
-        self.alloc_range(want).map(|range| Allocation { frames: self, range })
+    pub fn alloc(&self, request: AllocRequest) -> Result<Allocation<'_, P>, AllocError> {
+        self.alloc_range(request).map(|range| Allocation { frames: self, range })
     }
 
     /// Frees `range`: all or any part of one or of several allocations.

@@ -4,10 +4,10 @@
 //! words one after the other, with exact undo: what was claimed is published again. What is left
 //! of the last pageblock is given back for small allocations.
 
+use super::exhaustion::Moves;
 use super::order::Place;
-use super::quiet::Moves;
 use super::small::{aligned_starts, is_where, runs_of, suits};
-use super::{AllocError, Frames, Want};
+use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{
     PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, bits_of, mask,
@@ -59,17 +59,18 @@ impl<P: Platform> Frames<P> {
     /// looking elsewhere.
     pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
         let section = self.own_section(zone)?;
-        let block = self.claim_lowest(section, zone, || !self.bell().is_on())?;
+        let block = self.claim_lowest(section, zone, || !self.wakeup().is_on())?;
         self.hand_out(&block);
         Some(block.start())
     }
 
-    /// Allocates `want`, which is too long for one word of a line.
-    pub(super) fn alloc_blocks(&self, want: &Want) -> Result<PfnRange, AllocError> {
-        if want.len() == PAGEBLOCK_FRAMES as u64 && !want.is_picky() {
-            for &zone in want.zones() {
+    /// Allocates `request`, which is too long for one word of a bitmap.
+    pub(super) fn alloc_blocks(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
+        if request.len() == PAGEBLOCK_FRAMES as u64 && !request.is_picky() {
+            for &zone in request.zones() {
                 let own = self.alloc_pageblock(zone);
-                if let Some(range) = own.and_then(|start| PfnRange::with_len(start, want.len())) {
+                if let Some(range) = own.and_then(|start| PfnRange::with_len(start, request.len()))
+                {
                     return Ok(range);
                 }
                 if !self.looks_barren(zone) {
@@ -77,38 +78,45 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        self.search_all(want.zones(), |moves| {
+        self.search_all(request.zones(), |moves| {
             moves.start();
-            self.places(want).find_map(|place| self.search_blocks(place, want, moves))
+            self.places(request).find_map(|place| self.search_blocks(place, request, moves))
         })
     }
 
-    fn search_blocks(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
-        let blocks = usize::try_from(want.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
-        let run = self.claim_run_of(place, want, blocks, moves).or_else(|| {
+    fn search_blocks(
+        &self,
+        place: Place,
+        request: &AllocRequest,
+        moves: &mut Moves<'_>,
+    ) -> Option<PfnRange> {
+        let blocks = usize::try_from(request.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
+        let run = self.claim_run_of(place, request, blocks, moves).or_else(|| {
             // One that only stays split as somebody's hint may be what is missing.
             let more = blocks > 1 && self.coalesce_hinted(place, moves);
-            if more { self.claim_run_of(place, want, blocks, moves) } else { None }
+            if more { self.claim_run_of(place, request, blocks, moves) } else { None }
         })?;
-        self.hand_out_run(run, want, moves)
+        self.hand_out_run(run, request, moves)
     }
 
     fn claim_run_of(
         &self,
         place: Place,
-        want: &Want,
+        request: &AllocRequest,
         blocks: usize,
         moves: &mut Moves<'_>,
     ) -> Option<Run<'_>> {
         match blocks {
             1 => {
-                let block = self.claim_one(place, want, moves)?;
+                let block = self.claim_one(place, request, moves)?;
                 Some(Run { section: block.section, bit: block.bit(), blocks })
             }
-            _ if blocks <= SECTION_PAGEBLOCKS => self.find_section(place, want, moves, |section| {
-                self.claim_run(section, place.zone, want, blocks)
-            }),
-            _ => self.claim_sections(place, want, blocks, moves),
+            _ if blocks <= SECTION_PAGEBLOCKS => {
+                self.find_section(place, request, moves, |section| {
+                    self.claim_run(section, place.zone, request, blocks)
+                })
+            }
+            _ => self.claim_sections(place, request, blocks, moves),
         }
     }
 
@@ -118,32 +126,32 @@ impl<P: Platform> Frames<P> {
         let wholly = self
             .hinted_blocks(place.zone)
             .filter(|block| block.zone() == place.zone && place.includes(block.section))
-            .filter(|block| block.counter.own_free());
+            .filter(|block| block.state.own_free());
         wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
     }
 
-    /// One wholly free pageblock: one whose memory is still here, else from this CPU's section, else
-    /// from wherever the tree leads, else from other CPUs' sections, else one that only stays split
-    /// as somebody's hint.
+    /// One wholly free pageblock: one whose memory is still here, else from this CPU's section,
+    /// else from wherever the tree leads, else from other CPUs' sections, else one that only stays
+    /// split as somebody's hint.
     pub(super) fn claim_one(
         &self,
         place: Place,
-        want: &Want,
+        request: &AllocRequest,
         moves: &mut Moves<'_>,
     ) -> Option<Block<'_>> {
-        self.claim_held(place, want, moves)
+        self.claim_held(place, request, moves)
             .or_else(|| {
-                self.find_section(place, want, moves, |section| {
-                    self.claim_one_in(section, place.zone, want, true)
+                self.find_section(place, request, moves, |section| {
+                    self.claim_one_in(section, place.zone, request, true)
                 })
             })
             .or_else(|| {
                 self.hinted_blocks(place.zone).find(|block| {
                     block.zone() == place.zone
                         && place.includes(block.section)
-                        && suits(block, want)
-                        && block.counter.own_free()
-                        && self.is_for(block, block.mask(), place.zone, want.only_node())
+                        && suits(block, request)
+                        && block.state.own_free()
+                        && self.is_for(block, block.mask(), place.zone, request.only_node())
                 })
             })
     }
@@ -151,21 +159,26 @@ impl<P: Platform> Frames<P> {
     /// While free memory is reported, a pageblock that is not: the host would have to find memory
     /// again for a reported one. From this CPU's section, else from one of the first that the
     /// reporter is to look at and no CPU works in.
-    fn claim_held(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<Block<'_>> {
-        if !self.bell().is_on() {
+    fn claim_held(
+        &self,
+        place: Place,
+        request: &AllocRequest,
+        moves: &mut Moves<'_>,
+    ) -> Option<Block<'_>> {
+        if !self.wakeup().is_on() {
             return None;
         }
         let zone = place.zone;
         let own = self.own_section(zone);
         let near = own.filter(|&section| place.includes(section));
-        let claim = |section| self.claim_one_in(section, zone, want, false);
+        let claim = |section| self.claim_one_in(section, zone, request, false);
         near.and_then(claim).or_else(|| {
-            let search = self.search(place, Class::unreported, want);
+            let search = self.search(place, Class::unreported, request);
             let sections = successors(search.peek(place.from), |last| search.peek(last.end()));
             let nobodys = |at: &SectionRef<'_>| self.hinted_sections(zone).all(|own| own != *at);
             sections.take(LOOKS).filter(nobodys).find_map(|section| {
                 let block = claim(section)?;
-                if !want.is_picky() {
+                if !request.is_picky() {
                     self.adopt_section(section, zone, moves);
                 }
                 Some(block)
@@ -202,10 +215,10 @@ impl<P: Platform> Frames<P> {
         at.section.claim_all(blocks) && self.is_for(at, blocks, zone, only_on)
     }
 
-    /// Whether `blocks`, of the section that `at` lies in, which the caller owns since a moment ago,
-    /// are still of this zone and on the node that they must be on. Since their words were read they
-    /// may have gone and come back for something else; then it is as if they were allocated and freed
-    /// again. What somebody owns stays in its zone and on its node.
+    /// Whether `blocks`, of the section that `at` lies in, which the caller owns since a moment
+    /// ago, are still of this zone and on the node that they must be on. Since their words were
+    /// read they may have gone and come back for something else; then it is as if they were
+    /// allocated and freed again. What somebody owns stays in its zone and on its node.
     #[inline]
     pub(super) fn is_for(
         &self,
@@ -225,22 +238,23 @@ impl<P: Platform> Frames<P> {
         false
     }
 
-    /// A free pageblock of a section that suits; `any`: as for [`claim_lowest`](Self::claim_lowest).
+    /// A free pageblock of a section that suits; `any`: as for
+    /// [`claim_lowest`](Self::claim_lowest).
     fn claim_one_in<'s>(
         &self,
         section: SectionRef<'s>,
         zone: Zone,
-        want: &Want,
+        request: &AllocRequest,
         any: bool,
     ) -> Option<Block<'s>> {
-        if !want.is_picky() {
+        if !request.is_picky() {
             return self.claim_lowest(section, zone, || any);
         }
         let free = section.available(Class::free(zone));
         let held = free & !section.reported.load(Ordering::Relaxed);
         let rest = if any { free & !held } else { 0 };
         bits_of(held).chain(bits_of(rest)).filter_map(|bit| section.block(bit)).find(|block| {
-            suits(block, want) && self.claim_for(block, block.mask(), zone, want.only_node())
+            suits(block, request) && self.claim_for(block, block.mask(), zone, request.only_node())
         })
     }
 
@@ -249,20 +263,20 @@ impl<P: Platform> Frames<P> {
     fn find_section<'s, T>(
         &'s self,
         place: Place,
-        want: &Want,
+        request: &AllocRequest,
         moves: &mut Moves<'_>,
         mut claim: impl FnMut(SectionRef<'s>) -> Option<T>,
     ) -> Option<T> {
         let zone = place.zone;
         let is_there = |section: &SectionRef<'_>| {
-            place.includes(*section) && (!want.wants_fixed() || section.fixed() != 0)
+            place.includes(*section) && (!request.wants_fixed() || section.fixed() != 0)
         };
         if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut claim) {
             return Some(claimed);
         }
         let class = Class::free(zone);
-        let search = self.search(place, Class::free, want);
-        let start = if want.is_picky() { place.from } else { self.uncrowded(place, search) };
+        let search = self.search(place, Class::free, request);
+        let start = if request.is_picky() { place.from } else { self.uncrowded(place, search) };
         let below = search.all_from(place.from).take_while(|section| section.start() < start);
         for section in search.all_from(start).chain(below) {
             if section.available(class) == 0 {
@@ -270,7 +284,7 @@ impl<P: Platform> Frames<P> {
                 continue;
             }
             if let Some(claimed) = claim(section) {
-                if !want.is_picky() {
+                if !request.is_picky() {
                     self.adopt_section(section, zone, moves);
                 }
                 return Some(claimed);
@@ -279,8 +293,9 @@ impl<P: Platform> Frames<P> {
         self.hinted_sections(zone).filter(is_there).find_map(claim)
     }
 
-    /// Where this CPU looks for a section first: beside its own one, else at the lowest neighbourhood
-    /// in which no other CPU works, if the lowest announced range that has something has one.
+    /// Where this CPU looks for a section first: beside its own one, else at the lowest
+    /// neighbourhood in which no other CPU works, if the lowest announced range that has something
+    /// has one.
     fn uncrowded<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
         let Place { zone, from, .. } = place;
         let own = self.own_section(zone);
@@ -307,24 +322,24 @@ impl<P: Platform> Frames<P> {
     fn claim_sections(
         &self,
         place: Place,
-        want: &Want,
+        request: &AllocRequest,
         blocks: usize,
         moves: &mut Moves<'_>,
     ) -> Option<Run<'_>> {
         let class = Class::free(place.zone);
-        let search = self.search(place, Class::free, want);
+        let search = self.search(place, Class::free, request);
         let mut from = place.from;
         while let Some(section) = self.next_section(place, search, from) {
             from = section.end();
             let run = Run { section, bit: 0, blocks };
-            if section.start().checked_add(want.len()).is_none_or(|end| end > want.bound()) {
+            if section.start().checked_add(request.len()).is_none_or(|end| end > request.bound()) {
                 break;
             }
-            if let Some(past) = self.past_region_without(section.start(), want.len()) {
+            if let Some(past) = self.past_region_without(section.start(), request.len()) {
                 from = past;
                 continue;
             }
-            let free = |i| section.above(i).map_or(0, |section| allowed(section, class, want));
+            let free = |i| section.above(i).map_or(0, |section| allowed(section, class, request));
             if section.available(class) == 0 {
                 section.hide_if_empty(class);
             }
@@ -335,16 +350,16 @@ impl<P: Platform> Frames<P> {
                     let past = (i as u64 + 1) * SECTION_FRAMES as u64;
                     from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
                 }
-                None if !section.start().is_aligned(want.alignment()) => {}
-                None if self.claim_words(run, place.zone, want, moves) => return Some(run),
+                None if !section.start().is_aligned(request.alignment()) => {}
+                None if self.claim_words(run, place.zone, request, moves) => return Some(run),
                 None => {}
             }
         }
         None
     }
 
-    /// An allocation lies in one region. Returns where to go on if not all of these frames are in one:
-    /// above all starts of longer runs in the same region.
+    /// An allocation lies in one region. Returns where to go on if not all of these frames are in
+    /// one: above all starts of longer runs in the same region.
     fn past_region_without(&self, start: Pfn, frames: u64) -> Option<Pfn> {
         let section = start.checked_add(SECTION_FRAMES as u64).unwrap_or(Pfn::LIMIT);
         let Some(region) = self.words.announced_at(start) else { return Some(section) };
@@ -366,11 +381,17 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Claims all of `run` or nothing.
-    fn claim_words(&self, run: Run<'_>, zone: Zone, want: &Want, moves: &mut Moves<'_>) -> bool {
+    fn claim_words(
+        &self,
+        run: Run<'_>,
+        zone: Zone,
+        request: &AllocRequest,
+        moves: &mut Moves<'_>,
+    ) -> bool {
         moves.start();
         for (i, wanted) in run.words() {
             let at = run.section.above(i).and_then(|section| section.block(0));
-            if !at.is_some_and(|at| self.claim_for(&at, wanted, zone, want.only_node())) {
+            if !at.is_some_and(|at| self.claim_for(&at, wanted, zone, request.only_node())) {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
                     mutant!("a wide claim keeps its first word" => if claimed == 0 { continue });
                     if let Some(section) = run.section.above(claimed).known() {
@@ -385,22 +406,27 @@ impl<P: Platform> Frames<P> {
 
     /// The caller owns `run`: hands its first frames out, and what is left of the last pageblock
     /// back.
-    fn hand_out_run(&self, run: Run<'_>, want: &Want, moves: &mut Moves<'_>) -> Option<PfnRange> {
+    fn hand_out_run(
+        &self,
+        run: Run<'_>,
+        request: &AllocRequest,
+        moves: &mut Moves<'_>,
+    ) -> Option<PfnRange> {
         let at = |i: usize| run.block(i);
-        let of_last = usize::try_from(want.len()).known()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
+        let of_last = usize::try_from(request.len()).known()? - (run.blocks - 1) * PAGEBLOCK_FRAMES;
         let whole = if of_last < PAGEBLOCK_FRAMES { run.blocks - 1 } else { run.blocks };
         (0..whole).filter_map(|i| at(i).known()).for_each(|block| self.hand_out(&block));
         if whole < run.blocks
             && let Some(last) = at(whole).known()
         {
             self.divide(&last, 0..of_last, moves);
-            if want.is_picky() {
+            if request.is_picky() {
                 self.show_partial_if_any(&last);
             } else {
                 self.adopt_block(&last, last.zone(), moves);
             }
         }
-        PfnRange::with_len(at(0)?.start(), want.len()).known()
+        PfnRange::with_len(at(0)?.start(), request.len()).known()
     }
 
     /// Claims the lowest suitable run of `blocks` pageblocks within a section, one whose memory is
@@ -409,23 +435,24 @@ impl<P: Platform> Frames<P> {
         &self,
         section: SectionRef<'s>,
         zone: Zone,
-        want: &Want,
+        request: &AllocRequest,
         blocks: usize,
     ) -> Option<Run<'s>> {
         let first = section.block(0)?;
         let start = first.start();
-        let align = usize::try_from(want.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
+        let align = usize::try_from(request.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
         let aligned = if align < SECTION_PAGEBLOCKS {
             aligned_starts(0, align)
         } else {
-            u64::from(start.is_aligned(want.alignment()))
+            u64::from(start.is_aligned(request.alignment()))
         };
-        let room = want.bound().number().checked_sub(start.number())?.checked_sub(want.len())?;
+        let room =
+            request.bound().number().checked_sub(start.number())?.checked_sub(request.len())?;
         let last = usize::try_from(room / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
         let suitable = aligned & mask(last.saturating_add(1));
-        let only_on = want.only_node();
+        let only_on = request.only_node();
         while is_where(&first, only_on) {
-            let free = allowed(section, Class::free(zone), want) & SECTION_MASK;
+            let free = allowed(section, Class::free(zone), request) & SECTION_MASK;
             let held = free & !first.section.reported.load(Ordering::Relaxed);
             let starts = match section.runs_in_regions(held, blocks, runs_of) & suitable {
                 0 => section.runs_in_regions(free, blocks, runs_of) & suitable,
@@ -444,7 +471,7 @@ impl<P: Platform> Frames<P> {
 }
 
 /// The pageblocks of a class that a request may have: all of them, or boot memory only.
-fn allowed(section: SectionRef<'_>, class: Class, want: &Want) -> u64 {
+fn allowed(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
     let available = section.available(class);
-    if want.wants_fixed() { available & section.fixed() } else { available }
+    if request.wants_fixed() { available & section.fixed() } else { available }
 }

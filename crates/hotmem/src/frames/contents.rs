@@ -1,7 +1,7 @@
 //! What free memory holds: anything, or a word that the kernel promises.
 //!
-//! The kernel fills what it frees. The engine fills what comes to be free without the kernel's doing:
-//! what comes online, and what the engine or its hooks had for themselves.
+//! The kernel fills what it frees. The engine fills what comes to be free without the kernel's
+//! doing: what comes online, and what the engine or its hooks had for themselves.
 
 use super::{Frames, FreeError};
 use crate::addr::PfnRange;
@@ -48,14 +48,15 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// From now on free memory holds this: the kernel has filled all that is free, and fills what it
-    /// frees. The engine fills what it frees itself, and what comes online. To be called while nobody
-    /// else allocates or frees, and before there is a reporter, which is told what the host leaves.
+    /// From now on free memory holds this: the kernel has filled all that is free, and fills what
+    /// it frees. The engine fills what it frees itself, and what comes online. To be called while
+    /// nobody else allocates or frees, and before there is a reporter, which is told what the host
+    /// leaves.
     ///
     /// # Errors
     /// [`ReporterError::AlreadyThere`].
     pub fn set_contents(&self, contents: Contents) -> Result<(), ReporterError> {
-        if self.bell().is_taken() {
+        if self.wakeup().is_taken() {
             return Err(ReporterError::AlreadyThere);
         }
         self.contents.store(contents.encode(), Ordering::Relaxed);

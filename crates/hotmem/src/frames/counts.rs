@@ -93,7 +93,7 @@ impl<P> Frames<P> {
         counts.reported = frames(load(&section.reported));
         counts.isolated = frames(online & load(&section.isolated));
         for block in section.blocks(online & !free) {
-            let state = block.counter.load();
+            let state = block.state.load();
             if state.is_live() && !state.is_isolated() {
                 counts.free += state.free_frames() as u64;
                 if state.has_poison() {

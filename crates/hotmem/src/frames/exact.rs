@@ -1,15 +1,15 @@
 //! An exact place: these frames and no others.
 
+use super::exhaustion::Moves;
 use super::free::words_of;
-use super::quiet::Moves;
 use super::small::is_where;
-use super::{AllocError, Frames, Want};
+use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, Line, NodeId, Zone};
+use crate::words::{Block, FrameBitmap, NodeId, Zone};
 use core::ops::Range;
 
 /// A part of one pageblock.
@@ -25,15 +25,15 @@ struct Part<'a> {
 impl<P: Platform> Frames<P> {
     /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, all
     /// before it are freed again. They lie within one region, as everything that is allocated.
-    pub(super) fn alloc_at(&self, at: Pfn, want: &Want) -> Result<PfnRange, AllocError> {
-        let range = PfnRange::with_len(at, want.len()).known().ok_or(AllocError::OutOfMemory)?;
+    pub(super) fn alloc_at(&self, at: Pfn, request: &AllocRequest) -> Result<PfnRange, AllocError> {
+        let range = PfnRange::with_len(at, request.len()).known().ok_or(AllocError::OutOfMemory)?;
         if !self.words.covers(range) {
             return Err(AllocError::NotFree(range));
         }
         let pieces = || range.chunks(PAGEBLOCK_FRAMES as u64);
         // All of it is looked at first, so that a refusal leaves no newly divided pageblock behind.
         let refused = pieces().find(|&piece| {
-            let part = self.part(piece, want);
+            let part = self.part(piece, request);
             !part.is_some_and(|part| self.looks_free(&part.block, part.frames))
         });
         if let Some(refused) = refused {
@@ -43,7 +43,7 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         moves.start();
         for piece in pieces() {
-            if !self.part(piece, want).is_some_and(|part| self.take_part(&part, &mut moves)) {
+            if !self.part(piece, request).is_some_and(|part| self.take_part(&part, &mut moves)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
                     // Ours since a moment ago.
@@ -56,34 +56,34 @@ impl<P: Platform> Frames<P> {
     }
 
     /// A part of one pageblock, if the wish may have it.
-    fn part(&self, piece: PfnRange, want: &Want) -> Option<Part<'_>> {
+    fn part(&self, piece: PfnRange, request: &AllocRequest) -> Option<Part<'_>> {
         let block = self.words.block_of(piece.start())?;
         let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
         let frames = first..first + usize::try_from(piece.frames()).ok()?;
         let zone = block.zone();
-        let only_on = want.only_node();
-        let is_right = want.zones().contains(&zone) && is_where(&block, only_on);
+        let only_on = request.only_node();
+        let is_right = request.zones().contains(&zone) && is_where(&block, only_on);
         is_right.then_some(Part { block, frames, zone, only_on })
     }
 
     /// Whether these frames are free now.
     fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
-        let state = block.counter.load();
+        let state = block.state.load();
         if !state.is_live() {
             return block.section.free.load(Ordering::Relaxed) & block.mask() != 0;
         }
         if usize::from(state.grantable()) < frames.len() {
             return false;
         }
-        // The line may be looked at only with a credit in hand.
+        // The bitmap may be looked at only with a credit in hand.
         let mut moves = self.no_moves_yet();
         moves.start();
-        if !block.counter.credit(1) {
+        if !block.state.credit(1) {
             return false;
         }
-        let free = block.line().is_some_and(|line| {
+        let free = block.bitmap().is_some_and(|bitmap| {
             words_of(frames)
-                .all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == bits)
+                .all(|(word, bits)| bitmap.words()[word].load(Ordering::Relaxed) & bits == bits)
         });
         self.give_credit(block, 1, &mut moves);
         free
@@ -98,7 +98,7 @@ impl<P: Platform> Frames<P> {
     /// Takes a part of one pageblock, in a move that has started.
     fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone, only_on } = part;
-        let owned = block.section.claim_all(block.mask()) || block.counter.own_free();
+        let owned = block.section.claim_all(block.mask()) || block.state.own_free();
         if !owned {
             let taken = self.take_exactly(part, moves);
             self.show_partial_if_any(block);
@@ -121,12 +121,12 @@ impl<P: Platform> Frames<P> {
         let Part { block, frames, zone, only_on } = part;
         #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
         let credit = frames.len() as u16;
-        if !block.counter.credit(credit) {
+        if !block.state.credit(credit) {
             return false;
         }
         let taken = block.zone() == *zone
             && is_where(block, *only_on)
-            && block.line().is_some_and(|line| take_all(line, words_of(frames.clone())));
+            && block.bitmap().is_some_and(|bitmap| take_all(bitmap, words_of(frames.clone())));
         if !taken {
             self.give_credit(block, credit, moves);
         }
@@ -134,12 +134,12 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Takes these bits of a line, all or none.
-fn take_all(line: &Line, words: impl Iterator<Item = (usize, u64)> + Clone) -> bool {
-    let lost = words.clone().find(|&(word, bits)| !line.take(word, bits));
+/// Takes these bits of a bitmap, all or none.
+fn take_all(bitmap: &FrameBitmap, words: impl Iterator<Item = (usize, u64)> + Clone) -> bool {
+    let lost = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
     if let Some((lost, _)) = lost {
         for (word, bits) in words.take_while(|&(word, _)| word < lost) {
-            line.give(word, bits);
+            bitmap.give(word, bits);
         }
     }
     lost.is_none()

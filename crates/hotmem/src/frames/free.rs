@@ -4,11 +4,11 @@
 
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, Given, Line, SectionRef};
+use crate::words::{Block, FrameBitmap, Given, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -36,15 +36,15 @@ impl<P: Platform> Frames<P> {
             return refused(FreeErrorKind::Foreign);
         };
         let at = offset_of(frame.start());
-        if !block.counter.load().is_live_without_poison() {
+        if !block.state.load().is_live_without_poison() {
             return self.free_in(&block, at..at + 1, frame);
         }
-        let Some(line) = block.line() else { return self.free_in(&block, at..at + 1, frame) };
-        let (word, bit) = (at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS));
-        if !line.give(word, bit) {
+        let Some(bitmap) = block.bitmap() else { return self.free_in(&block, at..at + 1, frame) };
+        let (word, bit) = (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS));
+        if !bitmap.give(word, bit) {
             return refused(FreeErrorKind::NotAllocated);
         }
-        if block.counter.give_within(1) || self.count_freed(&block, line, word, bit) {
+        if block.state.give_within(1) || self.count_freed(&block, bitmap, word, bit) {
             Ok(())
         } else {
             refused(FreeErrorKind::NotAllocated)
@@ -83,7 +83,7 @@ impl<P: Platform> Frames<P> {
                 whole = (block.section, 0);
             }
             let owned =
-                if frames.len() == PAGEBLOCK_FRAMES { block.counter.own_used() } else { None };
+                if frames.len() == PAGEBLOCK_FRAMES { block.state.own_used() } else { None };
             match owned {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
@@ -121,7 +121,7 @@ impl<P: Platform> Frames<P> {
 
     /// One whole pageblock: by one read-modify-write, and one to publish it.
     fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), FreeError> {
-        match block.counter.own_used() {
+        match block.state.own_used() {
             None => return self.free_marked(block, 0..PAGEBLOCK_FRAMES, all),
             Some(true) => {} // drained: its isolation token owns it now
             Some(false) => {
@@ -134,7 +134,7 @@ impl<P: Platform> Frames<P> {
     fn publish_whole(
         &self,
         (section, blocks): (SectionRef<'_>, u64),
-        moves: &mut super::quiet::Moves<'_>,
+        moves: &mut super::exhaustion::Moves<'_>,
     ) {
         if blocks != 0 {
             self.show_free(section, blocks, moves);
@@ -148,7 +148,7 @@ impl<P: Platform> Frames<P> {
         frames: Range<usize>,
         piece: PfnRange,
     ) -> Result<(), FreeError> {
-        let state = block.counter.load();
+        let state = block.state.load();
         if !state.is_live() {
             return Err(FreeError { range: piece, kind: why_refused(block) });
         }
@@ -168,7 +168,7 @@ impl<P: Platform> Frames<P> {
         piece: PfnRange,
     ) -> Result<(), FreeError> {
         let refused = Err(FreeError { range: piece, kind: why_refused(block) });
-        let state = block.counter.load();
+        let state = block.state.load();
         let is_marked = state.is_live() && state.has_poison();
         // Before anything poisoned goes out that somebody still has.
         if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
@@ -187,41 +187,42 @@ impl<P: Platform> Frames<P> {
     ) -> Result<(), FreeError> {
         let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
         let mut moves = self.no_moves_yet();
-        // Without lines it was handed out whole and is now divided; the last frame may have to stay.
+        // Without bitmaps it was handed out whole and is now divided; the last frame may have to
+        // stay.
         let spare = frames.end - 1;
-        let Some((line, lent)) = self.line_or_lend(block, spare, &mut moves) else {
+        let Some((bitmap, lent)) = self.bitmap_or_lend(block, spare, &mut moves) else {
             return refused(piece);
         };
         let frames = if lent { frames.start..spare } else { frames };
         for (word, bits) in words_of(frames) {
             let part = || part_of(block.start(), word, bits).known().unwrap_or(piece);
-            if !line.give(word, bits) {
+            if !bitmap.give(word, bits) {
                 return refused(part());
             }
-            if !self.count_freed(block, line, word, bits) {
+            if !self.count_freed(block, bitmap, word, bits) {
                 return refused(part());
             }
         }
         Ok(())
     }
 
-    /// These bits of the pageblock's line are set: counts them. False if the pageblock has changed
-    /// hands, which it can under a double free.
+    /// These bits of the pageblock's bitmap are set: counts them. False if the pageblock has
+    /// changed hands, which it can under a double free.
     #[inline(never)]
-    fn count_freed(&self, block: &Block<'_>, line: &Line, word: usize, bits: u64) -> bool {
+    fn count_freed(&self, block: &Block<'_>, bitmap: &FrameBitmap, word: usize, bits: u64) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
         let count = |bits: u64, honest| {
             self.give(block, bits.count_ones() as u16, honest, &mut self.no_moves_yet())
         };
         let counted = match count(bits, false) {
-            Some(Given::Poisoned) => match self.withhold(block, line, word, bits) {
+            Some(Given::Poisoned) => match self.withhold(block, bitmap, word, bits) {
                 0 => return true,
                 left => count(left, true),
             },
             counted => counted,
         };
         if counted.is_none() {
-            line.take(word, bits);
+            bitmap.take(word, bits);
         }
         counted.is_some()
     }
@@ -233,16 +234,16 @@ impl<P: Platform> Frames<P> {
         frames: Range<usize>,
         piece: PfnRange,
     ) -> bool {
-        let state = block.counter.load();
+        let state = block.state.load();
         if !state.is_live() || (state.has_poison() && self.out_in(piece).next().is_some()) {
             return false;
         }
         if frames.len() == PAGEBLOCK_FRAMES {
             return state.free_frames() == 0;
         }
-        block.line().is_none_or(|line: &Line| {
+        block.bitmap().is_none_or(|bitmap: &FrameBitmap| {
             words_of(frames)
-                .all(|(word, bits)| line.words()[word].load(Ordering::Relaxed) & bits == 0)
+                .all(|(word, bits)| bitmap.words()[word].load(Ordering::Relaxed) & bits == 0)
         })
     }
 }
@@ -261,21 +262,21 @@ fn why_refused(block: &Block<'_>) -> FreeErrorKind {
     if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }
 }
 
-/// A run of frames of a pageblock as words of its line.
+/// A run of frames of a pageblock as words of its bitmap.
 #[inline]
 pub(super) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
-    let words = frames.start / LINE_WORD_BITS..frames.end.div_ceil(LINE_WORD_BITS);
+    let words = frames.start / BITMAP_WORD_BITS..frames.end.div_ceil(BITMAP_WORD_BITS);
     let words = if frames.is_empty() { 0..0 } else { words };
     words.map(move |word| {
-        let base = word * LINE_WORD_BITS;
+        let base = word * BITMAP_WORD_BITS;
         let from = frames.start.saturating_sub(base);
-        let to = (frames.end - base).min(LINE_WORD_BITS);
+        let to = (frames.end - base).min(BITMAP_WORD_BITS);
         (word, mask(to) & !mask(from))
     })
 }
 
-/// The frames that these bits of a line stand for.
+/// The frames that these bits of a bitmap stand for.
 fn part_of(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
-    let first = word * LINE_WORD_BITS + bits.trailing_zeros() as usize;
+    let first = word * BITMAP_WORD_BITS + bits.trailing_zeros() as usize;
     PfnRange::with_len(start.checked_add(first as u64)?, u64::from(bits.count_ones()))
 }

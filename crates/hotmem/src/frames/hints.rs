@@ -9,7 +9,7 @@
 //! in a hint, in `partial` or `free` with a path in the tree, or in somebody's hands.
 
 use super::Frames;
-use super::quiet::Moves;
+use super::exhaustion::Moves;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
@@ -73,7 +73,7 @@ impl<P: Platform> Frames<P> {
         let zone = block.zone();
         let hint = moves.cpu().block(zone).load(Ordering::Relaxed);
         let exhausted =
-            || self.words.hinted_block(hint).is_none_or(|b| b.counter.load().free_frames() == 0);
+            || self.words.hinted_block(hint).is_none_or(|b| b.state.load().free_frames() == 0);
         mutant!("what is the hint already is not swapped in" => if hint == block.hint() { return });
         if hint == block.hint() || (self.is_near(block.node()) && exhausted()) {
             self.adopt_block(block, zone, moves);
@@ -98,10 +98,10 @@ impl<P: Platform> Frames<P> {
     pub(super) fn retire_block(&self, hint: Hint, moves: &mut Moves<'_>) {
         // A CPU's first hint names nothing.
         let Some(block) = self.words.hinted_block(hint) else { return };
-        if block.counter.load().grantable() == 0 {
+        if block.state.load().grantable() == 0 {
             return;
         }
-        if block.counter.latest().is_all_free() && block.counter.own_free() {
+        if block.state.latest().is_all_free() && block.state.own_free() {
             self.show_coalesced(&block, moves);
         } else {
             self.show_partial(&block);
@@ -138,17 +138,17 @@ impl<P: Platform> Frames<P> {
         mutant!("zones are looked for before the publish" => return show(movable));
         // Again, after the publish: see `set_zone`.
         show(section.movable.load(Ordering::Relaxed));
-        if self.bell.is_on() {
+        if self.wakeup.is_on() {
             self.note_unreported(section, blocks);
         }
     }
 
-    /// The slow side only: these pageblocks, none of them online, are of this zone from now on.
+    /// The control path only: these pageblocks, none of them online, are of this zone from now on.
     ///
-    /// Whoever publishes something beside others of its zone counts on the path to those. These here
-    /// may be others: what somebody who is slow says of a pageblock that has left since, or what was
-    /// free until it left. So publishers look for the zones after they have published, and what they
-    /// had published before the zones changed is given a path here.
+    /// Whoever publishes something beside others of its zone counts on the path to those. These
+    /// here may be others: what somebody who is slow says of a pageblock that has left since, or
+    /// what was free until it left. So publishers look for the zones after they have published, and
+    /// what they had published before the zones changed is given a path here.
     pub(crate) fn set_zone(
         &self,
         section: SectionRef<'_>,
@@ -164,8 +164,8 @@ impl<P: Platform> Frames<P> {
             Zone::Movable => section.movable.fetch_or(blocks, Ordering::Relaxed),
             Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
         };
-        // Read-modify-writes: who publishes after them sees the new zones. AcqRel pairs with that of
-        // the publishes.
+        // Read-modify-writes: who publishes after them sees the new zones. AcqRel pairs with that
+        // of the publishes.
         let give_paths = |word: &AtomicU64, class: fn(Zone) -> Class| {
             let some = word.fetch_or(0, Ordering::AcqRel) != 0;
             mutant!("a zone changes, and nothing is given a path" => return);
@@ -226,7 +226,7 @@ impl<P: Platform> Frames<P> {
         for zone in Zone::ALL {
             for block in self.hinted_blocks(zone) {
                 moves.start();
-                if block.counter.load().is_all_free() && block.counter.own_free() {
+                if block.state.load().is_all_free() && block.state.own_free() {
                     self.show_coalesced(&block, &mut moves);
                     any = true;
                 }
@@ -273,8 +273,8 @@ impl<P: Platform> Frames<P> {
         hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 
-    /// `range` has just come online: if a part of it lies above low memory, CPUs whose hints name low
-    /// memory look anew.
+    /// `range` has just come online: if a part of it lies above low memory, CPUs whose hints name
+    /// low memory look anew.
     pub(crate) fn leave_low_memory(&self, range: PfnRange) {
         let low_end = self.low_end();
         if low_end != Pfn::ZERO && low_end < range.end() {

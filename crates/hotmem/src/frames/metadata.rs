@@ -39,11 +39,12 @@ impl<P: Platform> Frames<P> {
         kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
     }
 
-    /// The words of all sections, the bitmaps of what is reserved, and, if `lines`, the frames of lines.
-    pub(crate) fn metadata_where(&self, lines: bool) -> impl Iterator<Item = Metadata> {
-        let lines = lines.then(|| self.words.sections().filter_map(|s| self.lines_of(s)));
+    /// The words of all sections, the bitmaps of what is reserved, and, if `bitmaps`, the bitmap
+    /// frames.
+    pub(crate) fn metadata_where(&self, bitmaps: bool) -> impl Iterator<Item = Metadata> {
+        let bitmaps = bitmaps.then(|| self.words.sections().filter_map(|s| self.bitmaps_of(s)));
         let reserved = self.reserved.metadata(self.direct_map());
-        self.words_of_sections().chain(lines.into_iter().flatten()).chain(reserved)
+        self.words_of_sections().chain(bitmaps.into_iter().flatten()).chain(reserved)
     }
 
     #[cfg(not(loom))]
@@ -57,8 +58,8 @@ impl<P: Platform> Frames<P> {
         core::iter::empty()
     }
 
-    fn lines_of(&self, section: SectionRef<'_>) -> Option<Metadata> {
-        let frames = PfnRange::with_len(self.frame_of_lines(section)?, 1)?;
+    fn bitmaps_of(&self, section: SectionRef<'_>) -> Option<Metadata> {
+        let frames = PfnRange::with_len(self.frame_of_bitmaps(section)?, 1)?;
         Some(Metadata { frames, describes: section.range() })
     }
 }
@@ -66,7 +67,7 @@ impl<P: Platform> Frames<P> {
 /// The pageblocks of a section that hold its own descriptors: the first so many.
 pub(crate) fn kept(section: SectionRef<'_>) -> u64 {
     let is_kept =
-        |&bit: &usize| section.block(bit).is_some_and(|block| block.counter.load().is_kept());
+        |&bit: &usize| section.block(bit).is_some_and(|block| block.state.load().is_kept());
     mask((0..SECTION_PAGEBLOCKS).take_while(is_kept).count())
 }
 

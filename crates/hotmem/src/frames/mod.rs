@@ -16,33 +16,33 @@
 //! | `hints.rs` | which pageblock and section a CPU tries next |
 //! | `pins.rs` | what the host must not be given |
 //! | `poison.rs` | what the hardware has given up never comes back |
-//! | `quiet.rs` | when "out of memory" may be said |
-//! | `bell.rs` | how what becomes free finds the reporter |
+//! | `exhaustion.rs` | when "out of memory" may be said |
+//! | `wakeup.rs` | how what becomes free finds the reporter |
 //! | `contents.rs` | what free memory holds |
-//! | `counts.rs`, `room.rs` | how much there is; whether that is enough |
+//! | `counts.rs`, `headroom.rs` | how much there is; whether that is enough |
 //! | `validate.rs` | whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
 //! | `reserved.rs` | which frames of boot memory are still reserved |
 
 mod allocation;
-mod bell;
 mod blocks;
 mod contents;
 mod counts;
 mod exact;
+mod exhaustion;
 mod free;
+mod headroom;
 mod hints;
 mod metadata;
 mod order;
 mod pins;
 mod poison;
-mod quiet;
+mod request;
 mod reserved;
-mod room;
 mod small;
 mod split;
 mod validate;
-mod want;
+mod wakeup;
 
 pub use allocation::Allocation;
 pub use contents::Contents;
@@ -52,21 +52,21 @@ pub(crate) use metadata::kept;
 pub use pins::{LendError, MAX_PINS, PinError};
 pub(crate) use poison::Obstacle;
 pub use poison::{MAX_POISONED, Poisoned};
+pub use request::{AllocError, AllocRequest, BadRequest, FreeError, FreeErrorKind};
 #[cfg(not(loom))]
 pub(crate) use reserved::bitmap_frames;
 pub use validate::Fault;
-pub use want::{AllocError, BadWant, FreeError, FreeErrorKind, Want};
 
 use crate::addr::PfnRange;
 use crate::origin::MachineId;
 use crate::platform::{DirectMap, Platform};
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
 use crate::words::Words;
-use bell::Bell;
 use core::fmt;
 use hints::{Cpu, MAX_CPUS};
+use request::Unit;
 use reserved::Reserved;
-use want::Unit;
+use wakeup::Wakeup;
 
 /// All frames of a machine. One per machine, usually a `static`.
 ///
@@ -83,7 +83,7 @@ pub struct Frames<P> {
     cpus_seen: AtomicUsize,
     /// The number of the first frame above low memory; set once, before the first frame is there.
     low_end: settled::AtomicU64,
-    bell: Bell,
+    wakeup: Wakeup,
     /// What free memory holds; set before anybody else is there.
     contents: settled::AtomicU64,
     pins: pins::Pins,
@@ -104,7 +104,7 @@ impl<P> Frames<P> {
                 cpus: array_of![Cpu::new(); MAX_CPUS],
                 cpus_seen: AtomicUsize::new(0),
                 low_end: settled::AtomicU64::new(0),
-                bell: Bell::new(),
+                wakeup: Wakeup::new(),
                 contents: settled::AtomicU64::new(0),
                 pins: pins::Pins::new(),
                 poison: poison::Table::new(),
@@ -138,8 +138,8 @@ impl<P> Frames<P> {
     }
 
     /// Whether there is a reporter, and whether it sleeps.
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    pub(crate) fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
     }
 
     pub(crate) fn direct_map(&self) -> DirectMap {
@@ -169,26 +169,26 @@ impl<P: Platform> Frames<P> {
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
     #[inline]
-    pub(crate) fn alloc_range(&self, want: Want) -> Result<PfnRange, AllocError> {
+    pub(crate) fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         // The two most frequent wishes; decided while compiling where the wish is a constant.
-        let near = match want.is_any() {
-            Some(Unit::Frame) => self.alloc_frame(want.zones()[0]),
-            Some(Unit::Pageblock) => self.alloc_pageblock(want.zones()[0]),
+        let near = match request.is_any() {
+            Some(Unit::Frame) => self.alloc_frame(request.zones()[0]),
+            Some(Unit::Pageblock) => self.alloc_pageblock(request.zones()[0]),
             None => None,
         };
-        near.and_then(|start| PfnRange::with_len(start, want.len()))
-            .map_or_else(|| self.alloc_anywhere(&want), Ok)
+        near.and_then(|start| PfnRange::with_len(start, request.len()))
+            .map_or_else(|| self.alloc_anywhere(&request), Ok)
     }
 
     #[inline(never)]
-    fn alloc_anywhere(&self, want: &Want) -> Result<PfnRange, AllocError> {
-        want.check()?;
-        if let Some(at) = want.place() {
-            self.alloc_at(at, want)
-        } else if want.is_small() {
-            self.alloc_small(want)
+    fn alloc_anywhere(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
+        request.check()?;
+        if let Some(at) = request.place() {
+            self.alloc_at(at, request)
+        } else if request.is_small() {
+            self.alloc_small(request)
         } else {
-            self.alloc_blocks(want)
+            self.alloc_blocks(request)
         }
     }
 

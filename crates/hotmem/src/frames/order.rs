@@ -1,7 +1,8 @@
 //! Where an allocation looks first, and where it goes on: node by node; on each node zone by zone;
-//! in the kernel zone above the boundary of low memory before below it, unless the wish has a bound.
+//! in the kernel zone above the boundary of low memory before below it, unless the wish has a
+//! bound.
 
-use super::{Frames, Want};
+use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -26,7 +27,7 @@ impl Place {
 
 impl<P: Platform> Frames<P> {
     /// The node that `frame` belongs to, if it is there. For those who migrate what lives there:
-    /// see [`Want::leaving`].
+    /// see [`AllocRequest::leaving`].
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
         self.words.node_of(frame)
@@ -44,19 +45,22 @@ impl<P: Platform> Frames<P> {
         self.low_end.store(low_end.number(), Ordering::Relaxed);
     }
 
-    /// Where `want` looks, in this order: node by node, and on each node zone by zone. A search that
-    /// found nothing above the boundary of low memory goes on through all of the zone: above the
-    /// boundary the trees lead nowhere then, which costs a few loads.
-    pub(super) fn places(&self, want: &Want) -> impl Iterator<Item = Place> + use<'_, P> {
+    /// Where `request` looks, in this order: node by node, and on each node zone by zone. A search
+    /// that found nothing above the boundary of low memory goes on through all of the zone: above
+    /// the boundary the trees lead nowhere then, which costs a few loads.
+    pub(super) fn places(
+        &self,
+        request: &AllocRequest,
+    ) -> impl Iterator<Item = Place> + use<'_, P> {
         let low_end = self.low_end();
-        let steps = want.steps(low_end != Pfn::ZERO);
-        let named = want.preferred_node().unwrap_or_else(|| self.platform.node());
+        let steps = request.steps(low_end != Pfn::ZERO);
+        let named = request.preferred_node().unwrap_or_else(|| self.platform.node());
         let known = self.words.index_of(named);
-        let most = match want.only_node() {
+        let most = match request.only_node() {
             None => usize::MAX,
             Some(_) => usize::from(known.is_some()),
         };
-        let last = known.filter(|_| want.is_leaving());
+        let last = known.filter(|_| request.is_leaving());
         let home = known.or_else(|| self.words.first_online_node());
         self.nodes_from(home.unwrap_or(NodeIndex::FIRST))
             .filter(move |&node| last != Some(node))
@@ -71,9 +75,14 @@ impl<P: Platform> Frames<P> {
             })
     }
 
-    /// The sections of a place that have something of `class` for `want`.
-    pub(super) fn search(&self, place: Place, class: fn(Zone) -> Class, want: &Want) -> Search<'_> {
-        self.words.search(place.node, class(place.zone)).fixed(want.wants_fixed())
+    /// The sections of a place that have something of `class` for `request`.
+    pub(super) fn search(
+        &self,
+        place: Place,
+        class: fn(Zone) -> Class,
+        request: &AllocRequest,
+    ) -> Search<'_> {
+        self.words.search(place.node, class(place.zone)).fixed(request.wants_fixed())
     }
 
     /// Whether a node is what a request near `named` means: a node that is unknown stands for the

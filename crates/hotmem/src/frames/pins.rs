@@ -52,7 +52,7 @@ pub enum LendError {
     NotAllocated(PfnRange),
 }
 
-/// The pinned ranges. Only the slow side writes.
+/// The pinned ranges. Only the control path writes.
 pub(super) struct Pins {
     entries: [Pin; MAX_PINS],
 }
@@ -145,7 +145,7 @@ impl<P: Platform> Frames<P> {
         refuse_pinned()?;
         let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
         for piece in blocks {
-            if !self.words.block_of(piece.start()).is_some_and(|block| block.counter.lend()) {
+            if !self.words.block_of(piece.start()).is_some_and(|block| block.state.lend()) {
                 return Err(LendError::NotAllocated(piece));
             }
         }
@@ -153,7 +153,7 @@ impl<P: Platform> Frames<P> {
         refuse_pinned()
     }
 
-    /// The slow side only: from now on `range` is not given to the host. What the host has been
+    /// The control path only: from now on `range` is not given to the host. What the host has been
     /// given of it is refused, and what was reported is taken back.
     pub(crate) fn insert_pin(&self, range: PfnRange) -> Result<(), PinError> {
         if range.is_empty() {
@@ -179,18 +179,18 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// The slow side only. Whether exactly this range was pinned.
+    /// The control path only. Whether exactly this range was pinned.
     pub(crate) fn remove_pin(&self, range: PfnRange) -> bool {
         if !self.pins.remove(range) {
             return false;
         }
-        // Pairs with the one in `Bell::sleep`: the reporter finds what is no longer pinned, or it
+        // Pairs with the one in `Wakeup::sleep`: the reporter finds what is no longer pinned, or it
         // is woken.
         fence(Ordering::SeqCst);
         for Part { section, blocks } in self.words.parts(range) {
-            section.blocks(blocks).for_each(|block| block.counter.forget_seen());
+            section.blocks(blocks).for_each(|block| block.state.forget_seen());
         }
-        if self.bell().wake() {
+        if self.wakeup().wake() {
             self.platform().wake_reporter();
         }
         true
@@ -205,7 +205,7 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         moves.start();
         let (claimed, withdrawn) = section.claim_any(reported);
-        self.bell().note_withdrawn(withdrawn);
+        self.wakeup().note_withdrawn(withdrawn);
         if claimed != 0 {
             self.show_free(section, claimed, &mut moves);
         }
@@ -216,7 +216,7 @@ impl<P: Platform> Frames<P> {
 fn why_not_pinned(block: &Block<'_>) -> Option<PinError> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..LOOKS {
-        let state = block.counter.load();
+        let state = block.state.load();
         if state.is_out() {
             return Some(PinError::Out(block.range()));
         }

@@ -1,29 +1,29 @@
 //! Poison: frames that the hardware has given up never come back.
 //!
 //! A poisoned frame that is free is allocated for good at once; one that is in use goes out when it
-//! is freed. Which frames are poisoned stands in a small table. The counter of a pageblock that has
-//! some says so: as long as it is live it never becomes wholly free, and whoever frees there looks
-//! into the table. So freeing anywhere else costs nothing more.
+//! is freed. Which frames are poisoned stands in a small table. The block state of a pageblock that
+//! has some says so: as long as it is live it never becomes wholly free, and whoever frees there
+//! looks into the table. So freeing anywhere else costs nothing more.
 //!
-//! Only the slow side poisons and heals. It meets frees that go on meanwhile like this: it writes
-//! the table, marks the counter, then looks at the frame's bit; a free sets the bit, then counts.
-//! If the free counts before the mark, the slow side sees the bit. If it meets the mark, it looks
-//! into the table, with a fence on either side: one of the two sees what the other has done, and
-//! takes the frame out.
+//! Only the control path poisons and heals. It meets frees that go on meanwhile like this: it
+//! writes the table, marks the block state, then looks at the frame's bit; a free sets the bit,
+//! then counts. If the free counts before the mark, the control path sees the bit. If it meets the
+//! mark, it looks into the table, with a fence on either side: one of the two sees what the other
+//! has done, and takes the frame out.
 //!
 //! A pageblock that an isolation token owns has no bits to be taken: the token's release looks into
 //! the table instead, and divides it around them. So does memory that comes online again.
 
 use super::Frames;
-use super::quiet::Moves;
+use super::exhaustion::Moves;
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{
     AtomicU64, AtomicUsize, Ordering, array_of, const_unless_loom, fence, spin_hint,
 };
-use crate::words::{Block, Line, SectionRef};
+use crate::words::{Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
 /// Most frames that can be poisoned at one time.
@@ -86,7 +86,7 @@ impl Table {
         self.frames().find(|&(poisoned, _)| poisoned == frame).map(|(_, state)| state)
     }
 
-    /// The slow side only. False if there is no room.
+    /// The control path only. False if there is no room.
     fn insert(&self, frame: Pfn) -> bool {
         let unused = self.entries.iter().position(|e| e.load(Ordering::Relaxed) == NONE);
         let Some(at) = unused else { return false };
@@ -107,7 +107,7 @@ impl Table {
         self.change(frame, entry(frame) | OUT)
     }
 
-    /// The slow side only.
+    /// The control path only.
     fn remove(&self, range: PfnRange) {
         for e in self.used() {
             let frame = (e.load(Ordering::Acquire) >> 1).checked_sub(1).and_then(Pfn::new);
@@ -135,7 +135,7 @@ impl<P> Frames<P> {
         out.map(|(frame, _)| frame)
     }
 
-    /// The slow side only: `range` is no longer there, and what comes there is other memory.
+    /// The control path only: `range` is no longer there, and what comes there is other memory.
     pub(crate) fn forget_poison(&self, range: PfnRange) {
         self.poison.remove(range);
     }
@@ -148,7 +148,7 @@ pub(crate) enum Obstacle {
 }
 
 impl<P: Platform> Frames<P> {
-    /// The slow side only: poisons a frame of an online pageblock, or of an offline one.
+    /// The control path only: poisons a frame of an online pageblock, or of an offline one.
     pub(crate) fn poison(&self, block: &Block<'_>, frame: Pfn) -> Result<Poisoned, Obstacle> {
         if let Some(state) = self.poison.state_of(frame) {
             return Ok(state);
@@ -184,22 +184,22 @@ impl<P: Platform> Frames<P> {
     fn withdraw(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
         let at = block.offset_of(frame);
         if self.take_frame(block, at, moves) {
-            block.counter.poison();
+            block.state.poison();
             return true;
         }
-        if !block.counter.poison() {
+        if !block.state.poison() {
             // Pairs with the one in `divide_around_poison`.
             fence(Ordering::SeqCst);
             return block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
         }
-        // Isolated and not drained. The slow side may look at lines without a credit: nobody else
-        // drops them.
+        // Isolated and not drained. The control path may look at bitmaps without a credit: nobody
+        // else drops them.
         let (word, bit) = place(at);
         let isolated = block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
-        if !isolated || !block.counter.credit_for_good() {
+        if !isolated || !block.state.credit_for_good() {
             return false;
         }
-        let taken = block.line().is_some_and(|line| line.take(word, bit));
+        let taken = block.bitmap().is_some_and(|bitmap| bitmap.take(word, bit));
         if !taken {
             self.give_credit(block, 1, moves);
         }
@@ -208,12 +208,12 @@ impl<P: Platform> Frames<P> {
 
     /// Whether the frame is allocated for certain, in a pageblock that is marked.
     fn is_in_use(&self, block: &Block<'_>, frame: Pfn) -> bool {
-        if !block.counter.poison() {
+        if !block.state.poison() {
             return false;
         }
         fence(Ordering::SeqCst); // pairs with the one in `withhold`
         let (word, bit) = place(block.offset_of(frame));
-        block.line().is_none_or(|line| line.words()[word].load(Ordering::Acquire) & bit == 0)
+        block.bitmap().is_none_or(|bitmap| bitmap.words()[word].load(Ordering::Acquire) & bit == 0)
     }
 
     /// Takes the mark away if nothing is poisoned in this pageblock.
@@ -221,21 +221,27 @@ impl<P: Platform> Frames<P> {
         if self.poisoned_in(block.range()).next().is_some() {
             return;
         }
-        block.counter.heal();
+        block.state.heal();
         // Meanwhile it may have become wholly free, and stayed split for the mark.
-        if block.counter.own_free() {
+        if block.state.own_free() {
             self.show_coalesced(block, moves);
         }
     }
 
     /// The caller sets these bits of a marked pageblock and has not counted them yet: takes those
     /// that are poisoned back, and says which are left.
-    pub(super) fn withhold(&self, block: &Block<'_>, line: &Line, word: usize, bits: u64) -> u64 {
+    pub(super) fn withhold(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        word: usize,
+        bits: u64,
+    ) -> u64 {
         fence(Ordering::SeqCst); // pairs with the one in `is_in_use`
         self.poisoned_in(block.range()).fold(bits, |left, (frame, _)| {
             let (in_word, bit) = place(block.offset_of(frame));
             // If somebody has allocated it since its bit was set, then it is theirs to free.
-            if in_word == word && left & bit != 0 && line.take(word, bit) {
+            if in_word == word && left & bit != 0 && bitmap.take(word, bit) {
                 self.poison.take_out(frame);
                 left & !bit
             } else {
@@ -308,25 +314,25 @@ impl<P: Platform> Frames<P> {
         block.section.reported.fetch_and(!block.mask(), Ordering::Relaxed);
         let is_poisoned = |at: usize| poisoned().any(|frame| block.offset_of(frame) == at);
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&at| !is_poisoned(at));
-        let line =
-            spare.and_then(|spare| Some((spare, self.line_or_lend(block, spare, moves).known()?)));
+        let bitmap = spare
+            .and_then(|spare| Some((spare, self.bitmap_or_lend(block, spare, moves).known()?)));
         // All of it may be poisoned.
-        let Some((spare, (line, lent))) = line else {
-            block.counter.set_live_with_poison(0);
+        let Some((spare, (bitmap, lent))) = bitmap else {
+            block.state.set_live_with_poison(0);
             return;
         };
-        line.write(0..0, lent.then_some(spare));
+        bitmap.write(0..0, lent.then_some(spare));
         for frame in poisoned() {
             let (word, bit) = place(block.offset_of(frame));
-            line.take(word, bit);
+            bitmap.take(word, bit);
         }
         let free = PAGEBLOCK_FRAMES - out - usize::from(lent);
-        block.counter.set_live_with_poison(free);
+        block.state.set_live_with_poison(free);
         self.show_partial_if_any(block);
     }
 }
 
-/// Word and bit of a frame in its pageblock's line.
+/// Word and bit of a frame in its pageblock's bitmap.
 fn place(at: usize) -> (usize, u64) {
-    (at / LINE_WORD_BITS, 1 << (at % LINE_WORD_BITS))
+    (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
 }

@@ -2,12 +2,12 @@
 //!
 //! To the allocator a reserved frame is like one that is allocated. A bitmap tells them apart, so
 //! that what a zone manages is counted exactly; only sections that had reserved memory at boot have
-//! one. Nothing but the slow side reads or writes it.
+//! one. Nothing but the control path reads or writes it.
 
 use super::free::words_of;
 use super::{Frames, FreeError, FreeErrorKind, Metadata};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{FRAME_SIZE, LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::{BITMAP_WORD_BITS, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::platform::{DirectMap, Platform};
 use crate::sync::Ordering;
 use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
@@ -25,7 +25,7 @@ pub(super) struct Reserved {
 struct SectionMap {
     /// Number of the section's first frame.
     start: AtomicU64,
-    frames: [AtomicU64; SECTION_FRAMES / LINE_WORD_BITS],
+    frames: [AtomicU64; SECTION_FRAMES / BITMAP_WORD_BITS],
 }
 
 impl Reserved {
@@ -159,7 +159,7 @@ impl<P: Platform> Frames<P> {
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
             // Each part is freed as a whole or not at all, whoever else frees the same meanwhile.
             let whole = piece.frames() == PAGEBLOCK_FRAMES as u64;
-            let part = if whole { PAGEBLOCK_FRAMES } else { LINE_WORD_BITS };
+            let part = if whole { PAGEBLOCK_FRAMES } else { BITMAP_WORD_BITS };
             for part in piece.chunks(part as u64) {
                 self.free_filled(part)?;
                 self.reserved.clear(part);

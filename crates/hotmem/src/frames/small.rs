@@ -1,17 +1,17 @@
 //! Up to 64 frames: a run of bits in one word of a split pageblock.
 //!
-//! First a *credit*: the pageblock's counter is lowered by n. Then the bits: the invariant of the
-//! counter promises that as many are free as credits were granted. For one frame that is all; for
-//! more, the run is looked for before the credit is taken, and given back if it was lost.
+//! First a *credit*: the pageblock's block state is lowered by n. Then the bits: the invariant of
+//! the block state promises that as many are free as credits were granted. For one frame that is
+//! all; for more, the run is looked for before the credit is taken, and given back if it was lost.
 
+use super::exhaustion::Moves;
 use super::order::Place;
-use super::quiet::Moves;
-use super::{AllocError, Frames, Unit, Want};
+use super::{AllocError, AllocRequest, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, Edge, Given, Line, NodeId, Zone};
+use crate::words::{Block, Class, Edge, FrameBitmap, Given, NodeId, Zone};
 
 /// Pageblocks in `partial` that a search for several frames tries before it splits another one.
 const PROBES: usize = 8;
@@ -21,11 +21,13 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
         let block = self.own_block(zone)?;
-        if !block.counter.credit(1) {
+        if !block.state.credit(1) {
             return None;
         }
-        match block.line() {
-            Some(line) if block.zone() == zone => block.start().checked_add(line.take_any() as u64),
+        match block.bitmap() {
+            Some(bitmap) if block.zone() == zone => {
+                block.start().checked_add(bitmap.take_any() as u64)
+            }
             _ => {
                 self.give_credit(&block, 1, &mut self.no_moves_yet());
                 None
@@ -33,27 +35,28 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Allocates `want`, which [`is_small`](Want::is_small).
+    /// Allocates `request`, which [`is_small`](AllocRequest::is_small).
     #[inline]
-    pub(super) fn alloc_small(&self, want: &Want) -> Result<PfnRange, AllocError> {
+    pub(super) fn alloc_small(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         let mut taken = None;
-        for &zone in want.zones() {
+        for &zone in request.zones() {
             let mut moves = self.no_moves_yet();
-            taken =
-                self.own_choice(zone, want).and_then(|block| self.take(&block, want, &mut moves));
+            taken = self
+                .own_choice(zone, request)
+                .and_then(|block| self.take(&block, request, &mut moves));
             if taken.is_some() || !self.looks_barren(zone) {
                 break;
             }
         }
-        let taken = taken.map_or_else(|| self.alloc_small_slowly(want), Ok)?;
-        PfnRange::with_len(taken, want.len()).ok_or(AllocError::OutOfMemory)
+        let taken = taken.map_or_else(|| self.alloc_small_slowly(request), Ok)?;
+        PfnRange::with_len(taken, request.len()).ok_or(AllocError::OutOfMemory)
     }
 
     /// Whether neither trees nor hints lead to anything free in this zone: many machines have no
     /// movable memory, or none left, and a movable wish then goes straight on to the next zone.
     ///
-    /// Cost: a load a region if nothing is online in the zone; if something is, but nothing is free,
-    /// a few for each CPU as well, because any of them may have something at hand.
+    /// Cost: a load a region if nothing is online in the zone; if something is, but nothing is
+    /// free, a few for each CPU as well, because any of them may have something at hand.
     pub(super) fn looks_barren(&self, zone: Zone) -> bool {
         if self.words.looks_empty(Class::online(zone)) {
             return true;
@@ -67,35 +70,39 @@ impl<P: Platform> Frames<P> {
 
     /// The CPU's own pageblock, unless another node is preferred.
     #[inline]
-    fn own_choice(&self, zone: Zone, want: &Want) -> Option<Block<'_>> {
-        let is_meant = |block: &Block<'_>| match want.preferred_node() {
+    fn own_choice(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
+        let is_meant = |block: &Block<'_>| match request.preferred_node() {
             None => true,
-            Some(node) if want.is_leaving() => !block.is_on(node),
+            Some(node) if request.is_leaving() => !block.is_on(node),
             Some(node) => self.is_meant(block.node(), node),
         };
         self.own_block(zone).filter(is_meant)
     }
 
     #[cold]
-    fn alloc_small_slowly(&self, want: &Want) -> Result<Pfn, AllocError> {
-        self.search_all(want.zones(), |moves| self.search_small(want, moves))
+    fn alloc_small_slowly(&self, request: &AllocRequest) -> Result<Pfn, AllocError> {
+        self.search_all(request.zones(), |moves| self.search_small(request, moves))
     }
 
     /// Everywhere, in the order that keeps the number of split pageblocks small.
-    pub(super) fn search_small(&self, want: &Want, moves: &mut Moves<'_>) -> Option<Pfn> {
+    pub(super) fn search_small(
+        &self,
+        request: &AllocRequest,
+        moves: &mut Moves<'_>,
+    ) -> Option<Pfn> {
         moves.start();
-        let probes = if want.len() == 1 { usize::MAX } else { PROBES };
-        self.places(want).find_map(|place| {
+        let probes = if request.len() == 1 { usize::MAX } else { PROBES };
+        self.places(request).find_map(|place| {
             let own = self.own_block(place.zone).filter(|b| place.includes(b.section));
-            own.and_then(|block| self.take(&block, want, moves))
-                .or_else(|| self.take_partial(place, want, probes, moves))
-                .or_else(|| self.split_for(place, want, moves))
+            own.and_then(|block| self.take(&block, request, moves))
+                .or_else(|| self.take_partial(place, request, probes, moves))
+                .or_else(|| self.split_for(place, request, moves))
                 .or_else(|| {
                     self.hinted_blocks(place.zone)
                         .filter(|block| place.includes(block.section))
-                        .find_map(|block| self.take(&block, want, moves))
+                        .find_map(|block| self.take(&block, request, moves))
                 })
-                .or_else(|| self.take_partial(place, want, usize::MAX, moves))
+                .or_else(|| self.take_partial(place, request, usize::MAX, moves))
         })
     }
 
@@ -103,18 +110,18 @@ impl<P: Platform> Frames<P> {
     pub(super) fn take_partial(
         &self,
         place: Place,
-        want: &Want,
+        request: &AllocRequest,
         mut probes: usize,
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
         let class = Class::partial(place.zone);
-        for section in self.search(place, Class::partial, want).all_from(place.from) {
+        for section in self.search(place, Class::partial, request).all_from(place.from) {
             let partial = section.available(class);
             if partial == 0 {
                 section.hide_if_empty(class);
             }
             for block in section.blocks(partial) {
-                if !suits(&block, want) {
+                if !suits(&block, request) {
                     continue;
                 }
                 moves.start();
@@ -124,8 +131,8 @@ impl<P: Platform> Frames<P> {
                 if was & block.mask() == 0 {
                     continue;
                 }
-                if let Some(taken) = self.take(&block, want, moves) {
-                    if want.is_picky() {
+                if let Some(taken) = self.take(&block, request, moves) {
+                    if request.is_picky() {
                         self.show_partial_if_any(&block);
                     } else {
                         self.adopt_block(&block, place.zone, moves);
@@ -144,12 +151,17 @@ impl<P: Platform> Frames<P> {
     }
 
     /// From a wholly free pageblock, split for it.
-    fn split_for(&self, place: Place, want: &Want, moves: &mut Moves<'_>) -> Option<Pfn> {
+    fn split_for(
+        &self,
+        place: Place,
+        request: &AllocRequest,
+        moves: &mut Moves<'_>,
+    ) -> Option<Pfn> {
         moves.start();
-        let block = self.claim_one(place, want, moves)?;
+        let block = self.claim_one(place, request, moves)?;
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        self.divide(&block, 0..want.len() as usize, moves);
-        if want.is_picky() {
+        self.divide(&block, 0..request.len() as usize, moves);
+        if request.is_picky() {
             self.show_partial_if_any(&block);
         } else {
             self.adopt_block(&block, place.zone, moves);
@@ -158,40 +170,40 @@ impl<P: Platform> Frames<P> {
     }
 
     pub(super) fn show_partial_if_any(&self, block: &Block<'_>) {
-        if block.counter.load().grantable() > 0 {
+        if block.state.load().grantable() > 0 {
             self.show_partial(block);
         }
     }
 
-    /// Takes `want` out of `block`, if it has such a run of free frames.
+    /// Takes `request` out of `block`, if it has such a run of free frames.
     ///
-    /// The line is looked at only with a credit in hand: without one nothing keeps it from being
+    /// The bitmap is looked at only with a credit in hand: without one nothing keeps it from being
     /// dropped, and its memory from being unmapped. A credit for several frames that finds no run
     /// hides them from others for a moment.
     pub(super) fn take(
         &self,
         block: &Block<'_>,
-        want: &Want,
+        request: &AllocRequest,
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        let frames = want.len() as u16;
-        let any_frame = want.is_any() == Some(Unit::Frame);
+        let frames = request.len() as u16;
+        let any_frame = request.is_any() == Some(Unit::Frame);
         if !any_frame {
-            if !suits(block, want) || !can_credit(block, frames) {
+            if !suits(block, request) || !can_credit(block, frames) {
                 return None;
             }
             moves.start();
         }
-        if !block.counter.credit(frames) {
+        if !block.state.credit(frames) {
             return None;
         }
-        let taken = if self.wrong_place(block, want) {
+        let taken = if self.wrong_place(block, request) {
             None
         } else if any_frame {
-            block.line().map(Line::take_any)
+            block.bitmap().map(FrameBitmap::take_any)
         } else {
-            block.line().and_then(|line| take_run(block, line, want))
+            block.bitmap().and_then(|bitmap| take_run(block, bitmap, request))
         };
         if taken.is_none() {
             self.give_credit(block, frames, moves);
@@ -202,8 +214,8 @@ impl<P: Platform> Frames<P> {
     /// A hint may be older than the zone and the node of what it names; once a credit is held, both
     /// stay.
     #[inline]
-    fn wrong_place(&self, block: &Block<'_>, want: &Want) -> bool {
-        !want.zones().contains(&block.zone()) || !is_where(block, want.only_node())
+    fn wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
+        !request.zones().contains(&block.zone()) || !is_where(block, request.only_node())
     }
 
     /// A credit whose frames were not found goes back by the same way as a free: it may be the
@@ -213,7 +225,7 @@ impl<P: Platform> Frames<P> {
         self.give(block, frames, true, moves);
     }
 
-    /// [`Counter::give`](crate::words::Counter::give), and what must follow it.
+    /// [`AtomicBlockState::give`](crate::words::AtomicBlockState::give), and what must follow it.
     #[inline]
     pub(super) fn give(
         &self,
@@ -225,7 +237,7 @@ impl<P: Platform> Frames<P> {
         let cpu = moves.cpu();
         let is_own = || cpu.block(block.zone()).load(Ordering::Relaxed) == block.hint();
         let mut kept = false;
-        let given = block.counter.give(frames, honest, |edge| {
+        let given = block.state.give(frames, honest, |edge| {
             // Stays split while it is this CPU's own hint: a CPU that is alone in its pageblock
             // would otherwise claim and coalesce on each pair.
             mutant!("the last free is like any other" => return true);
@@ -245,8 +257,8 @@ impl<P: Platform> Frames<P> {
         given
     }
 
-    /// A pageblock was left split because it was this CPU's hint. The hint has moved on meanwhile, and
-    /// who moved it saw no reason to coalesce.
+    /// A pageblock was left split because it was this CPU's hint. The hint has moved on meanwhile,
+    /// and who moved it saw no reason to coalesce.
     fn coalesce_kept(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         mutant!("no second look at the hint" => return);
         moves.start();
@@ -259,17 +271,17 @@ impl<P: Platform> Frames<P> {
 }
 
 fn can_credit(block: &Block<'_>, frames: u16) -> bool {
-    block.counter.load().grantable() >= frames
+    block.state.load().grantable() >= frames
 }
 
 /// Whether the pageblock can hold the wish at all: bound, alignment, fixed memory.
-pub(super) fn suits(block: &Block<'_>, want: &Want) -> bool {
+pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     let start = block.start();
-    let ends_below = start.checked_add(want.len()).is_some_and(|end| end <= want.bound());
+    let ends_below = start.checked_add(request.len()).is_some_and(|end| end <= request.bound());
     ends_below
-        && (want.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(want.alignment()))
-        && (!want.wants_fixed() || block.is_fixed())
-        && want.only_node().is_none_or(|node| block.is_on(node))
+        && (request.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(request.alignment()))
+        && (!request.wants_fixed() || block.is_fixed())
+        && request.only_node().is_none_or(|node| block.is_on(node))
 }
 
 /// Whether a pageblock is on the node that it must be on.
@@ -280,13 +292,13 @@ pub(super) fn is_where(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
 }
 
 /// Takes the lowest run of free frames that suits. The caller holds credits for it.
-fn take_run(block: &Block<'_>, line: &Line, want: &Want) -> Option<usize> {
+fn take_run(block: &Block<'_>, bitmap: &FrameBitmap, request: &AllocRequest) -> Option<usize> {
     #[allow(clippy::cast_possible_truncation, reason = "small")]
-    let frames = want.len() as usize;
-    let align = usize::try_from(want.alignment()).unwrap_or(usize::MAX);
-    let limit = want.bound().number().saturating_sub(block.start().number());
-    line.words().iter().enumerate().find_map(|(i, word)| {
-        let base = i * LINE_WORD_BITS;
+    let frames = request.len() as usize;
+    let align = usize::try_from(request.alignment()).unwrap_or(usize::MAX);
+    let limit = request.bound().number().saturating_sub(block.start().number());
+    bitmap.words().iter().enumerate().find_map(|(i, word)| {
+        let base = i * BITMAP_WORD_BITS;
         loop {
             let free = word.load(Ordering::Relaxed);
             let starts = runs_of(free, frames) & aligned_starts(base, align);
@@ -294,7 +306,7 @@ fn take_run(block: &Block<'_>, line: &Line, want: &Want) -> Option<usize> {
             if starts == 0 || (base + at + frames) as u64 > limit {
                 return None;
             }
-            if line.take(i, mask(frames) << at) {
+            if bitmap.take(i, mask(frames) << at) {
                 return Some(base + at);
             }
         }

@@ -1,8 +1,8 @@
-//! Whether everything agrees: every word, counter, line, hint and path in the trees.
+//! Whether everything agrees: every word, block state, bitmap, hint and path in the trees.
 
 use super::{Counts, Frames};
 use crate::addr::PfnRange;
-use crate::geometry::{LINE_WORD_BITS, SECTION_MASK};
+use crate::geometry::{BITMAP_WORD_BITS, SECTION_MASK};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, Class};
@@ -52,7 +52,7 @@ impl<P: Platform> Frames<P> {
         let (present, online, free) =
             (is(&section.present), is(&section.online), is(&section.free));
         let isolated = is(&section.isolated);
-        let state = block.counter.load();
+        let state = block.state.load();
         let (live, kept) = (state.is_live(), state.is_kept());
         let claimable = state.grantable() > 0;
         let poisoned = self.poisoned_in(block.range()).count() > 0;
@@ -67,7 +67,7 @@ impl<P: Platform> Frames<P> {
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
-            (!free || !(live || kept || state.is_out()), "free, but its counter is in use"),
+            (!free || !(live || kept || state.is_out()), "free, but its block state is in use"),
             (!free || !isolated, "free and isolated"),
             (
                 if kept {
@@ -75,7 +75,7 @@ impl<P: Platform> Frames<P> {
                 } else {
                     isolated == state.is_isolated() || (isolated && !live)
                 },
-                "the counter does not agree with the isolation",
+                "the block state does not agree with the isolation",
             ),
             (!online || free || live || isolated || kept, "owned by nobody: lost"),
             (present || !kept, "kept for descriptors, but not present"),
@@ -83,7 +83,7 @@ impl<P: Platform> Frames<P> {
                 !state.is_split_without_need() || self.is_hinted(block),
                 "wholly free and nobody's hint, but still split",
             ),
-            (!live || self.line_agrees(block), "the line's free bits are not the count"),
+            (!live || self.bitmap_agrees(block), "the bitmap's free bits are not the count"),
             (!free || !poisoned, "free, but some of it is poisoned"),
             (!live || poisoned == state.has_poison(), "live, but its mark for poison is wrong"),
             (!live || self.poison_is_out(block), "poisoned, out and yet free"),
@@ -100,15 +100,18 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    fn line_agrees(&self, block: &Block<'_>) -> bool {
-        block.line().map_or(0, |line| line.free_frames()).eq(&block.counter.load().free_frames())
+    fn bitmap_agrees(&self, block: &Block<'_>) -> bool {
+        block
+            .bitmap()
+            .map_or(0, |bitmap| bitmap.free_frames())
+            .eq(&block.state.load().free_frames())
     }
 
     fn poison_is_out(&self, block: &Block<'_>) -> bool {
         let is_free = |frame| {
             let at = block.offset_of(frame);
-            let (word, bit) = (at / LINE_WORD_BITS, at % LINE_WORD_BITS);
-            block.line().is_some_and(|l| l.words()[word].load(Ordering::Acquire) >> bit & 1 != 0)
+            let (word, bit) = (at / BITMAP_WORD_BITS, at % BITMAP_WORD_BITS);
+            block.bitmap().is_some_and(|l| l.words()[word].load(Ordering::Acquire) >> bit & 1 != 0)
         };
         !self.out_in(block.range()).any(is_free)
     }
@@ -120,7 +123,7 @@ impl<P: Platform> Frames<P> {
     }
 
     fn leads_to_unreported(&self, block: &Block<'_>) -> bool {
-        !self.bell().is_on() || block.section.is_findable(Class::unreported(block.zone()))
+        !self.wakeup().is_on() || block.section.is_findable(Class::unreported(block.zone()))
     }
 
     fn leads_to_partial(&self, block: &Block<'_>) -> bool {

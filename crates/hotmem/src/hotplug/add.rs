@@ -3,7 +3,7 @@
 use super::Hotplug;
 use super::nodes::too_many;
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{AllocError, Frames, Want};
+use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::SECTION_FRAMES;
 use crate::known::Known;
 use crate::mapping::Mapping;
@@ -65,8 +65,8 @@ pub enum AddError {
     Device(PfnRange),
     /// This pageblock is being added or removed: a part of it, or where it would be described.
     Held(PfnRange),
-    /// This pageblock, which is there or is being added, shares a section (128 MiB) with a part of it
-    /// and is another node's. A section has one node.
+    /// This pageblock, which is there or is being added, shares a section (128 MiB) with a part of
+    /// it and is another node's. A section has one node.
     OtherNode(PfnRange),
     /// Its node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
     TooManyNodes(NodeId),
@@ -85,8 +85,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Takes all that adding memory will need. The memory itself need not be there yet.
     ///
     /// Where nothing was before, words are made: 12 KiB for each 8 GiB, 4 KiB for each 128 GiB and
-    /// 8 KiB for each 4 TiB that it has a part of, and 4 KiB for two nodes. They stay for what comes
-    /// there next, also if the addition is dropped.
+    /// 8 KiB for each 4 TiB that it has a part of, and 4 KiB for two nodes. They stay for what
+    /// comes there next, also if the addition is dropped.
     ///
     /// Cost: O(sections), and the allocation of what the mapping needs, in one piece.
     ///
@@ -166,8 +166,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Adds it as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for it.
-    /// The memory is there now; this cannot fail on the machine that prepared it.
+    /// Adds it as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for
+    /// it. The memory is there now; this cannot fail on the machine that prepared it.
     ///
     /// Cost: O(sections).
     ///
@@ -192,7 +192,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub(super) fn spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
         match frames {
             0 => Ok(PfnRange::EMPTY),
-            _ => self.frames.alloc_range(Want::frames(frames)),
+            _ => self.frames.alloc_range(AllocRequest::frames(frames)),
         }
     }
 

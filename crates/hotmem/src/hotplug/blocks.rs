@@ -18,7 +18,7 @@ pub struct MemoryBlock {
     /// The node that it belongs to, or else the lowest part of it that is there.
     pub node: NodeId,
     /// What it is now.
-    pub state: BlockState,
+    pub state: MemoryBlockState,
     /// The zone that it is online in; `None` if it is not online, or online in both.
     pub zone: Option<Zone>,
     /// Frames of it that are device memory, whatever the rest of it is.
@@ -29,7 +29,7 @@ pub struct MemoryBlock {
 
 /// The state of a memory block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BlockState {
+pub enum MemoryBlockState {
     /// All that is present of it is online.
     Online,
     /// All that is present of it is offline.
@@ -43,8 +43,8 @@ pub enum BlockState {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// The memory blocks that have something present or a device's, each `frames` frames (a power of two; at
-    /// least a section, as in Linux) and aligned to that.
+    /// The memory blocks that have something present or a device's, each `frames` frames (a power
+    /// of two; at least a section, as in Linux) and aligned to that.
     ///
     /// Cost: O(sections) of the regions.
     pub fn memory_blocks(&self, frames: u64) -> impl Iterator<Item = MemoryBlock> {
@@ -66,11 +66,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
         let state = match (all.online, all.offline) {
             (0, 0) if all.device == 0 => return None,
-            (0, 0) => BlockState::Device,
-            _ if all.isolated => BlockState::GoingOffline,
-            (_, 0) => BlockState::Online,
-            (0, _) => BlockState::Offline,
-            _ => BlockState::Mixed,
+            (0, 0) => MemoryBlockState::Device,
+            _ if all.isolated => MemoryBlockState::GoingOffline,
+            (_, 0) => MemoryBlockState::Online,
+            (0, _) => MemoryBlockState::Offline,
+            _ => MemoryBlockState::Mixed,
         };
         let zone = match (all.movable, all.online - all.movable) {
             (1.., 0) => Some(Zone::Movable),
@@ -93,7 +93,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         for Part { section, blocks } in self.parts(block.range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
             for found in section.blocks(kernel) {
-                if found.counter.load().is_live()
+                if found.state.load().is_live()
                     && let Some(range) = self.frames.used_in(&found)
                 {
                     return Err(Blocker { range, why: Why::Pinned("kernel memory in use") });
@@ -107,7 +107,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 /// Whether a token holds one of these pageblocks. Those that are out for reporting come back.
 fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
     let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
-    section.blocks(held & blocks).any(|block| !block.counter.load().is_out())
+    section.blocks(held & blocks).any(|block| !block.state.load().is_out())
 }
 
 /// Pageblocks of a memory block, by what they are.

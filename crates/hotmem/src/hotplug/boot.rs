@@ -55,8 +55,8 @@ pub struct BootMap<'a> {
     pub mapped_below: Pfn,
     /// Where low memory ends, rounded down to a section (128 MiB): memory that every device can
     /// address, 4 GiB on a PC. Kernel memory below it is counted apart, so that the zone that grows
-    /// does not span the holes there, and requests without a [bound](crate::Want::below) use it last
-    /// (but for what a CPU has just freed). Zero: there is no low memory.
+    /// does not span the holes there, and requests without a [bound](crate::AllocRequest::below)
+    /// use it last (but for what a CPU has just freed). Zero: there is no low memory.
     pub low_end: Pfn,
 }
 
@@ -76,12 +76,13 @@ pub enum BootError {
     AlreadyStarted,
     /// A range wraps or lies beyond the 52 bits of a physical address.
     BeyondPhysicalLimit(BootRange),
-    /// This RAM ends above what pointers of this target can reach, 4 GiB where they have 32 bits, or
-    /// outside the [reach](Mapping::reach) of the kernel's mapping.
+    /// This RAM ends above what pointers of this target can reach, 4 GiB where they have 32 bits,
+    /// or outside the [reach](Mapping::reach) of the kernel's mapping.
     Unreachable(BootRange),
     /// There is no frame of RAM that is not reserved.
     NoMemory,
-    /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can
+    /// have.
     TooManyNodes(NodeId),
     /// No free RAM below `mapped_below` is large enough for the words.
     NoMetadata(Bytes),
@@ -152,15 +153,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         supply.rest()
     }
 
-    /// Brings a region's RAM online. Takes frames for lines from `memory`; returns the rest.
+    /// Brings a region's RAM online. Takes frames for bitmaps from `memory`; returns the rest.
     fn fill(&mut self, region: PfnRange, map: &Map<'_>, mut memory: PfnRange) -> PfnRange {
         for piece in region.sections() {
             let part = self.frames.words().part_of(piece).known();
             let Some(Part { section, blocks }) = part else { continue };
             let mut moves = self.frames.no_moves_yet();
-            if map.needs_lines(piece) {
-                let (lines, rest) = split_frames(memory, 1);
-                self.frames.set_lines(section, lines.start());
+            if map.needs_bitmaps(piece) {
+                let (bitmaps, rest) = split_frames(memory, 1);
+                self.frames.set_bitmaps(section, bitmaps.start());
                 memory = rest;
             }
             // Nearly every section is free RAM throughout.
@@ -238,7 +239,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             for block in section.blocks(SECTION_MASK) {
                 if frames_of(&block).is_some_and(|frames| map.ram_in(frames).is_none()) {
-                    block.counter.set_hole();
+                    block.state.set_hole();
                 }
             }
         }
@@ -440,8 +441,8 @@ impl<'a> Map<'a> {
     }
 
     /// Whether a part of a section has RAM that is not in wholly free pageblocks, or the rest of
-    /// the section may be hotplugged: the lines must not lie in what is hotplugged.
-    fn needs_lines(&self, section: PfnRange) -> bool {
+    /// the section may be hotplugged: the bitmaps must not lie in what is hotplugged.
+    fn needs_bitmaps(&self, section: PfnRange) -> bool {
         if section.frames() < SECTION_FRAMES as u64 {
             return true;
         }
@@ -454,8 +455,8 @@ impl<'a> Map<'a> {
             })
     }
 
-    /// Where the words of all regions go, and the lines of the sections that need them at once. Names
-    /// the regions' nodes.
+    /// Where the words of all regions go, and the bitmaps of the sections that need them at once.
+    /// Names the regions' nodes.
     fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
         let mut nodes = words.naming();
         for (_, node) in self.regions() {
@@ -465,9 +466,9 @@ impl<'a> Map<'a> {
         needed += words.missing_for(self.indexed_regions(words)).frames();
         needed += words.missing_for_list(self.regions().count()).frames();
         for (region, _) in self.regions() {
-            needed += region.sections().filter(|&s| self.needs_lines(s)).count() as u64;
+            needed += region.sections().filter(|&s| self.needs_bitmaps(s)).count() as u64;
         }
-        // The words themselves take parts of sections that may have needed no lines before.
+        // The words themselves take parts of sections that may have needed no bitmaps before.
         needed += needed / SECTION_FRAMES as u64 + 2;
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);

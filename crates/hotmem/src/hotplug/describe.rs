@@ -2,7 +2,7 @@
 //!
 //! Descriptors of 64 bytes for a section of 128 MiB fill a pageblock of 2 MiB. A section that comes
 //! as a whole keeps its first pageblock for them, if the kernel likes; what comes in smaller parts
-//! is described in free memory. The counter of a kept pageblock says so for as long as it is
+//! is described in free memory. The block state of a kept pageblock says so for as long as it is
 //! present. It is online with the others, so that zones stay contiguous, but never free; and it
 //! goes when nothing else of its section is present.
 
@@ -82,7 +82,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn set_kept(&self, range: PfnRange, keeps: bool) {
         for Part { section, blocks } in self.parts(range) {
             let blocks = if keeps { blocks } else { blocks & kept(section) };
-            section.blocks(blocks).for_each(|block| block.counter.keep(keeps));
+            section.blocks(blocks).for_each(|block| block.state.keep(keeps));
         }
     }
 }

@@ -51,7 +51,8 @@ pub enum Why {
     },
     /// It is not online, so there is nothing to isolate.
     NotOnline,
-    /// The request was begun on another machine, which alone can go on with it. Nothing has changed.
+    /// The request was begun on another machine, which alone can go on with it. Nothing has
+    /// changed.
     Foreign,
 }
 
@@ -130,13 +131,14 @@ impl<'f, P> Window<'f, P> {
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// No request takes memory offline that would leave fewer frames free than these: for what a
-    /// kernel must be able to allocate whatever is asked of it. 0 unless something else is said here.
+    /// kernel must be able to allocate whatever is asked of it. 0 unless something else is said
+    /// here.
     pub fn set_floor(&mut self, frames: u64) {
         self.floor = frames;
     }
 
-    /// Isolates `window`, if there is room for what lives there, and for as much as still has to move
-    /// from elsewhere, and the kernel agrees.
+    /// Isolates `window`, if there is room for what lives there, and for as much as still has to
+    /// move from elsewhere, and the kernel agrees.
     pub(super) fn open_window(
         &mut self,
         window: PfnRange,
@@ -185,13 +187,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         last
     }
 
-    /// What is in use of memory that is about to go: not the lines that go with it.
+    /// What is in use of memory that is about to go: not the bitmaps that go with it.
     fn in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<InUse> {
         let in_use = isolation.in_use()?;
         if !matches!(in_use, InUse::Metadata(_)) {
             return Some(in_use);
         }
-        isolation.drop_lines();
+        isolation.drop_bitmaps();
         isolation.in_use()
     }
 

@@ -1,4 +1,4 @@
-//! The slow side: announce, add, online, offline, remove.
+//! The control path: announce, add, online, offline, remove.
 //!
 //! ```text
 //! announced ──add──▶ offline ──online──▶ online ──isolate──▶ isolated ─┬─ release ──▶ online
@@ -60,7 +60,7 @@ mod zone_part;
 
 pub use add::{AddError, AddRequest, Addition};
 pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
-pub use blocks::{BlockState, MemoryBlock};
+pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
 pub use boot::{BootError, BootMap, BootRange};
 pub use device::DeviceError;
@@ -89,8 +89,8 @@ use zone::Zones;
 /// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
 /// chooses its own lock around it. The frame allocator goes on at full speed beside it.
 ///
-/// It owns the kernel's [mapping](crate::Mapping), so that nothing else maps or unmaps memory on its
-/// behalf.
+/// It owns the kernel's [mapping](crate::Mapping), so that nothing else maps or unmaps memory on
+/// its behalf.
 ///
 /// Context: where the kernel's own [`Hooks`](crate::Hooks) and mapping may run, which are called
 /// with nothing of the engine locked. Costs are given without what these do.

@@ -1,6 +1,6 @@
 //! Memory that is present and mapped is handed to the allocator: words only. None of its bytes is
-//! touched, unless it comes back around poison, when a frame of it may become its section's lines, or
-//! the kernel promises what free memory [holds](crate::Contents).
+//! touched, unless it comes back around poison, when a frame of it may become its section's
+//! bitmaps, or the kernel promises what free memory [holds](crate::Contents).
 
 use super::Hotplug;
 use super::policy::Planned;
@@ -52,8 +52,8 @@ pub enum OnlineError {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Sets what memory comes online for when neither the request nor the driver that brings it names
-    /// a type; [`OnlineType::Offline`] unless it is set here.
+    /// Sets what memory comes online for when neither the request nor the driver that brings it
+    /// names a type; [`OnlineType::Offline`] unless it is set here.
     pub fn set_auto_online(&mut self, kind: OnlineType) {
         self.auto_online = kind;
     }
@@ -120,7 +120,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 let kept = blocks & kept(section);
                 for block in section.blocks(kept) {
                     // With Release, too: whoever isolates it now finds it online.
-                    block.counter.release();
+                    block.state.release();
                 }
                 self.frames.fill_blocks(Part { section, blocks: blocks & !kept });
                 let free = self.frames.divide_around_poison(section, blocks & !kept, &mut moves);

@@ -23,7 +23,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// A pin does not keep memory from going offline: a kernel that wants that has a veto in
     /// [`Hooks::going_offline`](crate::Hooks::going_offline).
     ///
-    /// Context: as for all of the slow side. Cost: O(pageblocks), and what `touch` costs.
+    /// Context: as for all of the control path. Cost: O(pageblocks), and what `touch` costs.
     ///
     /// # Errors
     /// [`PinError`]; `touch` was not called then.

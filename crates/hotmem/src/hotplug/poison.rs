@@ -25,10 +25,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// The hardware has given `frame` up. A free frame is out of use at once, one that is in use
     /// when it is freed; the rest of its pageblock goes on. Memory with poison that is offline is
     /// refused when it is to come online, unless a shrink took it offline and is undone: then it is
-    /// online again around the poison. Going offline passes over poison that is out of use, and when
-    /// the memory is removed it is forgotten: what comes there next is other memory.
+    /// online again around the poison. Going offline passes over poison that is out of use, and
+    /// when the memory is removed it is forgotten: what comes there next is other memory.
     ///
-    /// Context: as for all of the slow side; a machine-check handler leaves it to somebody else.
+    /// Context: as for all of the control path; a machine-check handler leaves it to somebody else.
     /// Cost: O(sections) once, and from then on a look at [`MAX_POISONED`] entries for each free in
     /// this pageblock.
     ///

@@ -14,12 +14,12 @@ use crate::sync::Ordering;
 use crate::words::{Block, Class, NodeId, Part, Search, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Calls `each` with the runs of pageblocks that are online in a zone, from the lowest
-    /// up. Nothing else lies in a run but described holes, so that a scan of its frames' descriptors
+    /// Calls `each` with the runs of pageblocks that are online in a zone, from the lowest up.
+    /// Nothing else lies in a run but described holes, so that a scan of its frames' descriptors
     /// needs no checks. A side that is contiguous is one run.
     ///
-    /// Kernel memory is scanned on either side of [`BootMap::low_end`](super::BootMap::low_end), and
-    /// no run crosses that boundary.
+    /// Kernel memory is scanned on either side of [`BootMap::low_end`](super::BootMap::low_end),
+    /// and no run crosses that boundary.
     ///
     /// Cost: O(1) for each side that is contiguous, otherwise O(sections that have some of it).
     pub fn online_runs(&self, node: NodeId, zone: Zone, mut each: impl FnMut(PfnRange)) {
@@ -115,7 +115,7 @@ fn runs_of(
 
 /// Frames in use in a pageblock that is not wholly free.
 fn used_in(block: &Block<'_>) -> u64 {
-    match block.counter.load() {
+    match block.state.load() {
         live if live.is_live() => live.used_frames() as u64,
         kept if kept.is_kept() => PAGEBLOCK_FRAMES as u64,
         _ => 0,

@@ -3,7 +3,7 @@
 
 use super::Hotplug;
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{Frames, Want};
+use crate::frames::{AllocRequest, Frames};
 use crate::geometry::FRAME_SIZE;
 use crate::known::Known;
 use crate::mapping::Mapping;
@@ -26,8 +26,9 @@ impl<'f, P: Platform> Stash<'f, P> {
         let mut stash = Stash { frames, last: [0; MOST_FRAMES] };
         for (len, count) in needed.runs() {
             for _ in 0..count {
-                let want = Want::frames(len as u64);
-                let run = frames.alloc_range(want.fixed()).or_else(|_| frames.alloc_range(want));
+                let request = AllocRequest::frames(len as u64);
+                let run =
+                    frames.alloc_range(request.fixed()).or_else(|_| frames.alloc_range(request));
                 stash.push(run.ok()?.start(), len);
             }
         }

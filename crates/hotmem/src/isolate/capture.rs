@@ -61,9 +61,9 @@ impl<P: Platform> Frames<P> {
         Ok(isolation)
     }
 
-    /// Returns why `range`, some of which is reported, cannot be isolated, as far as loads can tell.
-    /// Capturing reported pageblocks forgets that the host has their memory, and releasing them does
-    /// not bring it back, so that a refusal that can be foreseen must come before.
+    /// Returns why `range`, some of which is reported, cannot be isolated, as far as loads can
+    /// tell. Capturing reported pageblocks forgets that the host has their memory, and releasing
+    /// them does not bring it back, so that a refusal that can be foreseen must come before.
     fn foreseen_refusal(&self, range: PfnRange) -> Option<IsolateError> {
         // Relaxed: whoever changes the words meanwhile makes the capture fail instead.
         let reported = |part: &Part<'_>| part.section.reported.load(Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl<P: Platform> Frames<P> {
             let in_use = blocks & !section.free.load(Ordering::Relaxed);
             let held = section.isolated.load(Ordering::Relaxed);
             // What is out for reporting counts as isolated, too.
-            section.blocks(in_use).find_map(|block| match block.counter.load() {
+            section.blocks(in_use).find_map(|block| match block.state.load() {
                 state if state.is_out() => Some(IsolateError::Reporting(block.range())),
                 _ if held & block.mask() != 0 => Some(IsolateError::HeldByAnother(block.range())),
                 _ => None,
@@ -100,7 +100,7 @@ impl<P: Platform> Frames<P> {
             return Err(IsolateError::NotOnline(section.first_block(offline)));
         }
         let (mut captured, withdrawn) = section.claim_any(wanted);
-        self.bell().note_withdrawn(withdrawn);
+        self.wakeup().note_withdrawn(withdrawn);
         section.isolated.fetch_or(captured, Ordering::AcqRel);
         let in_use = wanted & !captured;
         let mut kept = 0;
@@ -130,7 +130,7 @@ impl<P: Platform> Frames<P> {
     /// Captures a pageblock that was not free when it was looked at.
     fn capture_block(&self, block: &Block<'_>) -> Capture {
         for _ in 0..LOOKS {
-            match block.counter.isolate() {
+            match block.state.isolate() {
                 Capture::InFlight => {}
                 captured => return captured,
             }
@@ -138,7 +138,7 @@ impl<P: Platform> Frames<P> {
                 return Capture::HeldByAnother;
             }
             let (captured, withdrawn) = block.section.claim_any(block.mask());
-            self.bell().note_withdrawn(withdrawn);
+            self.wakeup().note_withdrawn(withdrawn);
             if captured != 0 {
                 return Capture::Owned;
             }
@@ -154,7 +154,7 @@ impl<P: Platform> Frames<P> {
         section.isolated.fetch_and(!captured, Ordering::AcqRel);
         let mut owned = 0;
         for block in section.blocks(captured) {
-            let before = block.counter.release();
+            let before = block.state.release();
             if !before.is_live() && !before.is_kept() {
                 owned |= block.mask();
             } else if before.free_frames() > 0 {

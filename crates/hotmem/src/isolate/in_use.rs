@@ -1,17 +1,17 @@
 //! What keeps isolated memory from being drained.
 //!
 //! # Metadata
-//! A section's frame of lines (see `frames/split.rs`) is never free, reported or migrated. When
+//! A section's bitmap frame (see `frames/split.rs`) is never free, reported or migrated. When
 //! memory goes and a token holds everything of a section that is online and not kept for
-//! descriptors, nobody can reach the lines any more, and they are dropped. So they do not hinder the
-//! removal of their section; only a smaller part of a section that happens to hold them stays until
-//! the rest of the section is free as well. Only the slow side does this: meanwhile no other part of
-//! the section may come online and be divided. Other metadata lies in boot memory, or in what was
-//! there when boot memory was full, and stays ([`InUse::Metadata`]).
+//! descriptors, nobody can reach the bitmaps any more, and they are dropped. So they do not hinder
+//! the removal of their section; only a smaller part of a section that happens to hold them stays
+//! until the rest of the section is free as well. Only the control path does this: meanwhile no
+//! other part of the section may come online and be divided. Other metadata lies in boot memory, or
+//! in what was there when boot memory was full, and stays ([`InUse::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, kept};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -40,42 +40,42 @@ impl InUse {
 
 impl<P: Platform> Frames<P> {
     /// What keeps the isolated pageblocks `live` of a section from being drained, highest
-    /// pageblock first, the section's own lines last.
+    /// pageblock first, the section's own bitmaps last.
     pub(super) fn what_holds(&self, section: SectionRef<'_>, live: u64) -> Option<InUse> {
-        let lines = self.frame_of_lines(section);
-        let mut own_lines = None;
+        let bitmaps = self.frame_of_bitmaps(section);
+        let mut own_bitmaps = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
             let block = section.block(bit).known()?;
-            let state = block.counter.load();
+            let state = block.state.load();
             if !state.is_live() {
                 continue;
             }
-            if let Some(used) = self.first_used(&block, lines) {
+            if let Some(used) = self.first_used(&block, bitmaps) {
                 return Some(self.whose(&block, used));
             }
-            // Lines and poison are all that is left, if the count says that nobody is inside.
-            let drained = self.drained_count(&block, lines);
-            if lines.is_some_and(|frame| block.range().contains(frame)) {
+            // Bitmaps and poison are all that is left, if the count says that nobody is inside.
+            let drained = self.drained_count(&block, bitmaps);
+            if bitmaps.is_some_and(|frame| block.range().contains(frame)) {
                 if state.free_frames() != drained {
                     return Some(InUse::InFlight(block.range()));
                 }
-                own_lines = lines.and_then(|frame| PfnRange::with_len(frame, 1));
-            } else if !block.counter.own_drained(drained) {
+                own_bitmaps = bitmaps.and_then(|frame| PfnRange::with_len(frame, 1));
+            } else if !block.state.own_drained(drained) {
                 return Some(InUse::InFlight(block.range()));
             }
         }
-        own_lines.map(InUse::Metadata)
+        own_bitmaps.map(InUse::Metadata)
     }
 
-    /// Drops the lines of a section of which `held` is isolated, if that is all that is online of
-    /// it, but for what it keeps for descriptors, and nothing else of it is in use. The caller keeps
-    /// the rest from coming online.
-    pub(super) fn drop_lines(
+    /// Drops the bitmaps of a section of which `held` is isolated, if that is all that is online of
+    /// it, but for what it keeps for descriptors, and nothing else of it is in use. The caller
+    /// keeps the rest from coming online.
+    pub(super) fn drop_bitmaps(
         &self,
         Part { section, blocks: held }: Part<'_>,
         live: u64,
     ) -> Option<()> {
-        let frame = PfnRange::with_len(self.frame_of_lines(section)?, 1)?;
+        let frame = PfnRange::with_len(self.frame_of_bitmaps(section)?, 1)?;
         let others = section.online.load(Ordering::Acquire) & !held;
         // What is kept is never divided.
         if others != 0 && others & !kept(section) != 0 {
@@ -83,7 +83,7 @@ impl<P: Platform> Frames<P> {
         }
         match self.what_holds(section, live) {
             None => {
-                section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                section.bitmaps.store(core::ptr::null_mut(), Ordering::Release);
                 self.fill(frame);
                 // It lies in boot memory and was allocated for this.
                 self.free_range(frame).known()
@@ -91,10 +91,10 @@ impl<P: Platform> Frames<P> {
             Some(InUse::Metadata(own)) if own == frame => {
                 let block = self.words().block_of(frame.start())?;
                 let drained = self.drained_count(&block, Some(frame.start()));
-                if !block.counter.own_drained(drained) {
+                if !block.state.own_drained(drained) {
                     return None;
                 }
-                section.lines.store(core::ptr::null_mut(), Ordering::Release);
+                section.bitmaps.store(core::ptr::null_mut(), Ordering::Release);
                 // It may stay after all.
                 self.fill(frame);
                 Some(())
@@ -103,40 +103,41 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// The count of a live pageblock when nothing of it is in use but the section's own lines, if
+    /// The count of a live pageblock when nothing of it is in use but the section's own bitmaps, if
     /// it has them, and what is poisoned.
-    pub(super) fn drained_count(&self, block: &Block<'_>, lines: Option<Pfn>) -> usize {
-        let own = lines.filter(|&frame| block.range().contains(frame));
+    pub(super) fn drained_count(&self, block: &Block<'_>, bitmaps: Option<Pfn>) -> usize {
+        let own = bitmaps.filter(|&frame| block.range().contains(frame));
         let never_free = self.out_in(block.range()).chain(own).count();
         PAGEBLOCK_FRAMES.checked_sub(never_free).known().unwrap_or(0)
     }
 
-    /// Frames in use, or of the section's own lines, in the pageblock of this frame.
+    /// Frames in use, or of the section's own bitmaps, in the pageblock of this frame.
     pub(crate) fn used_of(&self, frame: Pfn) -> u64 {
-        match self.words().block_of(frame).map(|block| block.counter.load()) {
+        match self.words().block_of(frame).map(|block| block.state.load()) {
             Some(state) if state.is_live() => state.used_frames() as u64,
             _ => 0,
         }
     }
 
-    /// The first run of frames in use in a live pageblock, the section's own lines aside.
+    /// The first run of frames in use in a live pageblock, the section's own bitmaps aside.
     pub(crate) fn used_in(&self, block: &Block<'_>) -> Option<PfnRange> {
-        self.first_used(block, self.frame_of_lines(block.section))
+        self.first_used(block, self.frame_of_bitmaps(block.section))
     }
 
-    /// The first run of frames in use in a pageblock, the section's own lines and what is out for
+    /// The first run of frames in use in a pageblock, the section's own bitmaps and what is out for
     /// poison aside.
-    fn first_used(&self, block: &Block<'_>, lines: Option<Pfn>) -> Option<PfnRange> {
-        let own = lines.filter(|&frame| block.range().contains(frame));
+    fn first_used(&self, block: &Block<'_>, bitmaps: Option<Pfn>) -> Option<PfnRange> {
+        let own = bitmaps.filter(|&frame| block.range().contains(frame));
         let own = own.map(|frame| block.offset_of(frame));
-        let is_marked = block.counter.load().has_poison();
+        let is_marked = block.state.load().has_poison();
         let is_out =
             |at| is_marked && self.out_in(block.range()).any(|frame| block.offset_of(frame) == at);
-        // Without lines all of it was handed out.
-        let line = block.line();
+        // Without bitmaps all of it was handed out.
+        let bitmap = block.bitmap();
         let used = |at: usize| {
-            let word = line.map_or(0, |l| l.words()[at / LINE_WORD_BITS].load(Ordering::Acquire));
-            word >> (at % LINE_WORD_BITS) & 1 == 0 && own != Some(at) && !is_out(at)
+            let word =
+                bitmap.map_or(0, |l| l.words()[at / BITMAP_WORD_BITS].load(Ordering::Acquire));
+            word >> (at % BITMAP_WORD_BITS) & 1 == 0 && own != Some(at) && !is_out(at)
         };
         let first = (0..PAGEBLOCK_FRAMES).find(|&at| used(at))?;
         let end = (first..PAGEBLOCK_FRAMES).find(|&at| !used(at)).unwrap_or(PAGEBLOCK_FRAMES);
@@ -145,10 +146,11 @@ impl<P: Platform> Frames<P> {
 
     /// Used frames of a pageblock, up to where their owner, the kernel or the engine, changes.
     fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
-        // Lines of other sections lie in boot memory only, which hardly ever goes, so that most
+        // Bitmaps of other sections lie in boot memory only, which hardly ever goes, so that most
         // of the time this looks at nothing but the regions' words.
-        let lines = block.is_fixed();
-        let engine = self.metadata_where(lines).map(|metadata| metadata.frames.intersection(used));
+        let bitmaps = block.is_fixed();
+        let engine =
+            self.metadata_where(bitmaps).map(|metadata| metadata.frames.intersection(used));
         match engine.filter(|frames| !frames.is_empty()).min_by_key(|frames| frames.start()) {
             None => InUse::Frames(used),
             Some(frames) if frames.start() == used.start() => InUse::Metadata(frames),

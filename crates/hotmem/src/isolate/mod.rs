@@ -2,9 +2,9 @@
 //!
 //! Reporting, ballooning and unplugging are the same act: isolate, let somebody work on it, and
 //! leave by one of the exits. Isolating a free pageblock claims it; isolating one in use flags its
-//! counter, so that no credit is granted after that and the last free hands the pageblock to the
-//! token instead of to the allocator. `isolated` says which pageblocks a token has captured; it is
-//! set after the capture, so a pageblock that is neither free nor live nor `isolated` is in
+//! block state, so that no credit is granted after that and the last free hands the pageblock to
+//! the token instead of to the allocator. `isolated` says which pageblocks a token has captured; it
+//! is set after the capture, so a pageblock that is neither free nor live nor `isolated` is in
 //! somebody's hands for a moment.
 
 mod capture;
@@ -66,11 +66,11 @@ impl<'f, P: Platform> Isolation<'f, P> {
         parts.find_map(|part| self.frames.what_holds(part.section, part.blocks))
     }
 
-    /// Drops the lines that nobody needs if this memory goes. For the slow side, which brings
+    /// Drops the bitmaps that nobody needs if this memory goes. For the control path, which brings
     /// nothing else of these sections online meanwhile.
-    pub(crate) fn drop_lines(&self) {
+    pub(crate) fn drop_bitmaps(&self) {
         for part in self.parts() {
-            self.frames.drop_lines(part, self.live(part.blocks));
+            self.frames.drop_bitmaps(part, self.live(part.blocks));
         }
     }
 
@@ -105,14 +105,14 @@ impl<'f, P: Platform> Isolation<'f, P> {
             let given = held & !kept(section);
             // Before the publish in the release, which makes it visible.
             section.reported.fetch_or(given, Ordering::Relaxed);
-            self.frames.bell().note_given(given);
+            self.frames.wakeup().note_given(given);
             self.frames.release_in(section, held);
         }
         Ok(())
     }
 
-    /// The first pageblock of it that has a pinned frame. No more can be pinned while the token holds
-    /// it.
+    /// The first pageblock of it that has a pinned frame. No more can be pinned while the token
+    /// holds it.
     fn first_pinned(&self) -> Option<PfnRange> {
         self.parts().find_map(|Part { section, blocks: held }| {
             let pinned = held & self.frames.pinned_after_mark(section);
@@ -121,12 +121,12 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Exit: out of the allocator. The memory is present and offline, its zone remembered, and held
-    /// until [`Frames::let_go`]. For the slow side: see [`drop_lines`](Self::drop_lines).
+    /// until [`Frames::let_go`]. For the control path: see [`drop_bitmaps`](Self::drop_bitmaps).
     ///
     /// # Errors
     /// The token and what is in use, if anything is.
     pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
-        self.drop_lines();
+        self.drop_bitmaps();
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
         }
@@ -162,18 +162,18 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.was_free
     }
 
-    /// Frames of it that are still in use, and would have to move: not its sections' own lines.
+    /// Frames of it that are still in use, and would have to move: not its sections' own bitmaps.
     pub(crate) fn frames_in_use(&self) -> u64 {
-        let used = |block: &Block<'_>, lines| match block.counter.load() {
+        let used = |block: &Block<'_>, bitmaps| match block.state.load() {
             state if !state.is_live() => 0,
             state => {
-                let drained = self.frames.drained_count(block, lines);
+                let drained = self.frames.drained_count(block, bitmaps);
                 drained.saturating_sub(state.free_frames()) as u64
             }
         };
         let in_use = self.parts().map(|Part { section, blocks: held }| {
-            let lines = self.frames.frame_of_lines(section);
-            section.blocks(held).map(|block| used(&block, lines)).sum::<u64>()
+            let bitmaps = self.frames.frame_of_bitmaps(section);
+            section.blocks(held).map(|block| used(&block, bitmaps)).sum::<u64>()
         });
         in_use.sum()
     }

@@ -2,10 +2,10 @@
 
 use super::machine::{BLOCK, Held, SECTION, range};
 use super::{Machine, model};
-use crate::frames::{AllocError, Want};
+use crate::frames::{AllocError, AllocRequest};
 
-const ONE: Want = Want::frames(1);
-const WHOLE: Want = Want::frames(BLOCK);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 #[test]
 fn whole_allocations_meet() {
@@ -96,7 +96,7 @@ fn a_claim_over_two_sections_is_undone() {
     model(|| {
         let machine = Machine::new(2);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
-        let mine = machine.try_alloc(Want::frames(2 * SECTION));
+        let mine = machine.try_alloc(AllocRequest::frames(2 * SECTION));
         let other = other.join().unwrap();
         assert!(mine.is_err() || other.is_err());
         machine.check();
@@ -109,9 +109,9 @@ fn a_claim_over_two_sections_is_undone() {
 fn claims_over_two_sections_meet() {
     model(|| {
         let machine = Machine::new(2);
-        let want = Want::frames(SECTION + BLOCK);
-        let other = machine.on_cpu(1, move |machine| machine.try_alloc(want).ok());
-        let mine = machine.try_alloc(want).ok();
+        let request = AllocRequest::frames(SECTION + BLOCK);
+        let other = machine.on_cpu(1, move |machine| machine.try_alloc(request).ok());
+        let mine = machine.try_alloc(request).ok();
         let other = other.join().unwrap();
         assert!(mine.is_none() || other.is_none());
         machine.check();
@@ -125,7 +125,7 @@ fn the_rest_of_a_run_is_given_back() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
-        let mine = machine.try_alloc(Want::frames(BLOCK + 1));
+        let mine = machine.try_alloc(AllocRequest::frames(BLOCK + 1));
         let other = other.join().unwrap();
         assert!(mine.is_ok() || other.is_ok());
         machine.check();
@@ -138,7 +138,7 @@ fn the_rest_of_a_run_is_given_back() {
 fn a_wide_free_meets_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let run = machine.alloc(Want::frames(2 * BLOCK - 1));
+        let run = machine.alloc(AllocRequest::frames(2 * BLOCK - 1));
         let (head, tail) = machine.split(run, 1);
         let other = machine.on_cpu(1, |machine| machine.free(tail));
         let mine = machine.alloc(ONE);
@@ -150,8 +150,8 @@ fn a_wide_free_meets_a_small_allocation() {
     });
 }
 
-fn at(pfn: u64, frames: u64) -> Want {
-    Want::frames(frames).at(range(pfn, 1).start())
+fn at(pfn: u64, frames: u64) -> AllocRequest {
+    AllocRequest::frames(frames).at(range(pfn, 1).start())
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn an_exact_place_in_a_split_pageblock_meets_an_allocation() {
 fn exact_places_meet() {
     model(|| {
         let machine = Machine::new(1);
-        let want = at(0, BLOCK + 2);
-        let other = machine.on_cpu(1, move |machine| machine.try_alloc(want).ok());
-        let mine = machine.try_alloc(want).ok();
+        let request = at(0, BLOCK + 2);
+        let other = machine.on_cpu(1, move |machine| machine.try_alloc(request).ok());
+        let mine = machine.try_alloc(request).ok();
         let other = other.join().unwrap();
         assert!(mine.is_none() || other.is_none());
         machine.check();

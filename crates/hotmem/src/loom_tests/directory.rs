@@ -377,11 +377,11 @@ fn an_onlooker_hides_nothing_from_a_searcher_that_falls_asleep() {
         assert_eq!(world.claim(0), Some(id(4)));
         assert_eq!(world.claim(0), None);
         let asleep = Arc::new(AtomicU64::new(0));
-        let bell = asleep.clone();
+        let wakeup = asleep.clone();
         let other = on(1, &world, move |world| {
             world.fill(5);
-            if bell.load(Ordering::Relaxed) == 1 {
-                bell.store(2, Ordering::Relaxed);
+            if wakeup.load(Ordering::Relaxed) == 1 {
+                wakeup.store(2, Ordering::Relaxed);
             }
         });
         let another = on(2, &world, |world| {

@@ -3,10 +3,10 @@
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model};
-use crate::frames::Want;
+use crate::frames::AllocRequest;
 
-const ONE: Want = Want::frames(1);
-const WHOLE: Want = Want::frames(BLOCK);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 #[test]
 fn one_cpu_allocates_and_frees_on_top_of_itself() {
@@ -129,7 +129,7 @@ fn the_last_frame_of_a_hint_comes_back_while_the_hint_moves_on() {
         // Pageblock 0 is CPU 0's hint and is all free but for `a`. CPU 0 goes on to pageblock 1
         // in an interrupt: what is in the hint must be coalesced by the one or the other.
         let interrupt = machine.on_cpu(0, |machine| {
-            let rest = machine.alloc(Want::frames(3));
+            let rest = machine.alloc(AllocRequest::frames(3));
             machine.free(rest);
         });
         machine.free(a);
@@ -162,7 +162,7 @@ fn a_run_of_pageblocks_takes_what_stays_split() {
         let machine = Machine::new(1);
         let [a] = machine.singles();
         machine.free(a);
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(Want::frames(2 * BLOCK)));
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(AllocRequest::frames(2 * BLOCK)));
         let mine = machine.try_alloc(ONE);
         let other = other.join().unwrap();
         assert!(mine.is_ok() || other.is_ok());

@@ -2,13 +2,13 @@
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
-use crate::frames::Want;
+use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use crate::isolate::{IsolateError, Isolation};
 use crate::sync::Ordering;
 
-const ONE: Want = Want::frames(1);
-const WHOLE: Want = Want::frames(BLOCK);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// What an isolation is for: nobody else has the memory, if nothing of it is in use.
 fn work_on<P: crate::platform::Platform>(machine: &Machine, token: &Isolation<'_, P>) -> bool {
@@ -245,7 +245,7 @@ fn isolation_meets_descriptors_that_go_offline() {
         let machine = Machine::new(1);
         let kept = range(0, BLOCK);
         assert!(machine.take_offline(kept));
-        machine.section(0).block(0).unwrap().counter.keep(true);
+        machine.section(0).block(0).unwrap().state.keep(true);
         machine.online(kept, OnlineType::Kernel);
         let other = machine.on_cpu(1, |machine| machine.take_offline(range(0, BLOCK)));
         let token = machine.isolate(kept);
@@ -270,7 +270,7 @@ fn isolation_meets_a_split_pageblock_that_is_all_free() {
         let [a] = machine.singles();
         machine.free(a);
         let block = machine.section(0).block(0).unwrap();
-        assert!(block.counter.load().is_all_free(), "its CPU's hint keeps it");
+        assert!(block.state.load().is_all_free(), "its CPU's hint keeps it");
         let other = machine.on_cpu(1, isolate_and_release);
         let mine = machine.try_alloc(ONE);
         other.join().unwrap();

@@ -2,14 +2,14 @@
 
 use super::boxes::Boxes;
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{AllocError, Frames, FreeError, Want};
+use crate::frames::{AllocError, AllocRequest, Frames, FreeError};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::hooks::NoHooks;
 use crate::hotplug::{Hotplug, OnlineType};
 use crate::mapping::AlwaysMapped;
 use crate::platform::{DirectMap, Platform};
 use crate::sync::{Ordering, begin_thread, settled};
-use crate::words::{LineFrame, SectionRef};
+use crate::words::{BitmapFrame, SectionRef};
 use loom::thread;
 use std::cell::Cell;
 use std::ops::Deref;
@@ -37,7 +37,7 @@ impl Platform for Threads {
 pub(super) struct Machine {
     frames: Frames<Threads>,
     _words: Boxes,
-    memory: Box<[LineFrame]>,
+    memory: Box<[BitmapFrame]>,
     /// A bit per frame: somebody holds it. Not one of loom's, so that it orders nothing.
     held: settled::AtomicU64,
     threads: settled::AtomicUsize,
@@ -68,10 +68,10 @@ pub(super) fn range(start: u64, frames: u64) -> PfnRange {
 }
 
 impl Machine {
-    /// `sections` sections of kernel memory, all free. Their lines lie beyond them.
+    /// `sections` sections of kernel memory, all free. Their bitmaps lie beyond them.
     pub(super) fn new(sections: usize) -> Arc<Machine> {
-        let machine = Machine::without_lines(sections);
-        (0..sections).for_each(|index| machine.give_lines_from_outside(index));
+        let machine = Machine::without_bitmaps(sections);
+        (0..sections).for_each(|index| machine.give_bitmaps_from_outside(index));
         machine
     }
 
@@ -83,22 +83,22 @@ impl Machine {
     /// The same, and there will be a reporter.
     pub(super) fn with_reporter(sections: usize) -> Arc<Machine> {
         let machine = Machine::new(sections);
-        machine.bell().model();
+        machine.wakeup().model();
         machine
     }
 
-    /// The lines of a section take nothing of its memory.
-    pub(super) fn give_lines_from_outside(&self, index: usize) {
-        self.set_lines(self.section(index), Pfn::new(self.len + index as u64).unwrap());
+    /// The bitmaps of a section take nothing of its memory.
+    pub(super) fn give_bitmaps_from_outside(&self, index: usize) {
+        self.set_bitmaps(self.section(index), Pfn::new(self.len + index as u64).unwrap());
     }
 
-    /// The same, and the first split of a section must find memory for its lines.
-    pub(super) fn without_lines(sections: usize) -> Arc<Machine> {
+    /// The same, and the first split of a section must find memory for its bitmaps.
+    pub(super) fn without_bitmaps(sections: usize) -> Arc<Machine> {
         let len = sections as u64 * SECTION;
-        let memory = (0..len + sections as u64).map(|_| LineFrame::new());
-        let memory: Box<[LineFrame]> = memory.collect();
+        let memory = (0..len + sections as u64).map(|_| BitmapFrame::new());
+        let memory: Box<[BitmapFrame]> = memory.collect();
         let frames = Frames::new(Threads);
-        // A frame of the model is a `LineFrame`, and `memory` has one for each.
+        // A frame of the model is a `BitmapFrame`, and `memory` has one for each.
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
         let mut words = Boxes::default();
         frames.words().announce_model(range(0, len), &mut words, Boxes::keep);
@@ -156,8 +156,8 @@ impl Machine {
     }
 
     /// Allocates and writes to every frame.
-    pub(super) fn try_alloc(&self, want: Want) -> Result<Held, AllocError> {
-        let range = self.frames.alloc_range(want)?;
+    pub(super) fn try_alloc(&self, request: AllocRequest) -> Result<Held, AllocError> {
+        let range = self.frames.alloc_range(request)?;
         assert!(range.end().number() <= self.len, "{range} is no memory");
         let tags = tags(range);
         let before = self.held.fetch_or(tags, Ordering::Relaxed);
@@ -167,19 +167,19 @@ impl Machine {
     }
 
     /// Allocates what must be there.
-    pub(super) fn alloc(&self, want: Want) -> Held {
-        self.try_alloc(want).unwrap_or_else(|error| panic!("{want:?}: {error}"))
+    pub(super) fn alloc(&self, request: AllocRequest) -> Held {
+        self.try_alloc(request).unwrap_or_else(|error| panic!("{request:?}: {error}"))
     }
 
     /// Allocates what must be there, though others may have it in hand for a moment.
-    pub(super) fn alloc_unless_busy(&self, want: Want) -> Option<Held> {
-        let held = self.try_alloc(want);
-        held.map_err(|error| assert_eq!(error, AllocError::Busy, "{want:?}")).ok()
+    pub(super) fn alloc_unless_busy(&self, request: AllocRequest) -> Option<Held> {
+        let held = self.try_alloc(request);
+        held.map_err(|error| assert_eq!(error, AllocError::Busy, "{request:?}")).ok()
     }
 
     /// Allocates `n` single frames.
     pub(super) fn singles<const N: usize>(&self) -> [Held; N] {
-        std::array::from_fn(|_| self.alloc(Want::frames(1)))
+        std::array::from_fn(|_| self.alloc(AllocRequest::frames(1)))
     }
 
     /// Writes to every frame once more and frees them.
@@ -209,7 +209,8 @@ impl Machine {
     pub(super) fn check_empty(&self) {
         assert_eq!(self.held.load(Ordering::Relaxed), 0, "the scenario still holds something");
         self.validate();
-        let blocks = (0..self.len / BLOCK).map(|_| self.alloc(Want::frames(BLOCK).movable()));
+        let blocks =
+            (0..self.len / BLOCK).map(|_| self.alloc(AllocRequest::frames(BLOCK).movable()));
         blocks.collect::<Vec<_>>().into_iter().for_each(|held| self.free(held));
         self.check();
     }
@@ -233,19 +234,19 @@ impl Machine {
         self.validate();
         let mut rest = Vec::new();
         loop {
-            match self.try_alloc(Want::frames(1).movable()) {
+            match self.try_alloc(AllocRequest::frames(1).movable()) {
                 Ok(held) => rest.push(held),
                 Err(AllocError::OutOfMemory) => break,
                 Err(error) => panic!("nothing is in flight: {error}"),
             }
         }
-        let lines = self
+        let bitmaps = self
             .words()
             .sections()
-            .filter_map(|section| self.frame_of_lines(section))
+            .filter_map(|section| self.frame_of_bitmaps(section))
             .filter(|frame| frame.number() < self.len);
         let in_use = u64::from(self.held.load(Ordering::Relaxed).count_ones());
-        assert_eq!(in_use + lines.count() as u64, self.len, "frames are lost");
+        assert_eq!(in_use + bitmaps.count() as u64, self.len, "frames are lost");
         rest.into_iter().for_each(|held| self.free(held));
         self.validate();
     }

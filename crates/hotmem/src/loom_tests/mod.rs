@@ -5,12 +5,12 @@
 //! the end of each execution everything must agree, nothing may be lost, and all that is free
 //! must be found again.
 
+mod bitmaps;
 mod blocks;
 mod boxes;
 mod directory;
 mod hints;
 mod isolation;
-mod lines;
 mod machine;
 mod motion;
 mod mutants;

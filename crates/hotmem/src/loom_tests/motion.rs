@@ -2,15 +2,15 @@
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
-use crate::frames::{AllocError, Want};
+use crate::frames::{AllocError, AllocRequest};
 use crate::isolate::IsolateError;
 
-const ONE: Want = Want::frames(1);
-const WHOLE: Want = Want::frames(BLOCK);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// Whatever others do, there are enough frames for this all the time.
-fn is_there(machine: &Machine, want: Want) {
-    match machine.try_alloc(want) {
+fn is_there(machine: &Machine, request: AllocRequest) {
+    match machine.try_alloc(request) {
         Ok(held) => machine.free(held),
         Err(error) => assert_eq!(error, AllocError::Busy),
     }
@@ -44,8 +44,8 @@ fn two_pageblocks_and_two_takers() {
 fn what_a_whole_allocation_gives_back() {
     model(|| {
         let machine = Machine::new(1);
-        let other = machine.on_cpu(1, |machine| is_there(machine, Want::frames(BLOCK - 1)));
-        is_there(&machine, Want::frames(BLOCK - 1));
+        let other = machine.on_cpu(1, |machine| is_there(machine, AllocRequest::frames(BLOCK - 1)));
+        is_there(&machine, AllocRequest::frames(BLOCK - 1));
         other.join().unwrap();
         machine.check_empty();
     });
@@ -75,7 +75,7 @@ fn a_run_that_is_not_found_beside_a_taker() {
         machine.free(b);
         machine.free(d);
         let other = machine.on_cpu(1, |machine| {
-            let nowhere = machine.try_alloc(Want::frames(2));
+            let nowhere = machine.try_alloc(AllocRequest::frames(2));
             assert!(nowhere.is_err());
         });
         is_there(&machine, ONE);
@@ -91,7 +91,7 @@ fn a_wide_claim_that_fails_beside_a_taker() {
         let machine = Machine::new(2);
         let last = machine.alloc(WHOLE.at(range(3 * BLOCK, 1).start()));
         let other = machine.on_cpu(1, |machine| is_there(machine, WHOLE));
-        assert!(machine.try_alloc(Want::frames(4 * BLOCK)).is_err());
+        assert!(machine.try_alloc(AllocRequest::frames(4 * BLOCK)).is_err());
         other.join().unwrap();
         machine.free(last);
         machine.check_empty();
@@ -134,7 +134,7 @@ fn an_exact_place_that_fails_beside_a_taker() {
     model_within(1, || {
         let machine = Machine::new(1);
         let second = WHOLE.at(range(BLOCK, 1).start());
-        let first_two = Want::frames(2 * BLOCK).at(range(0, 1).start());
+        let first_two = AllocRequest::frames(2 * BLOCK).at(range(0, 1).start());
         let rival = machine.on_cpu(0, move |machine| machine.try_alloc(second).ok());
         let taker = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE));
         let mine = machine.try_alloc(first_two).ok();

@@ -2,12 +2,12 @@
 
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model_within};
-use crate::frames::Want;
+use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use crate::words::NodeId;
 
-/// `want`, which is for one node only, never gets memory that has become another's.
-fn keeps_out_of_another_nodes_memory(want: Want) {
+/// `request`, which is for one node only, never gets memory that has become another's.
+fn keeps_out_of_another_nodes_memory(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::new(1);
         let all = range(0, SECTION);
@@ -15,12 +15,12 @@ fn keeps_out_of_another_nodes_memory(want: Want) {
             let gone = machine.take_offline(all);
             if gone {
                 machine.words().move_model(all, NodeId::new(1));
-                machine.give_lines_from_outside(0);
+                machine.give_bitmaps_from_outside(0);
                 machine.online(all, OnlineType::Kernel);
             }
             gone
         });
-        let mine = machine.try_alloc(want.only_on(NodeId::ZERO)).ok();
+        let mine = machine.try_alloc(request.only_on(NodeId::ZERO)).ok();
         let is_others = other.join().unwrap();
         assert!(!is_others || mine.is_none());
         machine.check();
@@ -31,15 +31,15 @@ fn keeps_out_of_another_nodes_memory(want: Want) {
 
 #[test]
 fn a_pageblock() {
-    keeps_out_of_another_nodes_memory(Want::frames(BLOCK));
+    keeps_out_of_another_nodes_memory(AllocRequest::frames(BLOCK));
 }
 
 #[test]
 fn several_pageblocks() {
-    keeps_out_of_another_nodes_memory(Want::frames(SECTION));
+    keeps_out_of_another_nodes_memory(AllocRequest::frames(SECTION));
 }
 
 #[test]
 fn an_exact_place() {
-    keeps_out_of_another_nodes_memory(Want::frames(BLOCK).at(range(BLOCK, 1).start()));
+    keeps_out_of_another_nodes_memory(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
 }

@@ -2,11 +2,11 @@
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
-use crate::frames::Want;
+use crate::frames::AllocRequest;
 use crate::report::{Contents, Reporter, Settings, Step};
 use core::time::Duration;
 
-const WHOLE: Want = Want::frames(BLOCK);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// Everything that is free but pageblock 0.
 fn all_but_the_first(machine: &Machine) -> Held {

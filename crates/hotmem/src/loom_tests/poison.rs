@@ -4,11 +4,11 @@
 use super::machine::{BLOCK, range};
 use super::{Machine, model};
 use crate::addr::Pfn;
-use crate::frames::{Poisoned, Want};
+use crate::frames::{AllocRequest, Poisoned};
 use crate::hotplug::PoisonError;
 
-const ONE: Want = Want::frames(1);
-const WHOLE: Want = Want::frames(BLOCK);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// Poisons a frame: once more if it was changing hands.
 fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {

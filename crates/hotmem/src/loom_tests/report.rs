@@ -3,14 +3,14 @@
 use super::machine::{BLOCK, Held, SECTION, Threads, range};
 use super::{Machine, model, model_within};
 use crate::addr::PfnRange;
-use crate::frames::Want;
+use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use crate::isolate::IsolateError;
 use crate::report::{Batch, Contents, Reporter, Settings, Step};
 use core::time::Duration;
 
-const ONE: Want = Want::frames(1);
-const WHOLE: Want = Want::frames(BLOCK);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 const NOW: Duration = Duration::ZERO;
 
 /// These machines are too small for most shares.
@@ -54,7 +54,7 @@ fn send(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
     }
 }
 
-/// Nobody else is at work: whatever is free is reported in the end, without another bell.
+/// Nobody else is at work: whatever is free is reported in the end, without another wakeup.
 fn check_all_reported(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
     machine.validate();
     settle(machine, reporter);
@@ -114,12 +114,12 @@ fn a_report_meets_a_whole_allocation() {
 }
 
 /// The only free pageblock goes out and comes back: a taker gets it, or learns that it is out.
-fn nobody_is_told_that_there_is_nothing(want: Want) {
+fn nobody_is_told_that_there_is_nothing(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         let mut reporter = reporter(&machine);
-        let other = machine.on_cpu(1, move |machine| machine.alloc_unless_busy(want));
+        let other = machine.on_cpu(1, move |machine| machine.alloc_unless_busy(request));
         report_once(&machine, &mut reporter);
         let got = other.join().unwrap();
         got.into_iter().chain([rest]).for_each(|held| machine.free(held));
@@ -176,7 +176,7 @@ fn a_sleeper_is_woken_by_one_of_two() {
         let other = machine.on_cpu(1, |machine| machine.free(a));
         machine.free(b);
         other.join().unwrap();
-        assert!(machine.bell().is_on());
+        assert!(machine.wakeup().is_on());
         assert_eq!(settle(&machine, &mut reporter), 2 * BLOCK);
     });
 }

@@ -2,10 +2,10 @@
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
-use crate::frames::{AllocError, Want};
+use crate::frames::{AllocError, AllocRequest};
 
-const ONE: Want = Want::frames(1);
-const TWO: Want = Want::frames(2);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const TWO: AllocRequest = AllocRequest::frames(2);
 
 #[test]
 fn free_meets_allocation() {
@@ -56,7 +56,7 @@ fn last_frees_meet() {
         // Pageblock 0 is nobody's hint, pageblock 1 is CPU 0's.
         let other = machine.on_cpu(1, |machine| machine.free(c));
         machine.free(d);
-        let mine = machine.try_alloc(Want::frames(BLOCK));
+        let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
         other.join().unwrap();
         machine.check();
         mine.into_iter().chain([e]).for_each(|held| machine.free(held));
@@ -94,9 +94,9 @@ fn last_free_meets_a_small_allocation() {
 fn coalescing_meets_a_claim() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b] = [machine.alloc(Want::frames(BLOCK)), machine.alloc(ONE)];
+        let [a, b] = [machine.alloc(AllocRequest::frames(BLOCK)), machine.alloc(ONE)];
         let other = machine.on_cpu(1, |machine| machine.free(b));
-        let mine = machine.try_alloc(Want::frames(BLOCK));
+        let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
         other.join().unwrap();
         machine.check();
         mine.into_iter().for_each(|held| machine.free(held));
@@ -140,7 +140,7 @@ fn splits_meet() {
 fn splits_meet_at_the_last_pageblock() {
     model(|| {
         let machine = Machine::new(1);
-        let block = machine.alloc(Want::frames(BLOCK));
+        let block = machine.alloc(AllocRequest::frames(BLOCK));
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
         let mine = machine.try_alloc(ONE);
         for got in [mine, other.join().unwrap()] {
@@ -158,7 +158,7 @@ fn splits_meet_at_the_last_pageblock() {
 fn a_run_that_is_not_there_meets_a_free() {
     model(|| {
         let machine = Machine::new(1);
-        let block = machine.alloc(Want::frames(BLOCK));
+        let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a, b, c, d] = machine.singles();
         // One frame of each word is free: enough for the credit, but no run.
         machine.free(b);
@@ -178,7 +178,7 @@ fn a_run_that_is_not_there_meets_a_free() {
 fn runs_meet() {
     model(|| {
         let machine = Machine::new(1);
-        let block = machine.alloc(Want::frames(BLOCK));
+        let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a] = machine.singles();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(TWO));
         let mine = machine.try_alloc(TWO);
@@ -194,7 +194,7 @@ fn runs_meet() {
 fn parts_of_one_allocation_are_freed_by_two() {
     model(|| {
         let machine = Machine::new(1);
-        let (low, high) = machine.split(machine.alloc(Want::frames(BLOCK)), 1);
+        let (low, high) = machine.split(machine.alloc(AllocRequest::frames(BLOCK)), 1);
         let other = machine.on_cpu(1, |machine| machine.free(low));
         machine.free(high);
         other.join().unwrap();
@@ -220,7 +220,7 @@ fn double_free_is_refused_once() {
 fn three_at_one_pageblock() {
     model(|| {
         let machine = Machine::new(1);
-        let block = machine.alloc(Want::frames(BLOCK));
+        let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a, b, c] = machine.singles();
         let first = machine.on_cpu(1, |machine| machine.free(a));
         let second = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
@@ -237,7 +237,7 @@ fn three_at_one_pageblock() {
 fn runs_meet_in_one_word() {
     model(|| {
         let machine = Machine::new(1);
-        let block = machine.alloc(Want::frames(BLOCK).at(range(BLOCK, 1).start()));
+        let block = machine.alloc(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
         let [a] = machine.singles();
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(TWO));
@@ -254,7 +254,7 @@ fn runs_meet_in_one_word() {
 fn a_run_is_freed_while_one_is_taken() {
     model(|| {
         let machine = Machine::new(1);
-        let block = machine.alloc(Want::frames(BLOCK));
+        let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a, b] = [machine.alloc(TWO), machine.alloc(TWO)];
         machine.free(b);
         // The credit for `b` may find the bits of `a` before these are counted.
@@ -274,7 +274,7 @@ fn a_run_that_partial_does_not_lead_to_meets_an_allocation() {
         let [a, b, c, d, e] = machine.singles();
         // Pageblock 0 is in `partial`, with frames enough, but no run so far down.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
-        let below = |want: Want, pfn| want.below(range(pfn, 1).start());
+        let below = |request: AllocRequest, pfn| request.below(range(pfn, 1).start());
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(below(TWO, 2)));
         let mine = machine.try_alloc(below(ONE, BLOCK));
         assert!(other.join().unwrap().is_err());

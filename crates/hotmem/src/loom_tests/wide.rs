@@ -2,7 +2,7 @@
 
 use super::machine::{BLOCK, Held, SECTION, range};
 use super::{Machine, is_deep, model_within};
-use crate::frames::{AllocError, Want};
+use crate::frames::{AllocError, AllocRequest};
 use crate::hotplug::OnlineType;
 use crate::isolate::IsolateError;
 
@@ -13,8 +13,8 @@ fn some_words() -> u64 {
     if is_deep() { WORDS } else { 3 }
 }
 
-fn all(words: u64) -> Want {
-    Want::frames(words * SECTION)
+fn all(words: u64) -> AllocRequest {
+    AllocRequest::frames(words * SECTION)
 }
 
 /// Nobody holds anything: all of it can be had at once.
@@ -43,20 +43,20 @@ fn a_claim_of_everything(
 
 #[test]
 fn meets_a_frame() {
-    a_claim_of_everything(some_words(), |machine| machine.try_alloc(Want::frames(1)).ok());
+    a_claim_of_everything(some_words(), |machine| machine.try_alloc(AllocRequest::frames(1)).ok());
 }
 
 #[test]
 fn meets_a_pageblock_in_the_middle() {
     let place = range(4 * SECTION + BLOCK, 1).start();
-    let block = Want::frames(BLOCK).at(place);
+    let block = AllocRequest::frames(BLOCK).at(place);
     a_claim_of_everything(WORDS, move |machine| machine.try_alloc(block).ok());
 }
 
 #[test]
 fn meets_another_wide_claim() {
     let words = some_words();
-    let more_than_half = Want::frames((words / 2 + 1) * SECTION - BLOCK + 1);
+    let more_than_half = AllocRequest::frames((words / 2 + 1) * SECTION - BLOCK + 1);
     a_claim_of_everything(words, move |machine| machine.try_alloc(more_than_half).ok());
 }
 
@@ -87,7 +87,7 @@ fn meets_memory_that_goes_and_comes_back() {
 fn meets_the_free_of_what_is_missing() {
     model_within(1, || {
         let machine = Machine::new(WORDS as usize);
-        let missing = machine.alloc(Want::frames(1).at(range(6 * SECTION, 1).start()));
+        let missing = machine.alloc(AllocRequest::frames(1).at(range(6 * SECTION, 1).start()));
         let other = machine.on_cpu(1, |machine| machine.free(missing));
         let mine = machine.try_alloc(all(WORDS));
         other.join().unwrap();
@@ -102,7 +102,8 @@ fn a_wide_free_meets_a_taker() {
     model_within(1, move || {
         let machine = Machine::new(words as usize);
         let (low, high) = machine.split(machine.alloc(all(words)), 3);
-        let other = machine.on_cpu(1, |machine| machine.try_alloc(Want::frames(2 * SECTION)));
+        let other =
+            machine.on_cpu(1, |machine| machine.try_alloc(AllocRequest::frames(2 * SECTION)));
         machine.free(high);
         let other = other.join().unwrap();
         other.into_iter().chain([low]).for_each(|held| machine.free(held));
@@ -115,7 +116,7 @@ fn what_a_claim_that_fails_had_is_not_missing() {
     let words = some_words();
     model_within(1, move || {
         let machine = Machine::new(words as usize);
-        let last = machine.alloc(Want::frames(1).at(range(words * SECTION - 1, 1).start()));
+        let last = machine.alloc(AllocRequest::frames(1).at(range(words * SECTION - 1, 1).start()));
         let other = machine.on_cpu(1, move |machine| {
             // There are enough for this all the time.
             match machine.try_alloc(all(words - 1)) {

@@ -2,15 +2,15 @@
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
-use crate::frames::Want;
+use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 
-/// `want`, which is not movable, never gets memory that has become movable.
-fn keeps_out_of_movable_memory(want: Want) {
+/// `request`, which is not movable, never gets memory that has become movable.
+fn keeps_out_of_movable_memory(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::new(1);
         let second = range(BLOCK, BLOCK);
-        let first = machine.alloc(Want::frames(BLOCK));
+        let first = machine.alloc(AllocRequest::frames(BLOCK));
         let other = machine.on_cpu(1, move |machine| {
             let gone = machine.take_offline(second);
             if gone {
@@ -18,7 +18,7 @@ fn keeps_out_of_movable_memory(want: Want) {
             }
             gone
         });
-        let mine = machine.try_alloc(want).ok();
+        let mine = machine.try_alloc(request).ok();
         let is_movable = other.join().unwrap();
         assert!(!is_movable || mine.is_none());
         machine.check();
@@ -29,22 +29,22 @@ fn keeps_out_of_movable_memory(want: Want) {
 
 #[test]
 fn one_frame() {
-    keeps_out_of_movable_memory(Want::frames(1));
+    keeps_out_of_movable_memory(AllocRequest::frames(1));
 }
 
 #[test]
 fn a_pageblock() {
-    keeps_out_of_movable_memory(Want::frames(BLOCK));
+    keeps_out_of_movable_memory(AllocRequest::frames(BLOCK));
 }
 
 #[test]
 fn a_part_of_a_pageblock() {
-    keeps_out_of_movable_memory(Want::frames(BLOCK - 1));
+    keeps_out_of_movable_memory(AllocRequest::frames(BLOCK - 1));
 }
 
 #[test]
 fn an_exact_place() {
-    keeps_out_of_movable_memory(Want::frames(BLOCK).at(range(BLOCK, 1).start()));
+    keeps_out_of_movable_memory(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_pageblock_that_is_split_and_free() {
     model_within(1, || {
         let machine = Machine::new(1);
         let second = range(BLOCK, BLOCK);
-        let first = machine.alloc(Want::frames(BLOCK));
+        let first = machine.alloc(AllocRequest::frames(BLOCK));
         // It stays split as CPU 0's hint.
         let [a] = machine.singles();
         machine.free(a);
@@ -60,12 +60,12 @@ fn a_pageblock_that_is_split_and_free() {
             let gone = machine.take_offline(second);
             if gone {
                 machine.online(second, OnlineType::Movable);
-                let movable = machine.try_alloc(Want::frames(1).movable());
+                let movable = machine.try_alloc(AllocRequest::frames(1).movable());
                 movable.into_iter().for_each(|held| machine.free(held));
             }
             gone
         });
-        let mine = machine.try_alloc(Want::frames(1)).ok();
+        let mine = machine.try_alloc(AllocRequest::frames(1)).ok();
         let is_movable = other.join().unwrap();
         assert!(!is_movable || mine.is_none());
         machine.check();
@@ -85,10 +85,11 @@ fn a_late_word_of_free_frames() {
             assert!(machine.take_offline(movable));
             machine.online(movable, OnlineType::Movable);
         }
-        let whole = |number: u64| Want::frames(BLOCK).at(range(number * BLOCK, BLOCK).start());
+        let whole =
+            |number: u64| AllocRequest::frames(BLOCK).at(range(number * BLOCK, BLOCK).start());
         let [leaving, beside] = [machine.alloc(whole(0).movable()), machine.alloc(whole(1))];
         // Both CPUs have other pageblocks at hand.
-        let one = Want::frames(1);
+        let one = AllocRequest::frames(1);
         let hints = [machine.alloc(one), machine.as_cpu(1, |m| m.alloc(one.movable()))];
         let (slow, rest) = machine.split(leaving, 1);
         let other = machine.on_cpu(1, move |machine| machine.free(slow));
@@ -114,12 +115,12 @@ fn a_late_publish(before: OnlineType, after: OnlineType) {
     model(move || {
         let machine = Machine::new(2);
         let second = range(BLOCK, BLOCK);
-        let first = machine.alloc(Want::frames(BLOCK).at(range(0, 1).start()));
+        let first = machine.alloc(AllocRequest::frames(BLOCK).at(range(0, 1).start()));
         assert!(machine.take_offline(second));
         machine.online(second, before);
         // Both CPUs have another section at hand.
         for cpu in [0, 1] {
-            let near = Want::frames(BLOCK).at(range(2 * BLOCK, 1).start());
+            let near = AllocRequest::frames(BLOCK).at(range(2 * BLOCK, 1).start());
             let near = machine.as_cpu(cpu, |machine| machine.alloc(near));
             machine.as_cpu(cpu, |machine| machine.free(near));
         }

@@ -75,8 +75,8 @@ pub struct Reporter<'f, P: Platform> {
     most_ranges: usize,
     /// Pageblocks that are out.
     out: u64,
-    /// When the host answered last, or was given something after it had answered everything; `None`:
-    /// since the last step.
+    /// When the host answered last, or was given something after it had answered everything;
+    /// `None`: since the last step.
     heard: Option<Duration>,
     /// The host's refusals in a row.
     refusals: u32,
@@ -160,7 +160,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if relied_on != Contents::Undefined && relied_on != after {
             return Err(ReporterError::WouldSpoil { relied_on, after });
         }
-        if !frames.bell().take() {
+        if !frames.wakeup().take() {
             return Err(ReporterError::AlreadyThere);
         }
         let counts = frames.counts();
@@ -176,7 +176,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             hints_seen: false,
             done: Statistics::default(),
             before: frames
-                .bell()
+                .wakeup()
                 .withdrawn()
                 .wrapping_add(counts.reported / PAGEBLOCK_FRAMES as u64),
         };
@@ -186,15 +186,15 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
     /// Does a bounded amount of work and says what comes next. `now` is time since anything.
     ///
-    /// Context: any that may take a few microseconds. Cost: up to 64 sections are looked at, besides
-    /// those that CPUs allocate from, whatever the size of the machine.
+    /// Context: any that may take a few microseconds. Cost: up to 64 sections are looked at,
+    /// besides those that CPUs allocate from, whatever the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
         self.step_up_to(MAX_BATCH, now)
     }
 
-    /// The same for a host that takes at most so many ranges in one batch (at least 1), whatever the
-    /// settings say.
+    /// The same for a host that takes at most so many ranges in one batch (at least 1), whatever
+    /// the settings say.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step_up_to(&mut self, ranges: usize, now: Duration) -> Step {
         self.most_ranges = ranges.max(1);
@@ -242,7 +242,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         self.heard = None;
         self.come_back(&batch, false);
         if self.refusals >= self.settings.tries {
-            self.frames.bell().switch_off();
+            self.frames.wakeup().switch_off();
         } else {
             let pause = self.settings.pause_after(self.refusals);
             self.phase = Phase::Waiting(now.saturating_add(pause));
@@ -256,7 +256,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     ///
     /// Cost: O(sections).
     pub fn reset(&mut self) -> u64 {
-        self.frames.bell().next_generation();
+        self.frames.wakeup().next_generation();
         self.out = 0;
         self.refusals = 0;
         self.reclaim()
@@ -265,11 +265,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Switches it on or off. What is out when it is switched off comes back as always.
     pub fn set_on(&mut self, on: bool) {
         if !on {
-            self.frames.bell().switch_off();
+            self.frames.wakeup().switch_off();
         } else if !self.is_on() {
             self.refusals = 0;
             self.phase = Phase::Resting;
-            self.frames.bell().switch_on();
+            self.frames.wakeup().switch_on();
             self.find_all();
         }
     }
@@ -277,7 +277,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Whether it is switched on.
     #[must_use]
     pub fn is_on(&self) -> bool {
-        self.frames.bell().is_on()
+        self.frames.wakeup().is_on()
     }
 
     /// How it reports.
@@ -296,7 +296,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let still = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
-        let not_used = still.wrapping_add(self.frames.bell().withdrawn());
+        let not_used = still.wrapping_add(self.frames.wakeup().withdrawn());
         // Below zero while something is in flight.
         let used = self.before.wrapping_add(self.done.reported).wrapping_sub(not_used);
         Statistics { refaulted: used.cast_signed().max(0).cast_unsigned(), ..self.done }
@@ -306,8 +306,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
 impl<P: Platform> Drop for Reporter<'_, P> {
     /// What is out stays isolated: see [`Reporter::reset`].
     fn drop(&mut self) {
-        self.frames.bell().switch_off();
-        self.frames.bell().leave();
+        self.frames.wakeup().switch_off();
+        self.frames.wakeup().leave();
     }
 }
 

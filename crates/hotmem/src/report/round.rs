@@ -7,12 +7,12 @@
 //!    └───── nothing became free ──── last look ◀──────────┴── nothing is left
 //! ```
 //! A pageblock is *seen* in one round and reported in the next, a dwell time later, if nobody has
-//! used it meanwhile: whoever does overwrites the mark in its counter, so nobody pays for it.
+//! used it meanwhile: whoever does overwrites the mark in its block state, so nobody pays for it.
 //!
 //! However large the machine is, a step looks at [`SECTIONS_A_STEP`] sections at most. Counting, a
 //! round and the last look go on in the next step where they stopped.
 
-use super::take::Room;
+use super::take::Headroom;
 use super::{Batch, Reporter, Step};
 use crate::addr::Pfn;
 use crate::platform::Platform;
@@ -122,7 +122,7 @@ impl<P: Platform> Reporter<'_, P> {
     pub(super) fn go_on(&mut self, now: Duration) -> Step {
         let mut looks = Looks(SECTIONS_A_STEP);
         loop {
-            let asleep = self.frames.bell().is_asleep();
+            let asleep = self.frames.wakeup().is_asleep();
             match core::mem::replace(&mut self.phase, Phase::Resting) {
                 Phase::LastLook(survey) if asleep => return self.look_once_more(survey, looks),
                 _ if asleep => return Step::Idle,
@@ -167,8 +167,8 @@ impl<P: Platform> Reporter<'_, P> {
             self.phase = Phase::Round(round);
             return Some(Step::WaitUntil(self.not_before));
         }
-        let mut batch = Batch::new(self.frames.id(), self.frames.bell().generation());
-        let mut room = Room::of(room.min(self.settings.most_at_once()));
+        let mut batch = Batch::new(self.frames.id(), self.frames.wakeup().generation());
+        let mut room = Headroom::of(room.min(self.settings.most_at_once()));
         let is_over = self.fill(&mut batch, &mut round, &mut room, looks);
         let is_empty = batch.ranges().is_empty();
         if is_over.is_ok() || !is_empty {
@@ -191,7 +191,7 @@ impl<P: Platform> Reporter<'_, P> {
         &self,
         batch: &mut Batch,
         round: &mut Round,
-        room: &mut Room,
+        room: &mut Headroom,
         looks: &mut Looks,
     ) -> Result<bool, Spent> {
         loop {
@@ -236,8 +236,8 @@ impl<P: Platform> Reporter<'_, P> {
     }
 
     fn fall_asleep(&mut self) {
-        self.frames.bell().sleep();
-        // What became free while it was awake rang no bell.
+        self.frames.wakeup().sleep();
+        // What became free while it was awake woke nobody.
         mutant!("sleep without a last look" => return);
         self.phase = Phase::LastLook(Survey::default());
     }
@@ -251,12 +251,12 @@ impl<P: Platform> Reporter<'_, P> {
             self.phase = Phase::LastLook(survey);
             return Step::Again;
         }
-        if is_new_work_there && self.frames.bell().wake() { Step::Again } else { Step::Idle }
+        if is_new_work_there && self.frames.wakeup().wake() { Step::Again } else { Step::Idle }
     }
 
     /// Something has changed that may make more of what is free worth reporting, or less.
     pub(super) fn look_again(&mut self) {
-        if self.is_on() && self.frames.bell().wake() {
+        if self.is_on() && self.frames.wakeup().wake() {
             self.phase = Phase::Resting;
         } else if matches!(self.phase, Phase::Counting(_) | Phase::Round(_)) {
             // It may be where the round has been already.

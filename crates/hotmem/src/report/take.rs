@@ -12,16 +12,17 @@ use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 const TRIES: usize = 4;
 
 /// Pageblocks that may still go into a batch.
-pub(super) struct Room {
+pub(super) struct Headroom {
     /// Of anything.
     left: u64,
-    /// Zone of a node that was counted last, and how much of it is free or was when this step began.
+    /// Zone of a node that was counted last, and how much of it is free or was when this step
+    /// began.
     free: Option<(NodeIndex, Zone, u64)>,
 }
 
-impl Room {
-    pub(super) fn of(left: u64) -> Room {
-        Room { left, free: None }
+impl Headroom {
+    pub(super) fn of(left: u64) -> Headroom {
+        Headroom { left, free: None }
     }
 }
 
@@ -74,17 +75,18 @@ impl<'f, P: Platform> Reporter<'f, P> {
         {
             let candidates = Self::unreported(section) & !self.frames.pinned_in(section);
             survey.waits += u64::from(candidates.count_ones());
-            survey.is_new |= section.blocks(candidates).any(|block| !block.counter.was_seen());
+            survey.is_new |= section.blocks(candidates).any(|block| !block.state.was_seen());
         }
         Ok(())
     }
 
-    /// Of what may be reported of a section, what has been free for long enough. The rest is seen now.
+    /// Of what may be reported of a section, what has been free for long enough. The rest is seen
+    /// now.
     pub(super) fn ripe_in(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
         let pinned = self.frames.pinned_in(section);
         let mut ripe = 0;
         for block in section.blocks(Self::unreported(section) & !pinned) {
-            if block.counter.see() || self.settings.dwell.is_zero() {
+            if block.state.see() || self.settings.dwell.is_zero() {
                 ripe |= block.mask();
             } else {
                 round.too_young = true;
@@ -99,7 +101,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         &self,
         (begin, mut ripe): (Pfn, u64),
         batch: &mut Batch,
-        room: &mut Room,
+        room: &mut Headroom,
         round: &mut Round,
         looks: &mut Looks,
     ) -> Result<(), Spent> {
@@ -132,7 +134,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             };
             let (first, len) = highest_run(of_zone, most);
             let run = mask(len as usize) << first;
-            self.frames.bell().note_sent(zone, len);
+            self.frames.wakeup().note_sent(zone, len);
             if section.claim_all(run) {
                 send_out(section, run);
                 let pinned = run & self.frames.pinned_after_mark(section);
@@ -147,7 +149,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
                 ripe &= !run;
                 batch.push(section.pageblocks(first, len as usize));
             } else {
-                self.frames.bell().note_back(zone, len);
+                self.frames.wakeup().note_back(zone, len);
                 round.note_taken();
                 tries -= 1;
                 if tries == 0 {
@@ -187,8 +189,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(spare.unreported.saturating_sub(kept))
     }
 
-    /// How many pageblocks of a zone of a node may go now, so that what is out stays the share of what
-    /// is free that the settings allow. `None`: so little is free that none may go.
+    /// How many pageblocks of a zone of a node may go now, so that what is out stays the share of
+    /// what is free that the settings allow. `None`: so little is free that none may go.
     ///
     /// What is out elsewhere is counted as if it were out here, on both sides: so it is not less
     /// careful.
@@ -197,7 +199,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         node: NodeIndex,
         zone: Zone,
         batch: &Batch,
-        room: &mut Room,
+        room: &mut Headroom,
         looks: &mut Looks,
     ) -> Result<Option<u64>, Spent> {
         let share = self.settings.least_free();
@@ -222,8 +224,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok((free >= share).then(|| (free / share).saturating_sub(out)))
     }
 
-    /// Counts free pageblocks of a zone of a node until there are `enough`, from the top: where most
-    /// is free. Fewer may be counted than there are, but not fewer than `least` if there are as many.
+    /// Counts free pageblocks of a zone of a node until there are `enough`, from the top: where
+    /// most is free. Fewer may be counted than there are, but not fewer than `least` if there are
+    /// as many.
     fn count_free(
         &self,
         node: NodeIndex,
@@ -263,7 +266,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
     /// Publishes a batch again; says how many pageblocks that was.
     pub(super) fn come_back(&mut self, batch: &Batch, reported: bool) -> u64 {
-        if batch.generation != self.frames.bell().generation() {
+        if batch.generation != self.frames.wakeup().generation() {
             return 0;
         }
         self.out = self.out.saturating_sub(batch.blocks());
@@ -285,7 +288,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
     /// Publishes those of `held` that are out.
     fn publish(&self, section: SectionRef<'_>, held: u64, reported: bool) -> u64 {
-        let back = section.blocks(held).filter(|block| block.counter.take_back());
+        let back = section.blocks(held).filter(|block| block.state.take_back());
         let back = back.fold(0, |word, block| word | block.mask());
         if back == 0 {
             return 0;
@@ -297,14 +300,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if reported {
             // Before the publish, which makes it visible.
             section.reported.fetch_or(whole, Ordering::Relaxed);
-            self.frames.bell().note_withdrawn(back & !whole);
+            self.frames.wakeup().note_withdrawn(back & !whole);
         }
         if whole != 0 {
             self.frames.show_free(section, whole, &mut moves);
         }
         for zone in Zone::ALL {
             let blocks = (back & section.zone_mask(zone)).count_ones();
-            self.frames.bell().note_back(zone, blocks);
+            self.frames.wakeup().note_back(zone, blocks);
         }
         u64::from(back.count_ones())
     }
@@ -313,7 +316,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     pub(super) fn find_all(&self) {
         for section in self.frames.words().sections() {
             for class in Zone::ALL.map(Class::unreported) {
-                // `SeqCst`: see `frames/bell.rs`.
+                // `SeqCst`: see `frames/wakeup.rs`.
                 if section.free.load(Ordering::SeqCst) != 0 && section.available(class) != 0 {
                     section.make_findable(class);
                 }
@@ -324,7 +327,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
 /// Claimed pageblocks go out.
 fn send_out(section: SectionRef<'_>, run: u64) {
-    section.blocks(run).for_each(|block| block.counter.send_out());
+    section.blocks(run).for_each(|block| block.state.send_out());
     section.isolated.fetch_or(run, Ordering::AcqRel);
 }
 

@@ -1,7 +1,7 @@
 //! Handles: a section, a pageblock or a part of a range whose words were looked up.
 
 use super::directory::{Chunk, NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
-use super::{Class, Counter, Line, NodeId, Section, Words, Zone};
+use super::{AtomicBlockState, Class, FrameBitmap, NodeId, Section, Words, Zone};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
 use crate::known::Known;
@@ -16,11 +16,11 @@ pub(crate) struct SectionRef<'a> {
     id: SectionId,
 }
 
-/// A pageblock that was looked up: the words of its section, its counter, its place.
+/// A pageblock that was looked up: the words of its section, its block state, its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'a> {
     pub(crate) section: SectionRef<'a>,
-    pub(crate) counter: &'a Counter,
+    pub(crate) state: &'a AtomicBlockState,
     bit: usize,
 }
 
@@ -130,8 +130,8 @@ impl<'a> SectionRef<'a> {
     /// The pageblock number `bit` of it.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Option<Block<'a>> {
-        let counter = self.chunk.counter_of(self.id, bit)?;
-        Some(Block { section: self, counter, bit })
+        let state = self.chunk.state_of(self.id, bit)?;
+        Some(Block { section: self, state, bit })
     }
 
     /// The pageblock of it that has a frame.
@@ -174,9 +174,9 @@ impl<'a> SectionRef<'a> {
         self.all.section(id).filter(|above| above.node() == self.node())
     }
 
-    /// The section and those beside it that one CPU should have for itself: their counters share no
-    /// cache lines with those of others, and nor do their words of the trees where the announced
-    /// range is large enough for that.
+    /// The section and those beside it that one CPU should have for itself: their block states
+    /// share no cache lines with those of others, and nor do their words of the trees where the
+    /// announced range is large enough for that.
     pub(crate) fn neighbourhood(self) -> PfnRange {
         let [least, most] = NEIGHBOURHOODS.map(|sections| sections * SECTION_FRAMES as u64);
         let size = if self.announced().frames() / 16 < most { least } else { most };
@@ -212,8 +212,8 @@ impl<'a> SectionRef<'a> {
 
     /// The frame bits of the pageblock number `bit`, once the section has any.
     #[inline]
-    fn line_of(self, bit: usize) -> Option<&'a Line> {
-        self.words.line(bit)
+    fn bitmap_of(self, bit: usize) -> Option<&'a FrameBitmap> {
+        self.words.bitmap(bit)
     }
 }
 
@@ -250,8 +250,8 @@ impl<'a> Block<'a> {
 
     /// Its frame bits, once the section has any.
     #[inline]
-    pub(crate) fn line(&self) -> Option<&'a Line> {
-        self.section.line_of(self.bit)
+    pub(crate) fn bitmap(&self) -> Option<&'a FrameBitmap> {
+        self.section.bitmap_of(self.bit)
     }
 
     /// Its zone.
@@ -272,8 +272,8 @@ impl<'a> Block<'a> {
         self.section.all.is_node(self.node(), node)
     }
 
-    /// Whether this is boot memory, which is never removed. Cost: O(announced ranges), or O(1) near the
-    /// last one that was looked for.
+    /// Whether this is boot memory, which is never removed. Cost: O(announced ranges), or O(1) near
+    /// the last one that was looked for.
     pub(crate) fn is_fixed(&self) -> bool {
         self.section.all.announced_at(self.start()).is_some_and(|announced| announced.fixed)
     }

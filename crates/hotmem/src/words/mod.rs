@@ -9,7 +9,7 @@
 //! | file | content |
 //! |---|---|
 //! | `section.rs` | the words of a section, claiming and publishing |
-//! | `counter.rs`, `line.rs` | the counter and the frame bits of a pageblock |
+//! | `block_state.rs`, `bitmap.rs` | the block state and the frame bits of a pageblock |
 //! | `class.rs` | zones, and what the trees lead to |
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
@@ -21,11 +21,11 @@
 
 mod announced;
 mod at;
+mod bitmap;
+mod block_state;
 mod class;
-mod counter;
 pub(crate) mod directory;
 mod hint;
-mod line;
 mod look_up;
 mod node;
 mod search;
@@ -34,15 +34,15 @@ mod store;
 
 pub(crate) use announced::Announced;
 pub(crate) use at::{Block, Part, SectionRef};
+pub(crate) use bitmap::{BitmapFrame, FrameBitmap};
+pub(crate) use block_state::{AtomicBlockState, Capture, Edge, Given};
 pub(crate) use class::Class;
 pub use class::Zone;
-pub(crate) use counter::{Capture, Counter, Edge, Given};
 pub use directory::MAX_NODES;
 pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 #[cfg(not(loom))]
 pub(crate) use directory::{Lent, MOST_FRAMES, Needed, Piece, Supply, frames_of};
 pub(crate) use hint::{Hint, NOTHING};
-pub(crate) use line::{Line, LineFrame};
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;

@@ -2,10 +2,10 @@
 //!
 //! A section is 128 MiB; each question about its 64 pageblocks is one 64-bit word. Clearing bits of
 //! `free` by compare-exchange *is* the claim: the claimer owns those pageblocks, may write what it
-//! likes, and publishes by setting bits. Beside the words, a 16-bit counter per pageblock says how
-//! many frames of a *split* pageblock are free, and a line of frame bits says which.
+//! likes, and publishes by setting bits. Beside the words, a 16-bit block state per pageblock says
+//! how many frames of a *split* pageblock are free, and a frame bitmap says which.
 
-use super::{Line, LineFrame};
+use super::{BitmapFrame, FrameBitmap};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// The words of one section: one cache line.
@@ -28,7 +28,7 @@ pub(crate) struct Section {
     pub(crate) isolated: AtomicU64,
     /// Frame bits of all the section's pageblocks; null until one is first divided. Until then
     /// those that are live are wholly taken.
-    pub(crate) lines: AtomicPtr<LineFrame>,
+    pub(crate) bitmaps: AtomicPtr<BitmapFrame>,
 }
 
 #[cfg(not(any(loom, hotmem_geometry = "small")))]
@@ -45,13 +45,13 @@ impl Section {
             partial: AtomicU64::new(0),
             reported: AtomicU64::new(0),
             isolated: AtomicU64::new(0),
-            lines: AtomicPtr::new(core::ptr::null_mut()),
+            bitmaps: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
     /// Device memory: there and mapped, but no RAM. Its zone, so to say, is its own.
     ///
-    /// Relaxed: only the slow side attaches, detaches and asks.
+    /// Relaxed: only the control path attaches, detaches and asks.
     pub(crate) fn device(&self) -> u64 {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
@@ -101,7 +101,8 @@ impl Section {
 
     /// Gives up ownership of `blocks`: from here on anybody may claim them. Returns the word
     /// before; `about_to` sees what that is going to be. Release: pairs with the claim. `SeqCst`
-    /// beyond that: whoever publishes then asks whether there is a reporter (see `frames/bell.rs`).
+    /// beyond that: whoever publishes then asks whether there is a reporter (see
+    /// `frames/wakeup.rs`).
     pub(crate) fn publish(&self, blocks: u64, mut about_to: impl FnMut(u64)) -> u64 {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
@@ -128,16 +129,17 @@ impl Section {
         reported
     }
 
-    /// The line of the pageblock at `bit`; `None` before the section has any.
+    /// The bitmap of the pageblock at `bit`; `None` before the section has any.
     ///
-    /// Acquire pairs with the Release that installed the frame of lines.
+    /// Acquire pairs with the Release that installed the bitmap frame.
     #[inline]
-    pub(crate) fn line(&self, bit: usize) -> Option<&Line> {
-        let lines = self.lines.load(Ordering::Acquire);
-        // SAFETY: a non-null pointer was installed by `Frames::install_lines` or boot from a frame
-        // of mapped memory that is given back only when every pageblock of the section is offline
-        // or isolated and drained, so while anybody can hold a credit or own a pageblock here.
-        let frame = unsafe { lines.as_ref() }?;
-        frame.lines.get(bit)
+    pub(crate) fn bitmap(&self, bit: usize) -> Option<&FrameBitmap> {
+        let bitmaps = self.bitmaps.load(Ordering::Acquire);
+        // SAFETY: a non-null pointer was installed by `Frames::install_bitmaps` or boot from a
+        // frame of mapped memory that is given back only when every pageblock of the section is
+        // offline or isolated and drained, so while anybody can hold a credit or own a pageblock
+        // here.
+        let frame = unsafe { bitmaps.as_ref() }?;
+        frame.bitmaps.get(bit)
     }
 }

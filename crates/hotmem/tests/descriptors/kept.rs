@@ -12,7 +12,7 @@ const WHOLE: u64 = 3 * SECTION;
 #[test]
 fn a_section_brings_room_for_its_own_descriptors() {
     on_a_machine(|m| {
-        while m.frames.take_raw(Want::frames(1)).is_ok() {}
+        while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
         m.plug(section);
         let kept = range(WHOLE, BLOCK);
@@ -29,7 +29,7 @@ fn a_section_brings_room_for_its_own_descriptors() {
         assert_eq!(used[0], (kept, BLOCK));
         assert!(used[1..].iter().all(|&(_, frames)| frames == 0));
         assert_eq!(m.hotplug.sparsest(NodeId::ZERO, Zone::Movable), None);
-        while let Ok(got) = m.frames.take_raw(Want::frames(1).movable()) {
+        while let Ok(got) = m.frames.take_raw(AllocRequest::frames(1).movable()) {
             assert!(!got.overlaps(kept));
         }
         // A part of a section needs free memory.
@@ -50,7 +50,7 @@ fn what_is_kept_is_nobodys_else() {
         for part in [kept, range(WHOLE, 1), section] {
             assert!(matches!(m.frames.give_raw(part), Err(FreeError { .. })), "{part}");
         }
-        let at = Want::frames(1).at(pfn(WHOLE)).movable();
+        let at = AllocRequest::frames(1).at(pfn(WHOLE)).movable();
         assert_eq!(m.frames.take_raw(at), Err(AllocError::NotFree(range(WHOLE, 1))));
         assert_eq!(m.hotplug.poison(pfn(WHOLE + 1)), Err(PoisonError::Metadata(kept)));
         let token = m.frames.isolate(section).unwrap();
@@ -85,8 +85,10 @@ fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
         assert_eq!(m.snapshot(&[]), before);
 
         // What is pinned keeps itself and its descriptors.
-        let pinned =
-            m.frames.take_raw(Want::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable()).unwrap();
+        let pinned = m
+            .frames
+            .take_raw(AllocRequest::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable())
+            .unwrap();
         let (left, _) = m.shrink(section, SECTION);
         assert_eq!(left, 2 * BLOCK);
         let stays = range(WHOLE, 2 * BLOCK);
@@ -99,7 +101,7 @@ fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
             let again = m.snapshot(&[]);
             assert_eq!(again, before);
             assert_eq!(
-                m.frames.take_raw(Want::frames(BLOCK).at(pinned.start()).movable()),
+                m.frames.take_raw(AllocRequest::frames(BLOCK).at(pinned.start()).movable()),
                 Ok(pinned)
             );
             m.snapshot(&[pinned])
@@ -122,18 +124,19 @@ fn only_the_descriptors_are_in_the_way_of_what_stays() {
     });
 }
 
-/// The section's lines and its descriptors would wait for each other for ever.
+/// The section's bitmaps and its descriptors would wait for each other for ever.
 #[test]
-fn what_holds_descriptors_needs_no_lines() {
+fn what_holds_descriptors_needs_no_bitmaps() {
     on_a_machine(|m| {
-        while m.frames.take_raw(Want::frames(1)).is_ok() {}
+        while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
         m.plug(section);
         let last = range(WHOLE + SECTION - BLOCK, BLOCK);
-        let divided = m.frames.take_raw(Want::frames(1).at(last.start()).movable()).unwrap();
-        let is_lines = |metadata: Metadata| metadata.frames.frames() == 1;
+        let divided =
+            m.frames.take_raw(AllocRequest::frames(1).at(last.start()).movable()).unwrap();
+        let is_bitmaps = |metadata: Metadata| metadata.frames.frames() == 1;
         let mut there = m.frames.metadata().filter(|metadata| last.covers(metadata.frames));
-        assert!(there.any(is_lines));
+        assert!(there.any(is_bitmaps));
         m.frames.give_raw(divided).unwrap();
         let between = range(WHOLE + BLOCK, SECTION - 2 * BLOCK);
         m.take_offline(between);
@@ -259,7 +262,7 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
 
         let part = range(WHOLE, 2 * BLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.attach(part)).unwrap();
-        while m.frames.take_raw(Want::frames(1)).is_ok() {}
+        while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(part, OnlineType::Movable, hooks)
         });

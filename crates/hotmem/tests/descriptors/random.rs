@@ -24,7 +24,9 @@ fn all_that_is_ram_is_described_and_nothing_else() {
             let kind = kind[rng.usize(..3)];
             let (hotplug, hooks) = (&mut m.hotplug, &mut m.kernel);
             match (rng.u8(..8), state) {
-                (0, _) => used.extend(m.frames.take_raw(Want::frames(rng.u64(1..40)).movable())),
+                (0, _) => {
+                    used.extend(m.frames.take_raw(AllocRequest::frames(rng.u64(1..40)).movable()))
+                }
                 (1, _) if !used.is_empty() => {
                     let freed = used.swap_remove(rng.usize(..used.len()));
                     m.frames.give_raw(freed).unwrap();

@@ -13,7 +13,7 @@ impl World<'_> {
     /// Asks, checks the answer, and takes what was given.
     pub(crate) fn alloc(&mut self, ask: &Ask) -> Option<PfnRange> {
         let first_choice = if LOOK_CLOSELY { self.first_choice(ask) } else { None };
-        let answer = self.frames.take_raw(ask.want());
+        let answer = self.frames.take_raw(ask.request());
         self.tell(|| format!("alloc {ask:?}: {answer:?}"));
         let added = self.sync_metadata();
         let Ok(got) = answer.map_err(|error| self.check_refused(ask, error, added)) else {

@@ -2,10 +2,10 @@
 
 use crate::road::NODES;
 use crate::world::{Block, Frame, World};
-use hotmem::{BadWant, NodeId, PfnRange, Want, Zone, geometry::PFN_LIMIT};
+use hotmem::{AllocRequest, BadRequest, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 
-/// A [`Want`] whose parts can be looked at.
+/// A [`AllocRequest`] whose parts can be looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub frames: u64,
@@ -30,32 +30,32 @@ impl Ask {
         Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None, node: Wish::Anywhere }
     }
 
-    pub(crate) fn want(&self) -> Want {
-        let want = Want::frames(self.frames).aligned(self.align).below(pfn(self.below));
-        let want = if self.movable { want.movable() } else { want };
-        let want = match self.node {
-            Wish::Anywhere => want,
-            Wish::Near(node) => want.near(node),
-            Wish::Only(node) => want.only_on(node),
-            Wish::Leaving(node) => want.leaving(node),
+    pub(crate) fn request(&self) -> AllocRequest {
+        let request = AllocRequest::frames(self.frames).aligned(self.align).below(pfn(self.below));
+        let request = if self.movable { request.movable() } else { request };
+        let request = match self.node {
+            Wish::Anywhere => request,
+            Wish::Near(node) => request.near(node),
+            Wish::Only(node) => request.only_on(node),
+            Wish::Leaving(node) => request.leaving(node),
         };
-        self.at.map_or(want, |at| want.at(pfn(at)))
+        self.at.map_or(request, |at| request.at(pfn(at)))
     }
 
     /// What is wrong with it, if anything.
-    pub(crate) fn bad(&self) -> Option<BadWant> {
+    pub(crate) fn bad(&self) -> Option<BadRequest> {
         if self.frames == 0 {
-            return Some(BadWant::Empty);
+            return Some(BadRequest::Empty);
         }
         if self.align.count_ones() != 1 {
-            return Some(BadWant::Alignment { frames: self.align });
+            return Some(BadRequest::Alignment { frames: self.align });
         }
         if self.frames > PFN_LIMIT || self.align > PFN_LIMIT {
-            return Some(BadWant::TooLong { frames: self.frames });
+            return Some(BadRequest::TooLong { frames: self.frames });
         }
         let at = self.at?;
         let fits = at.is_multiple_of(self.align) && at + self.frames <= self.below;
-        (!fits).then_some(BadWant::Place(pfn(at)))
+        (!fits).then_some(BadRequest::Place(pfn(at)))
     }
 }
 
@@ -96,8 +96,8 @@ impl World<'_> {
         places.next()
     }
 
-    /// A node and where it falls back to, in this order: one that was never named stands for the first
-    /// one online.
+    /// A node and where it falls back to, in this order: one that was never named stands for the
+    /// first one online.
     fn order_of(&self, node: NodeId) -> Vec<NodeId> {
         let first = self.nodes.first().copied().unwrap_or_default();
         let node = if self.named.contains(&node) { node } else { first };
@@ -139,7 +139,8 @@ impl World<'_> {
             && (start..start + ask.frames).all(|frame| self.is_free_for(frame, ask))
     }
 
-    /// Whole free pageblocks of one zone, node and region: within one section, or from the start of one.
+    /// Whole free pageblocks of one zone, node and region: within one section, or from the start of
+    /// one.
     fn has_blocks(&self, start: u64, ask: &Ask) -> bool {
         let end = (start + ask.frames).next_multiple_of(BLOCK);
         let one_section = start / SECTION == (end - 1) / SECTION;

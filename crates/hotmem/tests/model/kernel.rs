@@ -136,7 +136,7 @@ impl Hooks for World<'_> {
             (block.coming, block.in_transit, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
-        // What comes back around its poison is divided, for which its section may need lines.
+        // What comes back around its poison is divided, for which its section may need bitmaps.
         if back && self.has_poison(range) {
             self.sync_metadata();
         }

@@ -9,7 +9,7 @@ use hotmem::{
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, range};
 
-pub(crate) enum Request<'f> {
+pub(crate) enum Action<'f> {
     Offline {
         request: Offline<'f, Cpus>,
         range: PfnRange,
@@ -60,7 +60,7 @@ impl<'f> Machine<'f> {
         match answer {
             Ok(request) => {
                 assert_eq!(expected, None);
-                self.requests.push(Request::Offline { request, range: wanted });
+                self.requests.push(Action::Offline { request, range: wanted });
             }
             Err(error) => assert_eq!(Some(error), expected),
         }
@@ -81,7 +81,7 @@ impl<'f> Machine<'f> {
 
     pub(crate) fn shrink_range(&mut self, within: PfnRange, frames: u64, unit: u64, largest: u64) {
         self.world.tell(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
-        self.requests.push(Request::Shrink {
+        self.requests.push(Action::Shrink {
             request: Shrink::new(ShrinkOptions {
                 frames,
                 unit,
@@ -111,8 +111,8 @@ impl<'f> Machine<'f> {
             _ => Budget::UNLIMITED,
         };
         match self.requests.swap_remove(at) {
-            Request::Offline { request, range } => self.poll_offline(request, range, budget),
-            shrink @ Request::Shrink { .. } => self.poll_shrink(shrink, budget),
+            Action::Offline { request, range } => self.poll_offline(request, range, budget),
+            shrink @ Action::Shrink { .. } => self.poll_shrink(shrink, budget),
         }
         self.world.sync_metadata();
     }
@@ -131,11 +131,11 @@ impl<'f> Machine<'f> {
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
             Progress::Pending(blocker) => world.check_blocker(blocker, range),
         }
-        self.requests.push(Request::Offline { request, range });
+        self.requests.push(Action::Offline { request, range });
     }
 
-    fn poll_shrink(&mut self, mut state: Request<'f>, budget: Budget) {
-        let Request::Shrink { request, within, unit, largest, left, is_new, ready } = &mut state
+    fn poll_shrink(&mut self, mut state: Action<'f>, budget: Budget) {
+        let Action::Shrink { request, within, unit, largest, left, is_new, ready } = &mut state
         else {
             return;
         };
@@ -204,11 +204,11 @@ impl<'f> Machine<'f> {
         let Some(at) = self.some_request() else { return };
         let request = self.requests.swap_remove(at);
         match request {
-            Request::Offline { request, range } => {
+            Action::Offline { request, range } => {
                 self.world.tell(|| format!("cancel offline {range:?}"));
                 request.cancel(&mut self.hotplug, &mut self.world).unwrap();
             }
-            Request::Shrink { request, within, ready, .. } => {
+            Action::Shrink { request, within, ready, .. } => {
                 self.world.tell(|| format!("cancel shrink {within:?}"));
                 request.cancel(&mut self.hotplug, &mut self.world).unwrap();
                 for number in ready {

@@ -1,7 +1,7 @@
 //! Memory blocks: the view for people, found again pageblock by pageblock.
 
 use crate::world::{Block, Frame, Machine};
-use hotmem::{BlockState, MemoryBlock, PfnRange, Why, Zone};
+use hotmem::{MemoryBlock, MemoryBlockState, PfnRange, Why, Zone};
 use hotmem_testkit::{BLOCK, SECTION, numbers};
 
 impl Machine<'_> {
@@ -30,11 +30,11 @@ impl Machine<'_> {
         let leaving = any(|b| b.online && b.is_held() && !b.out);
         let state = match (online, offline) {
             (false, false) if device == 0 => return None,
-            (false, false) => BlockState::Device,
-            _ if leaving => BlockState::GoingOffline,
-            (true, false) => BlockState::Online,
-            (false, true) => BlockState::Offline,
-            (true, true) => BlockState::Mixed,
+            (false, false) => MemoryBlockState::Device,
+            _ if leaving => MemoryBlockState::GoingOffline,
+            (true, false) => MemoryBlockState::Online,
+            (false, true) => MemoryBlockState::Offline,
+            (true, true) => MemoryBlockState::Mixed,
         };
         let zone = match (any(|b| b.online && b.movable), any(|b| b.online && !b.movable)) {
             (true, false) => Some(Zone::Movable),

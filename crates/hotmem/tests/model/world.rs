@@ -4,7 +4,7 @@ use crate::describe::{At, Describing};
 use crate::listeners::Listeners;
 use crate::remove::Leaving;
 use crate::report::Reporting;
-use crate::requests::Request;
+use crate::requests::Action;
 use crate::tokens::Token;
 use fastrand::Rng;
 use hotmem::{
@@ -204,7 +204,7 @@ pub(crate) struct World<'f> {
 pub(crate) struct Machine<'f> {
     pub hotplug: Hotplug<'f, Cpus, Link<World<'f>>>,
     pub world: World<'f>,
-    pub requests: Vec<Request<'f>>,
+    pub requests: Vec<Action<'f>>,
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<Leaving>,
     pub additions: Vec<Addition<'f, Cpus>>,

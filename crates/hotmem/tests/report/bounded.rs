@@ -68,7 +68,7 @@ fn what_is_kept_back_is_counted_in_many_steps() {
             let first = steps(&mut reporter);
             assert!(first * A_STEP >= sections, "{sections} sections in {first} steps");
             // And when something has changed.
-            let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+            let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
             frames.give_raw(used).unwrap();
             let again = steps(&mut reporter);
             assert!(again * A_STEP >= sections, "{sections} sections in {again} steps");

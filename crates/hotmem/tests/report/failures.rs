@@ -21,7 +21,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let batch = send(&mut reporter, ms(30));
         reporter.reported(batch).unwrap();
         for now in [ms(30), ms(40), ms(60)] {
-            let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+            let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
             frames.give_raw(used).unwrap();
             let batch = send(&mut reporter, now);
             reporter.failed(batch, now).unwrap();
@@ -127,14 +127,14 @@ fn there_is_one_reporter_and_it_does_not_spoil() {
 
 #[test]
 fn off_is_off_and_on_finds_what_became_free_meanwhile() {
-    on_machine(|frames, _, bells| {
+    on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.set_on(false);
-        let used = frames.take_raw(Want::frames(3 * BLOCK)).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(3 * BLOCK)).unwrap();
         frames.give_raw(used).unwrap();
         assert!(matches!(reporter.step(ms(5)), Step::Off));
-        assert_eq!(bells.0.load(Ordering::Relaxed), 0);
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);
         let (reported, _) = settle(&mut reporter, ms(5));
         assert_eq!(blocks(&reported), 3);

@@ -10,9 +10,9 @@ mod what;
 
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
-    Announce, Blocker, BootMap, BootRange, Budget, Bytes, Foreign, Frames, Hotplug, IsolateError,
-    LendError, MAX_PINS, MarkError, NoHooks, NodeId, OnlineType, PfnRange, PinError, Platform,
-    Progress, Want, Why, geometry::FRAME_SIZE,
+    AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Foreign, Frames, Hotplug,
+    IsolateError, LendError, MAX_PINS, MarkError, NoHooks, NodeId, OnlineType, PfnRange, PinError,
+    Platform, Progress, Why, geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
@@ -46,10 +46,10 @@ fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells))
 
 /// The same, and what may be plugged is on a node of its own.
 fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
-    on_booted(BOOT, ALL - BOOT, |frames, hotplug, bells| {
+    on_booted(BOOT, ALL - BOOT, |frames, hotplug, wakeups| {
         let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.announce(Announce::range(room).on_node(plugged)).unwrap();
-        test(frames, hotplug, bells);
+        test(frames, hotplug, wakeups);
     });
 }
 
@@ -59,13 +59,13 @@ fn on_booted(
     more: u64,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells),
 ) {
-    let bells = Bells::default();
+    let wakeups = Bells::default();
     let memory = Memory::new((sections + more) * SECTION);
-    let frames = Frames::new(&bells);
+    let frames = Frames::new(&wakeups);
     let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
     let mut hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
-    test(&frames, &mut hotplug, &bells);
+    test(&frames, &mut hotplug, &wakeups);
     frames.validated().unwrap();
 }
 

@@ -5,14 +5,14 @@ use hotmem_testkit::Raw as _;
 
 #[test]
 fn young_memory_is_left_alone() {
-    on_machine(|frames, _, bells| {
+    on_machine(|frames, _, wakeups| {
         let settings = Settings { delay: ms(10), dwell: ms(100), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         assert!(matches!(reporter.step(ms(0)), Step::WaitUntil(at) if at == ms(10)));
         assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::WaitUntil(at))
             if none.is_empty() && at == ms(110)));
         // In use for a moment: its time starts again.
-        let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.give_raw(used).unwrap();
         let whole = frames.counts().free_whole / BLOCK;
         let (reported, step) = settle(&mut reporter, ms(110));
@@ -22,7 +22,7 @@ fn young_memory_is_left_alone() {
         let (reported, step) = settle(&mut reporter, ms(210));
         assert_eq!(reported, [used]);
         assert!(matches!(step, Step::Idle));
-        assert_eq!(bells.0.load(Ordering::Relaxed), 0);
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
     });
 }
 
@@ -36,7 +36,7 @@ fn memory_in_constant_use_is_never_reported() {
             now += 100;
         }
         for round in 0..50 {
-            let used = frames.take_raw(Want::frames(4 * BLOCK)).unwrap();
+            let used = frames.take_raw(AllocRequest::frames(4 * BLOCK)).unwrap();
             settle(&mut reporter, ms(now + round * 30));
             frames.give_raw(used).unwrap();
             settle(&mut reporter, ms(now + round * 30));
@@ -48,11 +48,11 @@ fn memory_in_constant_use_is_never_reported() {
 
 #[test]
 fn a_threshold_keeps_little_things_back() {
-    on_machine(|frames, _, bells| {
+    on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.set_settings(Settings { threshold: frames_of(3), ..at_once() });
-        let used = frames.take_raw(Want::frames(3 * BLOCK)).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(3 * BLOCK)).unwrap();
         for (i, block) in used.chunks(BLOCK).enumerate() {
             frames.give_raw(block).unwrap();
             let (reported, step) = settle(&mut reporter, ms(0));
@@ -60,7 +60,7 @@ fn a_threshold_keeps_little_things_back() {
             assert_eq!(blocks(&reported), if i == 2 { 3 } else { 0 });
         }
         // With new settings it wanted to look by itself.
-        assert_eq!(bells.0.load(Ordering::Relaxed), 2);
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 2);
     });
 }
 
@@ -82,8 +82,8 @@ fn some_stays_free_and_unreported() {
         let counts = frames.counts();
         assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
         // That is what is used next, also in pieces, and what comes back stays.
-        let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
-        let one = frames.take_raw(Want::frames(1)).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         assert_eq!(reporter.statistics().refaulted, 0);
         frames.give_raw(used).unwrap();
         frames.give_raw(one).unwrap();
@@ -108,7 +108,7 @@ fn each_node_keeps_something() {
         }
         // What one has to spare does not help the other.
         let used: Vec<_> = (0..3)
-            .map(|_| frames.take_raw(Want::frames(BLOCK).movable().near(NodeId::new(1))))
+            .map(|_| frames.take_raw(AllocRequest::frames(BLOCK).movable().near(NodeId::new(1))))
             .collect::<Result<_, _>>()
             .unwrap();
         assert!(used.iter().all(|&range| plugged.covers(range)));
@@ -127,12 +127,12 @@ fn what_is_still_here_is_used_before_what_the_host_has() {
         settle(&mut reporter, ms(0));
         // Whichever section is the CPU's own.
         for place in [SECTION + 2 * BLOCK, 3 * BLOCK, SECTION, BLOCK] {
-            let here = frames.take_raw(Want::frames(BLOCK).at(pfn(place))).unwrap();
+            let here = frames.take_raw(AllocRequest::frames(BLOCK).at(pfn(place))).unwrap();
             let refaulted = reporter.statistics().refaulted;
             frames.give_raw(here).unwrap();
-            assert_eq!(frames.take_raw(Want::frames(BLOCK)).unwrap(), here);
+            assert_eq!(frames.take_raw(AllocRequest::frames(BLOCK)).unwrap(), here);
             assert_eq!(reporter.statistics().refaulted, refaulted);
-            let next = frames.take_raw(Want::frames(BLOCK)).unwrap();
+            let next = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             frames.give_raw(next).unwrap();
             settle(&mut reporter, ms(0));
@@ -141,7 +141,7 @@ fn what_is_still_here_is_used_before_what_the_host_has() {
             let counts = frames.counts();
             let split = counts.free - counts.free_whole;
             let mut ones: Vec<_> =
-                (0..=split).map(|_| frames.take_raw(Want::frames(1)).unwrap()).collect();
+                (0..=split).map(|_| frames.take_raw(AllocRequest::frames(1)).unwrap()).collect();
             assert!(here.covers(ones.pop().unwrap()));
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             let one = range(here.start().number(), 1);
@@ -160,10 +160,10 @@ fn what_is_still_here_beyond_a_bound_hides_nothing_below_it() {
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        let above = Want::frames(2 * BLOCK).at(pfn(section.start().number() + 2 * BLOCK));
+        let above = AllocRequest::frames(2 * BLOCK).at(pfn(section.start().number() + 2 * BLOCK));
         let here = frames.take_raw(above).unwrap();
         frames.give_raw(here).unwrap();
-        let below = Want::frames(2 * BLOCK).below(here.start());
+        let below = AllocRequest::frames(2 * BLOCK).below(here.start());
         let got: Vec<_> = core::iter::from_fn(|| frames.take_raw(below).ok()).collect();
         assert!(got.contains(&range(section.start().number(), 2 * BLOCK)));
         got.into_iter().for_each(|range| frames.give_raw(range).unwrap());

@@ -17,7 +17,7 @@ fn assert_refused(hotplug: &mut Hotplug<'_, &Bells>, wanted: PfnRange, why: PinE
 
 #[test]
 fn pinned_memory_is_never_reported() {
-    on_machine(|frames, hotplug, bells| {
+    on_machine(|frames, hotplug, wakeups| {
         let mut reporter = eager(frames);
         let pinned = range(BLOCK + 1, 1);
         let batch = send(&mut reporter, ms(0));
@@ -32,9 +32,9 @@ fn pinned_memory_is_never_reported() {
         assert!(reported.iter().all(|range| !range.overlaps(pinned_block)));
         assert_eq!(frames.counts_in(pinned_block).reported, 0);
         assert!(!hotplug.unpin(range(pfn(5 * BLOCK).number(), 1)));
-        let rings = bells.0.load(Ordering::Relaxed);
+        let rings = wakeups.0.load(Ordering::Relaxed);
         assert!(hotplug.unpin(pinned));
-        assert_eq!(bells.0.load(Ordering::Relaxed), rings + 1, "nobody woke the reporter");
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), rings + 1, "nobody woke the reporter");
         let (reported, _) = settle(&mut reporter, ms(200_000));
         assert!(reported.contains(&pinned_block) || frames.counts_in(pinned_block).free_whole == 0);
     });
@@ -78,8 +78,8 @@ fn what_was_reported_is_taken_back_and_touched_before_pin_returns() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         // Free and reported, in use, partly in use: the host may have taken any of it.
-        let used = frames.take_raw(Want::frames(BLOCK)).unwrap();
-        let one = frames.take_raw(Want::frames(1)).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         let all = range(0, BOOT * SECTION);
         let refaulted = reporter.statistics().refaulted;
         let mut touched = Vec::new();
@@ -129,7 +129,7 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
         let token = frames.isolate(free).unwrap();
         assert_refused(hotplug, free, PinError::Held(free));
         token.release();
-        let used = frames.take_raw(Want::frames(1)).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(1)).unwrap();
         let block = used.align_outward(BLOCK);
         let token = frames.isolate(block).unwrap();
         assert_refused(hotplug, used, PinError::Held(block));
@@ -146,7 +146,7 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 #[test]
 fn what_was_given_to_the_host_is_not_pinned_nor_the_other_way_round() {
     on_machine(|frames, hotplug, _| {
-        let given = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        let given = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.lend(given).unwrap();
         let part = range(given.start().number() + 7, 1);
         assert_refused(hotplug, part, PinError::Lent(given));
@@ -156,7 +156,7 @@ fn what_was_given_to_the_host_is_not_pinned_nor_the_other_way_round() {
         assert_refused(hotplug, high, PinError::Lent(given));
         frames.give_raw(high).unwrap();
         pin(hotplug, given).unwrap();
-        let used = frames.take_raw(Want::frames(BLOCK).at(given.start())).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(BLOCK).at(given.start())).unwrap();
         assert_eq!(frames.lend(used), Err(LendError::Pinned(used)));
         assert!(hotplug.unpin(given));
         frames.lend(used).unwrap();
@@ -172,7 +172,7 @@ fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
         let plugged = range(BOOT * SECTION, SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let one = frames.take_raw(Want::frames(1).movable()).unwrap();
+        let one = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         let block = one.align_outward(BLOCK);
         frames.lend(one).unwrap();
         assert_refused(hotplug, block, PinError::Lent(block));

@@ -14,9 +14,9 @@ fn with_memory(
     movable: u64,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>),
 ) {
-    let bells = Bells::default();
+    let wakeups = Bells::default();
     let memory = Memory::new((sections + movable) * SECTION);
-    let frames = Frames::new(&bells);
+    let frames = Frames::new(&wakeups);
     let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
     let mut hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
@@ -52,10 +52,10 @@ fn send_all(reporter: &mut Reporter<'_, &Bells>) -> Vec<Batch> {
 }
 
 /// Allocates until nothing is left, in pieces of so many frames; says how many frames that was.
-fn exhaust(frames: &Machine<'_>, want: Want, len: u64) -> (Vec<PfnRange>, AllocError) {
+fn exhaust(frames: &Machine<'_>, request: AllocRequest, len: u64) -> (Vec<PfnRange>, AllocError) {
     let mut taken = Vec::new();
     loop {
-        match frames.take_raw(want) {
+        match frames.take_raw(request) {
             Ok(range) => taken.push(range),
             Err(error) => {
                 assert!(taken.iter().all(|range| range.frames() == len));
@@ -77,8 +77,8 @@ fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
                     let sent = send_all(&mut reporter);
                     let out = frames.counts().reporting;
                     assert!(out * 8 <= free, "{out} of {free} frames are out");
-                    let want = Want::frames(len);
-                    let (taken, error) = exhaust(frames, want, len);
+                    let request = AllocRequest::frames(len);
+                    let (taken, error) = exhaust(frames, request, len);
                     // A long request leaves the rest of its pageblock for short ones.
                     let counts = frames.counts();
                     let left = counts.free_whole + counts.reporting;
@@ -88,7 +88,7 @@ fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
                         if out == 0 { AllocError::OutOfMemory } else { AllocError::Busy };
                     assert_eq!(error, expected, "{out} frames are out");
                     sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
-                    let (more, error) = exhaust(frames, want, len);
+                    let (more, error) = exhaust(frames, request, len);
                     assert_eq!(more.is_empty(), out == 0);
                     assert_eq!(error, AllocError::OutOfMemory);
                     taken.into_iter().chain(more).for_each(|range| frames.give_raw(range).unwrap());
@@ -105,7 +105,7 @@ fn each_zone_keeps_what_it_needs() {
         let mut reporter = Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
         let _silent = send_all(&mut reporter);
         assert!(frames.counts().reporting > 0);
-        let (taken, error) = exhaust(frames, Want::frames(BLOCK), BLOCK);
+        let (taken, error) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
         assert!(taken.len() as u64 >= kernel - kernel / 8, "{} of {kernel}", taken.len());
         let out = frames.counts_in(range(0, 2 * SECTION)).reporting;
         assert_eq!(error, if out == 0 { AllocError::OutOfMemory } else { AllocError::Busy });
@@ -116,12 +116,12 @@ fn each_zone_keeps_what_it_needs() {
 #[test]
 fn what_could_not_help_does_not_make_a_request_wait() {
     with_memory(1, 1, |frames, _| {
-        let (taken, _) = exhaust(frames, Want::frames(BLOCK), BLOCK);
+        let (taken, _) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
         let mut reporter = Reporter::new(frames, at_once(), Contents::Undefined).unwrap();
         let _silent = send_all(&mut reporter);
         assert!(frames.counts().reporting > 0);
-        assert_eq!(frames.take_raw(Want::frames(BLOCK)), Err(AllocError::OutOfMemory));
-        assert_eq!(frames.take_raw(Want::frames(BLOCK).movable()), Err(AllocError::Busy));
+        assert_eq!(frames.take_raw(AllocRequest::frames(BLOCK)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.take_raw(AllocRequest::frames(BLOCK).movable()), Err(AllocError::Busy));
         taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
     });
 }
@@ -131,7 +131,7 @@ fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
     for (left, goes) in [(7, 0), (8, 1)] {
         // Sections may have fewer pageblocks than that.
         with_memory(4, 0, |frames, _| {
-            let (mut taken, _) = exhaust(frames, Want::frames(BLOCK), BLOCK);
+            let (mut taken, _) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
             let freed = taken.split_off(taken.len() - left);
             freed.into_iter().for_each(|range| frames.give_raw(range).unwrap());
             let mut reporter =

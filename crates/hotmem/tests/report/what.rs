@@ -6,7 +6,7 @@ use hotmem_testkit::Validated as _;
 
 #[test]
 fn everything_free_is_reported_once() {
-    on_machine(|frames, _, bells| {
+    on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         let whole = frames.counts().free_whole;
         let (reported, step) = settle(&mut reporter, ms(0));
@@ -16,21 +16,21 @@ fn everything_free_is_reported_once() {
         assert_eq!((counts.reported, counts.free_whole), (whole, whole));
         // Idle, and stays so.
         assert!(matches!(reporter.step(ms(100_000)), Step::Idle));
-        assert_eq!(bells.0.load(Ordering::Relaxed), 0);
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
     });
 }
 
 #[test]
 fn what_is_used_and_freed_rings_once_and_is_reported_again() {
-    on_machine(|frames, _, bells| {
+    on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        let used = frames.take_raw(Want::frames(2 * BLOCK)).unwrap();
-        assert_eq!(bells.0.load(Ordering::Relaxed), 0, "an allocation rings nothing");
+        let used = frames.take_raw(AllocRequest::frames(2 * BLOCK)).unwrap();
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 0, "an allocation rings nothing");
         for block in used.chunks(BLOCK) {
             frames.give_raw(block).unwrap();
         }
-        assert_eq!(bells.0.load(Ordering::Relaxed), 1, "one ring is enough");
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "one ring is enough");
         let (reported, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle));
         assert_eq!(blocks(&reported), 2);
@@ -43,8 +43,8 @@ fn what_is_used_and_freed_rings_once_and_is_reported_again() {
 #[test]
 fn a_pageblock_that_is_split_or_used_is_not_reported() {
     on_machine(|frames, _, _| {
-        let one = frames.take_raw(Want::frames(1)).unwrap();
-        let whole = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
+        let whole = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         let mut reporter = eager(frames);
         let (reported, _) = settle(&mut reporter, ms(0));
         for range in reported {
@@ -58,7 +58,7 @@ fn a_pageblock_that_is_split_or_used_is_not_reported() {
 #[test]
 fn what_stays_split_as_a_hint_is_reported_in_the_end() {
     on_machine(|frames, _, _| {
-        let one = frames.take_raw(Want::frames(1)).unwrap();
+        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         frames.give_raw(one).unwrap();
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
@@ -75,7 +75,7 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             // All of it waits again.
             let taken: Vec<_> =
-                core::iter::from_fn(|| frames.take_raw(Want::frames(BLOCK)).ok()).collect();
+                core::iter::from_fn(|| frames.take_raw(AllocRequest::frames(BLOCK)).ok()).collect();
             taken.iter().for_each(|&range| frames.give_raw(range).unwrap());
             let mut total = 0;
             let mut largest = 0;
@@ -129,7 +129,7 @@ fn memory_that_is_out_cannot_be_had() {
         let counts = frames.validated().unwrap();
         assert_eq!(counts.reporting, before.free_whole);
         assert_eq!(counts.free_whole, 0);
-        assert!(frames.take_raw(Want::frames(BLOCK)).is_err());
+        assert!(frames.take_raw(AllocRequest::frames(BLOCK)).is_err());
         let first = out[0].ranges()[0];
         let first = range(first.start().number(), BLOCK);
         assert_eq!(frames.isolate(first).unwrap_err(), IsolateError::Reporting(first));
@@ -157,13 +157,13 @@ fn memory_that_is_out_cannot_be_had() {
 
 #[test]
 fn memory_that_comes_later_is_reported() {
-    on_machine(|frames, hotplug, bells| {
+    on_machine(|frames, hotplug, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let added = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
-        assert_eq!(bells.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 1);
         let (reported, _) = settle(&mut reporter, ms(0));
         assert_eq!(blocks(&reported), added.frames() / BLOCK);
         assert!(reported.iter().all(|&range| added.covers(range)));
@@ -183,7 +183,7 @@ fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
         settle(&mut reporter, ms(0));
         let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;
         // Isolated and released, it is reported once more.
-        let whole = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        let whole = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.give_raw(whole).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(refaulted(&reporter), 1);
@@ -211,7 +211,7 @@ fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
         drop(reporter);
         let reporter = eager(frames);
         assert_eq!(refaulted(&reporter), 0);
-        let _used = frames.take_raw(Want::frames(BLOCK)).unwrap();
+        let _used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         assert_eq!(refaulted(&reporter), 1);
     });
 }

@@ -3,7 +3,7 @@
 //! that memory is exhausted. "Try again" is an answer.
 
 use fastrand::Rng;
-use hotmem::{AllocError, BootMap, BootRange, Frames, PfnRange, Want};
+use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Frames, PfnRange};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
@@ -15,22 +15,22 @@ const SECTIONS: u64 = if cfg!(hotmem_geometry = "small") { 3 } else { 1 };
 
 #[test]
 fn the_last_frames_are_found() {
-    swap_on_a_full_machine(Want::frames(1));
+    swap_on_a_full_machine(AllocRequest::frames(1));
 }
 
 #[test]
 fn the_last_pageblocks_are_found() {
-    swap_on_a_full_machine(Want::frames(BLOCK));
+    swap_on_a_full_machine(AllocRequest::frames(BLOCK));
 }
 
-fn swap_on_a_full_machine(want: Want) {
+fn swap_on_a_full_machine(request: AllocRequest) {
     let memory = Memory::new(SECTIONS * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTIONS * SECTION).bytes() }];
     let _hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut stashes = vec![Vec::new(); THREADS];
-    let taken = std::iter::from_fn(|| frames.take_raw(want).ok());
+    let taken = std::iter::from_fn(|| frames.take_raw(request).ok());
     taken.enumerate().for_each(|(i, range)| stashes[i % THREADS].push(range));
     let (swaps, busy) = (AtomicU64::new(0), AtomicU64::new(0));
     let seconds = if env("HOTMEM_DEEP").is_some() { 60 } else { 2 };
@@ -44,7 +44,7 @@ fn swap_on_a_full_machine(want: Want) {
                 let until = Instant::now() + Duration::from_secs(seconds);
                 while Instant::now() < until && !(cfg!(miri) && swaps.load(Ordering::Relaxed) > 50)
                 {
-                    let again = swap(frames, want, stash, &mut rng);
+                    let again = swap(frames, request, stash, &mut rng);
                     busy.fetch_add(again, Ordering::Relaxed);
                     swaps.fetch_add(1, Ordering::Relaxed);
                 }
@@ -60,11 +60,16 @@ fn swap_on_a_full_machine(want: Want) {
 }
 
 /// Frees one and allocates one. Says how often that had to be tried again.
-fn swap(frames: &Frames<Cpus>, want: Want, stash: &mut [PfnRange], rng: &mut Rng) -> u64 {
+fn swap(
+    frames: &Frames<Cpus>,
+    request: AllocRequest,
+    stash: &mut [PfnRange],
+    rng: &mut Rng,
+) -> u64 {
     let at = rng.usize(..stash.len());
     frames.give_raw(stash[at]).unwrap();
     for again in 0.. {
-        match frames.take_raw(want) {
+        match frames.take_raw(request) {
             Ok(range) => {
                 stash[at] = range;
                 return again;

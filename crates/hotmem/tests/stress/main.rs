@@ -13,7 +13,7 @@ mod shop;
 
 use fastrand::Rng;
 use host::Host;
-use hotmem::{BootMap, BootRange, Bytes, Frames, PfnRange, Want, geometry::FRAME_SIZE};
+use hotmem::{AllocRequest, BootMap, BootRange, Bytes, Frames, PfnRange, geometry::FRAME_SIZE};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
@@ -148,12 +148,12 @@ fn check(shop: &Shop<'_>) {
     assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
     // Everything that is free can be found.
     let mut found = BTreeSet::new();
-    while let Ok(frame) = frames.take_raw(Want::frames(1).movable()) {
+    while let Ok(frame) = frames.take_raw(AllocRequest::frames(1).movable()) {
         shop.assert_unowned(frame);
         assert!(found.insert(frame.start().number()), "{frame} was handed out twice");
     }
-    let lines: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
-    assert_eq!(found.len() as u64 + lines - metadata, counts.free, "frames were lost");
+    let bitmaps: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+    assert_eq!(found.len() as u64 + bitmaps - metadata, counts.free, "frames were lost");
     for run in runs(&found.into_iter().collect::<Vec<_>>()) {
         frames.give_raw(run).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use crate::{BOOT_SECTIONS, SIZE, SMALL, runs};
 use fastrand::Rng;
-use hotmem::{AllocError, Frames, PfnRange, Want};
+use hotmem::{AllocError, AllocRequest, Frames, PfnRange};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
 use std::sync::Mutex;
@@ -117,11 +117,11 @@ impl<'f> Shop<'f> {
             _ => rng.u64(BLOCK..=2 * SECTION),
         };
         let frames = if roomy { frames.min(ROOMY_LONGEST) } else { frames };
-        let want = Want::frames(frames);
-        let want = if movable { want.movable() } else { want };
+        let request = AllocRequest::frames(frames);
+        let request = if movable { request.movable() } else { request };
         let exact = rng.u8(..8) == 0;
-        let want = if exact { want.at(pfn(rng.u64(..SIZE - frames))) } else { want };
-        let got = match self.frames.take_raw(want) {
+        let request = if exact { request.at(pfn(rng.u64(..SIZE - frames))) } else { request };
+        let got = match self.frames.take_raw(request) {
             Ok(got) => got,
             Err(AllocError::Busy) => {
                 self.busy.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl<'f> Shop<'f> {
                 self.exhausted.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
-            Err(error) => panic!("{want:?}: {error}"),
+            Err(error) => panic!("{request:?}: {error}"),
         };
         self.allocations.fetch_add(1, Ordering::Relaxed);
         assert_eq!(got.frames(), frames);
@@ -195,7 +195,8 @@ impl<'f> Shop<'f> {
             return Err(Stays::Pinned);
         }
         let at = goods.frames.iter().position(|&have| have == frame).ok_or(Stays::ForNow)?;
-        let new = self.frames.take_raw(Want::frames(1).movable()).map_err(|_| Stays::ForNow)?;
+        let new =
+            self.frames.take_raw(AllocRequest::frames(1).movable()).map_err(|_| Stays::ForNow)?;
         let new = new.start().number();
         self.own(new, tag);
         goods.frames[at] = new;

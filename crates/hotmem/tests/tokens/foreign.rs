@@ -142,12 +142,12 @@ fn a_shrink() {
 fn frames() {
     on_two(|here, there| {
         // Free, offline, absent and unknown here: it is told which.
-        let free = there.frames().take_raw(Want::frames(BLOCK).movable()).unwrap();
+        let free = there.frames().take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
         there.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
         there.hotplug.add(absent()).unwrap();
         there.hotplug.online(absent(), OnlineType::Movable, &mut NoHooks).unwrap();
         there.used.push(free);
-        let at = |range: PfnRange| Want::frames(1).movable().at(range.start());
+        let at = |range: PfnRange| AllocRequest::frames(1).movable().at(range.start());
         let elsewhere = [offline(), absent()].map(|all| there.frames().take_raw(at(all)).unwrap());
         there.used.extend(elsewhere);
         unchanged(here, there, |here| {

@@ -1,5 +1,5 @@
-//! What is dropped, forgotten, used again or exchanged by a hook: undone, or held and counted; never
-//! used by two.
+//! What is dropped, forgotten, used again or exchanged by a hook: undone, or held and counted;
+//! never used by two.
 
 use crate::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
@@ -50,7 +50,9 @@ fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
         assert_eq!(here.frames().validated().unwrap().isolated, BLOCK);
         let again = here.frames().isolate(free).unwrap_err();
         assert_eq!(again, IsolateError::HeldByAnother(free));
-        assert!(here.frames().take_raw(Want::frames(BLOCK).movable().at(free.start())).is_err());
+        assert!(
+            here.frames().take_raw(AllocRequest::frames(BLOCK).movable().at(free.start())).is_err()
+        );
     });
 }
 
@@ -154,7 +156,7 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         here.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut here, range(2 * SECTION, SECTION));
         // The frames have other numbers there.
-        there.used.push(there.frames().take_raw(Want::frames(1)).unwrap());
+        there.used.push(there.frames().take_raw(AllocRequest::frames(1)).unwrap());
         let free = [frames.counts().free, there.frames().counts().free];
         let theirs = lend(&mut there.hotplug, &mut Tables(2), |h, _| h.prepare_add(absent()));
         let other = Some((&mut there.hotplug, theirs.unwrap()));

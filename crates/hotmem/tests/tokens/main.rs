@@ -1,5 +1,5 @@
-//! What a caller carries from one call to another, in wrong hands: given to another machine, dropped
-//! or forgotten.
+//! What a caller carries from one call to another, in wrong hands: given to another machine,
+//! dropped or forgotten.
 
 mod foreign;
 mod lost;
@@ -70,7 +70,8 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
             hotplug.add(part).unwrap();
         }
         hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
-        let used = frames[nth].take_raw(Want::frames(1).movable().at(online().start())).unwrap();
+        let used =
+            frames[nth].take_raw(AllocRequest::frames(1).movable().at(online().start())).unwrap();
         Machine { hotplug, region, used: vec![used] }
     });
     assert_ne!(here.hotplug.machine(), there.hotplug.machine());

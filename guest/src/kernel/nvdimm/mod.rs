@@ -16,7 +16,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AddError, AllocError, Bytes, DeviceError, Pfn, PfnRange, Want};
+use hotmem::{AddError, AllocError, AllocRequest, Bytes, DeviceError, Pfn, PfnRange};
 use hotmem_directmap::{Access, DescriptorMapError};
 use hotmem_guest::cmdline::{MapOn, Namespace, Options};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
@@ -197,7 +197,9 @@ impl Bound {
     ) -> Result<(), BindError> {
         let tails = match self.how.map {
             MapOn::Device => self.region.start(),
-            MapOn::Memory => alloc_frames(Want::frames(1)).map_err(BindError::NoMemory)?.start(),
+            MapOn::Memory => {
+                alloc_frames(AllocRequest::frames(1)).map_err(BindError::NoMemory)?.start()
+            }
         };
         self.tails = Some(tails);
         let descriptors = virt(tails.phys_addr()).cast::<MaybeUninit<Page>>();
@@ -257,7 +259,7 @@ fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
 
 /// A frame for a page table.
 fn table() -> Option<Pfn> {
-    Some(alloc_frames(Want::frames(1)).ok()?.start())
+    Some(alloc_frames(AllocRequest::frames(1)).ok()?.start())
 }
 
 fn one(frame: Pfn) -> PfnRange {

@@ -3,7 +3,7 @@
 use super::give_back;
 use crate::kernel::memory::alloc_frames;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{AllocError, PfnRange, Want};
+use hotmem::{AllocError, AllocRequest, PfnRange};
 
 /// Frames to take. What nobody took goes back by itself.
 pub(super) struct Supply {
@@ -26,7 +26,7 @@ impl Supply {
     /// whoever takes so many.
     pub(super) fn take(&mut self, frames: u64) -> Result<PfnRange, AllocError> {
         let block = PAGEBLOCK_FRAMES as u64;
-        let whole = Want::frames(block).aligned(block);
+        let whole = AllocRequest::frames(block).aligned(block);
         if frames >= block
             && !self.on_device
             && let Ok(whole) = alloc_frames(whole)
@@ -37,7 +37,7 @@ impl Supply {
             if self.on_device {
                 return Err(AllocError::OutOfMemory);
             }
-            self.left = alloc_frames(whole).or_else(|_| alloc_frames(Want::frames(1)))?;
+            self.left = alloc_frames(whole).or_else(|_| alloc_frames(AllocRequest::frames(1)))?;
         }
         let start = self.left.start();
         let (taken, left) =

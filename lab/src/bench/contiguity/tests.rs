@@ -116,7 +116,7 @@ fn both_subjects_scan_the_same() {
     hotplug.add(machine.room()).unwrap();
     hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
     let frames = machine.frames();
-    let want = |len| hotmem::Want::frames(len).movable();
+    let want = |len| hotmem::AllocRequest::frames(len).movable();
     let held = [1, 3, 512, 700, 64].map(|len| frames.alloc(want(len)).unwrap());
     let used: u64 = held.iter().map(hotmem::Allocation::frames).sum();
     for hole in [false, true] {

@@ -11,7 +11,7 @@ use crate::hosted::{Hosted, Threads};
 use anyhow::{Context, Result};
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
 use hotmem::{
-    AddRequest, Bytes, Frames, NoHooks, NodeId, OnlineType, Want,
+    AddRequest, AllocRequest, Bytes, Frames, NoHooks, NodeId, OnlineType,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 use std::thread;
@@ -116,7 +116,7 @@ fn boot_with(size: Bytes) -> Result<f64> {
 /// Splits all pageblocks of boot memory and leaves one frame of each in use, as a kernel does that
 /// has been up for a while.
 fn split_boot_memory(machine: &Hosted) {
-    let taken = std::iter::from_fn(|| machine.frames().alloc(Want::frames(1)).ok());
+    let taken = std::iter::from_fn(|| machine.frames().alloc(AllocRequest::frames(1)).ok());
     // Nothing is freed before all is taken.
     let taken: Vec<_> = taken.collect();
     for frame in taken {
@@ -129,7 +129,7 @@ fn split_boot_memory(machine: &Hosted) {
 /// Has so many CPUs allocate and free, so that they are known from then on.
 fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
     let pair = || -> Result<()> {
-        frames.alloc(Want::frames(1)).context("allocating on another CPU")?.free();
+        frames.alloc(AllocRequest::frames(1)).context("allocating on another CPU")?.free();
         Ok(())
     };
     for _ in 0..cpus {

@@ -4,7 +4,7 @@ use super::names::value_name;
 use crate::hosted::Threads;
 use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
 use buddy_system_allocator::FrameAllocator;
-use hotmem::{Bytes, Frames, NodeId, Pfn, PfnRange, Want, geometry::FRAME_SIZE};
+use hotmem::{AllocRequest, Bytes, Frames, NodeId, Pfn, PfnRange, geometry::FRAME_SIZE};
 use spin::Mutex;
 use std::{
     fmt,
@@ -65,8 +65,8 @@ impl Allocator for Frames<Threads> {
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
         let want = match order {
-            0 => Want::frames(1),
-            _ => Want::order(order),
+            0 => AllocRequest::frames(1),
+            _ => AllocRequest::order(order),
         };
         let range = Frames::alloc(self, want.movable()).ok()?.into_raw();
         Some(range.start().number())
@@ -105,7 +105,7 @@ impl Allocator for OnNodes<'_> {
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
         let node = NodeId::new(self.next.fetch_add(1, Ordering::Relaxed) % self.nodes);
-        let want = Want::order(order).movable();
+        let want = AllocRequest::order(order).movable();
         let want = if self.only { want.only_on(node) } else { want.near(node) };
         let range = self.frames.alloc(want).ok()?.into_raw();
         Some(range.start().number())

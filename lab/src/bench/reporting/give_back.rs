@@ -2,7 +2,7 @@
 
 use crate::{hosted::Hosted, qemu::host, resident};
 use anyhow::{Context, Result, ensure};
-use hotmem::{Bytes, NoHooks, OnlineType, Want, report::Settings};
+use hotmem::{AllocRequest, Bytes, NoHooks, OnlineType, report::Settings};
 use std::{fmt, time::Instant};
 
 /// Who gives it back.
@@ -44,7 +44,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
 
     let mut frames = Vec::with_capacity(usize::try_from(size.frames())?);
     for _ in 0..size.frames() {
-        let frame = machine.frames().alloc(Want::frames(1).movable())?.into_raw();
+        let frame = machine.frames().alloc(AllocRequest::frames(1).movable())?.into_raw();
         if let Some(address) = machine.address_of(frame.start()) {
             // SAFETY: the frame was allocated just now.
             unsafe { address.write_volatile(1) };

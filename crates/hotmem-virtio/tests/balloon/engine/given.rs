@@ -237,7 +237,7 @@ fn fill(range: PfnRange) {
 
 /// Everything that can be had, frame by frame.
 fn all_frames(machine: &Machine) -> Vec<Allocation<'_, OneCpu>> {
-    std::iter::from_fn(|| machine.frames.alloc(Want::frames(1).movable()).ok()).collect()
+    std::iter::from_fn(|| machine.frames.alloc(AllocRequest::frames(1).movable()).ok()).collect()
 }
 
 #[test]

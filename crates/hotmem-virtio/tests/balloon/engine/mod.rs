@@ -8,7 +8,7 @@ use crate::device::Device;
 use core::time::Duration;
 use hotmem::report::{Contents, ReporterError, Settings};
 use hotmem::{
-    Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, PinError, Want,
+    AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, PinError,
 };
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::boot;
@@ -160,7 +160,7 @@ impl<'f> World<'f> {
     }
 
     fn allocate(&mut self, frames: u64) {
-        let owned = self.machine.frames.alloc(Want::frames(frames).movable());
+        let owned = self.machine.frames.alloc(AllocRequest::frames(frames).movable());
         let Ok(range) = owned.map(Allocation::into_raw) else { return };
         self.stamp += 1;
         let stamp = self.stamp << 32;

@@ -15,7 +15,7 @@ use crate::geometry::SECTION_PAGEBLOCKS;
 use crate::sync::settled;
 use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr};
 use crate::words::Class;
-use crate::words::{Counter, Section};
+use crate::words::{AtomicBlockState, Section};
 
 pub(super) const CLASSES: usize = Class::COUNT;
 /// Words with a bit per chunk of a leaf, ...
@@ -29,14 +29,14 @@ pub(super) const PARTS: usize = if cfg!(loom) { 2 } else { 8 };
 /// Nodes whose bits lie in the leaf itself.
 pub(super) const INLINE_PARTS: usize = if cfg!(loom) { 1 } else { 7 };
 
-/// Sections whose counters are interleaved, so that neighbouring pageblocks of one section never
-/// share a cache line of counters: two CPUs whose hints are neighbours would otherwise slow each
-/// other down more than tenfold.
+/// Sections whose block states are interleaved, so that neighbouring pageblocks of one section
+/// never share a cache line of block states: two CPUs whose hints are neighbours would otherwise
+/// slow each other down more than tenfold.
 #[cfg(not(loom))]
-const COUNTER_GROUP: usize = if CHUNK_SECTIONS < 32 { CHUNK_SECTIONS } else { 32 };
+const STATE_GROUP: usize = if CHUNK_SECTIONS < 32 { CHUNK_SECTIONS } else { 32 };
 
-/// Sections that a CPU should have for itself: their counters share no cache lines with others', and
-/// the larger number's words of the trees do not either.
+/// Sections that a CPU should have for itself: their block states share no cache lines with
+/// others', and the larger number's words of the trees do not either.
 pub(crate) const NEIGHBOURHOODS: [u64; 2] = if cfg!(loom) {
     [1, 1]
 } else if CHUNK_SECTIONS < 32 {
@@ -65,12 +65,12 @@ pub(crate) struct Leaf {
     pub(super) inline_parts: [NodePart; INLINE_PARTS],
 }
 
-/// The words of a chunk's sections, and the counters of their pageblocks.
+/// The words of a chunk's sections, and the block states of their pageblocks.
 #[repr(C)]
 #[cfg(not(loom))]
 pub(crate) struct Chunk {
     sections: [Section; CHUNK_SECTIONS],
-    counters: [Counter; CHUNK_SECTIONS * SECTION_PAGEBLOCKS],
+    states: [AtomicBlockState; CHUNK_SECTIONS * SECTION_PAGEBLOCKS],
 }
 
 /// A chunk of which only the first sections have words, so that a model is not larger than it must
@@ -78,7 +78,7 @@ pub(crate) struct Chunk {
 #[cfg(loom)]
 pub(crate) struct Chunk {
     pub(super) sections: std::vec::Vec<Section>,
-    pub(super) counters: std::vec::Vec<Counter>,
+    pub(super) states: std::vec::Vec<AtomicBlockState>,
 }
 
 /// The lowest level of the trees of a chunk, and the nodes of its sections.
@@ -140,26 +140,26 @@ impl Chunk {
         self.sections.get(at)
     }
 
-    /// The counter of pageblock `bit` of one of its sections.
+    /// The block state of pageblock `bit` of one of its sections.
     #[inline]
-    pub(crate) fn counter_of(&self, id: SectionId, bit: usize) -> Option<&Counter> {
-        if bit < SECTION_PAGEBLOCKS { self.counters.get(counter_at(id.at(), bit)) } else { None }
+    pub(crate) fn state_of(&self, id: SectionId, bit: usize) -> Option<&AtomicBlockState> {
+        if bit < SECTION_PAGEBLOCKS { self.states.get(state_index(id.at(), bit)) } else { None }
     }
 }
 
-/// Where among the counters of a chunk that of pageblock `bit` of section `at` is.
+/// Where among the block states of a chunk that of pageblock `bit` of section `at` is.
 #[inline]
 #[cfg(not(loom))]
-pub(super) const fn counter_at(at: usize, bit: usize) -> usize {
-    let (group, within) = (at / COUNTER_GROUP, at % COUNTER_GROUP);
-    // One line of a group holds one pageblock of each of its sections, and the line moves on from
+pub(super) const fn state_index(at: usize, bit: usize) -> usize {
+    let (group, within) = (at / STATE_GROUP, at % STATE_GROUP);
+    // A cache line of a group holds one pageblock of each of its sections. The line moves on from
     // section to section, so that pageblocks of like position lie apart as well.
     let line = (bit + within * 7) % SECTION_PAGEBLOCKS;
-    (group * SECTION_PAGEBLOCKS + line) * COUNTER_GROUP + within
+    (group * SECTION_PAGEBLOCKS + line) * STATE_GROUP + within
 }
 
 #[cfg(loom)]
-const fn counter_at(at: usize, bit: usize) -> usize {
+const fn state_index(at: usize, bit: usize) -> usize {
     at * SECTION_PAGEBLOCKS + bit
 }
 
@@ -270,10 +270,10 @@ piece!(
 impl Chunk {
     /// A chunk of which the first `sections` have words.
     pub(crate) fn with_sections(sections: usize) -> Chunk {
-        let counters = sections * SECTION_PAGEBLOCKS;
+        let states = sections * SECTION_PAGEBLOCKS;
         Chunk {
             sections: (0..sections).map(|_| Section::new()).collect(),
-            counters: (0..counters).map(|_| Counter::new()).collect(),
+            states: (0..states).map(|_| AtomicBlockState::new()).collect(),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Chunks of memory that has gone: taken out of look-ups, and then put back or given back.
 //!
-//! Whoever has looked a chunk up may go on with its words for any time: claim of them, find nothing,
-//! and clear the bits above because of that. So a chunk that is retired stays as it is, and memory
-//! that comes to its place again gets it back, not another. Only the kernel can know when all calls
-//! that may have looked it up have returned; then its memory can be used for something else.
+//! Whoever has looked a chunk up may go on with its words for any time: claim of them, find
+//! nothing, and clear the bits above because of that. So a chunk that is retired stays as it is,
+//! and memory that comes to its place again gets it back, not another. Only the kernel can know
+//! when all calls that may have looked it up have returned; then its memory can be used for
+//! something else.
 
 use super::Directory;
 use super::id::SectionId;
@@ -15,8 +16,8 @@ use crate::words::Section;
 use core::ptr::null_mut;
 
 impl Directory {
-    /// The control path only: no look-up finds the chunk of a section from now on, if it has one and
-    /// nothing is in it. Nothing of its memory is announced.
+    /// The control path only: no look-up finds the chunk of a section from now on, if it has one
+    /// and nothing is in it. Nothing of its memory is announced.
     pub(crate) fn retire(&self, id: SectionId) {
         let Some(leaf) = self.leaf(id.chunk() / LEAF_CHUNKS) else { return };
         let (Some(chunk), Some(head)) = (self.chunk(id.chunk()), self.head(id.chunk())) else {
@@ -68,5 +69,5 @@ impl Directory {
 fn is_unused(section: &Section) -> bool {
     let there = section.present.load(Ordering::Acquire) | section.device();
     let held = section.isolated.load(Ordering::Acquire);
-    there | held == 0 && section.lines.load(Ordering::Acquire).is_null()
+    there | held == 0 && section.bitmaps.load(Ordering::Acquire).is_null()
 }

@@ -1,4 +1,5 @@
-//! The directory against a naive oracle: sections anywhere in the address space, whose nodes change.
+//! The directory against a naive oracle: sections anywhere in the address space, whose nodes
+//! change.
 
 extern crate std;
 
@@ -219,11 +220,11 @@ fn numbers_of_nodes_are_the_platforms_own() {
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes; the two other searches run")]
 fn every_counter_of_a_chunk_is_its_own() {
-    use super::pieces::counter_at;
+    use super::pieces::state_index;
     use super::sizes::CHUNK_SECTIONS;
     use crate::geometry::SECTION_PAGEBLOCKS;
     let places = (0..CHUNK_SECTIONS)
-        .flat_map(|at| (0..SECTION_PAGEBLOCKS).map(move |bit| counter_at(at, bit)));
+        .flat_map(|at| (0..SECTION_PAGEBLOCKS).map(move |bit| state_index(at, bit)));
     let mut places: Vec<_> = places.collect();
     places.sort_unstable();
     assert!(places.into_iter().eq(0..CHUNK_SECTIONS * SECTION_PAGEBLOCKS));

@@ -5,7 +5,7 @@ use super::{NODES, Plan, Timed, WORKING_SET};
 use crate::hosted::{Hosted, Threads};
 use anyhow::Result;
 use hotmem::{
-    Announce, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Want,
+    AllocRequest, Announce, Bytes, NoHooks, NodeId, OnlineType, PfnRange,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
     report::{Settings, Statistics},
 };
@@ -38,7 +38,7 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
     }
     // All of it has been used once.
     let all: Vec<_> = core::iter::from_fn(|| {
-        machine.frames().alloc(Want::frames(PAGEBLOCK_FRAMES as u64).movable()).ok()
+        machine.frames().alloc(AllocRequest::frames(PAGEBLOCK_FRAMES as u64).movable()).ok()
     })
     .collect();
     for range in all {
@@ -111,7 +111,7 @@ fn work(
 fn round(machine: &Hosted, by: Use, held: &mut Vec<PfnRange>) -> Result<()> {
     let frames = machine.frames();
     for _ in 0..WORKING_SET.frames() {
-        let frame = frames.alloc(Want::frames(1).movable())?.into_raw();
+        let frame = frames.alloc(AllocRequest::frames(1).movable())?.into_raw();
         match by {
             Use::Clear => clear(machine, frame),
             Use::Touch => touch(machine, frame),

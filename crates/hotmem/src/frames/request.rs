@@ -1,21 +1,21 @@
 //! What can be asked for, and how asking and giving back can fail.
 
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::geometry::{LINE_WORD_BITS, PAGEBLOCK_FRAMES, PFN_LIMIT};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::words::{NodeId, Zone};
 use core::fmt;
 
 /// A wish for physically contiguous frames.
 ///
 /// ```
-/// use hotmem::{Pfn, Want};
-/// let one = Want::frames(1);
-/// let huge_page = Want::frames(512).aligned(512).movable();
-/// let dma = Want::frames(16).below(Pfn::containing(1 << 32).unwrap());
+/// use hotmem::{Pfn, AllocRequest};
+/// let one = AllocRequest::frames(1);
+/// let huge_page = AllocRequest::frames(512).aligned(512).movable();
+/// let dma = AllocRequest::frames(16).below(Pfn::containing(1 << 32).unwrap());
 /// # let _ = (one, huge_page, dma);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Want {
+pub struct AllocRequest {
     frames: u64,
     align: u64,
     below: Pfn,
@@ -40,19 +40,19 @@ pub(crate) enum Unit {
 pub enum AllocError {
     /// No such memory is free, and nobody was in the middle of anything that could have hidden it.
     OutOfMemory,
-    /// None was found, but other CPUs were in the middle of giving or taking, or the host was at work
-    /// on memory that would do: try again.
+    /// None was found, but other CPUs were in the middle of giving or taking, or the host was at
+    /// work on memory that would do: try again.
     Busy,
     /// For an exact place: this part of it is not free (in use, isolated, offline or absent), or
     /// all of it does not lie within one region.
     NotFree(PfnRange),
     /// The wish makes no sense.
-    Bad(BadWant),
+    Bad(BadRequest),
 }
 
-/// What is wrong with a [`Want`].
+/// What is wrong with a [`AllocRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadWant {
+pub enum BadRequest {
     /// No frames.
     Empty,
     /// The alignment is no power of two.
@@ -93,11 +93,11 @@ pub enum FreeErrorKind {
     NotReserved,
 }
 
-impl Want {
+impl AllocRequest {
     /// `n` frames (4 KiB each), anywhere, for anything.
     #[must_use]
-    pub const fn frames(n: u64) -> Want {
-        Want {
+    pub const fn frames(n: u64) -> AllocRequest {
+        AllocRequest {
             frames: n,
             align: 1,
             below: Pfn::LIMIT,
@@ -112,84 +112,84 @@ impl Want {
 
     /// At least this many bytes, rounded up to frames.
     #[must_use]
-    pub const fn bytes(len: Bytes) -> Want {
-        Want::frames(len.0.div_ceil(crate::geometry::FRAME_SIZE))
+    pub const fn bytes(len: Bytes) -> AllocRequest {
+        AllocRequest::frames(len.0.div_ceil(crate::geometry::FRAME_SIZE))
     }
 
     /// 2^`order` frames, aligned to their size, as a buddy allocator gives them.
     #[must_use]
-    pub const fn order(order: u32) -> Want {
+    pub const fn order(order: u32) -> AllocRequest {
         let frames = if order < 64 { 1 << order } else { 0 };
-        Want::frames(frames).aligned(frames)
+        AllocRequest::frames(frames).aligned(frames)
     }
 
     /// Starting at a multiple of `frames`, a power of two.
     #[must_use]
-    pub const fn aligned(self, frames: u64) -> Want {
-        Want { align: frames, ..self }
+    pub const fn aligned(self, frames: u64) -> AllocRequest {
+        AllocRequest { align: frames, ..self }
     }
 
     /// Ending at or below `pfn`: for devices that cannot address all memory.
     #[must_use]
-    pub const fn below(self, pfn: Pfn) -> Want {
-        Want { below: pfn, ..self }
+    pub const fn below(self, pfn: Pfn) -> AllocRequest {
+        AllocRequest { below: pfn, ..self }
     }
 
     /// The caller promises to answer [`Hooks::migrate`](crate::Hooks::migrate) for these frames:
     /// they may come from movable memory, and do so where there is any.
     #[must_use]
-    pub const fn movable(self) -> Want {
-        Want { movable: true, ..self }
+    pub const fn movable(self) -> AllocRequest {
+        AllocRequest { movable: true, ..self }
     }
 
     /// Exactly these frames, from `pfn` up.
     #[must_use]
-    pub const fn at(self, pfn: Pfn) -> Want {
-        Want { at: Some(pfn), ..self }
+    pub const fn at(self, pfn: Pfn) -> AllocRequest {
+        AllocRequest { at: Some(pfn), ..self }
     }
 
     /// On this node rather than on the CPU's own, and if it has nothing, where its fallback order
     /// leads. A node that is unknown to the machine stands for the first one online.
     #[must_use]
-    pub const fn near(self, node: NodeId) -> Want {
-        Want { node: Some(node), only_there: false, leaving: false, ..self }
+    pub const fn near(self, node: NodeId) -> AllocRequest {
+        AllocRequest { node: Some(node), only_there: false, leaving: false, ..self }
     }
 
     /// On this node and no other.
     #[must_use]
-    pub const fn only_on(self, node: NodeId) -> Want {
-        Want { node: Some(node), only_there: true, leaving: false, ..self }
+    pub const fn only_on(self, node: NodeId) -> AllocRequest {
+        AllocRequest { node: Some(node), only_there: true, leaving: false, ..self }
     }
 
     /// On this node only if no other has anything: for what is migrated because memory of this node
     /// is to go.
     #[must_use]
-    pub const fn leaving(self, node: NodeId) -> Want {
-        Want { node: Some(node), only_there: false, leaving: true, ..self }
+    pub const fn leaving(self, node: NodeId) -> AllocRequest {
+        AllocRequest { node: Some(node), only_there: false, leaving: true, ..self }
     }
 
     /// From memory that is never removed: the engine's own metadata.
-    pub(crate) const fn fixed(self) -> Want {
-        Want { fixed: true, ..self }
+    pub(crate) const fn fixed(self) -> AllocRequest {
+        AllocRequest { fixed: true, ..self }
     }
 
     pub(crate) const fn check(&self) -> Result<(), AllocError> {
         if self.frames == 0 {
-            return Err(AllocError::Bad(BadWant::Empty));
+            return Err(AllocError::Bad(BadRequest::Empty));
         }
         if !self.align.is_power_of_two() {
-            return Err(AllocError::Bad(BadWant::Alignment { frames: self.align }));
+            return Err(AllocError::Bad(BadRequest::Alignment { frames: self.align }));
         }
         if self.frames > PFN_LIMIT || self.align > PFN_LIMIT {
-            return Err(AllocError::Bad(BadWant::TooLong { frames: self.frames }));
+            return Err(AllocError::Bad(BadRequest::TooLong { frames: self.frames }));
         }
         if let Some(at) = self.at {
             let end = match at.checked_add(self.frames) {
                 Some(end) => end,
-                None => return Err(AllocError::Bad(BadWant::Place(at))),
+                None => return Err(AllocError::Bad(BadRequest::Place(at))),
             };
             if !at.is_aligned(self.align) || end.number() > self.below.number() {
-                return Err(AllocError::Bad(BadWant::Place(at)));
+                return Err(AllocError::Bad(BadRequest::Place(at)));
             }
         }
         Ok(())
@@ -211,7 +211,7 @@ impl Want {
 
     /// Small enough for a run of bits in one word.
     pub(crate) const fn is_small(&self) -> bool {
-        self.frames <= LINE_WORD_BITS as u64
+        self.frames <= BITMAP_WORD_BITS as u64
     }
 
     pub(crate) const fn len(&self) -> u64 {
@@ -261,8 +261,8 @@ impl Want {
         if self.movable { &[Zone::Movable, Zone::Kernel] } else { &[Zone::Kernel] }
     }
 
-    /// The same where there may be low memory: whether only what lies above it is meant. A wish with
-    /// a bound goes to low memory at once.
+    /// The same where there may be low memory: whether only what lies above it is meant. A wish
+    /// with a bound goes to low memory at once.
     #[inline]
     pub(crate) const fn steps(&self, has_low: bool) -> &'static [(Zone, bool)] {
         const ALL: [(Zone, bool); 3] =
@@ -284,14 +284,14 @@ impl fmt::Display for AllocError {
             AllocError::OutOfMemory => f.write_str("out of memory"),
             AllocError::Busy => f.write_str("memory is changing hands, try again"),
             AllocError::NotFree(range) => write!(f, "{range} is not free"),
-            AllocError::Bad(BadWant::Empty) => f.write_str("no frames were asked for"),
-            AllocError::Bad(BadWant::Alignment { frames }) => {
+            AllocError::Bad(BadRequest::Empty) => f.write_str("no frames were asked for"),
+            AllocError::Bad(BadRequest::Alignment { frames }) => {
                 write!(f, "an alignment of {frames} frames is no power of two")
             }
-            AllocError::Bad(BadWant::TooLong { frames }) => {
+            AllocError::Bad(BadRequest::TooLong { frames }) => {
                 write!(f, "no machine has {frames} frames")
             }
-            AllocError::Bad(BadWant::Place(at)) => {
+            AllocError::Bad(BadRequest::Place(at)) => {
                 write!(
                     f,
                     "the place {at} contradicts the alignment, the bound or the address limit"

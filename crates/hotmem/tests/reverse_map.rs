@@ -23,7 +23,7 @@ fn owner(number: usize) -> Owner {
 /// It has pages, and from a frame only the owner's number leads back to the page.
 struct Kernel<'a> {
     frames: &'a Frames<OneCpu>,
-    owners: &'a Owners<'a, OneCpu>,
+    owners: &'a ReverseMap<'a, OneCpu>,
     pages: Vec<PfnRange>,
 }
 
@@ -34,7 +34,7 @@ impl Hooks for Kernel<'_> {
             let page = &mut self.pages[usize::try_from(owner.number()).unwrap() - 1];
             assert!(page.covers(part));
             let old = *page;
-            let Ok(new) = self.frames.take_raw(Want::frames(old.frames()).movable()) else {
+            let Ok(new) = self.frames.take_raw(AllocRequest::frames(old.frames()).movable()) else {
                 return Migration::Retry;
             };
             *page = new;
@@ -50,11 +50,11 @@ impl Hooks for Kernel<'_> {
 fn the_owners_are_reverse_map_enough_to_migrate() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
-    let owners = Owners::new(&frames);
+    let owners = ReverseMap::new(&frames);
     let mut kernel = Kernel { frames: &frames, owners: &owners, pages: vec![] };
     let mut rng = Rng::with_seed(1);
     for page in 0..usize::try_from(HOT / 16).unwrap().min(200) {
-        let got = frames.take_raw(Want::frames(rng.u64(1..8)).movable()).unwrap();
+        let got = frames.take_raw(AllocRequest::frames(rng.u64(1..8)).movable()).unwrap();
         owners.set(got, owner(page + 1)).unwrap();
         kernel.pages.push(got);
     }
@@ -77,7 +77,7 @@ fn owners_agree_with_a_map_and_give_all_their_memory_back() {
     // What is free, and the frame bitmaps of sections that are first divided meanwhile.
     let own = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     let before = frames.counts().free + own();
-    let mut owners = Owners::new(&frames);
+    let mut owners = ReverseMap::new(&frames);
     let mut model = BTreeMap::new();
     let mut rng = Rng::with_seed(2);
     let size = 5000;
@@ -114,10 +114,10 @@ fn owners_agree_with_a_map_and_give_all_their_memory_back() {
 fn without_memory_for_the_words_nothing_is_owned() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let _hotplug = boot(&frames, &memory);
-    let owners = Owners::new(&frames);
+    let owners = ReverseMap::new(&frames);
     let first = range(0, 512);
     owners.set(first, owner(1)).unwrap();
-    while frames.take_raw(Want::frames(1)).is_ok() {}
+    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(owners.set(range(511, 2), owner(2)), Err(AllocError::OutOfMemory));
     assert_eq!(owners.of(range(510, 1).start()), Some(owner(1)));
     assert_eq!(owners.of(range(511, 1).start()), None);

@@ -6,8 +6,8 @@
 //! starts and as it ends them, and a search that found nothing is believed only if no such
 //! operation overlapped with it.
 //!
-//! What is out for reporting is hidden for longer. It counts by zone (see `bell.rs`): a request for a
-//! zone of which nothing is out need not wait for the host.
+//! What is out for reporting is hidden for longer. It counts by zone (see `wakeup.rs`): a request
+//! for a zone of which nothing is out need not wait for the host.
 
 use super::hints::Cpu;
 use super::{AllocError, Frames};
@@ -72,8 +72,8 @@ impl Drop for Moves<'_> {
 
 impl<P: Platform> Frames<P> {
     /// Searches for something to allocate until it is found, or until it is certain that there is
-    /// none. The first search watches nobody: most find something, and what other CPUs count lies on
-    /// cache lines of theirs.
+    /// none. The first search watches nobody: most find something, and what other CPUs count lies
+    /// on cache lines of theirs.
     pub(super) fn search_all<T>(
         &self,
         zones: &[Zone],
@@ -91,7 +91,7 @@ impl<P: Platform> Frames<P> {
             let own = moves.end();
             if watch.was_quiet(self, own) {
                 mutant!("what is out does not count" => return Err(AllocError::OutOfMemory));
-                let nothing_was_out = self.bell().sent(zones) == watch.back_before;
+                let nothing_was_out = self.wakeup().sent(zones) == watch.back_before;
                 return Err(if nothing_was_out {
                     AllocError::OutOfMemory
                 } else {
@@ -115,7 +115,7 @@ impl Watch {
     fn start<P: Platform>(frames: &Frames<P>, zones: &[Zone]) -> Watch {
         let ended = frames.seen_cpus().iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
         let ended_before = ended.fold(0, u32::wrapping_add);
-        Watch { ended_before, back_before: frames.bell().back(zones) }
+        Watch { ended_before, back_before: frames.wakeup().back(zones) }
     }
 
     /// Whether nobody else moved anything since the start. `own` moves were the caller's.

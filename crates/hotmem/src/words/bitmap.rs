@@ -1,52 +1,52 @@
-//! The line: which frames of a pageblock are free.
+//! The bitmap: which frames of a pageblock are free.
 
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
-use crate::geometry::{LINE_WORD_BITS, LINE_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::sync::{AtomicU64, Ordering, spin_hint};
 
 /// Which frames of a pageblock are free: a set bit is a free frame. One cache line.
 #[repr(C)]
-pub(crate) struct Line {
-    words: [AtomicU64; LINE_WORDS],
-    /// Lets loom see that whoever writes a whole line is alone with it.
+pub(crate) struct FrameBitmap {
+    words: [AtomicU64; BITMAP_WORDS],
+    /// Lets loom see that whoever writes a whole bitmap is alone with it.
     #[cfg(loom)]
     alone: loom::cell::UnsafeCell<()>,
 }
 
-/// One frame of memory that holds the lines of a section's pageblocks.
+/// One frame of memory that holds the bitmaps of a section's pageblocks.
 #[repr(C)]
-pub(crate) struct LineFrame {
-    pub(super) lines: [Line; SECTION_PAGEBLOCKS],
+pub(crate) struct BitmapFrame {
+    pub(super) bitmaps: [FrameBitmap; SECTION_PAGEBLOCKS],
 }
 
 #[cfg(not(any(loom, hotmem_geometry = "small")))]
-const _: () = assert!(size_of::<LineFrame>() as u64 == FRAME_SIZE);
+const _: () = assert!(size_of::<BitmapFrame>() as u64 == FRAME_SIZE);
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<LineFrame>() as u64 <= FRAME_SIZE);
+const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 
-impl Line {
-    /// The line's words, lowest frames first.
+impl FrameBitmap {
+    /// The bitmap's words, lowest frames first.
     #[inline]
-    pub(crate) fn words(&self) -> &[AtomicU64; LINE_WORDS] {
+    pub(crate) fn words(&self) -> &[AtomicU64; BITMAP_WORDS] {
         &self.words
     }
 
-    /// Owner only: every frame free but those of `taken` and the one that was `lent` for lines
+    /// Owner only: every frame free but those of `taken` and the one that was `lent` for bitmaps
     /// (all relative to the pageblock).
     ///
-    /// Relaxed: published by the Release store of the counter that follows.
+    /// Relaxed: published by the Release store of the block state that follows.
     pub(crate) fn write(&self, taken: core::ops::Range<usize>, lent: Option<usize>) {
         #[cfg(loom)]
         self.alone.with_mut(|_| ());
         for (i, word) in self.words.iter().enumerate() {
             let of_word = |frames: core::ops::Range<usize>| {
-                let low = frames.start.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
-                let high = frames.end.saturating_sub(i * LINE_WORD_BITS).min(LINE_WORD_BITS);
+                let low = frames.start.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
+                let high = frames.end.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 mask(high) & !mask(low)
             };
             let lent = lent.map_or(0, |frame| of_word(frame..frame + 1));
-            let free = mask(LINE_WORD_BITS) & !of_word(taken.clone()) & !lent;
+            let free = mask(BITMAP_WORD_BITS) & !of_word(taken.clone()) & !lent;
             word.store(free, Ordering::Relaxed);
         }
     }
@@ -86,7 +86,7 @@ impl Line {
                         Ordering::Acquire,
                         Ordering::Relaxed,
                     ) {
-                        Ok(_) => return i * LINE_WORD_BITS + now.trailing_zeros() as usize,
+                        Ok(_) => return i * BITMAP_WORD_BITS + now.trailing_zeros() as usize,
                         Err(seen) => now = seen,
                     }
                 }
@@ -124,18 +124,18 @@ impl Line {
     }
 }
 
-impl LineFrame {
+impl BitmapFrame {
     /// The installer only: every frame of every pageblock is taken.
     pub(crate) fn clear(&self) {
-        self.lines.iter().for_each(|line| line.write(0..PAGEBLOCK_FRAMES, None));
+        self.bitmaps.iter().for_each(|bitmap| bitmap.write(0..PAGEBLOCK_FRAMES, None));
     }
 }
 
 #[cfg(loom)]
-impl LineFrame {
-    pub(crate) fn new() -> LineFrame {
-        LineFrame {
-            lines: core::array::from_fn(|_| Line {
+impl BitmapFrame {
+    pub(crate) fn new() -> BitmapFrame {
+        BitmapFrame {
+            bitmaps: core::array::from_fn(|_| FrameBitmap {
                 words: core::array::from_fn(|_| AtomicU64::new(0)),
                 alone: loom::cell::UnsafeCell::new(()),
             }),
@@ -144,8 +144,8 @@ impl LineFrame {
 
     /// What whoever holds the frame does with it: loom sees if anybody else has it as well.
     pub(crate) fn overwrite(&self) {
-        for line in &self.lines {
-            line.alone.with_mut(|_| ());
+        for bitmap in &self.bitmaps {
+            bitmap.alone.with_mut(|_| ());
         }
     }
 }

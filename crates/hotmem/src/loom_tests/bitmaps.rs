@@ -1,17 +1,17 @@
-//! Where a section's lines come from, and when they go.
+//! Where a section's bitmaps come from, and when they go.
 
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model};
-use crate::frames::Want;
+use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 
-const ONE: Want = Want::frames(1);
-const WHOLE: Want = Want::frames(BLOCK);
+const ONE: AllocRequest = AllocRequest::frames(1);
+const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 #[test]
 fn first_splits_meet() {
     model(|| {
-        let machine = Machine::without_lines(1);
+        let machine = Machine::without_bitmaps(1);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
         let mine = machine.alloc(ONE);
         let other = other.join().unwrap();
@@ -25,7 +25,7 @@ fn first_splits_meet() {
 #[test]
 fn a_first_split_meets_a_first_whole_allocation() {
     model(|| {
-        let machine = Machine::without_lines(2);
+        let machine = Machine::without_bitmaps(2);
         let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
         let mine = machine.alloc(ONE);
         let other = other.join().unwrap();
@@ -37,18 +37,18 @@ fn a_first_split_meets_a_first_whole_allocation() {
 }
 
 #[test]
-fn lines_go_when_nothing_else_is_left() {
+fn bitmaps_go_when_nothing_else_is_left() {
     model(|| {
-        let machine = Machine::without_lines(1);
+        let machine = Machine::without_bitmaps(1);
         let [a] = machine.singles();
         let token = machine.isolate(range(0, SECTION)).unwrap();
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        token.drop_lines();
+        token.drop_bitmaps();
         if token.in_use().is_none() {
             machine.overwrite(token.range());
         }
         other.join().unwrap();
-        token.drop_lines();
+        token.drop_bitmaps();
         assert_eq!(token.in_use(), None);
         machine.overwrite(token.range());
         token.release();
@@ -57,14 +57,14 @@ fn lines_go_when_nothing_else_is_left() {
 }
 
 #[test]
-fn lines_go_while_the_rest_of_the_section_comes_online() {
+fn bitmaps_go_while_the_rest_of_the_section_comes_online() {
     model(|| {
-        let machine = Machine::without_lines(1);
+        let machine = Machine::without_bitmaps(1);
         let [first, second] = [range(0, BLOCK), range(BLOCK, BLOCK)];
         assert!(machine.take_offline(second));
         let [a] = machine.singles();
         machine.free(a);
-        // The lines lie in the first pageblock, and nothing else is in use.
+        // The bitmaps lie in the first pageblock, and nothing else is in use.
         let other = machine.on_cpu(1, move |machine| {
             machine.online(second, OnlineType::Kernel);
             machine.try_alloc(ONE).ok()
@@ -83,15 +83,15 @@ fn lines_go_while_the_rest_of_the_section_comes_online() {
 }
 
 #[test]
-fn lines_go_while_somebody_allocates() {
+fn bitmaps_go_while_somebody_allocates() {
     model(|| {
-        let machine = Machine::without_lines(1);
+        let machine = Machine::without_bitmaps(1);
         let [a] = machine.singles();
         machine.free(a);
-        // Split as CPU 0's hint, and its last frame holds the lines.
+        // Split as CPU 0's hint, and its last frame holds the bitmaps.
         let other = machine.on_cpu(0, |machine| machine.try_alloc(ONE));
         if let Ok(token) = machine.isolate(range(0, SECTION)) {
-            token.drop_lines();
+            token.drop_bitmaps();
             if token.in_use().is_none() {
                 machine.overwrite(token.range());
             }

@@ -1,4 +1,4 @@
-//! The counter: how many frames of a pageblock are free, and in whose hands it is.
+//! The block state: how many frames of a pageblock are free, and in whose hands it is.
 //!
 //! | value | meaning |
 //! |---|---|
@@ -14,36 +14,39 @@
 //! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
 //!
 //! The invariant that carries everything: *count + credits of allocations in flight + bits of frees
-//! in flight = free bits in the line*. So a count of all frames proves that nobody is inside.
-//! Only the owner changes a counter without `LIVE`, by a plain store (the reporter's mark aside,
-//! which any such store may lose); everybody else uses compare-exchange from a value with `LIVE`.
+//! in flight = free bits in the bitmap*. So a count of all frames proves that nobody is inside.
+//! Only the owner changes a block state without `LIVE`, by a plain store (the reporter's mark
+//! aside, which any such store may lose); everybody else uses compare-exchange from a value with
+//! `LIVE`.
 
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::sync::{AtomicU16, Ordering, mutant};
 
-/// A pageblock's counter; see the table at the top of this file.
+/// A pageblock's block state; see the table at the top of this file.
 #[repr(transparent)]
-pub(crate) struct Counter(AtomicU16);
+pub(crate) struct AtomicBlockState(AtomicU16);
 
-/// The value that a counter had when it was read.
+/// The value that a block state had when it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PageblockState(u16);
+pub(crate) struct BlockState(u16);
 
-/// The counter is in use: the pageblock is split or handed out whole.
+/// The block state is in use: the pageblock is split or handed out whole.
 const LIVE: u16 = 1 << 15;
 /// Flagged by an isolation token.
 const ISOLATED: u16 = 1 << 14;
 /// Some of its frames are poisoned: whoever frees looks which.
 const POISON: u16 = 1 << 13;
-/// Of a counter without [`LIVE`]: the reporter has seen the pageblock free.
+/// Of a block state without [`LIVE`]: the reporter has seen the pageblock free.
 const SEEN: u16 = 1 << 12;
-/// Of a counter without [`LIVE`]: the reporter has the pageblock, and the host may be working on it.
+/// Of a block state without [`LIVE`]: the reporter has the pageblock, and the host may be working
+/// on it.
 const OUT: u16 = 1 << 11;
-/// Of a counter with [`LIVE`]: the host was given some of the pageblock's frames.
+/// Of a block state with [`LIVE`]: the host was given some of the pageblock's frames.
 const LENT: u16 = 1 << 11;
-/// Of a counter without [`LIVE`]: the pageblock holds the kernel's descriptors of its own section.
+/// Of a block state without [`LIVE`]: the pageblock holds the kernel's descriptors of its own
+/// section.
 const KEPT: u16 = 1 << 10;
-/// A whole counter: the pageblock is no RAM, and its section has boot memory.
+/// A whole block state: the pageblock is no RAM, and its section has boot memory.
 const HOLE: u16 = 1;
 /// Every frame of a live pageblock is free.
 #[allow(clippy::cast_possible_truncation, reason = "512 at the most")]
@@ -51,27 +54,27 @@ const ALL: u16 = PAGEBLOCK_FRAMES as u16;
 
 const _: () = assert!(ALL as usize == PAGEBLOCK_FRAMES && ALL < KEPT);
 
-/// The count in a counter, without its flags.
-const fn count(counter: u16) -> u16 {
-    counter & (KEPT - 1)
+/// The count in a block state, without its flags.
+const fn count(state: u16) -> u16 {
+    state & (KEPT - 1)
 }
 
-fn grants_credits(counter: u16) -> bool {
+fn grants_credits(state: u16) -> bool {
     mutant!("partial is the truth" => return true);
-    counter & (LIVE | ISOLATED) == LIVE
+    state & (LIVE | ISOLATED) == LIVE
 }
 
-fn is_isolated(counter: u16) -> bool {
+fn is_isolated(state: u16) -> bool {
     mutant!("last free does not look at isolation" => return false);
-    counter & ISOLATED != 0
+    state & ISOLATED != 0
 }
 
-fn has_poison(counter: u16) -> bool {
+fn has_poison(state: u16) -> bool {
     mutant!("a free does not look for poison" => return false);
-    counter & POISON != 0
+    state & POISON != 0
 }
 
-impl PageblockState {
+impl BlockState {
     /// Split, or handed out whole.
     #[inline]
     pub(crate) fn is_live(self) -> bool {
@@ -142,7 +145,7 @@ impl PageblockState {
     }
 }
 
-/// What a free did to its pageblock's counter.
+/// What a free did to its pageblock's block state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Given {
     /// The pageblock is as findable as it was before.
@@ -167,25 +170,26 @@ pub(crate) enum Edge {
     Last,
 }
 
-impl Counter {
+impl AtomicBlockState {
     #[cfg(loom)]
-    pub(crate) fn new() -> Counter {
-        Counter(AtomicU16::new(0))
+    pub(crate) fn new() -> AtomicBlockState {
+        AtomicBlockState(AtomicU16::new(0))
     }
 
-    /// Acquire pairs with the Release of the last change: a drained counter shows all frees done.
+    /// Acquire pairs with the Release of the last change: a drained block state shows all frees
+    /// done.
     #[inline]
-    pub(crate) fn load(&self) -> PageblockState {
-        PageblockState(self.0.load(Ordering::Acquire))
+    pub(crate) fn load(&self) -> BlockState {
+        BlockState(self.0.load(Ordering::Acquire))
     }
 
-    /// The counter, by a read-modify-write: whoever changes it later sees all that the caller did
-    /// before. AcqRel: Release pairs with the Acquire of that change.
-    pub(crate) fn latest(&self) -> PageblockState {
-        PageblockState(self.0.fetch_or(0, Ordering::AcqRel))
+    /// The block state, by a read-modify-write: whoever changes it later sees all that the caller
+    /// did before. AcqRel: Release pairs with the Acquire of that change.
+    pub(crate) fn latest(&self) -> BlockState {
+        BlockState(self.0.fetch_or(0, Ordering::AcqRel))
     }
 
-    /// The slow side only, of memory that is not online: it holds descriptors from now on, or no
+    /// The control path only, of memory that is not online: it holds descriptors from now on, or no
     /// more. Release: whoever finds that comes after what was done before.
     pub(crate) fn keep(&self, kept: bool) {
         self.0.store(if kept { KEPT | ISOLATED } else { 0 }, Ordering::Release);
@@ -199,14 +203,14 @@ impl Counter {
     }
 
     /// The control path only: it is no hole any more, if it was one. Relaxed: only the control path
-    /// reads and writes the counter of memory that is not there.
+    /// reads and writes the block state of memory that is not there.
     pub(crate) fn fill_hole(&self) {
         if self.load().is_hole() {
             self.0.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Owner only: the pageblock is live with `free` frames. Release publishes the line.
+    /// Owner only: the pageblock is live with `free` frames. Release publishes the bitmap.
     pub(crate) fn set_live(&self, free: usize) {
         self.set(LIVE | narrow(free));
     }
@@ -224,7 +228,7 @@ impl Counter {
         self.0.swap(state, Ordering::Release);
     }
 
-    /// A credit for `frames` frames: the right to take that many bits of the line.
+    /// A credit for `frames` frames: the right to take that many bits of the bitmap.
     ///
     /// Acquire pairs with the Release of [`set_live`](Self::set_live) and of the frees that made
     /// the count.
@@ -390,7 +394,7 @@ impl Counter {
     pub(crate) fn isolate(&self) -> Capture {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
-            mutant!("isolation of any counter" => if now & (LIVE | KEPT | OUT) == 0 {
+            mutant!("isolation of any block state" => if now & (LIVE | KEPT | OUT) == 0 {
                 self.0.fetch_or(ISOLATED, Ordering::AcqRel);
                 return Capture::Flagged;
             });
@@ -399,7 +403,7 @@ impl Counter {
                 KEPT => KEPT | ISOLATED,
                 _ if now & (LIVE | KEPT) == 0 => return Capture::InFlight,
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
-                // Split but wholly free: taken straight from the counter.
+                // Split but wholly free: taken straight from the block state.
                 _ if now & POISON == 0 && count(now) == ALL => 0,
                 _ => now | ISOLATED,
             };
@@ -413,10 +417,10 @@ impl Counter {
         }
     }
 
-    /// Takes the isolation flag away and returns the counter before. Acquire: whoever finds 0 owns
-    /// the pageblock and must come after the free that drained it.
-    pub(crate) fn release(&self) -> PageblockState {
-        PageblockState(self.0.fetch_and(!ISOLATED, Ordering::AcqRel))
+    /// Takes the isolation flag away and returns the block state before. Acquire: whoever finds 0
+    /// owns the pageblock and must come after the free that drained it.
+    pub(crate) fn release(&self) -> BlockState {
+        BlockState(self.0.fetch_and(!ISOLATED, Ordering::AcqRel))
     }
 
     /// Marks a free pageblock as seen; says whether it was marked already, and so has been free
@@ -433,7 +437,8 @@ impl Counter {
         self.0.load(Ordering::Relaxed) == SEEN
     }
 
-    /// Makes a free pageblock one that the reporter has not seen. Relaxed: as for [`see`](Self::see).
+    /// Makes a free pageblock one that the reporter has not seen. Relaxed: as for
+    /// [`see`](Self::see).
     pub(crate) fn forget_seen(&self) {
         // If it is anything else, the reporter has not seen it free.
         let _ = self.0.compare_exchange(SEEN, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! How what becomes free finds the reporter, and how the reporter sleeps without a timer.
 //!
 //! Whoever publishes free pageblocks asks whether there is a reporter: one load. If so, the tree of
-//! unreported pageblocks leads to them, and the first to publish while the reporter sleeps wakes it.
-//! Nothing is lost, because each side does its own step first and then looks at the other's:
+//! unreported pageblocks leads to them, and the first to publish while the reporter sleeps wakes
+//! it. Nothing is lost, because each side does its own step first and then looks at the other's:
 //!
 //! | publisher | reporter |
 //! |---|---|
@@ -26,7 +26,7 @@ const AWAKE: u32 = 2;
 
 /// The reporter as the allocator sees it. On a cache line of its own, hardly ever written.
 #[repr(align(64))]
-pub(crate) struct Bell {
+pub(crate) struct Wakeup {
     state: AtomicU32,
     /// 1: somebody is the reporter.
     taken: AtomicU32,
@@ -43,10 +43,10 @@ pub(crate) struct Bell {
     is_modelled: settled::AtomicU8,
 }
 
-impl Bell {
+impl Wakeup {
     const_unless_loom! {
-        pub(crate) fn new() -> Bell {
-            Bell {
+        pub(crate) fn new() -> Wakeup {
+            Wakeup {
                 state: AtomicU32::new(OFF),
                 taken: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
@@ -59,7 +59,7 @@ impl Bell {
         }
     }
 
-    /// From now on loom looks at the bell.
+    /// From now on loom looks at the wakeup state.
     #[cfg(all(loom, test))]
     pub(crate) fn model(&self) {
         self.is_modelled.store(1, Ordering::Relaxed);
@@ -68,8 +68,8 @@ impl Bell {
     /// Whether there is a reporter that must learn of what becomes free. `SeqCst`: see above.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        // loom takes SeqCst accesses for AcqRel ones. A fence can stand for them, but it would cover
-        // up what other orderings lack, so only models that have a reporter get one.
+        // loom takes SeqCst accesses for AcqRel ones. A fence can stand for them, but it would
+        // cover up what other orderings lack, so only models that have a reporter get one.
         #[cfg(loom)]
         if self.is_modelled.load(Ordering::Relaxed) == 0 {
             return false;
@@ -149,7 +149,8 @@ impl Bell {
         back.fold(0, u32::wrapping_add)
     }
 
-    /// How many had gone out. Equal to what [`back`](Self::back) said before, none was out meanwhile.
+    /// How many had gone out. Equal to what [`back`](Self::back) said before, none was out
+    /// meanwhile.
     pub(crate) fn sent(&self, zones: &[Zone]) -> u32 {
         fence(Ordering::Acquire); // pairs with the one in `note_sent`
         let sent = zones.iter().map(|&zone| self.sent[zone as usize].load(Ordering::Relaxed));
@@ -193,7 +194,7 @@ impl<P: Platform> Frames<P> {
                 section.make_findable(Class::unreported(zone));
             }
         }
-        if self.bell().wake() {
+        if self.wakeup().wake() {
             self.platform().wake_reporter();
         }
     }

@@ -26,8 +26,8 @@ impl<P: Platform> Frames<P> {
         let sections = |class| {
             self.words.nodes().flat_map(move |node| self.words.search(node, class).peek_all())
         };
-        // What somebody has at hand comes first: most of the time it is enough. A tree may lead to it
-        // as well, and two CPUs may have the same.
+        // What somebody has at hand comes first: most of the time it is enough. A tree may lead to
+        // it as well, and two CPUs may have the same.
         let hinted = self.hinted_sections(zone).enumerate();
         let hinted = hinted.filter(move |&(nth, hint)| {
             self.hinted_sections(zone).take(nth).all(|before| before != hint)
@@ -40,13 +40,13 @@ impl<P: Platform> Frames<P> {
         });
         let parts = sections(partial).map(move |section| {
             let blocks = section.blocks(section.available(partial));
-            blocks.map(|block| u64::from(block.counter.load().grantable())).sum()
+            blocks.map(|block| u64::from(block.state.load().grantable())).sum()
         });
         let split = self.hinted_blocks(zone).enumerate().filter(move |(nth, block)| {
             block.section.partial.load(Ordering::Acquire) & block.mask() == 0
                 && self.hinted_blocks(zone).take(*nth).all(|before| before.hint() != block.hint())
         });
-        let split = split.map(|(_, block)| u64::from(block.counter.load().grantable()));
+        let split = split.map(|(_, block)| u64::from(block.state.load().grantable()));
         whole.chain(parts).chain(split)
     }
 }

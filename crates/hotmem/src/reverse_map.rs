@@ -10,7 +10,7 @@
 //! memory that is never removed while there is some, so that they hinder no removal themselves.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{AllocError, BadWant, Frames, Want};
+use crate::frames::{AllocError, AllocRequest, BadRequest, Frames};
 use crate::geometry::{FRAME_SIZE, PFN_LIMIT};
 use crate::known::Known;
 use crate::platform::Platform;
@@ -43,15 +43,15 @@ impl Owner {
 ///
 /// ```
 /// # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
-/// # use hotmem::{OneCpu, Owner, Owners, PfnRange, Want};
+/// # use hotmem::{OneCpu, Owner, ReverseMap, PfnRange, AllocRequest};
 /// static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
-/// static OWNERS: Owners<'static, OneCpu> = Owners::new(&FRAMES);
+/// static REVERSE_MAP: ReverseMap<'static, OneCpu> = ReverseMap::new(&FRAMES);
 ///
 /// # struct Kernel;
 /// # impl Kernel { fn moves(&mut self, _: Owner, _: PfnRange) {} }
 /// impl Hooks for Kernel {
 ///     fn migrate(&mut self, used: PfnRange) -> Migration {
-///         for (part, owner) in OWNERS.runs(used) {
+///         for (part, owner) in REVERSE_MAP.runs(used) {
 ///             let Some(owner) = owner else { return Migration::Pinned("nobody's") };
 ///             self.moves(owner, part);
 ///         }
@@ -67,13 +67,13 @@ impl Owner {
 /// #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(4))?);
 /// #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?;
 /// # }
-/// let page = FRAMES.alloc(Want::frames(1).movable())?;
+/// let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
 /// let owner = Owner::new(0x7f00_1234).ok_or("nobody")?;
-/// OWNERS.set(page.range(), owner)?;
-/// assert_eq!(OWNERS.of(page.start()), Some(owner));
+/// REVERSE_MAP.set(page.range(), owner)?;
+/// assert_eq!(REVERSE_MAP.of(page.start()), Some(owner));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Owners<'f, P: Platform> {
+pub struct ReverseMap<'f, P: Platform> {
     frames: &'f Frames<P>,
     root: [AtomicU64; ROOT],
 }
@@ -100,11 +100,11 @@ const fn index(pfn: Pfn, level: u32) -> usize {
     if level < LEVELS { index % WORDS } else { index }
 }
 
-impl<'f, P: Platform> Owners<'f, P> {
+impl<'f, P: Platform> ReverseMap<'f, P> {
     /// Nobody owns anything.
     #[must_use]
-    pub const fn new(frames: &'f Frames<P>) -> Owners<'f, P> {
-        Owners { frames, root: [const { AtomicU64::new(NO_TABLE) }; ROOT] }
+    pub const fn new(frames: &'f Frames<P>) -> ReverseMap<'f, P> {
+        ReverseMap { frames, root: [const { AtomicU64::new(NO_TABLE) }; ROOT] }
     }
 
     /// All of `range` is `owner`'s from now on. To be called by whoever has allocated it.
@@ -203,7 +203,7 @@ impl<'f, P: Platform> Owners<'f, P> {
 
     /// The same; it is made if there is none.
     fn make_table(&self, frame: Pfn) -> Result<&Table, AllocError> {
-        let nowhere = AllocError::Bad(BadWant::Place(frame));
+        let nowhere = AllocError::Bad(BadRequest::Place(frame));
         let mut entry = self.root.get(index(frame, LEVELS)).ok_or(nowhere)?;
         for level in (1..LEVELS).rev() {
             entry = &self.make(entry)?[index(frame, level)];
@@ -216,8 +216,8 @@ impl<'f, P: Platform> Owners<'f, P> {
         if let Some(frame) = named(entry) {
             return Ok(self.table_in(frame));
         }
-        let one = Want::frames(1);
-        let alloc = |want| self.frames.alloc_range(want);
+        let one = AllocRequest::frames(1);
+        let alloc = |request| self.frames.alloc_range(request);
         let new = alloc(one.fixed()).or_else(|_| alloc(one))?.start();
         self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
         // Release publishes the zeroes; Acquire, if somebody else was first, sees theirs.
@@ -251,25 +251,25 @@ impl<'f, P: Platform> Owners<'f, P> {
     }
 }
 
-impl<P: Platform> Drop for Owners<'_, P> {
+impl<P: Platform> Drop for ReverseMap<'_, P> {
     fn drop(&mut self) {
         self.forget(PfnRange::ALL);
     }
 }
 
-impl<P: Platform> fmt::Debug for Owners<'_, P> {
+impl<P: Platform> fmt::Debug for ReverseMap<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owners").finish_non_exhaustive()
+        f.debug_struct("ReverseMap").finish_non_exhaustive()
     }
 }
 
 /// The frame whose number plus one this entry holds. Acquire pairs with the Release in
-/// `Owners::make`.
+/// `ReverseMap::make`.
 fn named(entry: &AtomicU64) -> Option<Pfn> {
     Pfn::new(entry.load(Ordering::Acquire).checked_sub(1)?)
 }
 
-/// Writes the owner of `part`, whose words are all in `table`. Release pairs with `Owners::of`.
+/// Writes the owner of `part`, whose words are all in `table`. Release pairs with `ReverseMap::of`.
 fn write(table: &Table, part: PfnRange, owner: u64) {
     let first = index(part.start(), 0);
     for word in table.iter().skip(first).take(usize::try_from(part.frames()).unwrap_or(WORDS)) {
