@@ -1,17 +1,17 @@
-//! A firmware's map, cut into the frames and the pageblocks that can be used.
+//! Converts a firmware memory map into whole frames and whole pageblocks.
 
 use hotmem_addr::geometry::PAGEBLOCK_FRAMES;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 
 fn main() {
-    // First byte and length, as an e820 map has them; not all of them whole frames.
+    // First byte and length, as in an e820 map. Not all entries consist of whole frames.
     let ram = [(0, 0x9_fc00), (0x10_0000, (512 << 20) - 0x10_0000 - 0x2_0000), (4 << 30, 6 << 20)];
     let mut pageblocks = 0;
     for (start, bytes) in ram {
         let first = Pfn::containing(u64::next_multiple_of(start, 4096));
         let frames = first.zip(Pfn::containing(start + bytes));
         let Some(range) = frames.and_then(|(first, end)| PfnRange::new(first, end)) else {
-            println!("{start:#x}: lies beyond what a physical address can name");
+            println!("{start:#x}: lies beyond the last physical address");
             continue;
         };
         let whole = range.align_inward(PAGEBLOCK_FRAMES as u64);

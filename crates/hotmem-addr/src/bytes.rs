@@ -1,4 +1,4 @@
-//! Bytes.
+//! Numbers of bytes.
 
 use crate::geometry::FRAME_SHIFT;
 use core::fmt;
@@ -9,34 +9,34 @@ use core::fmt;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// Nothing.
+    /// No bytes.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// `n` KiB. Saturates, as the larger units do.
+    /// Returns `n` KiB. All four constructors saturate.
     #[must_use]
     pub const fn kib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 10))
     }
 
-    /// `n` MiB.
+    /// Returns `n` MiB.
     #[must_use]
     pub const fn mib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 20))
     }
 
-    /// `n` GiB.
+    /// Returns `n` GiB.
     #[must_use]
     pub const fn gib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 30))
     }
 
-    /// `n` TiB.
+    /// Returns `n` TiB.
     #[must_use]
     pub const fn tib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 40))
     }
 
-    /// Whole frames in it, rounded down.
+    /// Returns the number of whole frames, rounded down.
     #[must_use]
     pub const fn frames(self) -> u64 {
         self.0 >> FRAME_SHIFT
@@ -65,7 +65,7 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// In the largest binary unit that leaves no rest: `64GiB`, `2MiB`, `4097B`.
+/// Prints the value in the largest binary unit that divides it: `64GiB`, `2MiB`, `4097B`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];

@@ -11,38 +11,38 @@ pub struct Pfn(pub(crate) u64);
 impl Pfn {
     /// Frame 0.
     pub const ZERO: Pfn = Pfn(0);
-    /// One past the last frame that can exist.
+    /// One past the last possible frame.
     pub const LIMIT: Pfn = Pfn(PFN_LIMIT);
 
-    /// The frame with this number, or `None` above [`Pfn::LIMIT`].
+    /// Returns the frame with this number, or `None` above [`Pfn::LIMIT`].
     #[must_use]
     #[inline]
     pub const fn new(number: u64) -> Option<Pfn> {
         if number <= PFN_LIMIT { Some(Pfn(number)) } else { None }
     }
 
-    /// The frame that holds the byte at this physical address.
+    /// Returns the frame that holds the byte at this physical address.
     #[must_use]
     #[inline]
     pub const fn containing(phys_addr: u64) -> Option<Pfn> {
         Pfn::new(phys_addr >> FRAME_SHIFT)
     }
 
-    /// The frame's number.
+    /// Returns the frame's number.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// The physical address of the frame's first byte.
+    /// Returns the physical address of the frame's first byte.
     #[must_use]
     #[inline]
     pub const fn phys_addr(self) -> u64 {
         self.0 << FRAME_SHIFT
     }
 
-    /// The frame `frames` further up.
+    /// Returns the frame `frames` above this one.
     #[must_use]
     #[inline]
     pub const fn checked_add(self, frames: u64) -> Option<Pfn> {
@@ -71,7 +71,7 @@ impl Pfn {
         if up > PFN_LIMIT { Pfn::LIMIT } else { Pfn(up) }
     }
 
-    /// Whether the frame number is a multiple of `frames` (a power of two).
+    /// Returns whether the frame number is a multiple of `frames` (a power of two).
     #[must_use]
     #[inline]
     pub const fn is_aligned(self, frames: u64) -> bool {

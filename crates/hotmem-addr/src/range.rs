@@ -15,33 +15,33 @@ pub struct PfnRange {
     end: Pfn,
 }
 
-/// Why bytes could not be made into frames.
+/// The reason why a range of bytes is not a range of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddrError {
     /// The address or its end lies at or above the 52 bits that a physical address can have.
     BeyondPhysicalLimit {
-        /// First byte of what was asked for.
+        /// The first byte requested.
         start: u64,
-        /// Bytes asked for.
+        /// The number of bytes requested.
         len: Bytes,
     },
-    /// The start or the length is no multiple of the frame size.
+    /// The start or the length is not a multiple of the frame size.
     Unaligned {
-        /// First byte of what was asked for.
+        /// The first byte requested.
         start: u64,
-        /// Bytes asked for.
+        /// The number of bytes requested.
         len: Bytes,
     },
     /// The end lies below the start.
     Backwards {
-        /// First byte of what was asked for.
+        /// The first byte requested.
         start: u64,
-        /// The first byte that is not part of it any more.
+        /// The first byte after the range.
         end: u64,
     },
 }
 
-/// Exactly the bytes at these physical addresses, the end excluded.
+/// Converts physical addresses, the end excluded. They must be whole frames.
 impl TryFrom<Range<u64>> for PfnRange {
     type Error = AddrError;
 
@@ -57,18 +57,18 @@ impl PfnRange {
     /// A range of no frames.
     pub const EMPTY: PfnRange = PfnRange { start: Pfn(0), end: Pfn(0) };
 
-    /// All frames that can exist.
+    /// All possible frames.
     pub const ALL: PfnRange = PfnRange { start: Pfn::ZERO, end: Pfn::LIMIT };
 
-    /// The frames from `start` up to, not including, `end`; `None` if it would end before it
-    /// starts.
+    /// Returns the frames from `start` to `end`, `end` excluded, or `None` if `end` lies below
+    /// `start`.
     #[must_use]
     #[inline]
     pub const fn new(start: Pfn, end: Pfn) -> Option<PfnRange> {
         if start.0 <= end.0 { Some(PfnRange { start, end }) } else { None }
     }
 
-    /// `frames` frames from `start`; `None` if they would pass [`Pfn::LIMIT`].
+    /// Returns `frames` frames from `start`, or `None` if they would pass [`Pfn::LIMIT`].
     #[must_use]
     #[inline]
     pub const fn with_len(start: Pfn, frames: u64) -> Option<PfnRange> {
@@ -78,10 +78,10 @@ impl PfnRange {
         }
     }
 
-    /// Exactly these bytes.
+    /// Returns the frames of exactly these bytes.
     ///
     /// # Errors
-    /// [`AddrError`] if they are no whole frames or lie beyond the physical limit.
+    /// [`AddrError`] if they are not whole frames or lie beyond the physical limit.
     #[inline]
     pub const fn from_bytes(phys_addr: u64, len: Bytes) -> Result<PfnRange, AddrError> {
         let beyond = AddrError::BeyondPhysicalLimit { start: phys_addr, len };
@@ -95,63 +95,63 @@ impl PfnRange {
         Ok(PfnRange { start: Pfn(phys_addr >> FRAME_SHIFT), end: Pfn(end >> FRAME_SHIFT) })
     }
 
-    /// The first frame.
+    /// Returns the first frame.
     #[must_use]
     #[inline]
     pub const fn start(self) -> Pfn {
         self.start
     }
 
-    /// One past the last frame.
+    /// Returns one past the last frame.
     #[must_use]
     #[inline]
     pub const fn end(self) -> Pfn {
         self.end
     }
 
-    /// How many frames.
+    /// Returns how many frames.
     #[must_use]
     #[inline]
     pub const fn frames(self) -> u64 {
         self.end.0 - self.start.0
     }
 
-    /// How many bytes.
+    /// Returns how many bytes.
     #[must_use]
     #[inline]
     pub const fn bytes(self) -> Bytes {
         Bytes(self.frames() << FRAME_SHIFT)
     }
 
-    /// Whether there is no frame in it.
+    /// Returns whether there is no frame in it.
     #[must_use]
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.start.0 == self.end.0
     }
 
-    /// Whether `pfn` lies in it.
+    /// Returns whether `pfn` lies in it.
     #[must_use]
     #[inline]
     pub const fn contains(self, pfn: Pfn) -> bool {
         self.start.0 <= pfn.0 && pfn.0 < self.end.0
     }
 
-    /// Whether all of `other` lies in it. An empty range lies in any range that it touches.
+    /// Returns whether all of `other` lies in it. An empty range lies in any range that it touches.
     #[must_use]
     #[inline]
     pub const fn covers(self, other: PfnRange) -> bool {
         self.start.0 <= other.start.0 && other.end.0 <= self.end.0
     }
 
-    /// Whether the two have a frame in common.
+    /// Returns whether the two have a frame in common.
     #[must_use]
     #[inline]
     pub const fn overlaps(self, other: PfnRange) -> bool {
         !self.intersection(other).is_empty()
     }
 
-    /// The frames that both have.
+    /// Returns the frames that both have.
     #[must_use]
     #[inline]
     pub const fn intersection(self, other: PfnRange) -> PfnRange {
@@ -160,7 +160,7 @@ impl PfnRange {
         if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
     }
 
-    /// The part below `pfn` and the part from `pfn` up.
+    /// Returns the part below `pfn` and the part from `pfn` up.
     #[must_use]
     #[inline]
     pub const fn split_at(self, pfn: Pfn) -> (PfnRange, PfnRange) {
@@ -174,7 +174,7 @@ impl PfnRange {
         (PfnRange { start: self.start, end: mid }, PfnRange { start: mid, end: self.end })
     }
 
-    /// The largest part that starts and ends on a multiple of `frames` (a power of two).
+    /// Returns the largest part that starts and ends on a multiple of `frames` (a power of two).
     #[must_use]
     #[inline]
     pub const fn align_inward(self, frames: u64) -> PfnRange {
@@ -183,29 +183,29 @@ impl PfnRange {
         if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
     }
 
-    /// The smallest range around it that starts and ends on a multiple of `frames`.
+    /// Returns the smallest range around it that starts and ends on a multiple of `frames`.
     #[must_use]
     #[inline]
     pub const fn align_outward(self, frames: u64) -> PfnRange {
         PfnRange { start: self.start.align_down(frames), end: self.end.align_up(frames) }
     }
 
-    /// Whether it starts and ends on a multiple of `frames` (a power of two).
+    /// Returns whether it starts and ends on a multiple of `frames` (a power of two).
     #[must_use]
     #[inline]
     pub const fn is_aligned(self, frames: u64) -> bool {
         self.start.is_aligned(frames) && self.end.is_aligned(frames)
     }
 
-    /// Whether it consists of whole pageblocks (2 MiB).
+    /// Returns whether it consists of whole pageblocks (2 MiB).
     #[must_use]
     #[inline]
     pub const fn is_pageblock_aligned(self) -> bool {
         self.is_aligned(PAGEBLOCK_FRAMES as u64)
     }
 
-    /// Cut at multiples of `frames` (a power of two), from the bottom up. What is no power of two, or
-    /// more than there can be, cuts nothing.
+    /// Splits the range at multiples of `frames` (a power of two), from the bottom up. A value that
+    /// is not a power of two, or that exceeds the number of possible frames, splits nothing.
     #[inline]
     pub fn chunks(self, frames: u64) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
         let cuts = frames.is_power_of_two() && frames < PFN_LIMIT;
@@ -218,7 +218,7 @@ impl PfnRange {
         })
     }
 
-    /// Cut at section boundaries (128 MiB), from the bottom up.
+    /// Splits the range at section boundaries (128 MiB), from the bottom up.
     #[inline]
     pub fn sections(self) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
         self.chunks(SECTION_FRAMES as u64)
@@ -231,7 +231,7 @@ impl fmt::Debug for PfnRange {
     }
 }
 
-/// As physical addresses, the end inclusive as in `/proc/iomem` and `lsmem`.
+/// Prints physical addresses, with an inclusive end as in `/proc/iomem` and `lsmem`.
 impl fmt::Display for PfnRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -252,7 +252,7 @@ impl fmt::Display for AddrError {
                 write!(f, "bytes from {start:#x} to {end:#x} end before they start")
             }
             AddrError::Unaligned { start, len } => {
-                write!(f, "{len} at {start:#x} are no whole frames of {FRAME_SIZE} bytes")
+                write!(f, "{len} at {start:#x} are not whole frames of {FRAME_SIZE} bytes")
             }
         }
     }
