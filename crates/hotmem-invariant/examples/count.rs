@@ -1,10 +1,10 @@
-//! An invariant that does not hold: counted, with its place, where debug assertions are off.
+//! Violates an invariant. Without debug assertions the violation is counted, with its location.
 
 use hotmem_invariant::{Known, first_violation, violated_invariants};
 
-/// The number of the last of some frames, of which the caller says that there are some.
+/// Returns the last frame number. The caller promises that `frames` is not empty.
 fn last(frames: &[u64]) -> u64 {
-    // Of no frames, the first frame does the least harm.
+    // If it is empty all the same, frame 0 does the least harm.
     frames.last().known().copied().unwrap_or(0)
 }
 

@@ -1,10 +1,10 @@
-//! Invariants of Hotmem's crates: conditions that only a fault of theirs can break, or a caller that
-//! breaks the promise of an `unsafe` function.
+//! Invariants of Hotmem's crates: conditions that only a fault of theirs can break, or a caller
+//! that breaks the promise of an `unsafe` function.
 //!
-//! A build with debug assertions panics there. Any other goes on with what does the least harm, as
-//! it is written at the place, and counts it: [`violated_invariants`] is 0 on a machine that is
-//! well. What a caller, a device or the firmware can bring about is not known in this sense; it is
-//! an error, or an answer.
+//! A build with debug assertions panics at a violation. Other builds count it and continue with the
+//! value that does the least harm, which each call site chooses. [`violated_invariants`] is 0 on a
+//! healthy machine. Conditions that a caller, a device or the firmware can cause are not
+//! invariants; they are reported as errors.
 
 #![no_std]
 
@@ -15,21 +15,22 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 static VIOLATED: AtomicUsize = AtomicUsize::new(0);
 static FIRST: AtomicPtr<Location<'static>> = AtomicPtr::new(null_mut());
 
-/// How often an invariant did not hold, on any machine of this process. A kernel that
-/// finds more than 0 here had better report it, with the [`first_violation`], and restart.
+/// Returns how many violations were counted, over all machines of this process. A kernel that reads
+/// more than 0 should report the [`first_violation`] and restart.
 #[must_use]
 pub fn violated_invariants() -> u64 {
     VIOLATED.load(Ordering::Relaxed) as u64
 }
 
-/// Where in the source an invariant first did not hold.
+/// Returns where in the source an invariant first did not hold.
 #[must_use]
 pub fn first_violation() -> Option<&'static Location<'static>> {
-    // SAFETY: null, or made from such a reference by `count`. Acquire pairs with it.
+    // SAFETY: the pointer is null, or `count` made it from a `&'static Location`. Acquire pairs
+    // with its Release.
     unsafe { FIRST.load(Ordering::Acquire).as_ref() }
 }
 
-/// Notes that an invariant does not hold: panics with debug assertions, counts otherwise.
+/// Records a violation: panics with debug assertions, counts otherwise.
 #[cold]
 #[track_caller]
 fn violated() {
@@ -41,20 +42,20 @@ fn violated() {
 
 fn count(place: &'static Location<'static>) {
     let place = core::ptr::from_ref(place).cast_mut();
-    // Release pairs with `first_violation`. Only the first stays.
+    // Release pairs with `first_violation`. Only the first location is kept.
     let _first = FIRST.compare_exchange(null_mut(), place, Ordering::Release, Ordering::Relaxed);
     VIOLATED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Something that is known to be there, or to have succeeded: for the engine, and for the crates
-/// that bind it to a device and free or commit what it gave them. An answer of a device, of the
-/// firmware or of a caller is not known in this sense.
+/// A value that is known to be present, or an operation that is known to have succeeded. The engine
+/// and the crates that bind it to devices use this for their own state only, never for answers of a
+/// device, the firmware or a caller.
 pub trait Known {
-    /// What is there.
+    /// The type of the value.
     type Value;
 
-    /// What is there. If nothing is, an invariant does not hold: a build with debug assertions
-    /// panics, any other counts it in [`violated_invariants`].
+    /// Returns the value. If there is none, an invariant is violated: a build with debug assertions
+    /// panics, other builds count it in [`violated_invariants`] and return `None`.
     fn known(self) -> Option<Self::Value>;
 }
 
@@ -81,7 +82,7 @@ impl<T, E> Known for Result<T, E> {
     }
 }
 
-/// Returns whether a condition holds that is known to hold, and notes it if it does not.
+/// Returns `invariant`, and records a violation if it is false.
 #[inline(always)]
 #[track_caller]
 pub fn holds(invariant: bool) -> bool {
