@@ -1,5 +1,5 @@
-//! What the tests of whole machines share: memory that plays physical memory, machines that boot
-//! in it, CPUs that threads choose, and all that can be seen of a machine at once.
+//! Support for tests of whole machines: heap memory that stands for physical memory, machines that
+//! boot in it, a platform whose threads choose their CPU, and snapshots of a machine's state.
 #![cfg(not(loom))]
 
 pub mod link;
@@ -21,28 +21,28 @@ pub const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
 pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
 /// A frame far above all memory of the tests.
 pub const REMOTE: u64 = geometry::PFN_LIMIT / 4;
-/// Longest allocation that is a run of bits in one word.
+/// The longest allocation that fits one word of a frame bitmap.
 pub const WORD: u64 = geometry::BITMAP_WORD_BITS as u64;
 
-/// So many frames from this one on.
+/// Returns `frames` frames from frame number `start`.
 ///
 /// # Panics
-/// If they pass the limit of physical addresses.
+/// Panics if they pass the limit of physical addresses.
 #[must_use]
 pub fn range(start: u64, frames: u64) -> PfnRange {
     PfnRange::with_len(pfn(start), frames).expect("within the address limit")
 }
 
-/// The frame with this number.
+/// Returns the frame with this number.
 ///
 /// # Panics
-/// If there can be no such frame.
+/// Panics if the number is beyond the limit of physical addresses.
 #[must_use]
 pub fn pfn(number: u64) -> Pfn {
     Pfn::new(number).expect("within the address limit")
 }
 
-/// The numbers of a range's frames.
+/// Returns the numbers of a range's frames.
 #[must_use]
 pub fn numbers(range: PfnRange) -> std::ops::Range<u64> {
     range.start().number()..range.end().number()
@@ -51,7 +51,7 @@ pub fn numbers(range: PfnRange) -> std::ops::Range<u64> {
 /// Boots a machine with the first `frames` of this memory.
 ///
 /// # Panics
-/// If these are too few.
+/// Panics if these are too few.
 pub fn boot<'f, P: Platform>(
     machine: &'f Frames<P>,
     memory: &Memory,
@@ -70,33 +70,33 @@ pub fn start<'f, P: Platform, M: Mapping>(
     mapping: M,
     map: &BootMap<'_>,
 ) -> Result<Hotplug<'f, P, M>, BootError> {
-    // SAFETY: a test has a memory for each machine, and all of it is there from the start.
+    // SAFETY: each machine of a test has a memory of its own, which exists from the start.
     unsafe { Hotplug::bootstrap(frames, mapping, map) }
 }
 
 /// Announces frames, adds them and puts them online for movable allocations.
 ///
 /// # Panics
-/// If the machine refuses.
+/// Panics if the machine refuses.
 pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
     hotplug.announce(frames).expect("a region that is free");
     hotplug.add(frames).expect("room for its words");
     hotplug.online(frames, OnlineType::Movable, &mut NoHooks).expect("memory that was added");
 }
 
-/// Makes the words of an announced range, as an addition does that is given up: whoever adds it
-/// later needs no memory for them.
+/// Makes the words of an announced range, by preparing an addition and abandoning it. A later
+/// addition then allocates none.
 ///
 /// # Panics
-/// If the machine refuses.
+/// Panics if the machine refuses.
 pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, range: PfnRange) {
     drop(hotplug.prepare_add(range).expect("a range that is announced"));
 }
 
-/// Frames by number, for tests that keep their own account of who has what, and that ask how a
-/// range is refused.
+/// Allocates and frees raw ranges, for tests that keep their own account of owners or that test
+/// refusals.
 pub trait Raw {
-    /// Allocates and forgets the owner.
+    /// Allocates a range and gives up its owner.
     ///
     /// # Errors
     /// As [`Frames::alloc`].
@@ -119,7 +119,7 @@ impl<P: Platform> Raw for Frames<P> {
     }
 
     fn give_raw(&self, range: PfnRange) -> Result<(), FreeError> {
-        // SAFETY: a test frees what it was given, or what is to be refused.
+        // SAFETY: a test frees a range that it allocated, or one that must be refused.
         unsafe { self.free_raw(range) }
     }
 
@@ -129,14 +129,14 @@ impl<P: Platform> Raw for Frames<P> {
     }
 }
 
-/// Reserved boot memory and device memory by number.
+/// The unsafe operations on reserved boot memory and device memory, made safe for tests.
 pub trait RawReserved {
     /// Detaches device memory.
     ///
     /// # Errors
     /// As [`Hotplug::detach`].
     fn detach_raw(&mut self, range: PfnRange) -> Result<(), DeviceError>;
-    /// Makes device memory RAM.
+    /// Turns device memory into RAM.
     ///
     /// # Errors
     /// As [`Hotplug::device_to_ram`].
@@ -155,7 +155,7 @@ pub trait RawReserved {
 
 impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
     fn give_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
-        // SAFETY: a test gives back what it reserved, or what is to be refused.
+        // SAFETY: a test frees a range that it reserved, or one that must be refused.
         unsafe { self.free_reserved(range) }
     }
 
@@ -175,7 +175,7 @@ impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
     }
 }
 
-/// Heap memory that plays the physical memory from address 0 up.
+/// Heap memory that stands for physical memory from address 0 up.
 pub struct Memory {
     allocated: *mut u8,
     layout: Layout,
@@ -189,14 +189,15 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory of so many frames, all zeros, committed when it is touched.
+    /// Allocates `frames` frames of zeros. The host commits a page when it is first touched.
     ///
     /// # Panics
-    /// If there is no room for it.
+    /// Panics if the process has not enough address space.
     #[must_use]
     pub fn new(frames: u64) -> Memory {
         let bytes = usize::try_from(frames * geometry::FRAME_SIZE).expect("a 64-bit machine");
-        // Aligned by hand: only then does zeroed memory come without being written.
+        // The alignment is done by hand: with a larger alignment the allocator would write the
+        // zeros.
         let layout = Layout::from_size_align(bytes + 4096, 1).expect("a size that can be had");
         // SAFETY: the layout is not empty.
         let allocated = unsafe { alloc_zeroed(layout) };
@@ -206,21 +207,22 @@ impl Memory {
         Memory { allocated, layout, base, bytes }
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     #[must_use]
     pub fn start(&self) -> *mut u8 {
         self.base
     }
 
-    /// For a machine that is gone before this memory is.
+    /// Returns a mapping of all addresses. The machine that uses it must be dropped before this
+    /// memory.
     #[must_use]
     pub fn direct_map(&self) -> AlwaysMapped {
-        // SAFETY: all of it is readable and writable, and used through this and the engine only.
-        // What is announced beyond it is never added.
+        // SAFETY: all of it is readable and writable, and only this type and the engine access it.
+        // Memory that is announced beyond it is never added.
         unsafe { AlwaysMapped::new(self.base, PfnRange::ALL) }
     }
 
-    /// The same, reaching no further than there is memory.
+    /// Returns a mapping that ends where this memory ends.
     #[must_use]
     pub fn mapping(&self) -> AlwaysMapped {
         let reach = range(0, self.bytes as u64 / geometry::FRAME_SIZE);
@@ -228,13 +230,13 @@ impl Memory {
         unsafe { AlwaysMapped::new(self.base, reach) }
     }
 
-    /// The first word of a frame.
+    /// Returns the first 64-bit word of a frame.
     #[must_use]
     pub fn word(&self, frame: u64) -> &AtomicU64 {
         self.word_at(frame * geometry::FRAME_SIZE)
     }
 
-    /// All words of a frame.
+    /// Returns the 64-bit words of a frame.
     pub fn words(&self, frame: u64) -> impl Iterator<Item = u64> {
         let addresses =
             (frame * geometry::FRAME_SIZE..(frame + 1) * geometry::FRAME_SIZE).step_by(8);
@@ -256,7 +258,7 @@ impl Drop for Memory {
     }
 }
 
-/// Each thread says which CPU it is.
+/// A platform on which each thread chooses its CPU.
 #[derive(Default)]
 pub struct Cpus;
 
@@ -266,12 +268,12 @@ thread_local! {
 }
 
 impl Cpus {
-    /// The calling thread runs on this one from now on.
+    /// Makes the calling thread run on this CPU from now on.
     pub fn run_on(cpu: usize) {
         CPU.set(cpu);
     }
 
-    /// How often the calling thread was told to wake the reporter.
+    /// Returns how often the engine has woken the reporter from the calling thread.
     #[must_use]
     pub fn rings() -> u64 {
         RINGS.get()
@@ -288,21 +290,21 @@ impl Platform for Cpus {
     }
 }
 
-/// A number from the environment.
+/// Returns the number in an environment variable, if it is set.
 ///
 /// # Panics
-/// If it is no number.
+/// Panics if it is not a number.
 #[must_use]
 pub fn env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.strip_prefix("0x").map_or(text.parse(), |hex| u64::from_str_radix(hex, 16));
-    Some(number.unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(number.unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Large machines are looked at frame by frame here and there only.
+/// Snapshots of large machines ask about every 61st frame only.
 const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
 
-/// Everything that can be asked of a machine without changing it.
+/// All state of a machine that can be read without changing it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     blocks: Vec<(State, Counts)>,
@@ -315,7 +317,7 @@ pub struct Snapshot {
     free: Vec<u64>,
 }
 
-/// Cross-checks in tests, which know what their threads do.
+/// Cross-checks a machine in tests, which know that their other threads are idle.
 pub trait Validated {
     /// [`Frames::validate`], while no other thread of the test uses the machine.
     ///
@@ -326,25 +328,25 @@ pub trait Validated {
 
 impl<P: Platform> Validated for Frames<P> {
     fn validated(&self) -> Result<Counts, Fault> {
-        // SAFETY: tests call this when nothing is in flight.
+        // SAFETY: tests call this when no other call is in progress.
         unsafe { self.validate() }
     }
 }
 
 impl Snapshot {
-    /// The same, whichever pageblocks are split although all of them is free: an allocation that is
-    /// given back at once may leave one so.
+    /// Returns the snapshot without its record of divided pageblocks that are entirely free: an
+    /// allocation that is freed at once may leave one divided.
     #[must_use]
     pub fn whatever_is_split(mut self) -> Self {
         self.blocks.iter_mut().for_each(|(_, counts)| counts.free_whole = 0);
         self
     }
 
-    /// Of the first `size` frames, where `used` are known to be in use. That a frame is free shows
-    /// in that it cannot be freed.
+    /// Takes a snapshot of the first `size` frames, of which `used` are known to be in use. A frame
+    /// counts as free if freeing it is refused.
     ///
     /// # Panics
-    /// If the machine does not agree with itself.
+    /// Panics if the machine's state is inconsistent.
     #[must_use]
     pub fn of<P: Platform, M: Mapping>(
         hotplug: &Hotplug<'_, P, M>,
@@ -352,7 +354,7 @@ impl Snapshot {
         used: &[PfnRange],
     ) -> Self {
         let frames = hotplug.frames();
-        frames.validated().expect("a machine that agrees with itself");
+        frames.validated().expect("a consistent machine");
         let metadata: Vec<_> = frames.metadata().collect();
         let state = |b: u64| hotplug.state_at(pfn(b * BLOCK), pfn((b + 1) * BLOCK)).1;
         let taken: BTreeSet<u64> = (used.iter().copied())

@@ -1,7 +1,7 @@
-//! A test's kernel behind the mapping of a machine.
+//! A mapping that forwards to a kernel of the test.
 //!
-//! The engine owns the mapping, and a test wants to look at its kernel between two calls. So the
-//! mapping only knows the way to the kernel, and that only while a call is made with [`lend`].
+//! The engine owns the mapping, but a test reads its kernel between two calls. So the mapping only
+//! holds a pointer to the kernel, and only during a call that is made with [`lend`].
 
 use crate::{Memory, range, start};
 use hotmem::*;
@@ -10,7 +10,8 @@ use std::ptr::{self, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
-/// What a test's kernel does of [`Mapping`]: the same, but safe, since it maps nothing.
+/// The methods of [`Mapping`] that a test's kernel may implement. They are safe because the kernel
+/// maps nothing.
 pub trait Maps {
     /// As [`Mapping::tables_needed`].
     fn tables_needed(&self, _: PfnRange) -> u64 {
@@ -42,23 +43,24 @@ pub trait Maps {
 
 impl Maps for NoHooks {}
 
-/// The mapping: all memory is there, and the kernel is told while it is lent.
+/// A mapping of memory that always exists. It calls the kernel while one is lent.
 pub struct Link<K> {
     memory: AlwaysMapped,
     kernel: Arc<AtomicPtr<K>>,
 }
 
 impl<K> Link<K> {
-    /// A mapping of this memory, without a kernel.
+    /// Makes a mapping of this memory. No kernel is lent yet.
     #[must_use]
     pub fn new(memory: AlwaysMapped) -> Link<K> {
         Link { memory, kernel: Arc::new(AtomicPtr::new(null_mut())) }
     }
 
-    /// The kernel, if it is lent. It is taken meanwhile: a call from within finds none.
+    /// Calls `act` with the kernel, if one is lent. A nested call finds none.
     fn with<R>(&self, default: R, act: impl FnOnce(&mut K) -> R) -> R {
         let kernel = self.kernel.swap(null_mut(), SeqCst);
-        // SAFETY: `lend` has the only reference to it, and leaves it alone while it is lent.
+        // SAFETY: `lend` has the only reference to the kernel, and does not use it while it is
+        // lent.
         let done = unsafe { kernel.as_mut() }.map_or(default, act);
         self.kernel.store(kernel, SeqCst);
         done
@@ -68,7 +70,7 @@ impl<K> Link<K> {
 /// Boots a machine with the first `frames` of this memory, and a kernel to be lent.
 ///
 /// # Panics
-/// If these are too few.
+/// Panics if these are too few.
 pub fn boot_linked<'f, P: Platform, K: Maps>(
     machine: &'f Frames<P>,
     memory: &Memory,
@@ -79,7 +81,7 @@ pub fn boot_linked<'f, P: Platform, K: Maps>(
     start(machine, link, &BootMap::of_ram(&ram)).expect("enough to boot")
 }
 
-/// Makes calls for which the mapping reaches `kernel`; the second argument has its hooks.
+/// Runs `calls` while the mapping forwards to `kernel`. The second argument has the kernel's hooks.
 pub fn lend<'f, P: Platform, K: Maps, R>(
     hotplug: &mut Hotplug<'f, P, Link<K>>,
     kernel: &mut K,
@@ -93,7 +95,7 @@ pub fn lend<'f, P: Platform, K: Maps, R>(
     done
 }
 
-// SAFETY: all of the memory is there from the start; the kernel only takes note.
+// SAFETY: all of the memory exists from the start; the kernel only records the calls.
 unsafe impl<K: Maps> Mapping for Link<K> {
     fn base(&self) -> *mut u8 {
         self.memory.base()
