@@ -1,4 +1,4 @@
-//! A direct map of pages of 1 GiB, a part of which is unmapped without a frame.
+//! Unmaps a part of a 1 GiB page of a direct map. The split takes no frame.
 
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_directmap::{Area, Caching, DirectMap};
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     map.map(memory, Caching::WriteBack, || free.next())?;
     let left = free.clone().count();
 
-    // 2 MiB in the middle leave: their page of 1 GiB is split with the table put aside for that.
+    // 2 MiB in the middle are unmapped: their 1 GiB page is split with the table in reserve.
     let (below, rest) = memory.split_at(memory.start().checked_add(512 * 100).ok_or("too high")?);
     let (leaving, above) = rest.split_at(rest.start().checked_add(512).ok_or("too high")?);
     map.unmap(leaving)?;
@@ -36,11 +36,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(!map.is_mapped(leaving.start()));
     assert_eq!(free.count(), left, "no frame was taken");
 
-    // All of it leaves, and the tables that map nothing any more.
+    // All of it is unmapped, and the tables that map nothing any more are freed.
     map.unmap(memory)?;
     let mut returned = 0;
     map.release_tables(memory, |_| returned += 1);
-    println!("unmapped {memory}: {returned} frames come back");
+    println!("unmapped {memory}: {returned} frames are free again");
     Ok(())
 }
 

@@ -1,30 +1,31 @@
-//! Parts of the address space that belong to one map.
+//! Areas of the virtual address space, each of which belongs to one map.
 
 use core::fmt;
 use hotmem_addr::Bytes;
 use hotmem_pgtable::Level;
 
-/// A part of a four-level address space, whose entries of the root nobody else changes.
+/// An area of a four-level address space. Only the map that owns it changes the root entries that
+/// cover it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Area {
     base: u64,
     bytes: u64,
 }
 
-/// Why addresses cannot be an [`Area`].
+/// The reason why addresses cannot be an [`Area`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AreaError {
-    /// The base is not where an entry of the root begins: a multiple of 512 GiB.
+    /// The base is not a multiple of 512 GiB, the span of a root entry.
     Unaligned {
         /// The base.
         base: u64,
     },
-    /// The size is no multiple of 2 MiB, or 0.
+    /// The size is not a multiple of 2 MiB, or 0.
     Size {
         /// The size.
         bytes: Bytes,
     },
-    /// Four levels of tables do not reach all of these addresses.
+    /// Not all of these addresses are canonical with four levels.
     NotCanonical {
         /// The base.
         base: u64,
@@ -33,11 +34,11 @@ pub enum AreaError {
     },
 }
 
-/// Bytes of each half of the address space.
+/// The size of each half of the address space.
 const HALF: u64 = Level::L4.table_bytes().0 / 2;
 
 impl Area {
-    /// `bytes` bytes from `base` on.
+    /// Returns the area of `bytes` bytes from `base`.
     ///
     /// # Errors
     /// [`AreaError`]
@@ -57,19 +58,19 @@ impl Area {
         Ok(Area { base, bytes: bytes.0 })
     }
 
-    /// The first address.
+    /// Returns the first address.
     #[must_use]
     pub const fn base(self) -> u64 {
         self.base
     }
 
-    /// The size.
+    /// Returns the size.
     #[must_use]
     pub const fn bytes(self) -> Bytes {
         Bytes(self.bytes)
     }
 
-    /// The address at an offset; `None` beyond the end.
+    /// Returns the address at an offset; `None` beyond the end.
     pub(crate) const fn address(self, offset: u64) -> Option<u64> {
         if offset < self.bytes { Some(self.base + offset) } else { None }
     }
@@ -78,8 +79,8 @@ impl Area {
 impl fmt::Display for AreaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AreaError::Unaligned { base } => write!(f, "{base:#x} is no multiple of 512 GiB"),
-            AreaError::Size { bytes } => write!(f, "{bytes} are no whole pages of 2 MiB"),
+            AreaError::Unaligned { base } => write!(f, "{base:#x} is not a multiple of 512 GiB"),
+            AreaError::Size { bytes } => write!(f, "{bytes} are not whole pages of 2 MiB"),
             AreaError::NotCanonical { base, bytes } => {
                 write!(f, "{bytes} at {base:#x} are not all canonical with four levels")
             }

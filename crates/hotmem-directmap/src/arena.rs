@@ -1,18 +1,18 @@
-//! Frames for the tables of a test.
+//! An arena of frames for the page tables of a test.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, Table, Tables};
 
-/// Frames for tables, numbered from 1. Frame 1 is an empty root, all others are full of garbage.
+/// Frames for tables, numbered from 1. Frame 1 is an empty root; the others hold garbage.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     next: Cell<u64>,
 }
 
 impl Arena {
-    /// An arena of so many frames, the root included.
+    /// Makes an arena of this many frames, the root included.
     pub(crate) fn new(frames: usize) -> Arena {
         let table = |word: u64| core::array::from_fn::<_, ENTRIES, _>(|_| AtomicU64::new(word));
         let frames = (0..frames).map(|index| table(if index == 0 { 0 } else { u64::MAX }));
@@ -29,7 +29,7 @@ impl Arena {
         self.table(frame).map(|_| frame)
     }
 
-    /// Returns the numbers of the frames that were taken or asked for in vain.
+    /// Returns the numbers of the frames that were requested, those beyond the arena included.
     pub(crate) fn taken(&self) -> Vec<u64> {
         (2..self.next.get()).collect()
     }

@@ -1,10 +1,10 @@
-//! The descriptor map: an array in virtual memory that has room for a descriptor of every frame
-//! there can be, and frames behind those parts of it that describe something.
+//! The descriptor map (Linux: vmemmap): an array in virtual memory with room for a descriptor of
+//! every possible frame. Only the parts that describe existing frames are mapped.
 //!
-//! A frame of its own lies behind each page, a run of 2 MiB behind 512 of them at once where they
-//! are aligned alike, or one frame of shared tails, read-only, behind many.
+//! A page of the map is backed in one of three ways: by a frame of its own; with 511 neighbours by
+//! an aligned run of 2 MiB; or, read-only, by a frame of shared tails that also backs other pages.
 //!
-//! What is unmapped shows only after the TLB is flushed, which the caller is asked to do in time.
+//! Unmapping takes effect only after a TLB flush, for which the map calls back.
 
 #[cfg(test)]
 mod tests;
@@ -21,45 +21,45 @@ use hotmem_pgtable::{
     slot_from,
 };
 
-/// Pages of the map that one table of the lowest level has entries for.
+/// Pages of the map that one L1 table maps.
 pub(crate) const IN_TABLE: u64 = ENTRIES as u64;
 /// Frames behind a large page.
 const LARGE_FRAMES: u64 = IN_TABLE;
 
-/// A frame that others show too. Accessed and Dirty are set from the start so that no access has to
-/// set them.
+/// Flags of a page whose frame backs other pages too. Accessed and Dirty are set from the start so
+/// that no access has to set them.
 const SHARED: Flags = Flags::PRESENT.union(Flags::USED);
-/// A page's own frame, or a table.
+/// Flags of a page with a frame of its own, or of an entry for a table.
 const OWN: Flags = SHARED.union(Flags::WRITABLE);
 
-/// What may be done with a page of the map.
+/// How a page of the map may be accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Its frame is its own.
+    /// Read and written: its frame backs no other page.
     Write,
-    /// Others show the same frame.
+    /// Read only: its frame backs other pages too.
     Read,
 }
 
-/// Where descriptors lie, and how large each is.
+/// The place of the descriptors and the size of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DescriptorLayout {
     area: Area,
     bytes: u64,
 }
 
-/// Descriptors of so many bytes are not supported.
+/// Descriptors of this many bytes are not supported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DescriptorSize(pub Bytes);
 
-/// Why pages were not mapped.
+/// The reason why pages were not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescriptorMapError {
-    /// The map has no such page.
+    /// The page lies beyond the end of the map.
     NoSuchPage(u64),
-    /// There is something behind the page.
+    /// The page is already mapped.
     Taken(u64),
-    /// There was no frame for a table.
+    /// No frame was available for a table that maps the page.
     NoTable(u64),
 }
 
@@ -71,11 +71,11 @@ pub struct DescriptorMap<T> {
 }
 
 impl DescriptorLayout {
-    /// Descriptors of so many bytes, that of frame 0 at the start of `area`.
+    /// Lays out descriptors of `descriptor` bytes, with that of frame 0 at the start of `area`.
     ///
     /// # Errors
-    /// [`DescriptorSize`] if they have no bytes or more than half a frame, or those of a pageblock do not
-    /// fill whole frames.
+    /// [`DescriptorSize`] if they have no bytes or more than half a frame, or those of a pageblock
+    /// do not fill whole frames.
     pub const fn new(area: Area, descriptor: Bytes) -> Result<DescriptorLayout, DescriptorSize> {
         let bytes = descriptor.0;
         let fills = (bytes % FRAME_SIZE * PAGEBLOCK_FRAMES as u64).is_multiple_of(FRAME_SIZE);
@@ -85,16 +85,16 @@ impl DescriptorLayout {
         Ok(DescriptorLayout { area, bytes })
     }
 
-    /// The pages that hold the descriptors of `range`; shared with those of its neighbours, unless
-    /// it is a multiple of pageblocks.
+    /// Returns the pages that hold the descriptors of `range`. Unless `range` consists of whole
+    /// pageblocks, the first and the last page may hold descriptors of its neighbours too.
     #[must_use]
     pub fn pages_of(&self, range: PfnRange) -> Range<u64> {
-        // Less than 2^40 frames, and descriptors of at most 2^11 bytes: this cannot wrap.
+        // At most 2^40 frames with descriptors of at most 2^11 bytes: this cannot wrap.
         let byte = |pfn: Pfn| pfn.number() * self.bytes;
         byte(range.start()) / FRAME_SIZE..byte(range.end()).div_ceil(FRAME_SIZE)
     }
 
-    /// How many pages there are.
+    /// Returns how many pages there are.
     #[must_use]
     pub const fn pages(&self) -> u64 {
         self.area.bytes().0 / FRAME_SIZE
@@ -102,22 +102,22 @@ impl DescriptorLayout {
 }
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// The map in this place, below a root of four levels.
+    /// Returns the map with this layout, below a four-level root.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, layout: DescriptorLayout) -> Self {
         DescriptorMap { tables, space: Space::new(root, Level::L4), layout }
     }
 
-    /// Where descriptors lie.
+    /// Returns where descriptors lie.
     #[must_use]
     pub const fn layout(&self) -> &DescriptorLayout {
         &self.layout
     }
 
-    /// Puts these frames behind the pages from `page` on, and makes the tables that are missing.
+    /// Maps these frames at the pages from `page` on, and makes missing tables.
     ///
     /// # Errors
-    /// [`DescriptorMapError`]. What was mapped so far stays mapped.
+    /// [`DescriptorMapError`]. Pages that were mapped before the error stay mapped.
     pub fn map(
         &mut self,
         mut page: u64,
@@ -144,7 +144,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         Ok(())
     }
 
-    /// Puts a frame behind each of these pages.
+    /// Maps a frame at each of these pages.
     ///
     /// # Errors
     /// As for [`DescriptorMap::map`].
@@ -167,8 +167,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         Ok(())
     }
 
-    /// Takes these pages away, and gives the frames behind them to `each`, runs of them at once,
-    /// and the tables that served nothing else to `table`. Neither can be seen any more by then.
+    /// Unmaps these pages. Passes the frames that backed them to `each`, in runs, and the tables
+    /// that map nothing any more to `table`, in both cases after the flush.
     pub fn unmap(
         &mut self,
         pages: Range<u64>,
@@ -208,25 +208,25 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Takes these pages from sight and remembers what is behind them; large ones only if all of
-    /// theirs are among them.
+    /// Makes these pages not present, but keeps their frames in the entries. A large page is hidden
+    /// only if `pages` covers it.
     pub fn hide(&mut self, pages: Range<u64>) {
         self.change(pages, |entry, _| without(entry, Flags::PRESENT));
     }
 
-    /// Shows what [`DescriptorMap::hide`] has hidden.
+    /// Makes pages present again that [`DescriptorMap::hide`] has hidden.
     pub fn show(&mut self, pages: Range<u64>) {
         self.change(pages, |entry, _| entry.with(Flags::PRESENT));
     }
 
-    /// Whether the page is a part of a large one, hidden or not.
+    /// Returns whether the page is part of a large page, hidden or not.
     #[must_use]
     pub fn is_large(&self, page: u64) -> bool {
         let slot = self.slot(page, Level::L2);
         slot.is_some_and(|slot| slot.entry.flags().contains(Flags::LARGE))
     }
 
-    /// The frame behind a page, and what may be done with it.
+    /// Returns the frame that backs a page, and how it may be accessed.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {
         let Slot { entry, level, .. } = self.lowest(page)?;
@@ -235,8 +235,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         entry.is_present().then_some((frame, access_of(entry)))
     }
 
-    /// Changes every entry that maps some of these pages; those of large pages only if all of
-    /// theirs are among them.
+    /// Changes every entry that maps some of these pages; the entry of a large page only if `pages`
+    /// covers it.
     fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(Entry, Level) -> Entry) {
         let mut page = pages.start;
         while page < pages.end {
@@ -260,7 +260,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Takes the tables of a level away that serve these pages, and nobody any more.
+    /// Unlinks the tables of a level that lie over these pages and map nothing any more.
     fn unlink_tables(
         &mut self,
         pages: &Range<u64>,
@@ -291,7 +291,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         Ok(())
     }
 
-    /// The page's entry on a level, in a table that is made if it is missing.
+    /// Returns the page's entry on a level, in a table that is made if it is missing.
     fn make_table(
         &mut self,
         page: u64,
@@ -314,17 +314,17 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// The entry that maps a page, or would.
+    /// Returns the entry that maps a page, or the empty entry where the page walk ends.
     fn lowest(&self, page: u64) -> Option<Slot> {
         self.walk(page, Level::L1).filter(|slot| slot.level <= Level::L2)
     }
 
-    /// The page's entry on a level, if there is a table.
+    /// Returns the page's entry on a level, if there is a table.
     fn slot(&self, page: u64, level: Level) -> Option<Slot> {
         self.walk(page, level).filter(|slot| slot.level == level)
     }
 
-    /// The page's entry on a level, or above it where tables end.
+    /// Returns the page's entry on a level, or on the lowest level above it that has a table.
     fn walk(&self, page: u64, level: Level) -> Option<Slot> {
         let address = self.layout.area.address(page.checked_mul(FRAME_SIZE)?)?;
         let native = Native::new(self.tables, |_: Flush| {});
@@ -348,7 +348,7 @@ fn without(entry: Entry, flags: Flags) -> Entry {
     Entry::from_bits(entry.bits() & !flags.bits())
 }
 
-/// The frames of an entry that maps a page, hidden or not.
+/// Returns the frames of an entry that maps a page, hidden or not.
 fn frames_of(entry: Entry, level: Level) -> PfnRange {
     let first = entry.with(Flags::PRESENT).frame(level);
     let frames = level.entry_bytes().frames();
@@ -359,18 +359,18 @@ fn access_of(entry: Entry) -> Access {
     if entry.flags().contains(Flags::WRITABLE) { Access::Write } else { Access::Read }
 }
 
-/// Which entry of its table on the lowest level maps a page.
+/// Returns the index of a page's entry in its L1 table.
 fn index(page: u64) -> usize {
     usize::try_from(page % IN_TABLE).unwrap_or(0)
 }
 
-/// The first multiple of `of`, a power of two, behind `page`.
+/// Returns the first multiple of `of`, a power of two, above `page`.
 fn next_multiple(page: u64, of: u64) -> u64 {
     (page | (of - 1)) + 1
 }
 
 impl DescriptorMapError {
-    /// The first page that was not mapped.
+    /// Returns the first page that was not mapped.
     #[must_use]
     pub const fn page(self) -> u64 {
         let (DescriptorMapError::NoSuchPage(page)

@@ -1,11 +1,11 @@
-//! The direct map: all usable physical memory at one offset, in pages of 1 GiB where all of one is
-//! there, and of 2 MiB elsewhere.
+//! The direct map: all usable physical memory at one offset, in 1 GiB pages where a whole one is
+//! present, and in 2 MiB pages elsewhere.
 //!
-//! Unplugged memory must not be read or written, not even by speculation, so it must not be
-//! mapped: the map comes and goes with the memory, and a page of 1 GiB is split when a part of it
-//! goes. The table that this takes is put in reserve when the page is mapped: unmapping cannot
-//! fail. It keeps all tables, so that mapping the same range again cannot fail either;
-//! [`DirectMap::release_tables`] gives them back once the memory is gone for good.
+//! Unplugged memory must not be read or written, not even by speculation, so it must not be mapped.
+//! The map therefore follows the memory, and a 1 GiB page is split when a part of it is removed.
+//! The table for the split is put in reserve when the page is mapped, so unmapping cannot fail.
+//! Unmapping keeps all tables, so mapping the same range again cannot fail either.
+//! [`DirectMap::release_tables`] frees them once the memory is removed for good.
 
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,7 @@ use hotmem_pgtable::{
     entry_at, slot_at, slot_from,
 };
 
-/// Frames behind a page of 2 MiB, behind one of 1 GiB, and behind all of those below one entry of
-/// the root.
+/// Frames of a 2 MiB page, of a 1 GiB page, and of all pages below one root entry.
 const LARGE_FRAMES: u64 = Level::L2.entry_bytes().frames();
 const HUGE_FRAMES: u64 = Level::L3.entry_bytes().frames();
 const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_bytes().frames();
@@ -32,32 +31,32 @@ const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
 
 /// Accessed and Dirty are set from the start so that no access has to set them.
 const PAGE: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USED).union(Flags::LARGE);
-/// Instead of a page of 1 GiB that was unmapped: its table is still in reserve.
+/// Marks the place of a 1 GiB page that was unmapped and whose table is still in reserve.
 const RESERVED: Entry = Entry::from_bits(1 << 9);
 
 /// How the CPU may cache what is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caching {
-    /// Memory.
+    /// Write-back, for memory.
     WriteBack,
-    /// Device registers.
+    /// Uncached, for device registers.
     Uncached,
 }
 
-/// Why a range was not mapped.
+/// The reason why a range was not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectMapError {
-    /// It lies beyond the area of the direct map.
+    /// The range lies beyond the area of the direct map.
     BeyondDirectMap(PfnRange),
-    /// There were no frames for the page tables it needs.
+    /// No frames were available for its page tables.
     NoTableFrame(PfnRange),
-    /// The page tables hold what they should not.
+    /// The page tables hold an unexpected entry.
     Tables(Stopped<NativeFault>),
 }
 
 /// The page tables of the direct map.
 ///
-/// `T` reaches the kernel's tables, `F` makes all processors forget.
+/// `T` reaches the kernel's tables; `F` flushes the TLBs of all processors.
 pub struct DirectMap<T, F> {
     tables: T,
     space: Space,
@@ -69,19 +68,19 @@ pub struct DirectMap<T, F> {
     reserve: SpareTables<T>,
 }
 
-/// What there is for 1 GiB.
+/// The state of 1 GiB of the direct map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gigabyte {
     Nothing,
-    /// A page.
+    /// A 1 GiB page.
     Page,
-    /// A page was there, whose table is still in reserve.
+    /// An unmapped 1 GiB page whose table is still in reserve.
     Reserved(EntryAddr),
-    /// A table, for pages of 2 MiB.
+    /// A table of 2 MiB pages.
     Table,
 }
 
-/// How many frames [`DirectMap::map`] takes for tables where nothing is mapped in any page of 512
+/// Returns how many frames [`DirectMap::map`] takes for tables if nothing is mapped yet in any 512
 /// GiB that `range` touches.
 #[must_use]
 pub fn tables_needed_at_first(range: PfnRange) -> u64 {
@@ -90,15 +89,16 @@ pub fn tables_needed_at_first(range: PfnRange) -> u64 {
 }
 
 impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
-    /// A direct map that shows physical address 0 at the start of `area`, below a root of four
-    /// levels. `huge_pages`: the processor has pages of 1 GiB.
+    /// Makes a direct map with physical address 0 at the start of `area`, below a four-level root.
+    /// `huge_pages` says whether the processor has 1 GiB pages.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flush: F) -> Self {
         let (space, reserve) = (Space::new(root, Level::L4), SpareTables::new(tables));
         DirectMap { tables, space, area, flush, huge_pages, reserve }
     }
 
-    /// Frames that mapping `range` would take: for page tables, and for those put in reserve.
+    /// Returns the number of frames that mapping `range` would take, for page tables and for tables
+    /// in reserve.
     #[must_use]
     pub fn tables_needed(&self, range: PfnRange) -> u64 {
         let range = range.align_outward(LARGE_FRAMES);
@@ -112,11 +112,11 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
     }
 
-    /// Maps the 2 MiB pages that `range` touches, as far as they are not, taking frames for the
-    /// tables that are missing. Returns how many bytes of tables it wrote.
+    /// Maps the 2 MiB pages that `range` touches and that are not mapped yet. Takes frames for
+    /// missing tables. Returns how many bytes of tables it wrote.
     ///
     /// # Errors
-    /// [`DirectMapError`]. If frames run out, what was mapped so far stays mapped.
+    /// [`DirectMapError`]. If frames run out, pages that were mapped before stay mapped.
     pub fn map(
         &mut self,
         range: PfnRange,
@@ -160,15 +160,16 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         Ok(written)
     }
 
-    /// Clears the pages that lie wholly within `range`, and has all CPUs forget them. Keeps the
+    /// Unmaps the pages that lie wholly within `range`, and flushes the TLBs of all CPUs. Keeps the
     /// tables.
     ///
     /// # Errors
-    /// [`Stopped`], where `range` ends within 1 GiB that is not mapped any more.
+    /// [`Stopped`] if `range` ends within a 1 GiB page that is no longer mapped.
     pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
         let Some(virt) = self.virt(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
         let DirectMap { tables, space, flush, reserve, .. } = self;
-        // In place: what is left of a split page is in use, by the tables themselves for one.
+        // In place, because the rest of a split page is in use; it may hold the page tables
+        // themselves.
         let mmu = Native::new(*tables, *flush).splitting(Split::InPlace);
         let (tables, space) = (*tables, *space);
         let reserved = |run: Run| {
@@ -185,7 +186,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, how, &mut kernel)
     }
 
-    /// Whether the frame is mapped.
+    /// Returns whether the frame is mapped.
     #[must_use]
     pub fn is_mapped(&self, pfn: Pfn) -> bool {
         let slot = |address| slot_at(&self.mmu(), self.space, address).ok();
@@ -193,8 +194,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         slot.is_some_and(|slot| slot.kind() == Kind::Page)
     }
 
-    /// Gives back the tables that served `range` and now map nothing, once all CPUs have forgotten
-    /// where they were.
+    /// Frees the tables of `range` that map nothing any more, after a flush of all CPUs.
     pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
         let mut released = SpareTables::new(self.tables);
         for part in range.align_outward(LARGE_FRAMES).chunks(ROOT_ENTRY_FRAMES) {
@@ -202,7 +202,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             for part in part.chunks(HUGE_FRAMES) {
                 let Some(slot) = self.slot(part.start(), Level::L3) else { continue };
                 let below = match slot.kind() {
-                    // Of the others, a part may yet be mapped again.
+                    // The other tables may be needed when a part of theirs is mapped again.
                     _ if slot.entry == RESERVED && part.frames() == HUGE_FRAMES => {
                         self.reserve.pop()
                     }
@@ -229,7 +229,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         }
     }
 
-    /// Maps what is not mapped of a part of 1 GiB. Returns how many bytes it wrote.
+    /// Maps the unmapped pages of a part of 1 GiB. Returns how many bytes it wrote.
     fn map_pages(
         &self,
         part: PfnRange,
@@ -249,7 +249,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             let mut tables = PageTables::new(self.mmu(), self.space, batch);
             match tables.map(Run { virt, entry, level }, &mut kernel) {
                 Ok(bytes) => return Ok(written + bytes),
-                // It is mapped already: two ranges touch this page.
+                // The page is mapped already, because two ranges touch it.
                 Err(Stopped { at, why: Why::Occupied(there), .. }) if there.is_present() => {
                     let frames = Bytes(at - virt.start()).frames();
                     written = written + Bytes(frames / level.entry_bytes().frames() * ENTRY_BYTES);
@@ -266,7 +266,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         Ok(written)
     }
 
-    /// What there is for the 1 GiB that the frame lies in.
+    /// Returns the state of the 1 GiB that the frame lies in.
     fn gigabyte(&self, frame: Pfn) -> Gigabyte {
         let Some(slot) = self.slot(frame, Level::L3) else { return Gigabyte::Nothing };
         match slot.kind() {
@@ -277,7 +277,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         }
     }
 
-    /// The frame's entry on a level, if there is a table.
+    /// Returns the frame's entry on a level, if there is a table.
     fn slot(&self, frame: Pfn, level: Level) -> Option<Slot> {
         let address = self.area.address(frame.phys_addr())?;
         let slot = slot_from(&self.mmu(), self.space, address, level).ok()?;
@@ -293,7 +293,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         store(self.tables, at, entry);
     }
 
-    /// Where frames are seen, as far as the area reaches; `None` if nothing is.
+    /// Returns the addresses of frames, cut off at the end of the area, or `None` if all lie beyond
+    /// it.
     fn virt(&self, range: PfnRange) -> Option<VirtRange> {
         let end = Pfn::containing(self.area.bytes().0).unwrap_or(Pfn::LIMIT);
         let range = range.split_at(end).0;
@@ -305,7 +306,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 }
 
-/// Writes an entry that maps nothing, instead of one that maps nothing.
+/// Replaces one entry that is not present by another, so that no flush is needed.
 fn store(tables: impl Tables, at: EntryAddr, entry: Entry) {
     if let Some(table) = tables.table(at.table()) {
         table[at.index()].store(entry.bits(), Relaxed);

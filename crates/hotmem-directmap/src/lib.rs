@@ -1,17 +1,17 @@
-//! The page tables that every kernel with memory hotplug needs: a direct map that follows the
-//! memory, a map of page descriptors, and windows of pages whose frames can be moved.
+//! The kernel mappings that memory hotplug needs: a direct map that follows the memory, a map of
+//! page descriptors, and windows of pages whose frames can be moved.
 //!
-//! - [`DirectMap`] maps memory at one offset, in pages of 1 GiB and 2 MiB, splits a large page when
-//!   a part of it is removed, and never fails to unmap: the table that a split takes is put aside
-//!   when the page is mapped.
-//! - [`DescriptorMap`] is an array with room for a descriptor of every frame, of which only the
-//!   parts that describe something have frames behind them; where RAM is added in whole sections,
-//!   [its own](DescriptorMap::map_ram).
+//! - [`DirectMap`] maps memory at one offset, in pages of 1 GiB and 2 MiB. It splits a large page
+//!   when a part of it is removed. Unmapping never fails, because the table for a split is put in
+//!   reserve when the page is mapped.
+//! - [`DescriptorMap`] is an array with room for a descriptor of every frame; only the parts in use
+//!   are backed. RAM that is added in whole sections [holds its own
+//!   descriptors](DescriptorMap::map_ram).
 //! - [`Window`] maps single frames at addresses of its own and moves them while they are used.
 //!
-//! All of them change tables through [`hotmem_pgtable`]. A kernel brings two things: where it
-//! reaches the frames of its tables ([`Tables`](hotmem_pgtable::Tables)) and how it makes all
-//! processors forget translations ([`Flusher`](hotmem_pgtable::Flusher)).
+//! All of them change tables through [`hotmem_pgtable`]. A kernel provides access to the frames of
+//! its tables ([`Tables`](hotmem_pgtable::Tables)) and a TLB flush of all processors
+//! ([`Flusher`](hotmem_pgtable::Flusher)).
 //!
 //! ```
 //! use core::sync::atomic::AtomicU64;

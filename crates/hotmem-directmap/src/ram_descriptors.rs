@@ -1,9 +1,10 @@
-//! Descriptors of RAM: which frames hold them.
+//! Chooses the frames that hold the descriptors of RAM.
 //!
-//! Where the descriptors of a section fill whole large pages of the map (those of 64 bytes fill one
-//! of 2 MiB), a section that is added as a whole has them in its own first pageblocks, behind large
-//! pages of the map. What is added in smaller parts has them in frames of other memory. A part of a
-//! section that is added again while its first pageblocks have stayed finds its descriptors there.
+//! The descriptors of a section may fill whole large pages of the map; with 64 bytes each they fill
+//! one page of 2 MiB. A section that is then added as a whole holds its descriptors in its own
+//! first pageblocks, mapped by large pages. Memory that is added in smaller parts has its
+//! descriptors in frames of other memory. If a part of a section is removed and added again while
+//! the section's first pageblocks have stayed, its descriptors are still there.
 
 #[cfg(test)]
 mod tests;
@@ -17,23 +18,23 @@ use hotmem_addr::geometry::SECTION_FRAMES;
 use hotmem_addr::{Pfn, PfnRange};
 use hotmem_pgtable::Tables;
 
-/// Pages of the map that one of its tables has entries for, above the lowest level.
+/// Pages of the map below one L2 table and below one L3 table.
 const IN_DIRECTORY: u64 = IN_TABLE * IN_TABLE;
 const IN_POINTER_TABLE: u64 = IN_TABLE * IN_DIRECTORY;
 
 const SECTION: u64 = SECTION_FRAMES as u64;
 
 impl DescriptorLayout {
-    /// Frames that each whole section keeps for its own descriptors, the first of it; 0 if they
-    /// fill no whole large page.
+    /// Returns how many frames at its start each whole section keeps for its own descriptors: 0 if
+    /// the descriptors fill no whole large page.
     #[must_use]
     pub fn frames_kept(&self) -> u64 {
         let pages = self.pages_of(PfnRange::with_len(Pfn::ZERO, SECTION).unwrap_or_default());
         if pages.end.is_multiple_of(IN_TABLE) { pages.end } else { 0 }
     }
 
-    /// The frames at the start of a part of a section that hold the descriptors of the section;
-    /// `None` if it is no whole section or its descriptors lie elsewhere.
+    /// Returns the frames at the start of a part of a section that hold the descriptors of the
+    /// section; `None` if it is not a whole section or its descriptors lie elsewhere.
     fn kept(&self, part: PfnRange) -> Option<PfnRange> {
         let kept = Some(self.frames_kept()).filter(|&kept| kept > 0)?;
         (part.frames() == SECTION).then_some(PfnRange::with_len(part.start(), kept)?)
@@ -41,7 +42,7 @@ impl DescriptorLayout {
 }
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// The most frames that [`map_ram`](Self::map_ram) takes for `range`, tables included.
+    /// Returns the most frames that [`map_ram`](Self::map_ram) takes for `range`, tables included.
     #[must_use]
     pub fn frames_needed(&self, range: PfnRange) -> u64 {
         let tables =
@@ -58,8 +59,9 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         upper + range.sections().map(lower).sum::<u64>()
     }
 
-    /// Puts frames behind the descriptors of `range`, whole pageblocks. Descriptors that have frames
-    /// keep them. Takes no more from `frame` than [`frames_needed`](Self::frames_needed) says.
+    /// Maps the descriptors of `range`, which consists of whole pageblocks. Descriptors that are
+    /// mapped already keep their frames. Takes at most [`frames_needed`](Self::frames_needed)
+    /// frames from `frame`.
     ///
     /// # Errors
     /// [`DescriptorMapError`]. What was mapped so far stays mapped.
@@ -86,8 +88,9 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         Ok(())
     }
 
-    /// The pages of the map that go with `range`: those of what it describes, and all of a
-    /// section's where it is the last of a section that holds its own descriptors.
+    /// Returns the pages of the map to unmap when `range` is removed: those of its own descriptors,
+    /// and all of the section's if `range` is the last part of a section that holds its own
+    /// descriptors.
     #[must_use]
     pub fn pages_with(&self, range: PfnRange) -> Range<u64> {
         let pages = self.layout().pages_of(range);
@@ -102,8 +105,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Takes the descriptors of `range` away. Frames that held them and are none of `range` itself,
-    /// and tables that served nothing else, go to `free`.
+    /// Unmaps the descriptors of `range`. Passes to `free` the frames that held them, unless they
+    /// belong to `range` itself, and the tables that map nothing any more.
     pub fn unmap_ram(&mut self, range: PfnRange, flush: impl FnMut(), free: &mut dyn FnMut(Pfn)) {
         let free = RefCell::new(free);
         let pages = self.pages_with(range);

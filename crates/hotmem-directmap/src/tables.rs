@@ -1,18 +1,18 @@
-//! Frames for tables, and what becomes of them.
+//! Supplies of frames for page tables.
 
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{Entry, Owner, Run, Tables};
 
-/// Frames for tables that are none, linked through their first words: addresses of frames, as
-/// entries that map nothing.
+/// A list of frames that are reserved for tables, linked through their first words. A link is an
+/// address in the form of an entry that is not present.
 #[derive(Debug)]
 pub(crate) struct SpareTables<T> {
     tables: T,
     first: Entry,
 }
 
-/// Bytes that are written to link one of them.
+/// The number of bytes written to link one frame.
 pub(crate) const LINK_BYTES: Bytes = Bytes(size_of::<Entry>() as u64);
 
 impl<T: Tables> SpareTables<T> {
@@ -39,10 +39,10 @@ impl<T: Tables> SpareTables<T> {
     }
 }
 
-/// In an address that is linked, so that frame 0 is one too: a bit of the kernel's.
+/// A bit for software that is set in every link, so that a link to frame 0 is not empty.
 const NEXT: u64 = 1 << 9;
 
-/// Takes the frames of new tables from a function, and tells another one of what was unmapped.
+/// An owner that takes frames for new tables from one function and passes unmapped runs to another.
 pub(crate) struct Kernel<N, U> {
     pub(crate) new_table: N,
     pub(crate) unmapped: U,
@@ -53,7 +53,7 @@ impl<N: FnMut() -> Option<Pfn>, U: FnMut(Run)> Owner for Kernel<N, U> {
         (self.unmapped)(run);
     }
 
-    /// All tables are kept.
+    /// Does nothing: all tables are kept.
     fn free_table(&mut self, _: Pfn) {}
 
     fn new_table(&mut self) -> Option<Pfn> {

@@ -1,7 +1,7 @@
-//! A window of virtual addresses, behind each page of which there may be any frame.
+//! A window of virtual addresses, each page of which can map any frame.
 //!
-//! Pages of 4 KiB in a part of the address space that nobody else maps anything in. A frame is
-//! moved by moving its page: whoever uses the page sees the same bytes at the same address.
+//! The window owns its part of the address space and maps 4 KiB pages. To move a frame is to change
+//! the page's entry: users of the page see the same bytes at the same address.
 
 use crate::area::Area;
 use crate::tables::Kernel;
@@ -17,9 +17,9 @@ use hotmem_pgtable::{
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = Level::L1.entry_bytes().0;
 
-/// A page that was never used: the processor says when that changes.
+/// Flags of a page that was not accessed yet. The processor sets Accessed and Dirty.
 pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE);
-/// The first of the bits that the processor leaves to the kernel: the frame stays where it is.
+/// Marks a page whose frame must not be moved: the first bit that the processor ignores.
 const PINNED: Flags = Flags::from_bits_retain(1 << 9);
 
 /// A window. Pages are numbered from its start.
@@ -32,38 +32,37 @@ pub struct Window<T, F> {
     batch: Batch,
 }
 
-/// Why a page was not mapped.
+/// The reason why a page was not mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowError {
-    /// The window has no such page.
+    /// The page lies beyond the end of the window.
     NoSuchPage(u64),
-    /// The page tables refused: there is no frame for a table, or there is something behind the
-    /// page already.
+    /// The page tables refused: no frame was available for a table, or the page is mapped already.
     Tables(Stopped<NativeFault>),
 }
 
 impl<T, F> Window<T, F> {
-    /// A window onto the addresses of `area`, below a root of four levels. `flush` makes all
-    /// processors forget.
+    /// Makes a window over `area`, below a four-level root. `flush` flushes the TLBs of all
+    /// processors.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, area: Area, flush: F) -> Self {
         let space = Space::new(root, Level::L4);
         Window { tables, space, area, flush, batch: Batch::new() }
     }
 
-    /// How many pages it has.
+    /// Returns how many pages it has.
     #[must_use]
     pub const fn pages(&self) -> u64 {
         self.area.bytes().0 / PAGE_BYTES
     }
 
-    /// Where a page is seen; the number wraps at the window's end.
+    /// Returns the virtual address of a page. The number wraps at the window's end.
     #[must_use]
     pub const fn address(&self, page: u64) -> u64 {
         self.area.base() + page % self.pages() * PAGE_BYTES
     }
 
-    /// The page that an address lies in.
+    /// Returns the page that an address lies in.
     #[must_use]
     pub fn page_of(&self, address: u64) -> Option<u64> {
         let page = address.checked_sub(self.area.base())? / PAGE_BYTES;
@@ -72,7 +71,7 @@ impl<T, F> Window<T, F> {
 }
 
 impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
-    /// Puts a frame behind a page that has none, and makes the tables that are missing.
+    /// Maps a frame at a page that has none, and makes missing tables.
     ///
     /// # Errors
     /// [`WindowError`]; nothing is mapped.
@@ -89,21 +88,22 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
         mapped.map(|_| ()).map_err(WindowError::Tables)
     }
 
-    /// Takes the frames away from behind pages and tells of each run of them. It may be used for
-    /// something else when this has returned: the pages are flushed then.
+    /// Unmaps pages and reports each run to `unmapped`. The frames may be reused once this returns,
+    /// because the pages have been flushed by then.
     pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run)) {
         let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
         if let Some(range) = self.range(pages) {
             let mut kernel = Kernel { new_table: || None, unmapped };
-            // Pages of 4 KiB below tables of the window's: nothing there can refuse.
+            // The window's tables hold 4 KiB pages only, so nothing can refuse.
             let _ = self.page_tables().unmap_range(range, how, &mut kernel);
         }
     }
 
-    /// Moves pages, as many as a batch holds: see [`PageTables::move_pages`].
+    /// Moves pages, at most as many as a batch holds: see [`PageTables::move_pages`].
     ///
     /// # Errors
-    /// One of them has no frame, and nothing is done; or pages could not be shown again.
+    /// One of the pages has no frame, and nothing is changed; or pages could not be made present
+    /// again.
     pub fn move_pages(
         &mut self,
         pages: impl IntoIterator<Item = u64>,
@@ -115,42 +115,42 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
         PageTables::new(Native::new(*tables, *flush), *space, batch).move_pages(addresses, copy)
     }
 
-    /// The frame behind a page.
+    /// Returns the frame that a page maps.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<Pfn> {
         let slot = self.slot(page)?;
         slot.entry.frame(slot.level)
     }
 
-    /// Whether the page was written to since this was last asked. It is as if it never was once
-    /// it is flushed, which is the caller's to do.
+    /// Returns whether the page was written since the last call, and clears its Accessed and Dirty
+    /// bits. The caller must flush the page, or later writes may go unnoticed.
     pub fn take_dirty(&mut self, page: u64) -> bool {
         let Some(slot) = self.slot(page) else { return false };
         let Some(table) = self.tables.table(slot.at.table()) else { return false };
-        // Relaxed: the one word says it all, and the flush orders what follows.
+        // Relaxed: only this word is read, and the flush orders later accesses.
         let before = table[slot.at.index()].fetch_and(!Flags::USED.bits(), Relaxed);
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
-    /// Whether the frame behind the page has to stay where it is.
+    /// Returns whether the page's frame must not be moved.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
         self.slot(page).is_some_and(|slot| slot.entry.flags().contains(PINNED))
     }
 
-    /// Has it stay, or lets it go.
+    /// Sets whether the page's frame must not be moved.
     pub fn pin(&mut self, page: u64, pinned: bool) {
         let none = Flags::empty();
         let (set, clear) = if pinned { (PINNED, none) } else { (none, PINNED) };
         if let (Some(slot), Ok(change)) = (self.slot(page), Change::new(set, clear)) {
-            // Processors do not look at the bit: there is nothing to flush.
+            // Processors ignore the bit, so there is nothing to flush.
             self.batch.clear();
             self.batch.push(slot);
             let _ = Native::new(self.tables, self.flush).protect(&self.batch, change);
         }
     }
 
-    /// The page's entry, if it has a frame.
+    /// Returns the page's entry, if it has a frame.
     fn slot(&self, page: u64) -> Option<Slot> {
         let mmu = Native::new(self.tables, self.flush);
         let address =
@@ -191,7 +191,7 @@ mod tests {
 
     type ArenaWindow<'a> = Window<&'a Arena, fn(Flush)>;
 
-    /// A window of 512 GiB.
+    /// Returns a window of 512 GiB.
     fn window(arena: &Arena) -> Box<ArenaWindow<'_>> {
         let area = Area::new(BASE, Bytes::gib(512)).unwrap();
         Box::new(Window::new(arena, arena.root(), area, |_| {}))
@@ -208,8 +208,8 @@ mod tests {
             window.map(page, pfn(frame), UNUSED, || arena.frame()).unwrap();
             assert_eq!(window.page_of(window.address(page) + 4095), Some(page));
         }
-        // One for all; two for each of the pages 0, 512 * 512 and the last; one more for 512 and
-        // for 512 * 512 - 1.
+        // One L3 table; an L2 and an L1 table for each of the pages 0, 512 * 512 and the last; one
+        // more L1 table for each of 512 and 512 * 512 - 1.
         assert_eq!(arena.taken().len(), 1 + 3 * 2 + 2);
         for (frame, &page) in (1000..).zip(&pages) {
             assert_eq!(window.frame(page), Some(pfn(frame)), "page {page}");
@@ -251,7 +251,7 @@ mod tests {
                 .map(|(at, n)| { hotmem_addr::PfnRange::with_len(pfn(at), n).unwrap() })
         );
         window.unmap(0..3, |_| panic!("nothing is left"));
-        // Nothing comes of changing what is not there.
+        // Changing a page that is not mapped does nothing.
         window.pin(2, true);
         assert_eq!((window.frame(2), window.is_pinned(2)), (None, false));
     }

@@ -1,4 +1,4 @@
-//! Tables in an arena of frames.
+//! Tests of the descriptor map, with tables in an arena of frames.
 
 use super::*;
 use crate::arena::{Arena, pfn};
@@ -7,7 +7,7 @@ const BASE: u64 = 0xffff_f400_0000_0000;
 /// Room for the descriptors of 112 TiB.
 const BYTES: Bytes = Bytes(0x1c0_0000_0000);
 
-/// What unmapping gave back.
+/// The tables that unmapping freed.
 struct Tables {
     back: Vec<u64>,
 }
@@ -20,7 +20,7 @@ impl Tables {
         (Tables { back: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
     }
 
-    /// Unmaps, and says which frames came back in what order.
+    /// Unmaps pages. Returns the frames that backed them, in the order of the reports.
     fn unmap(&mut self, map: &mut Map<'_>, pages: Range<u64>) -> Vec<(PfnRange, Access)> {
         let (mut frames, mut flushed) = (Vec::new(), 0);
         let flushes = core::cell::Cell::new(0);
@@ -70,7 +70,7 @@ fn a_run_has_large_pages_in_its_middle() {
 }
 
 #[test]
-fn one_frame_is_shown_by_many_pages() {
+fn one_shared_frame_backs_many_pages() {
     let arena = Arena::new(13);
     let (mut tables, mut map) = Tables::new(&arena);
     let shared = pfn(77);
@@ -91,7 +91,7 @@ fn one_frame_is_shown_by_many_pages() {
 }
 
 #[test]
-fn neighbours_keep_what_is_theirs() {
+fn unmapping_leaves_the_pages_of_neighbours_mapped() {
     let arena = Arena::new(13);
     let (mut tables, mut map) = Tables::new(&arena);
     map.map(100, run(5000, 8), || arena.frame()).unwrap();
@@ -107,7 +107,7 @@ fn neighbours_keep_what_is_theirs() {
 }
 
 #[test]
-fn refuses_what_there_is_no_room_for_and_forgets_it() {
+fn refuses_pages_beyond_its_end_and_pages_without_a_table() {
     let arena = Arena::new(13);
     let (mut tables, mut map) = Tables::new(&arena);
     let last = map.layout().pages() - 1;

@@ -1,4 +1,4 @@
-//! The tables lie in an arena of frames.
+//! Tests of the direct map, with tables in an arena of frames.
 
 use super::*;
 use crate::arena::Arena;
@@ -31,13 +31,17 @@ fn release(map: &mut Map<'_>, range: PfnRange) -> Vec<u64> {
 }
 
 #[test]
-fn maps_what_was_asked_for_and_no_more() {
+fn maps_the_requested_range_and_no_more() {
     let arena = Arena::new(32);
     let mut map = direct_map(&arena, true);
     let wanted = range(Bytes::mib(1022), Bytes::mib(6));
     assert_eq!(map.tables_needed(wanted), 3);
     let written = map.map(wanted, Caching::WriteBack, || arena.frame()).unwrap();
-    assert_eq!(written, Bytes(3 * (4096 + 8) + 3 * 8), "tables, what leads to them, and pages");
+    assert_eq!(
+        written,
+        Bytes(3 * (4096 + 8) + 3 * 8),
+        "tables, the entries that point to them, and pages"
+    );
     assert_eq!(arena.taken().len(), 3);
     assert_eq!(map.map(wanted, Caching::WriteBack, || None), Ok(Bytes::ZERO));
     let more = range(Bytes::mib(1020), Bytes::mib(10));
@@ -94,7 +98,7 @@ fn unmapping_keeps_the_tables_and_releasing_gives_them_back() {
 }
 
 #[test]
-fn a_part_of_a_huge_page_goes_and_comes_without_more_frames() {
+fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
     let arena = Arena::new(32);
     let mut map = direct_map(&arena, true);
     let all = range(Bytes::gib(4), Bytes::gib(3));
@@ -113,7 +117,7 @@ fn a_part_of_a_huge_page_goes_and_comes_without_more_frames() {
     }
     let slot = slot_at(&map.mmu(), map.space, BASE + Bytes::gib(4).0).unwrap();
     assert_eq!((slot.level, slot.entry.bits()), (Level::L2, Bytes::gib(4).0 | 0xe3));
-    // A part comes again of what went as a whole.
+    // A part is mapped again of a page that was unmapped as a whole.
     let whole = range(Bytes::gib(5), Bytes::gib(1));
     map.unmap(whole).unwrap();
     let (low, high) = whole.split_at(Pfn::containing(Bytes::mib(5120 + 512).0).unwrap());
@@ -129,7 +133,7 @@ fn a_part_of_a_huge_page_goes_and_comes_without_more_frames() {
 }
 
 #[test]
-fn what_is_not_there_is_not_unmapped_twice() {
+fn unmapping_an_unmapped_range_changes_nothing() {
     let arena = Arena::new(32);
     let mut map = direct_map(&arena, true);
     let page = range(Bytes::gib(4), Bytes::gib(1));
@@ -146,7 +150,7 @@ fn what_is_not_there_is_not_unmapped_twice() {
 }
 
 #[test]
-fn refuses_what_the_window_or_the_frames_do_not_suffice_for() {
+fn refuses_ranges_beyond_the_area_or_without_enough_frames() {
     let arena = Arena::new(32);
     let mut map = direct_map(&arena, true);
     let last = range(Bytes(BYTES.0 - (2 << 20)), Bytes::mib(2));

@@ -1,4 +1,5 @@
-//! What is mapped takes as many frames as was said, and gives all of them back.
+//! Mapping descriptors takes as many frames as `frames_needed` says, and unmapping frees all of
+//! them.
 
 use super::*;
 use crate::area::Area;
@@ -21,14 +22,14 @@ impl<'a> Memory<'a> {
         Memory { arena, taken: BTreeSet::new() }
     }
 
-    /// A map of descriptors of so many bytes.
+    /// Returns a map of descriptors of this many bytes.
     fn descriptors(&self, bytes: u64) -> Map<'a> {
         let area = Area::new(0xffff_f400_0000_0000, Bytes::tib(4)).unwrap();
         let layout = DescriptorLayout::new(area, Bytes(bytes)).unwrap();
         DescriptorMap::new(self.arena, self.arena.root(), layout)
     }
 
-    /// Maps with what was said to be needed, and no more.
+    /// Maps with exactly as many frames as `frames_needed` says.
     fn map(&mut self, map: &mut Map<'_>, range: PfnRange) {
         let mut left = map.frames_needed(range);
         let mapped = map.map_ram(range, || {
@@ -48,7 +49,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// So many pageblocks from this one on.
+/// Returns `count` pageblocks from number `first`.
 fn blocks(first: u64, count: u64) -> PfnRange {
     PfnRange::with_len(pfn(first * BLOCK), count * BLOCK).unwrap()
 }
@@ -61,7 +62,7 @@ fn behind(map: &Map<'_>, block: u64) -> Option<u64> {
 }
 
 #[test]
-fn descriptors_that_are_there_keep_their_frames() {
+fn descriptors_that_are_mapped_already_keep_their_frames() {
     let arena = Arena::new(2000);
     let mut memory = Memory::new(&arena);
     let mut map = memory.descriptors(64);
@@ -77,7 +78,7 @@ fn descriptors_that_are_there_keep_their_frames() {
 }
 
 #[test]
-fn a_whole_section_describes_itself_until_its_last_pageblock_goes() {
+fn a_whole_section_holds_its_descriptors_until_its_last_pageblock_is_removed() {
     let arena = Arena::new(2000);
     let mut memory = Memory::new(&arena);
     let mut map = memory.descriptors(64);
@@ -126,7 +127,7 @@ fn parts_of_a_section_need_frames_each_and_give_them_back() {
         memory.unmap(&mut map, part);
     }
     assert!(memory.taken.is_empty());
-    // Now it may come as a whole.
+    // Now it can be added as a whole.
     memory.map(&mut map, blocks(64, 64));
     assert_eq!(behind(&map, 127), Some(SECTION + 63 * 8));
 }
@@ -165,7 +166,7 @@ fn fewer_frames_than_are_needed_are_not_enough() {
 fn descriptors_of_any_size_find_frames() {
     for (bytes, kept) in [(8, 0), (32, 0), (56, 0), (64, 512), (96, 0), (128, 1024)] {
         for range in [blocks(64, 64), blocks(10, 118), blocks(3, 2)] {
-            // Of fewer frames than those that are described: none of them lies in `range`.
+            // Fewer frames than are described, so that none of them lies in `range`.
             let arena = Arena::new(1500);
             let mut memory = Memory::new(&arena);
             let mut map = memory.descriptors(bytes);
