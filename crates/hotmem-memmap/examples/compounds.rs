@@ -1,4 +1,4 @@
-//! Descriptors of 2 MiB pages: a head that counts references, and tails that lead to it.
+//! Descriptors of 2 MiB pages: a head with a reference count, and tails that point to it.
 
 use core::mem::MaybeUninit;
 use hotmem_addr::{Bytes, PfnRange};
@@ -54,6 +54,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn tails_lead_to_their_heads() {
+fn tails_point_to_their_heads() {
     main().unwrap();
 }

@@ -1,32 +1,32 @@
-//! Descriptors on the device that they describe.
+//! Places descriptors on the device that they describe.
 
 use crate::layout::MapLayout;
 use core::fmt;
 use hotmem_addr::{PfnRange, geometry::PAGEBLOCK_FRAMES};
 
-/// A device's memory, divided: a part that its owner keeps for itself, one that holds the map, and
-/// the data that the map describes. So no RAM is needed to use it.
+/// A device's memory, divided into a part that its driver keeps, a part that holds the map, and the
+/// data that the map describes. No RAM is then needed for descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Altmap {
     map: PfnRange,
     data: PfnRange,
 }
 
-/// Why a device cannot hold its own map.
+/// The reason why a device cannot hold its own map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AltmapError {
-    /// Nothing would be left for data behind the map.
+    /// No memory would be left for data.
     NoRoom {
         /// The device.
         device: PfnRange,
-        /// What the map takes.
+        /// The frames that the map takes.
         map_frames: u64,
     },
 }
 
 impl Altmap {
-    /// Divides `device`: `reserved` frames at its start, then the map, then data, which begin and
-    /// end at a multiple of a pageblock and of the compounds' size.
+    /// Divides `device` into `reserved` frames at its start, then the map, then data. The data
+    /// begin and end at a multiple of a pageblock and of the compounds' size.
     ///
     /// # Errors
     /// [`AltmapError`] if no whole compound is left for data.
@@ -36,7 +36,7 @@ impl Altmap {
         layout: &MapLayout,
     ) -> Result<Altmap, AltmapError> {
         let align = layout.compound().frames().max(PAGEBLOCK_FRAMES as u64);
-        // The map of the whole device, which is no less than that of the data.
+        // The map of the whole device is at least as large as that of the data.
         let map_frames = layout.frames_needed(device);
         let no_room = AltmapError::NoRoom { device, map_frames };
         let start = device.start().checked_add(reserved).ok_or(no_room)?;
@@ -45,13 +45,14 @@ impl Altmap {
         if data.is_empty() { Err(no_room) } else { Ok(Altmap { map, data }) }
     }
 
-    /// The frames that hold the map, as many as [`MapLayout::frames_needed`] of the data or more.
+    /// Returns the frames that hold the map, as many as [`MapLayout::frames_needed`] of the data or
+    /// more.
     #[must_use]
     pub const fn map(&self) -> PfnRange {
         self.map
     }
 
-    /// The frames that are described.
+    /// Returns the frames that are described.
     #[must_use]
     pub const fn data(&self) -> PfnRange {
         self.data

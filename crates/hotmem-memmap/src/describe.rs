@@ -1,4 +1,4 @@
-//! What a kernel says about its descriptors.
+//! The kernel's definition of its descriptors.
 
 use crate::kind::Compound;
 use crate::words::{Arithmetic, Words};
@@ -6,53 +6,54 @@ use core::mem::MaybeUninit;
 use hotmem_addr::Pfn;
 use hotmem_addr::geometry::{PFN_LIMIT, SECTION_FRAMES};
 
-/// Says what descriptors contain; usually the device whose memory they describe.
+/// Defines the contents of descriptors. Usually the device whose memory is described implements it.
 ///
-/// [`words`](Self::words) alone decides what is written. Everything else says how it may be
-/// written faster, or must be written slower.
+/// [`words`](Self::words) alone decides what is written. The other items only influence how it is
+/// written.
 pub trait Describe {
-    /// The kernel's own type: as large as [`Words`](Self::Words), and aligned as they are or more.
-    /// Anything else does not compile. What it points to it keeps as an address: a pointer that was
-    /// written as a word has no provenance.
+    /// The kernel's own type. It must be as large as [`Words`](Self::Words) and at least as
+    /// aligned; otherwise the program does not compile. It must hold addresses instead of pointers:
+    /// a pointer that was written as a word has no provenance.
     type Descriptor;
     /// The descriptor as 64-bit words: `[u64; 8]` for 64 bytes.
     type Words: Words;
 
-    /// Frames after which descriptors may differ by more than a constant step: a power of two.
+    /// The number of frames, a power of two, at whose multiples descriptors may differ by more than
+    /// the constant step.
     const RUN: u64 = SECTION_FRAMES as u64;
-    /// The first tails of a compound that are unlike the others, because the compound's own data
-    /// lie in them.
+    /// The number of first tails of a compound that hold data of the compound and so differ from
+    /// the other tails.
     const METADATA_TAILS: u64 = 0;
     /// Whether [`pageblock`](Self::pageblock) wants to be called.
     const READS_PAGEBLOCKS: bool = false;
 
-    /// The descriptor of a frame.
+    /// Returns the descriptor of a frame.
     ///
-    /// From one frame to the next in the same role and of the same compound, each word grows by
-    /// the same step, often 0, except at multiples of [`RUN`](Self::RUN) frames and behind the
-    /// [`METADATA_TAILS`](Self::METADATA_TAILS). Whether the last descriptor of such a run lies
-    /// where the step leads is looked at; if it does not, the run is written one by one.
+    /// From one frame to the next in the same role and compound, each word should grow by the same
+    /// step, often 0, except at multiples of [`RUN`](Self::RUN) frames and after the
+    /// [`METADATA_TAILS`](Self::METADATA_TAILS). The last descriptor of each run is compared with
+    /// the step; if it differs, the run is written one by one.
     fn words(&self, frame: &Frame) -> Self::Words;
 
-    /// Whether somebody watches each descriptor being written (a tracepoint, a sanitizer): all of
-    /// them are then written one by one, by [`write`](Self::write).
+    /// Returns whether each write of a descriptor is observed, for example by a tracepoint or a
+    /// sanitizer. If so, all descriptors are written one by one, by [`write`](Self::write).
     fn traced(&self) -> bool {
         false
     }
 
-    /// Writes one descriptor while [`traced`](Self::traced): field by field, if that is what the
-    /// kernel's instruments want to see. It must leave exactly these words.
+    /// Writes one descriptor if [`traced`](Self::traced), in the way that the kernel's instruments
+    /// expect, for example field by field. It must leave exactly these words.
     fn write(&self, slot: &mut MaybeUninit<Self::Descriptor>, words: &Self::Words) {
         words.write(slot);
     }
 
-    /// A pageblock that begins at `pfn` is being described: where a kernel that keeps something for
-    /// each pageblock writes it. Called only if [`READS_PAGEBLOCKS`](Self::READS_PAGEBLOCKS), once
-    /// for each pageblock whose first frame is described, lowest first.
+    /// Called for each pageblock whose first frame `pfn` is described, lowest first, so that a
+    /// kernel can initialise its own data of a pageblock. Called only if
+    /// [`READS_PAGEBLOCKS`](Self::READS_PAGEBLOCKS).
     ///
-    /// The descriptor of that frame has been written by ordinary stores and may be read right away.
-    /// There is none to read where it is one of the tails that compounds larger than a pageblock
-    /// [share](crate::Memmap::sharing_tails): their slots need not be mapped yet.
+    /// The descriptor of that frame has been written by ordinary stores and may be read at once.
+    /// `slot` is `None` if the frame is a [shared tail](crate::Memmap::sharing_tails) of a compound
+    /// that is larger than a pageblock, because its slot need not be mapped yet.
     fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<Self::Descriptor>>) {
         let _ = (pfn, slot);
     }
@@ -61,13 +62,13 @@ pub trait Describe {
 /// A frame that is to be described.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Its place.
+    /// The frame's role in its page.
     pub role: Role,
-    /// The reference count that it starts with; see [`Kind::refcount`](crate::Kind::refcount).
+    /// Its initial reference count; see [`Kind::refcount`](crate::Kind::refcount).
     pub refcount: u32,
 }
 
-/// A frame's place.
+/// The role of a frame in its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// A page by itself.
@@ -88,8 +89,8 @@ pub enum Role {
         /// The compound.
         compound: Compound,
     },
-    /// Any tail of any compound: one descriptor in the place of many. It can know neither its own
-    /// frame nor its head, so a kernel finds the head from the descriptor's *address*:
+    /// Any tail of any compound: one descriptor backs many. It names neither its frame nor its
+    /// head, so a kernel finds the head from the descriptor's *address*:
     /// [`MapLayout::head_address`](crate::MapLayout::head_address).
     SharedTail {
         /// The size of the compounds.
@@ -97,26 +98,29 @@ pub enum Role {
     },
 }
 
-/// The bits of a descriptor's flags in which it keeps its section's number, for kernels that need
-/// it to get from a descriptor to its frame.
+/// The bits of a descriptor's flags that hold its section's number, for kernels that get from a
+/// descriptor to its frame by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SectionField {
     shift: u32,
 }
 
 impl SectionField {
-    /// Bits that hold the number of any section.
+    /// The number of bits that any section's number fits in.
     pub const BITS: u32 = (PFN_LIMIT / SECTION_FRAMES as u64).ilog2() + 1;
 
     const MASK: u64 = (1 << SectionField::BITS) - 1;
 
-    /// From bit `shift` up.
+    /// Returns the field that begins at bit `shift`.
     ///
     /// # Panics
-    /// If there is no room in 64 bits; as a constant, the program does not compile.
+    /// Panics if there is no room in 64 bits; in a constant this is a compile error.
     #[must_use]
     pub const fn at(shift: u32) -> SectionField {
-        assert!(shift <= u64::BITS - SectionField::BITS, "no room for a section's number");
+        assert!(
+            shift <= u64::BITS - SectionField::BITS,
+            "a section's number does not fit above this bit"
+        );
         SectionField { shift }
     }
 
@@ -127,7 +131,7 @@ impl SectionField {
         flags & !(SectionField::MASK << self.shift) | section << self.shift
     }
 
-    /// The first frame of the section in `flags`; `None` if there can be no such section.
+    /// Returns the first frame of the section in `flags`; `None` if there can be no such section.
     #[must_use]
     pub const fn get(self, flags: u64) -> Option<Pfn> {
         let section = flags >> self.shift & SectionField::MASK;
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no room")]
+    #[should_panic(expected = "does not fit")]
     fn a_field_beyond_the_word_is_refused() {
         let _ = SectionField::at(u64::BITS - SectionField::BITS + 1);
     }

@@ -1,21 +1,21 @@
-//! What is described: the kind of memory, and how many frames make one page.
+//! The kind of memory that is described, and the number of frames in one page.
 
 use core::fmt;
 use hotmem_addr::{Bytes, geometry::FRAME_SHIFT};
 
-/// What a range of device memory is for. It decides on the reference count that descriptors start
-/// with.
+/// The kind of device memory (Linux: `enum memory_type`). It determines the initial reference count
+/// of descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// Persistent memory under a file system.
     FileSystemDax,
     /// Persistent memory as a device that is mapped.
     DeviceDax,
-    /// Memory of a device that the CPU cannot reach.
+    /// Memory of a device that the CPU cannot access.
     Private,
-    /// Memory of a device that the CPU reaches coherently.
+    /// Memory of a device that the CPU accesses coherently.
     Coherent,
-    /// Memory of a device that other devices reach.
+    /// Memory of a device that other devices access (PCI peer-to-peer).
     PeerToPeer,
     /// Anything else.
     Generic,
@@ -32,9 +32,9 @@ impl Kind {
         Kind::Generic,
     ];
 
-    /// The reference count of a frame that nobody uses yet, heads of compounds included; tails
-    /// always have 0. It is 0 where the memory's driver hands frames out, which sets it to 1 then;
-    /// 1 where frames are in the hands of whoever maps the device from the start.
+    /// Returns the reference count of an unused frame or of the head of an unused compound; tails
+    /// always have 0. The count is 0 if the memory's driver hands frames out and then sets it to 1.
+    /// It is 1 if the frames belong to the users of the mapped device from the start.
     #[must_use]
     pub const fn refcount(self) -> u32 {
         match self {
@@ -44,32 +44,32 @@ impl Kind {
     }
 }
 
-/// How many frames make one page: 2^order, the first its *head*, the others its *tails*. Pages
-/// are aligned to their size.
+/// The number of frames in one page, 2^order. The first frame is the page's *head*, the others are
+/// its *tails*. Pages are aligned to their size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Compound(u32);
 
 impl Compound {
-    /// Frames by themselves, neither head nor tail.
+    /// Single frames, neither head nor tail.
     pub const SINGLE: Compound = Compound(0);
     /// Pages of 2 MiB.
     pub const MIB_2: Compound = Compound(9);
     /// Pages of 1 GiB.
     pub const GIB_1: Compound = Compound(18);
 
-    /// 2^`order` frames; `None` above 1 GiB.
+    /// Returns a compound of 2^`order` frames, or `None` above 1 GiB.
     #[must_use]
     pub const fn new(order: u32) -> Option<Compound> {
         if order <= Compound::GIB_1.0 { Some(Compound(order)) } else { None }
     }
 
-    /// The power of two.
+    /// Returns the order: the number of frames as a power of two.
     #[must_use]
     pub const fn order(self) -> u32 {
         self.0
     }
 
-    /// How many frames: 1 to 262 144.
+    /// Returns the number of frames: 1 to 262 144.
     #[must_use]
     pub const fn frames(self) -> u64 {
         1 << self.0

@@ -1,19 +1,19 @@
-//! Where descriptors lie, and which of them share a frame: what a kernel that owns the page tables
-//! of its descriptor map needs to know.
+//! The layout of a descriptor map: where descriptors lie, and which of them share a frame. A kernel
+//! that maps the pages of its descriptor map itself needs it.
 //!
 //! The map is an array in virtual memory: the descriptor of frame `n` lies at `n × size`. A
-//! compound of 2 MiB has 512 descriptors; at 64 bytes they fill 8 frames. Its head and the tails
-//! with data of their own lie in the first; all that the other 7 hold is tails, the same in every
-//! compound. So one read-only frame, [described](crate::Memmap::describe_shared_tails) once, is
-//! mapped in the place of each of them:
+//! compound of 2 MiB has 512 descriptors; at 64 bytes they fill 8 frames. The first holds the head
+//! and the tails with data of their own. The other 7 hold only tails, which are the same in every
+//! compound. So one read-only frame, [described](crate::Memmap::describe_shared_tails) once, backs
+//! all of these:
 //!
 //! ```text
 //! virtual   │ head tail tail …  │ tail tail …  │ tail tail …  │ … │ head tail tail …  │ tail …
 //! backed by │ a frame of its own│   shared     │   shared     │ … │ a frame of its own│ shared
 //! ```
 //!
-//! A shared tail cannot say where its head is. But each compound's descriptors begin at a multiple
-//! of their size, so the address at which a tail is *seen* says it: rounded down
+//! A shared tail cannot name its head. But each compound's descriptors begin at a multiple of their
+//! size, so the head's address is the tail's *virtual* address, rounded down
 //! ([`MapLayout::head_address`]).
 
 use crate::kind::Compound;
@@ -58,7 +58,7 @@ use hotmem_addr::{Bytes, PfnRange};
 ///     }
 /// }
 /// let first = NonNull::from(map.as_mut_slice()).cast();
-/// // SAFETY: the pages that compounds have of their own are mapped from here on, and nobody else's.
+/// // SAFETY: the pages that are backed by frames of their own are mapped from here on, and nothing else uses them.
 /// let slots = unsafe { Slots::mapped(range, first, layout) }?;
 /// assert_eq!(memmap.describe(slots)?, Bytes::kib(16));
 /// # assert_eq!((own, shared), (4, 28));
@@ -73,7 +73,7 @@ pub struct MapLayout {
     shared: bool,
 }
 
-/// What backs a page of the map.
+/// The frame that backs a page of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
     /// A frame of its own: the next of those that [`MapLayout::frames_needed`] counted.
@@ -85,26 +85,26 @@ pub enum Backing {
 /// A page (4 KiB) of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapPage {
-    /// Where it lies, from the map's base on.
+    /// Its offset from the map's base.
     pub offset: Bytes,
     /// What backs it.
     pub backing: Backing,
 }
 
-/// Why tails cannot share a frame.
+/// The reason why tails cannot share a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShareError {
     /// The descriptors of a compound fill no more than the frame that holds its head.
     NothingToShare(Compound),
-    /// So many bytes do not fill a frame without a rest.
+    /// The frame size is not a multiple of this descriptor size.
     DescriptorSize(usize),
-    /// More tails with data of their own than fit beside the head.
+    /// The tails with data of their own do not fit in the head's frame.
     MetadataTails(u64),
 }
 
 impl MapLayout {
     pub(crate) const fn each<D>(compound: Compound) -> MapLayout {
-        // Those of all frames there can be have addresses.
+        // The descriptors of all possible frames must fit the address space.
         const { assert!(size_of::<D>() < 1 << 24, "a descriptor must be smaller than 16 MiB") };
         MapLayout { descriptor: size_of::<D>() as u64, compound, shared: false }
     }
@@ -126,44 +126,44 @@ impl MapLayout {
         Ok(layout)
     }
 
-    /// The size of the compounds.
+    /// Returns the size of the compounds.
     #[must_use]
     pub const fn compound(&self) -> Compound {
         self.compound
     }
 
-    /// Whether tails share a frame.
+    /// Returns whether tails share a frame.
     #[must_use]
     pub const fn shares_tails(&self) -> bool {
         self.shared
     }
 
-    /// Bytes of map for one compound, shared or not.
+    /// Returns the bytes of map for one compound, shared pages included.
     const fn compound_bytes(&self) -> u64 {
         self.descriptor << self.compound.order()
     }
 
-    /// Descriptors of a compound that lie in frames of their own.
+    /// Returns how many descriptors of a compound lie in frames of their own.
     pub(crate) const fn written_of_compound(&self) -> u64 {
         if self.shared { FRAME_SIZE / self.descriptor } else { self.compound.frames() }
     }
 
-    /// What the map's base must be aligned to for [`head_address`](Self::head_address).
+    /// Returns the alignment of the map's base that [`head_address`](Self::head_address) requires.
     #[must_use]
     pub const fn base_alignment(&self) -> Bytes {
         Bytes(self.compound_bytes())
     }
 
-    /// The address of the head's descriptor, from that of any descriptor of the same compound. For
-    /// sizes that are powers of two, in a map whose base is
-    /// [aligned](Self::base_alignment).
+    /// Returns the address of the head's descriptor, given that of any descriptor of the same
+    /// compound. Requires descriptor sizes that are powers of two and an
+    /// [aligned](Self::base_alignment) base.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "no more than it was")]
     pub const fn head_address(&self, descriptor: usize) -> usize {
         (descriptor as u64 & !(self.compound_bytes() - 1)) as usize
     }
 
-    /// Frames that the map of `range` needs of its own, without the one of shared tails.
+    /// Returns how many frames the map of `range` needs, without the one of shared tails.
     #[must_use]
     pub fn frames_needed(&self, range: PfnRange) -> u64 {
         if self.shared {
@@ -173,8 +173,9 @@ impl MapLayout {
         end - first
     }
 
-    /// The map's pages for `range`, from the bottom up. Those at the ends may hold descriptors of
-    /// neighbouring ranges too, unless `range` is a multiple of pageblocks or larger compounds.
+    /// Returns the map's pages for `range`, from the bottom up. Those at the ends may hold
+    /// descriptors of neighbouring ranges too, unless `range` is a multiple of pageblocks or larger
+    /// compounds.
     pub fn pages(&self, range: PfnRange) -> impl Iterator<Item = MapPage> + Clone {
         let layout = *self;
         let range = if self.shared { range.align_outward(self.compound.frames()) } else { range };
@@ -187,12 +188,12 @@ impl MapLayout {
         })
     }
 
-    /// The first page of the map that holds descriptors of `range`, and one past the last.
+    /// Returns the first page of the map that holds descriptors of `range`, and one past the last.
     const fn pages_around(&self, range: PfnRange) -> (u64, u64) {
         if range.is_empty() {
             return (0, 0);
         }
-        // 2^40 frames at most, and descriptors of less than 16 MiB: it cannot wrap.
+        // At most 2^40 frames with descriptors of less than 16 MiB: this cannot wrap.
         let bytes =
             (range.start().number() * self.descriptor, range.end().number() * self.descriptor);
         (bytes.0 >> FRAME_SHIFT, bytes.1.div_ceil(FRAME_SIZE))
@@ -206,10 +207,10 @@ impl fmt::Display for ShareError {
                 write!(f, "the descriptors of a {compound:?} fill no more than one frame")
             }
             ShareError::DescriptorSize(bytes) => {
-                write!(f, "descriptors of {bytes} bytes do not fill a frame without a rest")
+                write!(f, "the frame size is not a multiple of descriptors of {bytes} bytes")
             }
             ShareError::MetadataTails(tails) => {
-                write!(f, "{tails} tails with data of their own do not fit beside the head")
+                write!(f, "{tails} tails with data of their own do not fit in the head's frame")
             }
         }
     }

@@ -1,15 +1,15 @@
-//! Page descriptors: one for each frame, for kernels and devices that want one.
+//! Page descriptors (Linux: `struct page`), one for each frame, for kernels and devices that need
+//! them.
 //!
-//! The engine needs none, but a kernel may keep a descriptor of its own type for the frames of a
-//! device, as 64 bytes each of them 1.6 GB for a device of 100 GB. Nearly all of these bytes
-//! repeat. So a kernel says once what a descriptor contains ([`Describe::words`]), and a
-//! [`Memmap`] writes them all at the memory's own speed: it finds out how descriptors differ from
-//! one to the next, and repeats the first with stores that bypass the caches. Where all tails of a
-//! compound are the same, they need not even be written: they can share one frame
-//! ([`Memmap::sharing_tails`]).
+//! The engine needs no descriptors, but a kernel may keep one of its own type for each frame of a
+//! device. At 64 bytes each, a device of 100 GB needs 1.6 GB of them, and nearly all of these bytes
+//! repeat. So a kernel defines once what a descriptor contains ([`Describe::words`]), and a
+//! [`Memmap`] writes all of them at memory speed: it determines how each descriptor differs from
+//! the next, and repeats the first with stores that bypass the caches. Tails of compounds that are
+//! all the same need not even be written: they can share one frame ([`Memmap::sharing_tails`]).
 //!
-//! Where descriptors of RAM lie, and when they come and go, a kernel says by
-//! `hotmem::Mapping::describe` and `hotmem::Mapping::keeps`.
+//! For descriptors of RAM a kernel implements `hotmem::Mapping::describe` and
+//! `hotmem::Mapping::keeps`.
 //!
 //! ```
 //! use core::mem::MaybeUninit;

@@ -1,42 +1,42 @@
-//! The place of descriptors: one slot for each frame of a range.
+//! Slots: the memory that descriptors are written to, one slot for each frame of a range.
 
 use crate::layout::MapLayout;
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull, slice};
 use hotmem_addr::{Pfn, PfnRange};
 
-/// The slots of a range of frames, in order, side by side in virtual memory.
+/// The slots of a range of frames, in order and contiguous in virtual memory.
 pub struct Slots<'m, D> {
     range: PfnRange,
     base: NonNull<MaybeUninit<D>>,
-    /// Which of them are there, if not all.
+    /// The layout that says which slots are mapped, if not all of them.
     only: Option<MapLayout>,
     memory: PhantomData<&'m mut [MaybeUninit<D>]>,
 }
 
-/// Why slots cannot be those of a range.
+/// The reason why slots do not match a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotsError {
-    /// There are more or fewer of them than frames.
+    /// The number of slots is not the number of frames.
     Count {
         /// The frames.
         range: PfnRange,
         /// How many slots.
         slots: usize,
     },
-    /// The slots of so many frames are more than there can be addresses.
+    /// The slots of this range do not fit the address space.
     TooLarge(PfnRange),
-    /// The base is not aligned as descriptors are.
+    /// The base is not aligned for a descriptor.
     Misaligned(PfnRange),
 }
 
-// SAFETY: it stands for an exclusive borrow of the slots.
+// SAFETY: the value stands for an exclusive borrow of the slots.
 unsafe impl<D: Send> Send for Slots<'_, D> {}
 
 impl<'m, D> Slots<'m, D> {
-    /// These slots, one for each frame of `range`.
+    /// Takes these slots, one for each frame of `range`.
     ///
     /// # Errors
-    /// [`SlotsError::Count`] if they are not as many.
+    /// [`SlotsError::Count`] if the numbers differ.
     pub fn of(range: PfnRange, slots: &'m mut [MaybeUninit<D>]) -> Result<Self, SlotsError> {
         if u64::try_from(slots.len()) != Ok(range.frames()) {
             return Err(SlotsError::Count { range, slots: slots.len() });
@@ -45,9 +45,9 @@ impl<'m, D> Slots<'m, D> {
         Ok(Slots { range, base, only: None, memory: PhantomData })
     }
 
-    /// The slots from `base` on, of which only those need be there that `layout` has mapped: those
-    /// that its compounds share are skipped. It is that of the [`Memmap`](crate::Memmap) that
-    /// describes them, which refuses them otherwise.
+    /// Takes the slots from `base` on. Only those that `layout` backs by frames of their own need
+    /// be mapped; shared ones are skipped. A [`Memmap`](crate::Memmap) refuses slots of another
+    /// layout than its own.
     ///
     /// # Errors
     /// [`SlotsError`] if they could not be addressed.
@@ -73,28 +73,29 @@ impl<'m, D> Slots<'m, D> {
         Ok(Slots { range, base: base.cast(), only, memory: PhantomData })
     }
 
-    /// The frames.
+    /// Returns the frames.
     #[must_use]
     pub const fn range(&self) -> PfnRange {
         self.range
     }
 
-    /// Whether all that descriptors in this layout are written to is there.
+    /// Returns whether every slot that this layout writes is mapped.
     pub(crate) fn suits(&self, layout: &MapLayout) -> bool {
         self.only.is_none_or(|only| only == *layout)
     }
 
-    /// The slots below `pfn` and those from `pfn` on, for two CPUs.
+    /// Returns the slots below `pfn` and those from `pfn` on, for two CPUs.
     #[must_use]
     pub fn split_at(self, pfn: Pfn) -> (Self, Self) {
         let (low, high) = self.range.split_at(pfn);
-        // SAFETY: at most the slots' end.
+        // SAFETY: this is at most the end of the slots.
         let base = unsafe { self.base.add(index(low.frames())) };
         (Slots { range: low, ..self }, Slots { range: high, base, ..self })
     }
 
-    /// Cut into `parts` of about the same size, at multiples of `frames` (a power of two); fewer
-    /// if there are not so many multiples. For several CPUs, which describe a part each.
+    /// Splits the slots into `parts` of about the same size, at multiples of `frames` (a power of
+    /// two), so that several CPUs can describe one part each. Yields fewer parts if there are not
+    /// enough multiples.
     pub fn parts(self, parts: u64, frames: u64) -> impl Iterator<Item = Slots<'m, D>> {
         let each = self.range.frames().div_ceil(parts.max(1));
         let mut rest = Some(self);
@@ -107,33 +108,34 @@ impl<'m, D> Slots<'m, D> {
         })
     }
 
-    /// Takes the slots of the next `frames` frames, which must be a part of them.
+    /// Takes the slots of the next `frames` frames, of which there must be enough.
     pub(crate) fn take(&mut self, frames: u64) -> &'m mut [MaybeUninit<D>] {
         let base = self.base;
         let frames = self.skip(frames);
-        // SAFETY: these slots lie within the range and, as whoever takes them knows, have frames
-        // of their own; `skip` saw to it that nobody takes them again.
+        // SAFETY: these slots lie within the range and, as the caller ensures, are backed by frames
+        // of their own. `skip` has advanced past them, so they are taken once.
         unsafe { slice::from_raw_parts_mut(base.as_ptr(), frames) }
     }
 
-    /// Where the slot lies that comes after the next `frames` frames; it may be beyond the last.
+    /// Returns the address of the slot after the next `frames` frames. It may lie beyond the last
+    /// slot.
     pub(crate) fn ahead(&self, frames: u64) -> *const MaybeUninit<D> {
         self.base.as_ptr().wrapping_add(index(frames))
     }
 
-    /// Passes over the slots of so many frames, or as many as there are; how many.
+    /// Skips the slots of `frames` frames, or as many as there are. Returns how many it skipped.
     pub(crate) fn skip(&mut self, frames: u64) -> usize {
         let to = self.range.start().checked_add(frames).unwrap_or(Pfn::LIMIT);
         let (skipped, rest) = self.range.split_at(to);
         let frames = index(skipped.frames());
-        // SAFETY: at most the slots' end.
+        // SAFETY: this is at most the end of the slots.
         self.base = unsafe { self.base.add(frames) };
         self.range = rest;
         frames
     }
 }
 
-/// A number of slots, which fits because they can all be addressed.
+/// Returns a number of slots as an index. It fits because all slots are addressable.
 #[allow(clippy::cast_possible_truncation, reason = "both constructors have checked it")]
 const fn index(frames: u64) -> usize {
     frames as usize
@@ -151,7 +153,9 @@ impl fmt::Display for SlotsError {
             SlotsError::Count { range, slots } => {
                 write!(f, "{slots} slots for the {} frames of {range}", range.frames())
             }
-            SlotsError::TooLarge(range) => write!(f, "no room in memory for slots of {range}"),
+            SlotsError::TooLarge(range) => {
+                write!(f, "the slots of {range} do not fit the address space")
+            }
             SlotsError::Misaligned(range) => write!(f, "the slots of {range} are misaligned"),
         }
     }

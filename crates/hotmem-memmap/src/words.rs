@@ -1,4 +1,4 @@
-//! Descriptors as what is really written: 64-bit words.
+//! Descriptors as 64-bit words.
 
 use core::{array, mem::MaybeUninit, slice};
 use hotmem_stream::Stream;
@@ -42,25 +42,25 @@ pub trait Words: Copy + Arithmetic {}
 
 impl<const N: usize> Words for [u64; N] {}
 
-/// What is done with words; sealed by not being nameable.
+/// The arithmetic on words. The trait is sealed because it is not exported.
 pub trait Arithmetic: Sized {
-    /// Ordinary stores.
+    /// Writes the words by ordinary stores.
     fn write<D>(&self, slot: &mut MaybeUninit<D>);
 
-    /// `self`, and each further descriptor by `step` further, into a stream.
+    /// Fills `slots` through a stream: `self` first, and each further descriptor greater by `step`.
     fn fill<'env, D>(&self, step: &Self, stream: &Stream<'env>, slots: &'env mut [MaybeUninit<D>]);
 
-    /// What must be added to `self` to get `next`.
+    /// Returns the difference from `self` to `next`.
     fn step_to(&self, next: &Self) -> Self;
 
-    /// `self` after so many steps.
+    /// Returns `self` after `steps` steps.
     fn after(&self, steps: u64, step: &Self) -> Self;
 
-    /// Whether both are the same. In registers, where `==` would call out to compare memory.
+    /// Returns whether both are equal. Compares in registers, where `==` would call `memcmp`.
     fn is(&self, other: &Self) -> bool;
 }
 
-/// Refuses descriptors that are not made of words, when the program is compiled.
+/// Checks at compile time that descriptors consist of words.
 struct Fits<D, W>(D, W);
 
 impl<D, W> Fits<D, W> {
@@ -100,7 +100,7 @@ impl<const N: usize> Arithmetic for [u64; N] {
     }
 }
 
-/// The same memory as words.
+/// Returns the slots as words.
 #[inline(always)]
 fn as_words<D, const N: usize>(slots: &mut [MaybeUninit<D>]) -> &mut [MaybeUninit<[u64; N]>] {
     const { Fits::<D, [u64; N]>::CHECKED };

@@ -1,8 +1,7 @@
-//! Writing descriptors: from what one frame's contains to all of them.
+//! Writes the descriptors of many frames from the definition of one.
 //!
-//! Each descriptor is written once, in its final form and in the order of addresses, heads with
-//! what their compounds add to them. So nothing has to be drained between a template and fields
-//! that would be changed in it later: one drain, before anybody may look, is enough.
+//! Each descriptor is written once, in its final form and in the order of addresses. No field of a
+//! copied template is changed later, so one drain, before the descriptors are published, is enough.
 
 use crate::describe::{Describe, Frame, Role};
 use crate::kind::{Compound, Kind};
@@ -14,8 +13,8 @@ use hotmem_addr::geometry::PAGEBLOCK_FRAMES;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_stream::{Stores, Stream, stream};
 
-/// How the frames of a range are described. A plain value: several CPUs may use copies of it for
-/// a part of the range each ([`Slots::parts`]).
+/// Describes the frames of ranges. It is a plain value: several CPUs may use copies of it for one
+/// part of a range each ([`Slots::parts`]).
 pub struct Memmap<'a, B> {
     kind: Kind,
     layout: MapLayout,
@@ -23,7 +22,7 @@ pub struct Memmap<'a, B> {
     by: &'a B,
 }
 
-/// Why frames cannot be described.
+/// The reason why frames cannot be described.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescribeError {
     /// The range begins or ends within a compound.
@@ -33,13 +32,13 @@ pub enum DescribeError {
         /// The size of compounds.
         compound: Compound,
     },
-    /// Only the slots of another layout's own descriptors are there.
+    /// The slots are mapped for another layout.
     OtherLayout(PfnRange),
 }
 
 impl<'a, B: Describe> Memmap<'a, B> {
-    /// Descriptors of memory of this kind, with this many frames to a page, by `by`. Written with
-    /// [`Stores::GENERAL`] unless [said otherwise](Self::stores).
+    /// Describes memory of this kind with this many frames to a page, as `by` defines. The stores
+    /// are [`Stores::GENERAL`] unless [changed](Self::stores).
     #[must_use]
     pub const fn new(kind: Kind, compound: Compound, by: &'a B) -> Self {
         const { assert!(B::RUN.is_power_of_two(), "a run is a power of two of frames") };
@@ -47,20 +46,20 @@ impl<'a, B: Describe> Memmap<'a, B> {
         Memmap { kind, layout, stores: Stores::GENERAL, by }
     }
 
-    /// The same, written with these instructions: [`Stores::best`] or [`Stores::vector`] where
-    /// vector registers may be used. [`Stores::ORDINARY`] is the better choice for a map that has
-    /// just been cleared, page by page: its lines lie in the caches then, and stores that bypass
-    /// them take about twice as long, because those lines must be written first.
+    /// Chooses the store instructions: [`Stores::best`] or [`Stores::vector`] where vector
+    /// registers may be used. [`Stores::ORDINARY`] is the better choice for a map that has just
+    /// been cleared page by page, because its lines are then in the caches. Stores that bypass the
+    /// caches take about twice as long there, since the cached lines must be written back first.
     #[must_use]
     pub const fn stores(self, stores: Stores) -> Self {
         Memmap { stores, ..self }
     }
 
-    /// The same, with the tails of all compounds sharing one frame; see [`MapLayout::pages`]. Only
-    /// the first frame of each compound's descriptors is written then.
+    /// Makes the tails of all compounds share one frame; see [`MapLayout::pages`]. Only the first
+    /// frame of each compound's descriptors is then written.
     ///
     /// # Errors
-    /// [`ShareError`] if these descriptors cannot.
+    /// [`ShareError`] if these descriptors cannot share a frame.
     pub const fn sharing_tails(self) -> Result<Self, ShareError> {
         match MapLayout::sharing::<B::Descriptor>(self.layout.compound(), B::METADATA_TAILS) {
             Ok(layout) => Ok(Memmap { layout, ..self }),
@@ -68,20 +67,20 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
     }
 
-    /// Where the descriptors lie.
+    /// Returns the layout of the descriptors.
     #[must_use]
     pub const fn layout(&self) -> &MapLayout {
         &self.layout
     }
 
-    /// Describes the frames of these slots; how many bytes have been written. When it returns,
-    /// whatever stores were used, descriptors may be published as after ordinary ones.
+    /// Describes the frames of these slots, and returns how many bytes it wrote. Afterwards the
+    /// descriptors may be published as if ordinary stores had written them.
     ///
     /// Any context; calls back [`Describe`] alone. Cost: the bytes written, at the memory's speed.
     ///
     /// # Errors
-    /// [`DescribeError`] if they are no whole compounds, or were mapped for another layout; nothing
-    /// is written then.
+    /// [`DescribeError`] if the frames are not whole compounds, or if the slots are mapped for
+    /// another layout. Nothing is then written.
     pub fn describe(&self, slots: Slots<'_, B::Descriptor>) -> Result<Bytes, DescribeError> {
         let (range, compound) = (slots.range(), self.layout.compound());
         if !range.is_aligned(compound.frames()) {
@@ -112,7 +111,8 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
     }
 
-    /// All pages of the slots, single frames or compounds. Without a stream somebody watches.
+    /// Writes all pages of the slots, single frames or compounds. `stream` is `None` if writes are
+    /// traced.
     fn pages<'m>(&self, mut slots: Slots<'m, B::Descriptor>, stream: Option<&Stream<'m>>) {
         let (range, compound) = (slots.range(), self.layout.compound());
         if compound == Compound::SINGLE {
@@ -123,7 +123,7 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
     }
 
-    /// A head and its tails.
+    /// Writes a head and its tails.
     #[inline]
     fn compound<'m>(
         &self,
@@ -147,14 +147,15 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
         slots.skip(shared.frames());
         if B::READS_PAGEBLOCKS {
-            // Without slots of their own, and all the same pageblocks.
+            // These tails have no slots of their own, but their pageblocks are reported all the
+            // same.
             for block in shared.chunks(PAGEBLOCK_FRAMES as u64).filter(|b| starts_pageblock(*b)) {
                 self.by.pageblock(block.start(), None);
             }
         }
     }
 
-    /// Frames in the same role and of the same page, or pages by themselves.
+    /// Writes frames in the same role and of the same compound, or single frames.
     #[inline(always)]
     fn frames<'m>(
         &self,
@@ -182,7 +183,8 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
     }
 
-    /// Frames whose descriptors lie a constant step apart, or else are written one by one.
+    /// Writes a run of frames: by a constant step if their descriptors have one, otherwise one by
+    /// one.
     #[inline(always)]
     fn run<'m>(
         &self,
@@ -208,7 +210,7 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
     }
 
-    /// One descriptor, by ordinary stores.
+    /// Writes one descriptor by ordinary stores.
     #[inline]
     fn one(
         &self,
@@ -225,7 +227,7 @@ impl<'a, B: Describe> Memmap<'a, B> {
         }
     }
 
-    /// What a frame's descriptor contains.
+    /// Returns what a frame's descriptor contains.
     #[inline(always)]
     fn words(&self, role: Role) -> B::Words {
         let refcount = match role {
@@ -241,7 +243,7 @@ fn starts_pageblock(pfns: PfnRange) -> bool {
     pfns.start().is_aligned(PAGEBLOCK_FRAMES as u64)
 }
 
-/// The first `frames` frames, and the rest.
+/// Returns the first `frames` frames, and the rest.
 #[inline(always)]
 fn split(pfns: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
     pfns.split_at(pfns.start().checked_add(frames).unwrap_or(Pfn::LIMIT))

@@ -1,4 +1,4 @@
-//! Devices that keep their own map.
+//! Tests of devices that hold their own map.
 
 use super::*;
 use hotmem_addr::Bytes;

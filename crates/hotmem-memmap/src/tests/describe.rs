@@ -1,4 +1,5 @@
-//! Whatever the stores, kinds, sizes and places: the bytes that one frame after the other gives.
+//! Whatever the stores, kinds, sizes and places, the bytes are those of writing one descriptor
+//! after the other.
 
 use super::*;
 use hotmem_addr::Bytes;
@@ -55,7 +56,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn any_place_and_length(
+    fn descriptors_at_any_place_and_of_any_number(
         kind in any_kind(),
         order in 0..=7_u32,
         start in prop_oneof![0..1_u64 << 20, (1_u64 << 32) - 500..1 << 32],
@@ -75,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_are_the_whole(
+    fn describing_the_parts_describes_the_whole(
         compounds in 1..40_u64, order in 0..=5_u32, parts in 0..9_u64, start in 0..5000_u64,
     ) {
         let kernel = Kernel::<8, 1, true>::default();
@@ -97,7 +98,7 @@ proptest! {
 }
 
 #[test]
-fn plain_values_move_between_cpus() {
+fn slots_and_memmap_are_send() {
     fn moves<T: Send>(_: &T) {}
     let kernel = Box::new(Kernel::<8, 0, false>::default());
     let memmap = Memmap::new(Kind::Private, Compound::SINGLE, &*kernel);
@@ -121,7 +122,7 @@ fn every_way<const N: usize, const META: u64, const READS: bool>(
         .collect();
     let watched = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };
     let ways = all_stores().map(|stores| (&kernel, stores)).chain([(&watched, Stores::GENERAL)]);
-    // Where vectors can store whole lines, and where they cannot.
+    // Aligned to cache lines, so that vectors can store whole lines, and not.
     for ((kernel, stores), after_line) in ways.flat_map(|way| [(way, 0), (way, 1)]) {
         let mut room = Room::<N>::new(range.frames(), after_line);
         let memmap = Memmap::new(kind, compound, kernel).stores(stores);
@@ -141,7 +142,7 @@ fn every_way<const N: usize, const META: u64, const READS: bool>(
 }
 
 fn all_stores() -> impl Iterator<Item = Stores> + Clone {
-    // SAFETY: in user space vector registers may be changed.
+    // SAFETY: user space may change vector registers.
     unsafe { Stores::all() }
 }
 

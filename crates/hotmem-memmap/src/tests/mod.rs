@@ -1,5 +1,4 @@
-//! A kernel whose descriptors say all that they were told, and memory for them that must not be
-//! overrun.
+//! A kernel whose descriptors record all arguments, and guarded memory for them.
 
 extern crate std;
 
@@ -16,8 +15,8 @@ use std::{sync::Mutex, vec, vec::Vec};
 
 const UNTOUCHED: u64 = 0x5555_aaaa_5555_aaaa;
 
-/// Descriptors of `N` words, `META` tails with data of their own, and a kernel that reads
-/// pageblocks' first ones back, or does not.
+/// A kernel with descriptors of `N` words and `META` tails with data of their own. `READS`: it
+/// reads back the first descriptor of each pageblock.
 #[derive(Default)]
 struct Kernel<const N: usize, const META: u64, const READS: bool> {
     traced: bool,
@@ -72,7 +71,7 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
     }
 }
 
-/// What each frame's descriptor must be, by the rules alone.
+/// Computes the expected descriptor of each frame from the documented rules.
 fn expected<B: Describe>(
     by: &B,
     kind: Kind,
@@ -104,8 +103,8 @@ fn range(start: u64, frames: u64) -> PfnRange {
     PfnRange::with_len(Pfn::new(start).unwrap(), frames).unwrap()
 }
 
-/// Memory for descriptors, which begin so many words after a cache line does, with memory around
-/// them that is not to be touched.
+/// Memory for descriptors that begin `after_line` words after a cache line, surrounded by memory
+/// that must not be written.
 struct Room<const N: usize> {
     words: Vec<u64>,
     first: usize,
@@ -124,7 +123,7 @@ impl<const N: usize> Room<N> {
 
     fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {
         let start = self.words[self.first..].as_mut_ptr().cast();
-        // SAFETY: so many descriptors of words lie in the vector from `first` on.
+        // SAFETY: this many descriptors of words lie in the vector from `first` on.
         unsafe { core::slice::from_raw_parts_mut(start, self.frames) }
     }
 

@@ -1,4 +1,4 @@
-//! What does not fit is refused, and nothing is written.
+//! Slots and ranges that do not fit are refused, and nothing is written.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn tails_that_cannot_share_are_refused() {
 }
 
 #[test]
-fn slots_that_are_not_all_there_are_refused_by_other_layouts() {
+fn slots_that_are_mapped_in_part_are_refused_by_other_layouts() {
     let kernel = Kernel::<8, 1, false>::default();
     let each = Memmap::new(Kind::Generic, Compound::MIB_2, &kernel);
     let sharing = each.sharing_tails().unwrap();
@@ -36,7 +36,7 @@ fn slots_that_are_not_all_there_are_refused_by_other_layouts() {
         assert_eq!(other.describe(empty), Err(DescribeError::OtherLayout(PfnRange::EMPTY)));
     }
     assert!(map.seen().iter().all(|words| *words == [UNTOUCHED; 8]));
-    // Where all are there, they may be described in any way.
+    // Slots that are all mapped may be described in any layout.
     for memmap in [each, sharing, larger] {
         let base = core::ptr::NonNull::from(map.slots()).cast();
         // SAFETY: all of the map is there.

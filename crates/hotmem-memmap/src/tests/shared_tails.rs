@@ -1,11 +1,11 @@
-//! Tails that compounds share.
+//! Tests of tails that compounds share.
 
 use super::*;
 use hotmem_addr::Bytes;
 use hotmem_addr::geometry::PAGEBLOCK_FRAMES;
 
 #[test]
-fn shared_tails_are_written_once_and_what_a_kernel_sees_is_whole() {
+fn shared_tails_are_written_once_and_every_descriptor_is_seen() {
     for traced in [false, true] {
         shared_tails::<8, 1>(Compound::new(7).unwrap(), 2, traced);
         if !cfg!(miri) {
@@ -17,8 +17,8 @@ fn shared_tails_are_written_once_and_what_a_kernel_sees_is_whole() {
     }
 }
 
-/// Describes compounds with shared tails and looks at the map through the pages that a kernel
-/// would have mapped.
+/// Describes compounds with shared tails and reads the map through the pages that a kernel would
+/// have mapped.
 fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: u64, traced: bool) {
     let kernel = Kernel::<N, META, true> { traced, ..Kernel::default() };
     let range = range(compound.frames() * 6, compound.frames() * compounds);
@@ -36,12 +36,12 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     let written = memmap.describe(slots).unwrap();
     assert_eq!(written.0, memmap.layout().frames_needed(range) * FRAME_SIZE);
     assert_eq!(written, Bytes(compounds * FRAME_SIZE));
-    // Watched, those of the shared frame too.
+    // With tracing, those of the shared frame are counted too.
     let watched = if traced { (1 + compounds) * FRAME_SIZE / size } else { 0 };
     assert_eq!(kernel.written.lock().unwrap().len() as u64, watched);
 
     let want = expected(&kernel, Kind::DeviceDax, compound, true, range);
-    // Each pageblock was visited; what it begins with could be read unless it is shared.
+    // Each pageblock was visited, and its first descriptor could be read unless it is shared.
     let visited = core::mem::take(&mut *kernel.pageblocks.lock().unwrap());
     let all = range.chunks(1).map(PfnRange::start).zip(&want);
     let starts = all.filter(|(pfn, _)| pfn.is_aligned(PAGEBLOCK_FRAMES as u64));
@@ -67,7 +67,7 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     assert_eq!(own, memmap.layout().frames_needed(range));
     assert_eq!(pages * FRAME_SIZE, range.frames() * size);
 
-    // Every tail finds its head by where it is seen.
+    // The address of every tail leads to its head.
     let map_base = 0x4000_0000_usize;
     let address = |pfn: Pfn| map_base + usize::try_from(pfn.number() * size).unwrap();
     for one in range.chunks(1).map(PfnRange::start) {
