@@ -1,4 +1,4 @@
-//! The same copy by ordinary stores and by stores that bypass the caches, timed.
+//! Times the same copy by ordinary stores and by stores that bypass the caches.
 
 use hotmem_stream::{Stores, stream};
 use std::time::Instant;
@@ -9,7 +9,7 @@ fn main() {
         let mut copy = vec![0; source.len()];
         let destination = &mut copy[..];
         let start = Instant::now();
-        // The stores are drained when the closure has returned, before anybody can look.
+        // The stores are drained when the closure has returned, before anything can read the copy.
         stream(stores, |stream| stream.copy(destination, &source));
         let seconds = start.elapsed().as_secs_f64();
         println!("{:8} {:.1} GB/s", stores.name(), source.len() as f64 / seconds / 1e9);

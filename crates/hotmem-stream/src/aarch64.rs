@@ -1,8 +1,8 @@
-//! AArch64: `stnp`, which stores a pair of words with a hint that nobody will read them soon.
+//! AArch64: `stnp`, which stores a pair of words with a hint that they will not be read soon.
 //!
-//! The hint changes nothing of their order: they are ordered like ordinary stores (Arm ARM, C3.2.4;
-//! the exception made there is for loads), so there is nothing to drain before others may look, once
-//! they have been told by a store that releases.
+//! The hint does not change the order: these stores are ordered like ordinary ones (Arm ARM,
+//! C3.2.4; its exception is for loads). So there is nothing to drain: a Release store publishes
+//! them.
 
 use crate::{ordinary, stores::Kind};
 use core::{arch::asm, mem::MaybeUninit};
@@ -60,13 +60,13 @@ pub(crate) fn fill<const WORDS: usize>(
     }
 }
 
-/// Two words.
+/// Stores two words.
 ///
 /// # Safety
 /// They may be written at `to`, which is aligned to 8.
 #[inline(always)]
 unsafe fn store_pair(to: *mut u64, first: u64, second: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!("stnp {}, {}, [{}]", in(reg) first, in(reg) second, in(reg) to,
              options(nostack, preserves_flags));
@@ -80,7 +80,7 @@ pub(crate) fn drain(_: Kind) {}
 #[inline(always)]
 pub(crate) fn expect_stores(kind: Kind, at: *const u8) {
     if kind != Kind::Ordinary {
-        // SAFETY: it changes nothing that a program can see, whatever the address.
+        // SAFETY: a prefetch has no architectural effect, whatever the address.
         unsafe {
             asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly))
         };

@@ -2,9 +2,9 @@
 //!
 //! Memory that is written once and read much later need not pass through the caches: a
 //! *non-temporal* store neither reads the line that it replaces nor drives another one out. But
-//! such stores are not ordered like others, so they must be *drained* before anybody may look.
-//! Here that cannot be forgotten: [`stream`] opens a stream for a closure, destinations are
-//! borrowed for longer than the closure runs, and the drain lies between the two.
+//! such stores are weakly ordered, so they must be *drained* before the data are published. The
+//! interface enforces this: [`stream`] opens a stream for a closure, destinations are borrowed for
+//! longer than the closure runs, and the drain happens when the closure has returned.
 //!
 //! ```
 //! use core::mem::MaybeUninit;
@@ -24,9 +24,9 @@
 //! assert_eq!(unsafe { records[10].assume_init() }, [7, 0x1000 + 640, 0, 0, 0, 0, 0, 1]);
 //! ```
 //!
-//! What is written is the same with whatever [`Stores`]; only the time differs. `no_std`, no heap,
-//! one branch on an enum for each call. Built with `--cfg hotmem_stores="ordinary"` all stores are
-//! ordinary ones, for tools that watch them.
+//! All [`Stores`] write the same bytes; only the time differs. The crate is `no_std` and uses no
+//! heap; each call costs one branch on an enum. With `--cfg hotmem_stores="ordinary"` all stores
+//! are ordinary ones, for tools that trace them.
 #![no_std]
 
 #[cfg_attr(

@@ -1,4 +1,4 @@
-//! Ordinary stores: what everything else must be byte-identical to.
+//! Ordinary stores. All other stores must leave the same bytes.
 
 use core::{array, mem::MaybeUninit};
 
@@ -20,7 +20,7 @@ pub(crate) fn fill<const WORDS: usize>(
     }
 }
 
-/// The record `count` records further on.
+/// Returns the record that follows `count` records later.
 #[inline(always)]
 pub(crate) fn next<const WORDS: usize>(
     record: &[u64; WORDS],

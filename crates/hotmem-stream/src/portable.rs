@@ -1,4 +1,4 @@
-//! Where there is nothing better: ordinary stores, whatever is asked for.
+//! Other architectures: ordinary stores for every kind.
 
 use crate::{ordinary, stores::Kind};
 use core::mem::MaybeUninit;

@@ -1,14 +1,14 @@
-//! Which instructions write.
+//! The choice of store instructions.
 
 use crate::arch;
 use core::fmt;
 
-/// The instructions that write. Chosen once, at start, and then passed along; a constant is
-/// resolved by the compiler.
+/// The store instructions of a stream. A program chooses them once at start and passes the value
+/// along. The compiler resolves a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stores(Kind);
 
-/// From the plainest to the widest.
+/// The kinds of stores, from the plainest to the widest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(dead_code, reason = "each architecture has some of them")]
 pub(crate) enum Kind {
@@ -23,35 +23,37 @@ impl Stores {
     /// Ordinary stores, through the caches: the portable form.
     pub const ORDINARY: Stores = Stores(Kind::Ordinary);
 
-    /// What bypasses the caches with general registers alone, so that it may be used anywhere, in
-    /// a kernel too: `movnti` on x86-64, `stnp` on AArch64, elsewhere ordinary stores.
+    /// Stores that bypass the caches and use general registers only, so that they may be used
+    /// anywhere, also in a kernel: `movnti` on x86-64, `stnp` on AArch64, ordinary stores
+    /// elsewhere.
     pub const GENERAL: Stores = Stores(arch::GENERAL);
 
-    /// The best that may be used without asking: with vector registers where the target lets the
-    /// compiler use them, as in user space, otherwise [`Stores::GENERAL`].
+    /// Returns the best stores that are always safe: vector stores if the target lets the compiler
+    /// use vector registers, as in user space, otherwise [`Stores::GENERAL`].
     #[must_use]
     pub fn best() -> Stores {
         if cfg!(target_feature = "sse2") {
-            // SAFETY: the compiler itself uses vector registers wherever it likes, so they belong
-            // to whoever runs; `vector` sees to it that the system has enabled them.
+            // SAFETY: the compiler itself uses vector registers wherever it likes, so the running
+            // code owns them. `vector` checks that the system has enabled them.
             unsafe { Stores::vector() }
         } else {
             Stores::GENERAL
         }
     }
 
-    /// The widest that the processor has and the system has enabled: AVX-512, AVX2 or
-    /// [`Stores::GENERAL`]. It asks CPUID, which is slow under a hypervisor: call it once.
+    /// Returns the widest stores that the processor has and the system has enabled: AVX-512, AVX2
+    /// or [`Stores::GENERAL`]. It executes CPUID, which is slow under a hypervisor, so call it
+    /// once.
     ///
     /// # Safety
-    /// Wherever the value is put to use, vector registers must be free to be changed: in user
-    /// space always, in a kernel only between saving and restoring them.
+    /// Wherever the value is used, the code must be allowed to change vector registers: always in
+    /// user space, in a kernel only between saving and restoring them.
     #[must_use]
     pub unsafe fn vector() -> Stores {
         Stores(arch::widest())
     }
 
-    /// Everything that may be used, from the plainest to [`Stores::vector`]; for tests and
+    /// Returns all usable kinds, from the plainest to [`Stores::vector`], for tests and
     /// measurements.
     ///
     /// # Safety
@@ -61,7 +63,7 @@ impl Stores {
         arch::ALL.iter().copied().filter(move |&kind| kind <= widest).map(Stores)
     }
 
-    /// Its name: `ordinary`, `stnp`, `movnti`, `avx2` or `avx512`.
+    /// Returns its name: `ordinary`, `stnp`, `movnti`, `avx2` or `avx512`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {

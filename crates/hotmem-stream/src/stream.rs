@@ -1,10 +1,10 @@
-//! A stream: writes between its opening and its drain.
+//! Streams, which drain their stores when they close.
 
 use crate::{Stores, arch};
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 
-/// An open stream of writes. What it is given to write to stays borrowed until the stream has been
-/// drained. So it cannot be looked at before:
+/// An open stream of stores. Its destinations stay borrowed until the stream has been drained, so
+/// they cannot be read before:
 ///
 /// ```compile_fail,E0502
 /// # use hotmem_stream::{Stores, stream};
@@ -16,7 +16,7 @@ use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 /// });
 /// ```
 ///
-/// Nor can it be something that goes before, or that is lent again meanwhile:
+/// A destination cannot be dropped, or borrowed again, before the drain either:
 ///
 /// ```compile_fail,E0597
 /// # use hotmem_stream::{Stores, stream};
@@ -26,8 +26,9 @@ use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 /// });
 /// ```
 ///
-/// It is bound to its thread, whose stores the drain waits for. (A kernel that moves a thread to
-/// another CPU in the middle of a stream drains by the locked instructions on the way.)
+/// A stream cannot move to another thread, because the drain waits for the stores of one CPU. (When
+/// a kernel moves a thread to another CPU in the middle of a stream, the locked instructions of the
+/// context switch drain it.)
 ///
 /// ```compile_fail,E0277
 /// # use hotmem_stream::{Stores, stream};
@@ -39,16 +40,16 @@ use core::{fmt, marker::PhantomData, mem::MaybeUninit, slice};
 /// ```
 pub struct Stream<'env> {
     stores: Stores,
-    /// Invariant, so that no destination can be borrowed for less than the whole stream.
+    /// Invariant in `'env`, so that no destination can be borrowed for less than the whole stream.
     destinations: PhantomData<fn(&'env ()) -> &'env ()>,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the stream neither `Send` nor `Sync`.
     thread: PhantomData<*mut ()>,
 }
 
-/// Opens a stream, runs `body`, and drains: when this returns, or unwinds, everything written is
-/// ordered before what the caller does next, as with ordinary stores.
+/// Opens a stream, runs `body`, and drains. When this returns or unwinds, all stores are ordered
+/// before the caller's next ones, like ordinary stores.
 ///
-/// Cost: one store fence, about as long as the memory takes for what is under way.
+/// Cost: one store fence, which waits for the outstanding stores to reach memory.
 #[inline(always)]
 pub fn stream<'env, R>(stores: Stores, body: impl FnOnce(&Stream<'env>) -> R) -> R {
     let stream = Stream { stores, destinations: PhantomData, thread: PhantomData };
@@ -58,7 +59,7 @@ pub fn stream<'env, R>(stores: Stores, body: impl FnOnce(&Stream<'env>) -> R) ->
     result
 }
 
-/// Drains when it is dropped. Nobody but [`stream`] ever has one, so it is always dropped.
+/// Drains when it is dropped. Only [`stream`] makes one, so it is always dropped.
 struct Drain(Stores);
 
 impl Drop for Drain {
@@ -69,43 +70,43 @@ impl Drop for Drain {
 }
 
 impl<'env> Stream<'env> {
-    /// The instructions that it writes with.
+    /// Returns the instructions that it writes with.
     #[must_use]
     pub const fn stores(&self) -> Stores {
         self.stores
     }
 
-    /// Copies `src` to `dst`, in the order of addresses, without reading `dst` into the caches.
-    /// With a length known to the compiler it becomes a handful of instructions in place.
+    /// Copies `src` to `dst`, in the order of addresses, without reading `dst` into the caches. A
+    /// constant length compiles to a few inline instructions.
     ///
-    /// Destinations that are not aligned to 8 bytes and lengths that are no multiple of 8 are
-    /// copied by ordinary stores.
+    /// Ordinary stores copy to destinations that are not aligned to 8 bytes, and lengths that are
+    /// not a multiple of 8.
     ///
     /// # Panics
-    /// If the lengths differ, as `copy_from_slice` does.
+    /// Panics if the lengths differ, as `copy_from_slice` does.
     #[inline(always)]
     pub fn copy(&self, dst: &'env mut [u8], src: &[u8]) {
-        // SAFETY: the same bytes; only initialised ones are written, so that all of them still
-        // are when the borrow ends.
+        // SAFETY: the slice covers the same bytes. Only initialised bytes are written, so all of
+        // them are initialised when the borrow ends.
         let dst = unsafe { slice::from_raw_parts_mut(dst.as_mut_ptr().cast(), dst.len()) };
         self.copy_uninit(dst, src);
     }
 
-    /// [`copy`](Self::copy) to memory that may be uninitialised; all of it is initialised then.
+    /// [`copy`](Self::copy) to memory that may be uninitialised, and initialises all of it.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// Panics if the lengths differ.
     #[inline(always)]
     pub fn copy_uninit(&self, dst: &'env mut [MaybeUninit<u8>], src: &[u8]) {
         assert_eq!(dst.len(), src.len(), "source and destination differ in length");
         arch::copy(self.stores.kind(), dst, src);
     }
 
-    /// Writes records of whole words, in the order of addresses: record `i` has the words
-    /// `first[w] + i × step[w]`, modulo 2^64. So a template is repeated where `step` is zero, and
-    /// patched where it is not. All of `dst` is initialised then.
+    /// Writes records of whole words, in the order of addresses: record `i` has the words `first[w]
+    /// + i × step[w]`, modulo 2^64. A zero in `step` repeats a word of the template; any other
+    /// value changes it from record to record. Initialises all of `dst`.
     ///
-    /// At the memory's own speed for records of 64 bytes that are aligned to as many.
+    /// Records of 64 bytes that are aligned to 64 are written at memory speed.
     #[inline(always)]
     pub fn fill<const WORDS: usize>(
         &self,
@@ -116,8 +117,9 @@ impl<'env> Stream<'env> {
         arch::fill(self.stores.kind(), dst, first, step);
     }
 
-    /// Fetches the line of `slot`, to which ordinary stores are about to go in the midst of the
-    /// stream: without it they would wait for memory, and the stream behind them.
+    /// Prefetches the cache line of `slot`, which ordinary stores are about to write in the middle
+    /// of the stream. Without the prefetch those stores would wait for memory, and the stream would
+    /// wait for them.
     #[inline(always)]
     pub fn expect_stores<T>(&self, slot: *const T) {
         arch::expect_stores(self.stores.kind(), slot.cast());

@@ -1,4 +1,4 @@
-//! Whatever the instructions: the same bytes, and none beside them.
+//! All store instructions write the same bytes and none around them.
 #![allow(clippy::cast_possible_truncation, reason = "patterns of bytes")]
 
 use hotmem_stream::{Stores, stream};
@@ -14,11 +14,11 @@ const GUARD: usize = 128;
 const ROOM: usize = 4096;
 
 fn all() -> impl Iterator<Item = Stores> + Clone {
-    // SAFETY: in user space vector registers may be changed.
+    // SAFETY: user space may change vector registers.
     unsafe { Stores::all() }
 }
 
-/// Room that begins at a line, with a pattern in it.
+/// A buffer that is aligned to a cache line and filled with a pattern.
 #[repr(align(64))]
 #[derive(Clone, PartialEq, Debug)]
 struct Room([u8; ROOM]);
@@ -38,7 +38,7 @@ impl Room {
     }
 }
 
-/// What a stream's copy leaves, with what lies around it.
+/// Returns what a stream's copy leaves, with the bytes around it.
 fn copied(stores: Stores, at: usize, src: &[u8]) -> Box<Room> {
     let mut room = Room::new();
     let dst = &mut room.0[at..at + src.len()];
@@ -63,7 +63,7 @@ fn copies_of_every_short_length_to_every_alignment() {
     }
 }
 
-/// What a stream's fill leaves in a room, `at` words into it.
+/// Returns what a stream's fill leaves in a room, `at` words into it.
 fn filled<const WORDS: usize>(
     stores: Stores,
     at: usize,
@@ -74,7 +74,7 @@ fn filled<const WORDS: usize>(
     let mut room = Room::new();
     let start = room.0[at * 8..].as_mut_ptr();
     assert!(at * 8 + count * WORDS * 8 <= ROOM && start.cast::<u64>().is_aligned());
-    // SAFETY: so many records of words lie within the room, from a word on.
+    // SAFETY: `count` records of `WORDS` words lie within the buffer, aligned to words.
     let dst =
         unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<[u64; WORDS]>>(), count) };
     stream(stores, move |stream| stream.fill(dst, first, step));
@@ -160,18 +160,19 @@ fn templates_of_which_one_word_is_patched() {
     }
 }
 
-/// A word that one thread streams and another one reads once it has been told.
+/// A word that one thread streams and publishes, and that another thread reads.
 struct Told {
     word: Line<UnsafeCell<u64>>,
     written: Line<AtomicU64>,
     read: Line<AtomicU64>,
 }
 
-/// Alone in its line, and in the one that is fetched with it.
+/// A value with a pair of cache lines of its own, because the processor fetches lines in pairs.
 #[repr(align(128))]
 struct Line<T>(T);
 
-// SAFETY: the word is the writer's until it has `written`, then the reader's until it has `read`.
+// SAFETY: the writer owns the word until it sets `written`, then the reader owns it until it sets
+// `read`.
 unsafe impl Sync for Told {}
 
 impl Told {
@@ -192,10 +193,10 @@ impl Told {
     }
 }
 
-/// A word does not fill a line: undrained it would stay with its CPU for a while, and what is stored
-/// after it would be seen before it.
+/// A word does not fill a line. Without the drain it would stay in the CPU's buffer for a while,
+/// and later stores would become visible before it.
 #[test]
-fn whoever_is_told_sees_what_was_written() {
+fn a_drained_word_is_visible_before_later_stores() {
     let turns = 1..=if cfg!(miri) { 10 } else { 2000 };
     for stores in all() {
         let told = Told { word: Line(0.into()), written: Line(0.into()), read: Line(0.into()) };

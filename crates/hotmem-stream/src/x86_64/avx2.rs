@@ -1,17 +1,18 @@
-//! Half a line at a time. Upper halves are cleared at the end: left dirty, they would slow down
-//! older vector instructions.
+//! AVX2: stores half a cache line at a time. The upper register halves are cleared at the end,
+//! because dirty ones would slow down SSE instructions.
 
-use super::line::{BITMAP_WORDS, LINE};
+use super::line::{LINE_WORDS, LINE};
 use core::arch::asm;
 
 /// Copies `lines` lines.
 ///
 /// # Safety
 /// The processor has AVX2 and the caller may use it; `lines` lines, at least one, may be read at
-/// `from` and written at `to`, which is aligned to a line; nobody touches them before the drain.
+/// `from` and written at `to`, which is aligned to a line; nothing else accesses them before the
+/// drain.
 #[inline(always)]
 pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "2:",
@@ -37,8 +38,8 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
     }
 }
 
-/// Writes `count` lines, each further than the one before by `step`. Both are read word by word,
-/// as in [`avx512`](super::avx512).
+/// Writes `count` lines, each greater than the one before by `step`. Reads `first` and `step` word
+/// by word, as in [`avx512`](super::avx512).
 ///
 /// # Safety
 /// As for [`copy`], of `count` lines at `to`.
@@ -46,8 +47,8 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
 pub(super) unsafe fn fill(
     to: *mut u64,
     count: usize,
-    first: &[u64; BITMAP_WORDS],
-    step: &[u64; BITMAP_WORDS],
+    first: &[u64; LINE_WORDS],
+    step: &[u64; LINE_WORDS],
 ) {
     // SAFETY: the caller's; `first` and `step` are a line each.
     unsafe {

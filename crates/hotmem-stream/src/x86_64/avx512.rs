@@ -1,18 +1,18 @@
-//! A whole line at a time. Registers 16 and up, which leave no dirty upper halves behind that
-//! would slow down older vector instructions.
+//! AVX-512: stores a whole cache line at a time. Uses registers 16 and up, which leave no dirty
+//! upper halves that would slow down SSE instructions.
 
-use super::line::{BITMAP_WORDS, LINE};
+use super::line::{LINE_WORDS, LINE};
 use core::arch::asm;
 
 /// Copies `lines` lines.
 ///
 /// # Safety
 /// The processor has AVX-512F and the caller may use it; `lines` lines, at least one, may be read
-/// at `from` and written at `to`, which is aligned to a line; nobody touches them before the
+/// at `from` and written at `to`, which is aligned to a line; nothing else accesses them before the
 /// drain.
 #[inline(always)]
 pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "2:",
@@ -32,10 +32,10 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
     }
 }
 
-/// Writes `count` lines, each further than the one before by `step`.
+/// Writes `count` lines, each greater than the one before by `step`.
 ///
-/// `first` and `step` are read word by word: they have just been written as words, and one load of
-/// all would wait until those stores reach the cache, behind all that is under way.
+/// Reads `first` and `step` word by word. They have just been written as words, and one vector load
+/// would wait until those stores reach the cache, behind all outstanding stores.
 ///
 /// # Safety
 /// As for [`copy`], of `count` lines at `to`.
@@ -43,8 +43,8 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, lines: usize) {
 pub(super) unsafe fn fill(
     to: *mut u64,
     count: usize,
-    first: &[u64; BITMAP_WORDS],
-    step: &[u64; BITMAP_WORDS],
+    first: &[u64; LINE_WORDS],
+    step: &[u64; LINE_WORDS],
 ) {
     // SAFETY: the caller's; `first` and `step` are a line each.
     unsafe {

@@ -1,4 +1,4 @@
-//! What the processor has and the system has enabled.
+//! Detects the store instructions that the processor has and the system has enabled.
 
 use crate::stores::Kind;
 use core::arch::{
@@ -6,8 +6,8 @@ use core::arch::{
     x86_64::{__cpuid, __cpuid_count},
 };
 
-/// The widest stores there are. (Intel SDM volume 1, 14.3 and 15.3: the processor's bit, and the
-/// registers' state enabled in XCR0, which may be read if OSXSAVE is set.)
+/// Returns the widest stores there are. (Intel SDM volume 1, 14.3 and 15.3: the processor's bit,
+/// and the registers' state enabled in XCR0, which may be read if OSXSAVE is set.)
 pub(crate) fn widest() -> Kind {
     const OSXSAVE: u32 = 1 << 27;
     const AVX2: u32 = 1 << 5;
@@ -28,10 +28,10 @@ pub(crate) fn widest() -> Kind {
     }
 }
 
-/// The low half of XCR0. Only with OSXSAVE.
+/// Returns the low half of XCR0. Only with OSXSAVE.
 fn xcr0() -> u32 {
     let low: u32;
-    // SAFETY: the caller has seen OSXSAVE; it reads a register.
+    // SAFETY: the caller has checked OSXSAVE, and the instruction only reads a register.
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _,
              options(nomem, nostack, preserves_flags));

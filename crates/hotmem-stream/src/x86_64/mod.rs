@@ -1,9 +1,9 @@
-//! x86-64: `movnti`, and vector stores where they may be used.
+//! x86-64: `movnti`, and vector stores where vector registers may be used.
 //!
-//! For the language, a non-temporal store hands its bytes to somebody who writes them later, and
-//! the fence in [`drain`] waits for that somebody: between the two nobody may touch the bytes,
-//! which [`stream`](crate::stream) sees to by borrowing them. (Intel SDM volume 1, 10.4.6.2:
-//! such stores are weakly ordered, SFENCE orders them.)
+//! In Rust's memory model a non-temporal store is a write by another agent that happens later, and
+//! the fence in [`drain`] waits for that agent. Between the two nothing may access the bytes;
+//! [`stream`](crate::stream) ensures this by borrowing them. (Intel SDM volume 1, 10.4.6.2: such
+//! stores are weakly ordered, and SFENCE orders them.)
 
 mod avx2;
 mod avx512;
@@ -14,7 +14,7 @@ mod movnti;
 use crate::{ordinary, stores::Kind};
 use core::{arch::asm, mem::MaybeUninit, slice};
 pub(crate) use cpu::widest;
-use line::{BITMAP_WORDS, LINE};
+use line::{LINE_WORDS, LINE};
 
 pub(crate) const GENERAL: Kind = Kind::Movnti;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512];
@@ -26,15 +26,16 @@ pub(crate) fn copy(kind: Kind, dst: &mut [MaybeUninit<u8>], src: &[u8]) {
         return ordinary::copy(dst, src);
     }
     let lines = if to.addr().is_multiple_of(LINE) { len / LINE } else { 0 };
-    // SAFETY: `len` bytes may be read and written, the destination is aligned to words and, for
-    // the lines, to lines; the kinds are ones that the processor has and the caller may use.
+    // SAFETY: `len` bytes may be read and written. The destination is aligned to words, and to
+    // lines where whole lines are stored. The processor has these kinds, and the caller may use
+    // them.
     unsafe {
         match kind {
             Kind::Avx512 if lines > 0 => avx512::copy(to, from, lines),
             Kind::Avx2 if lines > 0 => avx2::copy(to, from, lines),
             _ => return movnti::copy(to, from, len / 8),
         }
-        let done = lines * BITMAP_WORDS;
+        let done = lines * LINE_WORDS;
         movnti::copy(to.add(done), from.add(done), len / 8 - done);
     }
 }
@@ -49,26 +50,26 @@ pub(crate) fn fill<const WORDS: usize>(
     if kind == Kind::Ordinary || WORDS == 0 || dst.is_empty() {
         return ordinary::fill(dst, first, step);
     }
-    if !BITMAP_WORDS.is_multiple_of(WORDS) {
+    if !LINE_WORDS.is_multiple_of(WORDS) {
         return fill_records(kind, dst, first, step);
     }
-    // Whole lines of one or several records, and what does not fill a line at either end.
-    let per_line = BITMAP_WORDS / WORDS;
+    // Whole lines of one or several records, and the records at either end that do not fill a line.
+    let per_line = LINE_WORDS / WORDS;
     let to_line = dst.as_ptr().cast::<u8>().align_offset(LINE) / (WORDS * 8);
     let aligned = dst[0].as_ptr().addr().is_multiple_of(WORDS * 8);
     let (before, rest) = dst.split_at_mut(if aligned { to_line.min(dst.len()) } else { 0 });
     let (lines, after) = rest.split_at_mut(rest.len() / per_line * per_line);
     fill_records(kind, before, first, step);
     let first = &ordinary::next(first, step, before.len() as u64);
-    let line: [u64; BITMAP_WORDS] = core::array::from_fn(|i| {
+    let line: [u64; LINE_WORDS] = core::array::from_fn(|i| {
         first[i % WORDS].wrapping_add(step[i % WORDS].wrapping_mul((i / WORDS) as u64))
     });
     let line_step = core::array::from_fn(|i| step[i % WORDS].wrapping_mul(per_line as u64));
     let to = lines.as_mut_ptr().cast::<u64>();
     let count = lines.len() / per_line;
     if count > 0 {
-        // SAFETY: `count` lines may be written, and begin at a word, for vectors at a line; the
-        // kinds are ones that the processor has and the caller may use.
+        // SAFETY: `count` lines may be written. They are aligned to words, and to lines for vector
+        // stores. The processor has these kinds, and the caller may use them.
         unsafe {
             match kind {
                 Kind::Avx512 if aligned => avx512::fill(to, count, &line, &line_step),
@@ -80,7 +81,7 @@ pub(crate) fn fill<const WORDS: usize>(
     fill_records(kind, after, &ordinary::next(first, step, lines.len() as u64), step);
 }
 
-/// One record after the other, each as a copy.
+/// Writes one record after the other, each as a copy.
 #[inline(always)]
 fn fill_records<const WORDS: usize>(
     kind: Kind,
@@ -90,7 +91,7 @@ fn fill_records<const WORDS: usize>(
 ) {
     let mut record = *first;
     for slot in dst {
-        // SAFETY: the bytes of the slot and those of the words, which have no padding.
+        // SAFETY: the slices cover the slot and the words, which have no padding.
         let (to, from) = unsafe {
             let to = slice::from_raw_parts_mut(slot.as_mut_ptr().cast(), WORDS * 8);
             (to, slice::from_raw_parts(record.as_ptr().cast(), WORDS * 8))
@@ -104,7 +105,8 @@ fn fill_records<const WORDS: usize>(
 #[inline(always)]
 pub(crate) fn drain(kind: Kind) {
     if kind != Kind::Ordinary {
-        // SAFETY: it only waits. It is no `nomem`: what was stored counts as stored from here on.
+        // SAFETY: the fence only waits. It is not `nomem`, because the stored bytes count as
+        // written from here on.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
 }
@@ -113,8 +115,8 @@ pub(crate) fn drain(kind: Kind) {
 #[inline(always)]
 pub(crate) fn expect_stores(kind: Kind, at: *const u8) {
     if kind != Kind::Ordinary {
-        // SAFETY: it changes nothing that a program can see, and an address that is not mapped or
-        // may not be written is passed over. (Where there is no such instruction, it is none.)
+        // SAFETY: a prefetch has no architectural effect, and ignores addresses that are not mapped
+        // or not writable. (Processors without this instruction treat it as a no-op.)
         unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
     }
 }

@@ -1,24 +1,24 @@
-//! Eight bytes at a time from general registers.
+//! `movnti`: stores eight bytes at a time from general registers.
 
-use super::line::BITMAP_WORDS;
+use super::line::LINE_WORDS;
 use crate::ordinary;
 use core::arch::asm;
 
-/// Copies `words` words. With their number known to the compiler: loads and `movnti` in a row.
+/// Copies `words` words. A constant number compiles to a sequence of loads and `movnti`.
 ///
 /// # Safety
-/// `words` words may be read at `from` and written at `to`, which is aligned to 8; nobody touches
-/// them before the drain.
+/// `words` words may be read at `from` and written at `to`, which is aligned to 8; nothing else
+/// accesses them before the drain.
 #[inline(always)]
 pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
-    let whole = words / BITMAP_WORDS * BITMAP_WORDS;
+    let whole = words / LINE_WORDS * LINE_WORDS;
     let mut done = 0;
     while done < whole {
         // SAFETY: this line lies within the words.
         unsafe {
-            line(to.add(done), &from.add(done).cast::<[u64; BITMAP_WORDS]>().read_unaligned())
+            line(to.add(done), &from.add(done).cast::<[u64; LINE_WORDS]>().read_unaligned())
         };
-        done += BITMAP_WORDS;
+        done += LINE_WORDS;
     }
     while done < words {
         // SAFETY: this word lies within the words.
@@ -27,21 +27,21 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
     }
 }
 
-/// Writes `count` lines, each further than the one before by `step`. Most templates repeat, or
-/// have a single word patched: no other word is added to then.
+/// Writes `count` lines, each greater than the one before by `step`. Templates that repeat, or in
+/// which a single word changes, have loops of their own without further additions.
 ///
 /// # Safety
-/// `count` lines may be written at `to`, which is aligned to 8; nobody touches them before the
-/// drain.
+/// `count` lines may be written at `to`, which is aligned to 8; nothing else accesses them before
+/// the drain.
 #[inline]
 pub(super) unsafe fn fill(
     to: *mut u64,
     count: usize,
-    first: &[u64; BITMAP_WORDS],
-    step: &[u64; BITMAP_WORDS],
+    first: &[u64; LINE_WORDS],
+    step: &[u64; LINE_WORDS],
 ) {
-    let mut patched = (0..BITMAP_WORDS).filter(|&word| step[word] != 0);
-    // SAFETY: the caller's.
+    let mut patched = (0..LINE_WORDS).filter(|&word| step[word] != 0);
+    // SAFETY: the caller guarantees it.
     unsafe {
         match (patched.next(), patched.next()) {
             (None, _) => lines(to, count, first, |_| {}),
@@ -58,9 +58,9 @@ pub(super) unsafe fn fill(
     }
 }
 
-/// Adds to one word what it steps by.
+/// Returns a function that adds the step to one word.
 #[inline(always)]
-fn patch<const WORD: usize>(step: &[u64; BITMAP_WORDS]) -> impl Fn(&mut [u64; BITMAP_WORDS]) {
+fn patch<const WORD: usize>(step: &[u64; LINE_WORDS]) -> impl Fn(&mut [u64; LINE_WORDS]) {
     let step = step[WORD];
     move |words| words[WORD] = words[WORD].wrapping_add(step)
 }
@@ -73,35 +73,35 @@ fn patch<const WORD: usize>(step: &[u64; BITMAP_WORDS]) -> impl Fn(&mut [u64; BI
 unsafe fn lines(
     to: *mut u64,
     count: usize,
-    first: &[u64; BITMAP_WORDS],
-    next: impl Fn(&mut [u64; BITMAP_WORDS]),
+    first: &[u64; LINE_WORDS],
+    next: impl Fn(&mut [u64; LINE_WORDS]),
 ) {
     let mut words = *first;
     for i in 0..count {
         // SAFETY: the line at `i` is one of the `count`.
-        unsafe { line(to.add(i * BITMAP_WORDS), &words) };
+        unsafe { line(to.add(i * LINE_WORDS), &words) };
         next(&mut words);
     }
 }
 
-/// One word.
+/// Stores one word.
 ///
 /// # Safety
 /// As for [`copy`].
 #[inline(always)]
 unsafe fn word(to: *mut u64, value: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { asm!("movnti [{}], {}", in(reg) to, in(reg) value, options(nostack, preserves_flags)) }
 }
 
-/// One line's eight words, first to last.
+/// Stores the eight words of a line, first to last.
 ///
 /// # Safety
 /// As for [`copy`].
 #[inline(always)]
-unsafe fn line(to: *mut u64, words: &[u64; BITMAP_WORDS]) {
+unsafe fn line(to: *mut u64, words: &[u64; LINE_WORDS]) {
     let &[a, b, c, d, e, f, g, h] = words;
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "movnti [{to}], {a}",
