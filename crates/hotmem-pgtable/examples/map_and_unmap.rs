@@ -1,4 +1,4 @@
-//! Pages mapped and unmapped again: what the kernel is told, and how often processors are flushed.
+//! Maps and unmaps pages, and shows what is reported to the kernel and how often TLBs are flushed.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
@@ -17,7 +17,7 @@ impl Tables for &Ram {
     }
 }
 
-/// The kernel's account.
+/// The kernel's account of frames and pages.
 struct Kernel {
     free: Vec<Pfn>,
     dirty: u64,
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let space = Space::new(Pfn::ZERO, Level::L4);
     let mut tables = PageTables::new(native, space, &mut batch);
 
-    // 1000 pages, backed by the frames from 4 GiB on.
+    // 1000 pages that map the frames from 4 GiB on.
     let virt = VirtRange::new(0x5000_0000_0000, Bytes(1000 << 12))?;
     let frame = Pfn::containing(4 << 30).ok_or("no such address")?;
     let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE);

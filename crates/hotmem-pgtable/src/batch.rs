@@ -1,56 +1,57 @@
-//! Entries that are changed together.
+//! Batches of entries that are changed together.
 
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
 use crate::space::Space;
 use core::{iter, ops::Range};
 use hotmem_addr::Pfn;
 
-/// Entries in a batch; fewer under loom, whose stacks are small.
+/// The capacity of a batch in entries; smaller under loom, whose stacks are small.
 const CAPACITY: usize = if cfg!(loom) { 4 } else { 512 };
 
-/// An entry to be changed, and what it held.
+/// An entry to be changed, and its former value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
-    /// The lowest address that it maps.
+    /// The lowest virtual address that the entry maps.
     pub virt: u64,
-    /// Where it is.
+    /// The entry's physical address.
     pub at: EntryAddr,
-    /// What it was when it was read; after a get-and-clear, with its final bits.
+    /// The value that was read; after a get-and-clear, with the final Accessed and Dirty bits.
     pub entry: Entry,
     /// The level of its table.
     pub level: Level,
 }
 
-/// Slots one after another in one table; `E` is their entries.
+/// Consecutive slots of one table; `E` holds their entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slots<E> {
-    /// The lowest address that the first maps.
+    /// The lowest virtual address that the first entry maps.
     pub virt: u64,
-    /// Where the first is.
+    /// The first entry's physical address.
     pub at: EntryAddr,
-    /// What they were when they were read; after a get-and-clear, with their final bits.
+    /// The values that were read; after a get-and-clear, with the final Accessed and Dirty bits.
     pub entries: E,
     /// The level of their table.
     pub level: Level,
 }
 
-/// Entries, as they were added: 20 KiB, which the caller keeps where it has room.
+/// A batch of entries in the order of their addition. It takes 20 KiB, so that a kernel keeps it
+/// outside its stack.
 #[derive(Clone)]
 pub struct Batch {
     entries: [Entry; CAPACITY],
     len: usize,
-    /// Where they are, table by table; each with the number behind its last one's.
+    /// The runs of consecutive entries; each has the batch index after its last entry.
     places: [Slots<usize>; CAPACITY],
     places_len: usize,
     copies: Copies,
 }
 
-/// The two roots, the kernel's and the user's, of the address space whose entries are in a batch.
+/// The kernel's and the user's root of the address space that a batch belongs to.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Copies(Option<(Pfn, Pfn)>);
 
 impl Copies {
-    /// The entry that must change with the one `at`.
+    /// Returns the entry that must change with the one `at`.
     pub(crate) fn of(self, at: EntryAddr) -> Option<EntryAddr> {
         let (kernel, user) = self.0?;
         let is_shared = at.table() == kernel && at.index() < ENTRIES / 2;
@@ -59,7 +60,7 @@ impl Copies {
 }
 
 impl Slot {
-    /// What its entry is.
+    /// Returns the kind of the entry.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.entry.kind(self.level)
@@ -72,7 +73,7 @@ impl Slot {
 }
 
 impl<E> Slots<E> {
-    /// The slot so many after the first, with this entry.
+    /// Returns the slot this many after the first, with this entry.
     #[inline]
     fn slot(&self, number: usize, entry: Entry) -> Slot {
         let (after, bytes) = (number as u64, self.level.entry_bytes().0);
@@ -86,31 +87,31 @@ impl<E> Slots<E> {
 }
 
 impl<'e> Slots<&'e [Entry]> {
-    /// What follows the last address that they map.
+    /// Returns the address after the last one that the slots map.
     pub(crate) fn end(&self) -> u64 {
         self.slot(self.entries.len(), Entry::EMPTY).virt
     }
 
-    /// One by one.
+    /// Iterates over the slots one by one.
     pub fn each(self) -> impl Iterator<Item = Slot> + 'e {
         self.entries.iter().enumerate().map(move |(number, &entry)| self.slot(number, entry))
     }
 
-    /// Whether they begin at what comes next in their table.
+    /// Returns whether `next` directly follows these slots in their table.
     #[inline]
     fn follow(&self, next: Slot) -> bool {
         let same_table = next.at.index() != 0;
         (self.at, self.virt, self.level) == (next.at, next.virt, next.level) && same_table
     }
 
-    /// Some of them, as far as there are.
+    /// Returns the slots of `range`, cut off at the end.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> Slots<&'e [Entry]> {
         let Slot { virt, at, level, .. } = self.slot(range.start, Entry::EMPTY);
         Slots { virt, at, level, entries: self.entries.get(range).unwrap_or_default() }
     }
 
-    /// Those of which `wanted` is true, as long parts as can be.
+    /// Returns the maximal runs of slots for which `wanted` is true.
     #[inline]
     pub(crate) fn parts(
         self,
@@ -128,7 +129,7 @@ impl<'e> Slots<&'e [Entry]> {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Makes an empty batch.
     #[must_use]
     pub const fn new() -> Batch {
         let at = EntryAddr::new(Pfn::ZERO, 0);
@@ -138,7 +139,7 @@ impl Batch {
         Batch { entries, len: 0, places, places_len: 0, copies: Copies(None) }
     }
 
-    /// Forgets all entries; those to come are this address space's.
+    /// Empties the batch and starts one for this address space.
     pub(crate) fn begin(&mut self, space: Space) {
         self.clear();
         self.copies = Copies(space.user_root.map(|user| (space.root, user)));
@@ -148,26 +149,27 @@ impl Batch {
         self.copies
     }
 
-    /// The user root's entry that must change with the entry `at`: where that is the root's, of the
-    /// half that both roots share, and there is a user root.
+    /// Returns the entry of the user root that must change together with the entry `at`. There is
+    /// one if the address space has a user root and `at` lies in the half of the root that both
+    /// roots share.
     #[must_use]
     pub fn user_copy(&self, at: EntryAddr) -> Option<EntryAddr> {
         self.copies.of(at)
     }
 
-    /// How many entries.
+    /// Returns how many entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of it, table by table.
+    /// Iterates over the batch in runs of consecutive slots.
     pub fn slots(&self) -> impl Iterator<Item = Slots<&[Entry]>> {
         let mut start = 0;
         self.places.iter().take(self.places_len).map(move |place| {
@@ -176,7 +178,7 @@ impl Batch {
         })
     }
 
-    /// The same, to be changed.
+    /// Iterates over the batch in runs of consecutive slots, whose entries can be changed.
     pub fn slots_mut(&mut self) -> impl Iterator<Item = Slots<&mut [Entry]>> {
         let (mut start, mut entries) = (0, self.entries.as_mut_slice());
         self.places.iter().take(self.places_len).map_while(move |place| {
@@ -187,7 +189,7 @@ impl Batch {
         })
     }
 
-    /// The slot of this number.
+    /// Returns the slot of this number.
     #[must_use]
     pub fn get(&self, number: usize) -> Option<Slot> {
         let entry = *self.entries.get(..self.len)?.get(number)?;
@@ -197,13 +199,14 @@ impl Batch {
         Some(places.get(index)?.slot(number - start, entry))
     }
 
-    /// The address of the slot of this number, or behind the last one if there are not so many.
+    /// Returns the virtual address of the slot of this number; for the number after the last slot,
+    /// the address after it.
     pub(crate) fn address_of(&self, number: usize) -> Option<u64> {
         let end = || self.slots().last().map(|slots| slots.end());
         self.get(number).map(|slot| slot.virt).or_else(end)
     }
 
-    /// Forgets all but the first `len` entries.
+    /// Shortens the batch to `len` entries.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         let places = self.places.get_mut(..self.places_len).unwrap_or_default();
@@ -216,12 +219,12 @@ impl Batch {
         }
     }
 
-    /// The entry of this number.
+    /// Returns the entry of this number.
     pub(crate) fn entry_mut(&mut self, number: usize) -> Option<&mut Entry> {
         self.entries.get_mut(..self.len)?.get_mut(number)
     }
 
-    /// Forgets all entries.
+    /// Empties the batch.
     pub fn clear(&mut self) {
         (self.len, self.places_len) = (0, 0);
     }
@@ -230,12 +233,12 @@ impl Batch {
         self.len == CAPACITY
     }
 
-    /// Adds a slot; whether there was room.
+    /// Adds a slot, and returns whether there was room.
     pub fn push(&mut self, slot: Slot) -> bool {
         self.extend(slot.alone()) == 1
     }
 
-    /// Adds slots, as many as there is room for; returns how many.
+    /// Adds as many of the slots as there is room for, and returns how many.
     #[inline]
     pub(crate) fn extend(&mut self, slots: Slots<&[Entry]>) -> usize {
         let room = self.entries.get_mut(self.len..).unwrap_or_default();
@@ -243,7 +246,8 @@ impl Batch {
         if count == 0 {
             return 0;
         }
-        // A whole line, as a walk of dense tables brings them, takes no call and no loop.
+        // A whole cache line of entries, as a walk of dense tables yields them, is copied without a
+        // call or a loop.
         match (room.first_chunk_mut::<LINE>(), slots.entries.try_into()) {
             (Some(room), Ok::<&[_; LINE], _>(line)) => *room = *line,
             _ => room.iter_mut().zip(slots.entries).for_each(|(room, entry)| *room = *entry),
@@ -291,7 +295,8 @@ mod tests {
     #[test]
     fn slots_of_a_table_that_follow_each_other_are_together() {
         let mut batch = Batch::new();
-        // The next table's frame is the next, too: its slots are still another table's.
+        // The next table lies in the next frame, but its slots do not continue those of the first
+        // table.
         let slots = [
             slot(7, 510, 0x1fe000),
             slot(7, 511, 0x1ff000),

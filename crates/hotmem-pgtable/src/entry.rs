@@ -3,7 +3,7 @@
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_invariant::Known;
 
-/// Bits of an address that index one table; fewer under loom, whose machines are small.
+/// The number of address bits that index one table; fewer under loom, whose machines are small.
 pub(crate) const INDEX_BITS: u32 = if cfg!(loom) { 3 } else { 9 };
 
 /// Entries in a table.
@@ -14,14 +14,14 @@ pub(crate) const LINE: usize = 8;
 
 const PAGE_SHIFT: u32 = 12;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// The memory type's third bit in large pages; in small ones it is bit 7.
+/// The PAT bit of large pages; in small pages it is bit 7.
 const LARGE_PAT: u64 = 1 << 12;
 
 bitflags::bitflags! {
-    /// The bits of an entry that are no address.
+    /// The bits of an entry other than the address.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Flags: u64 {
-        /// The processor uses the entry; without it all other bits are the kernel's.
+        /// The processor uses the entry. Without this bit all other bits belong to the kernel.
         const PRESENT = 1 << 0;
         /// Writes are allowed.
         const WRITABLE = 1 << 1;
@@ -31,15 +31,15 @@ bitflags::bitflags! {
         const WRITE_THROUGH = 1 << 3;
         /// Not cached.
         const CACHE_DISABLE = 1 << 4;
-        /// Used since the bit was last cleared; set by the processor.
+        /// Accessed since the bit was last cleared; set by the processor.
         const ACCESSED = 1 << 5;
         /// Written since the bit was last cleared; set by the processor.
         const DIRTY = 1 << 6;
-        /// Above the lowest level: a page and no table. On the lowest: part of the memory type.
+        /// Above L1: the entry maps a page, not a table. In L1: the PAT bit.
         const LARGE = 1 << 7;
-        /// Kept by flushes of one address space.
+        /// Global: the translation survives a flush of one address space.
         const GLOBAL = 1 << 8;
-        /// The kernel's.
+        /// Ignored by the processor, and available to the kernel.
         const AVAILABLE = 0b111 << 9 | 0x7f << 52;
         /// Protection key.
         const KEY = 0xf << 59;
@@ -69,49 +69,53 @@ pub enum Level {
 #[repr(transparent)]
 pub struct Entry(u64);
 
-/// The physical address of an entry. Under Xen, as in entries themselves: the machine's.
+/// The physical address of an entry. Under Xen it is a machine address, like the addresses in
+/// entries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct EntryAddr(u64);
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Nothing. It may have Accessed and Dirty left of what it was: Xen cannot clear these.
+    /// Not in use. Accessed and Dirty may be left over from a former page, because Xen cannot clear
+    /// them.
     Empty,
-    /// The kernel's note in an entry that the processor does not use: swapped out, being migrated.
+    /// Data of the kernel in an entry that is not present, for example of a page that is swapped
+    /// out or being migrated.
     Software,
     /// A page.
     Page,
     /// A table of the level below.
     Table(Pfn),
-    /// A page of a level that has none.
+    /// A large page on a level that has no pages.
     Malformed,
 }
 
 impl Level {
     const ALL: [Level; 5] = [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5];
 
-    /// The level of the tables that this level's entries point to.
+    /// the level of the tables that this level's entries point to.
     #[must_use]
     pub fn below(self) -> Option<Level> {
         Self::ALL.get((self as usize).checked_sub(2)?).copied()
     }
 
-    /// What one entry spans: 4 KiB, 2 MiB, 1 GiB…
+    /// Returns the span of one entry: 4 KiB, 2 MiB, 1 GiB…
     #[must_use]
     pub const fn entry_bytes(self) -> Bytes {
         Bytes(1 << (PAGE_SHIFT + INDEX_BITS * (self as u32 - 1)))
     }
 
-    /// Which entry of a table of this level holds an offset into what the root maps.
+    /// Returns the index, in a table of this level, of the entry for an offset into the root's
+    /// span.
     pub(crate) fn index(self, offset: u64) -> usize {
-        // Below `ENTRIES`; the quotient alone may not fit in 32 bits.
+        // The remainder is below `ENTRIES`; the quotient may not fit in 32 bits.
         let index = offset / self.entry_bytes().0 % ENTRIES as u64;
         usize::try_from(index).known().unwrap_or_default()
     }
 
-    /// What a table of this level spans.
+    /// Returns the span of a table of this level.
     #[must_use]
     pub const fn table_bytes(self) -> Bytes {
         Bytes(self.entry_bytes().0 << INDEX_BITS)
@@ -119,35 +123,35 @@ impl Level {
 }
 
 impl Entry {
-    /// No entry.
+    /// The empty entry.
     pub const EMPTY: Entry = Entry(0);
 
-    /// The entry with these bits.
+    /// Returns the entry with these bits.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Entry {
         Entry(bits)
     }
 
-    /// An entry for a frame.
+    /// Makes an entry for a frame.
     #[must_use]
     pub const fn new(frame: Pfn, flags: Flags) -> Entry {
         Entry(frame.phys_addr() & ADDRESS | flags.bits() & !ADDRESS)
     }
 
-    /// Its bits.
+    /// Returns its bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// The bits that are no address.
+    /// Returns the bits other than the address.
     #[must_use]
     pub const fn flags(self) -> Flags {
         Flags::from_bits_retain(self.0 & !ADDRESS)
     }
 
-    /// The first frame that it points to, if it is present. On large pages the lowest address bit
-    /// is part of the memory type.
+    /// Returns the first frame that it points to, if it is present. In large pages the lowest
+    /// address bit is the PAT bit.
     #[must_use]
     pub fn frame(self, level: Level) -> Option<Pfn> {
         let size = if self.kind(level) == Kind::Page { level } else { Level::L1 };
@@ -155,26 +159,26 @@ impl Entry {
         self.is_present().then(|| Pfn::containing(address)).flatten()
     }
 
-    /// Whether the processor uses it.
+    /// Returns whether the processor uses it.
     #[must_use]
     pub const fn is_present(self) -> bool {
         self.flags().contains(Flags::PRESENT)
     }
 
-    /// Whether nothing is left but, perhaps, Accessed and Dirty.
+    /// Returns whether no bits are set except, perhaps, Accessed and Dirty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 & !Flags::USED.bits() == 0
     }
 
-    /// Whether a processor has nothing to set in it: it is not present, or has both Accessed and
-    /// Dirty already.
+    /// Returns whether a processor has nothing to set in it: it is not present, or has both
+    /// Accessed and Dirty already.
     #[must_use]
     pub const fn is_settled(self) -> bool {
         !self.is_present() || self.flags().contains(Flags::USED)
     }
 
-    /// What it is in a table of this level.
+    /// Returns the kind of this entry in a table of this level.
     #[must_use]
     pub fn kind(self, level: Level) -> Kind {
         let large = self.flags().contains(Flags::LARGE);
@@ -188,21 +192,21 @@ impl Entry {
         }
     }
 
-    /// With these flags more.
+    /// Returns the entry with these flags set in addition.
     #[must_use]
     pub const fn with(self, flags: Flags) -> Entry {
         Entry(self.0 | flags.bits() & !ADDRESS)
     }
 
-    /// An entry for a table. It allows all that any page may: the pages below say what is allowed.
+    /// Returns an entry for a table. It allows all accesses, so that the pages below decide.
     #[must_use]
     pub const fn link(table: Pfn) -> Entry {
         let all = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USER);
         Entry::new(table, all.union(Flags::ACCESSED))
     }
 
-    /// The entry of the same page in other frames, from this one on; `None` if no page of its
-    /// level begins there.
+    /// Returns the entry of the same page with its contents in other frames, from `frame` on, or
+    /// `None` if no page of this level can begin there.
     #[must_use]
     pub const fn moved_to(self, frame: Pfn, level: Level) -> Option<Entry> {
         let within = level.entry_bytes().0 - 1;
@@ -211,7 +215,7 @@ impl Entry {
         if address & within == 0 { Some(Entry(kept | address)) } else { None }
     }
 
-    /// The entry of a page's part `index`, one level below: as the page, at its own address.
+    /// Returns the entry for part `index` of a large page, one level below, with the same flags.
     pub(crate) fn part(self, level: Level, index: usize) -> Option<Entry> {
         let below = level.below()?;
         let offset = index as u64 * below.entry_bytes().0;
@@ -226,42 +230,42 @@ impl Entry {
 }
 
 impl Flags {
-    /// What the processor sets by itself.
+    /// The flags that the processor sets: Accessed and Dirty.
     pub const USED: Flags = Flags::ACCESSED.union(Flags::DIRTY);
 }
 
 impl EntryAddr {
-    /// The address of entry `index` of a table; wraps within it.
+    /// Returns the address of entry `index` of a table; wraps within it.
     #[must_use]
     pub const fn new(table: Pfn, index: usize) -> EntryAddr {
         EntryAddr(table.phys_addr() | (index as u64 % ENTRIES as u64) << 3)
     }
 
-    /// The entry that holds the byte at this address.
+    /// Returns the entry that holds the byte at this address.
     #[must_use]
     pub const fn from_phys_addr(address: u64) -> EntryAddr {
         EntryAddr(address & !7)
     }
 
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub fn table(self) -> Pfn {
         Pfn::containing(self.0).unwrap_or(Pfn::LIMIT)
     }
 
-    /// Which of the table's entries.
+    /// Returns the entry's index in its table.
     #[must_use]
     pub const fn index(self) -> usize {
         (self.0 >> 3) as usize % ENTRIES
     }
 
-    /// The address.
+    /// Returns the address.
     #[must_use]
     pub const fn phys_addr(self) -> u64 {
         self.0
     }
 
-    /// So many entries further on in the same table.
+    /// Returns the address of the entry that lies `entries` further on in the same table.
     #[must_use]
     pub(crate) const fn after(self, entries: u64) -> EntryAddr {
         EntryAddr(self.0.wrapping_add(entries * size_of::<Entry>() as u64))
@@ -291,7 +295,7 @@ mod tests {
         let large = Entry::new(frame, Flags::PRESENT | Flags::LARGE);
         assert_eq!(table.kind(Level::L1), Kind::Page);
         assert_eq!(table.kind(Level::L4), Kind::Table(frame));
-        assert_eq!(large.kind(Level::L1), Kind::Page, "bit 7 is part of the memory type there");
+        assert_eq!(large.kind(Level::L1), Kind::Page, "bit 7 is the PAT bit there");
         assert_eq!(large.kind(Level::L3), Kind::Page);
         assert_eq!(large.kind(Level::L4), Kind::Malformed);
         assert_eq!(Entry::from_bits(0x60).kind(Level::L1), Kind::Empty);
@@ -299,11 +303,11 @@ mod tests {
     }
 
     #[test]
-    fn a_large_pages_frame_is_without_its_memory_type() {
+    fn the_pat_bit_is_not_part_of_a_large_pages_frame() {
         let entry = Entry::from_bits(0x4020_0000 | 1 << 12 | 0x81);
         assert_eq!(entry.frame(Level::L2), Pfn::containing(0x4020_0000));
         let part = entry.part(Level::L2, 3).unwrap();
-        assert_eq!(part.bits(), 0x4020_3000 | 0x81, "PAT moves to bit 7");
+        assert_eq!(part.bits(), 0x4020_3000 | 0x81, "the PAT bit moves to bit 7");
         let entry = Entry::from_bits(0x4000_0000 | 1 << 12 | 0xe3);
         assert_eq!(entry.part(Level::L3, 1).unwrap().bits(), 0x4020_0000 | 1 << 12 | 0xe3);
         let plain = Entry::from_bits(0x4020_0000 | 0xe3);

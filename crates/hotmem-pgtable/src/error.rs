@@ -1,53 +1,54 @@
-//! Where an operation stopped, and why.
+//! The error type of operations that can stop within their range.
 
 use crate::entry::{Entry, Level};
 use crate::range::VirtRange;
 use core::fmt;
 use hotmem_addr::Pfn;
 
-/// An operation that could not be done to its end.
+/// An operation that stopped before its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped<F> {
-    /// Everything of the range below this address is done and told; from it on nothing was touched
-    /// (a large page that it lies in may have been split). Behind the range's last, wrapping, if
-    /// all was done but the flush.
+    /// Everything of the range below this address is done and reported. From this address on
+    /// nothing was changed, except that a large page around it may have been split. If everything
+    /// but the flush was done, this is the address after the range's last, modulo 2^64.
     pub at: u64,
-    /// Why.
+    /// The reason.
     pub why: Why<F>,
-    /// Whether what is done was flushed. If not, what was told must not be used again yet.
+    /// Whether the completed part was flushed. If not, the reported frames must not be reused yet.
     pub flushed: bool,
 }
 
-/// Why an operation stopped.
+/// The reason why an operation stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why<F> {
     /// The range is not canonical with this many levels.
     NotCanonical(VirtRange),
-    /// An entry names a table that is none of the kernel's: outside its memory, or not owned.
+    /// An entry points to a frame that is not a table of the kernel's.
     NotATable {
         /// The frame.
         frame: Pfn,
-        /// The level of table that it should be.
+        /// The level of the table that should be there.
         level: Level,
     },
     /// A page of a level that has none.
     Malformed(Entry),
-    /// The two roots do not name the same table here, so that neither says what is mapped.
+    /// The two roots do not point to the same table here, so that it is unclear what is mapped.
     RootsDiffer {
         /// The entry of the kernel's root.
         kernel: Entry,
         /// The entry of the user's root.
         user: Entry,
     },
-    /// The range ends within what the kernel has noted in this one entry.
+    /// The range ends within the span of this entry, which is not present and holds data of the
+    /// kernel.
     WithinNote(Entry),
-    /// There was no frame for the table that is missing here, or that splits this large page.
+    /// No frame was available for a missing table, or for the table that splits this large page.
     NoTableFrame(Entry),
-    /// Something is here already.
+    /// The entry is in use already.
     Occupied(Entry),
-    /// No page of the level that it should be one of, or not where such a page can be.
+    /// The entry is not a page of the expected level, or a page of that level cannot begin here.
     NotAPage(Entry),
-    /// The machine refused.
+    /// The [`Mmu`](crate::Mmu) refused.
     Mmu(F),
 }
 
@@ -69,16 +70,21 @@ impl<F: fmt::Display> fmt::Display for Why<F> {
         match self {
             Why::NotCanonical(range) => write!(f, "{range:?} is not canonical"),
             Why::NotATable { frame, level } => {
-                write!(f, "the frame at {frame} is no {level:?} table of this kernel")
+                write!(f, "the frame at {frame} is not an {level:?} table of this kernel")
             }
-            Why::Malformed(entry) => write!(f, "{entry:?} is a page of a level that has none"),
+            Why::Malformed(entry) => {
+                write!(f, "{entry:?} is a large page on a level that has no pages")
+            }
             Why::RootsDiffer { kernel, user } => {
                 write!(f, "the kernel's root has {kernel:?} and the user's {user:?}")
             }
-            Why::WithinNote(entry) => write!(f, "the range ends within software {entry:?}"),
-            Why::NoTableFrame(entry) => write!(f, "no frame for a table instead of {entry:?}"),
-            Why::Occupied(entry) => write!(f, "{entry:?} is here already"),
-            Why::NotAPage(entry) => write!(f, "{entry:?} is no page here"),
+            Why::WithinNote(entry) => write!(
+                f,
+                "the range ends within the span of {entry:?}, which holds data of the kernel"
+            ),
+            Why::NoTableFrame(entry) => write!(f, "no frame for a table in place of {entry:?}"),
+            Why::Occupied(entry) => write!(f, "{entry:?} is in use already"),
+            Why::NotAPage(entry) => write!(f, "{entry:?} is not a page of the expected level"),
             Why::Mmu(fault) => write!(f, "the machine refused: {fault}"),
         }
     }

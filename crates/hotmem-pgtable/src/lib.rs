@@ -1,22 +1,23 @@
 //! x86-64 page tables of four or five levels: unmapped, protected, moved and taken down in
 //! batches.
 //!
-//! What is mapped is known by its page tables alone, and other CPUs go on using them, setting
-//! Accessed and Dirty bits, until the last moment. So an entry is taken out by an atomic *get and
-//! clear*, whose result holds the final bits. Here its unit is a batch, because where each entry
-//! costs a trap (a guest of Xen without hardware paging) a batch costs one hypercall; and whole
-//! tables are unhooked with one entry, flushed, and then read as the ordinary memory they have
-//! become. An address space may have two roots, the kernel's and user mode's ([`Space`]): both are
-//! kept the same. Cost: what is mapped and the tables that map it; what is not mapped is skipped by the
-//! cache line or, above it, by the table.
+//! Other CPUs use page tables, and set Accessed and Dirty bits in them, until an entry is cleared.
+//! So an entry is cleared by an atomic *get and clear*, whose result holds the final bits. The unit
+//! of this operation is a batch: where each cleared entry costs a trap, as in a Xen guest without
+//! hardware paging, a batch costs one hypercall. Whole tables are unhooked by clearing one entry,
+//! flushed, and then read as ordinary memory. An address space may have two roots, the kernel's and
+//! user mode's ([`Space`]), which are kept in step. Cost: proportional to the mapped pages and the
+//! tables that map them. Unmapped parts are skipped by the cache line or, above L1, by the table.
 //!
 //! - [`PageTables`]: [`unmap_range`](PageTables::unmap_range), [`protect`](PageTables::protect),
 //!   [`teardown`](PageTables::teardown) on every machine; [`map`](PageTables::map) and
 //!   [`move_pages`](PageTables::move_pages) on [`Native`] alone;
-//! - [`Mmu`]: the machine, whose operations are batches; [`Native`] is a processor by itself;
-//! - [`Owner`]: to whom the runs of pages and the tables go.
+//! - [`Mmu`]: the machine, which changes entries in batches; [`Native`] is a processor without a
+//!   hypervisor's help;
+//! - [`Owner`]: the kernel's account, which receives unmapped pages and freed tables.
 //!
-//! `no_std`, no heap, no `unsafe`: the kernel says where tables are by [`Tables`].
+//! The crate is `no_std` and has neither a heap nor `unsafe` code. The kernel provides access to
+//! its tables by [`Tables`].
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! Every interleaving of an operation with another processor that writes by what is mapped: each
-//! write is seen as dirty by whoever took the entry out, and none comes after the flush.
+//! Loom tests of each operation against another processor that writes to a mapped page. In every
+//! interleaving each write shows as Dirty in the entry that the operation took out, and no write
+//! happens after the flush.
 
 use crate::{
     AtomicU64, Batch, Change, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, PageTables,
@@ -9,13 +10,13 @@ use hotmem_addr::{Bytes, Pfn};
 use loom::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A small machine: tables of eight entries in frames 1 to 3, and pages behind them.
+/// A small machine: tables of eight entries in frames 1 to 3, and the pages that they map.
 struct Machine {
     tables: [Table; 3],
-    /// How often each of the frames 8 to 10 was written.
+    /// The number of writes to each of the frames 8 to 10.
     pages: [AtomicU64; 3],
-    /// Held by the other processor during an access, which an interrupt waits for; the level of
-    /// the page that its TLB holds.
+    /// The other processor's TLB: the level of the page that it holds. The lock is held during an
+    /// access, so that the flush interrupt waits for it.
     tlb: loom::sync::Mutex<Option<Level>>,
 }
 
@@ -43,14 +44,14 @@ impl Machine {
         Entry::from_bits(self.tables[1][0].load(loom::sync::atomic::Ordering::Relaxed))
     }
 
-    /// What a processor does to write to page 0: a walk, Dirty set, where it is not, by an exchange
-    /// of the entry that it found, or the walk begins again, and then the write, of one more than
-    /// is there. Whether it wrote.
+    /// Returns what a processor does to write to page 0: a walk, Dirty set, where it is not, by an
+    /// exchange of the entry that it found, or the walk begins again, and then the write, of one
+    /// more than is there. Returns whether it wrote.
     fn write(&self) -> bool {
         self.write_from(0)
     }
 
-    /// The same, on this root.
+    /// Does the same below this root.
     fn write_from(&self, root: usize) -> bool {
         let _access = self.tlb.lock().unwrap();
         let mut level = Level::L2;
@@ -81,8 +82,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// Reads page 0: the translation goes into the TLB, which must not hold one of another size
-    /// for the same address already.
+    /// Reads page 0. The TLB caches the translation, and must not already hold one of another size
+    /// for the address.
     fn read(&self) {
         let mut held = self.tlb.lock().unwrap();
         let (mut level, mut table) = (Level::L2, &self.tables[0]);
@@ -100,7 +101,7 @@ impl Machine {
         assert_eq!(*held.get_or_insert(level), level, "one address, pages of two sizes");
     }
 
-    /// Answers the interrupt of a flush.
+    /// Handles a flush interrupt.
     fn flush(&self) {
         *self.tlb.lock().unwrap() = None;
     }
@@ -133,7 +134,7 @@ impl Owner for Seen {
     }
 }
 
-/// Runs `operation` while another processor writes; both must agree on whether it wrote.
+/// Runs `operation` while another processor writes. The reported Dirty bit must match the writes.
 fn race(
     entries: impl Fn() -> [Entry; 3] + Sync + Send + 'static,
     operation: impl Fn(&mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>, &mut Seen)
@@ -163,7 +164,7 @@ fn race_splitting(
         let mut seen = Seen { new: Some(pfn(2)), ..Seen::default() };
         let mut batch = Batch::new();
         let space = Space::new(pfn(1), Level::L2);
-        // The interrupt is answered when the walk is over; what is walked afterwards is new.
+        // The interrupt is handled after the current walk; later walks read the changed tables.
         let mut flush = |_: Flush| machine.flush();
         let flush: &mut dyn FnMut(Flush) = &mut flush;
         let native = Native::new(&*machine, flush).splitting(split);
@@ -196,7 +197,7 @@ fn large() -> [Entry; 3] {
 }
 
 #[test]
-fn a_page_taken_out_tells_every_write() {
+fn an_unmapped_page_reports_every_write() {
     race(
         small,
         |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
@@ -206,7 +207,7 @@ fn a_page_taken_out_tells_every_write() {
 
 #[test]
 #[should_panic(expected = "left == right")]
-fn a_page_that_is_overwritten_when_it_was_read_may_be_told_clean() {
+fn reading_an_entry_before_clearing_it_may_lose_dirty() {
     race(
         small,
         |tables, seen| {
@@ -218,7 +219,7 @@ fn a_page_that_is_overwritten_when_it_was_read_may_be_told_clean() {
 }
 
 #[test]
-fn a_page_that_was_dirty_before_is_told_dirty_and_gone() {
+fn a_dirty_page_is_unmapped_and_reported_dirty() {
     race(
         dirty,
         |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
@@ -227,7 +228,7 @@ fn a_page_that_was_dirty_before_is_told_dirty_and_gone() {
 }
 
 #[test]
-fn a_page_that_was_dirty_before_is_protected_and_stays_so() {
+fn a_dirty_page_stays_dirty_when_it_is_protected() {
     race(
         dirty,
         |tables, seen| {
@@ -242,7 +243,7 @@ fn a_page_that_was_dirty_before_is_protected_and_stays_so() {
 }
 
 #[test]
-fn a_table_unhooked_tells_every_write() {
+fn an_unhooked_table_reports_every_write() {
     race(
         small,
         |tables, seen| tables.unmap_range(table(), Unmap::default(), seen).unwrap(),
@@ -251,7 +252,7 @@ fn a_table_unhooked_tells_every_write() {
 }
 
 #[test]
-fn a_page_protected_keeps_every_write() {
+fn a_protected_page_keeps_every_write() {
     race(
         small,
         |tables, seen| {
@@ -266,7 +267,7 @@ fn a_page_protected_keeps_every_write() {
 }
 
 #[test]
-fn a_large_page_split_and_taken_out_in_part_tells_every_write() {
+fn a_large_page_split_and_unmapped_in_part_reports_every_write() {
     race(
         large,
         |tables, seen| tables.unmap_range(page(), Unmap::default(), seen).unwrap(),
@@ -279,7 +280,7 @@ fn a_large_page_split_and_taken_out_in_part_tells_every_write() {
 }
 
 #[test]
-fn a_large_page_that_is_split_is_never_in_a_tlb_in_two_sizes() {
+fn a_split_large_page_is_never_in_a_tlb_in_two_sizes() {
     loom::model(|| {
         let machine = Arc::new(Machine::new(large()));
         let other = {
@@ -297,7 +298,7 @@ fn a_large_page_that_is_split_is_never_in_a_tlb_in_two_sizes() {
 }
 
 #[test]
-fn a_large_page_split_in_place_and_taken_out_in_part_tells_every_write() {
+fn a_large_page_split_in_place_and_unmapped_in_part_reports_every_write() {
     race_splitting(
         Split::InPlace,
         large,
@@ -307,7 +308,7 @@ fn a_large_page_split_in_place_and_taken_out_in_part_tells_every_write() {
 }
 
 #[test]
-fn a_table_unhooked_from_both_roots_tells_every_write_of_user_modes() {
+fn a_table_unhooked_from_both_roots_reports_every_write_of_user_mode() {
     loom::model(|| {
         let [root, leaf, _] = small();
         let machine = Arc::new(Machine::new([root, leaf, root]));
@@ -329,8 +330,8 @@ fn a_table_unhooked_from_both_roots_tells_every_write_of_user_modes() {
     });
 }
 
-/// Moves the page to another frame as `order` says, while another processor writes: what is
-/// written must be there in the end, and the page dirty if, and only if, it was.
+/// Moves the page to another frame while another processor writes; `order` says when to copy. All
+/// writes must be in the new frame, and the page must be dirty exactly if it was written.
 fn race_move(
     order: impl Fn(&Machine, PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>)
     + Sync
@@ -365,7 +366,7 @@ fn copy(machine: &Machine) {
 }
 
 #[test]
-fn a_page_moved_keeps_every_write() {
+fn a_moved_page_keeps_every_write() {
     race_move(|machine, tables| {
         let moved = tables.move_pages([0], |moving| {
             copy(machine);
@@ -377,7 +378,7 @@ fn a_page_moved_keeps_every_write() {
 
 #[test]
 #[should_panic(expected = "left == right")]
-fn a_page_copied_before_it_is_out_of_sight_loses_writes() {
+fn a_page_copied_before_it_is_unmapped_loses_writes() {
     race_move(|machine, tables| {
         copy(machine);
         assert_eq!(tables.move_pages([0], |moving| moving.place(0, pfn(10))), Ok(true));
@@ -385,9 +386,9 @@ fn a_page_copied_before_it_is_out_of_sight_loses_writes() {
 }
 
 #[test]
-fn a_table_that_is_new_is_seen_empty() {
+fn a_new_table_is_seen_empty() {
     let rubbish = || {
-        // Dirty: a processor takes it as it is.
+        // The page is dirty already, so a processor need not change the entry.
         let leaf = Entry::new(pfn(8), WRITABLE | Flags::DIRTY);
         [Entry::EMPTY, leaf, Entry::EMPTY]
     };
@@ -400,7 +401,7 @@ fn a_table_that_is_new_is_seen_empty() {
         |machine, _, wrote, after| {
             let order = loom::sync::atomic::Ordering::Relaxed;
             assert!(after);
-            assert_eq!(machine.page(pfn(8)).load(order), 0, "what the frame held before");
+            assert_eq!(machine.page(pfn(8)).load(order), 0, "the frame's former contents");
             assert_eq!(machine.page(pfn(9)).load(order), u64::from(wrote) + 1);
         },
     );

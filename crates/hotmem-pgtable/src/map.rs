@@ -1,4 +1,4 @@
-//! Pages are mapped where nothing is: what [`Owner::unmapped`] was told of can be mapped again.
+//! Maps pages at unused addresses. It takes the same runs that [`Owner::unmapped`] reports.
 
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
 use crate::error::{Stopped, Why};
@@ -13,17 +13,17 @@ use crate::sync::Ordering;
 use hotmem_addr::Bytes;
 
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
-    /// Maps a run of pages at addresses that map nothing. Tables that are missing come from the
-    /// owner. No flush: processors do not remember that nothing was there.
+    /// Maps a run of pages at unused addresses. Takes frames for missing tables from the owner.
+    /// Needs no flush, because TLBs do not cache entries that are not present.
     ///
-    /// The caller holds the range's lock (see [`Mmu`]). Where tables are missing, nobody else may be
-    /// about to add the same ones.
+    /// The caller holds the range's lock (see [`Mmu`]). No other CPU may add the same missing
+    /// tables at the same time.
     ///
-    /// Cost: a store for each entry, and those of new tables. Returns how many bytes of tables
-    /// were written.
+    /// Cost: one store for each entry, and the stores that fill new tables. Returns how many bytes
+    /// of tables it wrote.
     ///
     /// # Errors
-    /// [`Stopped`]; everything below is mapped, and no table is lost.
+    /// [`Stopped`]; all pages below its address are mapped, and no table is leaked.
     pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
         let Span { mut start, end } = self.span(run.virt)?;
         let page = run.level.entry_bytes().0;
@@ -45,7 +45,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                     let at = virt(start, self.space.levels);
                     return Err(Stopped::before(at, Why::Occupied(there)));
                 }
-                // Release: who finds the page finds what was written to it before.
+                // Release: a processor that finds the page also sees its earlier contents.
                 word.store(entry.bits(), Ordering::Release);
                 written += ENTRY_BYTES;
                 start += page;
@@ -55,7 +55,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         Ok(Bytes(written))
     }
 
-    /// The table of this level for an offset, made if it is missing.
+    /// Returns the table of this level for an offset, and makes it if it is missing.
     fn table_over(
         &self,
         offset: u64,
@@ -81,7 +81,8 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                     let frame = owner.new_table().ok_or(stopped(Why::NoTableFrame(entry)))?;
                     let new = table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
                     new.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-                    // Release: with the walker's dependent reads, it sees the table empty.
+                    // Release: pairs with the dependent reads of the page walk, which then sees the
+                    // table empty.
                     let link = Entry::link(frame).bits();
                     for word in copy.into_iter().chain([&table[index]]) {
                         word.store(link, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The machine behind the page tables, whose unit is a batch.
+//! The interface to the machine, which changes page tables in batches.
 
 use crate::batch::{Batch, Slot};
 use crate::entry::{ENTRIES, Entry, Flags, LINE};
@@ -8,36 +8,37 @@ use crate::sync::{AtomicU64, Ordering};
 use core::fmt;
 use hotmem_addr::Pfn;
 
-/// A table where the kernel reads it.
+/// A page table as the kernel accesses it.
 pub type Table = [AtomicU64; ENTRIES];
 
-/// A machine's page tables.
+/// A machine that changes page tables in batches.
 ///
-/// The caller holds what the kernel guards a range's entries with: nobody else adds, changes or
-/// removes them meanwhile. Processors go on using them, and setting Accessed and Dirty.
+/// The caller holds the lock that guards a range's entries: no other CPU adds, changes or removes
+/// them meanwhile. Processors continue to use the entries and to set Accessed and Dirty in them.
 ///
-/// The entries of a batch are what was read before: nothing but Accessed and Dirty, set by
-/// processors, may have changed since; who clears these holds the same lock. No two are the same
-/// one. A call that stops has done those before [`Halted::done`] and no others.
+/// The entries of a batch hold the values that were read before. Since then processors may have set
+/// Accessed and Dirty, but nothing else may have changed; code that clears these bits holds the
+/// same lock. No entry is in a batch twice. A call that stops has changed the entries before
+/// [`Halted::done`] and no others.
 ///
 /// In an address space with two roots ([`Space::user_root`]) an entry of the root may have a
-/// [copy](Batch::user_copy). Who clears the entry clears the copy, and neither if one cannot be.
+/// [copy](Batch::user_copy) in the user's root. An implementation clears both or neither.
 pub trait Mmu {
-    /// Why it refuses.
+    /// The reason for a refusal.
     type Fault: Copy + fmt::Debug;
 
-    /// The table in this frame, `None` if it is none of the kernel's.
+    /// Returns the table in this frame, or `None` if the kernel has no table there.
     fn table(&self, frame: Pfn) -> Option<&Table>;
 
-    /// Clears entries and puts their final Accessed and Dirty bits into the batch. What points to a
-    /// table is cleared too; those below it keep what they hold. Entries that are not present go as
-    /// they are.
+    /// Clears entries and puts their final Accessed and Dirty bits into the batch. Entries that
+    /// point to a table are cleared too; the tables below keep their contents. Entries that are not
+    /// present are cleared as they are.
     ///
     /// # Errors
     /// [`Halted`]
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Self::Fault>>;
 
-    /// The same where nobody wants to know Accessed and Dirty: memory that is nobody's file.
+    /// Clears entries whose final Accessed and Dirty bits do not matter, as for anonymous memory.
     ///
     /// # Errors
     /// [`Halted`]
@@ -45,7 +46,7 @@ pub trait Mmu {
         self.get_and_clear(batch)
     }
 
-    /// The same of an address space that dies: no processor uses the entries any more.
+    /// Clears entries of a dying address space, which no processor uses any more.
     ///
     /// # Errors
     /// [`Halted`]
@@ -53,46 +54,46 @@ pub trait Mmu {
         self.get_and_clear(batch)
     }
 
-    /// Changes the flags of the batch's pages; no Accessed or Dirty bit is lost.
+    /// Changes the flags of the batch's pages. No Accessed or Dirty bit is lost.
     ///
     /// # Errors
     /// [`Halted`]
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<Self::Fault>>;
 
-    /// Puts a table in a large page's place, which maps the same by smaller pages; no Accessed or
-    /// Dirty bit is lost. What `table` held does not matter. Returns when no processor remembers
-    /// the large page, so that what the table maps can be changed. [`Split`](crate::Split) says
-    /// what processors find meanwhile.
+    /// Replaces a large page by `table`, which maps the same frames by smaller pages. No Accessed
+    /// or Dirty bit is lost. The former contents of `table` do not matter. Returns when the large
+    /// page has been flushed from all TLBs, so that the entries of the table can be changed.
+    /// [`Split`](crate::Split) says what processors find meanwhile.
     ///
     /// # Errors
-    /// Its fault; nothing is changed then.
+    /// The machine's fault; nothing is changed.
     fn split(&mut self, slot: &Slot, table: Pfn) -> Result<(), Self::Fault>;
 
-    /// Returns when no processor remembers anything of what was cleared or changed, and none walks
-    /// a table that was unhooked, the kernel's own walkers without locks included.
+    /// Returns when no TLB caches the cleared or changed entries, and no page walk is in a table
+    /// that was unhooked. This includes lockless page walks of the kernel itself.
     ///
     /// # Errors
-    /// Its fault; nothing is known then of what processors remember.
+    /// The machine's fault; TLBs may still cache any of the entries.
     fn flush(&mut self, flush: Flush) -> Result<(), Self::Fault>;
 
-    /// Makes the tables below these cleared entries ordinary memory. They were flushed.
+    /// Turns the tables below these cleared and flushed entries into ordinary memory.
     ///
     /// # Errors
-    /// Its fault; some of the tables are not yet ordinary memory then.
+    /// The machine's fault; some of the tables are not ordinary memory yet.
     fn reclaim(&mut self, batch: &Batch) -> Result<(), Self::Fault> {
         let _ = batch;
         Ok(())
     }
 
-    /// Makes both roots and all tables of the lower half of an address space that nobody uses any
-    /// more ordinary memory, flushed, but with what they hold.
+    /// Turns the roots and all tables of the lower half of an unused address space into ordinary
+    /// memory, flushed and with their contents.
     ///
     /// # Errors
-    /// Its fault; some of the tables are not ordinary memory then. It can be called again.
+    /// The machine's fault; some of the tables are not ordinary memory yet. It can be called again.
     fn retire(&mut self, space: Space) -> Result<(), Self::Fault>;
 
-    /// With how many entries it costs less to unhook so many tables together than to clear the
-    /// entries; `None`: with any number.
+    /// Returns the least number of mapped entries with which unhooking `tables` tables together
+    /// costs less than clearing the entries; `None` if unhooking always costs less.
     fn unhooking_pays_from(&self, tables: u64) -> Option<u64> {
         let _ = tables;
         None
@@ -102,37 +103,37 @@ pub trait Mmu {
 /// A batch that stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Halted<F> {
-    /// How many entries, from the first, are done; perhaps all.
+    /// The number of entries, from the first, that are done. It may be all.
     pub done: usize,
-    /// Why the next one is not, or what else of it failed.
+    /// The reason why the next entry is not done, or what failed after the last.
     pub fault: F,
 }
 
-/// What processors are to forget.
+/// What to flush from the TLBs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
-    /// These addresses.
+    /// The addresses to flush.
     pub range: VirtRange,
-    /// Tables were unhooked too.
+    /// Whether tables were unhooked too.
     pub tables: bool,
 }
 
-/// A change of flags: some set, some cleared.
+/// A change of flags: sets some and clears others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     set: Flags,
     clear: Flags,
 }
 
-/// Flags that a [`Change`] cannot have: those that say what an entry is, and those that are the
-/// processor's.
+/// Flags that a [`Change`] cannot have: those that determine the kind of an entry, and those that
+/// the processor sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forbidden(pub Flags);
 
 impl Change {
     const FORBIDDEN: Flags = Flags::PRESENT.union(Flags::LARGE).union(Flags::USED);
 
-    /// Sets and clears; what is in both is set.
+    /// Makes a change. A flag that is in both arguments is set.
     ///
     /// # Errors
     /// [`Forbidden`]
@@ -141,7 +142,7 @@ impl Change {
         if forbidden.is_empty() { Ok(Change { set, clear }) } else { Err(Forbidden(forbidden)) }
     }
 
-    /// The entry after the change.
+    /// Returns the entry after the change.
     #[must_use]
     pub fn of(self, entry: Entry) -> Entry {
         Entry::from_bits(entry.bits() & !self.clear.bits() | self.set.bits())
@@ -156,17 +157,17 @@ impl fmt::Display for Forbidden {
 
 impl core::error::Error for Forbidden {}
 
-/// An entry of a table; the index wraps within it.
+/// Returns an entry of a table. The index wraps within the table.
 ///
-/// The processor's walker is no thread of the program: what orders its reads and writes with the
-/// kernel's are the entries' own atomicity and the flush, so all plain reads are `Relaxed`.
+/// The processor's page walk is not a thread of the program. Only the atomicity of the entries and
+/// the flush order its reads and writes with those of the kernel, so all plain reads are `Relaxed`.
 #[inline]
 #[must_use]
 pub fn entry_at(table: &Table, index: usize) -> Entry {
     Entry::from_bits(table[index % ENTRIES].load(Ordering::Relaxed))
 }
 
-/// The first cache line of a table, of those from `from` to `last`, in which anything is: its
+/// Finds the first cache line, of those from `from` to `last`, that is not empty. Returns its
 /// number and its entries.
 #[inline]
 pub(crate) fn occupied_line(
@@ -177,7 +178,7 @@ pub(crate) fn occupied_line(
     let lines = table.as_chunks::<LINE>().0.get(from..=last)?;
     let bits = |word: &AtomicU64| word.load(Ordering::Relaxed);
     let is_occupied = |words: &[AtomicU64; LINE]| {
-        // In a dense table it is the first that says so.
+        // In a dense table the first entry is already in use.
         let anything = |bits| !Entry::from_bits(bits).is_empty();
         anything(bits(&words[0])) || anything(words.iter().fold(0, |all, word| all | bits(word)))
     };
@@ -186,8 +187,8 @@ pub(crate) fn occupied_line(
     Some((from + number, entries))
 }
 
-/// Reads what is not empty, one entry after another, from the first such entry on of those from
-/// `from` to `last`: as many as there is room for. Its number, and how many.
+/// Reads consecutive entries in use, from the first one between `from` and `last` on, as many as
+/// there is room for. Returns the number of the first and how many it read.
 #[inline]
 pub(crate) fn occupied(
     table: &Table,

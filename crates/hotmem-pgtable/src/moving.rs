@@ -1,11 +1,11 @@
-//! Pages move to other frames while they are in use: taken out of sight together, copied, and
-//! shown again.
+//! Moves pages to other frames while they are in use: clears their entries together, copies the
+//! frames, and makes the pages present again.
 //!
-//! The order is what keeps every write. Once an entry is cleared no processor begins to use the
-//! page, and once that is flushed none still does: then, and not before, the frame holds all that
-//! was written, and the entry that came out says whether anything was. Who finds the page missing
-//! meanwhile faults; the fault takes the lock that whoever moves the page holds (see [`Mmu`]), and
-//! finds the page.
+//! The order ensures that no write is lost. Once an entry is cleared no processor starts to use the
+//! page, and after the flush no processor still uses it. Only then does the frame hold all writes,
+//! and the cleared entry says whether there were any. A processor that accesses the page meanwhile
+//! faults. The fault handler waits for the lock that the mover holds (see [`Mmu`]), and then finds
+//! the page present.
 
 use crate::batch::{Batch, Slot, Slots};
 use crate::entry::Kind;
@@ -19,38 +19,38 @@ use crate::walk::slot_at;
 use core::fmt;
 use hotmem_addr::{Bytes, Pfn};
 
-/// Pages that no processor uses: to be copied, and [placed](Moving::place) elsewhere.
+/// Pages whose entries are cleared, to be copied and [placed](Moving::place) elsewhere.
 pub struct Moving<'b, T: Tables, F: Flusher> {
     mmu: Native<T, F>,
     batch: &'b mut Batch,
 }
 
-/// Why pages were not moved, or not all of them shown again.
+/// The reason why pages were not moved, or not all made present again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveError {
-    /// The pages were not taken out of sight. Nothing is changed.
+    /// The entries were not cleared. Nothing is changed.
     Refused(Stopped<NativeFault>),
-    /// The kernel no longer had the tables of some pages when they were to be shown again. These
-    /// pages are not present; all others are shown.
+    /// The kernel no longer had the tables of some pages when they were to become present again.
+    /// These pages are not present; all others are.
     Hidden {
-        /// The first of them, with the entry that it was to get.
+        /// The first of these pages, with its new entry.
         first: Slot,
-        /// How many.
+        /// The number of these pages.
         pages: usize,
     },
 }
 
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
-    /// Takes pages out of sight, each named by an address within it, and none twice: as many
-    /// of them as a batch holds. `copy` copies them and [places](Moving::place) them elsewhere;
-    /// when it returns, all of them are shown again, those that it did not place where they were.
-    /// One flush, unless they reach from the first address to the last.
+    /// Clears the entries of pages, each named by an address within it and none twice; at most as
+    /// many as a batch holds. Then calls `copy`, which copies the pages and [places](Moving::place)
+    /// them elsewhere. Afterwards all pages are present again; those that were not placed keep
+    /// their frames. Takes one flush, unless the pages span the whole address space.
     ///
-    /// The caller holds the pages' lock meanwhile.
+    /// The caller holds the pages' lock during the call.
     ///
     /// # Errors
-    /// [`MoveError::Refused`] if an address is no page, before `copy` is called;
-    /// [`MoveError::Hidden`] if pages could not be shown again.
+    /// [`MoveError::Refused`] if an address is not a page, before `copy` is called;
+    /// [`MoveError::Hidden`] if pages could not be made present again.
     pub fn move_pages<R>(
         mut self,
         pages: impl IntoIterator<Item = u64>,
@@ -93,13 +93,13 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
 }
 
 impl<T: Tables, F: Flusher> Moving<'_, T, F> {
-    /// How many pages.
+    /// Returns how many pages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.batch.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
@@ -111,8 +111,9 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
         self.batch.get(index)
     }
 
-    /// Has page `index` be in other frames, from `frame` on, to which it was copied: with the same
-    /// flags, Accessed and Dirty included. Whether there is such a page, and it can begin there.
+    /// Makes page `index` map the frames from `frame` on, to which it was copied, with the same
+    /// flags, Accessed and Dirty included. Returns `false` if there is no such page or it cannot
+    /// begin there.
     pub fn place(&mut self, index: usize, frame: Pfn) -> bool {
         let moved = self.page(index).and_then(|slot| slot.entry.moved_to(frame, slot.level));
         let Some((entry, moved)) = self.batch.entry_mut(index).zip(moved) else { return false };
@@ -120,7 +121,7 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
         true
     }
 
-    /// Shows all pages again, and forgets them.
+    /// Makes all pages present again, and empties the batch.
     fn show(&mut self) -> Result<(), MoveError> {
         let mut hidden = None;
         for slots in self.batch.slots() {
@@ -132,11 +133,11 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
                 continue;
             };
             for slot in slots.each() {
-                // Shown already: it was named twice.
+                // It is present already, because it was named twice.
                 if !entry_at(table, slot.at.index()).is_empty() {
                     continue;
                 }
-                // Release: who finds the page finds the copy.
+                // Release: a processor that finds the page also sees the copy.
                 table[slot.at.index()].store(slot.entry.bits(), Ordering::Release);
             }
         }
@@ -145,8 +146,7 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
     }
 }
 
-/// Pages are left here only where `copy` panics, which takes precedence over pages that cannot be
-/// shown.
+/// Pages are left here only if `copy` panics. The panic takes precedence over an error of `show`.
 impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
     fn drop(&mut self) {
         let _panicking = self.show();
@@ -159,7 +159,7 @@ impl fmt::Display for MoveError {
             MoveError::Refused(stopped) => stopped.fmt(f),
             MoveError::Hidden { first, pages } => {
                 let (virt, table) = (first.virt, first.at.table());
-                write!(f, "{pages} pages are not shown again, from {virt:#x} on: ")?;
+                write!(f, "{pages} pages from {virt:#x} on are no longer present: ")?;
                 write!(f, "the kernel has no table at {table} any more")
             }
         }
@@ -172,7 +172,7 @@ fn page(slot: Slot) -> VirtRange {
     VirtRange::around(slot.virt, slot.level.entry_bytes())
 }
 
-/// From the first page to the last, wherever between they are; `None` if that is everything.
+/// Returns the smallest range that covers all pages, or `None` if that is the whole address space.
 fn hull<I: Iterator<Item = VirtRange>>(pages: impl Fn() -> I) -> Option<VirtRange> {
     let start = pages().map(VirtRange::start).min()?;
     let last = pages().map(VirtRange::last).max()?;

@@ -1,4 +1,4 @@
-//! A processor by itself: entries are changed by atomic exchange.
+//! A processor's own page tables, whose entries are changed by atomic exchanges.
 
 use crate::batch::{Batch, Slot};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Flags};
@@ -10,15 +10,15 @@ use core::fmt;
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_invariant::Known;
 
-/// Where the kernel reaches its tables.
+/// Gives access to the kernel's page tables.
 pub trait Tables {
-    /// The table in this frame; `None` if the kernel has none there.
+    /// Returns the table in this frame; `None` if the kernel has none there.
     fn table(&self, frame: Pfn) -> Option<&Table>;
 }
 
-/// How the kernel makes processors forget, by instructions and interrupts of its own.
+/// Flushes TLBs by instructions and interrupts of the kernel.
 pub trait Flusher {
-    /// Returns when all processors have forgotten, and all walkers without locks have passed.
+    /// Returns when all TLBs are flushed and all lockless page walks that were running have ended.
     fn flush(&mut self, flush: Flush);
 }
 
@@ -30,13 +30,13 @@ impl<F: FnMut(Flush)> Flusher for F {
 
 /// A processor's own page tables.
 ///
-/// An entry in which a processor may still set Accessed or Dirty is exchanged. Where both are set
-/// there is nothing to lose, and it is simply overwritten: processors set them by locked cycles
-/// (SDM volume 3, 9.1.2.1), which find the entry either as it was or not present.
+/// An entry in which a processor may still set Accessed or Dirty is changed by an atomic exchange.
+/// If both are set, no bit can be lost and a plain store is enough: processors set the bits by
+/// locked cycles (SDM volume 3, 9.1.2.1), which find the entry either unchanged or not present.
 ///
-/// All of it is `Relaxed`: what an exchange returns is a property of the one word. What the kernel
-/// does with pages afterwards is ordered by the flush, which every processor takes part in, and
-/// before which there is a `SeqCst` fence: nobody is told to forget what is still to be seen.
+/// All accesses are `Relaxed`, because an exchange's result depends on the one word only. The flush
+/// orders what the kernel does with pages afterwards, since every processor takes part in it. A
+/// `SeqCst` fence before the flush ensures that the cleared entries are visible first.
 #[derive(Debug)]
 pub struct Native<T, F> {
     tables: T,
@@ -44,52 +44,52 @@ pub struct Native<T, F> {
     split: Split,
 }
 
-/// How the entry of a large page becomes the entry of a table while processors use it.
+/// How a large page's entry is replaced by a table's entry while processors use it.
 ///
-/// A processor may hold translations of both sizes for one address as long as they are alike; if
-/// they differ in the frame or in what is allowed, it may use either (SDM volume 3, 4.10.2.3 and
-/// 4.10.4.2). So all translations of the large page are flushed before anything that the table
-/// maps is changed.
+/// A TLB may hold translations of both sizes for one address as long as they agree. If they differ
+/// in the frame or in the permissions, the processor may use either (SDM volume 3, 4.10.2.3 and
+/// 4.10.4.2). So the large page is flushed before any entry of the table is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Split {
-    /// The entry is cleared, flushed, and then names the table: no processor ever holds both
-    /// sizes. A processor that uses the page meanwhile faults. The kernel's fault handler takes the
-    /// lock that the caller holds (see [`Mmu`]), finds the page present, and returns.
+    /// The entry is cleared, flushed, and then points to the table, so no TLB ever holds both
+    /// sizes. A processor that accesses the page meanwhile faults. The kernel's fault handler waits
+    /// for the lock that the caller holds (see [`Mmu`]), finds the page present, and returns.
     #[default]
     OutOfSight,
-    /// The entry names the table at once, and is flushed then. Nobody faults: for memory that the
-    /// fault handler, the flush or the tables themselves need, such as a kernel's direct map.
-    /// Processors hold both sizes, which are alike, until they are flushed.
+    /// The entry points to the table at once and is flushed afterwards. No access faults, so this
+    /// is for memory that the fault handler, the flush or the tables themselves need, such as a
+    /// kernel's direct map. TLBs may hold both sizes, which agree, until the flush.
     InPlace,
 }
 
-/// Why a processor's page tables were not changed.
+/// The reason why a processor's page tables were not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NativeFault {
     /// The kernel has no table in this frame.
     NotATable(Pfn),
-    /// Not a large page.
+    /// The entry is not a large page.
     NotLarge(Entry),
 }
 
 impl<T: Tables, F: Flusher> Native<T, F> {
-    /// The tables and how they are flushed.
+    /// the tables and the flusher.
     pub const fn new(tables: T, flusher: F) -> Self {
         Native { tables, flusher, split: Split::OutOfSight }
     }
 
-    /// The same, with large pages split in this way.
+    /// Sets how large pages are split.
     #[must_use]
     pub fn splitting(self, split: Split) -> Self {
         Native { split, ..self }
     }
 
-    /// Both back.
+    /// Returns the tables and the flusher.
     pub fn into_parts(self) -> (T, F) {
         (self.tables, self.flusher)
     }
 
-    /// Clears each entry by `clear`, which returns what it was, and its copy for user mode.
+    /// Clears each entry by `clear`, which returns the old value, and also its copy in the user's
+    /// root.
     fn each(
         &self,
         batch: &mut Batch,
@@ -111,7 +111,7 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         Ok(())
     }
 
-    /// The words of a table from an entry on.
+    /// Returns the words of a table from an entry on.
     fn words(&self, at: EntryAddr) -> Result<&[AtomicU64], NativeFault> {
         let frame = at.table();
         let table = self.tables.table(frame).ok_or(NativeFault::NotATable(frame))?;
@@ -143,7 +143,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         })
     }
 
-    /// No processor uses the entries any more: what was read of them is final.
+    /// No processor uses the entries any more, so the values that were read are final.
     fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
         self.clear(batch)
     }
@@ -159,7 +159,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                     continue;
                 }
                 let changed = |bits| Some(change.of(Entry::from_bits(bits)).bits());
-                // `changed` always has an answer.
+                // `changed` always returns `Some`.
                 word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).known();
             }
         }
@@ -190,7 +190,8 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                 let before = word.swap(0, Ordering::Relaxed);
                 forget(flusher, flush);
                 fill(used(before));
-                // Release: with the walker's dependent reads, it sees the parts through the link.
+                // Release: pairs with the dependent reads of the page walk, which then sees the
+                // table's entries.
                 word.store(link, Ordering::Release);
             }
             Split::InPlace => {
@@ -219,7 +220,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 }
 
-/// Has all processors forget. The fence: nobody is told to forget what is still to be seen.
+/// Flushes all TLBs. The fence makes the changed entries visible before any processor flushes.
 fn forget(flusher: &mut impl Flusher, flush: Flush) {
     fence(Ordering::SeqCst);
     flusher.flush(flush);
@@ -229,7 +230,7 @@ impl fmt::Display for NativeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NativeFault::NotATable(frame) => write!(f, "no table of the kernel at {frame}"),
-            NativeFault::NotLarge(entry) => write!(f, "{entry:?} is no large page"),
+            NativeFault::NotLarge(entry) => write!(f, "{entry:?} is not a large page"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An address space on its machine, with room for batches.
+//! The page tables of an address space, and the operations on them.
 
 use crate::batch::Batch;
 use crate::error::{Stopped, Why};
@@ -6,7 +6,7 @@ use crate::mmu::Mmu;
 use crate::range::{Span, VirtRange};
 use crate::space::Space;
 
-/// An address space on its machine.
+/// The page tables of one address space, on the machine that changes them.
 pub struct PageTables<'b, M> {
     pub(crate) mmu: M,
     pub(crate) space: Space,
@@ -14,18 +14,18 @@ pub struct PageTables<'b, M> {
 }
 
 impl<'b, M: Mmu> PageTables<'b, M> {
-    /// An address space, with room for the batches of its changes.
+    /// the page tables of `space`. `batch` is scratch memory for changes.
     pub fn new(mmu: M, space: Space, batch: &'b mut Batch) -> Self {
         batch.begin(space);
         PageTables { mmu, space, batch }
     }
 
-    /// The machine.
+    /// Returns the machine.
     pub fn mmu(&mut self) -> &mut M {
         &mut self.mmu
     }
 
-    /// The machine, for good.
+    /// the machine, and gives up the address space.
     pub fn into_mmu(self) -> M {
         self.mmu
     }

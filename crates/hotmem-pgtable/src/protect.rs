@@ -12,9 +12,9 @@ use crate::walk::{Next, Visit, walk};
 use hotmem_invariant::Known;
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Changes the flags of all pages in `range`; no Accessed or Dirty bit is lost. Entries that are
-    /// not present stay as they are. A large page that is only partly in the range is split, with a
-    /// table from the owner and a flush. Flushes once more at the end if anything changed.
+    /// Changes the flags of all pages in `range`; no Accessed or Dirty bit is lost. Entries that
+    /// are not present stay as they are. A large page that is only partly in the range is split,
+    /// with a table from the owner and a flush. Flushes once more at the end if anything changed.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -48,7 +48,7 @@ struct Protect<'a, F, O> {
     owner: &'a mut O,
     batch: &'a mut Batch,
     changed: bool,
-    /// Where the first slot is that was not changed, and why.
+    /// The first slot that was not changed, and why.
     stopped: Option<Stopped<F>>,
 }
 

@@ -4,30 +4,29 @@ use crate::entry::Level;
 use core::fmt;
 use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
-/// Whole pages of 4 KiB, one after another; at least one. It may reach the top of the address
-/// space.
+/// A range of at least one page of 4 KiB. It may reach the top of the address space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VirtRange {
     start: u64,
     bytes: u64,
 }
 
-/// Why a range is none.
+/// The reason why bytes are not a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeError {
-    /// The start or the length is no multiple of 4 KiB.
+    /// The start or the length is not a multiple of 4 KiB.
     Unaligned {
         /// The first byte.
         start: u64,
         /// The length.
         len: Bytes,
     },
-    /// There is nothing in it.
+    /// The range is empty.
     Empty {
-        /// The first byte there would be.
+        /// The address of the empty range.
         start: u64,
     },
-    /// It passes the end of the address space.
+    /// The range passes the end of the address space.
     Wraps {
         /// The first byte.
         start: u64,
@@ -37,7 +36,7 @@ pub enum RangeError {
 }
 
 impl VirtRange {
-    /// The bytes from `start` on.
+    /// Returns the range of `len` bytes from `start`.
     ///
     /// # Errors
     /// [`RangeError`]
@@ -54,42 +53,42 @@ impl VirtRange {
         Ok(VirtRange { start, bytes: len.0 })
     }
 
-    /// The page that an address lies in.
+    /// Returns the page that an address lies in.
     #[must_use]
     pub const fn page(address: u64) -> VirtRange {
         Self::around(address, Bytes(FRAME_SIZE))
     }
 
-    /// Pages one after another, of which there is at least one: entries of tables name no others.
+    /// Returns a range of pages. The caller ensures that it is aligned and not empty.
     pub(crate) const fn of_pages(start: u64, len: Bytes) -> VirtRange {
         debug_assert!(VirtRange::new(start, len).is_ok());
         VirtRange { start, bytes: len.0 }
     }
 
-    /// What one page of so many bytes, a power of two, maps, given an address within it.
+    /// Returns the range of the page of this size, a power of two, that contains `address`.
     pub(crate) const fn around(address: u64, page: Bytes) -> VirtRange {
         VirtRange { start: address & !(page.0 - 1), bytes: page.0 }
     }
 
-    /// The first byte's address.
+    /// Returns the first byte's address.
     #[must_use]
     pub const fn start(self) -> u64 {
         self.start
     }
 
-    /// The last byte's address.
+    /// Returns the last byte's address.
     #[must_use]
     pub const fn last(self) -> u64 {
         self.start + (self.bytes - 1)
     }
 
-    /// How many bytes.
+    /// Returns how many bytes.
     #[must_use]
     pub const fn bytes(self) -> Bytes {
         Bytes(self.bytes)
     }
 
-    /// The part below `at` and the part from `at` on.
+    /// Returns the part below `at` and the part from `at` on.
     #[must_use]
     pub fn split_at(self, at: u64) -> (Option<VirtRange>, Option<VirtRange>) {
         let below = at.saturating_sub(self.start).min(self.bytes);
@@ -99,8 +98,8 @@ impl VirtRange {
     }
 }
 
-/// A part of what one root maps, as offsets: the address without the copies of its highest bit,
-/// so that it has an end.
+/// A part of a root's span, as offsets: addresses without their sign extension, so that the end can
+/// be represented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -108,7 +107,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// `None` where the range is not canonical below a root of this level.
+    /// Returns the span of a range, or `None` if the range is not canonical below a root of this
+    /// level.
     pub(crate) fn of(range: VirtRange, root: Level) -> Option<Span> {
         let whole = root.table_bytes().0;
         let canonical = |address| virt(address & (whole - 1), root) == address;
@@ -126,7 +126,7 @@ impl Span {
     }
 }
 
-/// The address at an offset into what a root of this level maps.
+/// Returns the address at an offset into the span of a root of this level.
 pub(crate) const fn virt(offset: u64, root: Level) -> u64 {
     let whole = root.table_bytes().0;
     if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
@@ -142,7 +142,7 @@ impl fmt::Display for RangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             RangeError::Unaligned { start, len } => {
-                write!(f, "{len} at {start:#x} are no whole pages of {FRAME_SIZE} bytes")
+                write!(f, "{len} at {start:#x} are not whole pages of {FRAME_SIZE} bytes")
             }
             RangeError::Empty { start } => write!(f, "nothing at {start:#x}"),
             RangeError::Wraps { start, len } => {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_is_the_roots_matter() {
+    fn the_roots_level_decides_which_addresses_are_canonical() {
         let top = range(0u64.wrapping_sub(1 << 47), 1 << 47);
         let span = Span { start: 1 << 47, end: 1 << 48 };
         assert_eq!(Span::of(top, Level::L4), Some(span));

@@ -1,4 +1,4 @@
-//! Makes runs of unmapped pages.
+//! Joins unmapped pages into runs.
 
 use crate::batch::Slots;
 use crate::entry::{Entry, LINE, Level};
@@ -7,10 +7,10 @@ use crate::range::VirtRange;
 use crate::run::Run;
 use hotmem_addr::Bytes;
 
-/// Makes runs of slots that come in the order of addresses.
+/// Joins slots, which arrive in the order of addresses, into runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs {
-    /// The run so far; none if it has no bytes.
+    /// The start of the current run. There is none if it has no bytes.
     virt: u64,
     bytes: u64,
     entry: Entry,
@@ -38,13 +38,13 @@ impl Runs {
         }
     }
 
-    /// Whether a page there is the next of the run.
+    /// Returns whether a page at this address continues the run.
     #[inline]
     fn goes_on(&self, virt: u64, level: Level) -> bool {
         self.bytes != 0 && self.virt.wrapping_add(self.bytes) == virt && self.level == level
     }
 
-    /// Whether all of these are the next pages of the run: looked at together.
+    /// Returns whether all of these entries continue the run. Compares them together.
     #[inline]
     fn go_on_as(&self, line: &[Entry], page: u64) -> bool {
         let mut next = self.entry.bits().wrapping_add(self.bytes);
@@ -108,7 +108,8 @@ mod tests {
         let page = |number: u64, flags| Entry::new(Pfn::new(0x1000 + number).unwrap(), flags);
         let clean = Flags::PRESENT;
         let mut entries: Vec<_> = (0..60).map(|number| page(number, clean)).collect();
-        // From here on dirty, from here on other frames; and notes.
+        // The first change is to dirty pages, the next to other frames, the last to data of the
+        // kernel.
         entries[13..30].iter_mut().for_each(|entry| *entry = entry.with(Flags::DIRTY));
         entries.drain(40..43);
         entries[50] = Entry::from_bits(0x6a);
@@ -126,7 +127,7 @@ mod tests {
             let dirty: Vec<_> = told.0.iter().map(Run::is_dirty).collect();
             assert_eq!(dirty.iter().position(|&dirty| dirty), Some(1));
         }
-        // An address that does not follow.
+        // The next address does not follow.
         let (mut runs, mut told) = (Runs::default(), Told(Vec::new()));
         for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
             let at = EntryAddr::new(Pfn::ZERO, 0);

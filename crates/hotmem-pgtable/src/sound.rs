@@ -1,5 +1,5 @@
-//! Whether tables can be read to their ends: looked at before they go, for what has gone must not
-//! turn out to be unreadable.
+//! Checks that tables are well-formed before they are unhooked, so that no error can occur after
+//! that.
 
 use crate::batch::{Slot, Slots};
 use crate::entry::{Entry, Kind, Level};
@@ -10,7 +10,7 @@ use crate::space::Space;
 use crate::walk::{Next, Place, Visit, walk, walk_table};
 use hotmem_addr::Pfn;
 
-/// Finds what is wrong of what a space maps in `span`.
+/// Finds the first malformed entry of a space in `span`.
 pub(crate) fn check<M: Mmu>(
     mmu: &mut M,
     space: Space,
@@ -19,13 +19,13 @@ pub(crate) fn check<M: Mmu>(
     walk(mmu, &mut Sound, space, span)
 }
 
-/// Whether nothing is wrong below an entry.
+/// Returns whether the tables below an entry are well-formed.
 pub(crate) fn is_sound<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> bool {
     walk_below(mmu, &mut Sound, slot, space).is_ok()
 }
 
-/// Whether nothing is wrong below an entry, and unhooking all that is there costs less than to
-/// unhook, or clear, each of the lowest tables.
+/// Returns whether the tables below an entry are well-formed, and unhooking all of them together
+/// costs less than unhooking or clearing each L1 table.
 pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> bool {
     let Some(least) = mmu.unhooking_pays_from(1) else { return is_sound(mmu, slot, space) };
     let mut count = Count { least, tables: 0, entries: 0, in_table: 0, saved: 0 };
@@ -34,7 +34,7 @@ pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> b
     is_sound && count.entries >= together + count.saved
 }
 
-/// Finds an entry in `span`'s part of the roots, if there are two, that is not the same in both.
+/// Finds a root entry in `span` that differs between the two roots, if there are two.
 pub(crate) fn check_roots<M: Mmu>(
     mmu: &M,
     space: Space,
@@ -61,7 +61,7 @@ pub(crate) fn check_roots<M: Mmu>(
     Ok(())
 }
 
-/// Visits what is below an entry, and the entry.
+/// Visits an entry and everything below it.
 fn walk_below<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
@@ -76,15 +76,15 @@ fn walk_below<M: Mmu>(
 
 struct Sound;
 
-/// [`Sound`], and counts the tables below an entry and what they map.
+/// Checks like [`Sound`], and counts the tables below an entry and the entries in use.
 struct Count {
-    /// Entries with which it pays to unhook one of the lowest tables by itself.
+    /// The number of entries from which it pays to unhook a single L1 table.
     least: u64,
     tables: u64,
     entries: u64,
-    /// Entries of the lowest table that is being walked.
+    /// Entries in use of the L1 table that is being walked.
     in_table: u64,
-    /// Clears that are saved where each of the lowest tables that has enough is unhooked by itself.
+    /// The clears that unhooking each L1 table with enough entries would save.
     saved: u64,
 }
 
@@ -126,7 +126,7 @@ impl<M: Mmu> Visit<M> for Sound {
             (Kind::Table(frame), Some(level)) if mmu.table(frame).is_none() => {
                 refused(Why::NotATable { frame, level })
             }
-            // Whatever a lowest table holds can be read.
+            // Any contents of an L1 table are well-formed.
             (Kind::Table(frame), Some(level)) if level > Level::L1 => Ok(Next::Into(frame)),
             _ => Ok(Next::On),
         }

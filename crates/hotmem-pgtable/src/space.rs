@@ -1,4 +1,4 @@
-//! An address space: where its roots are and how many levels there are.
+//! Address spaces.
 
 use crate::entry::Level;
 use hotmem_addr::Pfn;
@@ -8,22 +8,22 @@ use hotmem_addr::Pfn;
 pub struct Space {
     /// The frame of the root.
     pub root: Pfn,
-    /// The frame of the root that user mode runs on, if that is another: the kernel then runs on
-    /// `root`. So it is for 64-bit guests of Xen PV, and for kernels that hide themselves from user
-    /// mode. Its entries of the lower half are those of `root`, and name the same tables.
+    /// The frame of a separate root for user mode; the kernel then runs on `root`. 64-bit Xen PV
+    /// guests and kernels with page-table isolation have one. The entries of its lower half equal
+    /// those of `root` and point to the same tables.
     pub user_root: Option<Pfn>,
     /// The root's level: [`Level::L4`] or [`Level::L5`].
     pub levels: Level,
 }
 
 impl Space {
-    /// An address space with one root, of this level.
+    /// Makes an address space with one root, of this level.
     #[must_use]
     pub const fn new(root: Pfn, levels: Level) -> Space {
         Space { root, user_root: None, levels }
     }
 
-    /// The same with a second root, for user mode.
+    /// Adds a second root, for user mode.
     #[must_use]
     pub const fn with_user_root(self, root: Pfn) -> Space {
         Space { user_root: Some(root), ..self }

@@ -1,4 +1,4 @@
-//! A large page becomes a table of smaller ones.
+//! Splits large pages.
 
 use crate::batch::Slot;
 use crate::error::{Stopped, Why};
@@ -6,7 +6,7 @@ use crate::mmu::Mmu;
 use crate::owner::Owner;
 use hotmem_addr::Pfn;
 
-/// Splits the large page in this slot; the new table.
+/// Splits the large page in this slot. Returns the new table.
 pub(crate) fn split<M: Mmu>(
     mmu: &mut M,
     slot: &Slot,

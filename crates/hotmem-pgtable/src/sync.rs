@@ -1,4 +1,4 @@
-//! Atomic words: the processor's, or loom's when a model is being checked.
+//! Atomic types: those of `core`, or loom's in model tests.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::AtomicU64;

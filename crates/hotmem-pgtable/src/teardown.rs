@@ -1,7 +1,7 @@
-//! An address space dies.
+//! Tears down an address space.
 //!
-//! The order makes the flushes few: all tables become ordinary memory first, and only then is any
-//! of them read and freed. Taking tables down one by one costs one flush each.
+//! All tables are turned into ordinary memory first, and only then read and freed. So a few flushes
+//! are enough; tearing tables down one by one costs one flush each.
 
 use crate::error::{Stopped, Why};
 use crate::mmu::Mmu;
@@ -14,16 +14,16 @@ use crate::unmap::Harvest;
 use crate::walk::walk;
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Takes down the address space's own half, the lower one, and frees its tables and the roots.
-    /// No processor uses it any more, and none will.
+    /// Tears down the lower half of the address space, and frees its tables and the roots. No
+    /// processor may use it any more.
     ///
-    /// Flushes: as many as [`Mmu::retire`] needs, whatever the number of tables. Cost: reading
-    /// what was mapped.
+    /// Flushes as often as [`Mmu::retire`] needs, regardless of the number of tables. Cost: reading
+    /// the tables.
     ///
     /// # Errors
-    /// [`Stopped`] at what cannot be read, with nothing done; or at 0 if the machine refused, with
-    /// nothing told and no table freed. It can be tried again, when the processor that still used
-    /// the address space does not any more.
+    /// [`Stopped`] at a malformed entry, with nothing done; or at 0 if the machine refused, with
+    /// nothing reported and no table freed. A refused teardown can be retried once no processor
+    /// uses the address space any more.
     pub fn teardown(mut self, owner: &mut impl Owner) -> Result<(), Stopped<M::Fault>> {
         let space = self.space;
         let own = Span { start: 0, end: space.levels.table_bytes().0 / 2 };

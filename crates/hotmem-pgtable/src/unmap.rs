@@ -1,7 +1,7 @@
 //! Unmaps a range of an address space that is in use.
 //!
-//! Entries are gathered into a batch and cleared together. A table that the range covers wholly is
-//! one entry of the batch: it is unhooked, and read after the flush, when it is ordinary memory.
+//! Entries are gathered into a batch and cleared together. A table that the range covers wholly
+//! counts as one entry of the batch: it is unhooked, and read after the flush, as ordinary memory.
 
 use crate::batch::{Batch, Slot, Slots};
 use crate::entry::{Entry, Kind, Level};
@@ -21,37 +21,39 @@ use hotmem_invariant::Known;
 /// How a range is unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unmap {
-    /// What becomes of tables that the range covers wholly.
+    /// How to treat tables that the range covers wholly.
     pub tables: Covered,
-    /// Accessed and Dirty do not matter, as for anonymous memory: their last state may be lost.
+    /// Whether final Accessed and Dirty bits may be lost, as for anonymous memory.
     pub ignore_used: bool,
-    /// No processor uses the address space any more, so that plain stores may clear entries.
+    /// Whether no processor uses the address space any more, so that plain stores may clear
+    /// entries.
     pub dying: bool,
 }
 
-/// What becomes of tables that a range covers wholly. To unhook a table, the lock of its entries is
-/// not enough: the caller must also know that nobody is about to fill it.
+/// How to treat tables that a range covers wholly. To unhook a table, the lock of its entries is
+/// not enough: the caller must also ensure that no other CPU is about to fill it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Covered {
-    /// They are unhooked at the highest level and freed. They belong to this address space alone.
+    /// Unhook them at the highest possible level, and free them. They must belong to this address
+    /// space alone.
     #[default]
     Free,
-    /// They stay, so that mapping again needs none.
+    /// Keep them, so that mapping again needs no new tables.
     Keep,
-    /// Each table is unhooked, or its entries are cleared and it stays, whichever costs the machine
-    /// less. To find out, the tables are read once more for each level.
+    /// Unhook a table, or clear its entries and keep it, whichever costs less. The estimate reads
+    /// the tables once more for each level.
     Cheapest,
 }
 
 impl<M: Mmu> PageTables<'_, M> {
     /// Unmaps `range` and reports to the owner what was mapped, in runs. A large page that is only
-    /// partly in the range is split, with a flush. Flushes once at the end, and once more for each
-    /// batch of 512 entries that has tables in it; these tables are freed after that flush.
+    /// partly in the range is split, with a flush. Flushes once at the end, and once for each batch
+    /// of 512 entries that contains tables, which are freed after that flush.
     ///
-    /// The caller holds the range's lock (see [`Mmu`]). Where tables are freed, nobody may be about
-    /// to add to them either.
+    /// The caller holds the range's lock (see [`Mmu`]). If tables are freed, no other CPU may be
+    /// about to fill them.
     ///
-    /// Cost: a batch for each 512 entries and wholly covered tables, and reading what was mapped.
+    /// Cost: one batch for each 512 entries and covered tables, and reading the tables.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -68,7 +70,7 @@ impl<M: Mmu> PageTables<'_, M> {
         let mut unmapper =
             Unmapper { space, range, how, batch, owner, runs, unflushed: false, unhooking: false };
         let walked = walk(&mut self.mmu, &mut unmapper, space, span);
-        // An error of the walk lies above all that is still in the batch.
+        // An error of the walk lies above all entries in the batch.
         let done = unmapper.commit(&mut self.mmu).and(walked);
         unmapper.batch.clear();
         unmapper.runs.finish(unmapper.owner);
@@ -90,7 +92,7 @@ struct Unmapper<'a, O> {
     owner: &'a mut O,
     runs: Runs,
     unflushed: bool,
-    /// The batch has entries of tables.
+    /// Whether the batch contains entries of tables.
     unhooking: bool,
 }
 
@@ -116,7 +118,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
             Kind::Malformed => return refused(Why::Malformed(slot.entry)),
             Kind::Software if !covered => return refused(Why::WithinNote(slot.entry)),
             Kind::Page if !covered => return Ok(Next::Into(split(mmu, &slot, self.owner)?)),
-            // Malformed entries below it are found and reported on the way down.
+            // Malformed entries below it are reported during the descent.
             Kind::Table(table) if !(covered && self.goes(mmu, slot)) => {
                 return Ok(Next::Into(table));
             }
@@ -155,11 +157,11 @@ impl<O: Owner> Unmapper<'_, O> {
         self.unflushed |= !self.batch.is_empty();
         let told = self.tell(mmu);
         self.batch.clear();
-        // What could not be reported matters more, and lies at lower addresses.
+        // An error of `tell` takes precedence, because it lies at lower addresses.
         told.and(stopped.map_or(Ok(()), Err))
     }
 
-    /// Reports the batch, whose entries are cleared, to the owner.
+    /// Reports the cleared entries of the batch to the owner.
     fn tell<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let (mut fault, mut flushed) = (None, true);
         if core::mem::take(&mut self.unhooking) && !self.batch.is_empty() {

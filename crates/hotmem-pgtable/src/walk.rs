@@ -1,5 +1,5 @@
-//! The walk over what is mapped: tables from the top down, in the order of addresses, empty cache
-//! lines skipped whole.
+//! Walks page tables from the top down, in the order of addresses. Empty cache lines are skipped
+//! whole.
 
 use crate::batch::{Slot, Slots};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
@@ -9,21 +9,21 @@ use crate::range::{Span, VirtRange, virt};
 use crate::space::Space;
 use hotmem_addr::Pfn;
 
-/// What a walk does with entries that are not empty.
+/// The action of a walk at entries in use.
 pub(crate) trait Visit<M: Mmu> {
-    /// Entries of one of the lowest tables.
+    /// Visits entries of an L1 table.
     fn lowest(&mut self, mmu: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>>;
 
-    /// Another entry. `covered`: all that it spans lies in the walk's span.
+    /// Visits an entry above L1. `covered` says whether the walk covers the entry's whole span.
     fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>>;
 
-    /// All of the table is visited.
+    /// Called after all entries of a table were visited.
     fn leave(&mut self, table: Pfn) {
         let _ = table;
     }
 }
 
-/// Where a walk goes from an entry.
+/// Where a walk continues after an entry.
 pub(crate) enum Next {
     /// To the next entry.
     On,
@@ -31,7 +31,7 @@ pub(crate) enum Next {
     Into(Pfn),
 }
 
-/// Walks what `space` maps in `span`.
+/// Walks the page tables of `space` in `span`.
 pub(crate) fn walk<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
@@ -42,7 +42,7 @@ pub(crate) fn walk<M: Mmu>(
     walk_table(mmu, visitor, Place { table: space.root, level: space.levels, whole, space }, span)
 }
 
-/// A table and what it spans.
+/// A table and its span.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) table: Pfn,
@@ -52,7 +52,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The table that an entry points to.
+    /// Returns the table that an entry points to.
     pub(crate) fn below(slot: Slot, space: Space) -> Option<Place> {
         let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
             return None;
@@ -62,7 +62,7 @@ impl Place {
         Some(Place { table, level, whole: Span { start, end: start + bytes }, space })
     }
 
-    /// The entries that hold a part of the span, as numbers of the first and the last.
+    /// the numbers of the first and the last entry in the span.
     fn indices(self, span: Span) -> (usize, usize) {
         let bytes = self.level.entry_bytes().0;
         let index = |offset| {
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-/// Walks one table and those below it; `span` lies within what the table spans.
+/// Walks one table and those below it; `span` lies within the table's span.
 pub(crate) fn walk_table<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
@@ -111,10 +111,10 @@ pub(crate) fn walk_table<M: Mmu>(
     Ok(())
 }
 
-/// Entries that are read together of one of the lowest tables.
+/// The number of entries of an L1 table that are read together.
 const BLOCK: usize = 8 * LINE;
 
-/// Walks a part of one of the lowest tables; `None` if it is none.
+/// Walks a part of an L1 table. Returns `None` if the kernel has no table there.
 fn walk_lowest<M: Mmu>(
     mmu: &mut M,
     visitor: &mut impl Visit<M>,
@@ -136,15 +136,16 @@ fn walk_lowest<M: Mmu>(
     Some(Ok(()))
 }
 
-/// What maps an address: its entry on the lowest level that it has a table of.
+/// Returns the last entry on the page walk for `address`: the entry of a page, or the entry that is
+/// not present where the walk ends.
 ///
 /// # Errors
-/// [`Stopped`]: the address is not canonical, or it leads to a table that is none.
+/// [`Stopped`] if the address is not canonical, or the walk reaches a frame that is not a table.
 pub fn slot_at<M: Mmu>(mmu: &M, space: Space, address: u64) -> Result<Slot, Stopped<M::Fault>> {
     slot_from(mmu, space, address, Level::L1)
 }
 
-/// [`slot_at`], but on no level below `lowest`: an entry of this level, unless it has no table there.
+/// Returns the last entry on the page walk for `address` that lies on level `lowest` or above.
 ///
 /// # Errors
 /// As for [`slot_at`].
@@ -172,16 +173,16 @@ pub fn slot_from<M: Mmu>(
     }
 }
 
-/// A frame that should be a table and is none of the kernel's.
+/// A frame that should hold a table but is not a table of the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoTable(pub Pfn);
 
-/// Calls `each` for a table and all tables below it, each after those below it; for machines that
-/// have something to do for every table.
+/// Calls `each` for a table and all tables below it, children first, for machines that must act on
+/// every table.
 ///
 /// # Errors
-/// The first of `each`, or [`NoTable`] for the first frame above the lowest level that is no table
-/// of the kernel's.
+/// The first error of `each`, or [`NoTable`] for the first frame above L1 that is not a table of
+/// the kernel's.
 pub fn each_table<M: Mmu, E: From<NoTable>>(
     mmu: &mut M,
     table: Pfn,

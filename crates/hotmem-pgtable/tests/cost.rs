@@ -1,4 +1,4 @@
-//! Work is proportional to what is mapped: how often tables are looked at, whatever the range.
+//! The number of table accesses is proportional to what is mapped, not to the length of the range.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +11,7 @@ use hotmem_pgtable::{
 };
 use std::cell::Cell;
 
-/// Counts how often it is asked.
+/// Counts table accesses.
 struct Counting<'a> {
     arena: &'a Arena,
     asked: &'a Cell<u64>,
@@ -24,8 +24,8 @@ impl Tables for Counting<'_> {
     }
 }
 
-/// A machine with a page of 4 KiB in each of so many tables, far apart; how often it is asked for
-/// tables by what is done to everything.
+/// Returns how often an operation on the whole address space accesses tables, if there is one 4 KiB
+/// page in each of `pages` tables that lie far apart.
 fn asked(
     tables: u64,
     levels: Level,
@@ -48,7 +48,7 @@ fn asked(
 
 #[test]
 fn a_range_costs_what_is_mapped_in_it() {
-    // A table is looked at line by line, a few times.
+    // Each table is read line by line, a few times.
     let most = |tables: u64| 64 * 4 * tables;
     for (levels, each) in [(Level::L4, 3), (Level::L5, 4)] {
         for (pages, covered) in

@@ -1,4 +1,4 @@
-//! Random maps, unmapped and protected at random, against a map that has no tables.
+//! Compares random operations on random page tables with a naive map that has no tables.
 #![cfg(not(loom))]
 
 mod common;
@@ -20,7 +20,8 @@ enum Step {
     Protect { start: u64, bytes: u64, set: Flags, clear: Flags },
 }
 
-/// Addresses where things meet: within a table, at the edges of each level, at both ends.
+/// Yields addresses within a table, at the edges of each level, and at both ends of the address
+/// space.
 fn virt(levels: Level) -> impl Strategy<Value = u64> {
     let top = 0u64.wrapping_sub(2 << 30);
     let bases = vec![0, (2 << 20) - 0x8000, (1 << 30) - (4 << 20), (512 << 30) - (2 << 30), top];
@@ -58,7 +59,7 @@ fn map(levels: Level) -> impl Strategy<Value = Step> {
         let frame = Pfn::containing(((virt & 0xff_ffff_f000) + frame * bytes) & !(bytes - 1));
         let large = if level == Level::L1 { Flags::empty() } else { Flags::LARGE };
         let entry = match note {
-            // What a kernel may write into an entry that the processor ignores.
+            // Data of the kernel in an entry that is not present.
             0 => Entry::from_bits(0xabc_d000 | 0x62),
             _ => Entry::new(frame.unwrap(), Flags::PRESENT | flags | large),
         };
@@ -115,7 +116,7 @@ proptest! {
         200
     }))]
     #[test]
-    fn as_a_map_without_tables((levels, steps) in steps(), two_roots in any::<bool>()) {
+    fn page_tables_behave_like_a_map_without_tables((levels, steps) in steps(), two_roots in any::<bool>()) {
         let arena = Arena::new(400);
         let space = Space::new(arena.table().unwrap(), levels);
         let user_root = two_roots.then(|| arena.table().unwrap());
@@ -144,7 +145,7 @@ proptest! {
                         }
                         Err(Stopped { at, why, flushed }) => {
                             prop_assert!(matches!(why, Why::Occupied(_)) && flushed, "{why:?}");
-                            // A table that maps nothing is in the way of a large page alone.
+                            // An empty table prevents only large pages.
                             prop_assert!(level != Level::L1 || naive.is_mapped(at));
                             at - virt
                         }
@@ -183,7 +184,7 @@ proptest! {
                     });
                     let moved = moved.unwrap()?;
                     let flushes = arena.flushes.borrow().len();
-                    // From the first address to the last is no range: page by page then.
+                    // The whole address space is not a range, so pages are flushed one by one.
                     let everything = slots.iter().any(|(slot, _)| slot.virt == 0);
                     prop_assert!(flushes == moved.min(1) || everything && flushes == moved);
                 }
@@ -193,7 +194,7 @@ proptest! {
                     let owned = arena.owned();
                     let unmapped = tables.unmap_range(range, how, &mut notes);
                     let flushes = arena.flushes.borrow().len();
-                    // One for each large page that is split.
+                    // One flush for each large page that is split.
                     let most = 2 + notes.entries() / 512 + notes.given;
                     prop_assert!(flushes <= most, "{flushes} flushes");
                     if let Some(told) = after.unmap(start, range.last()) {
@@ -202,7 +203,8 @@ proptest! {
                         prop_assert_eq!(flushes == 0, told.is_empty() && arena.owned() == owned);
                         naive = after;
                     } else {
-                        // It ends within a note: done up to there, or not at all.
+                        // The range ends within an entry with data of the kernel: it is done up to
+                        // there, or not at all.
                         let stopped = unmapped.unwrap_err();
                         let below = range.split_at(stopped.at).0;
                         let told = below.map(|below| naive.unmap(below.start(), below.last()));

@@ -1,5 +1,5 @@
-//! What cannot be done is refused precisely: what is done is told, what is not is untouched, and
-//! no table is lost or freed early.
+//! Operations that cannot complete report where they stopped: the part before is done and reported,
+//! the rest is unchanged, and no table is leaked or freed early.
 #![cfg(not(loom))]
 
 mod common;
@@ -38,7 +38,7 @@ fn mapped(arena: &Arena, pages: u64) -> Space {
 const KEEP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
 
 #[test]
-fn a_range_that_is_not_canonical() {
+fn a_range_that_is_not_canonical_is_refused() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 1);
     let mut batch = Batch::new();
@@ -55,7 +55,7 @@ fn a_range_that_is_not_canonical() {
 }
 
 #[test]
-fn flags_that_are_not_the_callers() {
+fn flags_that_a_change_cannot_have_are_refused() {
     for flag in [Flags::PRESENT, Flags::LARGE, Flags::DIRTY, Flags::ACCESSED] {
         let refused = Change::new(Flags::WRITABLE | flag, Flags::empty()).unwrap_err();
         assert_eq!(refused.0, flag);
@@ -65,7 +65,7 @@ fn flags_that_are_not_the_callers() {
 }
 
 #[test]
-fn a_table_that_is_none_stops_before_anything_above_it_is_touched() {
+fn a_link_to_no_table_stops_before_anything_above_it_is_changed() {
     let free = Unmap::default();
     for (how, level, freed) in
         [(KEEP, Level::L1, 0), (free, Level::L1, 1), (KEEP, Level::L3, 0), (free, Level::L3, 3)]
@@ -91,7 +91,7 @@ fn a_table_that_is_none_stops_before_anything_above_it_is_touched() {
 }
 
 #[test]
-fn an_address_space_with_a_table_that_is_none_or_a_page_that_cannot_be_does_not_die() {
+fn an_address_space_with_a_malformed_entry_is_not_torn_down() {
     let malformed = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
     let missing = |level| Why::NotATable { frame: pfn(0x777_7777), level };
     for (entry, at, of, why) in [
@@ -108,12 +108,12 @@ fn an_address_space_with_a_table_that_is_none_or_a_page_that_cannot_be_does_not_
         assert_eq!(dead, Err(Stopped { at, why, flushed: true }));
         assert_eq!((notes.told(), notes.freed), (Bytes::ZERO, 0));
         assert!(arena.flushes.borrow().is_empty());
-        assert!(!arena.put(space, PAGE, Level::L1, page(1)), "all of it is still there");
+        assert!(!arena.put(space, PAGE, Level::L1, page(1)), "all pages are still mapped");
     }
 }
 
 #[test]
-fn a_page_of_a_level_that_has_none() {
+fn a_large_page_on_a_level_without_pages_is_refused() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 1);
     let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
@@ -127,7 +127,7 @@ fn a_page_of_a_level_that_has_none() {
 }
 
 #[test]
-fn a_table_with_a_page_of_a_level_that_has_none_is_not_unhooked() {
+fn a_table_with_a_large_page_on_a_level_without_pages_is_not_unhooked() {
     let arena = Arena::new(16);
     let space = Space::new(arena.table().unwrap(), Level::L5);
     let (malformed, above) = (512 << 30, 1 << 40);
@@ -146,7 +146,7 @@ fn a_table_with_a_page_of_a_level_that_has_none_is_not_unhooked() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused_and_loses_no_table() {
+fn pages_that_cannot_be_mapped_are_refused_and_leak_no_table() {
     let arena = Arena::new(4);
     let space = mapped(&arena, 1);
     let owned = arena.owned();
@@ -174,7 +174,7 @@ fn what_cannot_be_mapped_is_refused_and_loses_no_table() {
     assert_eq!(canonical, Err((beyond.start(), Why::NotCanonical(beyond))));
     assert_eq!(refused(0, LARGE, Level::L1, page(1)), Err((0, Why::Occupied(page(0)))));
     assert!(matches!(refused(0, LARGE, Level::L2, large), Err((0, Why::Occupied(_)))));
-    // All frames are in use: the table for the second large page's small ones is not to be had.
+    // All frames are in use, so there is no table to split the second large page with.
     let at = PAGE * 512;
     assert_eq!(
         refused(at - PAGE, 2 * PAGE, Level::L1, page(2)),
@@ -182,7 +182,7 @@ fn what_cannot_be_mapped_is_refused_and_loses_no_table() {
     );
     assert_eq!(notes.told(), Bytes::ZERO);
     assert_eq!((arena.owned(), arena.pieces(space).len()), (owned, 2));
-    // Its owner has it, and the kernel cannot reach it.
+    // The owner provides a frame that the kernel cannot access.
     struct Foreign(usize);
     impl hotmem_pgtable::Owner for Foreign {
         fn unmapped(&mut self, _: Run) {}
@@ -202,7 +202,7 @@ fn what_cannot_be_mapped_is_refused_and_loses_no_table() {
 }
 
 #[test]
-fn what_is_no_page_is_not_moved_and_nothing_else_is() {
+fn moving_an_address_without_a_page_moves_nothing() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 4);
     arena.put(space, 5 * PAGE, Level::L1, Entry::from_bits(0xabc_d062));
@@ -226,7 +226,7 @@ fn what_is_no_page_is_not_moved_and_nothing_else_is() {
     let beyond = refused(&[0, 1 << 47]);
     assert_eq!(beyond.why, Why::NotCanonical(range(1 << 47, PAGE)));
     assert!(arena.flushes.borrow().is_empty());
-    // One named twice is moved once, and one that was not placed stays.
+    // A page that is named twice is moved once, and a page that is not placed keeps its frame.
     let tables = PageTables::new(arena.native(), space, &mut batch);
     let pages = [PAGE, 3 * PAGE, 3 * PAGE + 1];
     assert_eq!(tables.move_pages(pages, |moving| moving.place(1, pfn(0x5000))), Ok(true));
@@ -238,7 +238,7 @@ fn what_is_no_page_is_not_moved_and_nothing_else_is() {
 }
 
 #[test]
-fn pages_whose_table_the_kernel_gives_up_while_they_move_are_named() {
+fn pages_whose_table_is_gone_after_a_move_are_reported() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 2);
     for (at, number) in [(LARGE, 7), (LARGE + PAGE, 8)] {
@@ -257,7 +257,7 @@ fn pages_whose_table_the_kernel_gives_up_while_they_move_are_named() {
 }
 
 #[test]
-fn no_frame_to_split_with() {
+fn a_split_without_a_frame_is_refused() {
     let arena = Arena::new(4);
     let space = mapped(&arena, 1);
     let large = Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE);
@@ -284,7 +284,7 @@ struct Failing<M> {
 }
 
 impl<M> Failing<M> {
-    /// As much of the batch as it does, and whether that is all.
+    /// Returns the part of the batch that the machine does, and an error if that is not all.
     fn some(&mut self, batch: &Batch) -> (Batch, Result<(), Halted<&'static str>>) {
         let mut some = batch.clone();
         some.truncate(self.entries);
@@ -339,7 +339,7 @@ impl<M: Mmu> Mmu for Failing<M> {
 }
 
 #[test]
-fn a_batch_that_stops_in_the_middle() {
+fn a_batch_that_stops_in_the_middle_reports_its_first_part() {
     // Two pages of the first table, and two whole tables behind it.
     for (tables, slots) in [(Covered::Free, 0..5), (Covered::Keep, 0..1027)] {
         for refused_after in slots.step_by(if tables == Covered::Free { 1 } else { 114 }) {
@@ -377,7 +377,7 @@ fn a_batch_that_stops_in_the_middle() {
 }
 
 #[test]
-fn tables_that_do_not_become_memory_are_told_and_not_freed() {
+fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
     for (flush, reclaim) in [(true, false), (false, true)] {
         let arena = Arena::new(16);
         let space = mapped(&arena, 3 * 512);
@@ -390,12 +390,12 @@ fn tables_that_do_not_become_memory_are_told_and_not_freed() {
         let why = Why::Mmu(if flush { "not flushed" } else { "not reclaimed" });
         assert_eq!(stopped, Stopped { at: 2 * 512 * PAGE, why, flushed: !flush });
         assert_eq!((notes.freed, notes.stuck.len()), (0, 2));
-        assert_eq!(notes.told(), Bytes(2 * 512 * PAGE), "nothing is lost");
+        assert_eq!(notes.told(), Bytes(2 * 512 * PAGE), "all pages are reported");
     }
 }
 
 #[test]
-fn a_teardown_that_is_refused_has_done_nothing() {
+fn a_refused_teardown_changes_nothing() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 600);
     let before = arena.pieces(space);
@@ -409,7 +409,7 @@ fn a_teardown_that_is_refused_has_done_nothing() {
 }
 
 #[test]
-fn a_split_that_is_refused_gives_its_frame_back() {
+fn a_refused_split_frees_its_frame() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 1);
     arena.put(space, LARGE, Level::L2, Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE));
@@ -425,7 +425,7 @@ fn a_split_that_is_refused_gives_its_frame_back() {
 }
 
 #[test]
-fn a_protect_that_stops_in_the_middle() {
+fn a_protect_that_stops_in_the_middle_changes_its_first_part() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 1024);
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! Address spaces with two roots: what changes in the kernel's changes in the user's.
+//! Address spaces with two roots: a change of the kernel's root also changes the user's.
 #![cfg(not(loom))]
 
 mod common;
@@ -28,7 +28,7 @@ fn space(arena: &Arena) -> Space {
 }
 
 #[test]
-fn what_is_unhooked_at_the_root_is_out_of_user_modes_sight_before_the_flush() {
+fn a_table_unhooked_at_the_root_leaves_the_user_root_before_the_flush() {
     let arena = Arena::new(32);
     let space = space(&arena);
     for number in 0..3 {
@@ -44,13 +44,13 @@ fn what_is_unhooked_at_the_root_is_out_of_user_modes_sight_before_the_flush() {
     assert_eq!([0, 1].map(|index| user[index].load(Relaxed)), [0, 0]);
     assert_ne!(user[2].load(Relaxed), 0);
     assert!(arena.is_shared(space));
-    // Both roots and three tables are left, and go.
+    // Both roots and three tables are left, and are freed.
     PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes).unwrap();
     assert_eq!((notes.told(), arena.owned()), (Bytes(3 * PAGE), 0));
 }
 
 #[test]
-fn what_is_mapped_is_in_both_roots() {
+fn pages_are_mapped_in_both_roots() {
     let arena = Arena::new(32);
     let space = space(&arena);
     let upper = 0u64.wrapping_sub(1 << 47);

@@ -1,5 +1,5 @@
-//! A large page that becomes a table: between the two no processor may use the entry, or it may
-//! hold translations of both sizes for one address (SDM volume 3, 4.10.2.3).
+//! Splits of large pages: no TLB may hold translations of both sizes for one address that differ
+//! (SDM volume 3, 4.10.2.3).
 #![cfg(not(loom))]
 
 mod common;
@@ -28,8 +28,8 @@ fn large(level: Level) -> Entry {
     })
 }
 
-/// What the entry that maps `address` at `level` was at each flush that covered the address, with
-/// what mapped the address itself; and what the entry is afterwards.
+/// Records the entry for `address` at `level`, and the entry that maps the address, at each flush
+/// that covers it. Returns them with the final entry.
 fn at_each_flush(
     split: Split,
     level: Level,
@@ -71,7 +71,7 @@ fn change() -> Change {
 }
 
 #[test]
-fn a_large_page_is_out_of_sight_and_flushed_before_it_becomes_a_table() {
+fn a_large_page_is_cleared_and_flushed_before_it_becomes_a_table() {
     for (level, address, part) in parts() {
         let unmap = at_each_flush(Split::OutOfSight, level, address, |tables, notes| {
             tables.unmap_range(part, UNMAP, notes).unwrap();
@@ -101,20 +101,20 @@ fn a_large_page_that_is_split_in_place_is_flushed_before_any_part_of_it_changes(
             assert!(matches!(kind, Kind::Table(_)), "{part:?}: {kind:?}");
             let (flags, before) = (page.flags(), large(level).flags());
             assert_eq!(flags - Flags::LARGE, before - Flags::LARGE, "{part:?}");
-            assert!(at_flushes.len() > 1, "what changed is flushed too");
+            assert!(at_flushes.len() > 1, "the changed entries are flushed too");
         }
     }
 }
 
 #[test]
-fn bits_that_are_set_until_the_page_is_out_of_sight_are_in_all_parts() {
+fn bits_that_are_set_before_the_page_is_cleared_are_in_all_parts() {
     for split in [Split::OutOfSight, Split::InPlace] {
         let arena = Arena::new(16);
         let space = Space::new(arena.table().unwrap(), Level::L4);
         let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::USED.bits());
         assert!(arena.put(space, LARGE, Level::L2, clean));
         let slot = slot_at(&arena.native(), space, LARGE).unwrap();
-        // Since the slot was read.
+        // A processor sets Dirty after the slot was read.
         arena.words(slot.at.table())[slot.at.index()].fetch_or(Flags::DIRTY.bits(), Relaxed);
         let table = arena.table().unwrap();
         use hotmem_pgtable::Mmu;

@@ -1,6 +1,6 @@
-//! Tables that hold anything, and ranges that are anything, from the fuzzer.
+//! Runs operations on arbitrary tables and ranges that the fuzzer chooses.
 //!
-//! The harness is the one that the ordinary tests run with random bytes.
+//! The ordinary tests run the same harness with random bytes.
 #![no_main]
 
 #[path = "../../tests/hostile/script.rs"]

@@ -1,4 +1,5 @@
-//! Frames that play page tables, an owner that takes notes, and a map without any tables.
+//! An arena of frames for page tables, an owner that records its calls, and a naive map without
+//! tables.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use hotmem_addr::{Bytes, Pfn};
@@ -10,10 +11,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a freed table is filled with: whoever reads it goes astray and is seen.
+/// The contents of a freed table: reading it leads to an address that a test notices.
 const FREED: u64 = 0xdead_dead_dead_d001;
 
-/// Frames 1 up, all of which can be tables.
+/// Frames from number 1 up, all of which can be tables.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     owned: RefCell<BTreeSet<usize>>,
@@ -30,14 +31,14 @@ impl Arena {
         }
     }
 
-    /// An empty table.
+    /// Returns an empty table.
     pub(crate) fn table(&self) -> Option<Pfn> {
         let pfn = self.dirty_table()?;
         self.words(pfn).iter().for_each(|word| word.store(0, Relaxed));
         Some(pfn)
     }
 
-    /// A table full of what was there before.
+    /// Returns a table with old contents.
     fn dirty_table(&self) -> Option<Pfn> {
         let mut owned = self.owned.borrow_mut();
         let frame = (1..self.frames.len()).find(|frame| !owned.contains(frame))?;
@@ -54,7 +55,7 @@ impl Arena {
         self.owned.borrow().len()
     }
 
-    /// The table in a frame, if it is one.
+    /// Returns the table in a frame, if it is one.
     pub(crate) fn words_of(&self, frame: Pfn) -> Option<&Table> {
         let frame = usize::try_from(frame.number()).ok()?;
         self.owned.borrow().contains(&frame).then(|| &self.frames[frame])
@@ -68,7 +69,7 @@ impl Arena {
         Native::new(self, |flush| self.flushes.borrow_mut().push(flush))
     }
 
-    /// Puts an entry at an address, with the tables that it takes; tells whether there was room.
+    /// Puts an entry at an address, and makes missing tables. Returns whether there was room.
     pub(crate) fn put(&self, space: Space, virt: u64, level: Level, entry: Entry) -> bool {
         let (mut table, mut at) = (space.root, space.levels);
         loop {
@@ -93,14 +94,15 @@ impl Arena {
         }
     }
 
-    /// Puts the root's lower half into the user's root.
+    /// Copies the root's lower half into the user's root.
     fn share(&self, space: Space) {
         let Some(user) = space.user_root else { return };
         let words = self.words(space.root).iter().zip(self.words(user));
         words.take(ENTRIES / 2).for_each(|(word, copy)| copy.store(word.load(Relaxed), Relaxed));
     }
 
-    /// Whether user mode has what the kernel has of the lower half, and nothing of the upper.
+    /// Returns whether the user's root has the kernel's entries of the lower half, and none of the
+    /// upper.
     pub(crate) fn is_shared(&self, space: Space) -> bool {
         let bits = |table, index| entry_at(self.words(table), index).bits();
         space.user_root.is_none_or(|user| {
@@ -110,7 +112,7 @@ impl Arena {
         })
     }
 
-    /// All that is mapped, in pieces.
+    /// Returns all mappings, in pieces.
     pub(crate) fn pieces(&self, space: Space) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.pieces_of(space, space.root, space.levels, 0, &mut pieces);
@@ -138,7 +140,7 @@ impl Tables for &Arena {
     }
 }
 
-/// Its number; none of the arena's where a pointer does not reach it.
+/// Returns the frame's index, which lies beyond the arena if `usize` cannot hold it.
 fn number(table: Pfn) -> usize {
     usize::try_from(table.number()).unwrap_or(usize::MAX)
 }
@@ -152,12 +154,12 @@ pub(crate) fn canonical(offset: u64, space: Space) -> u64 {
     if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
 }
 
-/// A part of a map, however it is mapped: as if by pages of 4 KiB.
+/// A part of a map, described as if it were mapped by 4 KiB pages, whatever the real page size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     pub(crate) virt: u64,
     pub(crate) bytes: u64,
-    /// The entry of the first page of 4 KiB, or what the kernel noted.
+    /// The entry of the first 4 KiB page, or the kernel's data in an entry that is not present.
     pub(crate) bits: u64,
 }
 
@@ -178,7 +180,7 @@ impl Piece {
     }
 }
 
-/// Pieces that go on in each other become one.
+/// Joins pieces that continue each other.
 pub(crate) fn normal(pieces: &[Piece]) -> Vec<Piece> {
     let mut normal: Vec<Piece> = Vec::new();
     for piece in pieces {
@@ -196,7 +198,7 @@ pub(crate) fn normal(pieces: &[Piece]) -> Vec<Piece> {
     normal
 }
 
-/// A map as pieces in the order of addresses, as naive as can be.
+/// A naive map: a list of pieces in the order of addresses.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Naive(pub(crate) Vec<Piece>);
 
@@ -206,13 +208,14 @@ impl Naive {
         self.0.insert(at, piece);
     }
 
-    /// Whether the range ends within a note.
+    /// Returns whether the range ends within an entry with data of the kernel.
     fn cuts_note(&self, start: u64, last: u64) -> bool {
         let cut = |p: &Piece, at: u64| !p.is_present() && p.virt < at && at - p.virt < p.bytes;
         self.0.iter().any(|piece| cut(piece, start) || cut(piece, last.wrapping_add(1)))
     }
 
-    /// Cut at both ends, but for notes; what starts between them.
+    /// Splits the pieces at both ends of the range, unless they hold data of the kernel, and
+    /// returns those between.
     fn cut(&mut self, start: u64, last: u64) -> std::ops::Range<usize> {
         for at in [start, last.wrapping_add(1)] {
             let inside = |p: &Piece| p.is_present() && p.virt < at && at - p.virt < p.bytes;
@@ -244,7 +247,7 @@ impl Naive {
         self.overlaps(virt, 1)
     }
 
-    /// A page is behind the same address, in other frames.
+    /// Moves the page at an address to other frames.
     pub(crate) fn relocate(&mut self, virt: u64, level: Level, to: Pfn) {
         let range = self.cut(virt, virt + (level.entry_bytes().0 - 1));
         for piece in &mut self.0[range] {
@@ -262,13 +265,13 @@ impl Naive {
     }
 }
 
-/// Takes notes.
+/// An owner that records its calls.
 pub(crate) struct Notes<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) runs: Vec<Run>,
     pub(crate) freed: usize,
     pub(crate) stuck: Vec<Pfn>,
-    /// Tables that were asked for.
+    /// The number of tables that were requested.
     pub(crate) given: usize,
 }
 
@@ -285,7 +288,7 @@ impl Notes<'_> {
         self.runs.iter().map(of).collect()
     }
 
-    /// Entries that were told of, and tables.
+    /// the number of entries and tables that were reported.
     pub(crate) fn entries(&self) -> usize {
         let of = |run: &Run| run.virt.bytes().0 / run.level.entry_bytes().0;
         self.freed + usize::try_from(self.runs.iter().map(of).sum::<u64>()).expect("64 bits")

@@ -1,5 +1,5 @@
-//! Tables that hold anything, and ranges that are anything: nothing panics, nothing is read that
-//! is no table of the kernel's, and what is told is in the range. The fuzzer has the same harness.
+//! Operations on arbitrary tables and ranges: nothing panics, only tables of the kernel are read,
+//! and all reports lie in the range. The fuzzer runs the same harness.
 #![cfg(not(loom))]
 
 mod script;
@@ -19,7 +19,7 @@ proptest! {
 }
 
 #[test]
-fn tables_that_lead_to_themselves() {
+fn tables_that_point_to_themselves() {
     let link = |table, index| [2, table, index, table, 0, 0, 0, 0, 0, 0, 0, 1];
     let all = |op, how| [op, how, 47, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     for op in 4..8 {

@@ -1,4 +1,4 @@
-//! Bytes that say what tables hold and what is done to them.
+//! The harness: a script of bytes determines the contents of tables and the operations on them.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
@@ -8,10 +8,12 @@ use hotmem_pgtable::{
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Frames 1 to this are tables, the last ones as they are asked for.
+/// The number of the last frame that can be a table. Frames above `AT_FIRST` become tables on
+/// request.
 const TABLES: u64 = 12;
 const AT_FIRST: u64 = 8;
-/// Links in a script: tables that lead to themselves are walked once for each way.
+/// The maximal number of links in a script. A table that points to itself is walked once for each
+/// path.
 const LINKS: usize = 12;
 const OPERATIONS: usize = 24;
 
@@ -29,7 +31,7 @@ impl Tables for &Frames {
 }
 
 impl Frames {
-    /// Whether no table can be come to by two ways: not even taken for a page on one of them.
+    /// Returns whether no table can be reached by two paths, not even as a page.
     fn are_a_tree(&self) -> bool {
         let mut led_to = vec![false; self.tables.len()];
         led_to[0] = true;
@@ -40,7 +42,8 @@ impl Frames {
     }
 }
 
-/// What is told must lie in the range, in the order of addresses; tables go when they are flushed.
+/// A kernel that checks that reports lie in the range, in the order of addresses, and that tables
+/// are freed after a flush.
 struct Kernel<'a> {
     frames: &'a Frames,
     range: Option<VirtRange>,
@@ -74,11 +77,11 @@ impl Owner for Kernel<'_> {
 }
 
 fn index(table: Pfn) -> usize {
-    // No table where a pointer does not reach it.
+    // A number that `usize` cannot hold is not a table.
     usize::try_from(table.number()).map_or(usize::MAX, |number| number.wrapping_sub(1))
 }
 
-/// Does what the script says.
+/// Runs a script.
 pub(crate) fn run(script: &[u8]) {
     let Some((&first, script)) = script.split_first() else { return };
     let levels = if first & 1 == 0 { Level::L4 } else { Level::L5 };
@@ -101,8 +104,8 @@ pub(crate) fn run(script: &[u8]) {
             0 => word.store(value & !1, Relaxed),
             1 => word.store(value | Flags::LARGE.bits() | 1, Relaxed),
             link @ (2 | 3) if links < LINKS => {
-                // One or two of these frames are no tables. Two ways may lead to one; or each to
-                // the next one.
+                // One or two of these frames are not tables. Two links may point to one table, or
+                // each points to the next.
                 let to = if link == 2 { u64::from(c) % (TABLES + 2) } else { 1 + links as u64 };
                 let to = Pfn::new(1 + to).expect("small");
                 word.store(Entry::link(to).with(flags - Flags::LARGE).bits(), Relaxed);
@@ -135,7 +138,7 @@ fn operate(
     space: Space,
     batch: &mut Batch,
 ) {
-    // Canonical and aligned, most of the time.
+    // Mostly canonical and aligned.
     let shift = 64 - (space.levels as u32 * 9 + 12);
     let start = if a & 1 == 0 {
         ((value << shift).cast_signed() >> shift).cast_unsigned() & !0xfff
@@ -163,7 +166,7 @@ fn operate(
             let is_tree = frames.are_a_tree();
             if let Err(stopped) = tables.unmap_range(range, how, &mut kernel) {
                 assert!(stopped.flushed);
-                // Nothing from there on was touched.
+                // Nothing from there on was changed.
                 assert!(!is_tree || kernel.from <= stopped.at, "{stopped:?}");
             }
         }
@@ -174,7 +177,8 @@ fn operate(
         }
         6 => {
             let level = [Level::L1, Level::L2, Level::L3, Level::L4][usize::from(a >> 2) % 4];
-            // What would take a whole machine's tables to say is refused by the walk, not by time.
+            // The length is limited, so that a run does not last as long as a walk of all
+            // addresses.
             let most = Bytes(level.entry_bytes().0 * 700);
             let Ok(virt) = VirtRange::new(start, Bytes(len.0.min(most.0))) else { return };
             let frame = Pfn::containing(value & !(level.entry_bytes().0 - 1)).unwrap_or(Pfn::ZERO);
@@ -189,7 +193,7 @@ fn operate(
                 }
             });
             if moved.is_err() {
-                // What was seen at the first address is still there.
+                // The page at the first address is still mapped.
                 let native = Native::new(frames, |_: Flush| {});
                 assert_eq!(slot_at(&native, space, start), seen);
             }
