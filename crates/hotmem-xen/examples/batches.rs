@@ -1,6 +1,6 @@
-//! 512 pages of a PV guest unmapped: how many hypercalls that takes.
+//! Unmaps 512 pages of a PV guest and counts the hypercalls.
 //!
-//! Xen is a model of a few lines, which does what it is told; the real one checks it.
+//! Xen is simulated by a few lines, which do not check requests as the real one does.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
@@ -42,7 +42,7 @@ impl Hypervisor for &Ram {
             let (entry, _) = update.target();
             let at = EntryAddr::from_phys_addr(entry);
             let table = self.table(at.table()).expect("one of the guest's tables");
-            // `PreserveAd` with value 0: Accessed and Dirty stay, all else goes.
+            // `PreserveAd` with value 0 clears everything but Accessed and Dirty.
             table[at.index()].fetch_and(Flags::USED.bits(), Relaxed);
         }
         Ok(())

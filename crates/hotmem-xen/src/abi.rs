@@ -1,10 +1,10 @@
-//! What Xen's public headers say: `xen.h`, `errno.h`, `features.h`.
+//! Definitions from Xen's public headers `xen.h`, `errno.h` and `features.h`.
 
 use core::fmt;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Level};
 
-/// Numbers of hypercalls, `__HYPERVISOR_*`.
+/// Hypercall numbers, `__HYPERVISOR_*`.
 pub(crate) mod number {
     pub(crate) const MMU_UPDATE: u64 = 1;
     pub(crate) const MULTICALL: u64 = 13;
@@ -16,7 +16,7 @@ pub(crate) mod number {
 
 /// Bits of the first feature word, `XENFEAT_*`.
 pub mod features {
-    /// `MMU_PT_UPDATE_PRESERVE_AD` is there.
+    /// Xen supports `MMU_PT_UPDATE_PRESERVE_AD`.
     pub const MMU_PT_UPDATE_PRESERVE_AD: u32 = 1 << 5;
 }
 
@@ -25,17 +25,17 @@ pub mod features {
 #[repr(transparent)]
 pub struct DomId(pub u16);
 
-/// An error of Xen's, as its positive number.
+/// A Xen error, as a positive number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub u16);
 
-/// What an update does, the low bits of [`MmuUpdate`]'s address.
+/// The command of an update, encoded in the low bits of [`MmuUpdate`]'s address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Command {
-    /// `MMU_NORMAL_PT_UPDATE`: the entry becomes the value.
+    /// `MMU_NORMAL_PT_UPDATE`: replaces the entry by the value.
     Normal = 0,
-    /// `MMU_PT_UPDATE_PRESERVE_AD`: the same, but Accessed and Dirty stay, atomically.
+    /// `MMU_PT_UPDATE_PRESERVE_AD`: replaces the entry but keeps Accessed and Dirty, atomically.
     PreserveAd = 2,
 }
 
@@ -47,7 +47,7 @@ pub struct MmuUpdate {
     val: u64,
 }
 
-/// `struct mmuext_op`: something done to a table as a whole, or to the TLBs.
+/// `struct mmuext_op`: an operation on a whole table or on the TLBs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct MmuExtOp {
@@ -74,18 +74,18 @@ impl MmuUpdate {
     /// No update.
     pub const NONE: MmuUpdate = MmuUpdate { ptr: 0, val: 0 };
 
-    /// A change of an entry, whose address is the machine's.
+    /// an update of the entry at this machine address.
     #[must_use]
     pub const fn new(at: EntryAddr, command: Command, value: Entry) -> MmuUpdate {
         MmuUpdate { ptr: at.phys_addr() | command as u64, val: value.bits() }
     }
 
-    /// The entry's address and the command's number.
+    /// Returns the entry's address and the command's number.
     #[must_use]
     pub const fn target(&self) -> (u64, u64) {
         (self.ptr & !3, self.ptr & 3)
     }
-    /// What the entry is to be.
+    /// Returns the new entry.
     #[must_use]
     pub const fn value(&self) -> Entry {
         Entry::from_bits(self.val)
@@ -96,8 +96,8 @@ impl MmuExtOp {
     /// No operation.
     pub const NONE: MmuExtOp = MmuExtOp { cmd: 0, arg1: 0, arg2: 0 };
 
-    /// `MMUEXT_PIN_L1_TABLE` and so on: the frame stays a table. `None` for the fifth level, which
-    /// Xen does not give PV guests.
+    /// `MMUEXT_PIN_L1_TABLE` to `MMUEXT_PIN_L4_TABLE`: makes the frame a table until it is
+    /// unpinned. Returns `None` for level 5, which PV guests do not have.
     #[must_use]
     pub const fn pin(level: Level, table: Pfn) -> Option<MmuExtOp> {
         let cmd = match level {
@@ -110,43 +110,43 @@ impl MmuExtOp {
         Some(MmuExtOp { cmd, arg1: table.number(), arg2: 0 })
     }
 
-    /// `MMUEXT_UNPIN_TABLE`: it need not be one any more.
+    /// `MMUEXT_UNPIN_TABLE`: the frame need not be a table any more.
     #[must_use]
     pub const fn unpin(table: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 4, arg1: table.number(), arg2: 0 }
     }
 
-    /// `MMUEXT_NEW_BASEPTR`: this CPU's root.
+    /// `MMUEXT_NEW_BASEPTR`: sets this CPU's root.
     #[must_use]
     pub const fn new_root(root: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 5, arg1: root.number(), arg2: 0 }
     }
 
-    /// `MMUEXT_NEW_USER_BASEPTR`: the root of this CPU's user mode.
+    /// `MMUEXT_NEW_USER_BASEPTR`: sets this CPU's root for user mode.
     #[must_use]
     pub const fn new_user_root(root: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 15, arg1: root.number(), arg2: 0 }
     }
 
-    /// `MMUEXT_TLB_FLUSH_ALL`: all CPUs of the caller's domain forget all.
+    /// `MMUEXT_TLB_FLUSH_ALL`: flushes the TLBs of all CPUs of the caller's domain.
     #[must_use]
     pub const fn flush_all() -> MmuExtOp {
         MmuExtOp { cmd: 10, arg1: 0, arg2: 0 }
     }
 
-    /// `MMUEXT_INVLPG_ALL`: all CPUs of the caller's domain forget this address.
+    /// `MMUEXT_INVLPG_ALL`: flushes this address on all CPUs of the caller's domain.
     #[must_use]
     pub const fn flush_page(virt: u64) -> MmuExtOp {
         MmuExtOp { cmd: 11, arg1: virt, arg2: 0 }
     }
 
-    /// Whether it flushes TLBs.
+    /// Returns whether it flushes TLBs.
     #[must_use]
     pub const fn is_flush(&self) -> bool {
         matches!(self.cmd, 6..=11)
     }
 
-    /// The command's number and its argument.
+    /// Returns the command's number and its argument.
     #[must_use]
     pub const fn parts(&self) -> (u32, u64) {
         (self.cmd, self.arg1)
@@ -154,17 +154,17 @@ impl MmuExtOp {
 }
 
 impl Errno {
-    /// Not permitted: the frame is somebody else's.
+    /// Not permitted: the frame belongs to another domain.
     pub const EPERM: Errno = Errno(1);
-    /// The frame is in use as something else: a table is not to be written.
+    /// The frame is in use as another type, for example as a table that must not become writable.
     pub const EBUSY: Errno = Errno(16);
-    /// Not as Xen wants it.
+    /// Invalid argument.
     pub const EINVAL: Errno = Errno(22);
 
-    /// What a hypercall returned.
+    /// Converts the result of a hypercall.
     ///
     /// # Errors
-    /// If that is an error.
+    /// The error, if the result is negative.
     pub fn of(result: i64) -> Result<u64, Errno> {
         match u64::try_from(result) {
             Ok(value) => Ok(value),

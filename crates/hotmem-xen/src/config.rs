@@ -1,30 +1,30 @@
-//! What a kernel chooses.
+//! The configuration of [`XenPv`](crate::XenPv).
 
 use hotmem_pgtable::Flags;
 
-/// Entries in one hypercall.
+/// The maximal number of entries in one hypercall.
 pub(crate) const BATCH: usize = 512;
 
-/// What is the kernel's choice.
+/// Choices of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Tables of the lowest level are pinned one by one, as Linux does, beside the root.
+    /// Whether the kernel pins each L1 table, as Linux does, besides the root.
     pub pins_l1: bool,
-    /// How grants are told from other pages.
+    /// How mapped grants are recognised.
     pub grants: Grants,
-    /// How many entries go into one hypercall: 1 to 512.
+    /// The number of entries in one hypercall: 1 to 512.
     pub batch: usize,
-    /// On how many CPUs the domain runs.
+    /// The number of CPUs of the domain.
     pub cpus: usize,
 }
 
-/// How grants are told from other pages. One must not be unmapped as a page is: Xen would not count
-/// it as given back, and the domain that granted it never gets it.
+/// How mapped grants are recognised. A grant must not be unmapped like a page: Xen would not count
+/// it as returned, and the granting domain would never get it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grants(Flags);
 
 impl Config {
-    /// Full batches for one CPU, and tables of the lowest level that are not pinned.
+    /// the configuration with full batches, one CPU, and L1 tables that are not pinned.
     #[must_use]
     pub const fn new(grants: Grants) -> Config {
         Config { pins_l1: false, grants, batch: BATCH, cpus: 1 }
@@ -32,22 +32,21 @@ impl Config {
 }
 
 impl Grants {
-    /// The kernel marks each page that is a grant with this flag, one or more of
-    /// [`Flags::AVAILABLE`]; every entry is checked for it before it goes, whole tables too. `None`
-    /// for a flag that is none of these, or no flag.
+    /// Recognises grants by a flag that the kernel sets in each of their entries: one or more bits
+    /// of [`Flags::AVAILABLE`]. Every entry is checked before it is cleared, also in whole tables.
+    /// Returns `None` for other flags or no flag.
     #[must_use]
     pub const fn marked(flag: Flags) -> Option<Grants> {
         if flag.is_empty() || !Flags::AVAILABLE.contains(flag) { None } else { Some(Grants(flag)) }
     }
 
-    /// The caller vouches for there being no grant in any address space that is changed: nothing is
-    /// checked.
+    /// Checks nothing: the caller guarantees that no changed address space maps a grant.
     #[must_use]
     pub const fn vouched_absent() -> Grants {
         Grants(Flags::empty())
     }
 
-    /// The flag, unless the caller vouches.
+    /// the flag, which is empty if nothing is checked.
     pub(crate) const fn flag(self) -> Flags {
         self.0
     }
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_that_no_page_can_have_is_refused() {
+    fn a_flag_outside_the_available_bits_is_refused() {
         let bit = Flags::from_bits_retain(1 << 10);
         assert_eq!(Grants::marked(bit).map(Grants::flag), Some(bit));
         for flag in [Flags::empty(), Flags::DIRTY, bit | Flags::WRITABLE] {

@@ -1,4 +1,4 @@
-//! Domains that a control domain makes: `domctl.h`, `memory.h`.
+//! Creates and destroys domains from a control domain: `domctl.h`, `memory.h`.
 
 use crate::abi::{DomId, Errno, number};
 #[cfg(target_arch = "x86_64")]
@@ -13,7 +13,7 @@ const DESTROY: u32 = 2;
 const MAX_MEM: u32 = 11;
 const XENMEM_POPULATE_PHYSMAP: u64 = 6;
 
-/// `struct xen_domctl`: a header and 128 bytes that the command gives a meaning.
+/// `struct xen_domctl`: a header and 128 bytes whose meaning depends on the command.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Domctl {
@@ -44,10 +44,10 @@ impl Domctl {
 
 #[cfg(target_arch = "x86_64")]
 impl Syscall {
-    /// Makes a PV domain of at most `max_kib` KiB that never runs: it has no state of a CPU.
+    /// Creates a PV domain of at most `max_kib` KiB. It never runs, because it has no CPU state.
     ///
     /// # Errors
-    /// Xen's.
+    /// The error that Xen returned.
     pub fn create_domain(&mut self, max_kib: u64) -> Result<DomId, Errno> {
         // Zero: Xen chooses the number. The words of `struct xen_domctl_createdomain`: ssidref,
         // the handle's four, flags, iommu_opts, max_vcpus, max_evtchn_port, max_grant_frames,
@@ -69,18 +69,18 @@ impl Syscall {
         match self.domctl(&mut max_mem) {
             Ok(()) => Ok(domain),
             Err(errno) => {
-                // It cannot be used: what comes of this is Xen's to tell.
+                // The new domain is useless; an error here is ignored in favour of the first one.
                 let _ = self.destroy_domain(domain);
                 Err(errno)
             }
         }
     }
 
-    /// Gives the domain frames at the places that `frames` names, and tells there which they are.
-    /// Returns how many it got.
+    /// Populates the domain at the frame numbers in `frames`, and writes the machine frame numbers
+    /// there. Returns how many it populated.
     ///
     /// # Errors
-    /// Xen's.
+    /// The error that Xen returned.
     pub fn populate(&mut self, domain: DomId, frames: &mut [Pfn]) -> Result<u64, Errno> {
         let mut reservation = Reservation {
             extents: frames.as_mut_ptr().expose_provenance() as u64,
@@ -95,10 +95,10 @@ impl Syscall {
         unsafe { self.call(number::MEMORY_OP, [XENMEM_POPULATE_PHYSMAP, pointer, 0, 0, 0]) }
     }
 
-    /// Ends the domain. Its frames go when nobody maps them any more.
+    /// Destroys the domain. Its frames are freed when no other domain maps them any more.
     ///
     /// # Errors
-    /// Xen's.
+    /// The error that Xen returned.
     pub fn destroy_domain(&mut self, domain: DomId) -> Result<(), Errno> {
         self.domctl(&mut Domctl::new(DESTROY, domain))
     }

@@ -1,46 +1,46 @@
-//! Why the machine refused.
+//! The errors of [`XenPv`](crate::XenPv).
 
 use crate::abi::Errno;
 use core::fmt;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, NoTable};
 
-/// A hypercall.
+/// What a hypercall was for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Entries were to be changed.
+    /// To change entries.
     MmuUpdate,
-    /// Tables were to be unpinned.
+    /// To unpin tables.
     Unpin,
-    /// TLBs were to be flushed.
+    /// To flush TLBs.
     Flush,
-    /// Tables were to be mapped writable.
+    /// To map tables writable.
     Remap,
 }
 
-/// Why page tables were not changed.
+/// The reason why page tables were not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Xen refused.
     Refused {
-        /// What.
+        /// What the hypercall was for.
         call: Call,
-        /// Why.
+        /// Xen's error.
         errno: Errno,
     },
-    /// The entry maps another domain's grant, which `GNTTABOP_unmap_grant_ref` must give back.
+    /// The entry maps another domain's grant, which must be returned by `GNTTABOP_unmap_grant_ref`.
     GrantMapped {
-        /// Where it is.
+        /// The entry's address.
         at: EntryAddr,
-        /// What it is.
+        /// The entry.
         entry: Entry,
     },
-    /// Xen cleared this entry of the user's root and then refused to clear the kernel's, and to put
-    /// the user's back: user mode faults there although the kernel has the pages.
+    /// Xen cleared this entry of the user's root, then refused to clear the kernel's, and then
+    /// refused to restore the user's. User mode faults there although the kernel has the pages.
     LostFromUserRoot(EntryAddr),
-    /// Xen gives PV guests no large pages, so none can be split.
+    /// The entry is a large page, which PV guests cannot have.
     LargePage(Entry),
-    /// The kernel does not map this table, so that nothing could be read of it.
+    /// The kernel does not map this table, so it cannot be read.
     NotMapped(Pfn),
 }
 

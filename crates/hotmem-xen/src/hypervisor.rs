@@ -2,22 +2,22 @@
 
 use crate::abi::{DomId, Errno, MmuExtOp, MmuUpdate};
 
-/// A hypervisor that keeps its word on the interface of Xen's public headers.
+/// A hypervisor with the interface of Xen's public headers.
 pub trait Hypervisor {
-    /// `HYPERVISOR_mmu_update`: changes entries one after another. `owner` is whose frames new
-    /// entries point to.
+    /// `HYPERVISOR_mmu_update`: changes entries one after another. New entries point to frames of
+    /// the domain `owner`.
     ///
     /// # Errors
-    /// [`Partly`]: it stops at the first that it refuses.
+    /// [`Partly`] at the first update that Xen refuses.
     fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly>;
 
-    /// `HYPERVISOR_mmuext_op`: pins, unpins, flushes.
+    /// `HYPERVISOR_mmuext_op`: pins or unpins tables, or flushes TLBs.
     ///
     /// # Errors
     /// [`Partly`]
     fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly>;
 
-    /// Both by one `HYPERVISOR_multicall`, the second even where the first stops.
+    /// Makes both calls in one `HYPERVISOR_multicall`. The second is made even if the first stops.
     fn mmuext_op_then_update(
         &mut self,
         ops: &[MmuExtOp],
@@ -28,9 +28,9 @@ pub trait Hypervisor {
 /// A batch that stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partly {
-    /// How many, from the first, are done.
+    /// The number of entries, from the first, that are done.
     pub done: usize,
-    /// Why the next is not.
+    /// The error of the next entry.
     pub errno: Errno,
 }
 

@@ -1,21 +1,23 @@
-//! Page tables of a Xen PV guest.
+//! Changes the page tables of a Xen PV guest in batches of hypercalls.
 //!
 //! A PV guest's page tables are read-only to it: Xen checks every change. A kernel that clears an
 //! entry by an ordinary exchange traps, and Xen emulates the instruction: tens of thousands of
 //! cycles each. [`XenPv`] is the [`Mmu`](hotmem_pgtable::Mmu) that changes them by batches:
 //!
-//! - an entry whose Accessed and Dirty bits matter by `MMU_PT_UPDATE_PRESERVE_AD` with value 0,
-//!   which clears all but these two bits by a compare-exchange. They are read afterwards: together
-//!   an atomic get-and-clear, 512 to a hypercall, on every Xen since 2008;
-//! - whole tables by unhooking, after which they are ordinary memory;
-//! - a dying address space by unpinning all, then mapping all writable, then plain reads.
+//! - it clears an entry whose Accessed and Dirty bits matter by `MMU_PT_UPDATE_PRESERVE_AD` with
+//!   value 0, which clears all but these two bits by a compare-exchange, and reads the two bits
+//!   afterwards. Together this is an atomic get-and-clear, 512 to a hypercall, on every Xen since
+//!   2008;
+//! - it unhooks whole tables, which are then ordinary memory;
+//! - it tears down an address space by unpinning all tables, then mapping all of them writable,
+//!   then reading them.
 //!
-//! Address spaces of 64-bit guests have two roots, [`Space::user_root`]: both are pinned by the
-//! kernel, and here both are changed and given back.
+//! Address spaces of 64-bit guests have two roots, see [`Space::user_root`]. The kernel pins both;
+//! this crate changes both and turns both back into memory.
 //!
 //! Mapping and moving pages are not offered here: `PageTables::map` and `PageTables::move_pages`
-//! are for [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps by `mmu_update` of
-//! its own, with the owner of the frames.
+//! are for [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps pages by its own
+//! calls of `mmu_update`, which name the frames' domain.
 //!
 //! ```compile_fail,E0599
 //! # use hotmem_pgtable::{Owner, PageTables, Run};
@@ -40,7 +42,7 @@
 //! [`Space::user_root`]: hotmem_pgtable::Space::user_root
 //! [`Native`]: hotmem_pgtable::Native
 //!
-//! [`Hypervisor`] are the hypercalls, typed as Xen's public headers have them; [`Syscall`] makes
+//! [`Hypervisor`] declares the hypercalls with the types of Xen's public headers; [`Syscall`] makes
 //! them.
 #![no_std]
 

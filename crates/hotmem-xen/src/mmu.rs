@@ -1,4 +1,4 @@
-//! The machine of a Xen PV guest.
+//! The [`Mmu`] of a Xen PV guest.
 
 use crate::abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate};
 use crate::config::{BATCH, Config};
@@ -12,26 +12,26 @@ use hotmem_pgtable::{
     Space, Table, Tables, each_table, entry_at,
 };
 
-/// Where a PV kernel reaches its tables. Frames are the machine's, as in entries.
+/// Gives access to a PV kernel's tables. Frame numbers are machine frame numbers, as in entries.
 pub trait MachineTables: Tables {
-    /// The entry by which the kernel itself maps this frame, and what it holds: read-only while
-    /// the frame is a table.
+    /// Returns the address and the value of the entry by which the kernel itself maps this frame.
+    /// The entry is read-only while the frame is a table.
     fn window(&self, frame: Pfn) -> Option<(EntryAddr, Entry)>;
 
-    /// Returns when none of the kernel's own walkers without locks is in a table that was unhooked
-    /// before. Xen's flush interrupts processors and not what the kernel runs on them, so it does
-    /// not wait for these, as an interrupt of the kernel's own would.
+    /// Returns when no lockless page walk of the kernel is in a table that was unhooked before. A
+    /// flush by Xen does not wait for these walks, because it interrupts the processors without
+    /// entering the kernel.
     fn grace_period(&self);
 }
 
-/// What is handed to Xen in one hypercall: 20 KiB, which the caller keeps where there is space.
+/// The arguments of one hypercall. It takes 20 KiB, so that a kernel keeps it outside its stack.
 pub struct HypercallBuffer {
     updates: [MmuUpdate; BATCH],
     ops: [MmuExtOp; BATCH],
 }
 
 impl HypercallBuffer {
-    /// Empty.
+    /// Makes an empty buffer.
     #[must_use]
     pub const fn new() -> HypercallBuffer {
         HypercallBuffer { updates: [MmuUpdate::NONE; BATCH], ops: [MmuExtOp::NONE; BATCH] }
@@ -50,25 +50,26 @@ pub struct XenPv<'r, H, T> {
     tables: T,
     config: Config,
     buffer: &'r mut HypercallBuffer,
-    /// Operations and updates that are gathered in `buffer`.
+    /// The numbers of operations and updates that are gathered in `buffer`.
     ops: usize,
     updates: usize,
 }
 
 impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
-    /// The guest's tables, and Xen to change them. Xen must have
+    /// Makes the page tables of a guest from access to the tables and to Xen. Xen must have
     /// [`MMU_PT_UPDATE_PRESERVE_AD`](crate::features::MMU_PT_UPDATE_PRESERVE_AD).
     pub fn new(xen: H, tables: T, config: Config, buffer: &'r mut HypercallBuffer) -> Self {
         let config = Config { batch: config.batch.clamp(1, BATCH), ..config };
         XenPv { xen, tables, config, buffer, ops: 0, updates: 0 }
     }
 
-    /// The hypervisor.
+    /// Returns the hypervisor.
     pub fn hypervisor(&mut self) -> &mut H {
         &mut self.xen
     }
 
-    /// Has Xen change the batch's entries, as `update` says of each, so many in a hypercall.
+    /// Makes Xen apply `update` to each of the batch's entries, `Config::batch` entries in a
+    /// hypercall.
     fn change(
         &mut self,
         batch: &Batch,
@@ -79,7 +80,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         for slots in batch.slots() {
             let (sound, grant) = self.up_to_grant(slots);
             let mut left = slots.part(0..sound);
-            // The root's: few, and each with its copy for user mode.
+            // Entries of the root are few, and each has a copy in the user's root.
             if batch.user_copy(slots.at).is_some() {
                 self.send(&mut done, core::mem::replace(&mut unpinned, Ok(())))?;
                 self.change_both(left, |at| batch.user_copy(at), &update, &mut done)?;
@@ -88,7 +89,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
             while !left.entries.is_empty() {
                 let gathered = left.part(0..self.gather(left, &update));
                 if self.config.pins_l1 && slots.level != Level::L1 {
-                    // Xen is to let go of what hangs below when it is unhooked.
+                    // Xen must release the tables below when the entry is unhooked.
                     unpinned = gathered
                         .each()
                         .fold(unpinned, |so_far, slot| so_far.and(self.unpin_below(slot)));
@@ -106,7 +107,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         self.send(&mut done, unpinned)
     }
 
-    /// Has Xen change entries of the root, each with its copy in the user's if it has one: both or
+    /// Makes Xen change entries of the root together with their copies in the user's root: both or
     /// neither.
     fn change_both(
         &mut self,
@@ -136,7 +137,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         Ok(())
     }
 
-    /// How many slots come before the first that is a grant's, or has one below it.
+    /// Returns how many slots come before the first that maps a grant or has one below it.
     fn up_to_grant(&mut self, slots: Slots<&[Entry]>) -> (usize, Option<Fault>) {
         let mut refused = None;
         let refuses = |slot| {
@@ -147,8 +148,8 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         (first.unwrap_or(slots.entries.len()), refused)
     }
 
-    /// Refuses a slot that is a grant's, or has one below it: Xen would take it for given back, and
-    /// the domain that granted it never gets it.
+    /// Refuses a slot that maps a grant or has one below it. Xen would not count it as returned,
+    /// and the granting domain would never get it back.
     fn refuse_grants(&mut self, slot: Slot) -> Result<(), Fault> {
         let grant = self.config.grants.flag();
         if grant.is_empty() {
@@ -171,7 +172,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         })
     }
 
-    /// Gathers updates of these slots, as far as there is room. Returns how many.
+    /// Gathers updates of these slots, as many as there is room for. Returns how many.
     fn gather(&mut self, slots: Slots<&[Entry]>, update: impl Fn(&Slot) -> MmuUpdate) -> usize {
         let room = self.buffer.updates.get_mut(self.updates..self.config.batch);
         let room = room.known().unwrap_or_default();
@@ -184,8 +185,8 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         gathered
     }
 
-    /// Has Xen do what is gathered, by one hypercall, the unpinning first. Returns what was not
-    /// unpinned, and how many updates there were.
+    /// Submits the gathered work in one hypercall, the unpinning first. Returns the result of the
+    /// unpinning, and how many updates were done.
     fn submit(&mut self) -> (Result<(), Fault>, Result<usize, Partly>) {
         let updates = self.buffer.updates.get(..core::mem::take(&mut self.updates));
         let updates = updates.known().unwrap_or_default();
@@ -200,21 +201,22 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         (go_on_unpinning(&mut self.xen, ops, unpinned), updated.map(|()| updates.len()))
     }
 
-    /// Has Xen do what is gathered; counts the updates that are done.
+    /// Submits the gathered work, and adds the updates that were done to `done`.
     fn send(&mut self, done: &mut usize, unpinned: Result<(), Fault>) -> Result<(), Halted<Fault>> {
-        // What hangs below entries that are not to be changed stays pinned.
+        // Tables below entries that do not change stay pinned.
         if self.updates == 0 {
             self.ops = 0;
         }
         let asked = self.updates;
         let (ops, updated) = self.submit();
-        // As many as were asked for, whatever Xen answers.
+        // At most as many as were requested, whatever Xen answers.
         *done += updated.unwrap_or_else(|partly| partly.done.min(asked));
         let faults = updated.map(|_| ()).map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
         faults.map_err(|fault| Halted { done: *done, fault })
     }
 
-    /// Gathers the unpinning of all lowest tables below this slot; what is full goes at once.
+    /// Gathers the unpinning of all L1 tables below this slot, and submits the buffer whenever it
+    /// is full.
     fn unpin_below(&mut self, slot: Slot) -> Result<(), Fault> {
         let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
             return Ok(());
@@ -238,7 +240,8 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         Ok(())
     }
 
-    /// Gathers the mapping of a table as ordinary memory; what is full goes at once.
+    /// Gathers the mapping of a table as ordinary memory, and submits the buffer whenever it is
+    /// full.
     fn gather_remap(&mut self, table: Pfn) -> Result<(), Fault> {
         let (at, entry) = self.tables.window(table).ok_or(Fault::NotMapped(table))?;
         if self.updates == BATCH {
@@ -251,14 +254,14 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         Ok(())
     }
 
-    /// Has Xen do what is gathered. Where unpinning went on after a table that was not pinned, what
-    /// it went on with is mapped only now.
+    /// Submits the gathered work. If unpinning continued after a table that was not pinned, the
+    /// remaining tables are mapped only now.
     fn send_remaps(&mut self) -> Result<(), Fault> {
         let count = self.updates;
         let (unpinned, remapped) = self.submit();
         unpinned?;
         let again = |partly: Partly| {
-            // Xen answers no more than it was asked, or nothing is left.
+            // Nothing is left if Xen reports more than was requested.
             let left = self.buffer.updates.get(partly.done..count).unwrap_or_default();
             if partly.errno == Errno::EBUSY && !left.is_empty() {
                 self.xen.mmu_update(left, DomId::SELF)
@@ -276,7 +279,7 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
         each_table(self, table, level, &mut |this: &mut Self, table, _| this.gather_remap(table))
     }
 
-    /// Calls `each` for what is not empty of the lower half of a root.
+    /// Calls `each` for each entry in use of the lower half of a root.
     fn each_own(
         &mut self,
         space: Space,
@@ -295,8 +298,8 @@ impl<'r, H: Hypervisor, T: MachineTables> XenPv<'r, H, T> {
     }
 }
 
-/// Goes on after tables that are not pinned: so that what failed in the middle can be done again.
-/// Whether a table is in use is seen when it is mapped writable.
+/// Continues after tables that are not pinned, so that a teardown that failed in the middle can be
+/// repeated. If a table is still in use, mapping it writable fails.
 fn go_on_unpinning(
     xen: &mut impl Hypervisor,
     mut ops: &[MmuExtOp],
@@ -320,15 +323,15 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         self.tables.table(frame)
     }
 
-    /// Pages by `MMU_PT_UPDATE_PRESERVE_AD` with value 0, which leaves their Accessed and Dirty in
-    /// the entry: from there they are read. Nothing sets them any more, because the entry is not
-    /// present. A plain update does where a processor has nothing left to set, and is needed for
-    /// what Xen does not count as a page: it would keep bits that mean something else. Never with
-    /// the frame's number left: Xen takes that for an attack (L1 terminal fault) and shadows the
-    /// domain or crashes it.
+    /// Clears pages by `MMU_PT_UPDATE_PRESERVE_AD` with value 0, which leaves Accessed and Dirty in
+    /// the entry. They are read from there: nothing sets them any more, because the entry is not
+    /// present. A plain update is enough if a processor has nothing left to set. It is required for
+    /// entries that are not pages, where the preserved bits would mean something else. The frame
+    /// number must never be left in the entry: Xen takes that for an attack (L1 terminal fault),
+    /// and shadows the domain or crashes it.
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
         let cleared = self.change(batch, |slot| {
-            // There are no large pages.
+            // PV guests have no large pages.
             let plain = slot.level != Level::L1 || slot.entry.is_settled();
             let command = if plain { Command::Normal } else { Command::PreserveAd };
             MmuUpdate::new(slot.at, command, Entry::EMPTY)
@@ -340,7 +343,8 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
                 if entry.is_settled() {
                     continue;
                 }
-                // Of what cannot be read, no use is lost: it counts as used, and is told.
+                // Pages whose entry cannot be read count as accessed and dirty, so that no write is
+                // lost. The error is reported.
                 if table.is_none() {
                     unread = unread.or(Some(Fault::NotMapped(slots.at.table())));
                 }
@@ -358,7 +362,7 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         self.change(batch, |slot| MmuUpdate::new(slot.at, Command::Normal, Entry::EMPTY))
     }
 
-    /// No processor uses the entries any more: what was read of them is final.
+    /// No processor uses the entries any more, so the values that were read are final.
     fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
         self.clear(batch)
     }
@@ -389,19 +393,19 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         Ok(())
     }
 
-    /// All tables in one go: the first change from table to ordinary memory has Xen flush, and the
-    /// others find it done.
+    /// Remaps all tables together: Xen flushes at the first change from table to ordinary memory,
+    /// and the others need no further flush.
     fn reclaim(&mut self, batch: &Batch) -> Result<(), Fault> {
         self.updates = 0;
         batch.slots().flat_map(Slots::each).try_for_each(|slot| self.remap_below(slot))?;
         self.send_remaps()
     }
 
-    /// All unpinning before all mapping, so that Xen flushes once and not once a table, and both by
-    /// one hypercall.
+    /// Unpins all tables before it maps any of them, in one hypercall, so that Xen flushes once and
+    /// not once for each table.
     ///
-    /// There is no flush at the end: a CPU that leaves a root flushes when it does, and Xen maps a
-    /// root writable only when no CPU is on it, and has had those flush that were on it since.
+    /// No flush is needed at the end. A CPU flushes when it leaves a root, and Xen maps a root
+    /// writable only when no CPU runs on it and all CPUs that did have flushed.
     fn retire(&mut self, space: Space) -> Result<(), Fault> {
         self.each_own(space, Self::refuse_grants)?;
         (self.ops, self.updates) = (0, 0);
@@ -415,9 +419,9 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         self.send_remaps()
     }
 
-    /// Unhooking costs Xen reading each table from end to end and mapping it writable, as much as
-    /// clearing 28 entries; and a broadcast to all CPUs, as much as clearing two for each.
-    /// (Instructions, with two CPUs: `bench teardown --cases xen-sparse`.)
+    /// To unhook a table, Xen reads it from end to end and maps it writable, which costs as much as
+    /// clearing 28 entries. The broadcast to all CPUs costs as much as clearing two entries for
+    /// each CPU. (Instructions, with two CPUs: `bench teardown --cases xen-sparse`.)
     fn unhooking_pays_from(&self, tables: u64) -> Option<u64> {
         Some(28 * tables + 2 * self.config.cpus as u64)
     }

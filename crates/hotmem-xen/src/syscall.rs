@@ -1,4 +1,4 @@
-//! Hypercalls as a 64-bit PV kernel makes them: `arch-x86/xen-x86_64.h`.
+//! Makes hypercalls from a 64-bit PV kernel: `arch-x86/xen-x86_64.h`.
 
 use crate::abi::{DomId, Errno, MmuExtOp, MmuUpdate, Multicall, number};
 use crate::hypervisor::{Hypervisor, Partly};
@@ -12,23 +12,23 @@ pub struct Syscall {
 }
 
 impl Syscall {
-    /// Hypercalls by the `syscall` instruction.
+    /// Makes hypercalls by the `syscall` instruction.
     ///
     /// # Safety
-    /// The caller runs as the kernel of a 64-bit Xen PV guest, and whatever it has Xen change in
-    /// page tables is its own to change: Xen guards itself, not the kernel's own memory.
+    /// The caller runs as the kernel of a 64-bit Xen PV guest, and it may change every page table
+    /// entry that it makes Xen change. Xen protects itself, but not the kernel's own memory.
     #[must_use]
     pub const unsafe fn new() -> Syscall {
         Syscall { calls: 0, flushes: 0 }
     }
 
-    /// How many hypercalls were made.
+    /// Returns how many hypercalls were made.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// How many flushes were asked for.
+    /// Returns how many flushes were requested.
     #[must_use]
     pub const fn flushes(&self) -> u64 {
         self.flushes
@@ -37,10 +37,10 @@ impl Syscall {
     /// Xen's first feature word, whose bits are [`features`](crate::features).
     ///
     /// # Errors
-    /// Xen's.
+    /// The error that Xen returned.
     pub fn features(&mut self) -> Result<u32, Errno> {
         const XENVER_GET_FEATURES: u64 = 6;
-        // `struct xen_feature_info`: which word, and the word.
+        // `struct xen_feature_info`: the word's index, and the word.
         let mut info = [0_u32; 2];
         let pointer = info.as_mut_ptr().expose_provenance() as u64;
         // SAFETY: reads and writes the structure.
@@ -48,18 +48,19 @@ impl Syscall {
         Ok(info[1])
     }
 
-    /// Any hypercall, by its number.
+    /// Makes any hypercall, by its number.
     ///
     /// # Errors
-    /// Xen's.
+    /// The error that Xen returned.
     ///
     /// # Safety
-    /// As the hypercall says of its arguments.
+    /// The arguments must satisfy the requirements of the hypercall.
     pub unsafe fn call(&mut self, number: u64, args: [u64; 5]) -> Result<u64, Errno> {
         self.calls += 1;
         let result: i64;
-        // SAFETY: `new`'s caller runs under Xen, which takes arguments in these registers, returns
-        // in rax, and changes rcx and r11 as the instruction does; of memory, what the caller says.
+        // SAFETY: the caller of `new` runs under Xen, which takes arguments in these registers,
+        // returns in rax, and changes rcx and r11 as the instruction does. The caller answers for
+        // memory accesses.
         unsafe {
             asm!(
                 "syscall",
@@ -77,7 +78,8 @@ impl Syscall {
     }
 }
 
-/// A slice as a hypercall takes it. A full batch has 512 entries, so none is cut.
+/// Returns the address and the length of a slice. A batch has at most 512 entries, so the length
+/// fits.
 fn handle<T>(slice: &[T]) -> (u64, u32) {
     let count = u32::try_from(slice.len()).unwrap_or(u32::MAX);
     (slice.as_ptr().expose_provenance() as u64, count)
@@ -105,7 +107,8 @@ impl Hypervisor for Syscall {
     fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
         let mut done = 0;
         let args = update_args(updates, &mut done, owner);
-        // SAFETY: reads `updates`, writes `done`; what it changes is the kernel's, see `new`.
+        // SAFETY: reads `updates` and writes `done`. By the contract of `new`, the kernel may
+        // change these entries.
         let result = unsafe { self.call(number::MMU_UPDATE, args) };
         partly(result, done)
     }

@@ -1,34 +1,35 @@
-//! What Xen makes of an update of one entry: cases that a model of Xen and Xen itself must agree
-//! on. The guest runs them under the real one.
+//! Test vectors: the effects of updates of one entry, on which the model of Xen and Xen itself must
+//! agree. The guest runs them under the real Xen.
 
 use crate::abi::{Command, Errno, MmuUpdate};
 use crate::hypervisor::Partly;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags};
 
-/// One case.
+/// One test vector.
 #[derive(Clone, Copy, Debug)]
 pub struct Vector {
-    /// The flags of the entry before, with a frame of the domain's; none: an empty entry.
+    /// The flags of the old entry, which points to a frame of the domain. Without flags the entry
+    /// is empty.
     pub before: Flags,
     /// The command.
     pub command: Command,
     /// The flags of the new entry, with `frame`.
     pub value: Flags,
-    /// What the new entry points to.
+    /// The frame that the new entry points to.
     pub frame: Frame,
-    /// The flags afterwards, or why Xen refuses (and leaves the entry as it was).
+    /// The flags afterwards, or the error with which Xen refuses and leaves the entry unchanged.
     pub after: Result<Flags, Errno>,
 }
 
-/// What a new entry points to.
+/// The frame that a new entry points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame {
-    /// Nothing: the address is 0.
+    /// No frame: the address is 0.
     None,
-    /// Ordinary memory of the domain's, the frame of the entry before.
+    /// Ordinary memory of the domain: the frame of the old entry.
     Same,
-    /// Another frame of it.
+    /// Another frame of ordinary memory.
     Other,
     /// A table of the domain's.
     Table,
@@ -42,7 +43,7 @@ const AD: Flags = Flags::USED;
 const NONE: Flags = Flags::empty();
 use Command::{Normal, PreserveAd};
 
-/// The cases.
+/// All test vectors.
 pub const VECTORS: [Vector; 21] = [
     case(PUW, Normal, NONE, Frame::None, Ok(NONE)),
     case(PUW.union(AD), Normal, NONE, Frame::None, Ok(NONE)),
@@ -51,7 +52,8 @@ pub const VECTORS: [Vector; 21] = [
     case(PUW.union(AD), PreserveAd, NONE, Frame::None, Ok(AD)),
     case(PU.union(AD), PreserveAd, NONE, Frame::None, Ok(AD)),
     case(NONE, PreserveAd, NONE, Frame::None, Ok(NONE)),
-    // A residue is an empty entry: it can be mapped over, and keeps nothing if that is not asked.
+    // An entry with only Accessed and Dirty left is empty: it can be mapped over, and a plain
+    // update does not keep the bits.
     case(AD, Normal, PUW, Frame::Same, Ok(PUW)),
     case(AD, Normal, NONE, Frame::None, Ok(NONE)),
     case(AD, PreserveAd, NONE, Frame::None, Ok(AD)),
@@ -67,11 +69,11 @@ pub const VECTORS: [Vector; 21] = [
     case(PU, PreserveAd, PUW, Frame::Same, Ok(PUW)),
     case(PUW.union(AD), Normal, PU, Frame::Same, Ok(PU)),
     case(PUW.union(AD), Normal, PU.union(AD), Frame::Same, Ok(PU.union(AD))),
-    // Another frame: bits are the entry's and not the page's.
+    // Another frame: the preserved bits belong to the entry, not to the page.
     case(PUW.union(AD), PreserveAd, PUW, Frame::Other, Ok(PUW.union(AD))),
     case(PUW.union(AD), Normal, PUW, Frame::Other, Ok(PUW)),
     case(NONE, Normal, PUW.union(AD), Frame::Other, Ok(PUW.union(AD))),
-    // A table may be seen and not written.
+    // A table may be mapped read-only, but not writable.
     case(NONE, Normal, PU, Frame::Table, Ok(PU)),
     case(NONE, Normal, PUW, Frame::Table, Err(Errno::EBUSY)),
     case(PUW.union(AD), PreserveAd, PUW, Frame::Table, Err(Errno::EBUSY)),
@@ -87,8 +89,8 @@ const fn case(
     Vector { before, command, value, frame, after }
 }
 
-/// A batch of three updates of empty entries, of which Xen refuses the second: the first is done,
-/// the third is not.
+/// Returns a batch of three updates of empty entries. Xen does the first and refuses the second, so
+/// the third is not done.
 #[must_use]
 pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
     let [first, second, third] = at;
@@ -100,41 +102,41 @@ pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
     ]
 }
 
-/// What comes of [`refused_second`].
+/// The result of [`refused_second`].
 pub const AFTER_FIRST: Partly = Partly { done: 1, errno: Errno::EBUSY };
 
-/// What comes of an update of a frame that is not the domain's.
+/// The result of an update of a frame that is not the domain's.
 pub const NOT_OWNED: Partly = Partly { done: 0, errno: Errno::EINVAL };
 
-/// What comes of unpinning a table that is not pinned.
+/// The result of unpinning a table that is not pinned.
 pub const NOT_PINNED: Partly = Partly { done: 0, errno: Errno::EINVAL };
 
-/// The frames that a run of the cases uses.
+/// The frames that a run of the vectors uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames {
-    /// Ordinary memory, which nothing maps writable but what the run does.
+    /// Ordinary memory that only the run itself maps writable.
     pub same: Pfn,
-    /// The same.
+    /// Another frame of that kind.
     pub other: Pfn,
     /// A table.
     pub table: Pfn,
 }
 
 impl Vector {
-    /// The entry before.
+    /// Returns the entry before.
     #[must_use]
     pub fn before(&self, frames: Frames) -> Entry {
         let present = self.before.contains(Flags::PRESENT);
         Entry::new(if present { frames.same } else { Pfn::ZERO }, self.before)
     }
 
-    /// The update of the entry at this address.
+    /// Returns the update of the entry at this address.
     #[must_use]
     pub fn update(&self, at: EntryAddr, frames: Frames) -> MmuUpdate {
         MmuUpdate::new(at, self.command, Entry::new(self.target(frames), self.value))
     }
 
-    /// The entry afterwards.
+    /// Returns the entry afterwards.
     #[must_use]
     pub fn after(&self, frames: Frames) -> Entry {
         match self.after {

@@ -1,4 +1,4 @@
-//! The model agrees with the cases that the guest runs under the real Xen.
+//! Runs the test vectors against the model; the guest runs them under the real Xen.
 
 mod common;
 
@@ -9,7 +9,7 @@ use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, r
 use hotmem_xen::{Command, MmuExtOp, MmuUpdate, Partly};
 
 #[test]
-fn the_model_does_what_xen_does() {
+fn the_model_agrees_with_the_vectors() {
     let xen = Xen::new(64);
     let [same, other] = [xen.frame(), xen.frame()];
     let table = xen.new_table();
@@ -40,7 +40,7 @@ fn the_model_does_what_xen_does() {
 
 #[test]
 #[should_panic(expected = "L1 terminal fault")]
-fn a_frame_number_left_behind_is_taken_for_an_attack() {
+fn a_frame_number_left_in_an_entry_crashes_the_domain() {
     let xen = Xen::new(64);
     let frame = xen.frame();
     let space = xen.new_space();

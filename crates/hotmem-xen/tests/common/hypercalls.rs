@@ -1,4 +1,4 @@
-//! The hypercalls: updates and operations in batches, done as far as they go.
+//! The simulated hypercalls: batches of updates and operations, which stop at the first refusal.
 
 use super::{Page, Xen};
 use hotmem_addr::Pfn;
@@ -74,7 +74,8 @@ impl Xen {
         Ok(())
     }
 
-    /// The roots that the CPU runs on, the kernel's and the user's, are in use as such.
+    /// Sets a root that the CPU runs on, the kernel's or the user's, which counts as a use of the
+    /// table.
     pub(crate) fn set_base(&self, which: usize, root: Option<Pfn>) -> Result<(), Errno> {
         if let Some(root) = root {
             self.get_table(root, Level::L4)?;
@@ -95,7 +96,7 @@ impl Xen {
     }
 
     pub(crate) fn updates(&self, updates: &[MmuUpdate]) -> Result<(), Partly> {
-        assert!(!updates.is_empty(), "a hypercall for nothing");
+        assert!(!updates.is_empty(), "an empty batch was submitted");
         self.all(updates, |update| {
             let (address, command) = update.target();
             let table = Pfn::containing(address).ok_or(Errno::EINVAL)?;

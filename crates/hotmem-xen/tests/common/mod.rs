@@ -1,5 +1,5 @@
-//! A model of what Xen makes of updates of page tables: `xen/arch/x86/mm.c` as of 4.17, as far as
-//! a guest can tell. It counts what costs: hypercalls, and flushes of all the domain's CPUs.
+//! A model of Xen's page table interface: `xen/arch/x86/mm.c` of Xen 4.17, as far as a guest can
+//! observe it. It counts hypercalls and flushes of all the domain's CPUs.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 mod hypercalls;
@@ -18,15 +18,15 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The domain has the frames `FIRST..FIRST + frames`; the first of them hold its direct map.
 pub(crate) const FIRST: u64 = 0x100;
 
-/// What Xen knows of a frame.
+/// Xen's state of a frame.
 #[derive(Clone, Copy, Default)]
 struct Page {
-    /// A table of this level, used so often, pins included.
+    /// If the frame is a table, its level and the number of its uses, pins included.
     table: Option<(Level, u32)>,
     pinned: bool,
-    /// Mapped writable so often.
+    /// The number of writable mappings.
     writable: u32,
-    /// The flush clock when it was last in use as what it was.
+    /// The flush clock at the end of the last use.
     stamp: u64,
 }
 
@@ -39,17 +39,17 @@ pub(crate) struct Xen {
     free: RefCell<BTreeSet<u64>>,
     clock: Cell<u64>,
     flushed: Cell<u64>,
-    /// Flushes that all the domain's CPUs took part in.
+    /// The number of flushes of all the domain's CPUs.
     pub(crate) flushes: Cell<u64>,
     pub(crate) hypercalls: Cell<u64>,
-    /// A walker of the kernel's that takes no lock may be in a table that was unhooked.
+    /// Whether a lockless page walk of the kernel may be in a table that was unhooked.
     walker: Cell<bool>,
-    /// Updates and operations that are done before one is refused.
+    /// The number of updates and operations to do before one is refused.
     pub(crate) refuse_after: Cell<Option<u64>>,
-    /// How many are refused then.
+    /// The number of refusals after that.
     pub(crate) refusals: Cell<u64>,
     bases: Cell<[Option<Pfn>; 2]>,
-    /// Another CPU, which uses what is mapped at any time it likes.
+    /// Another CPU, which may use mapped pages at any time.
     pub(crate) other_cpu: RefCell<Option<OtherCpu>>,
 }
 
@@ -87,7 +87,7 @@ impl Xen {
         xen
     }
 
-    /// A frame of the domain's that nobody uses.
+    /// Returns an unused frame of the domain.
     pub(crate) fn frame(&self) -> Pfn {
         let frame = self.free.borrow_mut().pop_first().expect("enough frames");
         Pfn::new(FIRST + frame).unwrap()
@@ -95,8 +95,8 @@ impl Xen {
 
     pub(crate) fn free(&self, frame: Pfn) {
         let page = self.page(frame).unwrap();
-        assert!(page.table.is_none() && page.writable > 0, "freed, but not ordinary memory");
-        assert!(!self.walker.get(), "freed under a walker");
+        assert!(page.table.is_none() && page.writable > 0, "a freed frame is not ordinary memory");
+        assert!(!self.walker.get(), "a frame was freed during a lockless page walk");
         assert!(self.free.borrow_mut().insert(frame.number() - FIRST), "freed twice");
         self.words(frame).iter().for_each(|word| word.store(0xdead_d001, Relaxed));
     }
@@ -105,7 +105,7 @@ impl Xen {
         self.words.len() - self.free.borrow().len()
     }
 
-    /// An empty frame that nothing maps writable any more: it can become a table.
+    /// Makes an empty frame without writable mappings, which can become a table.
     pub(crate) fn new_table(&self) -> Pfn {
         let frame = self.frame();
         self.words(frame).iter().for_each(|word| word.store(0, Relaxed));
@@ -120,20 +120,21 @@ impl Xen {
         self.update_entry(at, Entry::from_bits(bits).with(flag), false).unwrap();
     }
 
-    /// A pinned root, as PV has it: four levels.
+    /// Makes an address space with a pinned root of four levels.
     pub(crate) fn new_space(&self) -> Space {
         let root = self.new_table();
         self.ext(MmuExtOp::pin(Level::L4, root).unwrap()).unwrap();
         Space::new(root, Level::L4)
     }
 
-    /// A pinned root for the kernel and another for user mode.
+    /// Makes an address space with a pinned root for the kernel and another for user mode.
     pub(crate) fn new_space_of_two_roots(&self) -> Space {
         let [kernel, user] = [self.new_space(), self.new_space()];
         kernel.with_user_root(user.root)
     }
 
-    /// Maps a page, with the tables that it takes, as a kernel would; whether there was room.
+    /// Maps a page, with the tables that it takes, as a kernel would. Returns whether there was
+    /// room.
     pub(crate) fn put(&self, space: Space, virt: u64, entry: Entry, pins_l1: bool) -> bool {
         let (mut table, mut level) = (space.root, space.levels);
         loop {
@@ -163,7 +164,7 @@ impl Xen {
         }
     }
 
-    /// The entry that maps this address, if there is one.
+    /// Returns the entry that maps this address, if there is one.
     pub(crate) fn find(&self, space: Space, virt: u64) -> Option<EntryAddr> {
         let (mut table, mut level) = (space.root, space.levels);
         loop {
@@ -175,7 +176,7 @@ impl Xen {
         }
     }
 
-    /// What the processor does when it writes by this entry; whether it could.
+    /// Returns what the processor does when it writes by this entry. Returns whether it could.
     pub(crate) fn write_by(&self, at: EntryAddr) -> bool {
         let entry = self.entry(at);
         if entry.flags().contains(Flags::PRESENT | Flags::WRITABLE) {

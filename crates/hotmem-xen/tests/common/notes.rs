@@ -1,10 +1,10 @@
-//! What an owner of page tables is told.
+//! An owner of page tables that records its calls.
 
 use super::Xen;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, Owner, Run};
 
-/// Takes notes.
+/// An owner that records its calls.
 pub(crate) struct Notes<'x> {
     pub(crate) xen: &'x Xen,
     pub(crate) runs: Vec<Run>,
@@ -17,7 +17,7 @@ impl Notes<'_> {
         Notes { xen, runs: Vec::new(), freed: 0, stuck: 0 }
     }
 
-    /// What was told, page by page: the address and the entry.
+    /// Returns the reported pages: their addresses and entries.
     pub(crate) fn pages(&self) -> Vec<(u64, Entry)> {
         let pages = |run: &Run| {
             let run = *run;

@@ -1,4 +1,4 @@
-//! What frames are used as, counted as `get_page_type` and `put_page_type` do.
+//! Page types: counts the uses of frames as `get_page_type` and `put_page_type` do.
 
 use super::{Page, Xen};
 use hotmem_addr::Pfn;
@@ -7,14 +7,14 @@ use hotmem_xen::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Xen {
-    /// A frame changes from table to memory or back: nobody may remember what it was.
+    /// Flushes when a frame changes from table to memory or back.
     fn flush_for(&self, page: Page) {
         if self.flushed.get() <= page.stamp {
             self.flush();
         }
     }
 
-    /// `get_page_type`: one more use as a table.
+    /// `get_page_type`: counts one more use as a table.
     pub(super) fn get_table(&self, frame: Pfn, level: Level) -> Result<(), Errno> {
         let mut page = self.page(frame)?;
         match page.table {
@@ -33,7 +33,8 @@ impl Xen {
         Ok(())
     }
 
-    /// `put_page_type`: one use as a table less; the last takes back what its entries use.
+    /// `put_page_type`: counts one use as a table less. The last one also ends the uses by the
+    /// table's entries.
     pub(super) fn put_table(&self, frame: Pfn) {
         let mut page = self.page(frame).expect("a table");
         let (level, count) = page.table.expect("a table");

@@ -1,4 +1,4 @@
-//! The machine of a PV guest over the model of Xen.
+//! Tests of [`XenPv`] over the model of Xen.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ const KEEP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: fa
 /// Nothing in these address spaces is a grant.
 const CONFIG: Config = Config::new(Grants::vouched_absent());
 
-/// What the kernel marks grants with.
+/// The flag by which the kernel marks grants.
 const GRANT: Flags = Flags::from_bits_retain(1 << 10);
 
 fn with_grants() -> Config {
@@ -83,7 +83,7 @@ fn a_range_costs_a_hypercall_for_each_batch_and_one_flush() {
 }
 
 #[test]
-fn no_dirty_bit_is_lost_to_another_cpu_by_get_and_clear_and_some_by_reading_first() {
+fn get_and_clear_loses_no_dirty_bit_and_reading_first_does() {
     for batch in [1, 32, 512] {
         let run = |read_then_clear: bool| {
             let xen = Xen::new(64);
@@ -99,7 +99,8 @@ fn no_dirty_bit_is_lost_to_another_cpu_by_get_and_clear_and_some_by_reading_firs
                 }
             }));
             let mut notes = Notes::new(&xen);
-            // What the document's variant does is what the trait does for whoever wants no bits.
+            // Reading entries before clearing them, as the description of the problem for Linux
+            // proposes, is what the trait does for callers that ignore the bits.
             let how = Unmap { ignore_used: read_then_clear, ..KEEP };
             let config = Config { batch, ..CONFIG };
             with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes))
@@ -137,7 +138,7 @@ fn whole_tables_are_unhooked_and_become_ordinary_memory() {
 }
 
 #[test]
-fn a_table_goes_where_it_has_more_entries_than_unhooking_it_costs() {
+fn a_table_is_unhooked_if_clearing_its_entries_would_cost_more() {
     let how = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
     for cpus in [1, 2, 64] {
         let config = Config { cpus, ..CONFIG };
@@ -158,9 +159,9 @@ fn a_table_goes_where_it_has_more_entries_than_unhooking_it_costs() {
     }
 }
 
-/// The range is large and hardly anything is mapped in it but for one table.
+/// Little is mapped in the large range except for one full table.
 #[test]
-fn each_table_of_a_range_goes_or_stays_by_what_it_has() {
+fn each_table_of_a_range_is_unhooked_or_kept_by_its_number_of_entries() {
     let xen = Xen::new(64);
     let (space, mut map) = mapped(&xen, 512, true);
     let frame = xen.frame();
@@ -175,13 +176,13 @@ fn each_table_of_a_range_goes_or_stays_by_what_it_has() {
     let all = range(0, 512 * LARGE);
     xen.flushes.set(0);
     with(&xen, space, config, |mut t| t.unmap_range(all, how, &mut notes)).unwrap();
-    assert_eq!(notes.freed, 1, "the one that is full");
+    assert_eq!(notes.freed, 1, "only the full table is freed");
     assert!(xen.flushes.get() <= 4, "{} flushes", xen.flushes.get());
     assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
-fn a_dying_address_space_takes_one_hypercall_and_two_flushes_however_many_its_tables() {
+fn a_teardown_takes_one_hypercall_and_two_flushes_for_any_number_of_tables() {
     for pins_l1 in [false, true] {
         for tables in [1, 40] {
             let xen = Xen::new(128);
@@ -199,7 +200,7 @@ fn a_dying_address_space_takes_one_hypercall_and_two_flushes_however_many_its_ta
     }
 }
 
-/// What Linux's exit path does: each table unpinned and made writable before the next.
+/// Does what Linux does at exit: unpins each table and makes it writable before the next.
 #[test]
 fn unpinning_and_remapping_in_turn_takes_a_flush_for_each_table() {
     let xen = Xen::new(128);

@@ -1,4 +1,4 @@
-//! Random address spaces and operations.
+//! Random operations on random address spaces.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_stops_an_operation_both_parts_are_told(
+    fn an_operation_that_stops_reports_its_first_part_and_leaves_the_rest(
         pages in prop::collection::btree_map(0u64..1600, (0u64..8, any::<bool>()), 1..400),
         granted in prop::option::of(0u64..1600),
         refuse_after in prop::option::of(0u64..400),
@@ -20,7 +20,8 @@ proptest! {
         for (page, (flags, is_note)) in pages {
             let flags = Flags::from_bits_retain((flags & 3) << 5 | flags >> 2 << 1);
             let page_flags = flags | Flags::PRESENT | Flags::USER;
-            // A note has no frame's number, or Xen would take it for an attack.
+            // Data of the kernel must not look like a frame number, which Xen would take for an
+            // attack.
             let entry = match (granted == Some(page), is_note && !protect) {
                 (true, _) => Entry::new(frame, page_flags | GRANT),
                 (false, true) => Entry::from_bits(flags.bits() | 8),
@@ -42,7 +43,7 @@ proptest! {
                 tables.unmap_range(all, KEEP, &mut notes)
             }
         });
-        // The last page done; `None` if all are.
+        // The number of pages before the grant; `None` if there is no grant.
         let before_grant = granted.map(|page| map.range(..page * PAGE).count() as u64);
         let done = match (before_grant, refuse_after) {
             (Some(grant), Some(refuse)) => Some(grant.min(refuse)),
@@ -53,7 +54,7 @@ proptest! {
         match (result, at) {
             (Ok(()), None) => {}
             (Err(stopped), Some(at)) => prop_assert_eq!(stopped.at, at),
-            // All but the flush.
+            // Everything but the flush was done.
             (Err(stopped), None) => {
                 let flush = Fault::Refused { call: Call::Flush, errno: Errno::EINVAL };
                 prop_assert_eq!(stopped.why, Why::Mmu(flush));
@@ -78,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn as_a_map_without_tables(
+    fn page_tables_behave_like_a_map_without_tables(
         pages in prop::collection::btree_map(0u64..4096, (any::<bool>(), 0u64..4), 1..120),
         ranges in prop::collection::vec((0u64..4096, 1u64..2000, 0..3usize, 0..4u8), 1..8),
         pins_l1 in any::<bool>(),
@@ -121,7 +122,7 @@ proptest! {
         let mut notes = Notes::new(&xen);
         with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
         prop_assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
-        // What is left is the direct map's table and the one page.
+        // Only the direct map's table and the one page are left.
         prop_assert_eq!(xen.in_use(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! What Xen or the kernel refuses, and what is told of it.
+//! Operations that Xen or the kernel refuses.
 
 use super::*;
 use std::cell::Cell;
@@ -23,7 +23,7 @@ impl MachineTables for Unmapped<'_> {
 }
 
 #[test]
-fn a_table_that_cannot_be_mapped_writable_is_told() {
+fn a_table_that_cannot_be_mapped_writable_is_reported() {
     let xen = Xen::new(64);
     let (space, map) = mapped(&xen, 3 * 512, true);
     let table = xen.find(space, LARGE).unwrap().table();
@@ -39,7 +39,7 @@ fn a_table_that_cannot_be_mapped_writable_is_told() {
     assert_eq!((notes.pages(), notes.freed), (map.into_iter().collect(), 6));
 }
 
-/// A kernel that has forgotten one of its tables, from some call on.
+/// A kernel that no longer maps one of its tables, from some call on.
 struct Forgotten<'x>(&'x Xen, Pfn, Cell<u32>);
 
 impl Tables for Forgotten<'_> {
@@ -63,13 +63,13 @@ impl MachineTables for Forgotten<'_> {
 }
 
 #[test]
-fn pages_whose_last_bits_cannot_be_read_are_told_as_used() {
+fn pages_whose_final_bits_cannot_be_read_are_reported_as_used() {
     let xen = Xen::new(64);
     let (space, map) = mapped(&xen, 4, false);
     let table = xen.find(space, 0).unwrap().table();
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut notes = Notes::new(&xen);
-    // The walk reads the table twice: what is there, and that there is no more.
+    // The walk reads the table twice: its entries, and then that there are no more.
     let machine = XenPv::new(&xen, Forgotten(&xen, table, Cell::new(2)), CONFIG, &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
     let unmapped = tables.unmap_range(range(0, 64 * PAGE), KEEP, &mut notes);
@@ -89,7 +89,7 @@ fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
     let before = xen.in_use();
     let (mut batch, mut buffer) = (Box::new(Batch::new()), Box::new(HypercallBuffer::new()));
     let mut notes = Notes::new(&xen);
-    // Found once, when it is decided to unhook it.
+    // The table is mapped once, when the walk decides to unhook it.
     let machine =
         XenPv::new(&xen, Forgotten(&xen, table, Cell::new(1)), with_grants(), &mut buffer);
     let mut tables = PageTables::new(machine, space, &mut batch);
@@ -100,7 +100,7 @@ fn a_table_that_cannot_be_searched_for_grants_is_not_unhooked() {
 }
 
 #[test]
-fn notes_of_the_kernels_leave_nothing_behind() {
+fn entries_with_data_of_the_kernel_are_cleared_entirely() {
     let xen = Xen::new(64);
     let (space, _) = mapped(&xen, 4, false);
     let note = Entry::from_bits(0x6a);
@@ -112,7 +112,11 @@ fn notes_of_the_kernels_leave_nothing_behind() {
     assert_eq!(notes.pages()[4], (9 * PAGE, note));
     assert_eq!(xen.entry(xen.find(space, 9 * PAGE).unwrap()), Entry::from_bits(0));
     let residue = xen.entry(xen.find(space, PAGE).unwrap());
-    assert_eq!(residue.bits(), Flags::ACCESSED.bits(), "of a page the bits stay: that is empty");
+    assert_eq!(
+        residue.bits(),
+        Flags::ACCESSED.bits(),
+        "Accessed and Dirty of a page stay, and the entry counts as empty"
+    );
     assert!(residue.is_empty());
 }
 
@@ -138,13 +142,13 @@ fn a_grant_stops_the_batch_before_it() {
 }
 
 #[test]
-fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_does_not_go() {
+fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_is_not_torn_down() {
     for pins_l1 in [false, true] {
         let xen = Xen::new(64);
         let (space, map) = mapped(&xen, 3 * 512, pins_l1);
         let granted = Entry::new(xen.frame(), Flags::PRESENT | GRANT);
         xen.put(space, 4 * LARGE - PAGE, granted, pins_l1);
-        // What a bit means where there is no page is the kernel's to say.
+        // In an entry that is not present, the flag does not mark a grant.
         let note = Entry::from_bits(GRANT.bits());
         xen.put(space, 3 * LARGE, note, pins_l1);
         let (before, at) = (xen.in_use(), xen.find(space, 4 * LARGE - PAGE).unwrap());
@@ -168,7 +172,7 @@ fn a_table_with_a_grant_is_not_unhooked_and_an_address_space_with_one_does_not_g
 }
 
 #[test]
-fn what_is_not_pinned_is_not_in_the_way() {
+fn tables_that_are_not_pinned_do_not_prevent_a_teardown() {
     for pinned in [[false; 3], [true, true, false], [false, true, true]] {
         let xen = Xen::new(64);
         let (space, map) = mapped(&xen, 3 * 512, false);
@@ -187,7 +191,7 @@ fn what_is_not_pinned_is_not_in_the_way() {
     }
 }
 
-/// Xen, with a fault of its own at the unpinning.
+/// A Xen that refuses to unpin.
 struct NoUnpinning<'x>(&'x Xen);
 
 impl Hypervisor for NoUnpinning<'_> {
@@ -209,7 +213,7 @@ impl Hypervisor for NoUnpinning<'_> {
 }
 
 #[test]
-fn an_unpinning_that_is_refused_is_told_and_so_is_all_that_was_done() {
+fn a_refused_unpinning_is_reported_with_all_that_was_done() {
     for (pins_l1, call, errno) in
         [(false, Call::Unpin, Errno::EPERM), (true, Call::Remap, Errno::EBUSY)]
     {
@@ -224,7 +228,7 @@ fn an_unpinning_that_is_refused_is_told_and_so_is_all_that_was_done() {
             Unmap::default(),
             &mut notes,
         );
-        // What is still pinned does not become memory, which is the graver matter.
+        // A table that is still pinned does not become memory. This error takes precedence.
         let why = Why::Mmu(Fault::Refused { call, errno });
         assert_eq!(stopped, Err(Stopped { at: 2 * LARGE, why, flushed: true }));
         let (freed, stuck) = if pins_l1 { (0, 2) } else { (2, 0) };
@@ -234,7 +238,7 @@ fn an_unpinning_that_is_refused_is_told_and_so_is_all_that_was_done() {
 }
 
 #[test]
-fn a_teardown_that_is_refused_in_the_middle_can_be_done_again() {
+fn a_teardown_that_is_refused_in_the_middle_can_be_repeated() {
     // The unpinning of the root and of three tables; then remaps of these and of three above them.
     for (pins_l1, operations) in [(false, 1 + 6), (true, 4 + 6)] {
         for refused_after in 0..operations {
@@ -255,7 +259,7 @@ fn a_teardown_that_is_refused_in_the_middle_can_be_done_again() {
 }
 
 #[test]
-fn a_hypercall_that_fails_in_mid_batch_tells_both_parts() {
+fn a_hypercall_that_fails_in_mid_batch_reports_its_first_part() {
     let pages = 1024;
     for batch in [1, 100, 512] {
         for refused_after in [0, 1, 99, 100, 511, 512, 777, 1023] {
@@ -287,7 +291,7 @@ fn a_hypercall_that_fails_in_mid_batch_tells_both_parts() {
 }
 
 #[test]
-fn tables_that_xen_does_not_give_back_are_not_freed() {
+fn tables_that_xen_does_not_release_are_not_freed() {
     // The clear of two tables goes through, then the flush; the remap of the first is refused.
     let xen = Xen::new(64);
     let (space, map) = mapped(&xen, 1024, false);

@@ -5,7 +5,7 @@ use super::*;
 /// What one entry of the root spans.
 const ROOT_ENTRY: u64 = 512 << 30;
 
-/// Two pages below each of the first entries of both roots.
+/// Maps two pages below each of the first entries of both roots.
 fn mapped_below(xen: &Xen, entries: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>) {
     let space = xen.new_space_of_two_roots();
     let frame = xen.frame();
@@ -18,21 +18,25 @@ fn mapped_below(xen: &Xen, entries: u64, pins_l1: bool) -> (Space, BTreeMap<u64,
     (space, map)
 }
 
-/// What user mode has of the first entries of the root.
+/// Returns which of the first entries of the user's root are in use.
 fn in_both(xen: &Xen, space: Space, entries: usize) -> Vec<bool> {
     let entry = |root, index| xen.entry(EntryAddr::new(root, index));
     let user = space.user_root.unwrap();
     (0..entries)
         .map(|index| {
             let (kernel, user) = (entry(space.root, index), entry(user, index));
-            assert_eq!(kernel.is_empty(), user.is_empty(), "entry {index} of one root alone");
+            assert_eq!(
+                kernel.is_empty(),
+                user.is_empty(),
+                "entry {index} is in use in one root only"
+            );
             !kernel.is_empty()
         })
         .collect()
 }
 
 #[test]
-fn an_address_space_with_two_roots_dies() {
+fn an_address_space_with_two_roots_is_torn_down() {
     for pins_l1 in [false, true] {
         let xen = Xen::new(64);
         let before = xen.in_use();
@@ -51,7 +55,7 @@ fn an_address_space_with_two_roots_dies() {
 }
 
 #[test]
-fn an_address_space_whose_user_root_is_in_use_does_not_die_until_it_is_not() {
+fn an_address_space_is_torn_down_only_once_its_user_root_is_unused() {
     let xen = Xen::new(64);
     let (space, map) = mapped_below(&xen, 2, true);
     let mut notes = Notes::new(&xen);
@@ -70,7 +74,7 @@ fn an_address_space_whose_user_root_is_in_use_does_not_die_until_it_is_not() {
 }
 
 #[test]
-fn what_is_unhooked_at_the_root_is_out_of_user_modes_sight() {
+fn a_table_unhooked_at_the_root_leaves_the_user_root() {
     for (pins_l1, batch) in [(false, 512), (true, 512), (true, 1)] {
         let xen = Xen::new(64);
         let (space, map) = mapped_below(&xen, 3, pins_l1);
@@ -87,7 +91,7 @@ fn what_is_unhooked_at_the_root_is_out_of_user_modes_sight() {
 }
 
 #[test]
-fn whatever_xen_refuses_an_entry_is_in_both_roots_or_in_none() {
+fn an_entry_is_in_both_roots_or_in_none_whatever_xen_refuses() {
     for refused_after in 0..4 {
         for refusals in [1, u64::MAX] {
             let xen = Xen::new(64);
@@ -102,11 +106,12 @@ fn whatever_xen_refuses_an_entry_is_in_both_roots_or_in_none() {
             .unwrap_err();
             let done = refused_after / 2;
             assert_eq!(stopped.at, done * ROOT_ENTRY);
-            // Xen that goes on refusing does not flush what was done either.
+            // If Xen keeps refusing, it also refuses the flush of the completed part.
             let call = if refusals > 1 && done > 0 { Call::Flush } else { Call::MmuUpdate };
             let refused = Fault::Refused { call, errno: Errno::EINVAL };
             if refused_after % 2 == 1 && refusals > 1 {
-                // The entry cannot be put back either: that is told, or found the next time.
+                // The entry cannot be restored either. That is reported, or found by the next
+                // operation.
                 let user = EntryAddr::new(space.user_root.unwrap(), usize::try_from(done).unwrap());
                 let lost = Fault::LostFromUserRoot(user);
                 assert_eq!(stopped.why, Why::Mmu(if done == 0 { lost } else { refused }));
