@@ -1,4 +1,4 @@
-//! What `drmgr` asks for, against a simulated hypervisor: two LMBs are added and removed again.
+//! Adds two LMBs and removes them again, as `drmgr` does, with a simulated hypervisor.
 
 use hotmem::{AlwaysMapped, BootMap, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
 use hotmem_dlpar::hypervisor::{Connector, Hypervisor};
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // 128 MiB of boot memory, and above it 8 LMBs of 16 MiB that can be added.
     let layout = Layout::from_size_align(256 << 20, 4096)?;
     let ram = [(0..128 * MIB).into()];
-    // SAFETY: the layout is not empty; all of it is mapped, and nobody else uses it.
+    // SAFETY: the layout is not empty; all of it is mapped, and nothing else uses it.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(alloc_zeroed(layout), (0..256 * MIB).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?

@@ -1,29 +1,30 @@
-//! Which node an LMB belongs to: its row of the lookup arrays, in the column of the primary domain.
+//! Determines the node of an LMB: the entry of the primary domain in its row of the lookup arrays.
 
 use crate::property::{Cells, FLAG_AI_INVALID, Property, PropertyError, check_len};
 use hotmem::NodeId;
 
-/// How associativity lists are to be read, as client and platform have agreed on in
+/// The form of associativity lists that the kernel and the platform negotiated in
 /// `ibm,architecture-vec-5` (PAPR B.6.2.3, byte 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Affinity {
-    /// The primary domain is the second reference point's.
+    /// The second reference point names the primary domain.
     Form0,
-    /// The primary domain is the first reference point's. Form 2 is read in the same way.
+    /// The first reference point names the primary domain. Form 2 is read in the same way.
     #[default]
     Form1,
 }
 
-/// From associativity to nodes.
+/// Converts associativity lists to nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numa {
-    /// Which entry of a list names the node, from 1; `None`: nodes are not told apart.
+    /// The number, from 1, of the list entry that names the node. `None` if the machine has one
+    /// node only.
     pub primary_domain: Option<u32>,
-    /// The node of memory that has none.
+    /// The node of memory without an associativity list.
     pub default_node: NodeId,
 }
 
-/// `ibm,associativity-lookup-arrays`: rows of one length, checked.
+/// The checked value of `ibm,associativity-lookup-arrays`: rows of equal length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LookupArrays<'a> {
     pub(crate) rows: u32,
@@ -32,20 +33,20 @@ pub struct LookupArrays<'a> {
     value: &'a [u8],
 }
 
-/// An associativity index that names no row.
+/// The associativity index that names no row.
 pub(crate) const NO_ROW: u32 = u32::MAX;
-/// A domain number that means none.
+/// The domain number that means no domain.
 const NO_DOMAIN: u32 = 0xffff;
 
 impl Numa {
-    /// A machine that does not tell nodes apart.
+    /// A machine with one node only.
     pub const OFF: Numa = Numa { primary_domain: None, default_node: NodeId::ZERO };
 
-    /// Reads `ibm,associativity-reference-points`. Too short a property names no primary domain,
-    /// and all memory is the default node's.
+    /// Reads `ibm,associativity-reference-points`. If the property is too short, there is no
+    /// primary domain, and all memory belongs to the default node.
     ///
     /// # Errors
-    /// [`PropertyError`] if it is not made of whole cells.
+    /// [`PropertyError`] if its length is not a multiple of a cell.
     pub fn parse(reference_points: &[u8], affinity: Affinity) -> Result<Numa, PropertyError> {
         let len = reference_points.len();
         check_len(Property::ReferencePoints, (len as u64).next_multiple_of(4), len)?;
@@ -58,7 +59,7 @@ impl Numa {
         Ok(Numa { primary_domain, ..Numa::OFF })
     }
 
-    /// The node of an LMB, given its row.
+    /// Returns the node of an LMB, given its row.
     pub(crate) fn node(&self, row: Option<&[u32]>) -> NodeId {
         let node = self.primary_domain.and_then(|at| {
             let at = usize::try_from(at.checked_sub(1)?).ok()?;
@@ -82,37 +83,37 @@ impl<'a> LookupArrays<'a> {
         Ok(LookupArrays { rows, columns, cells: cells.0, value })
     }
 
-    /// The property's value as it was read; empty where there is none.
+    /// Returns the property's value as it was read, or an empty slice if there was none.
     #[must_use]
     pub fn value(&self) -> &'a [u8] {
         self.value
     }
 
-    /// How many lists there are.
+    /// Returns the number of lists.
     #[must_use]
     pub fn rows(&self) -> u32 {
         self.rows
     }
 
-    /// How many entries each has.
+    /// Returns the number of entries of each list.
     #[must_use]
     pub fn columns(&self) -> u32 {
         self.columns
     }
 }
 
-/// The lookup arrays of a machine, which grow when a connector names a list that is new.
+/// The lookup arrays of a machine, which grow when a connector reports a new list.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     cells: &'a mut [u32],
     rows: u32,
     columns: u32,
-    /// Rows that the device tree has.
+    /// The number of rows in the device tree.
     written: u32,
 }
 
 impl<'a> Rows<'a> {
-    /// A copy of `arrays` in `cells`, which has room for it and perhaps for more.
+    /// Makes a copy of `arrays` in `cells`, which has room for it and perhaps for more.
     pub(crate) fn new(arrays: LookupArrays<'_>, cells: &'a mut [u32]) -> Rows<'a> {
         let (values, _) = arrays.cells.as_chunks::<4>();
         for (cell, value) in cells.iter_mut().zip(values) {
@@ -125,13 +126,13 @@ impl<'a> Rows<'a> {
         (self.rows, self.columns)
     }
 
-    /// The cells in use, row by row.
+    /// Returns the cells in use, row by row.
     pub(crate) fn cells(&self) -> &[u32] {
         let used = u64::from(self.rows) * u64::from(self.columns);
         usize::try_from(used).ok().and_then(|used| self.cells.get(..used)).unwrap_or(&[])
     }
 
-    /// The list that an LMB's index and flags name.
+    /// Returns the list that an LMB's index and flags name.
     pub(crate) fn row(&self, aa_index: u32, flags: u32) -> Option<&[u32]> {
         if flags & FLAG_AI_INVALID != 0 || aa_index >= self.rows {
             return None;
@@ -141,12 +142,12 @@ impl<'a> Rows<'a> {
         self.cells.get(start..start.checked_add(columns)?)
     }
 
-    /// The row that holds `list`, a new one if none does; `None` if it has another length or there
-    /// is no room.
+    /// Returns the row that holds `list`, and adds one if there is none. Returns `None` if the list
+    /// has another length than the rows, or if there is no room.
     pub(crate) fn find_or_add(&mut self, list: &[u32], hint: u32) -> Option<u32> {
         let columns =
             usize::try_from(self.columns).ok().filter(|&columns| columns == list.len())?;
-        // Rows of nothing are beyond counting, and all alike.
+        // Empty rows are all equal, and their number cannot be derived from the cells.
         if columns == 0 {
             return None;
         }
@@ -164,17 +165,17 @@ impl<'a> Rows<'a> {
         Some(row)
     }
 
-    /// Whether there are rows that the device tree does not have.
+    /// Returns whether there are rows that the device tree does not have.
     pub(crate) fn has_grown(&self) -> bool {
         self.rows != self.written
     }
 
-    /// The device tree has them all now.
+    /// Records that the device tree contains all rows.
     pub(crate) fn note_written(&mut self) {
         self.written = self.rows;
     }
 
-    /// Forgets what the device tree does not have.
+    /// Drops the rows that the device tree does not contain.
     pub(crate) fn undo(&mut self) {
         self.rows = self.written;
     }

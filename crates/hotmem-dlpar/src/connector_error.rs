@@ -1,53 +1,53 @@
-//! What went wrong with a connector.
+//! Errors of connectors.
 
 use crate::property::DrcIndex;
 use core::fmt;
 
-/// Status: not yet, ask again.
+/// Status: busy, try again.
 pub const BUSY: i32 = -2;
 
-/// A call for one connector.
+/// A call of the hypervisor for one connector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Its state is asked for.
+    /// `get-sensor-state`: reads its state.
     Sense,
-    /// Its memory becomes the partition's.
+    /// `set-indicator`: gives its memory to the partition.
     SetUsable,
-    /// Its memory can be used.
+    /// `set-indicator`: makes its memory accessible.
     Unisolate,
-    /// Its associativity is asked for.
+    /// `ibm,configure-connector`: reads its associativity.
     Configure,
-    /// Its memory can no longer be used.
+    /// `set-indicator`: makes its memory inaccessible.
     Isolate,
-    /// Its memory is the partition's no longer.
+    /// `set-indicator`: takes its memory from the partition.
     SetUnusable,
 }
 
-/// What went wrong with a connector.
+/// Errors of connectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectorError {
-    /// Which one.
+    /// The connector.
     pub connector: DrcIndex,
-    /// In which call.
+    /// The call that failed.
     pub call: Call,
-    /// What.
+    /// The cause.
     pub what: Wrong,
-    /// The calls before it could not be undone: the connector is in neither state. A later request
-    /// for its LMB goes on from there.
+    /// Whether undoing the earlier calls failed too, so that the connector is in neither of its two
+    /// stable states. A later request for its LMB continues from there.
     pub stuck: bool,
 }
 
-/// What a platform can answer that is no success.
+/// An answer of the platform that is not a success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wrong {
-    /// This status.
+    /// The call failed with this status.
     Failed(i32),
-    /// It is in this state, which does not allow the request.
+    /// The connector is in this state, which does not allow the request.
     State(i32),
-    /// This is no state of a connector.
+    /// The platform reported this number, which is not a state of a connector.
     NoState(i32),
-    /// The associativity list is longer than it can be, or no list of the lookup arrays and there
-    /// is no room for it there.
+    /// The associativity list has this length, which is too long, or the lookup arrays have no room
+    /// for it.
     List(usize),
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for ConnectorError {
             Wrong::Failed(BUSY) => f.write_str("busy for too long")?,
             Wrong::Failed(status) => write!(f, "status {status}")?,
             Wrong::State(state) => write!(f, "in state {state}")?,
-            Wrong::NoState(state) => write!(f, "says {state}, which is no state")?,
+            Wrong::NoState(state) => write!(f, "reports {state}, which is not a state")?,
             Wrong::List(len) => write!(f, "no room for an associativity list of {len} entries")?,
         }
         if self.stuck { f.write_str("; could not be undone") } else { Ok(()) }

@@ -1,49 +1,51 @@
-//! What the hypervisor is asked (PAPR 13.5.3).
+//! The calls of the hypervisor for connectors (PAPR 13.5.3).
 
 use crate::property::DrcIndex;
 use crate::request::Refused;
 use crate::write::Written;
 
-/// The hypervisor's side of dynamic memory: RTAS calls, as thin as they are.
+/// The hypervisor's side of dynamic memory: one method for each RTAS call.
 ///
-/// A reply is a status as RTAS gives it: 0 is success, [`BUSY`](crate::BUSY) and 9900 to 9905 ask
-/// for another try, anything else is a failure. Called from within
-/// [`Dlpar::poll`](crate::Dlpar::poll).
+/// Each method returns a status as RTAS defines it: 0 is success, [`BUSY`](crate::BUSY) and 9900 to
+/// 9905 ask the caller to try again, and anything else is a failure.
+/// [`Dlpar::poll`](crate::Dlpar::poll) calls these methods.
 pub trait Connectors {
-    /// `get-sensor-state` of dr-entity-sense (9003): status and state.
+    /// Calls `get-sensor-state` for dr-entity-sense (9003). Returns the status and the state.
     fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32);
 
-    /// `set-indicator` of allocation-state (9003): `usable` gives the memory to the partition.
+    /// Calls `set-indicator` for allocation-state (9003). `usable` says whether to give the memory
+    /// to the partition or to take it back.
     fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32;
 
-    /// `set-indicator` of isolation-state (9001): the partition can use the memory, or cannot.
+    /// Calls `set-indicator` for isolation-state (9001). `isolated` says whether to make the memory
+    /// inaccessible or accessible.
     fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32;
 
-    /// `ibm,configure-connector`: the LMB's `ibm,associativity` without its length, and how many
-    /// entries were put into `list`. `None`: the platform has nothing to say beyond the property.
+    /// Calls `ibm,configure-connector`. Copies the LMB's `ibm,associativity`, without its length,
+    /// to `list`, and returns the number of entries, or `None` if the platform reports no list.
     ///
-    /// The call is repeated with one work area until its status is 0 or an error, whatever the
-    /// caller needs of the answer: before that, the connector is not configured, and a platform
-    /// refuses to isolate it (QEMU with -3), so that its LMB can never be removed. Where the
-    /// platform is busy half-way, this returns that status and goes on with the same work area when
-    /// it is called again.
+    /// An implementation must repeat the RTAS call with one work area until its status is 0 or an
+    /// error, even if it does not need the rest of the reply. Before that the connector is not
+    /// configured; a platform then refuses to isolate it (QEMU with -3), so its LMB could never be
+    /// removed. If the platform is busy in between, an implementation returns that status and
+    /// continues with the same work area in the next call.
     fn configure(
         &mut self,
         connector: DrcIndex,
         list: &mut [u32; LONGEST_LIST],
     ) -> (i32, Option<usize>);
 
-    /// Takes the device tree's new properties: once in a request that succeeds, as its last step.
-    /// A failure undoes the request. `arrays` is there if connectors named lists that the device
-    /// tree does not have.
+    /// Writes the new properties to the device tree. It is called once, as the last step of a
+    /// request; a failure undoes the request. `arrays` is `Some` if connectors reported lists that
+    /// the device tree does not contain.
     fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32;
 
-    /// Is told of each LMB that a request passes over, cannot undo or loses, and why. A summary has
-    /// the numbers of these only.
+    /// Reports an LMB that a request skipped, could not restore or lost, and why. A summary only
+    /// counts these.
     fn refused(&mut self, refused: &Refused) {
         let _ = refused;
     }
 }
 
-/// The longest associativity list that is understood; platforms of today have four entries.
+/// The maximal length of an associativity list. Current platforms have four entries.
 pub const LONGEST_LIST: usize = 16;

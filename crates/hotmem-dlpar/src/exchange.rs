@@ -1,26 +1,27 @@
-//! In which order the hypervisor is asked for one connector (PAPR 13.5.3).
+//! The sequence of hypervisor calls for one connector (PAPR 13.5.3).
 //!
-//! An LMB is acquired by these calls: is it *unusable* (not ours)? → make it *usable* → *unisolate*
-//! it → *configure* it, which tells its associativity. It is released by these: is it *present*? →
-//! *isolate* it → make it *unusable*. When a call fails, those before it are undone; an LMB that was
-//! isolated and stays is unisolated and configured again.
+//! To acquire an LMB: check that its state is *unusable*, make it *usable*, *unisolate* it, and
+//! *configure* it, which reports its associativity. To release it: check that its state is
+//! *present*, *isolate* it, and make it *unusable*. When a call fails, the earlier ones are undone;
+//! an LMB that stays after it was isolated is unisolated and configured again.
 //!
-//! Where undoing fails too, the connector is *stuck*: QEMU refuses to isolate one that is not
-//! configured, so that is tried once more. The table remembers the connector: a later addition
-//! acquires it from *unisolate* on, a later removal releases it. A removal configures nothing: QEMU
-//! takes that for a refusal.
+//! If undoing fails too, the connector is *stuck*. QEMU refuses to isolate a connector that is not
+//! configured, so it is configured once before giving up. The table records a stuck connector: a
+//! later addition acquires it from *unisolate* on, and a later removal releases it. A removal
+//! configures no connector, because QEMU would take that for the end of a failed removal.
 
 use crate::connector_error::{BUSY, Call, ConnectorError, Wrong};
 use crate::connectors::{Connectors, LONGEST_LIST};
 use crate::property::DrcIndex;
 
-/// States of dr-entity-sense.
+/// States that dr-entity-sense reports.
 const PRESENT: i32 = 1;
 const UNUSABLE: i32 = 2;
-/// All that there are: empty, present, unusable, exchange, recovery.
+/// All states: empty, present, unusable, exchange, recovery.
 const SENSES: core::ops::RangeInclusive<i32> = 0..=4;
 
-/// What is asked for, for one connector: a few calls, of which each may have to be tried again.
+/// The acquisition or the release of one connector: a few calls, each of which may have to be
+/// repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exchange {
     connector: DrcIndex,
@@ -29,7 +30,7 @@ pub(crate) struct Exchange {
     failed: Option<ConnectorError>,
 }
 
-/// What an exchange leads to.
+/// The goal of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Aim {
     Acquire,
@@ -39,12 +40,12 @@ enum Aim {
 /// The status of a call.
 enum Status {
     Success,
-    /// Try again, after so many milliseconds.
+    /// The platform is busy: try again after this many milliseconds.
     Busy(u32),
     Failed(i32),
 }
 
-/// How long a busy status asks for, in milliseconds.
+/// Returns the delay in milliseconds that a busy status asks for.
 pub(crate) fn wait(status: i32) -> Option<u32> {
     match Status::of(status) {
         Status::Busy(milliseconds) => Some(milliseconds),
@@ -63,19 +64,20 @@ impl Status {
     }
 }
 
-/// How far an exchange has come.
+/// The result of one step of an exchange.
 pub(crate) enum Exchanged {
-    /// All calls went well; the associativity list, when it was asked for and there is one.
+    /// All calls succeeded. For an acquisition, the length of the associativity list if there is
+    /// one.
     Done(Option<usize>),
-    /// Try again, after so many milliseconds.
+    /// The platform is busy: try again after this many milliseconds.
     Busy(u32),
-    /// A call failed, and those before it are undone unless it says that they could not be.
+    /// A call failed. The earlier ones are undone, unless [`ConnectorError::stuck`] is set.
     Failed(ConnectorError),
 }
 
 impl Exchange {
     /// Acquires the connector. One that an earlier request has *kept* is usable; it may be isolated
-    /// or not, and configured or not.
+    /// or configured.
     pub(crate) fn acquire(connector: DrcIndex, kept: bool) -> Exchange {
         let call = if kept { Call::Unisolate } else { Call::Sense };
         Exchange { connector, aim: Aim::Acquire, call, failed: None }
@@ -90,17 +92,18 @@ impl Exchange {
         self.connector
     }
 
-    /// Whether a call has failed, and those before it are being undone.
+    /// Returns whether a call has failed and the earlier ones are being undone.
     pub(crate) fn is_undoing(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// The caller does not wait for the call that is busy: it is as if it had failed.
+    /// Treats the busy call as failed, for a caller that does not wait.
     pub(crate) fn give_up(&mut self) -> Option<ConnectorError> {
         self.fail(Wrong::Failed(BUSY))
     }
 
-    /// Checks that the connector can be released: that its memory is present. Nothing changes.
+    /// Checks that the connector can be released, which requires that its state is *present*.
+    /// Changes nothing.
     pub(crate) fn check_present(
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
@@ -111,7 +114,7 @@ impl Exchange {
         }
     }
 
-    /// Goes on, to the end if the platform is not busy. Acquiring fills `list`.
+    /// Continues the exchange, to its end if the platform is not busy. An acquisition fills `list`.
     pub(crate) fn go_on(
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
@@ -156,7 +159,7 @@ impl Exchange {
                 (Call::Sense, Aim::Release) => Call::Isolate,
                 (Call::SetUsable, _) => Call::Unisolate,
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
-                // Also where releasing is undone: what was isolated has to be configured anew.
+                // Also if a release is undone: an isolated connector must be configured again.
                 (Call::Unisolate, _) => Call::Configure,
                 (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(told)),
                 (Call::Isolate, _) => Call::SetUnusable,
@@ -164,11 +167,11 @@ impl Exchange {
         }
     }
 
-    /// Asks for the connector's state.
+    /// Reads the connector's state.
     ///
     /// # Errors
-    /// Anything but the state that the exchange begins with: the end of the exchange, or the time
-    /// to wait.
+    /// The end of the exchange if the state is not the one that it begins with, or the time to
+    /// wait.
     fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
         let wanted = match self.aim {
             Aim::Acquire => UNUSABLE,
@@ -184,7 +187,8 @@ impl Exchange {
         }
     }
 
-    /// The list that was told is of no use: acquiring is undone. The error, if that is over.
+    /// Refuses the reported list, and undoes the acquisition. Returns the error if nothing is left
+    /// to undo.
     pub(crate) fn refuse_list(&mut self, len: usize) -> Option<ConnectorError> {
         self.fail(Wrong::List(len))
     }
@@ -193,12 +197,13 @@ impl Exchange {
         ConnectorError { connector: self.connector, call: self.call, what, stuck: false }
     }
 
-    /// Notes a failure and turns to undoing; the error, if there is nothing (more) to be undone.
+    /// Records a failure and starts to undo. Returns the error if nothing is left to undo.
     fn fail(&mut self, what: Wrong) -> Option<ConnectorError> {
         if let Some(first) = self.failed {
             let stuck = ConnectorError { stuck: true, ..first };
             if self.call == Call::Isolate {
-                // Perhaps because it is not configured. Once it is, a removal can isolate it.
+                // It may have failed because the connector is not configured. Once configured, a
+                // removal can isolate it.
                 (self.failed, self.call) = (Some(stuck), Call::Configure);
                 return None;
             }
@@ -206,7 +211,7 @@ impl Exchange {
         }
         let error = self.error(what);
         self.call = match self.call {
-            // Nothing was done yet.
+            // Nothing has been changed yet.
             Call::Sense | Call::SetUsable | Call::Isolate => return Some(error),
             Call::Unisolate => Call::SetUnusable,
             Call::Configure => Call::Isolate,

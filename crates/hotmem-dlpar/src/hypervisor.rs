@@ -1,5 +1,5 @@
 //! A simulated PAPR hypervisor: tracks the state of each connector, refuses calls out of order, and
-//! injects errors, delays and malformed replies where it is told to.
+//! injects errors, delays and malformed replies on demand.
 
 use crate::connector_error::Call;
 use crate::connectors::{Connectors, LONGEST_LIST};
@@ -8,79 +8,79 @@ use crate::table::Table;
 use crate::write::Written;
 use core::fmt;
 
-/// Status: the hardware fails; QEMU's answer to isolating memory that the host does not want back.
+/// Status: hardware error. QEMU's answer to isolating memory that the host has not asked back.
 pub const HARDWARE_ERROR: i32 = -1;
-/// Status: an argument makes no sense.
+/// Status: invalid argument.
 pub const PARAMETER_ERROR: i32 = -3;
-/// Status: not in this state.
+/// Status: not allowed in this state.
 pub const INVALID_STATE: i32 = -9000;
 
 /// Status: an isolated connector cannot be configured.
 pub const NOT_CONFIGURABLE: i32 = -9003;
 
-/// A connector.
+/// The state of a connector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connector {
-    /// Its number.
+    /// The connector's DRC index.
     pub index: DrcIndex,
-    /// Its memory belongs to the partition.
+    /// Whether its memory belongs to the partition.
     pub usable: bool,
-    /// Its memory cannot be used.
+    /// Whether its memory is inaccessible.
     pub isolated: bool,
-    /// The node that its memory belongs to.
+    /// The node of its memory.
     pub node: u32,
-    /// `ibm,configure-connector` has run to its end since it was unisolated.
+    /// Whether `ibm,configure-connector` has completed since it was unisolated.
     pub configured: bool,
-    /// The host has put memory behind it. Matters to a hypervisor [like
-    /// QEMU](Hypervisor::set_like_qemu).
+    /// Whether the host has plugged memory. Only used [like QEMU](Hypervisor::set_like_qemu).
     pub backed: bool,
-    /// The host has asked for that memory back. Matters there, too.
+    /// Whether the host has asked for that memory back. Only used like QEMU.
     pub wanted_back: bool,
 }
 
-/// What the hypervisor is asked.
+/// A request to the hypervisor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// A call for a connector.
     Connector(DrcIndex, Call),
-    /// The device tree's new properties.
+    /// An update of the device tree.
     Update,
 }
 
-/// What it answers.
+/// The hypervisor's answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// The truth, having done it.
+    /// Does it, and answers truthfully.
     True,
-    /// This status, having done nothing.
+    /// Does nothing, and answers with this status.
     Status(i32),
-    /// Success and this state, where a state is asked for; otherwise the truth.
+    /// Answers a request for a state with success and this state, other requests truthfully.
     State(i32),
-    /// A list of this length, where a list is asked for; otherwise the truth.
+    /// Answers a request for a list with one of this length, other requests truthfully.
     List(usize),
 }
 
-/// The hypervisor.
+/// A simulated hypervisor.
 pub struct Hypervisor<'a, F = fn(Asked) -> Answer> {
     connectors: &'a mut [Connector],
-    /// Where it looks first.
+    /// The position in `connectors` at which a search starts.
     hint: usize,
-    /// Entries of an associativity list, of which the last is the node; 0: it tells none.
+    /// The length of its associativity lists, whose last entry is the node; 0 if it reports none.
     list_len: usize,
     answer: F,
-    /// The device tree's property, where it is kept.
+    /// The buffer for the device tree's property.
     tree: &'a mut [u8],
     tree_len: usize,
     calls: u64,
     updates: u64,
-    /// Keeps QEMU's rules.
+    /// Whether QEMU's rules apply.
     strict: bool,
     refusals: u64,
 }
 
 impl<'a> Hypervisor<'a> {
-    /// Connectors, in the order of their numbers, and room for the property that updates write.
-    /// `list_len` as in `ibm,associativity-lookup-arrays`, 0 if connectors tell no lists.
+    /// Makes a hypervisor with these connectors, in the order of their indices, and a buffer for
+    /// the property that updates write. `list_len` is the length of lists as in
+    /// `ibm,associativity-lookup-arrays`, or 0 if connectors report no lists.
     pub fn new(
         connectors: &'a mut [Connector],
         list_len: usize,
@@ -102,7 +102,7 @@ impl<'a> Hypervisor<'a> {
 }
 
 impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
-    /// One that asks `answer` what to say.
+    /// Makes `answer` decide each answer.
     pub fn answering<G: FnMut(Asked) -> Answer>(self, answer: G) -> Hypervisor<'a, G> {
         Hypervisor {
             connectors: self.connectors,
@@ -118,24 +118,25 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         }
     }
 
-    /// Keeps the rules of QEMU's pseries machine beyond those of PAPR: memory becomes usable only
-    /// where the host has put some and does not want it back, a connector is isolated only when it
-    /// is configured and the host wants its memory back, configuring one then says that its memory
-    /// stays, and memory that has become unusable then is the host's: it cannot be had again.
+    /// Applies the rules of QEMU's pseries machine in addition to those of PAPR. Memory becomes
+    /// usable only if the host has plugged it and has not asked for it back. A connector is
+    /// isolated only if it is configured and the host has asked for its memory back. Configuring a
+    /// connector cancels that request of the host. Memory that becomes unusable returns to the
+    /// host, and cannot be acquired again.
     pub fn set_like_qemu(&mut self) {
         self.strict = true;
     }
 
-    /// The host puts memory behind `count` connectors from `first` on (`device_add`).
+    /// Plugs memory at `count` connectors from `first` on, as the host does by `device_add`.
     pub fn plug(&mut self, first: DrcIndex, count: u32) {
         self.each(first, count, |connector| connector.backed = true);
     }
 
-    /// The host asks for that memory back (`device_del`). A hypervisor [like
-    /// QEMU](Self::set_like_qemu) takes what is not usable at once.
+    /// Asks for that memory back, as the host does by `device_del`. A hypervisor [like
+    /// QEMU](Self::set_like_qemu) takes memory that is not usable at once.
     ///
     /// # Panics
-    /// Such a hypervisor, if it has a part of that memory already: QEMU 7.2 aborts.
+    /// Panics like QEMU 7.2, which aborts if it already has a part of that memory.
     pub fn ask_back(&mut self, first: DrcIndex, count: u32) {
         let strict = self.strict;
         self.each(first, count, |connector| {
@@ -151,31 +152,31 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         self.connectors.iter_mut().filter(named).for_each(&mut change);
     }
 
-    /// How often the kernel has told the host that memory which it asked for stays.
+    /// Returns how often the kernel has refused to return memory that the host asked for.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.refusals
     }
 
-    /// How often it was called.
+    /// Returns the number of calls.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// How often the device tree was updated.
+    /// Returns the number of updates of the device tree.
     #[must_use]
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// The property that was written last; empty if none was.
+    /// Returns the property that was written last, or an empty slice.
     #[must_use]
     pub fn property(&self) -> &[u8] {
         self.tree.get(..self.tree_len).unwrap_or(&[])
     }
 
-    /// All connectors.
+    /// Returns all connectors.
     #[must_use]
     pub fn connectors(&self) -> &[Connector] {
         self.connectors
@@ -191,7 +192,7 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         self.connectors.get_mut(at)
     }
 
-    /// The host gives up what it asked for.
+    /// Cancels the host's request for memory.
     fn give_up_asking(&mut self) {
         self.refusals += 1;
         self.connectors.iter_mut().for_each(|connector| connector.wanted_back = false);
@@ -224,7 +225,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
         let strict = self.strict;
         match self.find(connector) {
             None => PARAMETER_ERROR,
-            // Memory that can be used cannot be taken away.
+            // Accessible memory cannot be taken away.
             Some(connector) if !connector.isolated => INVALID_STATE,
             Some(connector) if strict && usable && !connector.usable && !connector.can_be_had() => {
                 PARAMETER_ERROR
@@ -261,7 +262,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
                 (found.isolated, found.configured) = (false, false);
                 0
             }
-            // Nothing to do, and a word to the host: the kernel keeps this memory.
+            // Changes nothing, but reports to the host that the kernel keeps this memory.
             (false, false) => {
                 if found.wanted_back {
                     self.give_up_asking();
@@ -290,7 +291,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
         connector.configured = true;
         let node = connector.node;
         if strict && connector.wanted_back {
-            // QEMU takes it for the end of a removal that has failed.
+            // QEMU takes this for the end of a failed removal.
             self.give_up_asking();
         }
         if let Some(last) = len.checked_sub(1) {
@@ -317,7 +318,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
 }
 
 impl Connector {
-    /// The connectors of a table, in the order of their numbers, as they are if the table is right.
+    /// Returns connectors that agree with a table, in the order of their indices.
     pub fn of(table: &Table<'_>) -> impl Iterator<Item = Connector> {
         table.by_drc_index().filter_map(|lmb| {
             let assigned = lmb.flags & crate::FLAG_ASSIGNED != 0;
@@ -333,7 +334,7 @@ impl Connector {
         })
     }
 
-    /// Whether QEMU makes its memory usable.
+    /// Returns whether QEMU allows the memory to become usable.
     fn can_be_had(&self) -> bool {
         self.backed && !self.wanted_back
     }

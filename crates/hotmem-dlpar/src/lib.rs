@@ -1,24 +1,25 @@
 //! Dynamic memory of PAPR logical partitions: the *pseries* machine of PowerVM and QEMU.
 //!
-//! The platform names all memory that can ever be added as logical memory blocks (LMBs, 16 MiB or
-//! 256 MiB each) in one device tree property. An LMB is added and removed through its dynamic
+//! One device tree property lists all memory that can ever be added, as logical memory blocks
+//! (LMBs) of 16 MiB or 256 MiB each. An LMB is added and removed through its dynamic
 //! reconfiguration connector. This crate reads the properties ([`DynamicMemory`], [`LookupArrays`],
-//! [`Numa`]), keeps the LMBs ([`Table`]), and carries out what `drmgr` asks for ([`Request`], kept
-//! by [`Dlpar`] while it is open) by the engine's ordinary calls. It searches for nothing that it
-//! knows already: the node of an LMB comes from the LMB, neighbouring LMBs are handled as one range,
-//! and nothing is done for each LMB beyond the platform's calls.
+//! [`Numa`]), keeps the state of all LMBs ([`Table`]), and carries out the requests of `drmgr`
+//! ([`Request`], which [`Dlpar`] holds while it is open) by ordinary calls of the engine. It avoids
+//! searches: the node of an LMB is stored with the LMB, and neighbouring LMBs are handled as one
+//! range. Only the platform's calls are made for each LMB.
 //!
-//! `no_std`, no heap: the caller lends the storage. Facts are from PAPR (Power Architecture Platform
-//! Requirements) 2.9, sections 13 and C.6, and from what Linux and QEMU do where PAPR leaves room.
+//! The crate is `no_std` and uses no heap: the caller lends the storage. It follows PAPR (Power
+//! Architecture Platform Requirements) 2.9, sections 13 and C.6, and the behaviour of Linux and
+//! QEMU where PAPR leaves a choice.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `property/`, `associativity.rs` | what the device tree says, checked |
-//! | `tree.rs` | the same out of a flattened device tree (feature `fdt`) |
-//! | `table/` | all LMBs: by position, address and DRC index |
-//! | `write.rs` | the properties as they are after a request |
-//! | `connectors.rs`, `exchange.rs` | what the hypervisor is asked; the order of calls for one connector |
-//! | `request/` | add and remove, all or nothing, resumable |
+//! | `property/`, `associativity.rs` | the device tree's properties, checked |
+//! | `tree.rs` | finds the properties in a flattened device tree (feature `fdt`) |
+//! | `table/` | all LMBs, by position, address and DRC index |
+//! | `write.rs` | writes the properties as they are after a request |
+//! | `connectors.rs`, `exchange.rs` | the calls of the hypervisor; their sequence for one connector |
+//! | `request/` | additions and removals: all or nothing, resumable |
 //! | `hypervisor.rs` | a simulated hypervisor, which can fail any call |
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The properties, out of a flattened device tree.
+//! Reads the properties from a flattened device tree.
 
 use crate::associativity::{Affinity, LookupArrays, Numa};
 use crate::connectors::LONGEST_LIST;
@@ -15,43 +15,43 @@ const MEMORY: &str = "ibm,dynamic-reconfiguration-memory";
 /// Byte 5 of `ibm,architecture-vec-5`: form 1, form 2.
 const FORMS: u8 = 0x80 | 0x20;
 
-/// What a device tree says about memory that comes and goes.
+/// The properties of a device tree about dynamic memory.
 #[derive(Clone)]
 pub struct Tree<'a> {
     root: Node<'a>,
     /// The LMBs.
     pub memory: DynamicMemory<'a>,
-    /// Associativity lists; none if the tree has none.
+    /// The associativity lists; empty if the tree has none.
     pub arrays: LookupArrays<'a>,
-    /// How nodes are read out of them.
+    /// The conversion from lists to nodes.
     pub numa: Numa,
 }
 
-/// Why a device tree does not say it.
+/// The reason why a device tree is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TreeError {
-    /// It is no flattened device tree.
+    /// It is not a flattened device tree.
     Fdt(ReadError),
-    /// It has no `/ibm,dynamic-reconfiguration-memory`: this machine's memory stays as it is, or
-    /// the tree is from before client and platform agreed on what they can do.
+    /// It has no `/ibm,dynamic-reconfiguration-memory`. Either the machine has no dynamic memory,
+    /// or the tree dates from before the negotiation of capabilities with the platform.
     NoDynamicMemory,
-    /// There is no such property.
+    /// This property is missing.
     Missing(Property),
-    /// It has the LMBs in both versions.
+    /// It has both versions of the property.
     BothVersions,
-    /// A property is wrong in itself.
+    /// A property is malformed.
     Property(PropertyError),
-    /// A `memory@` node names no whole frames, or memory beyond what can be addressed.
+    /// A `memory@` node names a range that is not whole frames or is not addressable.
     Memory(AddrError),
-    /// A `memory@` node's `reg` is no list of addresses and sizes of two cells each.
+    /// A `memory@` node's `reg` is not a list of addresses and sizes of two cells each.
     MemoryReg,
-    /// A `memory@` node's `ibm,associativity` is no list of as many cells as it says, or longer than
-    /// [`LONGEST_LIST`].
+    /// A `memory@` node's `ibm,associativity` is not a list of as many cells as it says, or longer
+    /// than [`LONGEST_LIST`].
     Associativity,
 }
 
 impl<'a> Tree<'a> {
-    /// Reads a device tree, which is aligned to eight bytes wherever it is handed over.
+    /// Reads a device tree. Platforms pass it aligned to eight bytes.
     ///
     /// # Errors
     /// [`TreeError`].
@@ -83,9 +83,8 @@ impl<'a> Tree<'a> {
         Ok(Tree { root, memory, arrays, numa })
     }
 
-    /// Calls `f` with each range of memory that the machine starts with and the node that it belongs
-    /// to, as its `memory@` nodes say. Memory without an associativity list belongs to
-    /// [`Numa::default_node`].
+    /// Calls `f` with each range of boot memory and its node, according to the `memory@` nodes.
+    /// Memory without an associativity list belongs to [`Numa::default_node`].
     ///
     /// # Errors
     /// [`TreeError`].
@@ -109,7 +108,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// The node that a `memory@` node's associativity list names.
+    /// Returns the node that a `memory@` node's associativity list names.
     fn node_of(&self, memory: &Node<'_>) -> Result<NodeId, TreeError> {
         let Some(list) = value(memory, "ibm,associativity")? else {
             return Ok(self.numa.node(None));
@@ -149,12 +148,13 @@ fn value<'a>(node: &Node<'a>, name: &str) -> Result<Option<&'a [u8]>, TreeError>
     Ok(node.get_property(name)?.map(|property| property.value()))
 }
 
-/// What was agreed on; form 1 where nothing says, as all platforms of today speak it.
+/// Returns the negotiated form of associativity lists; form 1 if there is no record, because all
+/// current platforms use it.
 fn affinity(root: &Node<'_>) -> Result<Affinity, TreeError> {
     let vector = child(root, "chosen")?
         .map_or(Ok(None), |chosen| value(&chosen, "ibm,architecture-vec-5"))?;
     Ok(match vector {
-        // Its first byte is its length.
+        // The first byte of the vector is its length.
         Some(bytes) if bytes.get(5).is_none_or(|byte| byte & FORMS == 0) => Affinity::Form0,
         _ => Affinity::Form1,
     })
@@ -191,21 +191,21 @@ impl From<PropertyError> for TreeError {
 impl fmt::Display for TreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TreeError::Fdt(error) => write!(f, "no device tree: {error}"),
+            TreeError::Fdt(error) => write!(f, "not a device tree: {error}"),
             TreeError::NoDynamicMemory => {
                 write!(
                     f,
-                    "the device tree has no {MEMORY}: nothing can come or go, or it is from \
-                     before client and platform agreed on it"
+                    "the device tree has no {MEMORY}: there is no dynamic memory, or the tree dates from \
+                     before the negotiation with the platform"
                 )
             }
             TreeError::Missing(property) => write!(f, "{MEMORY} has no {property}"),
             TreeError::BothVersions => write!(f, "{MEMORY} has its LMBs in two versions"),
             TreeError::Property(error) => error.fmt(f),
             TreeError::Memory(error) => write!(f, "memory node: {error}"),
-            TreeError::MemoryReg => f.write_str("memory node: reg is no list of ranges"),
+            TreeError::MemoryReg => f.write_str("memory node: reg is not a list of ranges"),
             TreeError::Associativity => {
-                f.write_str("memory node: ibm,associativity is no associativity list")
+                f.write_str("memory node: ibm,associativity is not an associativity list")
             }
         }
     }

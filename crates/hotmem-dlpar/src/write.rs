@@ -1,10 +1,10 @@
-//! Writes the device tree's properties as they are after a request.
+//! Encodes the device tree's properties as they are after a request.
 
 use crate::associativity::NO_ROW;
 use crate::property::{FLAG_ASSIGNED, LmbSet, Property, Version};
 use crate::table::Table;
 
-/// A property's new value, to be copied out. LMBs are written in the order of their addresses.
+/// The new value of a property, which can be copied out. LMBs are in the order of their addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'t> {
     table: &'t Table<'t>,
@@ -32,8 +32,8 @@ impl Table<'_> {
         Written { table: self, arrays: true, assigning: true }
     }
 
-    /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the request has taken
-    /// count as assigned if `assigning`, and as not assigned otherwise.
+    /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the request has
+    /// taken count as assigned if `assigning`, and as not assigned otherwise.
     fn for_each_set(&self, assigning: bool, mut f: impl FnMut(LmbSet)) {
         let mut set: Option<LmbSet> = None;
         for run in self.runs {

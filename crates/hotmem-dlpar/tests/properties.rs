@@ -1,4 +1,4 @@
-//! Properties: what is read, what is refused, and that what is written back says the same.
+//! Tests of reading, refusing and writing properties.
 
 #![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A table of either version and what is to be found in it.
+/// Makes a table from either version of the property and checks all look-ups.
 fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Numa) {
     let value = match version {
         Version::V1 => v1(entries),
@@ -60,7 +60,8 @@ fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Num
     assert!(runs.eq(naive.map(|e| (e.address, naive_node(e, nodes, numa)))));
 }
 
-/// The rules of Linux's `of_drconf_to_nid_single`, with the default node where it finds none.
+/// Computes the node by the rules of Linux's `of_drconf_to_nid_single`, with the default node if it
+/// finds none.
 fn naive_node(entry: &Entry, nodes: &[u32], numa: Numa) -> NodeId {
     let Some(index) = numa.primary_domain else { return numa.default_node };
     if index > 4 || entry.flags & FLAG_AI_INVALID != 0 || entry.aa_index as usize >= nodes.len() {
@@ -84,7 +85,7 @@ fn entries() -> impl Strategy<Value = (u64, Vec<Entry>)> {
         1 => Just(FLAG_ASSIGNED | FLAG_AI_INVALID | 0x100),
     ];
     let aa_index = prop_oneof![4 => 0..3_u32, 1 => Just(u32::MAX)];
-    // Runs of like LMBs: how many, how far from the last, what they are.
+    // Runs of equal LMBs: their number, their distance from the last run, and their fields.
     let run = (1..90_u32, 0..3_u64, 0..3_u32, aa_index, flags);
     let sizes = prop_oneof![Just(16 * MIB), Just(256 * MIB), Just(2 * MIB)];
     (sizes, prop::collection::vec(run, 0..12)).prop_map(|(lmb, runs)| {
@@ -109,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn both_versions_say_the_same_and_come_back(
+    fn both_versions_agree_and_are_written_back_unchanged(
         (lmb, entries) in entries(),
         nodes in prop::collection::vec(prop_oneof![0..40_u32, Just(0xffff), any::<u32>()], 0..4),
         primary_domain in prop::option::of(prop_oneof![Just(4), 1..6_u32]),
@@ -122,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_do_harm(
+    fn arbitrary_bytes_cause_no_panic(
         value in prop::collection::vec(any::<u8>(), 0..200),
         count in prop::option::of(0..9_u32),
         lmb in any::<u64>(),
@@ -148,7 +149,7 @@ proptest! {
         }
     }
 
-    /// LMBs listed in any order are the same machine.
+    /// The order in which a property lists LMBs does not matter.
     #[test]
     fn order_does_not_matter((lmb, entries) in entries(), seed in any::<u64>()) {
         let mut shuffled = entries.clone();
@@ -176,13 +177,13 @@ fn entry(address: u64, index: u32) -> Entry {
 }
 
 #[test]
-fn the_reserved_word_comes_back() {
+fn the_reserved_word_is_written_back() {
     let mut entries = [entry(0, 1), entry(256 * MIB, 2), entry(512 * MIB, 3)];
     entries[1].reserved = 0xdead;
     check(&entries, Version::V1, 256 * MIB, &[0], Numa::OFF);
 }
 
-/// What a property is refused for.
+/// Returns the error of a property that must be refused.
 fn refused(value: &[u8], version: Version, lmb: u64) -> PropertyError {
     let memory = match DynamicMemory::parse(version, value, size(lmb)) {
         Err(error) => return error,
@@ -197,7 +198,7 @@ fn refused(value: &[u8], version: Version, lmb: u64) -> PropertyError {
 }
 
 #[test]
-fn bad_properties_are_refused_and_say_why() {
+fn malformed_properties_are_refused_with_the_reason() {
     use PropertyError::*;
     let big = 256 * MIB;
     let property = Property::DynamicMemory;
@@ -240,7 +241,7 @@ fn bad_properties_are_refused_and_say_why() {
 }
 
 #[test]
-fn bad_sizes_and_arrays_are_refused_and_say_why() {
+fn malformed_sizes_and_arrays_are_refused_with_the_reason() {
     for bad in [0, 1, 3 * MIB, MIB, 48 * MIB, 1 << 52, 1 << 63, u64::MAX] {
         let value = cells(&[(bad >> 32) as u32, bad as u32]);
         assert_eq!(LmbSize::parse(&value), Err(PropertyError::LmbSize(bad)));

@@ -1,6 +1,6 @@
-//! A property of any bytes, from the fuzzer.
+//! Reads arbitrary bytes as a device tree property.
 //!
-//! The harness is the one that the ordinary tests run with spoilt ones.
+//! The ordinary tests run the same harness with corrupted properties.
 #![no_main]
 #![allow(dead_code)]
 

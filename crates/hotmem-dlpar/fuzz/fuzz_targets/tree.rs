@@ -1,6 +1,6 @@
-//! A partition's flattened device tree with cells of the fuzzer's, or any bytes, from the fuzzer.
+//! Reads a partition's flattened device tree that the fuzzer corrupts, or arbitrary bytes.
 //!
-//! The harness is the one that the ordinary tests run with spoilt ones.
+//! The ordinary tests run the same harness with corrupted trees.
 #![no_main]
 #![allow(dead_code)]
 
@@ -19,7 +19,8 @@ libfuzzer_sys::fuzz_target!(|script: &[u8]| {
     hostile::tree(script);
     let Some((&how, script)) = script.split_first() else { return };
     let version = if how & 1 == 0 { Version::V1 } else { Version::V2 };
-    // Some bytes are the property, the others spoil the tree: where, and by what.
+    // The first bytes are the property. The others corrupt the tree: each pair gives a place and a
+    // value.
     let (memory, spoils) = script.split_at(script.len().min(4 + usize::from(how >> 1) * 24));
     let mut blob = partition::partition(version, memory, 256 << 20, &[0, 1, 2]);
     for spoil in spoils.as_chunks::<6>().0 {

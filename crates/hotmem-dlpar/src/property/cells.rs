@@ -1,7 +1,7 @@
-//! A property's cells.
+//! Reads the cells of a property.
 
-/// Big-endian cells of 32 bits, taken one after the other; 0 when there is none left, which
-/// lengths that were checked rule out.
+/// Reads big-endian cells of 32 bits one after the other. Yields 0 when none is left; callers have
+/// checked the length.
 pub(crate) struct Cells<'a>(pub(crate) &'a [u8]);
 
 impl Cells<'_> {

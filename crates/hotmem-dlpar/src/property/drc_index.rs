@@ -1,8 +1,8 @@
-//! Numbers of connectors.
+//! DRC indices.
 
 use core::fmt;
 
-/// The number by which the platform knows a connector.
+/// The platform's number of a connector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DrcIndex(pub u32);
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a property.
+//! Errors of device tree properties.
 
 use super::drc_index::DrcIndex;
 use core::fmt;
@@ -18,65 +18,65 @@ pub enum Property {
     ReferencePoints,
 }
 
-/// What is wrong with a property.
+/// The reason why a property is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PropertyError {
-    /// It declares more than it has.
+    /// It declares more bytes than it has.
     Truncated {
-        /// Which one.
+        /// The property.
         property: Property,
-        /// Bytes that it should have.
+        /// The number of bytes that it declares.
         declared: u64,
-        /// Bytes that it has.
+        /// The number of bytes that it has.
         len: u64,
     },
-    /// It has more than it declares.
+    /// It has more bytes than it declares.
     Oversized {
-        /// Which one.
+        /// The property.
         property: Property,
-        /// Bytes that it should have.
+        /// The number of bytes that it declares.
         declared: u64,
-        /// Bytes that it has.
+        /// The number of bytes that it has.
         len: u64,
     },
-    /// No power of two, or less than 2 MiB.
+    /// The LMB size is not a power of two, or less than 2 MiB.
     LmbSize(u64),
-    /// A set of no LMBs.
+    /// A set without LMBs.
     EmptySet {
-        /// The address that it names.
+        /// The set's address.
         address: u64,
     },
-    /// An address that is no multiple of the LMB size.
+    /// An address that is not a multiple of the LMB size.
     Unaligned {
         /// The address.
         address: u64,
     },
     /// LMBs that wrap or lie beyond the 52 bits of a physical address.
     BeyondPhysicalLimit {
-        /// Where they begin.
+        /// The address of the first LMB.
         address: u64,
-        /// How many they are.
+        /// The number of LMBs.
         lmbs: u32,
     },
-    /// DRC indices that run past 32 bits.
+    /// The DRC indices of a set exceed 32 bits.
     IndexOverflow {
-        /// The first.
+        /// The first index.
         first: DrcIndex,
-        /// How many LMBs have one.
+        /// The number of LMBs.
         lmbs: u32,
     },
-    /// More LMBs than 32 bits can count.
+    /// The number of LMBs exceeds 32 bits.
     TooManyLmbs,
-    /// Two LMBs at the same address.
+    /// Two LMBs have the same address.
     Overlap {
         /// The address.
         address: u64,
     },
-    /// Two LMBs with the same connector.
+    /// Two LMBs have the same connector.
     DuplicateIndex(DrcIndex),
 }
 
-/// Whether a property has exactly what it declares.
+/// Checks that a property has exactly the length that it declares.
 pub(crate) fn check_len(
     property: Property,
     declared: u64,
@@ -91,7 +91,7 @@ pub(crate) fn check_len(
 }
 
 impl Property {
-    /// Its name in the device tree.
+    /// Returns its name in the device tree.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -120,17 +120,17 @@ impl fmt::Display for PropertyError {
                 write!(f, "{property}: {len} bytes where only {declared} are declared")
             }
             PropertyError::LmbSize(size) => {
-                write!(f, "ibm,lmb-size: {size} bytes is no power of two of at least 2 MiB")
+                write!(f, "ibm,lmb-size: {size} bytes is not a power of two of at least 2 MiB")
             }
             PropertyError::EmptySet { address } => write!(f, "no LMBs in the set at {address:#x}"),
             PropertyError::Unaligned { address } => {
-                write!(f, "LMB at {address:#x}: no multiple of the LMB size")
+                write!(f, "LMB at {address:#x}: the address is not a multiple of the LMB size")
             }
             PropertyError::BeyondPhysicalLimit { address, lmbs } => {
-                write!(f, "{lmbs} LMBs at {address:#x} end beyond what can be addressed")
+                write!(f, "{lmbs} LMBs at {address:#x} end beyond the last physical address")
             }
             PropertyError::IndexOverflow { first, lmbs } => {
-                write!(f, "{lmbs} DRC indices from {first} on run past 32 bits")
+                write!(f, "{lmbs} DRC indices from {first} on exceed 32 bits")
             }
             PropertyError::TooManyLmbs => f.write_str("more LMBs than 32 bits can count"),
             PropertyError::Overlap { address } => write!(f, "two LMBs at {address:#x}"),

@@ -1,8 +1,8 @@
 //! Reads `ibm,dynamic-memory` in both versions, as sets of equal LMBs (PAPR 13.5.2 and C.6.6).
 //!
 //! Version 1 has an entry for each LMB. Version 2 has one for each set of LMBs with consecutive
-//! addresses and DRC indices and equal fields otherwise. Both are read as sets, so that nothing else
-//! depends on the version.
+//! addresses and DRC indices and equal fields otherwise. Both are read as sets, so that nothing
+//! else depends on the version.
 
 mod cells;
 mod drc_index;
@@ -17,11 +17,11 @@ pub use error::{Property, PropertyError};
 pub use set::{FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED, LmbSet};
 pub use size::LmbSize;
 
-/// Bytes of an entry, in both versions.
+/// The size of an entry in bytes, in both versions.
 const ENTRY: usize = 24;
 
-/// The property, each entry of which has been checked. Overlaps and duplicates are found when a
-/// [`Table`](crate::Table) is made of it.
+/// The property, with all entries checked. Overlaps and duplicates are found later, when a
+/// [`Table`](crate::Table) is made from it.
 #[derive(Clone, Copy, Debug)]
 pub struct DynamicMemory<'a> {
     version: Version,
@@ -35,9 +35,9 @@ pub struct DynamicMemory<'a> {
 /// The layout of the property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// `ibm,dynamic-memory`: an entry for each LMB.
+    /// `ibm,dynamic-memory`: one entry for each LMB.
     V1,
-    /// `ibm,dynamic-memory-v2`: an entry for each set.
+    /// `ibm,dynamic-memory-v2`: one entry for each set.
     V2,
 }
 
@@ -105,8 +105,8 @@ impl<'a> DynamicMemory<'a> {
         self.sets
     }
 
-    /// Returns the sets, in the property's order. Neighbouring entries that continue each other are one
-    /// set.
+    /// Returns the sets, in the property's order. Neighbouring entries that continue each other are
+    /// one set.
     pub fn sets(&self) -> impl Iterator<Item = LmbSet> + Clone + use<'a> {
         let memory = *self;
         let mut entries = self.entries.iter().map(move |entry| memory.read(entry));

@@ -1,4 +1,4 @@
-//! LMBs that the property has together.
+//! Sets of LMBs.
 
 use super::drc_index::DrcIndex;
 use super::error::PropertyError;
@@ -7,44 +7,45 @@ use hotmem::{Bytes, Pfn, PfnRange};
 
 /// The partition has this LMB.
 pub const FLAG_ASSIGNED: u32 = 0x8;
-/// No connector belongs to it, so it can neither come nor go. QEMU says so of boot memory.
+/// The LMB has no connector, so it can be neither added nor removed. QEMU marks boot memory so.
 pub const FLAG_DRC_INVALID: u32 = 0x20;
-/// Its associativity index means nothing.
+/// The LMB's associativity index is not valid.
 pub const FLAG_AI_INVALID: u32 = 0x40;
-/// Not for use.
+/// The LMB must not be used.
 pub const FLAG_RESERVED: u32 = 0x80;
 
-/// LMBs that follow each other in address and DRC index and are alike in all else.
+/// A set of LMBs with consecutive addresses and DRC indices and otherwise equal fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LmbSet {
-    /// How many; never 0.
+    /// The number of LMBs; never 0.
     pub lmbs: u32,
-    /// Physical address of the first.
+    /// The physical address of the first LMB.
     pub address: u64,
-    /// DRC index of the first; each has the next. Without connectors, the same in all.
+    /// The DRC index of the first LMB; each next LMB has the next index. Without connectors all
+    /// have the same.
     pub drc_index: u32,
-    /// A word of version 1 without a meaning.
+    /// A reserved word of version 1.
     pub reserved: u32,
-    /// Which of the associativity lookup arrays is theirs.
+    /// The index of their row in the associativity lookup arrays.
     pub aa_index: u32,
     /// `FLAG_*`.
     pub flags: u32,
 }
 
 impl LmbSet {
-    /// Whether these LMBs have connectors.
+    /// Returns whether these LMBs have connectors.
     #[must_use]
     pub const fn has_connectors(&self) -> bool {
         self.flags & FLAG_DRC_INVALID == 0
     }
 
-    /// The frames of all of them, if the set has been checked.
+    /// Returns the frames of all of them, if the set has been checked.
     pub(crate) fn frames(&self, size: LmbSize) -> Option<PfnRange> {
         let len = u64::from(self.lmbs).checked_mul(size.bytes().0)?;
         PfnRange::from_bytes(self.address, Bytes(len)).ok()
     }
 
-    /// Whether the set alone makes sense.
+    /// Checks the set by itself.
     pub(super) fn check(self, size: LmbSize) -> Result<LmbSet, PropertyError> {
         let LmbSet { address, lmbs, .. } = self;
         if lmbs == 0 {
@@ -63,12 +64,12 @@ impl LmbSet {
         Ok(self)
     }
 
-    /// Whether `next` follows this set and is like it.
+    /// Returns whether `next` continues this set with equal fields.
     pub(crate) fn goes_on_in(&self, next: &LmbSet, size: LmbSize) -> bool {
         let step = if self.has_connectors() { self.lmbs } else { 0 };
         let frames = |set: &LmbSet| set.frames(size).map(|all| (all.start(), all.end()));
         let ends = frames(self).map(|(_, end): (Pfn, Pfn)| end);
-        // Together no more than 32 bits can count, since addresses follow each other.
+        // Consecutive addresses limit the sum to 32 bits.
         self.lmbs.checked_add(next.lmbs).is_some()
             && ends == frames(next).map(|(start, _)| start)
             && self.drc_index.checked_add(step) == Some(next.drc_index)

@@ -1,23 +1,23 @@
-//! `ibm,lmb-size`.
+//! The LMB size, `ibm,lmb-size`.
 
 use super::cells::Cells;
 use super::error::{Property, PropertyError, check_len};
 use hotmem::Bytes;
 
-/// A pageblock, the smallest that the engine adds: 2 MiB.
+/// A pageblock (2 MiB), the smallest unit that the engine adds.
 const SMALLEST: u64 = (hotmem::geometry::PAGEBLOCK_FRAMES as u64) << hotmem::geometry::FRAME_SHIFT;
 
-/// What an LMB holds: a power of two, at least a pageblock (2 MiB).
+/// The size of an LMB: a power of two, at least a pageblock (2 MiB).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LmbSize(Bytes);
 
 impl LmbSize {
-    /// A size that LMBs can have.
+    /// Makes an LMB size.
     ///
     /// # Errors
     /// [`PropertyError::LmbSize`].
     pub const fn new(size: Bytes) -> Result<LmbSize, PropertyError> {
-        // Half the address space, so that twice the size is a number still.
+        // Less than the address space, so that twice the size does not overflow.
         let fits = SMALLEST <= size.0 && size.0 < 1 << hotmem::geometry::PHYS_ADDR_BITS;
         if fits && size.0.is_power_of_two() {
             Ok(LmbSize(size))
@@ -26,7 +26,7 @@ impl LmbSize {
         }
     }
 
-    /// `ibm,lmb-size`: one or two cells.
+    /// Reads `ibm,lmb-size`, which has one or two cells.
     ///
     /// # Errors
     /// [`PropertyError`].
@@ -41,13 +41,13 @@ impl LmbSize {
         LmbSize::new(Bytes(size))
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> Bytes {
         self.0
     }
 
-    /// In frames.
+    /// Returns the size in frames.
     #[must_use]
     pub const fn frames(self) -> u64 {
         self.0.frames()

@@ -1,4 +1,4 @@
-//! Connectors are acquired, one by one; each tells where its LMB belongs.
+//! Acquires connectors one by one. Each reports the associativity of its LMB.
 
 use super::{Error, Flow, Left, Machine, Open, Step, Wait};
 use crate::connector_error::ConnectorError;
@@ -8,7 +8,8 @@ use crate::table::Table;
 use hotmem::{Mapping, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Candidates are acquired until there are enough of them; in undoing, what was released is.
+    /// Acquires candidates until there are enough of them. While a request is undone, acquires the
+    /// connectors that it has released.
     pub(super) fn acquire<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -49,7 +50,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 return self.not_acquired(Error::Connector(error), position, table, machine);
             }
             Exchanged::Done(told) => {
-                // What comes back goes where it was.
+                // An LMB that is restored keeps its node.
                 if let Some(len) = told.filter(|_| self.undoing.is_none()) {
                     let list = &list[..len];
                     let hint = table.lmb(position.saturating_sub(1)).aa_index;
@@ -76,7 +77,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if *left == 0 { Flow::Working } else { Flow::On }
     }
 
-    /// An LMB could not be acquired.
+    /// Handles an LMB that could not be acquired.
     fn not_acquired<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -98,11 +99,11 @@ impl<'f, P: Platform> Open<'f, P> {
         Flow::On
     }
 
-    /// What a busy connector means: waiting, or, if the caller does not want to, undoing what was
-    /// begun with it.
+    /// Waits for a busy connector or, if the caller does not want to wait, undoes the calls that
+    /// were made for it.
     ///
     /// # Errors
-    /// If there is nothing to be undone, or that is what is not waited for.
+    /// The error, if there is nothing to undo or if it is the undoing that is not waited for.
     pub(super) fn wait_for(
         &mut self,
         mut exchange: Exchange,
@@ -118,7 +119,7 @@ impl<'f, P: Platform> Open<'f, P> {
         Ok(Wait::Connector { connector, milliseconds })
     }
 
-    /// The next LMB that the request may take.
+    /// Returns the next LMB that the request may take.
     pub(super) fn next_candidate(&self, table: &Table<'_>) -> Option<u32> {
         table.next(self.tried, self.request.candidates()).filter(|&position| position < self.end)
     }
@@ -127,7 +128,7 @@ impl<'f, P: Platform> Open<'f, P> {
         Error::NotEnough { wanted: self.wanted, available: table.taken }
     }
 
-    /// The next LMB in hand whose memory has gone already.
+    /// Returns the next taken LMB whose memory has been removed already.
     fn next_released<M: Mapping, C: ?Sized>(
         &mut self,
         table: &Table<'_>,

@@ -1,4 +1,5 @@
-//! Memory comes: neighbours of one node as one range, first all of it added, then put online.
+//! Adds memory to the engine and then puts it online, with neighbouring LMBs of one node as one
+//! range.
 
 use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
@@ -7,7 +8,7 @@ use crate::table::{Group, Stretch, Table};
 use hotmem::{AddError, Mapping, OnlineType, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// What is in hand and not yet in the engine is added.
+    /// Adds the memory of the taken LMBs that are not in the engine yet.
     pub(super) fn add_memory<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -25,7 +26,7 @@ impl<'f, P: Platform> Open<'f, P> {
             return Flow::On;
         }
         let absent = match table.lmbs_in(run) {
-            // A part of the LMB is there: the engine will say so.
+            // A part of the LMB is present, so the engine will refuse it.
             0 => table.first_of(&stretch),
             lmbs => table.part_of(&stretch, lmbs),
         };
@@ -45,7 +46,8 @@ impl<'f, P: Platform> Open<'f, P> {
         if *left == 0 { Flow::Working } else { Flow::On }
     }
 
-    /// The engine refuses a range: less of it is tried, or something is done about it.
+    /// Handles a refusal of the engine: tries a smaller range, makes room for page tables, or
+    /// fails.
     fn not_added<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -64,12 +66,12 @@ impl<'f, P: Platform> Open<'f, P> {
                     return Flow::On;
                 }
             }
-            // Less memory needs fewer words and page tables.
+            // A smaller range needs fewer words and page tables.
             _ if lmbs > 1 => {
                 self.at_most = lmbs / 2;
                 return Flow::On;
             }
-            // Memory that was added a moment ago has room for them.
+            // Memory that this request has added may have room for them, once it is online.
             Error::Add(AddError::NoTables { .. } | AddError::NoMetadata(_))
                 if self.resume_adding != Some(self.cursor) =>
             {
@@ -84,7 +86,7 @@ impl<'f, P: Platform> Open<'f, P> {
         self.resume_adding = None;
         if self.undoing.is_some() {
             self.cursor = stretch.first + 1;
-            // Its connector is the partition's again: `Table::adopt` can try again.
+            // The partition has its connector again, so `Table::adopt` can try again.
             self.leave(Left::Unrestored, error, stretch.first, table, machine);
             table.let_go(stretch.first);
         } else {
@@ -93,8 +95,8 @@ impl<'f, P: Platform> Open<'f, P> {
         Flow::On
     }
 
-    /// What is in hand and offline is put online: what came for what is configured, what went for
-    /// what it was online for.
+    /// Puts the taken LMBs online that are offline: added ones as configured, removed ones as they
+    /// were online before.
     pub(super) fn bring_online<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -130,7 +132,7 @@ impl<'f, P: Platform> Open<'f, P> {
             return Flow::On;
         }
         if matches!(state, State::Absent | State::Unknown) && self.resume_adding.is_some() {
-            // As far as adding had come.
+            // Up to where adding has stopped.
             self.cursor = table.lmbs;
             return Flow::On;
         }
@@ -158,7 +160,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if *left == 0 { Flow::Working } else { Flow::On }
     }
 
-    /// An LMB that was online and could not be released is online again, as it was.
+    /// Handles an LMB that could not be released and is online again as before.
     pub(super) fn online_again<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
@@ -176,7 +178,8 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// An LMB of two zones is online again: if its memory had gone, it is in one zone now.
+    /// Reports an LMB that was online in two zones, if its memory was removed meanwhile: it is in
+    /// one zone now.
     fn check_zones<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
@@ -190,7 +193,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// Neighbours that `which` has, from the cursor on.
+    /// Returns the next neighbouring LMBs, from the cursor on, for which `which` is true.
     pub(super) fn next_stretch(
         &mut self,
         table: &Table<'_>,
@@ -201,8 +204,8 @@ impl<'f, P: Platform> Open<'f, P> {
         Some(table.stretch(self.cursor, which, limit.min(self.at_most)))
     }
 
-    /// An acquired LMB has no place in the engine: it is given back, and the request goes on
-    /// without it or ends.
+    /// Releases an acquired LMB that the engine does not accept. The request then continues without
+    /// it or ends.
     fn evict<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -219,7 +222,8 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 }
 
-/// Whether memory in this state is online for what is asked, whoever brought it.
+/// Returns whether memory in this state is online as requested, even if another caller put it
+/// online.
 fn is_as_asked(kind: Option<OnlineType>, state: State) -> bool {
     match kind {
         Some(OnlineType::Kernel) => state == State::Online,

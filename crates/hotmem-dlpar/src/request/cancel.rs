@@ -1,12 +1,12 @@
-//! What the caller has said about turning round.
+//! The state of a cancellation.
 
-/// What the caller has said about turning round.
+/// The state of a cancellation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cancel {
     No,
     Asked,
-    /// What was half-way is being brought to an end.
+    /// Requested; a call that was in progress is being completed.
     Turning,
-    /// And that is not to be waited for.
+    /// Requested again: the caller does not wait for that call.
     AskedAgain,
 }

@@ -1,35 +1,35 @@
-//! A request from its beginning to its end, with the pauses and the repetitions that it takes.
+//! Carries a request out to its end, with the necessary pauses and repetitions.
 
 use super::{Dlpar, Error, Failure, Machine, Progress, Request, Summary, Wait};
 use crate::connectors::Connectors;
 use core::time::Duration;
 use hotmem::{Budget, Mapping, Platform};
 
-/// Where [`Dlpar::carry_out`] stands between two polls.
+/// The state of [`Dlpar::carry_out`] between two polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Between {
-    /// LMBs that the request has in hand.
+    /// The number of LMBs that the request has taken.
     pub done: u32,
-    /// How many it is to have.
+    /// The number of LMBs that it needs.
     pub wanted: u32,
-    /// How long to pause before it goes on; zero while there is something to do.
+    /// The pause before the next poll; zero while there is work to do.
     pub pause: Duration,
-    /// Why the request was undone and is to begin again, if it was.
+    /// The reason why the request was undone and will begin again, if it was.
     pub failure: Option<Failure>,
 }
 
 /// What to do after the pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Go on, or begin again.
+    /// Continue, or begin again.
     GoOn,
-    /// Undo the request, or leave it at the failure.
+    /// Undo the request, or return the failure.
     GiveUp,
 }
 
 impl Wait {
-    /// How long to pause before the next poll: what the platform asked for; 100 ms for memory that
-    /// may be able to leave later.
+    /// Returns the pause before the next poll: the delay that the platform asked for, or 100 ms for
+    /// memory that may become removable later.
     #[must_use]
     pub fn pause(&self) -> Duration {
         match *self {
@@ -42,9 +42,9 @@ impl Wait {
 }
 
 impl Failure {
-    /// Whether the same request may be carried out later, without anything being changed by hand:
-    /// it failed, or passed over LMBs until there were too few, for a reason that is
-    /// [temporary](Error::is_temporary), and the machine is as it was.
+    /// Returns whether the same request may succeed later without intervention: it failed or
+    /// skipped too many LMBs for a [temporary](Error::is_temporary) reason, and the machine is as
+    /// it was before.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         let error = match self.error {
@@ -56,24 +56,23 @@ impl Failure {
 }
 
 const MEMORY_PAUSE: Duration = Duration::from_millis(100);
-/// Doublings of the pause before a request that failed begins again: up to 3.2 s.
+/// How often the pause before a failed request begins again is doubled: up to 3.2 s.
 const DOUBLINGS: u32 = 5;
 
 impl<'f, P: Platform> Dlpar<'_, 'f, P> {
-    /// Begins a request and polls it to its end: in an addition or a removal that the kernel vetoes
-    /// for now, as often as `between` allows. It is called after each poll that is not the last,
-    /// pauses for as long as it is told, and says whether to go on.
+    /// Begins a request and polls it to its end. After each poll but the last it calls `between`,
+    /// which waits for [`Between::pause`] and decides whether to continue.
     ///
-    /// A request that failed and may succeed later ([`Failure::is_temporary`]) was undone; it begins
-    /// again after a pause of 100 ms, twice as long each time, up to 3.2 s. A removal that the
-    /// platform has asked for by an event ends with its first failure ([`Next::GiveUp`]): the
-    /// platform was told that the memory stays, and asks again itself.
+    /// A request that failed but may succeed later ([`Failure::is_temporary`]) has been undone. It
+    /// begins again after a pause of 100 ms, which doubles each time, up to 3.2 s. For a removal
+    /// that the platform requested by an event, `between` should return [`Next::GiveUp`] at the
+    /// first failure: the platform knows that the memory stays, and will ask again.
     ///
     /// Cost: as for [`poll`](Self::poll), for each time that the request begins.
     ///
     /// # Errors
-    /// Why the request could not be begun, or how it ended at last; [`Error::Elsewhere`] on another
-    /// machine than the LMBs'.
+    /// The reason why the request could not begin, or its last failure; [`Error::Elsewhere`] if the
+    /// machine is not that of the LMBs.
     pub fn carry_out<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         request: Request,

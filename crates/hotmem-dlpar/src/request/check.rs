@@ -1,4 +1,4 @@
-//! Checks, before the first LMB is released, that all of them can be.
+//! Checks that all LMBs can be released, before the first one is.
 
 use super::{Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::Connectors;
@@ -7,8 +7,8 @@ use crate::table::Table;
 use hotmem::{Known, Mapping, PfnRange, Platform};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Checks that the engine lets go of the memory in hand, and that each connector is in the state
-    /// from which it can be released. Nothing changes.
+    /// Checks that the engine allows the removal of the taken memory, and that each connector is in
+    /// a state from which it can be released. Changes nothing.
     pub(super) fn check<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -59,11 +59,11 @@ impl<'f, P: Platform> Open<'f, P> {
         if *left == 0 { Flow::Working } else { Flow::On }
     }
 
-    /// Asks the engine whether it lets go of the memory of neighbours, at most `limit` of them;
-    /// returns the position behind them.
+    /// Checks that the engine allows the removal of at most `limit` neighbouring LMBs. Returns the
+    /// position after them.
     ///
     /// # Errors
-    /// What the engine refuses, and how many LMBs it was asked to remove.
+    /// The error of the engine, and how many LMBs it was asked to remove.
     fn check_memory<M: Mapping, C: ?Sized>(
         &self,
         position: u32,
@@ -80,7 +80,7 @@ impl<'f, P: Platform> Open<'f, P> {
             .hotplug
             .prepare_remove(table.part_of(&stretch, lmbs))
             .map_err(|error| (Error::Remove(error), lmbs))?;
-        // Prepared on this machine.
+        // The removal was prepared on this machine.
         machine.hotplug.abandon_remove(removal, machine.hooks).known();
         Ok(position + lmbs)
     }

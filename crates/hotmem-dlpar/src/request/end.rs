@@ -1,4 +1,4 @@
-//! The end of a request: the device tree learns of it, and it lets go of everything.
+//! Ends a request: updates the device tree and gives up the taken LMBs.
 
 use super::{Change, Error, Failure, Flow, Machine, Open, Progress, Step, Summary, Wait, note};
 use crate::associativity::NO_ROW;
@@ -8,7 +8,7 @@ use crate::table::{Group, Table};
 use hotmem::{Mapping, Platform};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// The request is as good as done: the device tree learns of it.
+    /// Writes the new properties to the device tree, the last step of a request.
     pub(super) fn update<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -45,7 +45,7 @@ impl<'f, P: Platform> Open<'f, P> {
         Flow::On
     }
 
-    /// Lets go of everything and says what came of it.
+    /// Gives up the taken LMBs and returns the result.
     pub(super) fn finish(&mut self, table: &mut Table<'_>) -> Progress {
         let result = match self.undoing.take() {
             None => Ok(Summary { because: self.because, ..self.summary }),
@@ -61,7 +61,7 @@ impl<'f, P: Platform> Open<'f, P> {
             group.told = Group::EMPTY.told;
         }
         table.taken = 0;
-        // What is left over from a failure may name them still.
+        // LMBs that were not restored may still refer to new lists.
         if result.is_err() && self.summary.unrestored == 0 {
             table.rows.undo();
         }

@@ -1,10 +1,10 @@
-//! LMBs on their way offline.
+//! LMBs that are being taken offline.
 
 use super::machine::Machine;
 use super::taken::Was;
 use hotmem::{Known, Mapping, Offline, Platform};
 
-/// LMBs on their way offline.
+/// LMBs that are being taken offline.
 #[derive(Debug)]
 pub(super) struct Leaving<'f, P: Platform> {
     pub(super) first: u32,
@@ -14,9 +14,9 @@ pub(super) struct Leaving<'f, P: Platform> {
 }
 
 impl<'f, P: Platform> Leaving<'f, P> {
-    /// They stay.
+    /// Cancels the offlining.
     pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
-        // Begun on this machine, as `poll` has seen to.
+        // It began on this machine, as `poll` has checked.
         self.offline.cancel(machine.hotplug, machine.hooks).known();
     }
 }

@@ -1,8 +1,7 @@
-//! What `drmgr` asks for: add or remove LMBs, all or nothing.
+//! Requests to add or to remove LMBs, all or nothing, as `drmgr` makes them.
 //!
-//! A [`Request`] only says what is wanted. [`Dlpar`] keeps the request that is open beside the LMBs
-//! that it works on, so no caller can lose one half-way: whoever has the [`Dlpar`] goes on with it
-//! or cancels it.
+//! A [`Request`] only describes the request. [`Dlpar`] holds the open request together with the
+//! LMBs, so no caller can lose one half-way: the owner of the [`Dlpar`] continues or cancels it.
 //!
 //! ```text
 //! add      acquire ──▶ add ──▶ online ──▶ update ──▶ done
@@ -10,28 +9,28 @@
 //! remove   offline ──▶ check ──▶ sweep ──▶ release ──▶ update ──▶ done
 //!             └──────────┴────────┴──────────┴───────────┘ fails: acquire ──▶ add ──▶ online ──▶ refuse
 //! ```
-//! The same steps serve both ways. Each works through the LMBs that the request has *taken*, the
-//! connectors one by one, the memory in ranges of neighbours. A request by count passes over LMBs
-//! that fail and takes the next; any other fails with its first LMB.
+//! Both directions use the same steps. Each step handles all LMBs that the request has *taken*:
+//! their connectors one by one, their memory in ranges of neighbours. A request by count skips LMBs
+//! that fail and takes others; any other request fails with its first LMB.
 //!
-//! Not every platform gives memory back that was released: QEMU does not. So a removal that takes
-//! certain LMBs and no others checks all of them before it releases the first, and a removal that
-//! fails without a loss tells the platform that the memory stays.
+//! Some platforms, such as QEMU, do not give released memory back. So a removal of specific LMBs
+//! checks all of them before it releases the first, and a removal that fails without a loss reports
+//! to the platform that the memory stays.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `wanted.rs`, `machine.rs` | what is asked for, and of what |
+//! | `wanted.rs`, `machine.rs` | a request; the machine that it works on |
 //! | `open.rs` | the state of the open request, and its steps |
-//! | `carry_out.rs` | a request from beginning to end: pauses, and beginning again |
-//! | `outcome.rs` | what comes of a request |
-//! | `select.rs`, `taken.rs` | which LMBs it may take; which it has |
-//! | `acquire.rs`, `release.rs` | connectors; memory leaves the engine with its connector |
-//! | `add.rs`, `offline.rs`, `leaving.rs` | memory, by way of the engine |
-//! | `sweep.rs` | connectors that an addition could not give back are released |
-//! | `check.rs`, `refuse.rs` | whether all LMBs in hand can be released; telling the platform that they stay |
-//! | `region.rs` | where the engine keeps the memory's words |
-//! | `turn.rs`, `cancel.rs`, `end.rs` | what undoes it; the device tree learns of it |
-//! | `note.rs` | what the log says (feature `log`) |
+//! | `carry_out.rs` | carries a request out to its end, with pauses and repetitions |
+//! | `outcome.rs` | the results of a request |
+//! | `select.rs`, `taken.rs` | the LMBs that it may take; those that it has taken |
+//! | `acquire.rs`, `release.rs` | acquires connectors; releases them and removes their memory |
+//! | `add.rs`, `offline.rs`, `leaving.rs` | adds memory to the engine, and takes it offline |
+//! | `sweep.rs` | releases connectors that a failed addition has left behind |
+//! | `check.rs`, `refuse.rs` | checks that all taken LMBs can be released; reports to the platform that they stay |
+//! | `region.rs` | announces memory to the engine |
+//! | `turn.rs`, `cancel.rs`, `end.rs` | undoes a request; updates the device tree |
+//! | `note.rs` | log messages (feature `log`) |
 
 mod acquire;
 mod add;
@@ -64,11 +63,11 @@ use crate::table::Table;
 use hotmem::{Budget, Hotplug, MachineId, Mapping, OnlineType, Platform};
 use open::{Flow, Open, Step};
 
-/// The LMBs of a machine and the request that is open on them, of which there is at most one.
+/// The LMBs of a machine and the open request, of which there is at most one.
 ///
-/// An open request ends by being polled to its end; [`cancel`](Self::cancel) makes that end the one
-/// at which everything is as it was. If this is dropped while a request is open, the LMBs in hand
-/// stay as they are: connectors acquired, memory isolated or unmapped.
+/// An open request must be polled to its end; after [`cancel`](Self::cancel), that end restores the
+/// former state. If this is dropped while a request is open, the taken LMBs stay as they are:
+/// connectors acquired, memory isolated or unmapped.
 #[derive(Debug)]
 pub struct Dlpar<'t, 'f, P: Platform> {
     table: Table<'t>,
@@ -78,42 +77,42 @@ pub struct Dlpar<'t, 'f, P: Platform> {
 }
 
 impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
-    /// The LMBs of this table are those of this machine.
+    /// Binds the LMBs of a table to a machine.
     pub fn new<M: Mapping>(table: Table<'t>, hotplug: &Hotplug<'f, P, M>) -> Dlpar<'t, 'f, P> {
         Dlpar { table, machine: hotplug.machine(), online: None, open: None }
     }
 
-    /// Sets what added memory is put online for where a request does not say. `None`, the default,
-    /// stands for what [`Hotplug::set_auto_online`] says.
+    /// Sets how added memory is put online if a request does not say. With `None`, the default,
+    /// [`Hotplug::set_auto_online`] decides.
     pub fn set_online_as(&mut self, online: impl Into<Option<OnlineType>>) {
         self.online = online.into();
     }
 
-    /// The LMBs, as they are between requests: those in hand are changed at the end.
+    /// Returns the LMBs in their state between requests: taken LMBs change at the end of a request.
     #[must_use]
     pub fn table(&self) -> &Table<'t> {
         &self.table
     }
 
-    /// The request that is open.
+    /// Returns the request that is open.
     #[must_use]
     pub fn request(&self) -> Option<Request> {
         self.open.as_ref().map(Open::request)
     }
 
-    /// LMBs that the open request has in hand, and how many it is to have.
+    /// Returns how many LMBs the open request has taken, and how many it needs.
     #[must_use]
     pub fn progress(&self) -> (u32, u32) {
         (self.table.taken, self.open.as_ref().map_or(0, Open::wanted))
     }
 
-    /// Opens a request. Nothing is done for it before it is polled.
+    /// Opens a request. The work begins when it is polled.
     ///
-    /// Cost: a 64th of a word per LMB of the table.
+    /// Cost: reads one word for every 64 LMBs of the table.
     ///
     /// # Errors
-    /// [`Error::InProgress`] while another request is open; otherwise why it cannot be carried out
-    /// whatever the machine does. Nothing has changed.
+    /// [`Error::InProgress`] while another request is open, or the reason why the request can never
+    /// succeed. Nothing has changed.
     pub fn begin(&mut self, request: Request) -> Result<(), Error> {
         let request = Request { online: request.online.or(self.online), ..request };
         let opened = match self.request() {
@@ -131,12 +130,12 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
         Ok(())
     }
 
-    /// Goes on with the open request; [`carry_out`](Self::carry_out) does so to its end, and begins
-    /// again where that may help. The budget is in pageblocks, as the engine's; one LMB is the
-    /// least. With another machine than its own, the request waits ([`Wait::Elsewhere`]).
+    /// Continues the open request. [`carry_out`](Self::carry_out) does so to its end, and begins
+    /// again if that may help. The budget is in pageblocks, as for the engine; at least one LMB is
+    /// handled. On another machine than its own the request waits ([`Wait::Elsewhere`]).
     ///
-    /// Cost: what the LMBs of the request need; a 64th of a word per LMB of the table for looking
-    /// for candidates; and the property, which is written as a whole.
+    /// Cost: proportional to the LMBs of the request; one word for every 64 LMBs of the table to
+    /// find candidates; and the property, which is written as a whole.
     pub fn poll<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -153,9 +152,9 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
         progress
     }
 
-    /// Turns the open request round: what it did is undone by further polls, and it ends with
-    /// [`Error::Cancelled`]. Again, while it waits in undoing: it waits no longer, and what it
-    /// waited for is named as lost or not restored.
+    /// Cancels the open request. Further polls undo its work, and it ends with
+    /// [`Error::Cancelled`]. A second call, while the undoing waits, ends the wait; the LMBs
+    /// concerned are reported as lost or not restored.
     pub fn cancel(&mut self) {
         if let Some(open) = &mut self.open {
             open.cancel();

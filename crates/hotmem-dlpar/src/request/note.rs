@@ -1,4 +1,5 @@
-//! What the log says (feature `log`): a line for each request at info, a line for each LMB at debug.
+//! Log messages (feature `log`): a line for each request at level info, a line for each LMB at
+//! level debug.
 
 #[cfg(feature = "log")]
 mod lines {
@@ -43,7 +44,7 @@ mod lines {
                 let Summary { lmbs, ranges, skipped, misplaced, .. } = summary;
                 let all = Bytes(u64::from(*lmbs) * size.bytes().0);
                 log::info!(
-                    "{lmbs} LMBs ({all}) were {done} in {ranges} ranges, {skipped} passed over, \
+                    "{lmbs} LMBs ({all}) were {done} in {ranges} ranges, {skipped} skipped, \
                      {misplaced} on another node than theirs"
                 );
             }
@@ -58,7 +59,7 @@ mod lines {
         match left {
             Left::AsItWas => log::debug!("drc index {connector}, memory at {address}: {error}"),
             Left::Unrestored => {
-                log::warn!("drc index {connector}, memory at {address} is not as it was: {error}");
+                log::warn!("drc index {connector}, memory at {address} is not restored: {error}");
             }
             Left::Lost => {
                 log::warn!("drc index {connector}, memory at {address} is lost: {error}");

@@ -1,4 +1,4 @@
-//! Memory leaves the allocator: neighbours as one range, and as much of it as can.
+//! Takes memory offline: neighbouring LMBs as one range, as many of them as possible.
 
 use super::leaving::Leaving;
 use super::taken::Was;
@@ -8,7 +8,8 @@ use crate::table::{Stretch, Table};
 use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Candidates go offline until there are enough; in undoing, what came does.
+    /// Takes candidates offline until there are enough. While a request is undone, takes added LMBs
+    /// offline.
     pub(super) fn take_offline<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -51,8 +52,8 @@ impl<'f, P: Platform> Open<'f, P> {
                 (self.wanted - table.taken).min(end - first)
             }
         };
-        // However small the budget: metadata of a section goes with the last of its memory, and may
-        // lie in the first.
+        // At least the rest of a section at once, however small the budget: the section's metadata
+        // may lie in its first LMB, and can be freed only with its last.
         let at_once = (*left).max(table.in_section_from(first));
         let limit = most.min(at_once).min(self.at_most);
         let stretch = if undoing {
@@ -69,8 +70,8 @@ impl<'f, P: Platform> Open<'f, P> {
         Flow::On
     }
 
-    /// Begins with as much of a stretch as is in one state and region. `None`: that much of it was
-    /// dealt with, as there is nothing to do.
+    /// Begins to take offline as much of a stretch as is in one state and one announced range.
+    /// Returns `None` if there was nothing to do for that part.
     fn start_leaving<M: Mapping, C: ?Sized>(
         &mut self,
         stretch: &Stretch,
@@ -98,7 +99,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             State::Online | State::OnlineMovable => {}
         }
-        // An LMB of two zones is online all the same, if it is.
+        // An LMB in two zones counts as online if all of it is.
         let (range, was) = match (lmbs, state) {
             (0, _) => (table.first_of(stretch), Was::Mixed),
             (_, State::OnlineMovable) => (table.part_of(stretch, lmbs), Was::Movable),
@@ -145,7 +146,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// Something stays in one of the LMBs: those below it go without it.
+    /// Splits a range in which one LMB cannot go offline.
     fn give_way<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         leaving: Leaving<'f, P>,
@@ -157,7 +158,7 @@ impl<'f, P: Platform> Open<'f, P> {
         leaving.cancel(machine);
         let spread = table.lmbs_in(blocker.range).min(last - first + 1);
         if spread > 1 && (self.undoing.is_some() || matches!(self.request.which, Which::Count(_))) {
-            // One of these, and nobody says which.
+            // It is not known which of these LMBs it is.
             self.at_most = spread / 2;
             return;
         }
@@ -168,7 +169,8 @@ impl<'f, P: Platform> Open<'f, P> {
         self.stays(Error::Blocked(blocker), blocked, table, machine);
     }
 
-    /// The memory of the LMB at `position` stays: those below it go before it is passed over.
+    /// Records that the LMB at `position` cannot go offline. Those below it go offline before it is
+    /// skipped.
     fn stays<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -183,7 +185,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// An LMB is passed over; in undoing that means that it is here to stay.
+    /// Skips an LMB. While a request is undone, the LMB then stays.
     fn pass<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -202,7 +204,7 @@ impl<'f, P: Platform> Open<'f, P> {
         table.let_go(position);
     }
 
-    /// LMBs are offline: in hand, if they are to go.
+    /// Records that LMBs are offline, and takes them if the request removes LMBs.
     fn arrived(&mut self, first: u32, lmbs: u32, was: Was, table: &mut Table<'_>) {
         self.at_most = u32::MAX;
         if self.undoing.is_some() {

@@ -1,4 +1,4 @@
-//! The request that is open: what it has come to, and its steps.
+//! The state of the open request, and its steps.
 
 use super::cancel::Cancel;
 use super::leaving::Leaving;
@@ -8,38 +8,40 @@ use crate::exchange::Exchange;
 use crate::table::Table;
 use hotmem::{Budget, Mapping, NodeId, Pfn, PfnRange, Platform, Removal};
 
-/// A request on its way.
+/// The open request.
 #[derive(Debug)]
 pub(super) struct Open<'f, P: Platform> {
     pub(super) request: Request,
     pub(super) step: Step,
-    /// Position that the step has come to.
+    /// The position that the current step has reached.
     pub(super) cursor: u32,
     /// Candidates below this have been tried; there are none from `end` on.
     pub(super) tried: u32,
-    /// The first candidate.
+    /// The position of the first candidate.
     pub(super) first: u32,
     pub(super) end: u32,
     pub(super) wanted: u32,
     pub(super) exchange: Option<Exchange>,
     pub(super) leaving: Option<Leaving<'f, P>>,
     pub(super) removal: Option<Removal>,
-    /// The engine has been asked whether it lets go of all memory in hand up to here.
+    /// The engine has agreed to the removal of all taken memory below this position.
     pub(super) checked: u32,
-    /// LMBs without memory whose connectors were released.
+    /// The number of LMBs without memory whose connectors were released.
     pub(super) swept: u32,
-    /// This LMB has no place in the engine and is given back; then the step goes on.
+    /// The LMB that the engine does not accept and that is being released, and the step to continue
+    /// with.
     pub(super) evicting: Option<(u32, Step)>,
-    /// The memory of this LMB cannot leave, and why.
+    /// The LMB whose memory cannot be taken offline, and why.
     pub(super) blocked: Option<(u32, Error)>,
-    /// The most LMBs that are handed over as one, less after a refusal.
+    /// The maximal number of LMBs in one range, less after a refusal.
     pub(super) at_most: u32,
-    /// Adding goes on here, once what was added is online and has memory to spare.
+    /// The position at which adding continues, once the memory that was added is online and can
+    /// hold page tables.
     pub(super) resume_adding: Option<u32>,
     pub(super) undoing: Option<Error>,
     pub(super) cancel: Cancel,
     pub(super) because: Option<Error>,
-    /// Where the last range that was handed over ended, and its node.
+    /// The end and the node of the last range that was handed to the engine.
     handed_over: (Pfn, NodeId),
     pub(super) summary: Summary,
 }
@@ -58,9 +60,9 @@ pub(super) enum Step {
     Done,
 }
 
-/// What a part of a step has to say.
+/// The result of a part of a step.
 pub(super) enum Flow {
-    /// Go on, with the same step or another.
+    /// Continue, with the same step or another.
     On,
     /// Wait.
     Wait(Wait),
@@ -69,7 +71,7 @@ pub(super) enum Flow {
 }
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// A request that may take `wanted` LMBs of those from `first` to `end`.
+    /// Opens a request that may take `wanted` of the LMBs from `first` to `end`.
     pub(super) fn new(request: Request, step: Step, (first, end): (u32, u32), wanted: u32) -> Self {
         let summary = Summary {
             change: request.change,
@@ -114,7 +116,7 @@ impl<'f, P: Platform> Open<'f, P> {
         self.wanted
     }
 
-    /// Goes on, on the machine that the table belongs to.
+    /// Continues the request, on the machine that the table belongs to.
     pub(super) fn poll<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -151,17 +153,18 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// The next step, from the first LMB on.
+    /// Starts another step at the first LMB.
     pub(super) fn go_to(&mut self, step: Step) {
         (self.step, self.cursor, self.at_most) = (step, 0, u32::MAX);
     }
 
-    /// All that was wanted is in hand, or more has to be found.
+    /// Starts step `complete` if enough LMBs are taken, and otherwise step `more`.
     pub(super) fn go_on_with(&mut self, table: &Table<'_>, complete: Step, more: Step) {
         self.go_to(if table.taken < self.wanted { more } else { complete });
     }
 
-    /// A range goes to the engine, or is all that is left of one that the budget has cut.
+    /// Counts a range that is handed to the engine, unless it continues one that the budget has
+    /// split.
     pub(super) fn count_range(&mut self, range: PfnRange, node: NodeId) {
         self.summary.ranges += u32::from(self.handed_over != (range.start(), node));
         self.handed_over = (range.end(), node);

@@ -1,4 +1,4 @@
-//! What comes of a request.
+//! The results of requests.
 
 use super::wanted::{Change, Request};
 use crate::connector_error::{BUSY, ConnectorError, Wrong};
@@ -6,170 +6,172 @@ use crate::property::DrcIndex;
 use core::fmt;
 use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, PfnRange, RemoveError};
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// No request is open.
     Idle,
-    /// It is over.
+    /// The request has ended.
     Done(Result<Summary, Failure>),
     /// The budget is used up: poll again.
     Working,
-    /// It cannot go on for now: poll again later, or cancel.
+    /// It cannot continue at the moment: poll again later, or cancel it.
     Pending(Wait),
 }
 
-/// What a request waits for.
+/// The reason why a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// The hypervisor, for this connector.
+    /// The hypervisor is busy with this connector.
     Connector {
-        /// Which one.
+        /// The connector.
         connector: DrcIndex,
-        /// It asked for so much time.
+        /// The delay that it asked for.
         milliseconds: u32,
     },
-    /// The device tree's new properties to be taken.
+    /// The platform is busy with the update of the device tree.
     Update {
-        /// The platform asked for so much time.
+        /// The delay that it asked for.
         milliseconds: u32,
     },
-    /// Memory that may be able to leave later.
+    /// Memory that cannot be taken offline now, but may be later.
     Memory(Blocker),
-    /// The machine that the table belongs to: it was polled with another one, and nothing has
-    /// changed.
+    /// The request was polled with another machine than the table's. Nothing has changed.
     Elsewhere,
 }
 
-/// A request that was carried out.
+/// The summary of a request that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// Which way.
+    /// Whether LMBs were added or removed.
     pub change: Change,
-    /// LMBs that came or went.
+    /// The number of LMBs that were added or removed.
     pub lmbs: u32,
-    /// Ranges in which their memory was handed over: neighbours of one node are one, whatever the
-    /// budget of a poll.
+    /// The number of ranges in which their memory was handed to the engine: neighbours of one node
+    /// form one range, whatever the budget of a poll.
     pub ranges: u32,
-    /// LMBs that a request by count passed over because something failed.
+    /// The number of LMBs that a request by count skipped because of a failure.
     pub skipped: u32,
-    /// Why the first of these was.
+    /// The reason for the first skip.
     pub because: Option<Error>,
-    /// LMBs that had to go to another node than their own, since memory of it shares their section
-    /// (128 MiB).
+    /// The number of LMBs that were added to another node than their own, because memory of that
+    /// node shares their section (128 MiB).
     pub misplaced: u32,
-    /// LMBs that were passed over and are not as they were; see [`Failure::unrestored`].
+    /// The number of LMBs that were skipped and not restored; see [`Failure::unrestored`].
     pub unrestored: u32,
-    /// LMBs that were passed over and are gone for good; see [`Failure::lost`].
+    /// The number of LMBs that were skipped and lost; see [`Failure::lost`].
     pub lost: u32,
 }
 
-/// An LMB that a request could not change, or not change back. See
+/// An LMB that a request could not change or not restore. See
 /// [`Connectors::refused`](crate::Connectors::refused).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Its connector; `None` if it has none, which is what was wrong then.
+    /// Its connector; `None` if the LMB was refused because it has none.
     pub connector: Option<DrcIndex>,
     /// Its frames.
     pub range: PfnRange,
-    /// How it is left.
+    /// The state in which it is left.
     pub left: Left,
-    /// What was refused, and why.
+    /// The reason.
     pub error: Error,
 }
 
-/// How an LMB is left that a request could not change.
+/// The state in which a request leaves an LMB that it could not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// As it was, or it will be when the request has been undone.
+    /// As before the request, or it will be once the request has been undone.
     AsItWas,
-    /// Not as it was; counted in [`Failure::unrestored`] or [`Summary::unrestored`].
+    /// In another state than before; counted in [`Failure::unrestored`] or [`Summary::unrestored`].
     Unrestored,
-    /// Gone for good; counted in [`Failure::lost`] or [`Summary::lost`].
+    /// Lost to the partition; counted in [`Failure::lost`] or [`Summary::lost`].
     Lost,
 }
 
-/// A request that was not carried out: the machine is as it was, unless it says otherwise.
+/// The failure of a request. The machine is as it was before, except for the LMBs that are counted
+/// here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Why the first LMB was passed over, in a request by count.
+    /// The reason why a request by count skipped the first LMB.
     pub because: Option<Error>,
-    /// LMBs that are not as they were: memory that came and is in use by now, that stayed offline
-    /// or is online for something else, or whose connector could not be released.
+    /// The number of LMBs that were not restored: added memory that is already in use, memory that
+    /// stayed offline or is online in another zone, or a connector that could not be released.
     pub unrestored: u32,
-    /// LMBs that the partition had and does not have any more: they went and could not be had back.
+    /// The number of LMBs that the partition has lost: they were released and could not be acquired
+    /// again.
     pub lost: u32,
 }
 
-/// Why a request was not carried out.
+/// The reason why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// This request is open, and is to be polled to its end first.
+    /// This request is open, and must be polled to its end first.
     InProgress(Request),
-    /// The machine is another one than that of the LMBs.
+    /// The machine is not that of the LMBs.
     Elsewhere,
-    /// No LMBs are asked for.
+    /// The request is for no LMBs.
     Zero,
-    /// There are not so many that could be had.
+    /// Not enough LMBs are available.
     NotEnough {
-        /// LMBs asked for.
+        /// The number of LMBs requested.
         wanted: u32,
-        /// LMBs that could be had.
+        /// The number of LMBs available.
         available: u32,
     },
     /// No LMB has this connector.
     Unknown(DrcIndex),
-    /// The table ends before so many.
+    /// The table has fewer LMBs from this connector on.
     BeyondTable {
-        /// The first one's connector.
+        /// The connector of the first LMB.
         first: DrcIndex,
-        /// How many were asked for.
+        /// The number of LMBs requested.
         count: u32,
-        /// How many there are.
+        /// The number of LMBs there are.
         there: u32,
     },
-    /// The LMB at this address is not for use, or has no connector.
+    /// The LMB at this address is reserved, or has no connector.
     Reserved {
         /// Its physical address.
         address: u64,
     },
-    /// It is there already.
+    /// The partition already has the LMB with this connector.
     Assigned(DrcIndex),
-    /// It is not there.
+    /// The partition does not have the LMB with this connector.
     NotAssigned(DrcIndex),
-    /// The hypervisor said no.
+    /// The hypervisor refused.
     Connector(ConnectorError),
     /// The engine cannot announce the memory.
     Announce(AnnounceError),
-    /// The engine cannot add it.
+    /// The engine cannot add the memory.
     Add(AddError),
-    /// The kernel does not want it online.
+    /// The memory could not be put online.
     Online(OnlineError),
-    /// Something stays in the memory.
+    /// The memory cannot be taken offline because of this blocker.
     Blocked(Blocker),
     /// A part of the LMB is not online, and a part is.
     Mixed(DrcIndex),
-    /// It was online in two zones, which is forgotten when memory goes; now all of it is in one.
+    /// The LMB was online in two zones and is in one zone now, because the engine forgets zones
+    /// when memory is removed.
     Zones(DrcIndex),
-    /// The engine does not know the memory of an LMB that the partition is said to have.
+    /// The device tree says that the partition has the LMB, but its memory is not present in the
+    /// engine.
     NotPresent(DrcIndex),
-    /// The engine cannot take it offline.
+    /// The engine cannot take the memory offline.
     Offline(OfflineError),
-    /// The engine cannot remove it.
+    /// The engine cannot remove the memory.
     Remove(RemoveError),
-    /// The platform did not take the device tree's properties, with this status.
+    /// The platform refused the update of the device tree with this status.
     Update(i32),
-    /// The caller turned it round.
+    /// The caller cancelled the request.
     Cancelled,
 }
 
 impl Error {
-    /// Whether the same request may be carried out later, without anything about it or the machine
-    /// being changed by hand: somebody refused for now, or something was in use or short. A
-    /// request by count may be, too, if what it passed over was refused for such a reason
-    /// ([`Failure::because`]).
+    /// Returns whether the same request may succeed later without intervention, because of a veto,
+    /// memory in use, or a shortage. A request by count may also succeed later if it skipped LMBs
+    /// for such a reason ([`Failure::because`]).
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -213,13 +215,13 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)?;
         if let Some(because) = self.because {
-            write!(f, "; the first that was passed over: {because}")?;
+            write!(f, "; the first LMB was skipped because: {because}")?;
         }
         if self.unrestored > 0 {
-            write!(f, "; {} LMBs are not as they were", self.unrestored)?;
+            write!(f, "; {} LMBs were not restored", self.unrestored)?;
         }
         if self.lost > 0 {
-            write!(f, "; {} LMBs are lost", self.lost)?;
+            write!(f, "; {} LMBs were lost", self.lost)?;
         }
         Ok(())
     }
@@ -229,25 +231,32 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::InProgress(open) => write!(f, "a request to {open} is open"),
-            Error::Elsewhere => f.write_str("the LMBs are another machine's"),
-            Error::Zero => f.write_str("no LMBs are asked for"),
+            Error::Elsewhere => f.write_str("the LMBs belong to another machine"),
+            Error::Zero => f.write_str("the request is for no LMBs"),
             Error::NotEnough { wanted, available } => {
-                write!(f, "{wanted} LMBs are asked for and {available} can be had")
+                write!(f, "{wanted} LMBs are requested and {available} are available")
             }
             Error::Unknown(index) => write!(f, "no LMB has DRC index {index}"),
             Error::BeyondTable { first, count, there } => {
-                write!(f, "{count} LMBs from DRC index {first} on, where there are {there}")
+                write!(
+                    f,
+                    "{count} LMBs from DRC index {first} on are requested, and there are {there}"
+                )
             }
             Error::Reserved { address } => write!(f, "the LMB at {address:#x} is reserved"),
-            Error::Assigned(index) => write!(f, "the LMB with DRC index {index} is there already"),
-            Error::NotAssigned(index) => write!(f, "the LMB with DRC index {index} is not there"),
+            Error::Assigned(index) => {
+                write!(f, "the partition already has the LMB with DRC index {index}")
+            }
+            Error::NotAssigned(index) => {
+                write!(f, "the partition does not have the LMB with DRC index {index}")
+            }
             Error::Connector(error) => error.fmt(f),
             Error::Announce(error) => error.fmt(f),
             Error::Add(error) => error.fmt(f),
             Error::Online(error) => error.fmt(f),
             Error::Blocked(blocker) => blocker.fmt(f),
             Error::Mixed(index) => {
-                write!(f, "the LMB with DRC index {index} is in part online and in part not")
+                write!(f, "the LMB with DRC index {index} is only partly online")
             }
             Error::Zones(index) => {
                 write!(
@@ -256,12 +265,15 @@ impl fmt::Display for Error {
                 )
             }
             Error::NotPresent(index) => {
-                write!(f, "the LMB with DRC index {index} is assigned, but its memory is unknown")
+                write!(
+                    f,
+                    "the LMB with DRC index {index} is assigned, but its memory is not present"
+                )
             }
             Error::Offline(error) => error.fmt(f),
             Error::Remove(error) => error.fmt(f),
             Error::Update(status) => {
-                write!(f, "the device tree's properties were not taken: status {status}")
+                write!(f, "the device tree was not updated: status {status}")
             }
             Error::Cancelled => f.write_str("cancelled"),
         }

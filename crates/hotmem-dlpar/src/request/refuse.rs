@@ -1,4 +1,4 @@
-//! Tells the platform that the memory which it asked for stays.
+//! Reports to the platform that memory which it asked for stays.
 
 use super::{Change, Flow, Machine, Open, Step, Wait, Which};
 use crate::connectors::Connectors;
@@ -7,12 +7,12 @@ use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Unisolates an LMB that stays, which changes nothing but tells the platform that the removal
-    /// has failed: without it, QEMU waits for the removal until the machine is reset.
+    /// Unisolates an LMB that stays. This changes nothing, but reports to the platform that the
+    /// removal has failed; without it QEMU waits for the removal until the machine is reset.
     ///
-    /// Not done if an LMB that was asked for is not the partition's: the platform has a part of what
-    /// it asked for, and QEMU 7.2 aborts when it asks for the rest again. Not done by count either:
-    /// the platform did not say which.
+    /// It is not done if the partition does not have one of the requested LMBs: the platform then
+    /// has a part of the memory, and QEMU 7.2 aborts when it asks for the rest again. It is not
+    /// done for requests by count, because the platform did not name LMBs.
     pub(super) fn refuse<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &Table<'_>,
@@ -28,7 +28,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
         let Ok(connector) = table.connector(self.first) else { return Flow::On };
         let status = machine.connectors.set_isolation(connector, false);
-        // A failure changes nothing: such a platform does not know what it is told.
+        // A failure is ignored: such a platform does not support the report.
         if let Some(milliseconds) = exchange::wait(status)
             && !self.is_impatient()
         {

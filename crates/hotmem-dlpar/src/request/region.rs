@@ -1,5 +1,5 @@
-//! Where the engine expects memory: neighbours that can come are announced as one range, whichever
-//! nodes they are of. Each names its node when it comes.
+//! Announces memory to the engine. Neighbouring LMBs are announced as one range, even if their
+//! nodes differ; each addition names its node.
 
 use super::Error;
 use crate::table::{Group, Table};
@@ -9,16 +9,16 @@ use hotmem::{
     OnlineType, Pfn, PfnRange, Platform, State,
 };
 
-/// Memory that was added.
+/// The result of an addition.
 pub(super) struct Added {
-    /// As much of what was asked for as could be added at once.
+    /// The part of the requested memory that could be added at once.
     pub(super) range: PfnRange,
-    /// It is on another node: that of memory that shares its section (128 MiB).
+    /// Whether it was added to another node, that of memory which shares its section (128 MiB).
     pub(super) misplaced: bool,
 }
 
 impl Table<'_> {
-    /// Announces all memory that can come, so that requests need not.
+    /// Announces all memory that can be added, so that requests need not do so.
     ///
     /// Cost: O(LMBs).
     ///
@@ -37,11 +37,11 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Brings online what the partition has at the start and can give back, as far as the kernel
-    /// has not brought it as its boot memory.
+    /// Adds and puts online the memory that the partition has at the start and can give back,
+    /// except for memory that the kernel has booted with.
     ///
     /// # Errors
-    /// The first thing that stood in the way; what was done before stays.
+    /// The first failure. LMBs that were handled before stay online.
     pub fn adopt<P: Platform, M: Mapping>(
         &self,
         hotplug: &mut Hotplug<'_, P, M>,
@@ -64,8 +64,8 @@ impl Table<'_> {
     }
 }
 
-/// Adds absent memory of a node, that of LMBs from position `first` on, as far as it is announced as
-/// one range and shares no section with another node's.
+/// Adds absent memory of LMBs of one node, from position `first` on, as much as lies in one
+/// announced range and shares no section with another node.
 pub(super) fn add<P: Platform, M: Mapping>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
@@ -96,7 +96,8 @@ pub(super) fn add<P: Platform, M: Mapping>(
     added.map(|()| Added { range, misplaced: before.is_empty() }).map_err(Error::Add)
 }
 
-/// The announced range that has the first frame of an LMB: announced now, unless it was.
+/// Returns the announced range that contains the first frame of an LMB, and announces one if there
+/// is none.
 fn announced<P: Platform, M: Mapping>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
@@ -111,7 +112,7 @@ fn announced<P: Platform, M: Mapping>(
     hotplug.announce(announce).map(|_| all)
 }
 
-/// The announced range that has this frame.
+/// Returns the announced range that contains this frame.
 pub(super) fn region_at<P: Platform, M: Mapping>(
     hotplug: &Hotplug<'_, P, M>,
     pfn: Pfn,
@@ -119,7 +120,8 @@ pub(super) fn region_at<P: Platform, M: Mapping>(
     hotplug.regions().map(|(_, range)| range).find(|range| range.contains(pfn))
 }
 
-/// An LMB, whose first frame is not announced, and its neighbours that can come and are not either.
+/// Returns the range of an LMB that is not announced, and of its neighbours that can be added and
+/// are not announced either.
 fn neighbourhood<P: Platform, M: Mapping>(
     hotplug: &Hotplug<'_, P, M>,
     table: &Table<'_>,

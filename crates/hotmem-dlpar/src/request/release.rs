@@ -1,5 +1,5 @@
-//! Memory that is offline goes for good: each connector is released, and with it a part of the
-//! range that the engine holds ready.
+//! Removes offline memory: releases each connector, and commits the removal that the engine has
+//! prepared.
 
 use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
@@ -10,7 +10,7 @@ use crate::table::Table;
 use hotmem::{AddRequest, Known, Mapping, PfnRange, Platform, State};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// What is in hand is released.
+    /// Releases the taken LMBs.
     pub(super) fn release<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -30,7 +30,7 @@ impl<'f, P: Platform> Open<'f, P> {
             match self.prepare(position, (*left).min(self.at_most), table, machine) {
                 Ok(true) => {}
                 Ok(false) => return Flow::On,
-                // One of these, and the engine need not say which.
+                // One of these LMBs is refused; the engine does not say which.
                 Err((_, lmbs)) if lmbs > 1 => {
                     self.at_most = lmbs / 2;
                     return Flow::On;
@@ -69,8 +69,8 @@ impl<'f, P: Platform> Open<'f, P> {
         if *left == 0 { Flow::Working } else { Flow::On }
     }
 
-    /// Prepares the memory of neighbours, at most `limit` of them, to be removed. `false`: there is
-    /// nothing to be released here.
+    /// Prepares the removal of at most `limit` neighbouring LMBs. Returns `false` if there is
+    /// nothing to release here.
     ///
     /// # Errors
     /// What the engine refuses, and how many LMBs it was asked to remove.
@@ -90,7 +90,7 @@ impl<'f, P: Platform> Open<'f, P> {
             State::Absent | State::Unknown => {
                 let acquired = self.request.change == Change::Add;
                 if !acquired {
-                    // Released in an earlier round.
+                    // These were released in an earlier round.
                     self.cursor = position + table.lmbs_in(run).max(1);
                 }
                 Ok(acquired)
@@ -109,21 +109,21 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// The removal in hand is carried out as far as the cursor has come; the rest stays, offline.
+    /// Commits the prepared removal up to the cursor; the rest stays offline.
     pub(super) fn settle<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let Some(removal) = self.removal.take() else { return };
-        // Here and below: prepared on this machine, as `poll` has seen to.
+        // Here and below: the removal was prepared on this machine, as `poll` has checked.
         let end = match self.cursor.checked_sub(1) {
             Some(last) => table.lmb(last).range.end(),
             None => removal.range().start(),
         };
         let (gone, rest) = match removal.split_at(end) {
             Ok(parts) => parts,
-            // The descriptors of what stays have gone: it comes as if it were new.
+            // The descriptors of the part that stays were removed, so it is added like new memory.
             Err(removal) => {
                 let stays = removal.range().split_at(end).1;
                 let node = machine.hotplug.frames().node_of(stays.start());
@@ -131,7 +131,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 let again =
                     node.map_or(stays.into(), |node| AddRequest::range(stays).on_node(node));
                 let described = machine.hotplug.add(again);
-                // What is to be given back can be absent as well.
+                // Memory that is about to be released may be absent as well.
                 if let Err(error) = described
                     && self.request.change == Change::Remove
                 {
@@ -152,7 +152,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// A connector is not released.
+    /// Handles a connector that could not be released.
     fn refused<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: ConnectorError,
@@ -166,7 +166,7 @@ impl<'f, P: Platform> Open<'f, P> {
             self.not_released(Error::Connector(error), position, table, machine);
             return;
         }
-        // Nobody can use it: it came and cannot be given back, or is isolated for good.
+        // The LMB cannot be used: it was added and cannot be released, or it stays isolated.
         self.cursor = position + 1;
         self.settle_at_end(position, table, machine);
         table.keep(position, true);
@@ -178,7 +178,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// The removal in hand is carried out if this is its last LMB.
+    /// Commits the prepared removal if this is its last LMB.
     fn settle_at_end<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         position: u32,
@@ -191,7 +191,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// The LMB's memory is offline and stays with the partition.
+    /// Handles an LMB whose memory is offline and stays with the partition.
     fn not_released<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -201,7 +201,7 @@ impl<'f, P: Platform> Open<'f, P> {
     ) {
         self.cursor = position + 1;
         if self.request.change == Change::Add {
-            // Memory that the engine does not let go of stays.
+            // Memory that the engine does not remove stays.
             table.assign(position, true);
             self.leave(Left::Unrestored, error, position, table, machine);
             match self.evicting {
@@ -219,7 +219,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// An LMB that was to be evicted is out: on with the others.
+    /// Continues with the other LMBs after an eviction.
     fn evicted(&mut self, position: u32, table: &mut Table<'_>) {
         if let Some((_, step)) = self.evicting.take() {
             table.let_go(position);

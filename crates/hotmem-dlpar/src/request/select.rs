@@ -1,4 +1,4 @@
-//! Which LMBs a request may take.
+//! Selects the LMBs that a request may take.
 
 use super::{Change, Error, Open, Request, Step, Which};
 use crate::property::{DrcIndex, FLAG_ASSIGNED, FLAG_RESERVED};
@@ -6,7 +6,7 @@ use crate::table::{Group, Table};
 use hotmem::Platform;
 
 impl<P: Platform> Open<'_, P> {
-    /// Checks what can be checked before anything is done.
+    /// Checks the request against the table before it changes anything.
     pub(super) fn select(request: Request, table: &Table<'_>) -> Result<Self, Error> {
         let candidates = request.candidates();
         let (range, wanted) = match request.which {
@@ -55,7 +55,7 @@ impl<P: Platform> Open<'_, P> {
 }
 
 impl Request {
-    /// LMBs that can still be taken, as a word of a group.
+    /// Returns a function that yields the LMBs of a group which can still be taken.
     pub(super) fn candidates(self) -> fn(&Group) -> u64 {
         match self.change {
             Change::Add => Group::addable,
@@ -77,10 +77,10 @@ impl Request {
 }
 
 impl Table<'_> {
-    /// The connector of an LMB in hand, or of a candidate.
+    /// Returns the connector of a taken LMB or of a candidate.
     ///
     /// # Errors
-    /// [`Error::Reserved`] if it has none: such LMBs are not for requests.
+    /// [`Error::Reserved`] if it has none.
     pub(super) fn connector(&self, position: u32) -> Result<DrcIndex, Error> {
         self.lmb(position).drc_index.ok_or_else(|| reserved_at(self, position))
     }

@@ -1,5 +1,5 @@
-//! Connectors without memory: a request failed after it had acquired them, and the platform did not
-//! take them back. QEMU does so only when it asks for the memory, that is in a removal.
+//! Releases connectors without memory. A request failed after it had acquired them, and the
+//! platform did not take them back. QEMU takes them back only during a removal that it requested.
 
 use super::{Error, Flow, Left, Machine, Open, Step};
 use crate::connectors::{Connectors, LONGEST_LIST};

@@ -1,21 +1,21 @@
-//! The LMBs that the request in progress has in its hands.
+//! The LMBs that the open request has taken.
 
 use crate::associativity::NO_ROW;
 use crate::table::{Group, Table};
 use hotmem::OnlineType;
 
-/// What memory was before a request took it offline.
+/// The state of memory before a request took it offline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Was {
     Offline,
     Kernel,
     Movable,
-    /// Online in two zones.
+    /// It was online in two zones.
     Mixed,
 }
 
 impl Was {
-    /// The LMBs in hand of a group that were like this.
+    /// Returns the taken LMBs of a group that were in this state.
     pub(super) fn of(self, group: &Group) -> u64 {
         group.taken
             & match self {
@@ -26,33 +26,33 @@ impl Was {
             }
     }
 
-    /// What makes it so again.
+    /// Returns the online type that restores this state.
     pub(super) fn online_type(self) -> OnlineType {
         match self {
             Was::Offline => OnlineType::Offline,
             Was::Kernel => OnlineType::Kernel,
             Was::Movable => OnlineType::Movable,
-            // Where the engine remembers: it forgets when memory goes.
+            // The engine remembers the zones until the memory is removed.
             Was::Mixed => OnlineType::AsBefore,
         }
     }
 }
 
 impl Table<'_> {
-    /// The request in progress has the LMB in hand.
+    /// Takes the LMB for the open request.
     pub(super) fn take(&mut self, position: u32) {
         let (group, bit) = self.group_mut(position);
         group.taken |= 1 << bit;
         self.taken += 1;
     }
 
-    /// Whether it has.
+    /// Returns whether the open request has taken the LMB.
     pub(super) fn is_taken(&self, position: u32) -> bool {
         let (group, bit) = self.group_of(position);
         group.taken >> bit & 1 != 0
     }
 
-    /// The memory of an LMB in hand has gone offline, and was online like this.
+    /// Records the former state of a taken LMB whose memory is offline now.
     pub(super) fn note(&mut self, position: u32, was: Was) {
         let (group, bit) = self.group_mut(position);
         let bit_if = |yes: bool| u64::from(yes) << bit;
@@ -61,14 +61,14 @@ impl Table<'_> {
         group.mixed |= bit_if(was == Was::Mixed);
     }
 
-    /// What the memory of an LMB in hand was before it went offline.
+    /// Returns the state of a taken LMB before it went offline.
     pub(super) fn was(&self, position: u32) -> Was {
         let (group, bit) = self.group_of(position);
         let is = |was: &Was| was.of(group) >> bit & 1 != 0;
         [Was::Kernel, Was::Movable, Was::Mixed].into_iter().find(is).unwrap_or(Was::Offline)
     }
 
-    /// The request has it in hand no longer.
+    /// Gives up the LMB.
     pub(super) fn let_go(&mut self, position: u32) {
         let (group, bit) = self.group_mut(position);
         let mask = !(1_u64 << bit);
@@ -79,7 +79,7 @@ impl Table<'_> {
         self.taken -= 1;
     }
 
-    /// The connector of an LMB whose memory is not in use is the partition's, or no longer.
+    /// Records whether the partition keeps the connector of an LMB without its memory.
     pub(super) fn keep(&mut self, position: u32, kept: bool) {
         let (group, bit) = self.group_mut(position);
         let mask = 1_u64 << bit;
@@ -89,13 +89,13 @@ impl Table<'_> {
         }
     }
 
-    /// Whether it is.
+    /// Returns whether the partition keeps the connector of an LMB without its memory.
     pub(super) fn is_kept(&self, position: u32) -> bool {
         let (group, bit) = self.group_of(position);
         group.kept >> bit & 1 != 0
     }
 
-    /// The partition has it, or not.
+    /// Records whether the partition has the LMB.
     pub(super) fn assign(&mut self, position: u32, assigned: bool) {
         let (group, bit) = self.group_mut(position);
         let mask = 1_u64 << bit;

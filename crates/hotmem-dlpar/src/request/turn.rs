@@ -1,4 +1,4 @@
-//! A request turns round: because it was cancelled, or because something failed.
+//! Starts to undo a request that was cancelled or has failed.
 
 use super::cancel::Cancel;
 use super::{Change, Error, Left, Machine, Open, Refused, Step, Which, note};
@@ -14,7 +14,8 @@ impl<'f, P: Platform> Open<'f, P> {
         };
     }
 
-    /// Whether the caller wants it and nothing is half-way that must be brought to an end first.
+    /// Returns whether the request was cancelled, and no call must be completed before it can be
+    /// undone.
     pub(super) fn is_to_turn_round(&mut self) -> bool {
         if self.cancel == Cancel::No || matches!(self.step, Step::Refuse | Step::Done) {
             return false;
@@ -22,8 +23,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if let Some(exchange) = &mut self.exchange
             && self.cancel == Cancel::Asked
         {
-            // What was begun with this connector is undone, which may take a few polls, or is being
-            // undone already.
+            // The calls for this connector are undone first, which may take a few polls.
             self.cancel = Cancel::Turning;
             if !exchange.is_undoing() && exchange.give_up().is_some() {
                 self.exchange = None;
@@ -32,7 +32,7 @@ impl<'f, P: Platform> Open<'f, P> {
         self.exchange.is_none()
     }
 
-    /// Whether the caller does not want to wait for what is being undone.
+    /// Returns whether the caller does not want to wait for the undoing.
     pub(super) fn is_impatient(&mut self) -> bool {
         let (asked, then) = match self.undoing {
             Some(_) => (Cancel::Asked, Cancel::No),
@@ -45,7 +45,7 @@ impl<'f, P: Platform> Open<'f, P> {
         impatient
     }
 
-    /// An LMB cannot be had: passed over or, where just this one will do, the end.
+    /// Skips an LMB in a request by count, and fails any other request.
     pub(super) fn skip_or_fail<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
@@ -65,7 +65,8 @@ impl<'f, P: Platform> Open<'f, P> {
         }
     }
 
-    /// Counts an LMB that the request leaves to itself, and tells the platform and the log why.
+    /// Counts an LMB that the request could not change or restore, and reports the reason to the
+    /// platform and the log.
     pub(super) fn leave<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         left: Left,
@@ -90,7 +91,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine.connectors.refused(&refused);
     }
 
-    /// Turns round.
+    /// Starts to undo the request.
     pub(super) fn fail<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,

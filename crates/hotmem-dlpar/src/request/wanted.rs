@@ -1,36 +1,36 @@
-//! What is wanted.
+//! Descriptions of requests.
 
 use crate::property::DrcIndex;
 use core::fmt;
 use hotmem::OnlineType;
 
-/// Which way LMBs go.
+/// The direction of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// They come.
+    /// LMBs are added.
     Add,
-    /// They go.
+    /// LMBs are removed.
     Remove,
 }
 
-/// Which LMBs.
+/// The LMBs that a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// So many, from the lowest address up.
+    /// This number of LMBs, from the lowest address up.
     Count(u32),
-    /// The one with this connector.
+    /// The LMB with this connector.
     Index(DrcIndex),
-    /// So many from the one with this connector up. Those that are there already, or gone already,
-    /// are passed over.
+    /// A number of LMBs from the one with this connector up. Those that already are in the wanted
+    /// state are skipped.
     Range {
-        /// The first one's connector.
+        /// The connector of the first LMB.
         first: DrcIndex,
-        /// How many LMBs.
+        /// The number of LMBs.
         count: u32,
     },
 }
 
-/// What is wanted. [`Dlpar::begin`](crate::Dlpar::begin) opens it.
+/// A request to add or to remove LMBs. [`Dlpar::begin`](crate::Dlpar::begin) opens it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a request does nothing before it is begun"]
 pub struct Request {
@@ -40,34 +40,34 @@ pub struct Request {
 }
 
 impl Request {
-    /// LMBs are to come.
+    /// Describes an addition.
     pub fn add(which: Which) -> Request {
         Request::new(Change::Add, which)
     }
 
-    /// LMBs are to go.
+    /// Describes a removal.
     pub fn remove(which: Which) -> Request {
         Request::new(Change::Remove, which)
     }
 
-    /// Either.
+    /// Describes an addition or a removal.
     pub fn new(change: Change, which: Which) -> Request {
         Request { change, which, online: None }
     }
 
-    /// What added memory is put online for; unless it is said here, what
-    /// [`Dlpar::set_online_as`](crate::Dlpar::set_online_as) says.
+    /// Sets how added memory is put online. By default
+    /// [`Dlpar::set_online_as`](crate::Dlpar::set_online_as) decides.
     pub fn online_as(self, online: OnlineType) -> Request {
         Request { online: Some(online), ..self }
     }
 
-    /// Which way LMBs go.
+    /// Returns the direction of the request.
     #[must_use]
     pub fn change(&self) -> Change {
         self.change
     }
 
-    /// Which LMBs.
+    /// Returns the LMBs that the request is for.
     #[must_use]
     pub fn which(&self) -> Which {
         self.which

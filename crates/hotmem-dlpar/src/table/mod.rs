@@ -1,9 +1,10 @@
 //! All LMBs of a machine, in the order of their addresses.
 //!
-//! What never changes lies in *runs*, sets of neighbours with consecutive addresses and DRC
-//! indices: a machine of a million LMBs has a handful. So an LMB is found by position, address or
-//! DRC index by arithmetic within a run, and the run by halving. What changes lies in *groups* of
-//! 64 LMBs: a word answers a question about all of them, as a section word does for pageblocks.
+//! Constant data are stored for *runs* of LMBs with consecutive addresses and DRC indices; a
+//! machine of a million LMBs has a handful of runs. An LMB is found by position, address or DRC
+//! index: the run by binary search, the LMB by arithmetic within the run. Variable data are stored
+//! for *groups* of 64 LMBs: each word holds one bit of every LMB, as the engine's section words do
+//! for pageblocks.
 
 mod storage;
 mod stretch;
@@ -16,39 +17,39 @@ use crate::property::{DrcIndex, DynamicMemory, FLAG_ASSIGNED, FLAG_RESERVED, Lmb
 use hotmem::{Known, NodeId, Pfn, PfnRange};
 use storage::{GROUP, GROUP_LMBS, index, place};
 
-/// All LMBs.
+/// The table of all LMBs.
 #[derive(Debug)]
 pub struct Table<'a> {
     pub(crate) version: Version,
     pub(crate) lmb_size: LmbSize,
     pub(crate) lmbs: u32,
     pub(crate) runs: &'a [Run],
-    /// Runs that have connectors, by their first DRC index.
+    /// The runs that have connectors, in the order of their first DRC index.
     by_index: &'a [u32],
     pub(crate) groups: &'a mut [Group],
     pub(crate) rows: Rows<'a>,
     numa: Numa,
-    /// LMBs that the request in progress has in its hands.
+    /// The number of LMBs that the open request has taken.
     pub(crate) taken: u32,
 }
 
-/// One LMB.
+/// A logical memory block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lmb {
     /// Its frames.
     pub range: PfnRange,
-    /// Its connector; `None` if it has none.
+    /// Its connector, if it has one.
     pub drc_index: Option<DrcIndex>,
     /// Its associativity index.
     pub aa_index: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// The node that its memory belongs to.
+    /// The node of its memory.
     pub node: NodeId,
 }
 
 impl<'a> Table<'a> {
-    /// Makes the table of what the device tree says.
+    /// Makes the table from the device tree's properties.
     ///
     /// Cost: O(LMBs + sets × log sets).
     ///
@@ -89,37 +90,38 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    /// How many LMBs there are.
+    /// Returns how many LMBs there are.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.lmbs
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lmbs == 0
     }
 
-    /// What each holds.
+    /// Returns the size of an LMB.
     #[must_use]
     pub fn lmb_size(&self) -> LmbSize {
         self.lmb_size
     }
 
-    /// How many LMBs the partition has; those without a connector are counted if they are marked.
+    /// Returns how many LMBs the partition has. LMBs without a connector count if they are marked
+    /// as assigned.
     #[must_use]
     pub fn assigned_count(&self) -> u32 {
         self.count(|group| group.assigned)
     }
 
-    /// The LMB with this DRC index. Cost: O(log runs).
+    /// Returns the LMB with this DRC index. Cost: O(log runs).
     #[must_use]
     pub fn by_index(&self, index: DrcIndex) -> Option<Lmb> {
         self.position_of(index).map(|position| self.lmb(position))
     }
 
-    /// The LMB that holds this physical address. Cost: O(log runs).
+    /// Returns the LMB that holds this physical address. Cost: O(log runs).
     #[must_use]
     pub fn by_address(&self, address: u64) -> Option<Lmb> {
         let run = self.last_run(|run| run.set.address <= address)?;
@@ -128,25 +130,25 @@ impl<'a> Table<'a> {
         Some(self.lmb(run.first + nth))
     }
 
-    /// The node of this physical address, for callers that have nothing else. Cost: O(log runs).
+    /// Returns the node of this physical address, for callers without an LMB. Cost: O(log runs).
     #[must_use]
     pub fn node_at(&self, address: u64) -> Option<NodeId> {
         self.by_address(address).map(|lmb| lmb.node)
     }
 
-    /// All LMBs, by address.
+    /// Returns all LMBs, by address.
     pub fn lmbs(&self) -> impl Iterator<Item = Lmb> {
         (0..self.lmbs).map(|position| self.lmb(position))
     }
 
-    /// All LMBs that have connectors, by DRC index.
+    /// Returns all LMBs that have connectors, by DRC index.
     pub fn by_drc_index(&self) -> impl Iterator<Item = Lmb> {
         let runs = self.by_index.iter().filter_map(|&run| self.run(run));
         runs.flat_map(|run| (run.first..run.end()).map(|position| self.lmb(position)))
     }
 
-    /// What the partition has and can give back, as ranges of one node: a kernel's boot memory
-    /// beside what has no connector.
+    /// Returns the memory that the partition has and can give back, in ranges of one node. Together
+    /// with the LMBs without connectors it is a kernel's boot memory.
     pub fn assigned(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
         let mut from = 0;
         core::iter::from_fn(move || {
@@ -166,7 +168,7 @@ impl<'a> Table<'a> {
         (nth < run.set.lmbs).then(|| run.first + nth)
     }
 
-    /// The LMB at a position below [`len`](Self::len).
+    /// Returns the LMB at a position below [`len`](Self::len).
     pub(crate) fn lmb(&self, position: u32) -> Lmb {
         let run = self.run_of(position);
         let (group, bit) = self.group_of(position);
@@ -197,13 +199,13 @@ impl<'a> Table<'a> {
     }
 
     pub(crate) fn run_of(&self, position: u32) -> &Run {
-        // Every position lies in a run, the first of which begins at 0.
+        // Every position lies in a run, because the first run begins at 0.
         self.last_run(|run| run.first <= position).known().unwrap_or(&Run::EMPTY)
     }
 
-    /// Frames of `lmbs` LMBs of a run.
+    /// Returns the frames of `lmbs` LMBs of a run.
     pub(crate) fn frames_of(&self, run: &Run, nth: u32, lmbs: u32) -> PfnRange {
-        // All of the run was checked to be addressable.
+        // The construction of the table has checked that the run is addressable.
         let frames = |lmbs: u32| u64::from(lmbs) * self.lmb_size.frames();
         let start = Pfn::containing(run.set.address).and_then(|pfn| pfn.checked_add(frames(nth)));
         start

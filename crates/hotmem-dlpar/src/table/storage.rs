@@ -1,42 +1,43 @@
-//! What a table is made of: groups for what changes, runs for what never does.
+//! The storage of a table: groups for variable data, runs for constant data.
 
 use crate::associativity::{LookupArrays, NO_ROW};
 use crate::property::{DrcIndex, DynamicMemory, LmbSet, LmbSize, PropertyError};
 use core::fmt;
 use hotmem::Pfn;
 
-/// LMBs of a group: a bit each in one word.
+/// The number of LMBs in a group: one bit each in a word.
 pub(super) const GROUP: usize = 64;
-/// The same, as positions count.
+/// The same number in the type of positions.
 pub(super) const GROUP_LMBS: u32 = 64;
 
-/// 64 LMBs: storage, to be lent as [`Group::EMPTY`].
+/// The variable data of 64 LMBs. Lend storage that is filled with [`Group::EMPTY`].
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The partition has it.
+    /// LMBs that the partition has.
     pub(crate) assigned: u64,
-    /// It can come and go: not reserved, and it has a connector.
+    /// LMBs that can be added and removed: they are not reserved and have a connector.
     pub(crate) eligible: u64,
-    /// The request in progress has it in its hands.
+    /// LMBs that the open request has taken.
     pub(crate) taken: u64,
-    /// The request took it offline, and would put it online again if it failed.
+    /// LMBs that the request took offline, and would put online again if it failed.
     pub(crate) online: u64,
-    /// It was online for movable allocations then.
+    /// Those of them that were online in the movable zone.
     pub(crate) movable: u64,
-    /// It was online in two zones then.
+    /// Those of them that were online in two zones.
     pub(crate) mixed: u64,
-    /// Its connector is the partition's and its memory is not: it was acquired, the engine or the
-    /// kernel did not take the memory, and the platform did not take the connector back.
+    /// LMBs whose connector the partition has, but not their memory: the connector was acquired,
+    /// the engine or the kernel refused the memory, and the platform did not take the connector
+    /// back.
     pub(crate) kept: u64,
-    /// [`FLAG_ASSIGNED`] apart.
+    /// The flags without [`FLAG_ASSIGNED`].
     pub(crate) flags: [u32; GROUP],
     pub(crate) aa_index: [u32; GROUP],
-    /// The associativity index that its connector told the request.
+    /// The associativity index that the connector reported to the request.
     pub(crate) told: [u32; GROUP],
 }
 
 impl Group {
-    /// No LMBs.
+    /// Empty storage.
     pub const EMPTY: Group = Group {
         assigned: 0,
         eligible: 0,
@@ -50,66 +51,67 @@ impl Group {
         told: [NO_ROW; GROUP],
     };
 
-    /// Those that a request may add.
+    /// Returns the LMBs that a request may add.
     pub(crate) fn addable(&self) -> u64 {
         self.eligible & !self.assigned & !self.taken
     }
 
-    /// Those that a request may remove.
+    /// Returns the LMBs that a request may remove.
     pub(crate) fn removable(&self) -> u64 {
         self.eligible & self.assigned & !self.taken
     }
 }
 
-/// LMBs that follow each other in address and DRC index: storage, to be lent as [`Run::EMPTY`].
+/// The constant data of LMBs with consecutive addresses and DRC indices. Lend storage that is
+/// filled with [`Run::EMPTY`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Run {
     pub(crate) set: LmbSet,
-    /// Position of its first LMB.
+    /// The position of its first LMB.
     pub(crate) first: u32,
 }
 
 impl Run {
-    /// No LMBs.
+    /// Empty storage.
     pub const EMPTY: Run = Run {
         set: LmbSet { lmbs: 0, address: 0, drc_index: 0, reserved: 0, aa_index: 0, flags: 0 },
         first: 0,
     };
 
-    /// Position behind its last LMB.
+    /// Returns the position after its last LMB.
     pub(crate) fn end(&self) -> u32 {
-        // Checked when the table was made.
+        // The construction of the table has checked this sum.
         self.first + self.set.lmbs
     }
 }
 
-/// What a [`Table`](super::Table) is made of. Lent by the caller, and at least as long as
-/// [`Needs`] says.
+/// The storage of a [`Table`](super::Table). The caller lends it; each slice must be at least as
+/// long as [`Needs`] says.
 #[derive(Debug)]
 pub struct Storage<'a> {
-    /// A group for every 64 LMBs.
+    /// One group for every 64 LMBs.
     pub groups: &'a mut [Group],
-    /// A run for each set.
+    /// One run for each set.
     pub runs: &'a mut [Run],
-    /// An entry for each set.
+    /// One entry for each set.
     pub by_index: &'a mut [u32],
-    /// The lookup arrays, with room for lists that connectors may tell.
+    /// The lookup arrays, with room for lists that connectors may report.
     pub arrays: &'a mut [u32],
 }
 
-/// Lengths of the [`Storage`].
+/// The required lengths of a [`Storage`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// Of `groups`.
+    /// The length of `groups`.
     pub groups: usize,
-    /// Of `runs` and of `by_index`.
+    /// The length of `runs` and of `by_index`.
     pub runs: usize,
-    /// Of `arrays`, without room for more.
+    /// The length of `arrays`, without room for new lists.
     pub arrays: usize,
 }
 
 impl Needs {
-    /// What a table of this memory needs.
+    /// Returns the lengths for a table of this memory.
     #[must_use]
     pub fn of(memory: &DynamicMemory<'_>, arrays: &LookupArrays<'_>) -> Needs {
         let as_len = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
@@ -121,7 +123,7 @@ impl Needs {
     }
 }
 
-/// Why there is no table.
+/// The reason why a table cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TableError {
     /// The property contradicts itself.
@@ -130,7 +132,7 @@ pub enum TableError {
     Storage(Needs),
 }
 
-/// Brings runs into the order of their addresses and gives them positions.
+/// Sorts runs by address and assigns their positions.
 pub(super) fn place(runs: &mut [Run], size: LmbSize) -> Result<(), TableError> {
     runs.sort_unstable_by_key(|run| run.set.address);
     let (mut end, mut position) = (Pfn::ZERO, 0_u32);
@@ -146,7 +148,7 @@ pub(super) fn place(runs: &mut [Run], size: LmbSize) -> Result<(), TableError> {
     Ok(())
 }
 
-/// The runs that have connectors, in the order of their DRC indices.
+/// Returns the runs that have connectors, in the order of their DRC indices.
 pub(super) fn index<'a>(runs: &[Run], by_index: &'a mut [u32]) -> Result<&'a [u32], TableError> {
     let mut len = 0;
     for (number, run) in (0_u32..).zip(runs) {

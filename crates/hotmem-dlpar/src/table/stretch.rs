@@ -1,4 +1,4 @@
-//! Neighbouring LMBs of which a question has the same answer.
+//! Stretches: neighbouring LMBs of one node in the same state.
 
 use super::{GROUP_LMBS, Group, Lmb, Table};
 use crate::associativity::NO_ROW;
@@ -14,7 +14,7 @@ pub(crate) struct Stretch {
 }
 
 impl Table<'_> {
-    /// The first position from `from` on that `which` has.
+    /// Returns the first position from `from` on whose bit is set in `which`.
     pub(crate) fn next(&self, from: u32, which: impl Fn(&Group) -> u64) -> Option<u32> {
         let start = from / GROUP_LMBS;
         let mut mask = u64::MAX << (from % GROUP_LMBS);
@@ -28,13 +28,13 @@ impl Table<'_> {
         None
     }
 
-    /// How many LMBs `which` has.
+    /// Returns the number of LMBs whose bit is set in `which`.
     pub(crate) fn count(&self, which: impl Fn(&Group) -> u64) -> u32 {
         self.groups.iter().map(|group| which(group).count_ones()).sum()
     }
 
-    /// Neighbours of one node that `which` has, from `first` on, which is one of them: at most
-    /// `limit`, and at least this one.
+    /// Returns the neighbouring LMBs of one node from `first` on whose bits are set in `which`: at
+    /// most `limit`, and at least `first` itself.
     pub(crate) fn stretch(&self, first: u32, which: impl Fn(&Group) -> u64, limit: u32) -> Stretch {
         let Lmb { range, node, aa_index, flags, .. } = self.lmb(first);
         let mut alike = (aa_index, flags);
@@ -61,26 +61,26 @@ impl Table<'_> {
                 alike = (row, group.flags[bit]);
             }
             end += 1;
-            // All of a run was checked to be addressable.
+            // The construction of the table has checked that the run is addressable.
             end_pfn = end_pfn.checked_add(self.lmb_size.frames()).known().unwrap_or(end_pfn);
         }
         let range = PfnRange::new(range.start(), end_pfn).known().unwrap_or(range);
         Stretch { first, lmbs: end - first, range, node }
     }
 
-    /// The first LMBs of a stretch.
+    /// Returns the frames of the first `lmbs` LMBs of a stretch.
     pub(crate) fn part_of(&self, stretch: &Stretch, lmbs: u32) -> PfnRange {
         let frames = u64::from(lmbs) * self.lmb_size.frames();
         let end = stretch.range.start().checked_add(frames).unwrap_or(stretch.range.end());
         stretch.range.split_at(end).0
     }
 
-    /// The first one.
+    /// Returns the frames of the first LMB of a stretch.
     pub(crate) fn first_of(&self, stretch: &Stretch) -> PfnRange {
         self.part_of(stretch, 1)
     }
 
-    /// LMBs that there can be from this one to the end of its section of the engine.
+    /// Returns how many LMBs fit between this one and the end of its section of the engine.
     pub(crate) fn in_section_from(&self, first: u32) -> u32 {
         let start = self.lmb(first).range.start().number();
         let frames = self.lmb_size.frames();
@@ -88,7 +88,7 @@ impl Table<'_> {
         u32::try_from(rest.div_ceil(frames)).unwrap_or(u32::MAX)
     }
 
-    /// Whole LMBs in a range.
+    /// Returns the number of whole LMBs in a range.
     pub(crate) fn lmbs_in(&self, range: PfnRange) -> u32 {
         u32::try_from(range.frames() / self.lmb_size.frames()).unwrap_or(u32::MAX)
     }

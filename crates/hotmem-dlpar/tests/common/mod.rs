@@ -1,11 +1,11 @@
-//! Properties as a device tree has them, written in the plainest way.
+//! A naive encoder of device tree properties.
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
 
 use hotmem::Bytes;
 use hotmem_dlpar::*;
 
-/// An LMB as version 1 lists it.
+/// An LMB as version 1 of the property lists it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) address: u64,
@@ -59,7 +59,7 @@ pub(crate) fn v2(entries: &[Entry], size: u64) -> Vec<u8> {
     property
 }
 
-/// Lists of four entries, the last of which is the node.
+/// Encodes lists of four entries, the last of which is the node.
 pub(crate) fn arrays(nodes: &[u32]) -> Vec<u8> {
     let mut property = vec![nodes.len() as u32, 4];
     property.extend(nodes.iter().flat_map(|&node| [0, 0, 0, node]));
@@ -70,7 +70,7 @@ pub(crate) fn size(bytes: u64) -> LmbSize {
     LmbSize::new(Bytes(bytes)).expect("a size that LMBs can have")
 }
 
-/// What a table is kept in.
+/// The storage of a table.
 pub(crate) struct Kept {
     groups: Vec<Group>,
     runs: Vec<Run>,
@@ -99,7 +99,7 @@ impl Kept {
     }
 }
 
-/// A property written back.
+/// Returns the encoded property.
 pub(crate) fn bytes(written: Written<'_>) -> Vec<u8> {
     let mut out = vec![0xaa; written.len()];
     assert_eq!(written.copy_to(&mut out), out.len());

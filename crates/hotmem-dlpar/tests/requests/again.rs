@@ -1,4 +1,4 @@
-//! What is refused for now is tried again, with pauses; nothing is called done meanwhile.
+//! Temporary failures: the request is repeated with pauses, and does not report success meanwhile.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, lmbs, new, with};
@@ -56,12 +56,12 @@ fn an_addition_that_is_vetoed_is_undone_and_begins_again() {
     });
 }
 
-/// A request by count passes over what is vetoed; if that leaves too few, it begins again.
+/// A request by count skips vetoed LMBs. If too few are left, it begins again.
 #[test]
 fn a_removal_by_count_begins_again_after_a_veto() {
     with(|world| {
         world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
-        // Of three LMBs of its section, of two, and of it alone.
+        // The veto applies to three LMBs of its section, then to two, then to it alone.
         world.kernel.vetoes_left = Some(3);
         let mut failures = Vec::new();
         let done = world.carry_out(new(REMOVE, Which::Count(6)), |between| {
@@ -118,7 +118,7 @@ fn a_removal_without_room_is_waited_for() {
 }
 
 #[test]
-fn who_gives_up_finds_everything_as_it_was() {
+fn giving_up_leaves_everything_as_it_was() {
     with(|world| {
         let vetoed = lmbs()[18].1.start().number();
         world.kernel.veto_offline.insert(vetoed);
@@ -138,7 +138,7 @@ fn who_gives_up_finds_everything_as_it_was() {
 }
 
 #[test]
-fn what_stays_for_good_is_not_tried_again() {
+fn a_permanent_failure_is_not_repeated() {
     with(|world| {
         let start = lmbs()[17].1.start();
         let used = world.hotplug.frames().alloc(AllocRequest::frames(3).movable().at(start));

@@ -1,5 +1,5 @@
-//! A caller gives a request up half-way: whoever has the LMBs finds it, and goes on with it or
-//! undoes it.
+//! A caller abandons a request half-way. The next user of the `Dlpar` finds it, and continues or
+//! cancels it.
 
 use crate::elsewhere::half_way;
 use crate::plain::{ADD, REMOVE};
@@ -8,9 +8,9 @@ use hotmem::Budget;
 use hotmem_dlpar::{Error, Which};
 
 #[test]
-fn the_next_caller_is_told_which_request_is_open_and_goes_on_with_it() {
+fn the_next_caller_finds_the_open_request_and_continues_it() {
     with(|world| {
-        // What begins the request returns, and keeps nothing of it.
+        // The function that begins the request returns without keeping anything of it.
         half_way(world);
         let refused = world.dlpar.begin(new(ADD, Which::Count(1))).expect_err("one is open");
         let open = world.dlpar.request().expect("one is open");
@@ -26,7 +26,7 @@ fn the_next_caller_is_told_which_request_is_open_and_goes_on_with_it() {
 }
 
 #[test]
-fn the_next_caller_undoes_it() {
+fn the_next_caller_cancels_the_open_request() {
     with(|world| {
         let before = world.snapshot();
         half_way(world);

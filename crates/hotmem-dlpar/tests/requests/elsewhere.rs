@@ -1,5 +1,5 @@
-//! Requests that are polled with a machine that is not their table's, or when they are over:
-//! nothing changes.
+//! Requests that are polled with another machine than their table's, or after their end, change
+//! nothing.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{LMB, World, new, ram, with};
@@ -11,7 +11,7 @@ use std::mem::swap;
 
 const ELSEWHERE: Progress = Progress::Pending(Wait::Elsewhere);
 
-/// Begins to remove some LMBs, with some of them in hand.
+/// Begins a removal, and polls until some of the LMBs are taken.
 pub(crate) fn half_way(world: &mut World<'_, '_>) {
     world.dlpar.begin(new(REMOVE, Which::Count(4))).expect("nothing is in the way");
     while world.dlpar.progress().0 == 0 {
@@ -20,7 +20,7 @@ pub(crate) fn half_way(world: &mut World<'_, '_>) {
 }
 
 #[test]
-fn another_machine() {
+fn a_request_on_another_machine_waits_and_changes_nothing() {
     static OTHER: Frames<OneCpu> = Frames::new(OneCpu);
     let ram = ram();
     with(|world| {
@@ -39,7 +39,7 @@ fn another_machine() {
 }
 
 #[test]
-fn one_that_is_over() {
+fn a_request_that_has_ended_changes_nothing() {
     with(|world| {
         assert!(world.request(ADD, Which::Count(1)).is_ok());
         let before = world.snapshot();

@@ -1,4 +1,4 @@
-//! Every call of the hypervisor fails once, in every way, in the middle of each request.
+//! Fault injection: each call of the hypervisor fails once in each way, in each kind of request.
 
 use crate::common::Entry;
 use crate::plain::{ADD, REMOVE};
@@ -11,7 +11,7 @@ use hotmem_testkit::Validated as _;
 const INDEX: DrcIndex = DrcIndex(FIRST + 6);
 const THERE: DrcIndex = DrcIndex(FIRST + 17);
 
-/// Requests of each kind.
+/// One request of each kind.
 const REQUESTS: [(Change, Which); 8] = [
     (ADD, Which::Count(7)),
     (ADD, Which::Count(16)),
@@ -31,7 +31,7 @@ const ANSWERS: [Answer; 5] = [
     Answer::List(1000),
 ];
 
-/// What happens at each call of each request.
+/// Runs `test` for each call of each request.
 fn each_call(test: impl Fn(Change, Which, u64)) {
     for (change, which) in REQUESTS {
         let calls = with(|world| {
@@ -58,7 +58,7 @@ fn each_call_fails_once() {
                 let what = format!("{change:?} {which:?} {answer:?} at {at}: {result:?}");
                 match result {
                     Ok(summary) => {
-                        // Passed over, or of no consequence for this call.
+                        // The LMB was skipped, or the answer does not matter for this call.
                         let by_count = matches!(which, Which::Count(_));
                         assert!(summary.skipped <= u32::from(by_count), "{what}");
                         assert_eq!((summary.unrestored, summary.lost), (0, 0), "{what}");
@@ -78,14 +78,14 @@ fn each_call_fails_once() {
     });
 }
 
-/// From some call on nothing works any more: the request says how many LMBs are not as they were.
+/// From some call on every call fails. The request reports how many LMBs were not restored.
 #[test]
 fn everything_fails_from_one_call_on() {
     each_call(|change, which, at| {
         with(|world| {
             world.script(move |call, _| if call >= at { Answer::Status(-1) } else { Answer::True });
             let had = world.assigned();
-            // Checks that what differs was named.
+            // Checks that all differences were reported.
             let failure = world.request(change, which).expect_err("nothing works");
             let has = world.assigned();
             let lost = had.difference(&has).count();
@@ -95,7 +95,8 @@ fn everything_fails_from_one_call_on() {
     });
 }
 
-/// A busy hypervisor is not waited for: cancelled at each call, the machine is as it was.
+/// The request is cancelled when a call is busy, for each call: the machine is then as it was
+/// before.
 #[test]
 fn each_call_is_busy_until_it_is_cancelled() {
     each_call(|change, which, at| {
@@ -120,9 +121,9 @@ fn each_call_is_busy_until_it_is_cancelled() {
     });
 }
 
-/// Busy for ever, also while the request is undone: cancelling again ends it.
+/// The hypervisor stays busy, also while the request is undone. Cancelling again ends the request.
 #[test]
-fn busy_for_ever_has_an_end() {
+fn a_second_cancellation_ends_a_request_on_a_busy_hypervisor() {
     each_call(|change, which, at| {
         with(|world| {
             world.script(
@@ -138,7 +139,7 @@ fn busy_for_ever_has_an_end() {
 }
 
 #[test]
-fn cancelled_after_each_poll() {
+fn a_request_can_be_cancelled_after_each_poll() {
     for (change, which) in REQUESTS {
         for polls in 0.. {
             let done = with(|world| {
@@ -166,7 +167,7 @@ fn cancelled_after_each_poll() {
 }
 
 #[test]
-fn memory_in_use_is_passed_over_or_refuses() {
+fn memory_in_use_is_skipped_or_fails_the_request() {
     with(|world| {
         let pinned = lmbs()[17].1;
         let used =
@@ -188,7 +189,7 @@ fn memory_in_use_is_passed_over_or_refuses() {
 }
 
 #[test]
-fn vetoes_are_passed_over_or_refuse() {
+fn vetoed_lmbs_are_skipped_or_fail_the_request() {
     with(|world| {
         world.kernel.veto_online.insert(lmbs()[1].1.start().number());
         world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
@@ -220,9 +221,9 @@ fn vetoes_are_passed_over_or_refuse() {
     });
 }
 
-/// Memory that came and is in use when the request has to be undone stays, and is named.
+/// Added memory that is in use when the request must be undone stays, and is reported.
 #[test]
-fn memory_taken_into_use_meanwhile_is_named() {
+fn added_memory_in_use_is_reported_when_the_request_is_undone() {
     with(|world| {
         world.script(|_, asked| match asked {
             Asked::Update => Answer::Status(BUSY),
@@ -239,7 +240,7 @@ fn memory_taken_into_use_meanwhile_is_named() {
         let [refused] = world.refused[..] else { panic!("{:?}", world.refused) };
         assert_eq!((refused.left, refused.range), (Left::Unrestored, lmbs()[0].1));
         assert!(matches!(refused.error, Error::Blocked(_)), "{refused:?}");
-        // Nothing is wrong with it: it is here.
+        // The LMB is a regular part of the partition now.
         world.excused = 0;
         world.refused.clear();
         assert!(world.assigned().contains(&0));
@@ -248,8 +249,8 @@ fn memory_taken_into_use_meanwhile_is_named() {
     });
 }
 
-/// LMBs 8 to 23 of a machine that has nothing else, in two sections that hold their own
-/// descriptors; the first section is online.
+/// Boots a machine with LMBs 8 to 23 in two sections that hold their own descriptors. The first
+/// section is online.
 fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
     let entry = |nth: u32| Entry {
         address: u64::from(nth) * LMB,
@@ -274,7 +275,7 @@ fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
 /// The LMBs of the first of these sections.
 const SECTION: Which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
 
-/// The connector of LMB 10 tells its state and does nothing any more.
+/// Makes the connector of LMB 10 fail all calls except for reading its state.
 fn refuse_the_third(world: &World<'_, '_>) {
     world.script(|_, asked| match asked {
         Asked::Connector(_, Call::Sense) => Answer::True,
@@ -283,10 +284,10 @@ fn refuse_the_third(world: &World<'_, '_>) {
     });
 }
 
-/// A section of eight LMBs holds its own descriptors, the first of them goes, and the third does
-/// not.
+/// A section of eight LMBs holds its own descriptors. Its first LMB is removed, but its third
+/// cannot be.
 #[test]
-fn what_stays_of_a_section_is_described_anew() {
+fn the_rest_of_a_section_gets_new_descriptors() {
     with_own_descriptors(|world| {
         let kept = |world: &World<'_, '_>| {
             world
@@ -304,7 +305,7 @@ fn what_stays_of_a_section_is_described_anew() {
         let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
         let there = world.hotplug.state_at(at(8), at(16));
         assert_eq!((there.0.frames(), there.1), (LMB / 4096 * 8, State::OnlineMovable));
-        // The same where others can go instead: what stays is as movable as it was.
+        // A request by count removes other LMBs instead. The rest of the section keeps its zone.
         world.truth();
         for (change, which) in [(REMOVE, SECTION), (ADD, Which::Count(16))] {
             let done = world.begin(new(change, which), Budget::UNLIMITED);
@@ -315,14 +316,14 @@ fn what_stays_of_a_section_is_described_anew() {
         let done = world.begin(new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
         assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
         assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
-        world.hotplug.frames().validated().expect("the engine agrees with itself");
+        world.hotplug.frames().validated().expect("the engine is consistent");
     });
 }
 
-/// The same where there is no room to describe what stays: it is named, and nobody says that the
-/// partition has given it back.
+/// As above, but without memory for new descriptors: the rest of the section is reported, and still
+/// counts as assigned.
 #[test]
-fn what_stays_and_cannot_be_described_is_named() {
+fn the_rest_of_a_section_without_descriptors_is_reported() {
     for which in [SECTION, Which::Count(8)] {
         with_own_descriptors(|world| {
             if let Which::Count(_) = which {
@@ -333,13 +334,13 @@ fn what_stays_and_cannot_be_described_is_named() {
             world.kernel.tables_after_unmap = Some(1 << 20);
             let removed = world.begin(new(REMOVE, which), Budget::UNLIMITED);
             let unrestored = match removed {
-                // Of the first section two LMBs went; of the second six, but not the first, which
-                // describes the last.
+                // Two LMBs of the first section were removed, and six of the second, but not its
+                // first, which holds the descriptors of the last.
                 Progress::Done(Ok(summary)) if which != SECTION => {
                     assert_eq!((summary.lmbs, summary.skipped, summary.lost), (8, 2, 0));
                     summary.unrestored
                 }
-                // The two that went came back, without room for their descriptors.
+                // The two removed LMBs were acquired again, without memory for their descriptors.
                 Progress::Done(Err(failure)) if which == SECTION => {
                     assert_eq!(failure.lost, 0);
                     failure.unrestored - 2
@@ -351,14 +352,14 @@ fn what_stays_and_cannot_be_described_is_named() {
                 assert_eq!(refused.left, Left::Unrestored);
                 assert!(matches!(refused.error, Error::Add(AddError::NoTables { .. })));
             }
-            // The partition has what its connectors say.
+            // The table agrees with the connectors.
             let connectors = (8..24).zip(world.hypervisor.connectors());
             for (index, connector) in connectors {
                 let lmb = world.dlpar.table().by_index(DrcIndex(FIRST + index)).expect("known");
                 let assigned = lmb.flags & FLAG_ASSIGNED != 0;
                 assert_eq!(connector.usable && !connector.isolated, assigned, "{index}");
             }
-            // Once there is room again, it can be had.
+            // Once there is memory again, it can be added.
             world.kernel.tables = 0;
             world.kernel.tables_after_unmap = None;
             let World { dlpar, hotplug, kernel, .. } = world;

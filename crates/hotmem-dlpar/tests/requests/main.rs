@@ -1,5 +1,5 @@
-//! Requests on whole machines: what they do, what they refuse, and that what fails leaves the
-//! machine as it was.
+//! Tests of requests on whole machines: their effects, their refusals, and that failures restore
+//! the machine.
 #![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
 
 mod again;

@@ -1,5 +1,5 @@
-//! What LMBs come online for: what the request says, or else the driver, or else auto-online; and
-//! what is undone is as it was.
+//! The online type of added LMBs: that of the request, else of the driver, else of auto-online.
+//! Undoing a request restores the former state.
 
 use crate::plain::REMOVE;
 use crate::world::{FIRST, World, lmbs, new, with};
@@ -10,7 +10,7 @@ use hotmem_dlpar::*;
 const TYPES: [OnlineType; 4] =
     [OnlineType::Offline, OnlineType::Online, OnlineType::Kernel, OnlineType::Movable];
 
-/// What memory online for this is, in a world that has no policy.
+/// Returns the state of memory with this online type, without a policy.
 fn state_of(online: OnlineType) -> State {
     match online {
         OnlineType::Offline => State::Offline,
@@ -44,8 +44,8 @@ fn the_requests_own_type_then_the_drivers_then_auto_online() {
     }
 }
 
-/// The removal of four LMBs is cancelled after each poll, whatever they are online for and whatever
-/// auto-online says: they come back as they were.
+/// The removal of four LMBs is cancelled after each poll, for each former state and each setting of
+/// auto-online. The LMBs are restored.
 #[test]
 fn a_removal_that_is_undone_brings_memory_back_as_it_was() {
     for auto in TYPES {
@@ -80,7 +80,7 @@ fn a_removal_that_is_undone_brings_memory_back_as_it_was() {
     }
 }
 
-/// Removes LMBs up to the property's update, and gives up there.
+/// Removes LMBs, but fails at the update of the property.
 fn undone_at_the_end(world: &mut World<'_, '_>, which: Which) -> Failure {
     world.script(|_, asked| match asked {
         Asked::Update => Answer::Status(BUSY),
@@ -96,7 +96,7 @@ fn undone_at_the_end(world: &mut World<'_, '_>, which: Which) -> Failure {
 }
 
 #[test]
-fn an_lmb_that_does_not_come_online_again_is_named() {
+fn an_lmb_that_stays_offline_after_undoing_is_reported() {
     with(|world| {
         let (connector, lmb) = lmbs()[17];
         world.kernel.veto_online.insert(lmb.start().number());
@@ -117,9 +117,9 @@ fn an_lmb_that_does_not_come_online_again_is_named() {
     });
 }
 
-/// The engine forgets the zones of memory that goes, and a table remembers one for each LMB.
+/// The engine forgets the zones of removed memory, and the table records one zone for each LMB.
 #[test]
-fn an_lmb_of_two_zones_that_comes_back_in_one_is_named() {
+fn an_lmb_of_two_zones_that_is_restored_in_one_is_reported() {
     with(|world| {
         let (connector, lmb) = lmbs()[17];
         let half = PfnRange::with_len(lmb.start(), lmb.frames() / 2).expect("small");
@@ -128,7 +128,7 @@ fn an_lmb_of_two_zones_that_comes_back_in_one_is_named() {
         world.hotplug.online(half, OnlineType::Kernel, &mut world.kernel).expect("offline");
         let before = world.snapshot();
         let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
-        // Before anything has gone, the zones are known.
+        // Before memory is removed, the zones are known.
         let begun = world.begin(new(REMOVE, range), Budget::pageblocks(1));
         assert_eq!(begun, Progress::Working);
         while world.dlpar.progress().0 < 4 {
@@ -148,9 +148,9 @@ fn an_lmb_of_two_zones_that_comes_back_in_one_is_named() {
     });
 }
 
-/// Somebody else puts an LMB online while the request has it in hand.
+/// Another caller puts an LMB online that the request has taken.
 #[test]
-fn an_lmb_that_is_online_for_something_else_is_not_called_added() {
+fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
     for (asked, by_hand) in [
         (OnlineType::Movable, OnlineType::Kernel),
         (OnlineType::Kernel, OnlineType::Movable),
@@ -190,9 +190,9 @@ fn an_lmb_that_is_online_for_something_else_is_not_called_added() {
     }
 }
 
-/// Two LMBs of a stretch cannot leave, and the upper one is found first: each is counted once.
+/// Two LMBs of a stretch cannot be removed, and the upper one is found first. Each is counted once.
 #[test]
-fn an_lmb_that_is_passed_over_is_counted_once() {
+fn a_skipped_lmb_is_counted_once() {
     with(|world| {
         let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
         world.request(Change::Add, range).expect("free");

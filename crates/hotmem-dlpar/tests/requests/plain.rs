@@ -1,4 +1,4 @@
-//! Requests that nothing stands in the way of, and those that make no sense.
+//! Requests without failures, and requests that are invalid.
 
 use crate::common::Entry;
 use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with, with_lmbs};
@@ -25,10 +25,10 @@ fn set(all: impl IntoIterator<Item = u64>) -> std::collections::BTreeSet<u64> {
 }
 
 #[test]
-fn by_count_from_the_lowest() {
+fn a_request_by_count_starts_at_the_lowest_address() {
     with(|world| {
         let done = world.request(ADD, Which::Count(6)).expect("enough");
-        // 3 is reserved, 7 and 8 are there; the nodes are 0 and 1.
+        // LMB 3 is reserved, 7 and 8 are assigned already. The nodes are 0 and 1.
         assert_eq!(world.assigned(), set([0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 18, 19]));
         assert_eq!((done.lmbs, done.ranges, done.skipped, done.misplaced), (6, 3, 0, 0));
         assert_eq!(world.hypervisor.updates(), 1);
@@ -40,7 +40,7 @@ fn by_count_from_the_lowest() {
 }
 
 #[test]
-fn all_of_it_comes_and_goes_and_comes() {
+fn all_memory_is_added_removed_and_added_again() {
     with(|world| {
         for _ in 0..3 {
             let free = ALL as u32 - 2 - 6;
@@ -55,7 +55,7 @@ fn all_of_it_comes_and_goes_and_comes() {
 }
 
 #[test]
-fn one_by_its_index() {
+fn a_request_by_index_changes_one_lmb() {
     with(|world| {
         world.request(ADD, Which::Index(index(20))).expect("there is one");
         assert!(world.assigned().contains(&20));
@@ -68,7 +68,7 @@ fn one_by_its_index() {
 }
 
 #[test]
-fn ranges_pass_over_what_is_done_already() {
+fn a_request_by_range_skips_lmbs_in_the_wanted_state() {
     with(|world| {
         let done = world.request(ADD, Which::Range { first: index(4), count: 10 }).expect("free");
         assert_eq!(done.lmbs, 8);
@@ -82,7 +82,7 @@ fn ranges_pass_over_what_is_done_already() {
 }
 
 #[test]
-fn the_node_is_the_lmbs_own() {
+fn memory_is_added_to_its_lmbs_node() {
     with(|world| {
         world.request(ADD, Which::Count(ALL as u32 - 8)).expect("all that there is");
         let node = |nth: usize| {
@@ -94,8 +94,8 @@ fn the_node_is_the_lmbs_own() {
                 world.dlpar.table().node_at(range.start().phys_addr()).map(NodeId::number);
             (by_engine, by_table)
         };
-        // 13 belongs to a node that the lookup arrays did not know of; 5 says that its index means
-        // nothing, so it belongs to the default node.
+        // LMB 13 belongs to a node that the lookup arrays did not contain. The index of 5 is marked
+        // invalid, so it belongs to the default node.
         for (nth_lmb, expected) in [(0, 0), (2, 0), (5, 0), (6, 1), (12, 1), (15, 2), (23, 2)] {
             assert_eq!(node(nth_lmb).1, Some(expected), "{nth_lmb}");
         }
@@ -111,10 +111,10 @@ fn the_node_is_the_lmbs_own() {
     });
 }
 
-/// Eight LMBs of one section (128 MiB), of two nodes. A section is of one node: whichever comes
-/// first.
+/// Eight LMBs of two nodes share a section (128 MiB). A section belongs to the node whose memory is
+/// added first.
 #[test]
-fn nodes_that_meet_within_a_section_are_one() {
+fn a_section_belongs_to_the_node_that_is_added_first() {
     let entry = |nth: u32| Entry {
         address: u64::from(nth) * LMB,
         index: FIRST + nth,
@@ -150,12 +150,12 @@ fn nodes_that_meet_within_a_section_are_one() {
 }
 
 #[test]
-fn neighbours_of_a_node_are_one_range() {
+fn neighbouring_lmbs_of_a_node_are_one_range() {
     with(|world| {
         world.dlpar.table().announce(&mut world.hotplug).expect("room");
         let done = world.request(ADD, Which::Range { first: index(20), count: 4 }).expect("free");
         assert_eq!((done.lmbs, done.ranges), (4, 1));
-        // One entry, together with those that were there.
+        // The property has one entry for them and the earlier ones.
         let start = nth(16).start();
         let (run, state) = world.hotplug.state_at(start, nth(23).end());
         assert_eq!((run.frames(), state), (8 * LMB / 4096, State::OnlineMovable));
@@ -163,7 +163,7 @@ fn neighbours_of_a_node_are_one_range() {
 }
 
 #[test]
-fn requests_that_make_no_sense_change_nothing() {
+fn invalid_requests_change_nothing() {
     let refused = [
         (ADD, Which::Count(0), Error::Zero),
         (REMOVE, Which::Count(0), Error::Zero),
@@ -202,7 +202,7 @@ fn requests_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn one_request_at_a_time() {
+fn a_second_request_is_refused_while_one_is_open() {
     with(|world| {
         world.script(|call, _| if call == 0 { Answer::Status(BUSY) } else { Answer::True });
         let first = new(ADD, Which::Count(2));
@@ -214,9 +214,9 @@ fn one_request_at_a_time() {
     });
 }
 
-/// Every call is busy a few times, every poll does little; the outcome is the same.
+/// Each call is busy a few times and each poll has a small budget. The result is the same.
 #[test]
-fn slow_hypervisors_and_small_budgets_change_nothing_but_time() {
+fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
     let outcome = |slow: bool, world: &mut World<'_, '_>| {
         let mut waits = Vec::new();
         if slow {
@@ -253,7 +253,7 @@ fn slow_hypervisors_and_small_budgets_change_nothing_but_time() {
 }
 
 #[test]
-fn the_property_is_written_once_and_says_what_is() {
+fn the_property_is_written_once_and_is_correct() {
     with(|world| {
         world.request(ADD, Which::Count(3)).expect("enough");
         assert_eq!(world.hypervisor.property(), world.snapshot().property);
@@ -266,10 +266,10 @@ fn the_property_is_written_once_and_says_what_is() {
     });
 }
 
-/// Page tables of one LMB come out of the LMB before it.
-/// Frames of all LMBs were allocated, and metadata of a section lies in the first LMB that has one.
+/// The page tables of one LMB are allocated from the LMB before it. The frames of all LMBs were
+/// allocated, so the metadata of a section lies in its first LMB.
 #[test]
-fn metadata_in_an_lmb_goes_with_the_lmbs_that_it_describes() {
+fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
     for budget in [Budget::pageblocks(1), Budget::pageblocks(100), Budget::UNLIMITED] {
         for which in [Which::Range { first: index(16), count: 4 }, Which::Count(6)] {
             with(|world| {
@@ -311,7 +311,7 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
 }
 
 #[test]
-fn memory_that_is_offline_already_goes_and_stays_offline_if_it_does_not() {
+fn offline_memory_is_removed_and_stays_offline_if_that_fails() {
     with(|world| {
         let lmb = nth(17);
         let mut offline = world.hotplug.offline(lmb).expect("online");
@@ -338,7 +338,7 @@ fn an_lmb_half_offline_is_refused() {
         let half = PfnRange::with_len(nth(17).start(), 1024).expect("small");
         let mut offline = world.hotplug.offline(half).expect("online");
         let _ = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
-        // Not to be checked as a whole by `World::check`.
+        // `World::check` does not support this state.
         let failure = world.begin(new(REMOVE, Which::Index(index(17))), Budget::UNLIMITED);
         let Progress::Done(Err(failure)) = failure else { panic!("{failure:?}") };
         assert_eq!(failure.error, Error::Mixed(index(17)));
@@ -348,7 +348,8 @@ fn an_lmb_half_offline_is_refused() {
     });
 }
 
-/// The four LMBs from 16 on are one stretch. The kernel holds 18: it stays, the others go.
+/// The four LMBs from 16 on are one stretch. The kernel uses 18, which stays; the others are
+/// removed.
 #[test]
 fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
     with(|world| {
@@ -361,7 +362,7 @@ fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
         })
         .expect("offline");
         let range = Which::Range { first: index(16), count: 4 };
-        let failure = world.request(REMOVE, range).expect_err("18 is held");
+        let failure = world.request(REMOVE, range).expect_err("18 is in use");
         let Error::Remove(RemoveError::Held(at)) = failure.error else { panic!("{failure}") };
         assert!(nth(18).covers(at), "{failure}");
         let done = world.request(REMOVE, Which::Count(5)).expect("five others");
@@ -371,6 +372,6 @@ fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
             hotplug.abandon_remove(held, hooks)
         })
         .expect("here");
-        world.request(REMOVE, Which::Count(1)).expect("nobody holds it");
+        world.request(REMOVE, Which::Count(1)).expect("it is not in use");
     });
 }

@@ -1,5 +1,5 @@
-//! Platforms that keep QEMU's rules: what was released cannot be had again, nothing is released
-//! that the host did not ask for, and a removal that fails has to be refused aloud.
+//! Platforms with QEMU's rules: released memory cannot be acquired again, memory can be released
+//! only if the host has asked for it, and a failed removal must be reported.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, World, lmbs, with};
@@ -12,7 +12,7 @@ const fn range(first: u32, count: u32) -> Which {
     Which::Range { first: DrcIndex(FIRST + first), count }
 }
 
-/// Four LMBs that the partition has from the start: a DIMM.
+/// A DIMM: four LMBs that the partition has from the start.
 const DIMM: Which = range(16, 4);
 
 fn ask_back_dimm(world: &mut World<'_, '_>) {
@@ -27,7 +27,7 @@ fn with_qemu(f: impl FnOnce(&mut World<'_, '_>)) {
 }
 
 #[test]
-fn a_dimm_comes_and_goes_again_and_again() {
+fn a_dimm_is_added_and_removed_repeatedly() {
     with_qemu(|world| {
         for _ in 0..3 {
             world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
@@ -42,7 +42,7 @@ fn a_dimm_comes_and_goes_again_and_again() {
 }
 
 #[test]
-fn a_request_by_count_passes_over_lmbs_that_have_no_memory() {
+fn a_request_by_count_skips_lmbs_without_memory() {
     with_qemu(|world| {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
         let added = world.request(ADD, Which::Count(3)).expect("three are plugged");
@@ -62,7 +62,7 @@ fn a_request_by_count_passes_over_lmbs_that_have_no_memory() {
     });
 }
 
-/// What comes of a platform's `configure` that returns before the connector is configured.
+/// Shows the effect of a `configure` that returns before the connector is configured.
 #[test]
 fn a_connector_that_was_not_configured_to_the_end_cannot_be_released() {
     with_qemu(|world| {
@@ -84,7 +84,7 @@ fn a_connector_that_was_not_configured_to_the_end_cannot_be_released() {
 }
 
 #[test]
-fn a_removal_that_cannot_be_is_refused_and_works_later() {
+fn a_failed_removal_is_reported_and_succeeds_later() {
     with_qemu(|world| {
         let in_use = AllocRequest::frames(3).movable().at(lmbs()[18].1.start());
         let used = world.hotplug.frames().alloc(in_use).expect("free");
@@ -103,7 +103,7 @@ fn a_removal_that_cannot_be_is_refused_and_works_later() {
 }
 
 #[test]
-fn a_cancelled_removal_is_refused() {
+fn a_cancelled_removal_is_reported() {
     with_qemu(|world| {
         let before = world.snapshot();
         ask_back_dimm(world);
@@ -138,7 +138,7 @@ fn connectors_are_checked_before_the_first_is_released() {
     });
 }
 
-/// The engine does not let go of the last LMB of the DIMM, because it is being removed already.
+/// The engine refuses to remove the last LMB of the DIMM, because another caller is removing it.
 #[test]
 fn memory_is_checked_before_the_first_connector_is_released() {
     with_qemu(|world| {
@@ -166,15 +166,15 @@ fn memory_is_checked_before_the_first_connector_is_released() {
     });
 }
 
-/// The first pageblock of a range.
+/// Returns the first pageblock of a range.
 fn block_of(range: hotmem::PfnRange) -> hotmem::PfnRange {
     hotmem::PfnRange::with_len(range.start(), hotmem::geometry::PAGEBLOCK_FRAMES as u64)
         .expect("small")
 }
 
-/// The host has a part of what it asked for: to refuse the rest would be a lie.
+/// The host already has a part of the memory, so the removal must not be reported as failed.
 #[test]
-fn a_removal_that_loses_lmbs_is_not_refused() {
+fn a_removal_that_loses_lmbs_is_not_reported_as_failed() {
     with_qemu(|world| {
         ask_back_dimm(world);
         world.script(|_, asked| match asked {
@@ -191,10 +191,10 @@ fn a_removal_that_loses_lmbs_is_not_refused() {
     });
 }
 
-/// The kernel does not want an LMB online, so that the DIMM is not taken; QEMU does not take its
-/// connectors back unasked. They are not lost: the DIMM can be added again, or removed.
+/// The kernel vetoes an LMB, so the addition of the DIMM fails. QEMU takes its connectors back only
+/// if it has asked for them. They are not lost: the DIMM can be added again, or removed.
 #[test]
-fn connectors_that_cannot_be_given_back_are_added_again_or_removed() {
+fn connectors_that_cannot_be_released_are_added_again_or_removed() {
     let by_index = || (20..23).map(|nth| Which::Index(DrcIndex(FIRST + nth))).collect::<Vec<_>>();
     for (change, requests, lmbs) in
         [(ADD, vec![range(20, 3)], 3), (REMOVE, vec![range(20, 3)], 3), (REMOVE, by_index(), 1)]
@@ -213,7 +213,7 @@ fn connectors_that_cannot_be_given_back_are_added_again_or_removed() {
             for which in requests {
                 assert_eq!(world.request(change, which).expect("possible now").lmbs, lmbs);
             }
-            // Nothing differs any more.
+            // All LMBs are restored.
             world.excused = 0;
             world.check();
             if change == REMOVE {
@@ -224,9 +224,9 @@ fn connectors_that_cannot_be_given_back_are_added_again_or_removed() {
     }
 }
 
-/// The same where the platform takes none of them back, not even when it is asked to.
+/// As above, but the platform never takes the connectors back.
 #[test]
-fn connectors_that_stay_are_refused() {
+fn connectors_that_stay_are_reported() {
     with_qemu(|world| {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
         world.kernel.veto_online.insert(lmbs_at(21));
@@ -250,9 +250,9 @@ fn lmbs_at(nth: usize) -> u64 {
     lmbs()[nth].1.start().number()
 }
 
-/// A platform that is busy when it is told waits for nobody who does not want to wait.
+/// The platform is busy when a failed removal is reported. A caller that cancels does not wait.
 #[test]
-fn a_busy_platform_is_told_again_or_not_at_all() {
+fn the_report_to_a_busy_platform_is_repeated_or_skipped() {
     for patient in [true, false] {
         with_qemu(|world| {
             let used = world

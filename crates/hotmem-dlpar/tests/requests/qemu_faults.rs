@@ -1,5 +1,5 @@
-//! Every call fails once on a platform that keeps QEMU's rules, or is busy for ever: the request
-//! fails with the call's own error, and the DIMM can be added and removed afterwards.
+//! Fault injection on a platform with QEMU's rules: each call fails once or stays busy. The request
+//! fails with that call's error, and the DIMM can be added and removed afterwards.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, Snapshot, World, new, with};
@@ -11,11 +11,11 @@ const FIRST_OF_DIMM: DrcIndex = DrcIndex(FIRST + 20);
 const LMBS: u32 = 3;
 const DIMM: Which = Which::Range { first: FIRST_OF_DIMM, count: LMBS };
 
-/// Statuses of PAPR: hardware error, no such indicator, not configurable, and one that is none.
+/// Statuses of PAPR: hardware error, no such indicator, not configurable, and an undefined one.
 const STATUSES: [i32; 4] = [HARDWARE_ERROR, PARAMETER_ERROR, NOT_CONFIGURABLE, i32::MAX];
 
-/// A machine whose DIMM is plugged, and for a removal added and asked back; and what it was like
-/// before it was asked back.
+/// Boots a machine with a plugged DIMM. For a removal, the DIMM is added and the host has asked for
+/// it. Passes a snapshot from before that.
 fn with_dimm(change: Change, f: impl FnOnce(&mut World<'_, '_>, Snapshot)) {
     with(|world| {
         world.hypervisor.set_like_qemu();
@@ -32,7 +32,7 @@ fn with_dimm(change: Change, f: impl FnOnce(&mut World<'_, '_>, Snapshot)) {
     });
 }
 
-/// What happens at each call of both requests, and whether the DIMM is added then, before it is
+/// Runs `test` for each call of both requests, and with and without adding the DIMM before it is
 /// removed.
 fn each_call(test: impl Fn(Change, u64, bool)) {
     for change in [ADD, REMOVE] {
@@ -48,7 +48,7 @@ fn each_call(test: impl Fn(Change, u64, bool)) {
     }
 }
 
-/// The DIMM can be removed, after it was added or as it was left.
+/// Checks that the DIMM can be removed, after it was added or as it was left.
 fn can_go(world: &mut World<'_, '_>, first_added: bool, what: &str) {
     world.truth();
     let here = (0..u64::from(LMBS)).all(|nth| world.assigned().contains(&(20 + nth)));
@@ -105,8 +105,8 @@ fn each_call_fails_once() {
     });
 }
 
-/// Busy for ever from each call on: a request that is cancelled, and cancelled again while it is
-/// undone, ends, and names what it leaves.
+/// The platform stays busy from each call on. A request that is cancelled twice ends, and reports
+/// the LMBs that it leaves.
 #[test]
 fn each_call_is_busy_for_ever() {
     each_call(|change, at, first_added| {
@@ -123,17 +123,17 @@ fn each_call_is_busy_for_ever() {
                 assert_eq!(world.snapshot(), before, "{what}");
             }
             if failure.lost == 0 {
-                // What was never configured has to be added first.
+                // A connector that was never configured must be added first.
                 can_go(world, first_added || failure.unrestored > 0, &what);
             }
         });
     });
 }
 
-/// The addition leaves two connectors behind, and the host has the third at once, or the first of
-/// the two when the second fails: it is not told that the DIMM stays.
+/// The addition leaves two connectors behind. The host gets the third at once, or the first of the
+/// two when the second fails. So the removal must not be reported as failed.
 #[test]
-fn a_removal_is_not_refused_when_a_part_is_gone() {
+fn a_removal_is_not_reported_as_failed_after_a_part_was_released() {
     for (failing, acquired) in [(20, 2), (21, 2), (21, 3)] {
         with_dimm(ADD, |world, _| {
             world.script(move |_, asked| match asked {

@@ -1,5 +1,5 @@
-//! Random requests against a naive model: which LMBs come and go, with hypervisors, kernels and
-//! memory in use in the way, and cancelled at any time.
+//! Compares random requests with a naive model of the LMBs that are added and removed. Hypervisor
+//! errors, vetoes, memory in use and cancellations occur at random.
 
 use crate::world::{ALL, FIRST, lmbs, new, with};
 use hotmem::{AllocRequest, Allocation, Budget, OneCpu};
@@ -11,24 +11,24 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// One request and what is in its way.
+/// One request and its obstacles.
 #[derive(Clone, Debug)]
 struct Round {
     change: Change,
     which: Which,
-    /// LMBs whose connectors fail for good, and in which call.
+    /// LMBs whose connectors always fail, and the call that fails.
     broken: Vec<(u64, Call)>,
     veto_online: BTreeSet<u64>,
     veto_offline: BTreeSet<u64>,
     /// LMBs that something is allocated in.
     used: BTreeSet<u64>,
-    /// Each call is busy so often before.
+    /// How often each call is busy first.
     busy: u64,
-    /// What is broken is busy first as well.
+    /// Whether failing calls are busy first as well.
     breaks_late: bool,
     budget: u64,
     update_fails: bool,
-    /// After so many polls.
+    /// The number of polls before the cancellation.
     cancel: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
     prop::collection::vec(round, 1..7)
 }
 
-/// What is to come of a request that is not cancelled: the LMBs that come or go, or `None`.
+/// Returns the expected LMBs of a request that is not cancelled, or `None` if it must fail.
 fn expected(
     round: &Round,
     assigned: &BTreeSet<u64>,
@@ -114,12 +114,12 @@ fn expected(
             range(nth_of(first), count).filter(|all| all.iter().all(works))
         }
     }?;
-    // Nothing is written where nothing changed.
+    // The property is written only if something changed.
     let written = !round.update_fails || chosen.is_empty();
     written.then(|| chosen.into_iter().collect())
 }
 
-/// Plays them, and says how many connectors broke after they had been busy.
+/// Runs the rounds. Returns how many connectors failed after they had been busy.
 fn play(rounds: &[Round]) -> u64 {
     let broke_late = Rc::new(Cell::new(0));
     with(|world| {
@@ -177,10 +177,10 @@ fn play(rounds: &[Round]) -> u64 {
                         world.dlpar.cancel();
                     }
                     polls += 1;
-                    assert!(polls < 100_000, "without an end: {round:?}");
+                    assert!(polls < 100_000, "the request does not end: {round:?}");
                     match world.poll(budget) {
                         Progress::Done(result) => break result,
-                        // Nobody withdraws the veto.
+                        // The veto is permanent.
                         Progress::Pending(Wait::Memory(_)) => world.dlpar.cancel(),
                         _ => {}
                     }
@@ -211,17 +211,17 @@ fn play(rounds: &[Round]) -> u64 {
                 }
             }
             if excused > 0 {
-                // Only what fails on the way back is left as it is.
+                // LMBs stay changed only if undoing fails.
                 let vetoed_on_the_way_back = match round.change {
                     Change::Add => &round.veto_offline,
                     Change::Remove => &round.veto_online,
                 };
-                // A caller that cancels while it is being undone does not wait for connectors.
+                // A caller that cancels during the undoing does not wait for connectors.
                 let in_a_hurry = cancelled && round.busy > 0;
                 let is_cause =
                     !round.broken.is_empty() || !vetoed_on_the_way_back.is_empty() || in_a_hurry;
                 assert!(is_cause, "{round:?}: {result:?}");
-                // What a hypervisor broke for good is not to be mended by the next request.
+                // The next request cannot repair a connector that always fails.
                 return;
             }
             world.truth();
@@ -234,7 +234,7 @@ fn play(rounds: &[Round]) -> u64 {
 }
 
 #[test]
-fn what_a_failed_connector_has_left_is_undone_although_the_caller_cancels() {
+fn a_failed_connector_is_undone_although_the_caller_cancels() {
     for cancel in 0..20 {
         play(&[Round {
             change: Change::Add,
@@ -253,7 +253,7 @@ fn what_a_failed_connector_has_left_is_undone_although_the_caller_cancels() {
 }
 
 #[test]
-fn requests_do_what_a_naive_model_says() {
+fn requests_agree_with_a_naive_model() {
     let cases = if std::env::var_os("HOTMEM_DEEP").is_some() { 20_000 } else { 400 };
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
     let broke_late = Cell::new(0);
@@ -262,5 +262,5 @@ fn requests_do_what_a_naive_model_says() {
         Ok(())
     });
     result.unwrap_or_else(|error| panic!("{error}"));
-    assert!(broke_late.get() > 0, "no connector broke after it had been busy");
+    assert!(broke_late.get() > 0, "no connector failed after it had been busy");
 }

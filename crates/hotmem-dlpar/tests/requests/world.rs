@@ -1,4 +1,4 @@
-//! A whole machine: engine, kernel, hypervisor and table, and everything that can be seen of it.
+//! A whole machine for tests: engine, kernel, hypervisor and table, and snapshots of their state.
 
 use crate::common::{Entry, Kept, arrays, bytes, size, v2};
 use hotmem::*;
@@ -18,13 +18,14 @@ use std::collections::BTreeSet;
 pub(crate) const LMB: u64 = 16 << 20;
 const FRAMES: u64 = LMB / 4096;
 const SECTION: u64 = 8 * FRAMES;
-/// LMBs of boot memory.
+/// The number of LMBs of boot memory.
 const BOOT: u64 = 4;
-/// LMBs after boot memory.
+/// The number of LMBs after boot memory.
 pub(crate) const ALL: u64 = 24;
 pub(crate) const FIRST: u32 = 0x8000_0000;
 
-/// What an LMB is at the start: its node is told by its connector; the property knows it of some.
+/// Returns the property's initial entries. The connector of each LMB reports its node; the property
+/// names only some.
 pub(crate) fn entries() -> Vec<Entry> {
     let mut entries: Vec<_> = (0..BOOT)
         .map(|nth| Entry {
@@ -50,8 +51,8 @@ pub(crate) fn entries() -> Vec<Entry> {
     entries
 }
 
-/// The place of an LMB, in LMBs: each node begins in a section of its own, and there is a hole before
-/// the tenth.
+/// Returns the position of an LMB in units of LMBs. Each node begins in a section of its own, and
+/// there is a hole before LMB 10.
 fn position(nth: u64) -> u64 {
     nth + match node_of(nth) {
         0 => BOOT,
@@ -61,7 +62,7 @@ fn position(nth: u64) -> u64 {
     }
 }
 
-/// What its connector says.
+/// Returns the node that an LMB's connector reports.
 pub(crate) fn node_of(nth: u64) -> u32 {
     match nth {
         0..=5 => 0,
@@ -71,7 +72,7 @@ pub(crate) fn node_of(nth: u64) -> u32 {
     }
 }
 
-/// Where the LMBs with connectors lie, in order.
+/// Returns the ranges of the LMBs with connectors, in order.
 pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
     let range = |entry: &Entry| PfnRange::from_bytes(entry.address, Bytes(LMB)).expect("small");
     let all = entries();
@@ -79,24 +80,24 @@ pub(crate) fn lmbs() -> Vec<(DrcIndex, PfnRange)> {
     known.map(|entry| (DrcIndex(entry.index), range(entry))).collect()
 }
 
-/// Memory for all LMBs and the holes.
+/// Allocates memory for all LMBs and the holes.
 pub(crate) fn ram() -> Memory {
     Memory::new((position(ALL - 1) + 1) * FRAMES)
 }
 
-/// A kernel that needs page tables, refuses what it is told to and says what it was asked.
+/// A kernel that needs page tables, vetoes on demand, and records its calls.
 #[derive(Default)]
 pub(crate) struct Kernel {
     pub(crate) tables: u64,
-    /// Unmapping leaves it needing so many.
+    /// The number of tables that it needs after an unmapping.
     pub(crate) tables_after_unmap: Option<u64>,
     pub(crate) veto_online: BTreeSet<PfnKey>,
     pub(crate) veto_offline: BTreeSet<PfnKey>,
-    /// Vetoes these so many times before it agrees.
+    /// How often it vetoes before it agrees.
     pub(crate) vetoes_left: Option<u32>,
-    /// Sections that come as a whole keep their own descriptors.
+    /// Whether sections that are added as a whole hold their own descriptors.
     pub(crate) keeps: bool,
-    /// Pageblocks that are described in their own section.
+    /// Pageblocks whose descriptors lie in their own section.
     own: BTreeSet<u64>,
     mapped: BTreeSet<u64>,
     spare: Vec<(Pfn, u64)>,
@@ -156,7 +157,7 @@ impl Maps for Kernel {
         for start in range.sections().map(PfnRange::start).filter(|start| start.is_aligned(SECTION))
         {
             let section = PfnRange::with_len(start, SECTION).expect("small");
-            assert!(!any_in(&self.own, section), "described by memory that has gone");
+            assert!(!any_in(&self.own, section), "its descriptors lie in removed memory");
         }
     }
 }
@@ -185,15 +186,15 @@ impl Kernel {
     }
 }
 
-/// What the hypervisor says, call by call.
+/// Decides the hypervisor's answer to each call.
 pub(crate) type Script = Box<dyn FnMut(u64, Asked) -> Answer>;
 
-/// Everything that can be seen of a machine between two requests.
+/// The state of a machine between two requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) lmbs: Vec<(State, u32)>,
     nodes: Vec<u64>,
-    /// By anybody but the engine.
+    /// Frames in use, without the engine's own.
     used: u64,
     present: u64,
     mapped: BTreeSet<u64>,
@@ -202,20 +203,20 @@ pub(crate) struct Snapshot {
     connectors: Vec<Connector>,
 }
 
-/// A machine that lives as long as one call.
+/// A machine that exists during one call.
 pub(crate) struct World<'w, 'f> {
     pub(crate) dlpar: Dlpar<'w, 'f, OneCpu>,
     pub(crate) hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
     pub(crate) kernel: Kernel,
     pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(Asked) -> Answer + 'w>>,
     script: &'w RefCell<(u64, Script)>,
-    /// LMBs that a request said are not as they were.
+    /// The number of LMBs that requests reported as not restored.
     pub(crate) excused: u32,
-    /// What the platform was told of the request that was begun last.
+    /// The refusals that the last request reported to the platform.
     pub(crate) refused: Vec<Refused>,
 }
 
-/// Passes everything on, and keeps what the request says of LMBs that it leaves.
+/// Forwards all calls, and records the reported refusals.
 struct Platform<'p, C> {
     hypervisor: &'p mut C,
     refused: &'p mut Vec<Refused>,
@@ -251,7 +252,7 @@ impl<C: Connectors> Connectors for Platform<'_, C> {
     }
 }
 
-/// Boots a machine and lends it.
+/// Boots a machine and passes it to `f`.
 pub(crate) fn with<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
     with_lmbs(&entries(), node_of, |world| {
         world.check();
@@ -259,7 +260,7 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World<'_, '_>) -> T) -> T {
     })
 }
 
-/// The same with other LMBs.
+/// Boots a machine with these LMBs and passes it to `f`.
 pub(crate) fn with_lmbs<T>(
     entries: &[Entry],
     node_of: impl Fn(u64) -> u32,
@@ -306,12 +307,13 @@ pub(crate) fn with_lmbs<T>(
 }
 
 impl<'f> World<'_, 'f> {
-    /// The hypervisor says this from now on; calls are counted from 0.
+    /// Makes `script` decide the answers from now on; calls are counted from 0.
     pub(crate) fn script(&self, script: impl FnMut(u64, Asked) -> Answer + 'static) {
         *self.script.borrow_mut() = (0, Box::new(script));
     }
 
-    /// The hypervisor tells the truth; how many calls there were since it was told otherwise.
+    /// Makes the hypervisor answer truthfully again. Returns the number of calls since the last
+    /// script began.
     pub(crate) fn truth(&self) -> u64 {
         let calls = self.script.borrow().0;
         self.script(|_, _| Answer::True);
@@ -326,7 +328,8 @@ impl<'f> World<'_, 'f> {
         self.run(new(change, which), Budget::UNLIMITED, |_| false)
     }
 
-    /// Begins a request and polls it to the end; `on_wait` says whether to cancel instead of waiting.
+    /// Begins a request and polls it to the end; `on_wait` says whether to cancel instead of
+    /// waiting.
     pub(crate) fn run(
         &mut self,
         request: Request,
@@ -381,7 +384,7 @@ impl<'f> World<'_, 'f> {
         })
     }
 
-    /// Has the driver carry the request out; `between` says whether to go on.
+    /// Carries the request out by [`Dlpar::carry_out`]; `between` decides whether to continue.
     pub(crate) fn carry_out(
         &mut self,
         request: Request,
@@ -404,7 +407,7 @@ impl<'f> World<'_, 'f> {
         let told = |left| self.refused.iter().filter(|refused| refused.left == left).count() as u32;
         assert_eq!((told(Left::Unrestored), told(Left::Lost)), (unrestored, lost), "{result:?}");
         if let Ok(summary) = result {
-            // Each LMB once.
+            // Each LMB is reported once.
             let passed_over: BTreeSet<_> = self.refused.iter().map(|r| r.connector).collect();
             assert_eq!(summary.skipped as usize, passed_over.len(), "{:?}", self.refused);
             assert_eq!(summary.because, self.refused.first().map(|refused| refused.error));
@@ -413,9 +416,9 @@ impl<'f> World<'_, 'f> {
         self.check();
     }
 
-    /// Table, engine and hypervisor agree about every LMB, but for those that were named.
+    /// Checks that table, engine and hypervisor agree about every LMB that was not reported.
     pub(crate) fn check(&mut self) {
-        self.hotplug.frames().validated().expect("the engine agrees with itself");
+        self.hotplug.frames().validated().expect("the engine is consistent");
         let mut odd = 0;
         for ((index, range), connector) in lmbs().into_iter().zip(self.hypervisor.connectors()) {
             let lmb = self.dlpar.table().by_index(index).expect("known");
@@ -434,14 +437,14 @@ impl<'f> World<'_, 'f> {
             let usable = connector.usable && !connector.isolated;
             odd += u32::from(present != assigned || assigned != usable);
         }
-        assert!(odd <= self.excused, "{odd} LMBs differ, {} were named", self.excused);
+        assert!(odd <= self.excused, "{odd} LMBs differ, {} were reported", self.excused);
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = |(index, range): (DrcIndex, PfnRange)| {
             let lmb = self.dlpar.table().by_index(index).expect("known");
             let state = match self.hotplug.state_at(range.start(), range.end()).1 {
-                // Whether words are reserved for it makes no difference.
+                // It makes no difference whether the memory is announced.
                 State::Unknown => State::Absent,
                 state => state,
             };
@@ -467,7 +470,7 @@ impl<'f> World<'_, 'f> {
         }
     }
 
-    /// LMBs that the partition has, by their place among those with connectors.
+    /// Returns the LMBs that the partition has, by their number among those with connectors.
     pub(crate) fn assigned(&self) -> BTreeSet<u64> {
         let is = |index: DrcIndex| {
             self.dlpar.table().by_index(index).is_some_and(|lmb| lmb.flags & FLAG_ASSIGNED != 0)

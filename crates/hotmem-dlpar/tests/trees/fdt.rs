@@ -1,4 +1,4 @@
-//! Flattened device trees (Devicetree Specification 0.4, chapter 5), written in the plainest way.
+//! Flattened device trees (Devicetree Specification 0.4, chapter 5), encoded naively.
 
 use crate::common::cells;
 
@@ -12,7 +12,7 @@ pub(crate) struct Node<'a>(
 const HEADER: usize = 40;
 const NO_RESERVATION: [u8; 16] = [0; 16];
 
-/// The tree under this root.
+/// Returns the tree under this root.
 pub(crate) fn flatten(root: &Node<'_>) -> Vec<u8> {
     let (mut structure, mut strings) = (Vec::new(), Vec::new());
     node(root, &mut structure, &mut strings);
@@ -50,7 +50,7 @@ fn align(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// As it is handed over, aligned.
+/// Returns the tree aligned to 64-bit words.
 pub(crate) fn words(blob: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];

@@ -1,5 +1,5 @@
-//! Properties and trees of any bytes, and what holds of those that are not refused. Also what the
-//! fuzz targets run.
+//! The harness of the fuzz targets: reads arbitrary properties and trees, and checks those that are
+//! not refused.
 
 use crate::{
     common::{Kept, bytes},
@@ -8,10 +8,10 @@ use crate::{
 use hotmem::Bytes;
 use hotmem_dlpar::*;
 
-/// More are not spread out one by one.
+/// The maximal number of LMBs that are compared one by one.
 const MOST_LMBS: u32 = 1 << 14;
 
-/// All that reads a property reads this one; its first byte says how.
+/// Reads these bytes as each kind of property; the first byte chooses the parameters.
 pub(crate) fn property(script: &[u8]) {
     let Some((how, value)) = script.split_first() else { return };
     let form = if how & 1 == 0 { Affinity::Form0 } else { Affinity::Form1 };
@@ -27,11 +27,11 @@ pub(crate) fn property(script: &[u8]) {
     }
 }
 
-/// A flattened device tree of these bytes.
+/// Reads these bytes as a flattened device tree.
 pub(crate) fn tree(blob: &[u8]) {
     let words = words(blob);
     let Ok(tree) = Tree::parse(&words) else { return };
-    // It is well-formed or not; neither concerns the LMBs.
+    // The memory nodes may be malformed, which does not affect the LMBs.
     let _ = tree.boot_memory(|piece, _| assert!(piece.start() <= piece.end()));
     machine(&tree.memory, &tree.arrays, tree.numa);
 }
@@ -59,7 +59,7 @@ fn machine(memory: &DynamicMemory<'_>, lists: &LookupArrays<'_>, numa: Numa) {
     assert_eq!(spread(&again.expect("what is written can be read")), lmbs);
 }
 
-/// Each LMB as a set of its own, by address.
+/// Returns each LMB as a set of its own, by address.
 fn spread(memory: &DynamicMemory<'_>) -> Vec<LmbSet> {
     let size = memory.lmb_size().bytes().0;
     let each = |set: LmbSet| {

@@ -1,4 +1,4 @@
-//! Flattened device trees: large ones, and spoilt ones.
+//! Tests of flattened device trees: large ones and corrupted ones.
 
 #![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
 
@@ -59,7 +59,7 @@ fn a_version_2_tree_of_126_976_lmbs() {
     assert_eq!(bytes(table.lookup_arrays()), arrays(&nodes));
 }
 
-/// Something done to bytes.
+/// A corruption of bytes.
 #[derive(Clone, Debug)]
 enum Spoil {
     Byte(prop::sample::Index, u8),
@@ -105,7 +105,7 @@ fn spoils() -> impl Strategy<Value = Vec<Spoil>> {
     prop::collection::vec(spoil, 0..5)
 }
 
-/// Three LMBs together, one apart, one without a connector.
+/// A valid property: three consecutive LMBs, a separate one, and one without a connector.
 fn good(version: Version) -> Vec<u8> {
     let entry = |lmbs: u32, nth: u32, flags: u32| match version {
         Version::V1 => (0..lmbs)
@@ -121,7 +121,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_spoilt_property_does_no_harm(how in any::<u8>(), spoils in spoils()) {
+    fn a_corrupted_property_causes_no_panic(how in any::<u8>(), spoils in spoils()) {
         for mut value in [good(Version::V1), good(Version::V2), arrays(&[0, 1, 2]), cells(&[4, 2])] {
             spoils.iter().for_each(|spoil| spoil.apply(&mut value));
             hostile::property(&[&[how], &value[..]].concat());
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoilt_tree_does_no_harm(spoils in spoils()) {
+    fn a_corrupted_tree_causes_no_panic(spoils in spoils()) {
         for version in [Version::V1, Version::V2] {
             let mut blob = partition(version, &good(version), 256 * MIB, &[0, 1, 2]);
             spoils.iter().for_each(|spoil| spoil.apply(&mut blob));
@@ -138,9 +138,9 @@ proptest! {
     }
 }
 
-/// What is spoilt above is good before.
+/// Without corruption the input of the tests above is valid.
 #[test]
-fn the_good_ones_are_read() {
+fn valid_properties_and_trees_are_read() {
     for version in [Version::V1, Version::V2] {
         let blob = partition(version, &good(version), 256 * MIB, &[0, 1, 2]);
         let words = words(&blob);

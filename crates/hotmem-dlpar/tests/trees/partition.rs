@@ -8,7 +8,7 @@ use hotmem_dlpar::Version;
 
 const GIB: u64 = 1 << 30;
 
-/// A partition with these LMBs, beside 4 GiB of node 2 that it boots with.
+/// Returns the tree of a partition with these LMBs and 4 GiB of boot memory on node 2.
 pub(crate) fn partition(version: Version, memory: &[u8], lmb: u64, nodes: &[u32]) -> Vec<u8> {
     let pair = |value: u64| [(value >> 32) as u32, value as u32];
     let reg = cells(&[pair(0), pair(4 * GIB)].concat());
