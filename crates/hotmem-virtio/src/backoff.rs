@@ -29,7 +29,7 @@ impl Backoff {
         *self = Backoff::default();
     }
 
-    /// Whether failures have become worth mentioning.
+    /// Returns whether failures have become worth mentioning.
     pub(crate) fn is_out_of_patience(&self) -> bool {
         self.failures > Self::PATIENCE
     }
@@ -45,7 +45,7 @@ impl Backoff {
     }
 }
 
-/// The earlier of two times, each of which may be never.
+/// Returns the earlier of two times, each of which may be never.
 pub(crate) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -31,7 +31,7 @@ impl DmaMemory {
         DmaMemory { start, device_addr, len }
     }
 
-    /// Where the device sees it.
+    /// Returns where the device sees it.
     #[must_use]
     pub fn device_addr(&self) -> u64 {
         self.device_addr
@@ -43,21 +43,21 @@ impl DmaMemory {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether it starts on a multiple of `align` (a power of two), for the driver and for the
-    /// device.
+    /// Returns whether it starts on a multiple of `align` (a power of two), for the driver and for
+    /// the device.
     #[must_use]
     pub fn is_aligned(&self, align: usize) -> bool {
         let start = self.start.as_ptr() as usize as u64;
         (start | self.device_addr) & (align as u64 - 1) == 0
     }
 
-    /// The first `len` bytes and the rest, or `None` if there are not so many.
+    /// Returns the first `len` bytes and the rest, or `None` if there are not this many.
     #[must_use]
     pub fn split_at(self, len: usize) -> Option<(DmaMemory, DmaMemory)> {
         let rest = self.len.checked_sub(len)?;
@@ -68,10 +68,11 @@ impl DmaMemory {
         Some((first, DmaMemory { start, device_addr, len: rest }))
     }
 
-    /// A pointer to `len` bytes at `offset`.
+    /// Returns a pointer to `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If they are not all inside. Offsets come from the driver's own layout, never from a device.
+    /// Panics if they are not all inside. Offsets come from the driver's own layout, never from a
+    /// device.
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of {}", self.len);

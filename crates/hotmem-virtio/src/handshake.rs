@@ -5,7 +5,7 @@ use core::fmt;
 use core::ops::BitAnd;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
-/// Why no features were agreed on with a device. `F`: those of its type.
+/// The reason why no features were agreed on with a device. `F`: those of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError<F> {
     /// It is of this type, not of the driver's.

@@ -93,8 +93,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     /// Bytes of shared memory that the queue takes.
     pub const BYTES: usize = (Self::USED + 4 + 8 * SIZE).next_multiple_of(ALIGN);
 
-    /// A queue in this memory, of which it takes the first [`BYTES`](Self::BYTES); the rest is
-    /// returned. `None` if there are not so many, or they do not start on a multiple of 16.
+    /// Makes a queue in this memory, of which it takes the first [`BYTES`](Self::BYTES); the rest
+    /// is returned. `None` if there are not this many, or they do not start on a multiple of 16.
     #[must_use]
     pub fn new(memory: DmaMemory) -> Option<(SplitQueue<SIZE>, DmaMemory)> {
         let (memory, rest) = memory.split_at(Self::BYTES)?;
@@ -134,25 +134,25 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         (self.avail_index, self.used_index) = (0, 0);
     }
 
-    /// How many descriptors it has.
+    /// Returns how many descriptors it has.
     #[must_use]
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Where the device finds the descriptor table.
+    /// Returns where the device finds the descriptor table.
     #[must_use]
     pub fn descriptors(&self) -> u64 {
         self.memory.device_addr()
     }
 
-    /// Where the device finds the available ring.
+    /// Returns where the device finds the available ring.
     #[must_use]
     pub fn driver_area(&self) -> u64 {
         self.memory.device_addr() + Self::AVAIL as u64
     }
 
-    /// Where the device finds the used ring.
+    /// Returns where the device finds the used ring.
     #[must_use]
     pub fn device_area(&self) -> u64 {
         self.memory.device_addr() + Self::USED as u64
@@ -234,7 +234,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         Ok(Some(Used { token, written: written.min(chain.writable) }))
     }
 
-    /// Whether the device wants to be told of what was pushed.
+    /// Returns whether the device wants to be told of what was pushed.
     #[must_use]
     pub fn wants_notification(&self) -> bool {
         // Orders the index that `push` stored before the flag: the device stores the flag, then

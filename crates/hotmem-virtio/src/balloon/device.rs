@@ -34,8 +34,8 @@ pub struct Device<T: Transport> {
     driver: Driver,
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
-    /// What was answered when the device was reset last, and how often in a row it was reset without
-    /// having answered anything.
+    /// What was answered when the device was reset last, and how often in a row it was reset
+    /// without having answered anything.
     silence: (Answers, u32),
 }
 
@@ -54,7 +54,7 @@ pub enum Progress {
 
 /// Requests of each kind that were answered.
 type Answers = (u64, u64, u64, u64);
-/// So many resets in a row a device may need without an answer in between.
+/// This many resets in a row a device may need without an answer in between.
 const MOST_RESETS: u32 = 3;
 
 /// One chain of one piece is all that is ever outstanding on a queue.
@@ -126,8 +126,8 @@ impl<T: Transport> Device<T> {
         transport.finish_init();
     }
 
-    /// The device has been silent on `queue` for too long: takes back all that it has, and starts it
-    /// again, unless it has been silent too often.
+    /// The device has been silent on `queue` for too long: takes back all that it has, and starts
+    /// it again, unless it has been silent too often.
     fn restart<M: Memory>(&mut self, queue: Queue, memory: &mut M) {
         if !reset(&mut self.transport) {
             return self.driver.fail(Failure::Stuck(queue));
@@ -210,25 +210,25 @@ impl<T: Transport> Device<T> {
         memory.device_reset();
     }
 
-    /// The state machine, for what it knows and counts.
+    /// Returns the state machine, for what it knows and counts.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Which queue has which number.
+    /// Returns which queue has which number.
     #[must_use]
     pub fn queues(&self) -> Queues {
         self.numbers
     }
 
-    /// What the device did to a queue that it must not, if that is why it failed.
+    /// Returns what the device did to a queue that it must not, if that is why it failed.
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
     }
 
-    /// Why its configuration space could not be accessed, if that is why it failed.
+    /// Returns why its configuration space could not be accessed, if that is why it failed.
     #[must_use]
     pub fn transport_error(&self) -> Option<TransportError> {
         self.transport_error
@@ -251,7 +251,7 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// A queue on which the device has used what it was given.
+    /// Returns a queue on which the device has used what it was given.
     fn take_used(&mut self) -> Option<Queue> {
         for queue in Queue::ALL {
             let popped = match self.short.get_mut(queue as usize) {
@@ -342,7 +342,7 @@ fn frames(range: PfnRange) -> Buffer {
 
 type AllQueues = ([ShortQueue; 4], ReportQueue);
 
-/// The queues and the rest of the memory.
+/// Returns the queues and the rest of the memory.
 fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     let (reports, memory) = ReportQueue::new(memory)?;
     let (inflate, memory) = ShortQueue::new(memory)?;
@@ -354,7 +354,7 @@ fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     (memory.len() >= MESSAGES).then_some((queues, memory))
 }
 
-/// What the device has answered so far.
+/// Returns what the device has answered so far.
 fn answers(driver: &Driver) -> Answers {
     let counters = driver.counters();
     (counters.inflated, counters.deflated, counters.reports, counters.hints)

@@ -71,8 +71,8 @@ pub enum Step {
     WaitUntil(Duration),
     /// Nothing to do until the device interrupts or memory is freed.
     Idle,
-    /// The device has owed an answer on this queue for too long: reset it, tell the memory manager of
-    /// the [reset](Memory::device_reset), and begin again with a [new driver](Driver::new).
+    /// The device has owed an answer on this queue for too long: reset it, tell the memory manager
+    /// of the [reset](Memory::device_reset), and begin again with a [new driver](Driver::new).
     Silent(Queue),
     /// The device is left alone from now on. What it had stays out of use until it is reset.
     Failed(Failure),
@@ -104,7 +104,7 @@ impl Driver {
         self
     }
 
-    /// For a device that takes at most so many ranges in a report, if that is less than
+    /// For a device that takes at most this many ranges in a report, if that is less than
     /// [`Ranges::MOST`].
     #[must_use]
     pub fn with_report_ranges(mut self, most: usize) -> Driver {
@@ -173,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// What an answer means. Whether it was due.
+    /// Returns what an answer means. Returns whether it was due.
     fn settle<M: Memory>(&mut self, queue: Queue, memory: &mut M) -> bool {
         let counters = &mut self.counters;
         match queue {
@@ -190,7 +190,7 @@ impl Driver {
         self.failure.get_or_insert(failure);
     }
 
-    /// What was negotiated.
+    /// Returns what was negotiated.
     #[must_use]
     pub fn features(&self) -> Features {
         self.features
@@ -225,7 +225,7 @@ impl Driver {
         }
     }
 
-    /// What happened so far.
+    /// Returns what happened so far.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -89,12 +89,12 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         Ok(())
     }
 
-    /// The reporter, to be asked and switched.
+    /// Returns the reporter, to be asked and switched.
     pub fn reporter(&mut self) -> Option<&mut Reporter<'f, P>> {
         self.reporter.as_mut()
     }
 
-    /// The kernel runs out of memory: so many frames are to come out of the balloon, if the host
+    /// The kernel runs out of memory: this many frames are to come out of the balloon, if the host
     /// allows it. Hints that the device has taken are released at once. Step the driver, then try
     /// again; 0: it has enough.
     pub fn need(&mut self, frames: u64) {
@@ -104,8 +104,9 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.needed = frames;
     }
 
-    /// What to answer when the engine wants `used` to be migrated; `None` if it is not here. What
-    /// is in the balloon is exchanged for something else, which takes a few steps of the driver.
+    /// Returns what to answer when the engine wants `used` to be migrated; `None` if it is not
+    /// here. What is in the balloon is exchanged for something else, which takes a few steps of the
+    /// driver.
     pub fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         if let Some(hint) = self.hints.last_in(used, u64::MAX) {
             if hint.overlaps(self.hint_out) || self.hints.take(hint).is_err() {
@@ -169,7 +170,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         unsafe { self.frames.free_raw(range) }.known();
     }
 
-    /// Whether so many frames may go.
+    /// Returns whether this many frames may go.
     fn may_spare(&mut self, frames: u64) -> bool {
         if self.credit < frames {
             let above = self.frames.counts().free.saturating_sub(self.floor);
@@ -179,8 +180,8 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.credit >= frames
     }
 
-    /// The largest piece of at most `most` frames that is free and not pinned, halving until there
-    /// is one. It is marked as [given to the host](Frames::lend).
+    /// Returns the largest piece of at most `most` frames that is free and not pinned, halving
+    /// until there is one. It is marked as [given to the host](Frames::lend).
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
         let mut pinned = Pieces::<PIECES>::new();
         let mut frames = most;

@@ -36,7 +36,7 @@ pub enum Poison {
 }
 
 impl Poison {
-    /// What to write to the device's `poison_val`, where that is negotiated.
+    /// Returns what to write to the device's `poison_val`, where that is negotiated.
     #[must_use]
     pub fn value(self) -> u32 {
         match self {
@@ -47,8 +47,8 @@ impl Poison {
 }
 
 impl Features {
-    /// What to accept of what is `offered`, if the kernel wants `wanted` and does this with free
-    /// memory.
+    /// Returns what to accept of what is `offered`, if the kernel wants `wanted` and does this with
+    /// free memory.
     ///
     /// `MUST_TELL_HOST` and `VERSION_1` are always accepted. `ACCESS_PLATFORM` (6) never is: what
     /// the device is given are numbers and addresses of frames themselves, and nobody translates

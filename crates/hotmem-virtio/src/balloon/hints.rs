@@ -52,7 +52,7 @@ impl Hints {
         }
     }
 
-    /// The device answered. Whether that was due.
+    /// Returns the device answered. Returns whether that was due.
     pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
         let Some(Sent { what: frames, .. }) = self.sent.take() else { return false };
         if frames > 0 {

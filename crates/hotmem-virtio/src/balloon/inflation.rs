@@ -40,13 +40,13 @@ struct Passage {
 
 /// Frames taken from the memory manager at a time: it has most memory in pieces of this size.
 const AT_ONCE: u64 = PAGEBLOCK_FRAMES as u64;
-/// So many changes of the target are followed at once.
+/// This many changes of the target are followed at once.
 const MAX_UNREST: u8 = 8;
 /// A host that watches a long way is told so often: every 32 MiB.
 const TELL_EVERY: u32 = 32;
 
 impl Inflation {
-    /// An empty balloon; the device believes that it holds something if it was used before.
+    /// Makes an empty balloon; the device believes that it holds something if it was used before.
     pub(super) fn new(features: Features, target: u32) -> Inflation {
         Inflation {
             held: 0,
@@ -95,7 +95,8 @@ impl Inflation {
         }
     }
 
-    /// The device answered on the inflate (`outwards`) or the deflate queue. Whether that was due.
+    /// Returns the device answered on the inflate (`outwards`) or the deflate queue. Returns
+    /// whether that was due.
     pub(super) fn used<M: Memory>(
         &mut self,
         outwards: bool,

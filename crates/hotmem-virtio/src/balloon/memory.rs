@@ -62,8 +62,8 @@ pub trait Memory {
     fn reported(&mut self) {}
 
     /// Takes some free memory out of use, which a migration need not carry; `None` if there is no
-    /// more. It should stay out of use until [`release_hints`](Memory::release_hints): memory that is
-    /// written to is carried after all. A kernel that needs it sooner may use it after
+    /// more. It should stay out of use until [`release_hints`](Memory::release_hints): memory that
+    /// is written to is carried after all. A kernel that needs it sooner may use it after
     /// [`hinted`](Memory::hinted), and must write to it before it reads.
     fn next_hint(&mut self) -> Option<PfnRange> {
         None

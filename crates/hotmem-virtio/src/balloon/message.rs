@@ -39,7 +39,7 @@ impl Message {
     /// Frames from here on have numbers that do not fit in 32 bits.
     pub const FRAME_LIMIT: u64 = 1 << 32;
 
-    /// Which queue it is for.
+    /// Returns which queue it is for.
     #[must_use]
     pub fn queue(&self) -> Queue {
         match self {
@@ -51,7 +51,7 @@ impl Message {
         }
     }
 
-    /// The numbers of frames, as an inflate or deflate request lists them.
+    /// Returns the numbers of frames, as an inflate or deflate request lists them.
     pub fn frame_numbers(range: PfnRange) -> impl Iterator<Item = u32> {
         // The driver lets no range into the balloon that lies higher.
         (range.start().number()..range.end().number()).map_while(|pfn| u32::try_from(pfn).ok())
@@ -70,7 +70,7 @@ impl Ranges {
         Some(Ranges { ranges: all, len: ranges.len() })
     }
 
-    /// The ranges.
+    /// Returns the ranges.
     #[must_use]
     pub fn as_slice(&self) -> &[PfnRange] {
         self.ranges.get(..self.len).unwrap_or(&self.ranges)

@@ -15,7 +15,7 @@ pub(super) struct Pieces<const MOST: usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// Why a part cannot be taken out.
+/// The reason why a part cannot be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
     /// It would leave one piece more than there can be.
@@ -63,8 +63,8 @@ impl<const MOST: usize> Pieces<MOST> {
         Some(part.split_at(part.start().checked_add(skipped)?).1)
     }
 
-    /// Returns the highest part that can be [taken](Self::take) now. Where taking the highest part in
-    /// `within` would leave one piece too many, this is the end of that part's piece instead.
+    /// Returns the highest part that can be [taken](Self::take) now. Where taking the highest part
+    /// in `within` would leave one piece too many, this is the end of that part's piece instead.
     pub(super) fn last_to_take(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
         let part = self.last_in(within, most)?;
         let piece = self.iter().find(|piece| piece.covers(part))?;

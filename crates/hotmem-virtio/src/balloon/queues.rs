@@ -47,7 +47,7 @@ impl Queue {
     pub const ALL: [Queue; 5] =
         [Queue::Inflate, Queue::Deflate, Queue::Statistics, Queue::Hints, Queue::Reports];
 
-    /// The feature without which it does not exist.
+    /// Returns the feature without which it does not exist.
     #[must_use]
     pub fn feature(self) -> Features {
         match self {
@@ -94,7 +94,7 @@ impl Queues {
         }
     }
 
-    /// The number of a queue; `None` if it is not offered.
+    /// Returns the number of a queue; `None` if it is not offered.
     #[must_use]
     pub fn number(&self, queue: Queue) -> Option<u16> {
         self.has(queue).then(|| {

@@ -19,7 +19,7 @@ impl Reports {
         self.sent.is_some_and(|sent| sent.is_overdue())
     }
 
-    /// The device answered. Whether that was due.
+    /// Returns the device answered. Returns whether that was due.
     pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
         let Some(Sent { what: frames, .. }) = self.sent.take() else { return false };
         counters.reports = counters.reports.wrapping_add(1);

@@ -25,22 +25,23 @@ pub struct Wanted {
     pub patience: Duration,
 }
 
-/// Why there is no driver for a device.
+/// The reason why there is no driver for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
     /// No features were agreed on with it.
     Handshake(HandshakeError<Features>),
     /// It lacks a queue.
     Queue(QueueMissing),
-    /// This queue has only so many descriptors. Reports make do with any number.
+    /// This queue has only this many descriptors. Reports make do with any number.
     QueueSize(Queue, u32),
-    /// The shared memory is less than [`Device::MEMORY_SIZE`](super::Device::MEMORY_SIZE) or not aligned to 16 bytes.
+    /// The shared memory is less than [`Device::MEMORY_SIZE`](super::Device::MEMORY_SIZE) or not
+    /// aligned to 16 bytes.
     Memory,
     /// The transport cannot access its configuration.
     Transport(TransportError),
 }
 
-/// The number of a queue whose feature is accepted.
+/// Returns the number of a queue whose feature is accepted.
 pub(super) fn in_use(numbers: &Queues, driver: &Driver, queue: Queue) -> Option<u16> {
     numbers.number(queue).filter(|_| driver.features().contains(queue.feature()))
 }

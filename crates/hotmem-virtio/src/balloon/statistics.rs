@@ -48,7 +48,7 @@ impl MemoryStatistics {
         self
     }
 
-    /// A value.
+    /// Returns a value.
     #[must_use]
     pub fn get(&self, statistic: Statistic) -> Option<u64> {
         self.values.get(statistic as usize).copied().flatten()

@@ -19,7 +19,7 @@ pub enum Status {
     Failed(Failure),
 }
 
-/// Why the balloon does not have its size.
+/// The reason why the balloon does not have its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// The device does not answer on this queue. Its answer is still accepted, whenever it comes.
@@ -32,7 +32,7 @@ pub enum Pending {
     Memory(&'static str),
 }
 
-/// Why a device is left alone.
+/// The reason why a device is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It answered something on this queue that was not asked.
@@ -48,15 +48,15 @@ pub enum Failure {
     Silent(Queue),
     /// It answered nothing on this queue, and then did not end its reset.
     Stuck(Queue),
-    /// It answered nothing on this queue, was reset, and did not start again. Nothing of the kernel's
-    /// memory is left with it.
+    /// It answered nothing on this queue, was reset, and did not start again. Nothing of the
+    /// kernel's memory is left with it.
     Restart(Queue),
 }
 
 impl Failure {
-    /// Whether the device was reset and has nothing of the kernel's memory any more: the kernel goes
-    /// on as one without a balloon. After any other failure the device may still write to what it
-    /// was given, until the kernel resets it.
+    /// Returns whether the device was reset and has nothing of the kernel's memory any more: the
+    /// kernel goes on as one without a balloon. After any other failure the device may still write
+    /// to what it was given, until the kernel resets it.
     #[must_use]
     pub fn leaves_nothing_behind(&self) -> bool {
         match self {

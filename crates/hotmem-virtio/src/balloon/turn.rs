@@ -30,7 +30,8 @@ pub(super) enum Turn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<T> {
     pub(super) what: T,
-    /// When it was last looked whether there is an answer, and how long it was waited for until then.
+    /// When it was last looked whether there is an answer, and how long it was waited for until
+    /// then.
     looked: Duration,
     waited: Duration,
 }
@@ -49,7 +50,7 @@ impl<T> Sent<T> {
         self.waited >= ANSWER_TIME
     }
 
-    /// What to do while the device owes the answer on this queue.
+    /// Returns what to do while the device owes the answer on this queue.
     ///
     /// A clock may jump in either direction, and a machine may be stopped for an hour together with
     /// its device: between two looks no more than the time of one answer has passed.
@@ -74,8 +75,8 @@ impl<T> Sent<T> {
         Turn::Wait(Some(now.saturating_add(next)))
     }
 
-    /// The same if no interrupt tells of the answer: to look again after as long as it has been
-    /// waited for so far.
+    /// Returns the same if no interrupt tells of the answer: to look again after as long as it has
+    /// been waited for so far.
     pub(super) fn looked_for(
         &mut self,
         queue: Queue,

@@ -130,62 +130,62 @@ impl Config {
         Config::new(raw, features)
     }
 
-    /// The proximity domain, where the device names one.
+    /// Returns the proximity domain, where the device names one.
     #[must_use]
     pub fn node(&self) -> Option<u16> {
         self.node
     }
 
-    /// The device's block.
+    /// Returns the device's block.
     #[must_use]
     pub fn block_size(&self) -> Bytes {
         Bytes(self.block_frames << FRAME_SHIFT)
     }
 
-    /// The unit of work: a block, or a pageblock (2 MiB) where blocks are smaller.
+    /// Returns the unit of work: a block, or a pageblock (2 MiB) where blocks are smaller.
     #[must_use]
     pub fn unit_frames(&self) -> u64 {
         self.block_frames.max(PAGEBLOCK_FRAMES as u64)
     }
 
-    /// The whole region of the device.
+    /// Returns the whole region of the device.
     #[must_use]
     pub fn region(&self) -> PfnRange {
         self.region
     }
 
-    /// The part of the region that consists of whole units: all of it, unless blocks are smaller
-    /// than 2 MiB.
+    /// Returns the part of the region that consists of whole units: all of it, unless blocks are
+    /// smaller than 2 MiB.
     #[must_use]
     pub fn managed(&self) -> PfnRange {
         self.region.align_inward(self.unit_frames())
     }
 
-    /// The part of the region in which the device accepts requests now.
+    /// Returns the part of the region in which the device accepts requests now.
     #[must_use]
     pub fn usable(&self) -> PfnRange {
         self.usable
     }
 
-    /// The whole units of the usable region.
+    /// Returns the whole units of the usable region.
     #[must_use]
     pub fn usable_units(&self) -> PfnRange {
         self.usable.align_inward(self.unit_frames())
     }
 
-    /// What the device says is plugged.
+    /// Returns what the device says is plugged.
     #[must_use]
     pub fn plugged(&self) -> Bytes {
         Bytes(self.plugged_frames << FRAME_SHIFT)
     }
 
-    /// What the device wants to see plugged.
+    /// Returns what the device wants to see plugged.
     #[must_use]
     pub fn requested(&self) -> Bytes {
         Bytes(self.requested_frames << FRAME_SHIFT)
     }
 
-    /// What the device wants to see plugged and its region can hold, in whole units.
+    /// Returns what the device wants to see plugged and its region can hold, in whole units.
     pub(super) fn wanted_frames(&self) -> u64 {
         let wanted = self.requested_frames & !(self.unit_frames() - 1);
         wanted.min(self.managed().frames())
@@ -195,7 +195,7 @@ impl Config {
         self.block_frames
     }
 
-    /// The most frames that one request can name, in whole units.
+    /// Returns the most frames that one request can name, in whole units.
     pub(super) fn max_request_frames(&self) -> u64 {
         // Neither wraps nor is zero: a region of at most 2^40 frames holds at least one block,
         // and 65 535 blocks of 4 KiB are more than a unit.
@@ -203,7 +203,7 @@ impl Config {
     }
 }
 
-/// The frame `frames` above the region's start, at most its end.
+/// Returns the frame `frames` above the region's start, at most its end.
 fn pfn_after(region: PfnRange, frames: u64) -> Pfn {
     region.start().checked_add(frames).unwrap_or(region.end())
 }

@@ -42,7 +42,7 @@ pub enum ConfigFault {
     NotPowerOfTwo,
     /// It is less than a frame (4 KiB).
     BelowFrameSize,
-    /// It is no multiple of the block size.
+    /// It is not a multiple of the block size.
     Unaligned,
     /// The region would end beyond what a physical address can say.
     BeyondAddressSpace,
@@ -77,9 +77,9 @@ impl fmt::Display for ConfigError {
         write!(f, "{field} {value:#x} ")?;
         match fault {
             ConfigFault::Zero => write!(f, "must not be zero"),
-            ConfigFault::NotPowerOfTwo => write!(f, "is no power of two"),
+            ConfigFault::NotPowerOfTwo => write!(f, "is not a power of two"),
             ConfigFault::BelowFrameSize => write!(f, "is less than a frame"),
-            ConfigFault::Unaligned => write!(f, "is no multiple of the block size"),
+            ConfigFault::Unaligned => write!(f, "is not a multiple of the block size"),
             ConfigFault::BeyondAddressSpace => {
                 write!(f, "passes the {PHYS_ADDR_BITS} bits of a physical address")
             }

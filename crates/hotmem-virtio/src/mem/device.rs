@@ -44,12 +44,12 @@ pub enum Progress {
     Failed(Failure),
 }
 
-/// Why there is no driver for a device.
+/// The reason why there is no driver for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
     /// No features were agreed on with it.
     Handshake(HandshakeError<Features>),
-    /// Its queue has only so many descriptors.
+    /// Its queue has only this many descriptors.
     QueueSize(u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
     Memory,
@@ -172,19 +172,19 @@ impl<T: Transport> Device<T> {
         !self.transport.ack_interrupt().is_empty()
     }
 
-    /// The state machine, for what it knows and counts.
+    /// Returns the state machine, for what it knows and counts.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// What the device did to its queue that it must not, if that is why it failed.
+    /// Returns what the device did to its queue that it must not, if that is why it failed.
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
     }
 
-    /// Why its configuration space could not be accessed, if that is why it failed.
+    /// Returns why its configuration space could not be accessed, if that is why it failed.
     #[must_use]
     pub fn transport_error(&self) -> Option<TransportError> {
         self.transport_error
@@ -192,7 +192,7 @@ impl<T: Transport> Device<T> {
 
     fn send(&mut self, request: &Request) {
         self.messages.write(REQUEST, request.to_bytes());
-        // What the device does not write is no answer.
+        // What the device does not write is not an answer.
         self.messages.write(RESPONSE, [0xff; Response::SIZE]);
         let chain = [
             Buffer {
@@ -218,8 +218,8 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// The bytes that the device used for its answer, if it has answered. A queue that it broke
-    /// counts as an answer of no bytes.
+    /// Returns the bytes that the device used for its answer, if it has answered. A queue that it
+    /// broke counts as an answer of no bytes.
     fn take_answer(&mut self) -> Option<([u8; Response::SIZE], usize)> {
         if self.queue_error.is_none() {
             match self.queue.pop() {
@@ -249,8 +249,8 @@ fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), Ini
     Ok((config, driver))
 }
 
-/// The configuration, read until it holds still; `None` if it does not. `last` is the last one
-/// that did, and one equal read is enough to confirm it.
+/// Returns the configuration, read until it holds still; `None` if it does not. `last` is the last
+/// one that did, and one equal read is enough to confirm it.
 ///
 /// The generation alone is not believed (2.5.1): some devices never change it.
 fn steady_config<T: Transport>(

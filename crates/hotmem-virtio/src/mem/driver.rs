@@ -110,7 +110,7 @@ pub(super) struct InFlight {
     pub(super) overdue: bool,
 }
 
-/// Why a request was sent, and so what its answer means.
+/// The reason why a request was sent, and so what its answer means.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// PLUG of a prepared range.
@@ -127,7 +127,7 @@ pub(super) enum Purpose {
     Clear,
 }
 
-/// Why the driver cannot go on at once.
+/// The reason why the driver cannot go on at once.
 pub(super) enum Halt {
     /// Work is left that needs no device.
     Again,
@@ -145,7 +145,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 const MAX_UNREST: u8 = 32;
 
 impl Driver {
-    /// A driver for the device with this configuration and these negotiated features.
+    /// Makes a driver for the device with this configuration and these negotiated features.
     ///
     /// # Errors
     /// The field of the configuration that cannot be right.
@@ -255,7 +255,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What to do while the device owes an answer, if it does.
+    /// Returns what to do while the device owes an answer, if it does.
     fn awaited_answer(&mut self, now: Duration) -> Option<Step> {
         let sent = self.in_flight.as_mut()?;
         // A clock that went backwards must not put the moment off for ever.
@@ -351,13 +351,13 @@ impl Driver {
             .ok_or(Halt::Fail(Failure::Memory(range)))
     }
 
-    /// The configuration as last read.
+    /// Returns the configuration as last read.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What the driver knows to be plugged.
+    /// Returns what the driver knows to be plugged.
     #[must_use]
     pub fn plugged(&self) -> Bytes {
         Bytes(self.plugged_frames << FRAME_SHIFT)
@@ -369,14 +369,14 @@ impl Driver {
         self.status
     }
 
-    /// What happened so far.
+    /// Returns what happened so far.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 }
 
-/// Why [`Driver::step`] ends without a request.
+/// The reason why [`Driver::step`] ends without a request.
 pub(super) enum Stop {
     Wait(Step),
     Halt(Halt),
@@ -388,7 +388,7 @@ impl From<Halt> for Stop {
     }
 }
 
-/// The first `frames` of `range`, or all of it.
+/// Returns the first `frames` of `range`, or all of it.
 pub(super) fn first(range: PfnRange, frames: u64) -> PfnRange {
     let end = range.start().checked_add(frames).unwrap_or(range.end());
     range.split_at(end).0

@@ -15,8 +15,8 @@ use hotmem::{
 /// What one device has under way in the engine.
 ///
 /// It lives as long as the device's driver; for each step, [`with`](Self::with) lends it the
-/// engine, so that several devices can share one: always the same. Dropped, it leaves what was about
-/// to go held and counted.
+/// engine, so that several devices can share one: always the same. Dropped, it leaves what was
+/// about to go held and counted.
 pub struct HotplugMemory<'f, P: Platform> {
     /// The one that was lent first.
     machine: Option<MachineId>,
@@ -47,9 +47,9 @@ struct Lent<'a, 'f, P: Platform, M, H> {
 }
 
 impl<'f, P: Platform> HotplugMemory<'f, P> {
-    /// For a device whose memory is put online for `online`, or, without a type of the device's own,
-    /// for what [`Hotplug::set_auto_online`] says. `budget` limits how much is isolated and migrated
-    /// in one call, when memory is to leave.
+    /// For a device whose memory is put online for `online`, or, without a type of the device's
+    /// own, for what [`Hotplug::set_auto_online`] says. `budget` limits how much is isolated and
+    /// migrated in one call, when memory is to leave.
     #[must_use]
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
         let online = online.into();
@@ -66,7 +66,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         }
     }
 
-    /// The [`Memory`] to step the driver with.
+    /// Returns the [`Memory`] to step the driver with.
     ///
     /// # Errors
     /// `hotplug` is not the machine that was lent first: nothing that was begun on one goes on on
@@ -82,7 +82,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         Ok(Lent { own: self, hotplug, hooks })
     }
 
-    /// What keeps memory from leaving, while something does.
+    /// Returns what keeps memory from leaving, while something does.
     #[must_use]
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker
@@ -288,8 +288,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         })
     }
 
-    /// The highest memory that is plugged and not online, at most what is wanted at once: nobody
-    /// has to be asked for it. Looked for below what has left last, and everywhere if there is none.
+    /// Returns the highest memory that is plugged and not online, at most what is wanted at once:
+    /// nobody has to be asked for it. Looked for below what has left last, and everywhere if there
+    /// is none.
     fn highest_offline(&self, wanted: Unplug) -> Option<PfnRange> {
         let below = self.own.below.intersection(wanted.region);
         let mut places = [below, wanted.region].into_iter();
@@ -297,8 +298,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         Some(last(units, wanted.at_once))
     }
 
-    /// The same within a part of the region, in windows from the top down: from one request to the
-    /// next it goes on below, and what it has looked at is not looked at again.
+    /// Returns the same within a part of the region, in windows from the top down: from one request
+    /// to the next it goes on below, and what it has looked at is not looked at again.
     fn highest_offline_within(&self, within: PfnRange, wanted: Unplug) -> Option<PfnRange> {
         let frames = wanted.at_once.max(LEAST_WINDOW.next_multiple_of(wanted.unit));
         let mut rest = within;
@@ -329,13 +330,13 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
 /// Frames that are looked through together for memory that is offline, however little is wanted.
 const LEAST_WINDOW: u64 = 64 * SECTION_FRAMES as u64;
 
-/// The last `frames` of a range, or all of it.
+/// Returns the last `frames` of a range, or all of it.
 fn last(range: PfnRange, frames: u64) -> PfnRange {
     let start = Pfn::new(range.end().number().saturating_sub(frames));
     start.map_or(range, |start| range.split_at(start).1)
 }
 
-/// The smallest range with all of both.
+/// Returns the smallest range with all of both.
 fn hull(one: PfnRange, other: PfnRange) -> PfnRange {
     if one.is_empty() {
         return other;

@@ -20,8 +20,8 @@ pub trait Memory {
     /// that exists: the device fails. Other obstacles are tried again.
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle>;
 
-    /// The longest run from `from` on that is all plugged or all unplugged, within `within`,
-    /// which holds `from`.
+    /// Returns the longest run from `from` on that is all plugged or all unplugged, within
+    /// `within`, which holds `from`.
     fn run_at(&self, from: Pfn, within: PfnRange) -> Run;
 
     /// Takes everything that plugging `range` will need, so that [`plugged`](Memory::plugged)
@@ -39,8 +39,8 @@ pub trait Memory {
     fn plugged(&mut self, range: PfnRange);
 
     /// Brings online what was plugged, as far as it is not yet. The driver calls this after
-    /// [`plugged`](Memory::plugged), before it plugs more, and before it says that the device's size
-    /// is reached.
+    /// [`plugged`](Memory::plugged), before it plugs more, and before it says that the device's
+    /// size is reached.
     ///
     /// # Errors
     /// Why some of it is not in use. Neither happens before this succeeds.
@@ -94,7 +94,7 @@ pub struct Run {
     pub plugged: bool,
 }
 
-/// Why memory cannot be prepared.
+/// The reason why memory cannot be prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Nothing hinders it, the work is not done yet: call again.

@@ -53,7 +53,7 @@ pub enum BlockState {
     Mixed,
 }
 
-/// An answer that is no valid response.
+/// An answer that is not a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
     /// The device used fewer bytes than a response has.
@@ -71,25 +71,25 @@ impl Request {
     /// Bytes of a request on the wire.
     pub const SIZE: usize = 24;
 
-    /// The request for a range of whole blocks, or `None` if its count does not fit, is zero, or
-    /// the range is no multiple of the block.
+    /// Returns the request for a range of whole blocks, or `None` if its count does not fit, is
+    /// zero, or the range is not a multiple of the block.
     pub(super) fn new(kind: RequestKind, range: PfnRange, block_frames: u64) -> Option<Request> {
         let blocks = u16::try_from(range.frames() / block_frames).ok()?;
         (blocks != 0 && range.is_aligned(block_frames)).then_some(Request { kind, range, blocks })
     }
 
-    /// The request to unplug all of a device, whose region this is.
+    /// Returns the request to unplug all of a device, whose region this is.
     pub(super) fn unplug_all(region: PfnRange) -> Request {
         Request { kind: RequestKind::UnplugAll, range: region, blocks: 0 }
     }
 
-    /// What it asks for.
+    /// Returns what it asks for.
     #[must_use]
     pub fn kind(&self) -> RequestKind {
         self.kind
     }
 
-    /// The blocks it is about; the device's region for [`RequestKind::UnplugAll`].
+    /// Returns the blocks it is about; the device's region for [`RequestKind::UnplugAll`].
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
@@ -132,7 +132,7 @@ impl Response {
 }
 
 impl BlockState {
-    /// The state in an acknowledged [`RequestKind::State`] request.
+    /// Returns the state in an acknowledged [`RequestKind::State`] request.
     ///
     /// # Errors
     /// A value that the specification does not know.

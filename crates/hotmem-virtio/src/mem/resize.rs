@@ -9,7 +9,7 @@ use hotmem::geometry::FRAME_SHIFT;
 use hotmem::{Bytes, PfnRange};
 
 impl Driver {
-    /// One request towards the size that the device wants.
+    /// Returns one request towards the size that the device wants.
     pub(super) fn resize<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Stop> {
         if self.config.plugged() != self.plugged() {
             self.cancel(memory);
@@ -55,8 +55,8 @@ impl Driver {
         Ok((self.request(RequestKind::Plug, range)?, Purpose::Plug))
     }
 
-    /// The lowest memory that is not plugged and can be, at most `frames` of it: what one request
-    /// can name. The rest of a gap is not searched, however large the device.
+    /// Returns the lowest memory that is not plugged and can be, at most `frames` of it: what one
+    /// request can name. The rest of a gap is not searched, however large the device.
     fn lowest_gap<M: Memory>(&self, frames: u64, memory: &M) -> Result<PfnRange, Halt> {
         let mut rest = self.config.usable_units().split_at(self.gaps_from).1;
         while !rest.is_empty() {
@@ -122,7 +122,8 @@ impl Driver {
     }
 }
 
-/// What an obstacle means: an obstacle for good lasts until the device wants something else.
+/// Returns what an obstacle means: an obstacle for good lasts until the device wants something
+/// else.
 pub(super) fn hindered(obstacle: Obstacle) -> Halt {
     match obstacle {
         Obstacle::Working => Halt::Again,

@@ -114,7 +114,7 @@ impl Driver {
     }
 }
 
-/// What a refusal means: another try, later.
+/// Returns what a refusal means: another try, later.
 fn refused(response: Response) -> Halt {
     Halt::Later(match response {
         Response::Nack => Pending::Nack,

@@ -9,8 +9,8 @@ use super::walk::Sync;
 use hotmem::Bytes;
 
 impl Driver {
-    /// Sets what becomes of memory that is found plugged at the start; to be called before the first
-    /// step. A driver that does not call this adopts it.
+    /// Sets what becomes of memory that is found plugged at the start; to be called before the
+    /// first step. A driver that does not call this adopts it.
     pub fn set_leftover(&mut self, leftover: Leftover) {
         self.leftover = leftover;
     }

@@ -14,14 +14,14 @@ pub enum Status {
     Resizing,
     /// What the device wants is plugged, all of it, and online as asked.
     Reached,
-    /// The size cannot be reached for now. The driver keeps trying, seldom, as far as that can help,
-    /// or at once when the device wants something else.
+    /// The size cannot be reached for now. The driver keeps trying, seldom, as far as that can
+    /// help, or at once when the device wants something else.
     Pending(Pending),
     /// The device is not to be trusted and is left alone. Its plugged memory stays usable.
     Failed(Failure),
 }
 
-/// Why a size is not reached.
+/// The reason why a size is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// The device answers NACK.
@@ -40,8 +40,8 @@ pub enum Pending {
     PluggedSize,
     /// The memory manager cannot prepare memory, or bring it online, for this reason.
     Memory(&'static str),
-    /// As much is plugged as can be: the device wants no whole number of units within its region. There
-    /// is nothing to try again until it wants something else.
+    /// As much is plugged as can be: the device wants no whole number of units within its region.
+    /// There is nothing to try again until it wants something else.
     Units {
         /// What the device wants.
         requested: Bytes,
@@ -52,7 +52,7 @@ pub enum Pending {
     },
 }
 
-/// Why a device is left alone.
+/// The reason why a device is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Its configuration cannot be right.

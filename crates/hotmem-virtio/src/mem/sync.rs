@@ -13,11 +13,11 @@ use super::status::{Failure, Pending, Status};
 use super::walk::{Segment, Sync, Task};
 use hotmem::{Pfn, PfnRange};
 
-/// A device whose `plugged_size` still disagrees after so many walks has failed.
+/// A device whose `plugged_size` still disagrees after this many walks has failed.
 const MAX_DISAGREEMENTS: u8 = 6;
 
 impl Driver {
-    /// One step of the walk.
+    /// Returns one step of the walk.
     pub(super) fn synchronise<M: Memory>(
         &mut self,
         mut sync: Sync,
@@ -109,7 +109,7 @@ impl Driver {
         }
     }
 
-    /// The walk is over: does its sum agree with `plugged_size`?
+    /// Ends the walk, and checks that its sum agrees with `plugged_size`.
     fn synchronised(&mut self, sync: &Sync) -> Halt {
         self.activity = Activity::Resizing;
         if self.status == Status::Synchronising {
@@ -135,7 +135,7 @@ impl Driver {
         Halt::Again
     }
 
-    /// What is known about the walk's next blocks, and how far that reaches.
+    /// Returns what is known about the walk's next blocks, and how far that reaches.
     fn segment<M: Memory>(&self, sync: &Sync, memory: &M) -> Result<(PfnRange, Segment), Halt> {
         let (rest, at) = (sync.rest, sync.rest.start());
         let until = |end: Pfn, segment| Ok((rest.split_at(end).0, segment));
@@ -169,7 +169,7 @@ impl Driver {
         until(unit_end.min(usable.end()), Segment::Fragment)
     }
 
-    /// How much of a segment to ask about at once.
+    /// Returns how much of a segment to ask about at once.
     fn askable_frames(&self, sync: &Sync, segment: Segment) -> u64 {
         let grain = match segment {
             Segment::Fragment => self.config.block_frames(),
@@ -179,7 +179,7 @@ impl Driver {
         (ask & !(grain - 1)).max(grain)
     }
 
-    /// [`Memory::run_at`], not believed if it is no run from `from` on.
+    /// [`Memory::run_at`], not believed if it is not a run from `from` on.
     pub(super) fn run_at<M: Memory>(
         &self,
         from: Pfn,

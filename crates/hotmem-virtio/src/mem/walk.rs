@@ -46,12 +46,12 @@ pub(super) enum Segment {
 }
 
 impl Sync {
-    /// A walk through the whole device.
+    /// Returns a walk through the whole device.
     pub(super) fn of_device(config: &Config) -> Sync {
         Sync { whole: true, ..Sync::of_range(config.region()) }
     }
 
-    /// A walk through a range of units that the memory manager does not use.
+    /// Returns a walk through a range of units that the memory manager does not use.
     pub(super) fn of_range(range: PfnRange) -> Sync {
         Sync {
             rest: range,

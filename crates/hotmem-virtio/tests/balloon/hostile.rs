@@ -134,7 +134,7 @@ impl Script<'_> {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
     }
 
-    /// A size that makes sense.
+    /// Returns a size that makes sense.
     fn target(&mut self) -> u32 {
         u32::from(self.byte()) * 7
     }

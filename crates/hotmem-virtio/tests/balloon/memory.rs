@@ -44,7 +44,7 @@ pub(crate) struct TestMemory {
 }
 
 impl TestMemory {
-    /// So many frames from `base` on, all free.
+    /// This many frames from `base` on, all free.
     pub(crate) fn new(base: u64, frames: usize) -> TestMemory {
         TestMemory {
             base: Pfn::new(base).unwrap(),
@@ -67,7 +67,8 @@ impl TestMemory {
         self.frames.iter().filter(|&&frame| frame == state).count()
     }
 
-    /// Whether all of this memory is in that state; not if it is no memory of this machine's.
+    /// Returns whether all of this memory is in that state; not if it is no memory of this
+    /// machine's.
     pub(crate) fn all(&self, range: PfnRange, state: Frame) -> bool {
         self.indices(range).is_some_and(|i| self.frames[i].iter().all(|&frame| frame == state))
     }
@@ -96,7 +97,7 @@ impl TestMemory {
         }
     }
 
-    /// The first run of frames in this state, at most so many of them.
+    /// Returns the first run of frames in this state, at most this many of them.
     fn find(&self, state: Frame, most: u64) -> Option<PfnRange> {
         let first = self.frames.iter().position(|&frame| frame == state)?;
         let most = most.min(self.piece) as usize;

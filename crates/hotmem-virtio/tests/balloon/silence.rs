@@ -42,7 +42,8 @@ fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
     }
 }
 
-/// Each conversation that waits for an answer, and what it is like with a device that gives none.
+/// Returns each conversation that waits for an answer, and what it is like with a device that gives
+/// none.
 fn silent() -> impl Iterator<Item = (Queue, World)> {
     let cases = [
         (Queue::Inflate, Features::empty()),
@@ -64,7 +65,8 @@ fn silent() -> impl Iterator<Item = (Queue, World)> {
     })
 }
 
-/// How long an answer is waited for at first. No interrupt tells of a hint's, which is looked for.
+/// Returns how long an answer is waited for at first. No interrupt tells of a hint's, which is
+/// looked for.
 fn first_wait(queue: Queue, otherwise: Duration) -> Duration {
     if queue == Queue::Hints { Duration::from_micros(20) } else { otherwise }
 }

@@ -25,7 +25,7 @@ impl World {
         World { device, driver, memory, now: Duration::from_secs(1), used: None }
     }
 
-    /// One step, and what comes of it.
+    /// Returns one step, and what comes of it.
     pub(crate) fn step(&mut self) -> Step {
         let config = self.device.config;
         let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);

@@ -94,7 +94,7 @@ impl End for BalloonDevice {
     }
 }
 
-/// The message that these bytes are.
+/// Returns the message that these bytes are.
 fn read(page: Page, queue: Queue, pieces: &[Piece]) -> Message {
     let frames = |&(addr, len, device_writes): &Piece| {
         assert!(device_writes, "frames are for the device to write");

@@ -36,7 +36,7 @@ const GIB: u64 = 1 << 30;
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 1000;
 
-/// A device that wants 64 MiB, not started yet.
+/// Returns a device that wants 64 MiB, not started yet.
 fn host() -> Host {
     let mut device = MockDevice::new(2 * MIB, 4 * GIB, 64 * GIB);
     device.resize(64 * MIB);

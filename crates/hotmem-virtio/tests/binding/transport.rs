@@ -15,9 +15,9 @@ pub(crate) struct MemoryDevice {
     pub(crate) device: Device,
     /// Says that it answered, and did not.
     pub(crate) silent: bool,
-    /// So many reads of the configuration, each of another one, are yet to come.
+    /// This many reads of the configuration, each of another one, are yet to come.
     pub(crate) unsteady: u32,
-    /// Read so many times, instead of what is true.
+    /// Read this many times, instead of what is true.
     pub(crate) torn: Option<(RawConfig, u32)>,
     pub(crate) generation_moves: bool,
     pub(crate) generation_flaps: bool,
@@ -100,7 +100,7 @@ impl End for MemoryDevice {
     }
 }
 
-/// The configuration as a device shows it (5.15.4).
+/// Returns the configuration as a device shows it (5.15.4).
 pub(crate) fn bytes_of(config: &RawConfig) -> [u8; RawConfig::SIZE] {
     let mut bytes = [0; RawConfig::SIZE];
     bytes[0..8].copy_from_slice(&config.block_size.to_le_bytes());

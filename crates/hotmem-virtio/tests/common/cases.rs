@@ -2,7 +2,7 @@
 
 use proptest::prelude::ProptestConfig;
 
-/// So many cases, or `PROPTEST_CASES`, or many more where time does not matter. Failures print
+/// This many cases, or `PROPTEST_CASES`, or many more where time does not matter. Failures print
 /// themselves; no files.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };

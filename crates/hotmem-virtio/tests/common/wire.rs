@@ -19,7 +19,7 @@ pub(crate) trait End {
     /// A chain came.
     fn request(&mut self, page: Page, queue: usize, head: u16, pieces: &[Piece]);
 
-    /// The next chain that it has done: its queue, its head, and what it wrote.
+    /// Returns the next chain that it has done: its queue, its head, and what it wrote.
     fn answer(&mut self) -> Option<(usize, u16, u32)>;
 
     fn generation(&mut self) -> u32 {

@@ -97,7 +97,7 @@ impl<'f> World<'f> {
         }
     }
 
-    /// The frame so many bytes into the device's region.
+    /// Returns the frame this many bytes into the device's region.
     pub(crate) fn at_offset(&self, bytes: u64) -> Pfn {
         self.driver.config().region().start().checked_add(bytes >> 12).unwrap()
     }
@@ -198,7 +198,7 @@ impl<'f> World<'f> {
     }
 }
 
-/// The pageblocks of a range, by number.
+/// Returns the pageblocks of a range, by number.
 pub(crate) fn pageblocks(range: PfnRange) -> std::ops::Range<u64> {
     range.start().number() >> 9..range.end().number().div_ceil(512)
 }

@@ -320,7 +320,7 @@ fn a_machine_without_memory_for_page_tables_takes_what_it_can() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.poll();
-    // A table for each pageblock, and only so many frames.
+    // A table for each pageblock, and only this many frames.
     world.kernel.frames_per_pageblock = 1;
     world.kernel.take_until_left(40);
     world.resize(GIB);

@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The host asks for so many hundredths of the region.
+    /// The host asks for this many hundredths of the region.
     Resize(u64),
     Steps(u8),
     Wait(u16),
     Fault(Fault),
-    /// The kernel allocates so many runs of so many frames.
+    /// The kernel allocates this many runs of this many frames.
     Take(u8, u64),
     Give(prop::sample::Index),
     Pin(bool),

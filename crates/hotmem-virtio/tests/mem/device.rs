@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     Refuse(u16),
     /// Does it, then says ERROR.
     ErrorAfterwards,
-    /// Does it, but answers only after so many polls.
+    /// Does it, but answers only after this many polls.
     Late(u32),
     /// Answers with these bytes instead.
     Bytes(&'static [u8]),
@@ -88,7 +88,7 @@ impl Device {
         self.config.plugged_size = count * self.config.block_size;
     }
 
-    /// The configuration, as the driver reads it.
+    /// Returns the configuration, as the driver reads it.
     pub(crate) fn read_config(&mut self) -> RawConfig {
         self.requested_seen = self.config.requested_size;
         let plugged_size = self.claims_plugged.unwrap_or(self.config.plugged_size);
@@ -128,7 +128,7 @@ impl Device {
         (answer(kind, state).to_vec(), polls)
     }
 
-    /// What the specification says (5.15.6), and QEMU does.
+    /// Returns what the specification says (5.15.6), and QEMU does.
     fn perform(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let addr = u64::from_le_bytes(bytes[8..16].try_into().unwrap());

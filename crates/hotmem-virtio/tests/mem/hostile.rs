@@ -91,7 +91,7 @@ pub(crate) fn play(script: &[u8]) {
     }
 }
 
-/// What the memory manager holds, and the driver should know of.
+/// Returns what the memory manager holds, and the driver should know of.
 fn plugged_bytes(memory: &TestMemory, unit_frames: u64) -> u64 {
     let held = |u: &&Unit| matches!(u, Unit::Plugged | Unit::PreparedToUnplug);
     memory.units.iter().filter(held).count() as u64 * unit_frames * 4096

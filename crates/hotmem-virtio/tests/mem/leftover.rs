@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A device of 1 GiB of which 64 MiB, in several runs, were plugged before the driver came.
+/// Returns a device of 1 GiB of which 64 MiB, in several runs, were plugged before the driver came.
 fn device(block: u64, requested: u64) -> Device {
     let mut device = Device::new(block, 4 * GIB, GIB);
     for (start, end) in [(0, 16 * MIB), (48 * MIB, 80 * MIB), (512 * MIB, 528 * MIB)] {

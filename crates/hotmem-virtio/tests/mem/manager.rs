@@ -80,7 +80,7 @@ fn failure_with(
     None
 }
 
-/// The same with blocks as large as a unit and with smaller ones.
+/// Returns the same with blocks as large as a unit and with smaller ones.
 fn failure(
     target: u64,
     run: fn(PfnRange) -> PfnRange,

@@ -77,7 +77,7 @@ impl TestMemory {
         index(range.start())..index(range.end())
     }
 
-    /// Whether all of it is in this state.
+    /// Returns whether all of it is in this state.
     pub(crate) fn all(&self, range: PfnRange, unit: Unit) -> bool {
         self.units[self.indices(range)].iter().all(|&u| u == unit)
     }
@@ -97,7 +97,7 @@ impl TestMemory {
         self.units[indices].fill(to);
     }
 
-    /// The obstacle, or how many units at most.
+    /// Returns the obstacle, or how many units at most.
     fn hurdle(&mut self, kind: Unit) -> Result<u64, Obstacle> {
         assert!(self.announced, "nobody announced the region");
         let prepared = |u: &Unit| matches!(u, Unit::PreparedToPlug | Unit::PreparedToUnplug);

@@ -11,9 +11,9 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The host asks for so many thousandths of the region.
+    /// The host asks for this many thousandths of the region.
     Resize(u64),
-    /// The driver is stepped so many times.
+    /// The driver is stepped this many times.
     Steps(u8),
     Fault(Fault),
     Hurdle(Hurdle),

@@ -27,7 +27,7 @@ impl World {
         World { device, driver, memory, now: Duration::from_secs(1), late: None }
     }
 
-    /// A device of 1 GiB, of which 64 MiB are plugged.
+    /// Returns a device of 1 GiB, of which 64 MiB are plugged.
     pub(crate) fn with_64_mib() -> World {
         let (mib, gib) = (Bytes::mib(1).0, Bytes::gib(1).0);
         let mut device = Device::new(2 * mib, 4 * gib, gib);
@@ -38,7 +38,7 @@ impl World {
         world
     }
 
-    /// One step, and the request that comes of it.
+    /// Returns one step, and the request that comes of it.
     pub(crate) fn step(&mut self) -> Step {
         let arrived = self.late.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
         if let Some((_, polls)) = &mut self.late {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// What the driver should end with, given time and no more faults.
+    /// Returns what the driver should end with, given time and no more faults.
     pub(crate) fn goal(&self) -> u64 {
         let config = self.driver.config();
         let unit = config.unit_frames() << FRAME_SHIFT;

@@ -73,12 +73,12 @@ pub(crate) struct DeviceSide {
 pub(crate) type Piece = (u64, u32, bool);
 
 impl DeviceSide {
-    /// What the driver says of itself in the available ring.
+    /// Returns what the driver says of itself in the available ring.
     pub(crate) fn avail_flags(&self) -> u16 {
         self.page.read_u16(self.driver_area)
     }
 
-    /// The next chain that the driver made available, by its head.
+    /// Returns the next chain that the driver made available, by its head.
     pub(crate) fn take(&mut self) -> Option<(u16, Vec<Piece>)> {
         if self.page.read_u16(self.driver_area + 2) == self.seen {
             return None;
