@@ -111,13 +111,13 @@ impl Machine {
         self.boot_memory.unwrap_or(default)
     }
 
-    /// The reference guest's image, if it is said.
+    /// Returns the reference guest's image, if it is said.
     #[must_use]
     pub fn image(&self) -> Option<&Path> {
         self.runner.guest_image.as_deref()
     }
 
-    /// Whether instructions are counted, which makes the host's clock worthless.
+    /// Returns whether instructions are counted, which makes the host's clock worthless.
     #[must_use]
     pub fn counts_instructions(&self) -> bool {
         self.icount
@@ -150,7 +150,7 @@ impl Guests {
         self.boot_memory
     }
 
-    /// The machine for a guest that was asked for, to be given up to `memory`.
+    /// Returns the machine for a guest that was asked for, to be given up to `memory`.
     ///
     /// # Errors
     /// If it was not asked for.
@@ -184,13 +184,13 @@ impl Guests {
 }
 
 impl Guest {
-    /// Whether it is the reference guest, which says what it does.
+    /// Returns whether it is the reference guest, which says what it does.
     #[must_use]
     pub const fn is_reference(self) -> bool {
         matches!(self, Guest::Hotmem | Guest::Hotmem64)
     }
 
-    /// The least memory at boot with which it can be given `memory`.
+    /// Returns the least memory at boot with which it can be given `memory`.
     fn least_boot_memory(self, memory: Bytes) -> Result<Bytes> {
         match self {
             Guest::Hotmem | Guest::Hotmem64 => Ok(LEAST_BOOT_MEMORY.max(needed_for(memory)?)),
@@ -220,9 +220,9 @@ const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
 /// and what the firmware keeps; 2.3 MiB of 128 MiB.
 const KERNEL: Bytes = Bytes::mib(3);
 
-/// What the reference guest takes of its memory at boot when it is given `memory`: the engine's
-/// words, as the engine takes them on a hosted machine, page tables of the direct map, and what the
-/// kernel needs itself. In MiB.
+/// Returns what the reference guest takes of its memory at boot when it is given `memory`: the
+/// engine's words, as the engine takes them on a hosted machine, page tables of the direct map, and
+/// what the kernel needs itself. In MiB.
 fn needed_for(memory: Bytes) -> Result<Bytes> {
     let gib = Bytes::gib(1).0;
     let room = memory.0.checked_next_multiple_of(gib).map(Bytes);

@@ -11,7 +11,7 @@ use std::{
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Whether it is a pipe that nobody reads any more: no fault, and nobody to tell.
+    /// Returns whether it is a pipe that nobody reads any more: no fault, and nobody to tell.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe

@@ -16,7 +16,7 @@ const DOTS: (u32, u32) = (140, 48);
 const PIXELS: (u32, u32) = (900, 420);
 const LINE: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 
-/// The picture for a terminal, in braille; empty if there is nothing to see.
+/// Returns the picture for a terminal, in braille; empty if there is nothing to see.
 #[must_use]
 pub fn text(series: &Series, unit: &str) -> String {
     let Some((last, top)) = extent(series) else { return String::new() };
@@ -62,7 +62,7 @@ pub fn svg(series: &Series, title: &str, unit: &str, path: &Path) -> Result<()> 
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// The last time and the highest value; `None` if that is no area.
+/// Returns the last time and the highest value; `None` if that is not an area.
 fn extent(series: &Series) -> Option<(f64, f64)> {
     let last = series.last()?.0;
     let top = series.iter().map(|&(_, y)| y).fold(0.0, f64::max);

@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// A spinner on standard error. Into a pipe or a file it draws nothing.
+/// Returns a spinner on standard error. Into a pipe or a file it draws nothing.
 #[must_use]
 pub fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
@@ -11,7 +11,7 @@ pub fn spinner() -> ProgressBar {
     spinner
 }
 
-/// A bar of `steps` steps on standard error. Into a pipe or a file it draws nothing.
+/// Returns a bar of `steps` steps on standard error. Into a pipe or a file it draws nothing.
 #[must_use]
 pub fn bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}")

@@ -48,7 +48,7 @@ impl Watch {
         Watch { stop, thread }
     }
 
-    /// What it has seen.
+    /// Returns what it has seen.
     #[must_use]
     pub fn finish(self) -> Vec<Sample> {
         self.stop.store(true, Relaxed);
@@ -56,13 +56,13 @@ impl Watch {
     }
 }
 
-/// What a process holds, shared memory in full. `None`: there is no such process.
+/// Returns what a process holds, shared memory in full. `None`: there is no such process.
 #[must_use]
 pub fn resident(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
 }
 
-/// What this process holds.
+/// Returns what this process holds.
 ///
 /// # Errors
 /// Where the kernel does not say.
@@ -70,8 +70,8 @@ pub fn resident_here() -> Result<Bytes> {
     resident(std::process::id()).context("no VmRSS in /proc/self/status")
 }
 
-/// What this process holds, in memory or swapped out, of the pages of `length` bytes at `address`:
-/// whatever its other threads take and give back meanwhile elsewhere.
+/// Returns what this process holds, in memory or swapped out, of the pages of `length` bytes at
+/// `address`: whatever its other threads take and give back meanwhile elsewhere.
 ///
 /// # Errors
 /// Where the kernel does not say.
@@ -92,13 +92,14 @@ pub fn held_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
     Ok(Bytes(held * page))
 }
 
-/// What a process holds, of shared memory its share. Slower: the kernel looks at every page.
+/// Returns what a process holds, of shared memory its share. Slower: the kernel looks at every
+/// page.
 #[must_use]
 pub fn proportional(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
 }
 
-/// The CPU time that a process has used.
+/// Returns the CPU time that a process has used.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -109,15 +110,15 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
 }
 
-/// A field of kB in a file of the kernel's.
+/// Returns a field of kB in a file of the kernel's.
 fn field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024).map(Bytes)
 }
 
-/// How long after `freed` a process first held no more than it did in the end, but for 2 % of what
-/// it gave back. `None` if it gave back next to nothing.
+/// Returns how long after `freed` a process first held no more than it did in the end, but for 2 %
+/// of what it gave back. `None` if it gave back next to nothing.
 #[must_use]
 pub fn settled(samples: &[Sample], freed: Instant) -> Option<Duration> {
     let before = samples.iter().rev().find(|sample| sample.at <= freed)?.resident.0;

@@ -3,7 +3,7 @@
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use std::time::Duration;
 
-/// A table whose first `text_columns` columns are text and whose others are figures.
+/// Returns a table whose first `text_columns` columns are text and whose others are figures.
 #[must_use]
 pub fn table(header: &[&str], text_columns: usize) -> Table {
     let mut table = Table::new();
@@ -18,7 +18,7 @@ pub fn table(header: &[&str], text_columns: usize) -> Table {
     table
 }
 
-/// A time with three figures in the unit that fits: `1.35 ms`.
+/// Returns a time with three figures in the unit that fits: `1.35 ms`.
 #[must_use]
 pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -31,7 +31,7 @@ pub fn time(time: Duration) -> String {
     format!("{} {unit}", figures(value))
 }
 
-/// A number with three significant figures, and all those before the point.
+/// Returns a number with three significant figures, and all those before the point.
 #[must_use]
 pub fn figures(value: f64) -> String {
     let decimals = match value.abs() {

@@ -205,12 +205,12 @@ impl Args {
         Ok(Config { block_size: self.block_size, ..config })
     }
 
-    /// What the guest is to write to, if anything.
+    /// Returns what the guest is to write to, if anything.
     fn touched(&self) -> Option<Bytes> {
         self.touch.filter(|&size| size > Bytes::ZERO)
     }
 
-    /// How often the memory changes, before [`Args::leave`].
+    /// Returns how often the memory changes, before [`Args::leave`].
     fn resizes(&self) -> u32 {
         if self.replug { 3 } else { 1 + u32::from(self.unplug) }
     }
@@ -250,7 +250,7 @@ impl Args {
         Ok(rows)
     }
 
-    /// The guest frees what it wrote to; waits until nothing of it is left to report.
+    /// Returns the guest frees what it wrote to; waits until nothing of it is left to report.
     fn give_back(&self, vm: &mut Vm) -> Result<Row> {
         let (memory, freed) = vm.wait("end of the guest's work", |event| match *event {
             Event::Freed { bytes, .. } => Some(Bytes(bytes)),

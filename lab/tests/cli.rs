@@ -166,7 +166,7 @@ const TALKING: [&[&str]; 4] = [
     &["bench", "contiguity", "--sizes", "1G,2G", "--before-up-to", "1G", "--runs", "1"],
 ];
 
-/// What a command says and how it ends when it cannot write to this.
+/// Returns what a command says and how it ends when it cannot write to this.
 fn without_output(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
     let output = command.args(args).env("PATH", "").stdout(stdout).stderr(Stdio::piped());

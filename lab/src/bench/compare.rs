@@ -28,7 +28,7 @@ pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<
     Ok(())
 }
 
-/// The cases in which there is somebody to compare with, in their order.
+/// Returns the cases in which there is somebody to compare with, in their order.
 fn rows(records: &[Record], metric: Metric, left: Metric) -> Vec<[String; 8]> {
     let mut rows = Vec::new();
     let mut seen = Vec::new();

@@ -39,8 +39,8 @@ use std::{path::PathBuf, time::Instant};
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory is plugged, scanned and unplugged; beside these always 256G on document 000's
-    /// machine, and 2 and 4 devices of 128G
+    /// How much memory is plugged, scanned and unplugged; beside these always 256G on document
+    /// 000's machine, and 2 and 4 devices of 128G
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "64G,256G,512G,4T,64T")]
     sizes: Vec<Bytes>,
@@ -72,8 +72,8 @@ const GROWTH: [(Metric, Metric); 2] =
 /// Memory is plugged and unplugged in blocks of this many frames (128 MiB).
 const BLOCK: u64 = SECTION_FRAMES as u64;
 
-/// What a policy of document 000's tables brings memory online for, in a zone that grows from
-/// nothing.
+/// Returns what a policy of document 000's tables brings memory online for, in a zone that grows
+/// from nothing.
 fn kind_of(policy: Policy) -> OnlineType {
     match policy {
         Policy::Offline => OnlineType::Offline,
@@ -82,7 +82,7 @@ fn kind_of(policy: Policy) -> OnlineType {
     }
 }
 
-/// So many devices of so much memory.
+/// This many devices of so much memory.
 #[derive(Clone, Copy)]
 struct Shape {
     devices: u64,
@@ -208,19 +208,19 @@ impl Near {
     }
 }
 
-/// One block in two, then the others.
+/// Returns one block in two, then the others.
 fn with_gaps(blocks: &[PfnRange]) -> Vec<PfnRange> {
     let from = |first: usize| blocks.iter().skip(first).step_by(2).copied();
     from(0).chain(from(1)).collect()
 }
 
-/// The one in the middle, then its neighbours above and below in turn.
+/// Returns the one in the middle, then its neighbours above and below in turn.
 fn from_the_middle(blocks: &[PfnRange]) -> Vec<PfnRange> {
     let (below, from) = blocks.split_at(blocks.len() / 2);
     in_turn(from.iter().copied(), below.iter().rev().copied())
 }
 
-/// The one in the middle, then the last and the first of what is left, in turn.
+/// Returns the one in the middle, then the last and the first of what is left, in turn.
 fn from_the_ends(blocks: &[PfnRange]) -> Vec<PfnRange> {
     let (below, from) = blocks.split_at(blocks.len() / 2);
     let (middle, above) = from.split_at(from.len().min(1));
@@ -326,13 +326,13 @@ impl Asked {
         };
     }
 
-    /// Whether a pageblock is online in the zone.
+    /// Returns whether a pageblock is online in the zone.
     fn is_there(&mut self, hotplug: &HostedHotplug<'_>, block: PfnRange) -> bool {
         self.walked += 1;
         hotplug.state_at(block.start(), block.end()).1 == State::from(self.zone)
     }
 
-    /// The frames in use in the zone, pageblock by pageblock.
+    /// Returns the frames in use in the zone, pageblock by pageblock.
     fn scan(&mut self, hotplug: &HostedHotplug<'_>) -> u64 {
         let mut used = 0;
         let mut add = |_: PfnRange, frames: u64| used += frames;
@@ -365,7 +365,7 @@ impl Asked {
         each(run);
     }
 
-    /// Whether every pageblock of the span is online in the zone.
+    /// Returns whether every pageblock of the span is online in the zone.
     fn walk(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange) -> bool {
         !spanned.is_empty()
             && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| self.is_there(hotplug, block))

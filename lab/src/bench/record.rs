@@ -37,25 +37,25 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether this was measured.
+    /// Returns whether this was measured.
     #[must_use]
     pub fn is(&self, (metric, unit): Metric) -> bool {
         (self.metric, self.unit) == (metric, unit)
     }
 
-    /// The subject alone.
+    /// Returns the subject alone.
     #[must_use]
     pub fn who(&self) -> &str {
         self.subject.strip_suffix(NOT_DONE).unwrap_or(&self.subject)
     }
 
-    /// Whether the values are what was measured, and no limit that was reached before.
+    /// Returns whether the values are what was measured, and no limit that was reached before.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.who() == self.subject
     }
 
-    /// One of its values, for people.
+    /// Returns one of its values, for people.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         let value = match self.unit {
@@ -104,7 +104,7 @@ impl Sample {
         self.values.entry(key).or_default().push(value);
     }
 
-    /// The figures.
+    /// Returns the figures.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let record = |key: &Key| {
@@ -119,7 +119,7 @@ impl Sample {
     }
 }
 
-/// The middle of values that are sorted and not empty.
+/// Returns the middle of values that are sorted and not empty.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {

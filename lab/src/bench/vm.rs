@@ -170,8 +170,8 @@ impl Args {
         self.warm_up.unwrap_or(if self.is_beside_linux() { WARM_UP } else { Bytes::ZERO })
     }
 
-    /// The warm-up of a guest that will be asked for `size`: never for all of that, or what it says
-    /// of the warm-up would be taken for what is measured.
+    /// Returns the warm-up of a guest that will be asked for `size`: never for all of that, or what
+    /// it says of the warm-up would be taken for what is measured.
     fn warm_up(&self, policy: Policy, size: Bytes) -> Bytes {
         let half = Bytes(size.0 / 2);
         match self.wanted_warm_up() {
@@ -182,7 +182,7 @@ impl Args {
         }
     }
 
-    /// What guests are compared by.
+    /// Returns what guests are compared by.
     fn metric(&self) -> Metric {
         if self.machine.counts_instructions() { INSTRUCTIONS } else { TIME }
     }
@@ -277,7 +277,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Changes the memory and records what that took; whether it was done in time.
+    /// Changes the memory and records what that took. Returns whether it was done in time.
     fn resize(&mut self, vm: &mut Vm, guest: Guest, target: Bytes, case: &str) -> Result<bool> {
         let done = self.change(vm, guest, target)?;
         let subject = guest.to_string();
@@ -312,7 +312,7 @@ impl Bench<'_> {
 }
 
 impl Used {
-    /// A machine whose guest uses `touch` of what it is given.
+    /// Returns a machine whose guest uses `touch` of what it is given.
     fn config(self, guest: Guest, config: Config, touch: Bytes) -> Config {
         match self {
             Used::Checked => config.touching(touch),
@@ -329,13 +329,13 @@ impl Used {
         }
     }
 
-    /// What is on the heap when the warm-up ends has left the memory that is measured, and stays
-    /// where it is.
+    /// Returns what is on the heap when the warm-up ends has left the memory that is measured, and
+    /// stays where it is.
     fn warm_up(self, wanted: Bytes) -> Bytes {
         if self == Used::Migrated { Bytes::ZERO } else { wanted }
     }
 
-    /// Whether the memory is in use now.
+    /// Returns whether the memory is in use now.
     fn is_in_use(self, guest: Guest, event: &Event) -> bool {
         match event {
             Event::Heap { objects, .. } => guest.is_reference() && *objects > 0,
@@ -344,7 +344,7 @@ impl Used {
         }
     }
 
-    /// What the guest says of it afterwards, if anything.
+    /// Returns what the guest says of it afterwards, if anything.
     fn proof(self, guest: Guest) -> Option<Metric> {
         match self {
             Used::Checked if guest.is_reference() => Some(CHECKED),

@@ -33,7 +33,7 @@ pub struct Description {
     told: Option<NonZeroU32>,
 }
 
-/// Why there is no such partition.
+/// The reason why there is no such partition.
 #[derive(Debug, Error)]
 pub enum DescriptionError {
     /// The device tree does not describe one.
@@ -69,7 +69,7 @@ pub enum DescriptionError {
 }
 
 impl Description {
-    /// What a flattened device tree says.
+    /// Returns what a flattened device tree says.
     ///
     /// # Errors
     /// [`DescriptionError`].
@@ -111,7 +111,8 @@ impl Description {
         })
     }
 
-    /// So many LMBs, in `nodes` equal parts, of which the first `assigned` are there from the start.
+    /// This many LMBs, in `nodes` equal parts, of which the first `assigned` are there from the
+    /// start.
     ///
     /// # Errors
     /// [`DescriptionError`].
@@ -176,8 +177,8 @@ impl Description {
         Ok(Description { version, lmb_size, memory, arrays, numa, boot_memory, end, told })
     }
 
-    /// The same, but the property names no nodes: only connectors do, each LMB's another one of
-    /// `nodes` in turn.
+    /// Returns the same, but the property names no nodes: only connectors do, each LMB's another
+    /// one of `nodes` in turn.
     #[must_use]
     pub fn told_by_connectors(mut self, nodes: NonZeroU32) -> Description {
         let entries = self.memory.get_mut(4..).unwrap_or_default();
@@ -189,7 +190,7 @@ impl Description {
         self
     }
 
-    /// The machine without its LMBs.
+    /// Returns the machine without its LMBs.
     fn hosted(&self) -> Result<Hosted, HostedError> {
         let room_at = self.boot_memory.0.next_multiple_of(LMBS_AT);
         let room = Bytes(self.end.0.saturating_sub(room_at).next_multiple_of(1 << 21));
@@ -287,13 +288,13 @@ impl Parts {
 }
 
 impl<'p> Partition<'p> {
-    /// All LMBs.
+    /// Returns all LMBs.
     #[must_use]
     pub fn table(&self) -> &Table<'p> {
         self.dlpar.table()
     }
 
-    /// The LMBs and what requests work on.
+    /// Returns the LMBs and what requests work on.
     #[allow(clippy::type_complexity, reason = "two things that are used together")]
     pub fn machine(
         &mut self,

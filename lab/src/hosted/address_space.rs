@@ -37,7 +37,7 @@ pub struct AddressSpace<'m> {
     mmu: &'m Mmu,
 }
 
-/// Why there is no memory behind an address.
+/// The reason why there is no memory behind an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
     /// There was no frame.
@@ -126,7 +126,7 @@ impl<'m> AddressSpace<'m> {
         })
     }
 
-    /// Whether the page of this address was written to since this was last asked.
+    /// Returns whether the page of this address was written to since this was last asked.
     #[must_use]
     pub fn take_dirty(self, address: u64) -> bool {
         let _lock = self.mmu.mapped();
@@ -139,7 +139,7 @@ impl<'m> AddressSpace<'m> {
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
-    /// What was moved so far under pages in use.
+    /// Returns what was moved so far under pages in use.
     #[must_use]
     pub fn moved(self) -> Bytes {
         self.mmu.mapped().moved
@@ -178,7 +178,7 @@ impl<'m> AddressSpace<'m> {
             // All of them are mapped: they have owners.
             Err(MoveError::Refused(_)) => {
                 moves.iter().for_each(|&(_, _, to)| self.free(to));
-                return Some(Migration::Pinned("its owner is no page"));
+                return Some(Migration::Pinned("its owner is not a page"));
             }
             Err(error @ MoveError::Hidden { .. }) => panic!("{error}: tables are never freed"),
         }
@@ -191,7 +191,7 @@ impl<'m> AddressSpace<'m> {
         Some(Migration::Moved)
     }
 
-    /// What a processor does with an instruction: walk, say by flags that it did, access.
+    /// Returns what a processor does with an instruction: walk, say by flags that it did, access.
     fn access(self, address: u64, used: Flags, act: impl Fn(&AtomicU64) -> u64) -> Option<u64> {
         loop {
             let access = self.mmu.accessing.read().unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +235,8 @@ impl Hosted {
         AddressSpace::new(self, self.mmu.get_or_init(Mmu::new))
     }
 
-    /// What the machine does when memory is to leave: it moves what is behind virtual addresses.
+    /// Returns what the machine does when memory is to leave: it moves what is behind virtual
+    /// addresses.
     #[must_use]
     pub fn hooks(&self) -> HostKernel<'_> {
         HostKernel { machine: self }

@@ -2,10 +2,10 @@
 
 use hotmem::Bytes;
 
-/// Why there is no hosted machine.
+/// The reason why there is no hosted machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostedError {
-    /// A size that is no multiple of what memory is plugged in.
+    /// A size that is not a multiple of what memory is plugged in.
     #[error("{0} is not whole pageblocks of 2 MiB")]
     Unaligned(Bytes),
     /// More than a physical address, or this process, can name.

@@ -86,7 +86,7 @@ pub struct Builder {
 }
 
 impl Hosted {
-    /// A machine of 128 MiB with no room for more, unless told otherwise.
+    /// Returns a machine of 128 MiB with no room for more, unless told otherwise.
     pub const fn builder() -> Builder {
         let boot_memory = Bytes::mib(128);
         Builder { boot_memory, low_end: Pfn::ZERO, room: Bytes::ZERO, backed: true }
@@ -101,7 +101,8 @@ impl Hosted {
         self.boot_with(self.backed)
     }
 
-    /// The same, and what is unmapped stays with the machine: where only the engine is measured.
+    /// Returns the same, and what is unmapped stays with the machine: where only the engine is
+    /// measured.
     ///
     /// # Errors
     /// [`BootError`].
@@ -120,13 +121,13 @@ impl Hosted {
         unsafe { Hotplug::bootstrap(&self.frames, mapping, &map) }
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     #[must_use]
     pub fn frames(&self) -> &Frames<Threads> {
         &self.frames
     }
 
-    /// The memory it boots with.
+    /// Returns the memory it boots with.
     #[must_use]
     pub fn boot_memory(&self) -> PfnRange {
         self.boot_memory
@@ -136,7 +137,7 @@ impl Hosted {
         &self.frames.platform().waker
     }
 
-    /// Where memory may be plugged: to be announced, all or a part.
+    /// Returns where memory may be plugged: to be announced, all or a part.
     #[must_use]
     pub fn room(&self) -> PfnRange {
         self.room
@@ -149,7 +150,8 @@ impl Hosted {
         let _ = self.memory.discard(range.start().phys_addr(), range.bytes());
     }
 
-    /// Where a frame's bytes are. Whoever reads or writes them answers for holding the frame.
+    /// Returns where a frame's bytes are. Whoever reads or writes them answers for holding the
+    /// frame.
     #[must_use]
     pub fn address_of(&self, frame: Pfn) -> Option<NonNull<u8>> {
         self.memory.at(frame.phys_addr())
@@ -162,7 +164,7 @@ impl Builder {
         Builder { boot_memory, ..self }
     }
 
-    /// Where low memory ends, 4 GiB on a PC. There is none unless this is said.
+    /// Returns where low memory ends, 4 GiB on a PC. There is none unless this is said.
     pub const fn low_end(self, low_end: Pfn) -> Builder {
         Builder { low_end, ..self }
     }

@@ -106,7 +106,7 @@ impl<'m> HostReporter<'m> {
         self.machine.waker().wake();
     }
 
-    /// What it has done so far.
+    /// Returns what it has done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         locked(&self.reporter).statistics()
@@ -159,7 +159,7 @@ mod tests {
         AllocRequest, Allocation, Bytes, NoHooks, OnlineType, PfnRange, geometry::FRAME_SIZE,
     };
 
-    /// The first and the last word of a frame.
+    /// Returns the first and the last word of a frame.
     fn words(machine: &Hosted, frame: PfnRange) -> [*mut u64; 2] {
         let start = machine.address_of(frame.start()).unwrap().as_ptr().cast::<u64>();
         let last = usize::try_from(FRAME_SIZE).unwrap() / size_of::<u64>() - 1;

@@ -38,7 +38,7 @@ impl Reservation {
         self.start.addr().get()
     }
 
-    /// The byte at this offset.
+    /// Returns the byte at this offset.
     pub(super) fn at(&self, offset: u64) -> Option<NonNull<u8>> {
         let offset = usize::try_from(offset).ok().filter(|&offset| offset < self.len)?;
         // SAFETY: the offset lies within the reservation.

@@ -21,7 +21,7 @@ impl Waker {
     }
 }
 
-/// A lock whose other holders do not panic.
+/// Returns a lock whose other holders do not panic.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

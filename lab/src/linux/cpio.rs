@@ -19,13 +19,13 @@ pub(crate) struct Archive {
 pub(crate) struct TooLarge(usize);
 
 impl Archive {
-    /// A directory. Those above it have to come before it.
+    /// Returns a directory. Those above it have to come before it.
     pub(crate) fn directory(mut self, path: &str) -> Archive {
         self.entry(path, DIRECTORY, 0);
         self
     }
 
-    /// An executable file.
+    /// Returns an executable file.
     pub(crate) fn file(mut self, path: &str, data: &[u8]) -> Result<Archive, TooLarge> {
         let size = u32::try_from(data.len()).map_err(|_| TooLarge(data.len()))?;
         self.entry(path, FILE, size);
@@ -34,7 +34,7 @@ impl Archive {
         Ok(self)
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, 0);
         self.bytes

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-/// Why there is no Linux to boot.
+/// The reason why there is no Linux to boot.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No packages.

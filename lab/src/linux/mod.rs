@@ -64,8 +64,8 @@ impl Linux {
         Err(Error::NotInstalled)
     }
 
-    /// A machine that boots it, to be given `memory` and relieved of it. It lasts for as long as
-    /// `self` does.
+    /// Returns a machine that boots it, to be given `memory` and relieved of it. It lasts for as
+    /// long as `self` does.
     #[must_use]
     pub fn config(&self, memory: Bytes) -> Config {
         let fd = self.initramfs.as_raw_fd();
@@ -76,7 +76,7 @@ impl Linux {
         Config { append: append.collect(), initrd: Some(initrd), ..config }
     }
 
-    /// The same for one that leaves all of it offline.
+    /// Returns the same for one that leaves all of it offline.
     ///
     /// Linux's driver adds no more than 1 GiB, or two of its own blocks, until somebody brings that
     /// online: so its blocks are half of `memory`, which must be a power of two up to 128 GiB.
@@ -85,8 +85,8 @@ impl Linux {
         self.config(memory).with("block", memory.0 / 2)
     }
 
-    /// The least memory at boot with which it can be given `memory`: it must describe every frame
-    /// from memory that it has already.
+    /// Returns the least memory at boot with which it can be given `memory`: it must describe every
+    /// frame from memory that it has already.
     #[must_use]
     pub fn least_boot_memory(memory: Bytes) -> Bytes {
         Bytes::mib(256) + Bytes(memory.frames() * DESCRIPTOR.0)
@@ -111,7 +111,7 @@ fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
     Ok(archive.finish())
 }
 
-/// A file without a name that holds these bytes.
+/// Returns a file without a name that holds these bytes.
 pub(crate) fn in_memory(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("initramfs", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::qemu::{Event, Report};
 
-    /// What a script's `echo` lines tell when every variable in them is 7.
+    /// Returns what a script's `echo` lines tell when every variable in them is 7.
     fn said(script: &str) -> Vec<Report> {
         let echoes = script.lines().filter_map(|line| line.trim().strip_prefix("echo \""));
         let quoted = echoes.filter_map(|rest| rest.strip_suffix('"'));

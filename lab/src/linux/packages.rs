@@ -54,7 +54,8 @@ pub(super) struct Packages {
 }
 
 impl Packages {
-    /// What is unpacked or installed below `root`; `None` if there is no kernel or no BusyBox.
+    /// Returns what is unpacked or installed below `root`; `None` if there is no kernel or no
+    /// BusyBox.
     pub(super) fn below(root: &Path, drivers: Drivers) -> Result<Option<Packages>, Error> {
         let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
         let either = |path: &str| {

@@ -59,13 +59,13 @@ pub struct Dimm {
 }
 
 impl Dimm {
-    /// One of node 0, anywhere.
+    /// Returns one of node 0, anywhere.
     #[must_use]
     pub fn new(id: impl Into<String>, size: Bytes) -> Dimm {
         Dimm { id: id.into(), size, node: 0, address: None }
     }
 
-    /// What is behind it, and the device, as options of QEMU.
+    /// Returns what is behind it, and the device, as options of QEMU.
     pub(super) fn options(&self) -> [String; 2] {
         let Dimm { id, size, node, address } = self;
         let address = address.map(|address| format!(",addr={address}")).unwrap_or_default();
@@ -77,7 +77,7 @@ impl Dimm {
 }
 
 impl Config {
-    /// A machine of 1 GiB that can have `max_memory` in all.
+    /// Makes a machine of 1 GiB that can have `max_memory` in all.
     #[must_use]
     pub fn new(kernel: PathBuf, max_memory: Bytes) -> Config {
         Config {
@@ -96,7 +96,7 @@ impl Config {
         }
     }
 
-    /// One more key of the guest's command line, `hotmem.` before it.
+    /// Returns one more key of the guest's command line, `hotmem.` before it.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
         self.append.push(format!("hotmem.{key}={value}"));

@@ -65,8 +65,8 @@ impl LinuxGuest {
         Ok(Some(LinuxGuest { kernel, initramfs }))
     }
 
-    /// A machine of 2 GiB that boots it, with so much memory at most. It lasts for as long as
-    /// `self` does.
+    /// Returns a machine of 2 GiB that boots it, with so much memory at most. It lasts for as long
+    /// as `self` does.
     #[must_use]
     pub fn config(&self, max_memory: Bytes) -> Config {
         let config = Config::new(self.kernel.clone(), max_memory);
@@ -111,7 +111,7 @@ impl LinuxGuest {
     }
 }
 
-/// The time and the text of a message of `/proc/kmsg`: `<6>[   12.345678] text`.
+/// Returns the time and the text of a message of `/proc/kmsg`: `<6>[ 12.345678] text`.
 fn message(line: &str) -> Option<(f64, &str)> {
     let (time, text) = line.split_once('[')?.1.split_once(']')?;
     Some((time.trim().parse().ok()?, text.trim()))

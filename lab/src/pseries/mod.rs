@@ -1,5 +1,5 @@
-//! QEMU's pseries machine with the guest of [`hotmem-guest-pseries`], driven from outside: DIMMs are
-//! added and removed by the monitor, and the guest says what it makes of them.
+//! QEMU's pseries machine with the guest of [`hotmem-guest-pseries`], driven from outside: DIMMs
+//! are added and removed by the monitor, and the guest says what it makes of them.
 //!
 //! [`Config`] is the machine, [`Vm`] is it while it runs; [`watch`] is `hotmem vm --arch pseries`.
 //!

@@ -96,13 +96,13 @@ impl Monitor {
         self.execute("cont", &json!({})).map(drop)
     }
 
-    /// The DIMMs that the machine has, by address.
+    /// Returns the DIMMs that the machine has, by address.
     pub(super) fn dimms(&mut self) -> Result<Vec<Plugged>, Error> {
         const NAME: &str = "query-memory-devices";
         let all = self.execute(NAME, &json!({}))?;
         let no_dimm = |what: &Value| Error::Refused {
             command: NAME.into(),
-            reason: format!("it answers {what}, which is no list of DIMMs"),
+            reason: format!("it answers {what}, which is not a list of DIMMs"),
         };
         let mut dimms = Vec::new();
         for device in all.as_array().ok_or_else(|| no_dimm(&all))? {
@@ -126,7 +126,7 @@ impl Monitor {
         })
     }
 
-    /// What QEMU has said by itself since the last call; its answers come behind it.
+    /// Returns what QEMU has said by itself since the last call; its answers come behind it.
     pub(super) fn events(&mut self) -> Result<Vec<HostEvent>, Error> {
         self.execute("query-status", &json!({}))?;
         Ok(std::mem::take(&mut self.events))
@@ -143,7 +143,7 @@ impl Monitor {
         Err(Error::Refused { command: line.into(), reason: reason.into() })
     }
 
-    /// What QEMU answers; events that come before are kept.
+    /// Returns what QEMU answers; events that come before are kept.
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
         let message = json!({ "execute": command, "arguments": arguments });
         // As one: QEMU wakes for each write.
@@ -199,7 +199,7 @@ mod tests {
     use crate::PATIENCE;
     use std::thread;
 
-    /// A monitor that gives these answers, the first of them unasked.
+    /// Returns a monitor that gives these answers, the first of them unasked.
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || {

@@ -129,7 +129,7 @@ impl Vm {
         }
     }
 
-    /// The DIMMs that QEMU says the machine has, by address.
+    /// Returns the DIMMs that QEMU says the machine has, by address.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -154,7 +154,7 @@ impl Vm {
         self.monitor.line(line)
     }
 
-    /// The end of the request that the guest works on.
+    /// Returns the end of the request that the guest works on.
     ///
     /// # Errors
     /// A guest that hangs or gives up.
@@ -214,7 +214,7 @@ impl Vm {
     /// Waits for the guest's verdict and for QEMU's end.
     ///
     /// # Errors
-    /// Whatever is no clean PASS.
+    /// Whatever is not a clean PASS.
     pub fn finish(mut self) -> Result<(), Error> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -230,7 +230,7 @@ impl Vm {
         }
     }
 
-    /// A line that is no event: whether it is the verdict PASS.
+    /// Returns a line that is not an event: whether it is the verdict PASS.
     fn note(&mut self, line: &str) -> Result<bool, Error> {
         let report = Report::parse(line);
         match report.map_err(|source| Error::Garbled { line: line.into(), source })? {

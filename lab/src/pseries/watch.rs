@@ -35,7 +35,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The DIMMs: of 4 GiB, or larger where there are not enough slots; the last holds the rest.
+    /// Returns the DIMMs: of 4 GiB, or larger where there are not enough slots; the last holds the
+    /// rest.
     fn dimms(&self) -> Vec<Dimm> {
         let least = Bytes(self.plug.0.div_ceil(u64::from(SLOTS)).next_multiple_of(LMB.0));
         let each = least.max(DIMM);
@@ -50,8 +51,8 @@ impl Plan {
     }
 }
 
-/// Boots the guest and changes its memory: how long it took until the guest was ready, and a row for
-/// each step.
+/// Boots the guest and changes its memory: how long it took until the guest was ready, and a row
+/// for each step.
 ///
 /// # Errors
 /// [`Error`], and a plan of no whole LMBs.

@@ -5,7 +5,7 @@ use super::emulator::Emulator;
 use hotmem::Bytes;
 use std::{fs::File, ops::Add, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
-/// The virtio-mem device `vmem{n}`, as its QOM path.
+/// Returns the virtio-mem device `vmem{n}`, as its QOM path.
 pub(super) fn device_path(n: usize) -> String {
     format!("/machine/peripheral/vmem{n}")
 }
@@ -83,7 +83,8 @@ pub struct Config {
     pub device_address: Option<Bytes>,
     /// Further devices like it: the most that each can plug, and its node.
     pub more_devices: Vec<(Bytes, u16)>,
-    /// The sizes of NVDIMMs. Their memory counts as touched only as far as [`Config::touched`] says.
+    /// The sizes of NVDIMMs. Their memory counts as touched only as far as [`Config::touched`]
+    /// says.
     pub nvdimms: Vec<Bytes>,
     /// Tables for the firmware to show beside its own: each the name of one, and a file with what
     /// comes behind its header.
@@ -129,7 +130,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A machine of 128 MiB that can be given `device_memory`, with one CPU.
+    /// Makes a machine of 128 MiB that can be given `device_memory`, with one CPU.
     #[must_use]
     pub fn new(kernel: PathBuf, device_memory: Bytes) -> Config {
         Config {
@@ -176,7 +177,7 @@ impl Config {
         self.with("touch", size.0)
     }
 
-    /// One more key of the guest's command line, `hotmem.` before it.
+    /// Returns one more key of the guest's command line, `hotmem.` before it.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
         self.append.push(format!("hotmem.{key}={value}"));

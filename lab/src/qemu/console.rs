@@ -18,7 +18,7 @@ pub(crate) struct Console {
     tail: VecDeque<String>,
 }
 
-/// Why there is no line.
+/// The reason why there is no line.
 pub(crate) enum NoLine {
     /// None came in time.
     Timeout,
@@ -45,7 +45,7 @@ impl Console {
         Console { lines, tail: VecDeque::new() }
     }
 
-    /// The next line, if it comes within `patience` (zero: if it is there already).
+    /// Returns the next line, if it comes within `patience` (zero: if it is there already).
     pub(crate) fn next(&mut self, patience: Duration) -> Result<(Instant, String), NoLine> {
         let (at, line) = self.lines.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => NoLine::Timeout,
@@ -58,7 +58,7 @@ impl Console {
         Ok((at, line))
     }
 
-    /// The lines that were read last.
+    /// Returns the lines that were read last.
     pub(crate) fn tail(&self) -> Tail {
         Tail(self.tail.iter().cloned().collect())
     }

@@ -30,22 +30,22 @@ pub enum Emulator {
 }
 
 impl Emulator {
-    /// The one below the directory that the environment variable `HOTMEM_QEMU` names, or else the
-    /// one that is installed.
+    /// Returns the one below the directory that the environment variable `HOTMEM_QEMU` names, or
+    /// else the one that is installed.
     #[must_use]
     pub fn from_env() -> Emulator {
         let dir = env::var_os(VARIABLE).filter(|dir| !dir.is_empty());
         dir.map_or(Emulator::Installed, |dir| Emulator::Unpacked(dir.into()))
     }
 
-    /// The backport that `cargo xtask setup` unpacks, if it is there.
+    /// Returns the backport that `cargo xtask setup` unpacks, if it is there.
     #[must_use]
     pub fn backport() -> Option<Emulator> {
         let dir = Path::new(BACKPORT);
         dir.join("usr/bin").join(PROGRAM).is_file().then(|| Emulator::Unpacked(dir.into()))
     }
 
-    /// The program with what it needs to find its own files.
+    /// Returns the program with what it needs to find its own files.
     pub(super) fn command(&self) -> Command {
         let Emulator::Unpacked(dir) = self else { return Command::new(PROGRAM) };
         let mut command = Command::new(dir.join("usr/bin").join(PROGRAM));
@@ -59,7 +59,7 @@ impl Emulator {
     }
 }
 
-/// A search path that begins with `first`.
+/// Returns a search path that begins with `first`.
 fn search_path(first: &Path, rest: Option<impl AsRef<OsStr>>) -> std::ffi::OsString {
     let mut path = first.as_os_str().to_owned();
     if let Some(rest) = rest {

@@ -5,7 +5,7 @@ use crate::size::about;
 use hotmem::Bytes;
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
-/// Why a virtual machine could not be started, or did not do what was asked of it.
+/// The reason why a virtual machine could not be started, or did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such program on this machine.

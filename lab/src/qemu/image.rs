@@ -13,7 +13,8 @@ const TARGET: &str = "x86_64-unknown-none";
 const PSERIES_PACKAGE: &str = "hotmem-guest-pseries";
 const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 
-/// The image at `given`, or else this workspace's guest, built if it is absent or out of date.
+/// Returns the image at `given`, or else this workspace's guest, built if it is absent or out of
+/// date.
 ///
 /// # Errors
 /// [`Error::NoImage`] or [`Error::Build`].
@@ -21,7 +22,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     find_package(PACKAGE, TARGET, given)
 }
 
-/// The same for the guest that Xen starts.
+/// Returns the same for the guest that Xen starts.
 ///
 /// # Errors
 /// As for [`find`].
@@ -29,7 +30,7 @@ pub fn find_xen(given: Option<&Path>) -> Result<PathBuf, Error> {
     find_package(XEN_PACKAGE, TARGET, given)
 }
 
-/// The same for the guest of QEMU's pseries machine.
+/// Returns the same for the guest of QEMU's pseries machine.
 ///
 /// # Errors
 /// As for [`find`].

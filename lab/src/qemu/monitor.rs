@@ -40,14 +40,14 @@ impl Monitor {
         Ok(())
     }
 
-    /// What a device has plugged.
+    /// Returns what a device has plugged.
     pub(super) fn size(&mut self, device: usize) -> Result<Bytes, Error> {
         let path = device_path(device);
         let name = format!("qom-get {path} size");
         let size: Any = self.execute(&qmp::qom_get { path, property: "size".into() }, &name)?;
         size.as_u64().map(Bytes).ok_or_else(|| Error::Refused {
             command: name,
-            reason: format!("it answers {size}, which is no size"),
+            reason: format!("it answers {size}, which is not a size"),
         })
     }
 
@@ -63,7 +63,7 @@ impl Monitor {
         })
     }
 
-    /// What QEMU's human monitor says to a line.
+    /// Returns what QEMU's human monitor says to a line.
     pub(super) fn line(&mut self, line: &str) -> Result<String, Error> {
         let command = qmp::human_monitor_command { cpu_index: None, command_line: line.to_owned() };
         self.execute(&command, line)
@@ -96,7 +96,7 @@ mod tests {
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
 
-    /// A monitor that has these answers to give, the first of them the greeting.
+    /// Returns a monitor that has these answers to give, the first of them the greeting.
     fn fake(answers: &'static [&'static str]) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || {

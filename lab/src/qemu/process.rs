@@ -55,7 +55,7 @@ impl Qemu {
         None
     }
 
-    /// The error for a QEMU that has ended, or is about to; `None` if it lives on.
+    /// Returns the error for a QEMU that has ended, or is about to; `None` if it lives on.
     pub(crate) fn explain(&mut self, what: &str, console: &Console) -> Option<Error> {
         let status = self.exit_status()?;
         let Tail(mut said) = console.tail();

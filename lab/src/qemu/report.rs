@@ -93,7 +93,7 @@ pub enum Event {
     /// under it since boot.
     #[allow(missing_docs)]
     Heap { objects: u64, mapped: u64, moved: u64 },
-    /// What the guest's other CPUs wrote through addresses since boot, to so many pages, and what
+    /// What the guest's other CPUs wrote through addresses since boot, to this many pages, and what
     /// was copied elsewhere under these; how many were written to since the last such event.
     #[allow(missing_docs)]
     Written { pages: u64, writes: u64, moved: u64, dirty: u64, clean: u64 },
@@ -120,7 +120,7 @@ pub enum Event {
     /// Memory was written to, a pattern of its own in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },
-    /// Other CPUs allocated, cleared and freed so many frames in bursts, which took them so long
+    /// Other CPUs allocated, cleared and freed this many frames in bursts, which took them so long
     /// together; bytes that were reported and used again meanwhile.
     #[allow(missing_docs)]
     Faulted { cpus: u32, frames: u64, us: u64, reported: u64, refaulted: u64 },
@@ -130,7 +130,7 @@ pub enum Event {
     /// Persistent memory was found.
     #[allow(missing_docs)]
     Nvdimm { device: usize, addr: u64, size: u64 },
-    /// Persistent memory was bound: `map` bytes hold the descriptors of so many frames, `saved`
+    /// Persistent memory was bound: `map` bytes hold the descriptors of this many frames, `saved`
     /// more would be needed if no tails were shared. `us` is all of it, `describe_us` the writing.
     #[allow(missing_docs)]
     Bound {
@@ -142,7 +142,7 @@ pub enum Event {
         describe_us: u64,
         us: u64,
     },
-    /// So many descriptors, and frames of data, were found as they have to be.
+    /// This many descriptors, and frames of data, were found as they have to be.
     #[allow(missing_docs)]
     Checked { device: usize, descriptors: u64, data: u64 },
     /// Persistent memory became RAM (`system_ram`), or a `device`'s again.
@@ -155,8 +155,8 @@ pub enum Event {
     /// device wrote to it is there; of what it wrote to memory that is not pinned so much is.
     #[allow(missing_docs)]
     Pinned { addr: u64, other: u64, pinned: u64, left: u64 },
-    /// All of the guest's zones were scanned for what is in use: `used` bytes in so many pageblocks,
-    /// in so many runs, one for each zone that is contiguous.
+    /// All of the guest's zones were scanned for what is in use: `used` bytes in this many
+    /// pageblocks, in this many runs, one for each zone that is contiguous.
     #[allow(missing_docs)]
     Scanned { runs: u64, blocks: u64, used: u64, us: u64 },
     /// The guest starts another kernel without a reset of the machine, with so much plugged.

@@ -55,7 +55,8 @@ pub struct Resize {
     pub node_online: Bytes,
     /// Whether the device's interrupt told the guest of the request; else it looked by itself.
     pub interrupted: bool,
-    /// The zone that the device's memory is in; `None` where nothing of it is online or nobody asked.
+    /// The zone that the device's memory is in; `None` where nothing of it is online or nobody
+    /// asked.
     pub zone: Option<Zone>,
 }
 
@@ -146,7 +147,7 @@ impl Vm {
     /// error of the next call.
     ///
     /// # Errors
-    /// QEMU's refusal, for one of a `target` that is no multiple of the block size.
+    /// QEMU's refusal, for one of a `target` that is not a multiple of the block size.
     pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
         self.request_of(0, target)
     }
@@ -163,7 +164,7 @@ impl Vm {
         }
     }
 
-    /// What the device has plugged.
+    /// Returns what the device has plugged.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -171,7 +172,7 @@ impl Vm {
         self.device_size_of(0)
     }
 
-    /// The same of device `n`.
+    /// Returns the same of device `n`.
     ///
     /// # Errors
     /// As for [`device_size`](Self::device_size).
@@ -192,7 +193,7 @@ impl Vm {
         Err(Error::Refused { command: line.into(), reason: reason.into() })
     }
 
-    /// What QEMU's human monitor says to a line, such as `info balloon`.
+    /// Returns what QEMU's human monitor says to a line, such as `info balloon`.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -217,7 +218,7 @@ impl Vm {
         self.resize_of(0, target)
     }
 
-    /// The same of device `n`, which is the guest's `n`th as well.
+    /// Returns the same of device `n`, which is the guest's `n`th as well.
     ///
     /// # Errors
     /// As for [`resize`](Self::resize).
@@ -304,7 +305,7 @@ impl Vm {
     /// for new memory in all, if it said.
     ///
     /// # Errors
-    /// Whatever is no clean PASS.
+    /// Whatever is not a clean PASS.
     pub fn finish(mut self) -> Result<Option<Bytes>, Error> {
         let deadline = Instant::now() + self.patience;
         while self.next("verdict", deadline)?.1 != Report::Verdict(true) {}
@@ -315,13 +316,13 @@ impl Vm {
         }
     }
 
-    /// The next line, waited for until `deadline`.
+    /// Returns the next line, waited for until `deadline`.
     fn next(&mut self, what: &str, deadline: Instant) -> Result<(Instant, Report), Error> {
         let patience = deadline.saturating_duration_since(Instant::now());
         self.poll(patience)?.ok_or_else(|| self.hang(what))
     }
 
-    /// The next line, if it comes within `patience`. The guest's failures are errors.
+    /// Returns the next line, if it comes within `patience`. The guest's failures are errors.
     fn poll(&mut self, patience: Duration) -> Result<Option<(Instant, Report)>, Error> {
         let (at, line) = match self.console.next(patience) {
             Ok(line) => line,
@@ -352,8 +353,8 @@ impl Vm {
         Ok(Some((at, report)))
     }
 
-    /// What is behind an error of the monitor's: when a guest gives up, QEMU ends, and then the
-    /// monitor may be the first to notice.
+    /// Returns what is behind an error of the monitor's: when a guest gives up, QEMU ends, and then
+    /// the monitor may be the first to notice.
     fn behind(&mut self, error: Error) -> Error {
         while let Error::Monitor(_) = error {
             match self.poll(LAST_WORDS) {

@@ -290,7 +290,7 @@ impl Figure {
         self.each(self.cycles)
     }
 
-    /// Those of them that are spent in hypercalls.
+    /// Returns those of them that are spent in hypercalls.
     #[must_use]
     pub fn per_entry_in_xen(&self) -> f64 {
         self.each(self.in_xen)

@@ -45,7 +45,7 @@ const CODE: [u32; 9] = [
     0x4800_0000, // b    .
 ];
 
-/// What the machine with these arguments tells a client that knows this version.
+/// Returns what the machine with these arguments tells a client that knows this version.
 pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
     let dir = Directory::new();
     let firmware = dir.0.join("firmware");
@@ -77,8 +77,8 @@ fn image(version: Version) -> Vec<u8> {
     image
 }
 
-/// A list of processors, ended by its first entry, and six option vectors, each after its length
-/// less one.
+/// Returns a list of processors, ended by its first entry, and six option vectors, each after its
+/// length less one.
 fn support(version: Version) -> Vec<u8> {
     // Each vector's first byte is its byte 1.
     let mut fifth = [0_u8; 24];

@@ -16,7 +16,8 @@ const LMB: Bytes = Bytes::mib(256);
 /// Why memory with a pinned frame stays.
 const PINNED: &str = "pinned by the kernel";
 
-/// A machine whose guest uses 8 MiB of each DIMM, and is switched off after so many requests.
+/// Returns a machine whose guest uses 8 MiB of each DIMM, and is switched off after this many
+/// requests.
 fn config(max_memory: Bytes, requests: u32) -> Config {
     let kernel = image::find_pseries(None).unwrap();
     Config::new(kernel, max_memory).with("touch", Bytes::mib(8).0).with("exit", requests)
@@ -229,9 +230,9 @@ enum Step {
     Remove(Dimm),
 }
 
-/// So many DIMMs of random sizes, added and removed in random order. The guest pins a frame of each
-/// third, and keeps it when it is asked for it first. QEMU says where they are, or each of two nodes
-/// has 32 GiB for them.
+/// This many DIMMs of random sizes, added and removed in random order. The guest pins a frame of
+/// each third, and keeps it when it is asked for it first. QEMU says where they are, or each of two
+/// nodes has 32 GiB for them.
 fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut here: Vec<(Dimm, bool)> = Vec::new();
@@ -260,7 +261,7 @@ fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
     steps
 }
 
-/// The lowest place for a DIMM in its node's 32 GiB.
+/// Returns the lowest place for a DIMM in its node's 32 GiB.
 fn place(here: &[(Dimm, bool)], node: u32, size: Bytes) -> Option<u64> {
     let start = Bytes::gib(1).0 + u64::from(node) * Bytes::gib(32).0;
     let ends = (start..start + Bytes::gib(32).0 - size.0).step_by(usize::try_from(LMB.0).unwrap());

@@ -167,8 +167,8 @@ fn each((lmbs, node): (Range<u64>, u32)) -> impl Iterator<Item = (u64, u32)> {
     lmbs.map(move |nth| (nth, node))
 }
 
-/// The LMBs that the partition has and that can go, which the engine must have online on the node
-/// that goes with each.
+/// Returns the LMBs that the partition has and that can go, which the engine must have online on
+/// the node that goes with each.
 fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
     let mut assigned = Vec::new();
     for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
@@ -213,7 +213,7 @@ fn poll(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
     }
 }
 
-/// The property as the partition would write it back.
+/// Returns the property as the partition would write it back.
 fn written(partition: &Partition<'_>) -> Vec<u8> {
     let property = partition.table().dynamic_memory();
     let mut value = vec![0; property.len()];
@@ -226,7 +226,7 @@ fn sets(version: Version, property: &[u8]) -> Vec<LmbSet> {
     DynamicMemory::parse(version, property, size).unwrap().sets().collect()
 }
 
-/// A tree where it is aligned.
+/// Returns a tree where it is aligned.
 fn words(blob: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];

@@ -6,7 +6,7 @@ use crate::support::{config, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
 
-/// A machine with two empty root ports as they are by default.
+/// Returns a machine with two empty root ports as they are by default.
 fn with_ports() -> Config {
     let ports = ["spare0,slot=50", "spare1,slot=51"];
     let ports = ports.map(|port| format!("pcie-root-port,bus=pcie.0,id={port}"));

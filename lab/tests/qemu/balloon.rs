@@ -41,7 +41,7 @@ pub(crate) fn touched(event: &Event) -> Option<u64> {
     }
 }
 
-/// What the host wants in the balloon, and what is in it.
+/// Returns what the host wants in the balloon, and what is in it.
 fn inflated(event: &Event) -> Option<(u64, u64)> {
     match *event {
         Event::Inflated { target, held } => Some((target, held)),
@@ -58,7 +58,7 @@ fn wait_until_kept(vm: &mut Vm, reason: &str) {
     vm.wait(reason, kept).unwrap();
 }
 
-/// What the balloon leaves to the guest, as QEMU has it from the guest, in MiB.
+/// Returns what the balloon leaves to the guest, as QEMU has it from the guest, in MiB.
 fn left_by_balloon(vm: &mut Vm) -> u64 {
     let says = vm.ask_monitor("info balloon").unwrap();
     let left = says.trim().strip_prefix("balloon: actual=").and_then(|left| left.parse().ok());
@@ -224,8 +224,8 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
     vm.finish().unwrap();
 }
 
-/// A guest of 512 MiB that is left 128 MiB, and then has work for 300 MiB. `hold`: whether it
-/// keeps them when it is done.
+/// Returns a guest of 512 MiB that is left 128 MiB, and then has work for 300 MiB. `hold`: whether
+/// it keeps them when it is done.
 fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
     let config = config(Bytes::ZERO).with("work", "300M").with("work_at", "inflated");
     let config = config.with("hold", hold).with("interrupts", "poll");

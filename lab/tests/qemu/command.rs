@@ -84,7 +84,7 @@ fn packing_counts_what_guests_hold() {
     assert!(enough, "a guest keeps what it freed");
 }
 
-/// What guests hold when they have settled, or at the limit, by subject, in MiB.
+/// Returns what guests hold when they have settled, or at the limit, by subject, in MiB.
 fn residuals(limit: &str) -> impl Fn(&str) -> f64 {
     let file = std::env::temp_dir().join(format!("hotmem-packing-{}.json", std::process::id()));
     let sizes = ["--host", "800M", "--guest", "384M", "--touch", "128M..160M"];

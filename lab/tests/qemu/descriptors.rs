@@ -5,7 +5,7 @@ use crate::support::{config, random_resizes, start, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Vm};
 
-/// A machine of 128 MiB whose guest describes its RAM.
+/// Returns a machine of 128 MiB whose guest describes its RAM.
 fn describing(device_memory: Bytes) -> Config {
     config(device_memory).with("descriptors", 64)
 }

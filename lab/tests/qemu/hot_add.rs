@@ -29,7 +29,7 @@ pub(crate) fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
     add_with(vm, n, &format!("{size},share=on"), "")
 }
 
-/// The same with memory and a device of these options.
+/// Returns the same with memory and a device of these options.
 pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (usize, Bytes) {
     let backend = format!("memory-backend-ram,id=hotmem{n},size={memory},reserve=off");
     vm.monitor_line(&format!("object_add {backend}")).unwrap();

@@ -73,7 +73,7 @@ fn a_guest_that_runs_out_during_a_migration_takes_back_what_it_hinted() {
     goes_on(vm);
 }
 
-/// A guest of 512 MiB that writes to some of them and frees it.
+/// Returns a guest of 512 MiB that writes to some of them and frees it.
 fn to_be_migrated(work: &str, balloon: Balloon) -> Config {
     let config = config(Bytes::gib(1)).touching(Bytes::mib(64)).with("work", work);
     let config = config.with("hold", "off").with("exit", "resizes:2");

@@ -1,5 +1,5 @@
-//! What only a newer QEMU can do, or what takes two of them. `cargo xtask test` runs these on Debian's
-//! backport, which it unpacks.
+//! What only a newer QEMU can do, or what takes two of them. `cargo xtask test` runs these on
+//! Debian's backport, which it unpacks.
 
 use crate::hot_add::{add_with, boot, take_away, with_ports};
 use crate::live_migration::{Migrated, wait_until_migrated};

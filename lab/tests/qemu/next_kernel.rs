@@ -11,7 +11,7 @@ use hotmem_lab::{
 const SIZE: Bytes = Bytes::gib(1);
 const PLUGGED: Bytes = Bytes::mib(512);
 
-/// A machine whose guest starts its own image again after a resize.
+/// Returns a machine whose guest starts its own image again after a resize.
 fn twice(first: impl Fn(Config) -> Config, then: impl Fn(Config) -> Config) -> Config {
     let mut config = first(config(SIZE).with("exit", "resizes:1"));
     let second = then(crate::support::config(SIZE));

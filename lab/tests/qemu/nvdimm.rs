@@ -25,8 +25,8 @@ fn nvdimm(keys: &[(&str, &str)]) -> Config {
     keys.iter().fold(config, |config, (key, value)| config.with(key, value))
 }
 
-/// Runs with one device to the guest's own verdict: what it said of its binds, which are all alike, and how many
-/// descriptors it looked at in the last.
+/// Runs with one device to the guest's own verdict: what it said of its binds, which are all alike,
+/// and how many descriptors it looked at in the last.
 fn run(config: &Config, binds: usize) -> (Bound, u64) {
     let _turn = turn();
     let mut vm = Vm::start(config).unwrap();
@@ -156,7 +156,7 @@ fn several_devices_and_parts_of_sections_at_once() {
     }
 }
 
-/// What is online and free, each time that the device's mode changes.
+/// Returns what is online and free, each time that the device's mode changes.
 fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
     let reconfigured = |event: &Event| match event {
         Event::Reconfigured { mode, online, free, .. } => Some((mode.clone(), (*online, *free))),
@@ -223,7 +223,7 @@ fn what_is_in_use_stays_ram() {
     }
 }
 
-/// The guest's reason to give up.
+/// Returns the guest's reason to give up.
 fn refused(config: &Config) -> String {
     let _turn = turn();
     let end = Vm::start(config).and_then(|mut vm| {
@@ -257,7 +257,7 @@ fn what_cannot_be_bound_is_refused() {
     assert!(why.contains("no memory for descriptors"), "{why}");
 }
 
-/// The structure of a range of persistent memory.
+/// Returns the structure of a range of persistent memory.
 fn range(base: u64, len: u64) -> Vec<u8> {
     let mut structure = vec![0_u8, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     structure.extend(0x66f0_d379_u32.to_le_bytes());

@@ -32,7 +32,7 @@ pub(crate) struct Machine {
     online_at_boot: Option<Bytes>,
 }
 
-/// A machine of 128 MiB with a device of this size.
+/// Returns a machine of 128 MiB with a device of this size.
 pub(crate) fn config(device_memory: Bytes) -> Config {
     let config = Config::new(IMAGE.clone(), device_memory).with("watchdog", WATCHDOG.as_secs());
     Config { patience: PATIENCE, ..config }
@@ -51,7 +51,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// The right to start a machine.
+/// Returns the right to start a machine.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -61,7 +61,7 @@ pub(crate) fn start(config: &Config) -> Machine {
     start_and_see(config).0
 }
 
-/// The same, with what the guest says of the device: how it interrupts.
+/// Returns the same, with what the guest says of the device: how it interrupts.
 pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     let turn = turn();
     let mut vm = Vm::start(config).unwrap();
@@ -74,8 +74,8 @@ pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     (Machine { vm, _turn: turn, boot_memory, online_at_boot: None }, interrupts)
 }
 
-/// Resizes a device of so many blocks of 2 MiB at random, from this seed, now and then without waiting for
-/// the request before.
+/// Resizes a device of this many blocks of 2 MiB at random, from this seed, now and then without
+/// waiting for the request before.
 pub(crate) fn random_resizes(seed: u64, times: u32, blocks: u64, config: impl Fn(Bytes) -> Config) {
     let block = Bytes::mib(2);
     let last = Bytes::mib(6);
@@ -110,8 +110,8 @@ impl Machine {
         resize
     }
 
-    /// The guest's own verdict on the run, after a last request. Returns how much it wrote to
-    /// describe the memory that came.
+    /// Returns the guest's own verdict on the run, after a last request. Returns how much it wrote
+    /// to describe the memory that came.
     pub(crate) fn finish(mut self, last: Bytes) -> Bytes {
         self.vm.request(last).unwrap();
         self.vm.finish().unwrap().unwrap_or_default()

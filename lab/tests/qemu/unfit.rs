@@ -4,7 +4,7 @@ use crate::support::{config, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
 
-/// Why the guest gave up on this machine.
+/// Returns why the guest gave up on this machine.
 fn refusal(config: &Config) -> String {
     let _turn = turn();
     let end =

@@ -1,5 +1,5 @@
-//! A guest whose kernel does not want memory online, or does not let it go: it says so, tries again,
-//! and does not call a size reached that it has not got.
+//! A guest whose kernel does not want memory online, or does not let it go: it says so, tries
+//! again, and does not call a size reached that it has not got.
 
 use crate::support::{Machine, config, start};
 use hotmem::Bytes;

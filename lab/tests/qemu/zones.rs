@@ -18,7 +18,7 @@ fn blocks(count: u64) -> Bytes {
     Bytes(BLOCK.0 * count)
 }
 
-/// The zone after a change of one block.
+/// Returns the zone after a change of one block.
 fn zone_of(resize: &Resize) -> Zone {
     let zone = resize.zone.unwrap_or_else(|| panic!("nobody asked: {resize:?}"));
     assert_eq!((zone.asked, zone.contiguous), (1, 1), "{zone:?}");

@@ -4,13 +4,13 @@
 //! memory and answers at once, the property is written as a whole, and what is reserved when the
 //! partition starts is not part of a request.
 //!
-//! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB lookup":
-//! with the same hypervisor and the same engine, it adds or removes each LMB by itself, claims its
-//! range in a linear list, looks for it by its address from the start of the table to learn its
-//! node, and writes a line to the log. The subject `before-no-lookup` is that patch: it takes the
-//! node from the LMB that it has in its hand, and is the same code otherwise. So the gain of the
-//! patch is the difference of these two; what else `hotmem` gains is that of `before-no-lookup`
-//! and `hotmem`.
+//! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB
+//! lookup": with the same hypervisor and the same engine, it adds or removes each LMB by itself,
+//! claims its range in a linear list, looks for it by its address from the start of the table to
+//! learn its node, and writes a line to the log. The subject `before-no-lookup` is that patch: it
+//! takes the node from the LMB that it has in its hand, and is the same code otherwise. So the gain
+//! of the patch is the difference of these two; what else `hotmem` gains is that of
+//! `before-no-lookup` and `hotmem`.
 //!
 //! One case is another's firmware: `pseries-64G` is a guest on QEMU's pseries machine.
 
@@ -96,7 +96,7 @@ impl Subject {
     }
 }
 
-/// So many LMBs come or go in a table of so many, of which the first are there.
+/// This many LMBs come or go in a table of this many, of which the first are there.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -132,7 +132,7 @@ const fn case(name: &'static str, change: Change, lmbs: u32, table: u32, assigne
     Case { name, change, lmbs, table, assigned, before: true, nodes: Nodes::Parts }
 }
 
-/// All LMBs of a table are added.
+/// Returns all LMBs of a table are added.
 const fn in_turn(name: &'static str, nodes: Nodes) -> Case {
     Case { before: false, nodes, ..case(name, Change::Add, 126_976, 126_976, 0) }
 }
@@ -184,7 +184,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 impl Case {
-    /// Whether all LMBs of a table are added, so that their order can be any.
+    /// Returns whether all LMBs of a table are added, so that their order can be any.
     fn is_whole(&self) -> bool {
         self.lmbs == self.table && !self.before && self.table < 1_000_000
     }
@@ -379,7 +379,7 @@ impl Before {
         self.say(lmb, index, node.number(), "removed")
     }
 
-    /// The node of an LMB: all that the two subjects differ in.
+    /// Returns the node of an LMB: all that the two subjects differ in.
     fn node_of(&mut self, lmb: &Lmb) -> Result<NodeId> {
         if !self.looks_up {
             return Ok(lmb.node);
@@ -424,7 +424,7 @@ impl Claims {
         &self.claims[claim as usize]
     }
 
-    /// The link that leads to the first claim that ends above `range`'s start.
+    /// Returns the link that leads to the first claim that ends above `range`'s start.
     fn find(&self, range: PfnRange) -> (Option<u32>, Option<u32>) {
         let (mut before, mut next) = (None, self.first);
         while let Some(claim) = next {

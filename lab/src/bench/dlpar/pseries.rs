@@ -1,5 +1,5 @@
-//! The case `pseries-64G`: 64 GiB as 32 DIMMs of 8 LMBs, added and removed on QEMU's pseries machine
-//! while a guest runs; beside it Linux, if its packages are there.
+//! The case `pseries-64G`: 64 GiB as 32 DIMMs of 8 LMBs, added and removed on QEMU's pseries
+//! machine while a guest runs; beside it Linux, if its packages are there.
 //!
 //! A figure is that of one DIMM, divided by its LMBs: of the first DIMM and of the last. Times are
 //! the guest's own: from the event on, in Linux from its first word of the request to its last.
@@ -8,8 +8,8 @@
 //! Hotmem's guest never waits for an interrupt, so that its time is its instructions. Linux does,
 //! within a request as well, and the guest's clock goes on meanwhile: QEMU itself counts what it
 //! executes from the monitor's command until its log has the last LMB. That includes the log, with
-//! some tens of thousands of instructions a line. What Linux executes in the same time while nothing
-//! is asked of it is measured beside it (`linux-idle`), and is not subtracted.
+//! some tens of thousands of instructions a line. What Linux executes in the same time while
+//! nothing is asked of it is measured beside it (`linux-idle`), and is not subtracted.
 
 use super::super::record::{Metric, Sample};
 use crate::pseries::{Config, Dimm, Event, HostEvent, LinuxGuest, SLOTS, Vm};

@@ -14,7 +14,7 @@ pub(super) enum Access {
     Random,
     /// Pair, with each thread in a pageblock beside the next thread's
     PairNeighbours,
-    /// Bulk, with each thread in every so many-th pageblock
+    /// Bulk, with each thread in every this many-th pageblock
     BulkNeighbours,
     /// Pair, of movable frames where no memory is movable
     PairWithoutMovable,
@@ -56,12 +56,12 @@ impl Access {
         Access::Hotplug,
     ];
 
-    /// Whether no memory is movable.
+    /// Returns whether no memory is movable.
     pub(super) const fn is_without_movable(self) -> bool {
         matches!(self, Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus)
     }
 
-    /// The nodes that are asked for, if they are.
+    /// Returns the nodes that are asked for, if they are.
     pub(super) const fn nodes(self) -> Option<Asked> {
         let (only, alternate) = match self {
             Access::PairNear => (false, false),
@@ -73,7 +73,7 @@ impl Access {
         Some(Asked { only, alternate })
     }
 
-    /// Whether making the memory ready is what is measured.
+    /// Returns whether making the memory ready is what is measured.
     pub(super) const fn is_start(self) -> bool {
         matches!(self, Access::Init | Access::Announce | Access::Hotplug)
     }

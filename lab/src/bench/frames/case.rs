@@ -24,7 +24,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The case's name in the table: `1T/order0/1thread/pair`.
+    /// Returns the case's name in the table: `1T/order0/1thread/pair`.
     pub(super) fn name(&self) -> String {
         let (size, access) = (size::short(self.size), self.access);
         if self.access.is_start() {
@@ -34,12 +34,12 @@ impl Case {
         format!("{size}/order{}/{}{threads}/{access}", self.order, self.threads)
     }
 
-    /// The same for all orders and threads, where they make no difference.
+    /// Returns the same for all orders and threads, where they make no difference.
     pub(super) fn plain(self) -> Case {
         if self.access.is_start() { Case { order: 0, threads: 1, ..self } } else { self }
     }
 
-    /// Whether there is anything to measure.
+    /// Returns whether there is anything to measure.
     pub(super) fn makes_sense(&self) -> bool {
         self.subject.can_have(self.size)
             && match self.access {
@@ -69,7 +69,7 @@ impl Case {
         }
     }
 
-    /// The command line that measures it.
+    /// Returns the command line that measures it.
     pub(super) fn arguments(&self, operations: u64) -> Vec<String> {
         let values = [
             ("--subject", self.subject.to_string()),

@@ -5,7 +5,7 @@ use super::case::Case;
 use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
 
-/// Whether valgrind is there.
+/// Returns whether valgrind is there.
 pub(in crate::bench) fn can_count() -> bool {
     let quiet = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     quiet.is_ok_and(|status| status.success())

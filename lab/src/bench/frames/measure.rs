@@ -126,7 +126,7 @@ fn split_boot_memory(machine: &Hosted) {
     }
 }
 
-/// Has so many CPUs allocate and free, so that they are known from then on.
+/// Has this many CPUs allocate and free, so that they are known from then on.
 fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
     let pair = || -> Result<()> {
         frames.alloc(AllocRequest::frames(1)).context("allocating on another CPU")?.free();

@@ -109,7 +109,7 @@ pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
 }
 
 impl Args {
-    /// All that was asked for and makes sense; subjects side by side.
+    /// Returns all that was asked for and makes sense; subjects side by side.
     fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for &size in &self.sizes {

@@ -36,7 +36,7 @@ impl Subject {
     pub(super) const ALL: [Subject; 3] =
         [Subject::Hotmem, Subject::BuddySystemAllocator, Subject::BitmapAllocator];
 
-    /// Whether it can be built for so much memory.
+    /// Returns whether it can be built for so much memory.
     pub(super) const fn can_have(self, size: Bytes) -> bool {
         match self {
             Subject::Hotmem | Subject::BuddySystemAllocator => true,
@@ -193,7 +193,7 @@ impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
     }
 }
 
-/// A number as an index.
+/// Returns a number as an index.
 #[inline]
 pub(super) fn index(number: u64) -> usize {
     usize::try_from(number).expect("a host of 64 bits")

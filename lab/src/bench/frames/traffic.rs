@@ -55,7 +55,7 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
     let pageblock = PAGEBLOCK_FRAMES as u64;
     let pageblocks = case.size.0 / FRAME_SIZE / pageblock;
     let mut held = vec![Vec::new(); threads];
-    // All taken but so many pageblocks, about this far apart: equal distances would put all that
+    // All taken but this many pageblocks, about this far apart: equal distances would put all that
     // is kept about them into a few sets of the caches.
     let leave = |count: u64, apart: u64| {
         allocator.fill();
@@ -122,7 +122,7 @@ impl<A: Allocator> Traffic<'_, A> {
         self.run(operations);
     }
 
-    /// Does it, for about so many operations; says how many, and how long they took.
+    /// Does it, for about this many operations; says how many, and how long they took.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.access {
             Access::Pair
@@ -169,8 +169,8 @@ impl<A: Allocator> Traffic<'_, A> {
         }
     }
 
-    /// CPU time of a part that all threads start at the same time: they spin until then, because waking
-    /// one another would be counted.
+    /// CPU time of a part that all threads start at the same time: they spin until then, because
+    /// waking one another would be counted.
     fn together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
         self.barrier.wait();
         let started = cpu_time();
@@ -227,7 +227,7 @@ impl Random {
     }
 }
 
-/// The first CPUs that this process may use, one for each thread.
+/// Returns the first CPUs that this process may use, one for each thread.
 fn cpus(threads: usize) -> Result<Vec<usize>> {
     let allowed = sched_getaffinity(None).context("asking which CPUs may be used")?;
     let cpus: Vec<_> =

@@ -43,7 +43,7 @@ pub(super) fn describe(
     }
 }
 
-/// A frame by itself. Stores that Linux keeps apart, since others might look, stay apart.
+/// Returns a frame by itself. Stores that Linux keeps apart, since others might look, stay apart.
 #[inline(always)]
 fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner) -> &'m mut Page {
     // SAFETY: a page of zeroes is a page.

@@ -58,7 +58,7 @@ impl Subject {
         }
     }
 
-    /// What bounds it.
+    /// Returns what bounds it.
     pub(super) const fn limit(self) -> Subject {
         match self {
             Subject::Movnti | Subject::LimitMovnti => Subject::LimitMovnti,
@@ -115,7 +115,7 @@ pub(super) const NAMESPACES: &[Namespace] = &[
     },
 ];
 
-/// A namespace, bound on so many CPUs.
+/// A namespace, bound on this many CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) space: &'static Namespace,
@@ -132,7 +132,7 @@ pub(super) enum Step {
 }
 
 impl Case {
-    /// All cases on one CPU and, where there are several, on all.
+    /// Returns all cases on one CPU and, where there are several, on all.
     pub(super) fn all(cpus: u64) -> Vec<Case> {
         let mut cases = Vec::new();
         for cpus in [1].into_iter().chain((cpus > 1).then_some(cpus)) {
@@ -190,7 +190,7 @@ impl Case {
         Ok(end.zip(start).map_or(Duration::ZERO, |(end, start)| end.duration_since(start)))
     }
 
-    /// A part for each CPU, of whole pages.
+    /// Returns a part for each CPU, of whole pages.
     fn parts<'m>(
         &self,
         range: PfnRange,
@@ -243,7 +243,7 @@ impl Case {
         Ok(if self.space.shares_tails { memmap.sharing_tails()? } else { memmap })
     }
 
-    /// What Hotmem writes to describe `range`.
+    /// Returns what Hotmem writes to describe `range`.
     pub(super) fn written(&self, range: PfnRange) -> Result<Bytes> {
         let frames = self.memmap(&Owner::RAM)?.layout().frames_needed(range);
         Ok(PfnRange::with_len(hotmem::Pfn::ZERO, frames).unwrap_or_default().bytes())

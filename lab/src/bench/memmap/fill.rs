@@ -19,7 +19,7 @@ pub(super) enum Fill {
 }
 
 impl Fill {
-    /// All that this processor can do.
+    /// Returns all that this processor can do.
     pub(super) fn all() -> Vec<Fill> {
         let mut all = vec![Fill::Ordinary];
         #[cfg(target_arch = "x86_64")]
@@ -35,7 +35,7 @@ impl Fill {
         all
     }
 
-    /// The fill with general registers alone.
+    /// Returns the fill with general registers alone.
     pub(super) const fn general() -> Fill {
         #[cfg(target_arch = "x86_64")]
         return Fill::Movnti;
@@ -48,7 +48,7 @@ impl Fill {
         let bytes = size_of_val(slots);
         let to = slots.as_mut_ptr().cast::<u8>();
         assert!(to.addr().is_multiple_of(LINE) && bytes.is_multiple_of(LINE), "whole lines");
-        // SAFETY: so many bytes may be written, and begin at a line; `all` has asked for the
+        // SAFETY: this many bytes may be written, and begin at a line; `all` has asked for the
         // instructions.
         unsafe {
             match self {
@@ -81,7 +81,7 @@ mod x86_64 {
         let word = i64::from_ne_bytes([BYTE; 8]);
         for line in (0..bytes).step_by(LINE) {
             for word_at in (line..line + LINE).step_by(8) {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 unsafe { _mm_stream_si64(to.add(word_at).cast(), word) };
             }
         }
@@ -95,7 +95,7 @@ mod x86_64 {
     pub(super) unsafe fn avx2(to: *mut u8, bytes: usize) {
         let half = _mm256_set1_epi8(BYTE.cast_signed());
         for at in (0..bytes).step_by(LINE) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe {
                 _mm256_stream_si256(to.add(at).cast(), half);
                 _mm256_stream_si256(to.add(at + 32).cast(), half);
@@ -111,7 +111,7 @@ mod x86_64 {
     pub(super) unsafe fn avx512(to: *mut u8, bytes: usize) {
         let line = _mm512_set1_epi32(i32::from_ne_bytes([BYTE; 4]));
         for at in (0..bytes).step_by(LINE) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { _mm512_stream_si512(to.add(at).cast(), line) };
         }
         _mm_sfence();

@@ -30,7 +30,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Room for so many descriptors.
+    /// Room for this many descriptors.
     pub(super) fn new(count: usize, pages: PageSize) -> Result<Memory> {
         let bytes = count.checked_mul(size_of::<Page>()).and_then(|b| b.checked_add(HUGE_PAGE));
         let mapped_bytes = bytes.context("more descriptors than addresses")?;

@@ -103,7 +103,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// The fastest of all fills, on memory that they touch first.
+/// Returns the fastest of all fills, on memory that they touch first.
 fn fastest_fill(memory: &mut Memory) -> Fill {
     let mut time = |fill: Fill| {
         let once = |_| {

@@ -21,7 +21,7 @@ enum Version {
 }
 
 impl Group {
-    /// A group that may use `limit`. `None` where this process may make none.
+    /// Makes a group that may use `limit`. `None` where this process may make none.
     pub(super) fn new(limit: Bytes) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -54,14 +54,14 @@ impl Group {
         Ok(())
     }
 
-    /// What processes write themselves to, to join it.
+    /// Returns what processes write themselves to, to join it.
     pub(super) fn door(&self) -> Result<Arc<File>> {
         let path = self.directory.join("cgroup.procs");
         let file = OpenOptions::new().write(true).open(&path);
         Ok(Arc::new(file.with_context(|| format!("opening {}", path.display()))?))
     }
 
-    /// What its processes use.
+    /// Returns what its processes use.
     pub(super) fn used(&self) -> Option<Bytes> {
         let file = match self.version {
             Version::One => "memory.usage_in_bytes",
@@ -71,7 +71,7 @@ impl Group {
         text.trim().parse().ok().map(Bytes)
     }
 
-    /// How many of its processes were killed because it was full.
+    /// Returns how many of its processes were killed because it was full.
     pub(super) fn killed(&self) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -95,8 +95,8 @@ impl Drop for Group {
     }
 }
 
-/// Where this process may have groups for memory, the newer kind last: on a machine with both, the
-/// older one has the controller.
+/// Returns where this process may have groups for memory, the newer kind last: on a machine with
+/// both, the older one has the controller.
 fn places(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
     let mount = |kind: &str, option: &str| {
         mounts.lines().find_map(|line| {

@@ -114,7 +114,7 @@ fn each(subjects: Vec<Subject>, mut pack: impl FnMut(Subject) -> Result<()>) -> 
 }
 
 impl Args {
-    /// A host and its guests.
+    /// Returns a host and its guests.
     fn case(&self, is_real: bool) -> String {
         let simulated = if is_real { "" } else { "-simulated" };
         format!("{}{simulated}/{}", size::short(self.host), size::short(self.guest))
@@ -188,8 +188,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One guest beside those that run, if it fits: it used its memory and idles, and nobody had
-    /// to go for it. Its figures count where a case is given.
+    /// Returns one guest beside those that run, if it fits: it used its memory and idles, and
+    /// nobody had to go for it. Its figures count where a case is given.
     fn start(
         &mut self,
         subject: Subject,
@@ -267,7 +267,7 @@ impl Bench<'_> {
         Ok(Used { vm, samples: watch.finish(), freed_at, freed })
     }
 
-    /// What guest `number` is to use: whole MiB, as Linux's guest counts.
+    /// Returns what guest `number` is to use: whole MiB, as Linux's guest counts.
     fn work(&self, number: usize) -> Bytes {
         let guest = self.args.guest.0;
         let most = guest - guest / KERNEL;
@@ -304,12 +304,12 @@ fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
     Ok(())
 }
 
-/// What guest `number` touches: five steps from the least to the most, again and again.
+/// Returns what guest `number` touches: five steps from the least to the most, again and again.
 fn work((least, most): (Bytes, Bytes), number: usize) -> Bytes {
     Bytes(least.0 + (most.0 - least.0) / 4 * (number as u64 % 5))
 }
 
-/// What all guests hold.
+/// Returns what all guests hold.
 fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
     match group {
         Some(group) => group.used(),
@@ -322,7 +322,7 @@ fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
     }
 }
 
-/// What a process takes of a core, in percent, over ten seconds or the limit.
+/// Returns what a process takes of a core, in percent, over ten seconds or the limit.
 fn idle(pid: u32, limit: u32) -> Option<f64> {
     let time = Duration::from_secs(limit.min(10).into());
     let before = resident::cpu_time(pid)?;

@@ -59,8 +59,8 @@ pub(super) enum Case {
     GiveBack,
 }
 
-/// The shortest rest, in milliseconds, after which memory is reported: a reporter looks once in each
-/// dwell time, and twice before it takes what was free both times.
+/// Returns the shortest rest, in milliseconds, after which memory is reported: a reporter looks
+/// once in each dwell time, and twice before it takes what was free both times.
 fn least_rest() -> i64 {
     let Settings { delay, dwell, .. } = Settings::default();
     i64::try_from((delay + 2 * dwell).as_millis()).unwrap_or(i64::MAX)

@@ -23,7 +23,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What a host of any size should manage, as far as this one does.
+/// Returns what a host of any size should manage, as far as this one does.
 pub(super) fn usual_size() -> Bytes {
     let spare = host::available_memory().map_or(u64::MAX, |available| available.0 / 2);
     Bytes(Bytes::gib(8).0.min(spare >> 28 << 28).max(Bytes::mib(256).0))

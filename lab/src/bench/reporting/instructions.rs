@@ -88,7 +88,7 @@ fn of_a_run(subject: Subject, plan: Plan) -> Result<u64> {
     total(&directory.0.join("count-01"))
 }
 
-/// The sum that callgrind writes at the end of a thread's file.
+/// Returns the sum that callgrind writes at the end of a thread's file.
 fn total(path: &Path) -> Result<u64> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));

@@ -36,7 +36,7 @@ impl Args {
         self.cases.iter().any(|wanted| case.starts_with(wanted.as_str()))
     }
 
-    /// Whether any case that begins like this may be wanted.
+    /// Returns whether any case that begins like this may be wanted.
     pub(super) fn may_want(&self, stem: &str) -> bool {
         self.cases.iter().any(|wanted| stem.starts_with(wanted) || wanted.starts_with(stem))
     }

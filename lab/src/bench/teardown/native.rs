@@ -16,7 +16,7 @@ const LOWEST: usize = 512;
 /// What the pages' frames begin at, beyond all tables.
 const FIRST_FRAME: u64 = 1 << 20;
 const PAGES: u64 = (LOWEST * ENTRIES) as u64;
-/// In a sparse range, one page of so many is mapped: one in eight cache lines of its table.
+/// In a sparse range, one page of this many is mapped: one in eight cache lines of its table.
 const SPARSE: usize = 64;
 
 /// A case.
@@ -234,7 +234,7 @@ impl Memory {
     }
 }
 
-/// The processor's clock.
+/// Returns the processor's clock.
 fn clock() -> Result<u64> {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction.

@@ -5,7 +5,7 @@ use super::{LMB, added, config, ready, refused, removed};
 use hotmem::Bytes;
 use hotmem_lab::pseries::{Config, Dimm, Event, HostEvent, Vm};
 
-/// A DIMM of two LMBs.
+/// Returns a DIMM of two LMBs.
 fn dimm() -> Dimm {
     Dimm::new("dimm", Bytes(2 * LMB.0))
 }

@@ -10,7 +10,7 @@ use std::{path::Path, time::Duration};
 /// How long a guest may take for a burst of each of its CPUs, beside its rests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One boot. With `icount` a nanosecond of the guest's is an instruction.
+/// Returns one boot. With `icount` a nanosecond of the guest's is an instruction.
 pub(in super::super) fn measure(
     subject: Subject,
     plan: Plan,
@@ -34,7 +34,7 @@ pub(in super::super) fn measure(
     Ok(timed)
 }
 
-/// A CPU for each thread, and one that drives the balloon.
+/// Returns a CPU for each thread, and one that drives the balloon.
 fn config(subject: Subject, plan: Plan, image: &Path, icount: bool) -> Config {
     let Plan { threads, rounds, bursts, rest } = plan;
     let faults = format!("{}:{rounds}:{bursts}:{}", WORKING_SET.0, rest.as_millis());
