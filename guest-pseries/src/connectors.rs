@@ -116,7 +116,7 @@ impl<F: Firmware> Connectors for RtasConnectors<F> {
         }
     }
 
-    /// The firmware keeps the device tree: there is nothing to be told.
+    /// Returns success without a call, because the firmware maintains the device tree.
     fn update(&mut self, _: Written<'_>, _: Option<Written<'_>>) -> i32 {
         0
     }

@@ -1,4 +1,5 @@
-//! RTAS event logs of version 6 (PAPR 10.3), as `check-exception` writes them: what the host asks for.
+//! RTAS event logs of version 6 (PAPR 10.3), as `check-exception` writes them: what the host asks
+//! for.
 //!
 //! A log comes from the firmware. It may be cut short, of another version or about something else;
 //! none of that panics, and each is an error of its own.
@@ -67,9 +68,9 @@ pub enum Identifier {
     Name,
     /// The connector with this index.
     Index(DrcIndex),
-    /// So many, whichever.
+    /// This many, whichever.
     Count(u32),
-    /// So many from this connector on.
+    /// This many from this connector on.
     CountIndexed {
         /// How many.
         count: u32,
@@ -78,7 +79,7 @@ pub enum Identifier {
     },
 }
 
-/// Why a log cannot be understood.
+/// The reason why a log cannot be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogError {
     /// It ends before this many bytes.
@@ -194,8 +195,8 @@ impl Hotplug {
         })
     }
 
-    /// The request for LMBs that it asks for; `None` if it is about something else, or names no
-    /// LMBs that can be found.
+    /// Returns the request for LMBs that it asks for; `None` if it is about something else, or
+    /// names no LMBs that can be found.
     #[must_use]
     pub fn request(&self) -> Option<Request> {
         let which = match (self.resource, self.identifier) {
@@ -217,7 +218,7 @@ fn bytes<const N: usize>(log: &[u8], at: usize) -> Result<&[u8; N], LogError> {
     bytes.ok_or(LogError::Short { needs })
 }
 
-/// A big-endian word at an offset.
+/// Returns a big-endian word at an offset.
 fn word(log: &[u8], at: usize) -> Result<u32, LogError> {
     bytes(log, at).map(|&bytes| u32::from_be_bytes(bytes))
 }

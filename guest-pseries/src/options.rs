@@ -19,9 +19,10 @@ pub struct Options {
     pub online: OnlineType,
     /// Memory that is filled with patterns whenever some was added.
     pub touch: Bytes,
-    /// Every so many additions, a frame of them is pinned until its removal was refused; 0: never.
+    /// Every this many additions, a frame of them is pinned until its removal was refused; 0:
+    /// never.
     pub pin: u32,
-    /// So many ranges are kept from coming online by the kernel's veto.
+    /// This many ranges are kept from coming online by the kernel's veto.
     pub veto: u32,
     /// LMBs that one poll of a request works on.
     pub at_once: u32,
@@ -36,7 +37,7 @@ pub struct Options {
 /// A word that is not understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OptionError<'a> {
-    /// The command line is no text.
+    /// The command line is not a text.
     Text,
     /// There is no such key.
     Key(&'a str),
@@ -118,7 +119,7 @@ fn switch(value: &str) -> Option<bool> {
 impl fmt::Display for OptionError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OptionError::Text => f.write_str("the command line is no text"),
+            OptionError::Text => f.write_str("the command line is not a text"),
             OptionError::Key(word) => write!(f, "`{word}`: there is no such option"),
             OptionError::Value(word) => write!(f, "`{word}`: the value makes no sense"),
         }

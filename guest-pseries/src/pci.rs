@@ -32,7 +32,7 @@ const KIND: u32 = 0x0300_0000;
 const MEMORY_64: u32 = 0x0300_0000;
 
 impl ConfigTokens {
-    /// The tokens that a flattened device tree has.
+    /// Returns the tokens that a flattened device tree has.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -47,8 +47,8 @@ impl ConfigTokens {
 }
 
 impl Bridge {
-    /// The first host bridge of a flattened device tree that has a window for 64-bit memory BARs
-    /// which the processor reaches at the bus's addresses.
+    /// Returns the first host bridge of a flattened device tree that has a window for 64-bit memory
+    /// BARs which the processor reaches at the bus's addresses.
     ///
     /// # Errors
     /// [`TokenError::Fdt`].

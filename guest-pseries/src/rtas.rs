@@ -47,14 +47,14 @@ pub struct Tokens {
     pub power_off: u32,
 }
 
-/// Why the tokens cannot be had.
+/// The reason why the tokens cannot be had.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TokenError {
-    /// It is no flattened device tree.
+    /// It is not a flattened device tree.
     Fdt(ReadError),
     /// It has no `/rtas`.
     NoRtas,
-    /// `/rtas` has no such call, or its token is no single cell.
+    /// `/rtas` has no such call, or its token is not a single cell.
     Missing(&'static str),
 }
 
@@ -67,7 +67,7 @@ pub struct Rtas<F> {
 }
 
 impl Tokens {
-    /// The tokens that a flattened device tree has.
+    /// Returns the tokens that a flattened device tree has.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -86,7 +86,8 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// The call for a connector that an RTAS call with these arguments is; `None` if it is another.
+    /// Returns the call for a connector that an RTAS call with these arguments is; `None` if it is
+    /// another.
     #[must_use]
     pub fn call_for_connector(&self, token: u32, args: &[u32]) -> Option<Call> {
         match *args {
@@ -100,7 +101,7 @@ impl Tokens {
     }
 }
 
-/// The command line, as `/chosen` has it.
+/// Returns the command line, as `/chosen` has it.
 ///
 /// # Errors
 /// [`TokenError::Fdt`].
@@ -112,7 +113,7 @@ pub fn bootargs<'a>(blob: &'a [u64]) -> Result<&'a [u8], TokenError> {
     Ok(args.strip_suffix(&[0]).unwrap_or(args))
 }
 
-/// The token of a call.
+/// Returns the token of a call.
 pub(crate) fn token_of(rtas: &Node<'_>, name: &'static str) -> Result<u32, TokenError> {
     let cell = rtas.get_property(name)?.and_then(|property| {
         let value: &[u8] = property.value();

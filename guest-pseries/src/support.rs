@@ -1,4 +1,5 @@
-//! What the kernel says it supports: the argument of `ibm,client-architecture-support` (PAPR B.6.2.3).
+//! What the kernel says it supports: the argument of `ibm,client-architecture-support` (PAPR
+//! B.6.2.3).
 
 use hotmem_dlpar::Version;
 
@@ -16,8 +17,8 @@ const DYNAMIC_MEMORY_V2: (usize, u8) = (22, 0x80);
 /// A radix page table, which this kernel never makes: QEMU negotiates faster with it.
 const RADIX: (usize, u8) = (24, 0x40);
 
-/// The argument for a kernel that takes LMBs as this version of the property lists them, and events
-/// that say which LMBs are added and removed, unless `events` is false.
+/// Returns the argument for a kernel that takes LMBs as this version of the property lists them,
+/// and events that say which LMBs are added and removed, unless `events` is false.
 #[must_use]
 pub fn support(version: Version, events: bool) -> [u8; LEN] {
     let mut all = [0; LEN];
@@ -60,7 +61,7 @@ pub fn support(version: Version, events: bool) -> [u8; LEN] {
 mod tests {
     use super::*;
 
-    /// The vectors, as firmware walks them.
+    /// Returns the vectors, as firmware walks them.
     fn vectors(argument: &[u8]) -> Vec<Vec<u8>> {
         let rest = &argument[16..];
         let (mut at, mut vectors) = (1, Vec::new());

@@ -27,7 +27,7 @@ impl Default for WorkArea {
 }
 
 impl WorkArea {
-    /// One of zeroes.
+    /// Returns one of zeroes.
     #[must_use]
     pub const fn new() -> WorkArea {
         WorkArea([0; 4096])
@@ -39,7 +39,8 @@ impl WorkArea {
         self.set_word(1, 0);
     }
 
-    /// The property that the last call has handed over; `None` if it does not lie within the area.
+    /// Returns the property that the last call has handed over; `None` if it does not lie within
+    /// the area.
     #[must_use]
     pub fn property(&self) -> Option<TreeProperty<'_>> {
         let name = self.0.get(self.offset(NAME_OFFSET)..)?;

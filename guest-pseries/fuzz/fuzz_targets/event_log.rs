@@ -4,7 +4,7 @@
 
 use hotmem_guest_pseries::event_log::{Event, LogError};
 
-/// What QEMU 7.2 writes when a DIMM of 1 GiB is added at 1 GiB.
+/// Returns what QEMU 7.2 writes when a DIMM of 1 GiB is added at 1 GiB.
 fn of_qemu() -> Vec<u8> {
     let mut log = vec![0; 116];
     log[..8].copy_from_slice(&[0x06, 0x34, 0x60, 0xe5, 0, 0, 0, 108]);
@@ -17,8 +17,8 @@ fn of_qemu() -> Vec<u8> {
     log
 }
 
-/// The log that some input stands for. After a byte that is not a log's version: the log's length,
-/// then pairs of an offset and a value.
+/// Returns the log that some input stands for. After a byte that is not a log's version: the log's
+/// length, then pairs of an offset and a value.
 fn log(input: &[u8]) -> Vec<u8> {
     let Some((&[0, len], pairs)) = input.split_first_chunk() else { return input.to_vec() };
     let mut log = of_qemu();
@@ -29,7 +29,7 @@ fn log(input: &[u8]) -> Vec<u8> {
     log
 }
 
-/// The length that a log claims.
+/// Returns the length that a log claims.
 fn claimed(log: &[u8]) -> usize {
     let extended = log.get(4..).and_then(|rest| rest.first_chunk());
     extended.map_or(8, |&bytes| 8 + u32::from_be_bytes(bytes) as usize)

@@ -78,7 +78,7 @@ fn property(name: &'static [u8], value: &[u32]) -> Answer {
     (PROPERTY, Some((name, value.to_vec())))
 }
 
-/// What QEMU answers for an LMB.
+/// Returns what QEMU answers for an LMB.
 fn of_qemu() -> Vec<Answer> {
     vec![
         (2, None),

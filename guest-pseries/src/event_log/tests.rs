@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What QEMU 7.2 writes for a DIMM of 1 GiB at 1 GiB that is added.
+/// Returns what QEMU 7.2 writes for a DIMM of 1 GiB at 1 GiB that is added.
 pub(crate) fn of_qemu() -> Vec<u8> {
     let mut log = vec![0x06, 0x34, 0x60, 0xe5];
     log.extend(108_u32.to_be_bytes());

@@ -20,7 +20,7 @@ use virtio_drivers::transport::pci::{PciTransport, VirtioPciError, virtio_device
 use virtio_drivers::transport::{DeviceType, pci::bus::DeviceFunction};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// What the balloon has of the kernel's memory, in so many pieces at most.
+/// What the balloon has of the kernel's memory, in this many pieces at most.
 pub(super) type BalloonMemory = EngineMemory<'static, OneCpu, 128>;
 
 /// The kernel keeps so much for itself, whatever the host wants.
@@ -37,11 +37,11 @@ pub(super) struct Balloon {
     _queues: PfnRange,
 }
 
-/// Why the device cannot be used.
+/// The reason why the device cannot be used.
 pub(super) enum BalloonError {
     /// It has no valid registers.
     Registers(DeviceFunction),
-    /// It is no valid virtio device.
+    /// It is not a valid virtio device.
     Pci(VirtioPciError),
     /// There is no memory for its queues.
     Queues,
@@ -92,7 +92,7 @@ impl Balloon {
         Ok((Balloon { device, target: 0, counters, _queues: queues }, memory))
     }
 
-    /// Some steps of the driver; whether there is more to do at once.
+    /// Returns some steps of the driver. Returns whether there is more to do at once.
     pub(super) fn step(&mut self, memory: &mut BalloonMemory) -> Result<bool, Failure> {
         let progress = self.device.poll(time::now(), BUDGET, memory);
         let idle = match progress {
@@ -123,7 +123,7 @@ impl Balloon {
     }
 }
 
-/// Where the kernel reaches a physical address.
+/// Returns where the kernel reaches a physical address.
 fn pointer(phys_addr: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(to_usize(phys_addr))
 }

@@ -35,7 +35,7 @@ pub(super) struct Machine {
     pub(super) memory: [(PfnRange, NodeId); MOST_PIECES],
 }
 
-/// Why the machine cannot be described.
+/// The reason why the machine cannot be described.
 enum Undescribed {
     Tokens(TokenError),
     Tree(TreeError),

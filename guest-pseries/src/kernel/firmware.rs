@@ -17,7 +17,7 @@ mod asm {
     }
 }
 
-/// Any hypercall; its results apart from the status are lost.
+/// Returns any hypercall; its results apart from the status are lost.
 ///
 /// # Safety
 /// As the hypercall says of its arguments.
@@ -73,7 +73,7 @@ fn len_of(words: &[u32]) -> u32 {
     u32::try_from(words.len()).unwrap_or(u32::MAX)
 }
 
-/// An address within the kernel, which lies below 4 GiB.
+/// Returns an address within the kernel, which lies below 4 GiB.
 fn address<T: ?Sized>(of: *mut T) -> u32 {
     u32::try_from(of.cast::<u8>() as u64).unwrap_or(0)
 }

@@ -60,7 +60,7 @@ pub(super) fn alloc_at(start: Pfn, frames: u64) -> Option<PfnRange> {
     FRAMES.alloc(AllocRequest::frames(frames).movable().at(start)).ok().map(Allocation::into_raw)
 }
 
-/// A frame for the kernel's own use.
+/// Returns a frame for the kernel's own use.
 pub(super) fn alloc_own() -> Option<Pfn> {
     FRAMES.alloc(AllocRequest::frames(1)).ok().map(|frame| frame.into_raw().start())
 }
@@ -78,7 +78,7 @@ pub(super) fn free(frames: PfnRange) {
     }
 }
 
-/// The engine's counters, in bytes: online, free.
+/// Returns the engine's counters, in bytes: online, free.
 pub(super) fn online_and_free() -> (Bytes, Bytes) {
     let counts = FRAMES.counts();
     let bytes = |frames: u64| Bytes(frames << 12);

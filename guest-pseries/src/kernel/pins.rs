@@ -14,7 +14,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Pins a frame of every so many additions; 0: of none.
+    /// Pins a frame of every this many additions; 0: of none.
     pub(super) fn new(every: u32) -> Pins {
         Pins { pins: [(PfnRange::EMPTY, PfnRange::EMPTY); MOST], every, additions: 0 }
     }
@@ -44,7 +44,7 @@ impl Pins {
         }
     }
 
-    /// Whether any of these frames is pinned.
+    /// Returns whether any of these frames is pinned.
     pub(super) fn holds_any(&self, frames: PfnRange) -> bool {
         self.pins.iter().any(|(_, frame)| frame.overlaps(frames))
     }

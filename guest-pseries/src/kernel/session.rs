@@ -166,7 +166,7 @@ impl Session {
         table.assigned().map(|(range, _)| range.frames() / table.lmb_size().frames()).sum()
     }
 
-    /// Asks for an event; whether there was one.
+    /// Asks for an event. Returns whether there was one.
     fn take_event(&mut self) -> bool {
         let mut log = [0; MOST_LOG];
         match self.connectors.rtas.check_exception(&mut log) {
@@ -243,7 +243,8 @@ impl Session {
         }
     }
 
-    /// Some steps of the balloon's driver, between requests; whether there is more to do at once.
+    /// Returns some steps of the balloon's driver, between requests. Returns whether there is more
+    /// to do at once.
     fn step_balloon(&mut self) -> bool {
         match (&mut self.balloon, &mut self.kernel.balloon) {
             (Some(balloon), Some(memory)) => must("virtio-balloon", balloon.step(memory)),
@@ -350,7 +351,7 @@ impl Session {
     }
 }
 
-/// A static, for good.
+/// Returns a static, for good.
 ///
 /// # Safety
 /// Nobody else uses it.

@@ -7,7 +7,7 @@ use hotmem::{Bytes, Migration, Pfn, PfnRange};
 use hotmem_guest::owned::OwnedFrames;
 use hotmem_guest::{frame_words, pattern, to_usize};
 
-/// Frames that are taken at a time, as long as there are so many in one piece.
+/// Frames that are taken at a time, as long as there are this many in one piece.
 const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 const SEED: u64 = 0x7073_6572_6965_7300;
 
@@ -17,13 +17,13 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// One that owns nothing yet.
+    /// Returns one that owns nothing yet.
     pub(super) fn new() -> Workload {
         // SAFETY: its tables are frames that `own` allocates: reachable, and never freed.
         Workload { owned: unsafe { OwnedFrames::new(FRAME_WORDS) } }
     }
 
-    /// What it owns.
+    /// Returns what it owns.
     pub(super) fn owns(&self) -> Bytes {
         Bytes(self.owned.len() << 12)
     }
@@ -62,15 +62,15 @@ impl Workload {
         Bytes((before - self.owned.len()) << 12)
     }
 
-    /// The engine wants these frames, a run within one pageblock, to be free; `None` if they are
-    /// somebody else's.
+    /// Returns the engine wants these frames, a run within one pageblock, to be free; `None` if
+    /// they are somebody else's.
     pub(super) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         let mine = self.owned.first_run(used)?;
         let moved = each(mine).take_while(|&frame| self.move_frame(frame)).count();
         Some(if moved == 0 { Migration::Retry } else { Migration::Moved })
     }
 
-    /// Whether there was a place for what the frame holds.
+    /// Returns whether there was a place for what the frame holds.
     fn move_frame(&mut self, from: Pfn) -> bool {
         let Some(new) = memory::alloc(1) else { return false };
         let to = new.start();
