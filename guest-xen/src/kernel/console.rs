@@ -22,7 +22,7 @@ impl Console {
 
     fn send(&mut self) {
         let pointer = self.line.as_ptr().expose_provenance() as u64;
-        // SAFETY: CONSOLEIO_write of so many bytes, which Xen reads. What it says of them nobody
+        // SAFETY: CONSOLEIO_write of this many bytes, which Xen reads. What it says of them nobody
         // could be told.
         let _ = unsafe { hypercall(CONSOLE_IO, [0, self.len as u64, pointer, 0, 0]) };
         self.len = 0;

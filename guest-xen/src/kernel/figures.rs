@@ -34,12 +34,12 @@ pub(crate) struct Marked {
 }
 
 impl<'a> Figure<'a> {
-    /// What is to be measured.
+    /// Returns what is to be measured.
     pub(crate) fn of(case: &'a str, subject: &'a str, batch: usize, entries: usize) -> Figure<'a> {
         Figure { case, subject, batch, entries, cycles: 0, in_xen: 0, hypercalls: 0, flushes: 0 }
     }
 
-    /// What this and another cost together, of the same.
+    /// Returns what this and another cost together, of the same.
     pub(crate) fn and(self, other: Figure<'_>) -> Figure<'a> {
         Figure {
             cycles: self.cycles + other.cycles,

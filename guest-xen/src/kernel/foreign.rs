@@ -12,7 +12,7 @@ use hotmem_guest::to_usize;
 use hotmem_pgtable::{Entry, Flags, Space, Unmap};
 use hotmem_xen::{Command, DomId, MmuUpdate};
 
-/// Makes a domain of so many pages that never runs. Maps all of it batch by batch and then unmaps
+/// Makes a domain of this many pages that never runs. Maps all of it batch by batch and then unmaps
 /// it batch by batch, as the program does; and maps, reads and unmaps one batch after the other, as
 /// the sender of a migration.
 pub(crate) fn run(

@@ -2,7 +2,7 @@
 
 use hotmem_xen::{Errno, Syscall};
 
-/// Any hypercall.
+/// Returns any hypercall.
 ///
 /// # Safety
 /// As the hypercall says of its arguments.
@@ -13,7 +13,7 @@ pub(crate) unsafe fn hypercall(number: u64, args: [u64; 5]) -> Result<u64, Errno
     unsafe { xen.call(number, args) }
 }
 
-/// The processor's clock.
+/// Returns the processor's clock.
 pub(crate) fn cycles() -> u64 {
     // SAFETY: every processor that Xen runs on has it.
     unsafe { core::arch::x86_64::_rdtsc() }

@@ -1,12 +1,12 @@
 //! The end of an address space in Linux's order, written anew after `arch/x86/xen/mmu_pv.c` and
 //! `multicalls.c` of Linux 6.7.
 //!
-//! `xen_exit_mmap` unpins the roots, then walks the tables from the top down and maps each writable,
-//! those of the lowest level after unpinning them, and the root last. All of it goes through a
-//! buffer of 32 multicall entries and 512 bytes of arguments, which is sent when it is full. After
-//! that entries are read and cleared by plain accesses: `zap_pte_range` of an address space that
-//! dies exchanges nothing. What Linux does beside is left out: locks, the CPUs that still have the
-//! root lazily, and what it keeps for each page.
+//! `xen_exit_mmap` unpins the roots, then walks the tables from the top down and maps each
+//! writable, those of the lowest level after unpinning them, and the root last. All of it goes
+//! through a buffer of 32 multicall entries and 512 bytes of arguments, which is sent when it is
+//! full. After that entries are read and cleared by plain accesses: `zap_pte_range` of an address
+//! space that dies exchanges nothing. What Linux does beside is left out: locks, the CPUs that
+//! still have the root lazily, and what it keeps for each page.
 
 use super::space::Kernel;
 use super::stop::must;

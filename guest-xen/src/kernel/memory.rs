@@ -26,9 +26,9 @@ static mut ARENA: Arena = Arena([[0; ENTRIES]; FRAMES]);
 pub(crate) struct Memory {
     /// The machine's frame of each of the domain's frames.
     machine: &'static [u64],
-    /// So many of them are mapped from `VIRT_BASE` on.
+    /// This many of them are mapped from `VIRT_BASE` on.
     mapped: u64,
-    /// So many frames the machine has.
+    /// This many frames the machine has.
     machine_frames: u64,
     /// The root that the kernel was started with.
     pub(crate) root: Pfn,
@@ -54,19 +54,19 @@ impl Memory {
         memory
     }
 
-    /// The machine's frame behind one of the kernel's addresses.
+    /// Returns the machine's frame behind one of the kernel's addresses.
     pub(crate) fn machine_frame(&self, virt: u64) -> Pfn {
         let frame = self.machine.get(to_usize((virt - VIRT_BASE) / 4096));
         frame.and_then(|&frame| Pfn::new(frame)).unwrap_or(Pfn::ZERO)
     }
 
-    /// The kernel's own frame of this number.
+    /// Returns the kernel's own frame of this number.
     pub(crate) fn frame(&self, number: usize) -> Pfn {
         let arena = (&raw const ARENA).expose_provenance() as u64;
         self.machine_frame(arena + (number % FRAMES) as u64 * 4096)
     }
 
-    /// Where the kernel reaches a frame of the machine's, if it does.
+    /// Returns where the kernel reaches a frame of the machine's, if it does.
     pub(crate) fn virt(&self, frame: Pfn) -> Option<u64> {
         if frame.number() >= self.machine_frames {
             return None;
@@ -80,12 +80,12 @@ impl Memory {
         is_own.then_some(VIRT_BASE + number * 4096)
     }
 
-    /// A frame of the machine's above its first MiB that is not the domain's.
+    /// Returns a frame of the machine's above its first MiB that is not the domain's.
     pub(crate) fn foreign(&self) -> Option<Pfn> {
         (0x100..self.machine_frames).filter_map(Pfn::new).find(|&frame| self.virt(frame).is_none())
     }
 
-    /// The words of a frame that is ordinary memory, or a table to be read.
+    /// Returns the words of a frame that is ordinary memory, or a table to be read.
     pub(crate) fn words(&self, frame: Pfn) -> Option<&'static Table> {
         let table = core::ptr::with_exposed_provenance::<Table>(to_usize(self.virt(frame)?));
         // SAFETY: the frame is mapped for good, and used as words that may change at any time.
@@ -94,12 +94,12 @@ impl Memory {
 }
 
 impl Memory {
-    /// The entry at an address.
+    /// Returns the entry at an address.
     pub(crate) fn entry(&self, at: EntryAddr) -> Entry {
         self.words(at.table()).map_or(Entry::EMPTY, |words| entry_at(words, at.index()))
     }
 
-    /// The lowest table on the way to an address; frame 0 where there is none.
+    /// Returns the lowest table on the way to an address; frame 0 where there is none.
     pub(crate) fn lowest(&self, space: Space, virt: u64) -> Pfn {
         let (mut table, mut level) = (space.root, space.levels);
         while let Some(below) = level.below() {

@@ -117,7 +117,7 @@ pub(crate) fn begin(base: u64, count: usize) {
     STATE.store(WRITING, Ordering::Release);
 }
 
-/// How many writes have succeeded, all in all.
+/// Returns how many writes have succeeded, all in all.
 pub(crate) fn writes() -> u64 {
     WRITES.load(Ordering::Relaxed)
 }
@@ -130,7 +130,7 @@ pub(crate) fn stop() {
     }
 }
 
-/// Whether it has written to this page.
+/// Returns whether it has written to this page.
 pub(crate) fn wrote(page: usize) -> bool {
     WROTE.get(page).is_some_and(|page| page.load(Ordering::Relaxed) != 0)
 }

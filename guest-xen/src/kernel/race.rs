@@ -15,20 +15,20 @@ const BATCHES: [usize; 3] = [1, 32, 512];
 /// again the more there is to lose.
 const PAGES: usize = 512;
 /// Writes in a round, for the round itself and for each of its flushes: a few times as many are
-/// usual. There are no more rounds than these make of the writes that are wanted: on a host that has
-/// no CPU for each of the two, the other one hardly comes to write while this one unmaps, and each
-/// flush takes a turn of the host's scheduler.
+/// usual. There are no more rounds than these make of the writes that are wanted: on a host that
+/// has no CPU for each of the two, the other one hardly comes to write while this one unmaps, and
+/// each flush takes a turn of the host's scheduler.
 const WRITES_A_ROUND: u64 = 250;
 const WRITES_A_FLUSH: u64 = 5;
 
-/// Every second page was read before.
+/// Returns every second page was read before.
 fn entry(kernel: &Kernel, number: usize) -> Entry {
     let page = Entry::new(kernel.page(number), Flags::PRESENT | Flags::USER | Flags::WRITABLE);
     if number.is_multiple_of(2) { page.with(Flags::ACCESSED) } else { page }
 }
 
-/// Races until the other CPU has written so often while pages went: none of hotmem's dirty bits
-/// may be lost, and some of those that are read first, or the race proves nothing. Until it does, the
+/// Races until the other CPU has written so often while pages went: none of hotmem's dirty bits may
+/// be lost, and some of those that are read first, or the race proves nothing. Until it does, the
 /// batch that is easiest to lose by goes on, a hundred times as long.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64) {
     let space = kernel.build(false, false, PAGES, |_, _| Entry::EMPTY);

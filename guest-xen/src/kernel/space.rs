@@ -63,7 +63,7 @@ impl Kernel {
     pub(crate) unsafe fn new(memory: Memory) -> &'static mut Kernel {
         let kernel = (&raw mut KERNEL).cast::<Kernel>();
         // SAFETY: nobody else uses it: this is called once, says the caller. Written field by
-        // field, for the stack is no place for so much.
+        // field, for the stack is not a place for so much.
         unsafe {
             (&raw mut (*kernel).memory).write(memory);
             (&raw mut (*kernel).xen).write(Timed::new(Syscall::new()));
@@ -83,12 +83,12 @@ impl Kernel {
         }
     }
 
-    /// A frame whose contents do not matter.
+    /// Returns a frame whose contents do not matter.
     pub(crate) fn page(&self, number: usize) -> Pfn {
         self.memory.frame(TABLES + number % super::other::PAGES)
     }
 
-    /// An address space on its machine.
+    /// Returns an address space on its machine.
     pub(crate) fn tables(
         &mut self,
         space: Space,
@@ -128,7 +128,7 @@ impl Kernel {
         }
     }
 
-    /// An empty frame.
+    /// Returns an empty frame.
     fn table(&mut self) -> Pfn {
         let Some(frame) = self.pool.take() else { super::stop::give_up("no frame for a table") };
         if let Some(words) = self.memory.words(frame) {
@@ -148,7 +148,7 @@ impl Kernel {
         self.update([update].into_iter(), DomId::SELF, 1);
     }
 
-    /// Writes an entry of a frame that is no table yet.
+    /// Writes an entry of a frame that is not a table yet.
     fn write(&self, table: Pfn, index: usize, entry: Entry) {
         if let Some(words) = self.memory.words(table) {
             words[index % ENTRIES].store(entry.bits(), Relaxed);
@@ -201,7 +201,7 @@ impl Kernel {
         Space::new(root, Level::L4)
     }
 
-    /// Where these pages of a space are mapped; tables are looked up once each.
+    /// Returns where these pages of a space are mapped; tables are looked up once each.
     pub(crate) fn entries(
         &self,
         space: Space,
@@ -210,7 +210,7 @@ impl Kernel {
         self.lowest(space, pages).map(|(table, _, index)| EntryAddr::new(table, index))
     }
 
-    /// The same, and what maps them.
+    /// Returns the same, and what maps them.
     pub(crate) fn read(
         &self,
         space: Space,
@@ -242,14 +242,14 @@ impl Kernel {
         })
     }
 
-    /// The entry at an address.
+    /// Returns the entry at an address.
     pub(crate) fn entry(&self, at: EntryAddr) -> Entry {
         self.memory.entry(at)
     }
 }
 
 impl Pool {
-    /// How many frames for tables are left.
+    /// Returns how many frames for tables are left.
     pub(crate) fn left(&self) -> usize {
         self.left
     }

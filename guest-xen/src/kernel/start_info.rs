@@ -19,18 +19,18 @@ pub(crate) struct StartInfo {
 }
 
 impl StartInfo {
-    /// The command line, as far as it is text.
+    /// Returns the command line, as far as it is text.
     pub(crate) fn command_line(&self) -> &str {
         let len = self.cmd_line.iter().position(|&byte| byte == 0).unwrap_or(self.cmd_line.len());
         core::str::from_utf8(&self.cmd_line[..len]).unwrap_or_default()
     }
 
-    /// The number behind `key=`, or else `default`.
+    /// Returns the number behind `key=`, or else `default`.
     pub(crate) fn number(&self, key: &str, default: u64) -> u64 {
         self.value(key).and_then(|value| value.parse().ok()).unwrap_or(default)
     }
 
-    /// What stands behind `key=`.
+    /// Returns what stands behind `key=`.
     pub(crate) fn value(&self, key: &str) -> Option<&str> {
         let mut words = self.command_line().split_whitespace();
         words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='))

@@ -66,7 +66,7 @@ impl Exit {
     }
 }
 
-/// The addresses of these pages.
+/// Returns the addresses of these pages.
 fn range(pages: Range<usize>) -> VirtRange {
     let start = BASE + pages.start as u64 * 4096;
     must("a range", VirtRange::new(start, Bytes(pages.len() as u64 * 4096)))
@@ -106,7 +106,7 @@ pub(crate) fn unmap(
     }
 }
 
-/// Reads so many entries, then clears them by one hypercall.
+/// Reads this many entries, then clears them by one hypercall.
 fn clear_after_reading(kernel: &mut Kernel, space: Space, first: usize, count: usize) {
     let pages = first..first + count;
     for (index, (_, now)) in kernel.read(space, pages.clone()).enumerate() {

@@ -26,7 +26,7 @@ impl Timed {
         self.xen.flushes() + self.flushes
     }
 
-    /// Any hypercall, which asks for so many flushes.
+    /// Returns any hypercall, which asks for this many flushes.
     ///
     /// # Safety
     /// As the hypercall says of its arguments.

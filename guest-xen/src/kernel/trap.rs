@@ -26,7 +26,7 @@ unsafe extern "C" {
 }
 
 impl TrapInfo {
-    /// The page fault's.
+    /// Returns the page fault's.
     pub(crate) fn page_fault() -> TrapInfo {
         let address = page_fault as *const () as u64;
         TrapInfo { vector: PAGE_FAULT, flags: 0, code: KERNEL_CODE, address }
