@@ -185,7 +185,7 @@ impl Api {
     }
 }
 
-/// All source files below a directory but models and tests.
+/// Returns all source files below a directory but models and tests.
 fn parse(dir: &Path, into: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -202,7 +202,7 @@ fn parse(dir: &Path, into: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
     Ok(())
 }
 
-/// The name of an item that is public in its file, and what it is.
+/// Returns the name of an item that is public in its file, and what it is.
 fn definition(item: &Item) -> Option<(String, &'static str)> {
     let (name, kind) = match item {
         Item::Struct(item) => (&item.ident, "struct"),

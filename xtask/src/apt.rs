@@ -24,7 +24,7 @@ pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
     }
 }
 
-/// What is in a directory, with its names; nothing if there is none.
+/// Returns what is in a directory, with its names; nothing if there is none.
 pub(crate) fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
     let files = dir.read_dir().into_iter().flatten().flatten();
     files.map(|file| (file.path(), file.file_name().to_string_lossy().into_owned()))
@@ -67,7 +67,7 @@ fn show_in(dir: &Path, program: &str, args: &[&str]) {
     progress::run(&what, Command::new(program).args(args).current_dir(dir));
 }
 
-/// The words that matter to somebody who watches.
+/// Returns the words that matter to somebody who watches.
 fn without_options(args: &[&str]) -> String {
     let is_value = |at: usize| at.checked_sub(1).is_some_and(|before| args[before] == "-o");
     let words = args.iter().enumerate().filter(|&(at, arg)| !arg.starts_with('-') && !is_value(at));

@@ -21,7 +21,8 @@ const PACKAGE: &str = "qemu-system-x86";
 pub(crate) const WANTED: &str = "machines under a second QEMU: Debian's backport of \
      qemu-system-x86, unpacked below target/qemu10 (Debian 12 on amd64)";
 
-/// Where it is unpacked. Tests run on it if the environment's `HOTMEM_QEMU` names this directory.
+/// Returns where it is unpacked. Tests run on it if the environment's `HOTMEM_QEMU` names this
+/// directory.
 pub(crate) fn dir() -> PathBuf {
     root().join("target/qemu10")
 }
@@ -60,7 +61,8 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    /// Reads the lists of the machine's sources, and of the backports beside them if they are wanted.
+    /// Reads the lists of the machine's sources, and of the backports beside them if they are
+    /// wanted.
     pub(crate) fn open(dir: &Path, from: Source) -> Option<Apt> {
         if !runs("apt-get", &["--version"]) {
             return None;
@@ -108,8 +110,8 @@ impl Apt {
         options.into_iter().flat_map(|option| ["-o".into(), option]).collect()
     }
 
-    /// The packages that the machine would have to install or exchange for the backport, of those
-    /// that it depends on; `None` if there is no backport.
+    /// Returns the packages that the machine would have to install or exchange for the backport, of
+    /// those that it depends on; `None` if there is no backport.
     fn newer(&self) -> Option<Vec<String>> {
         let options = self.options();
         let say = |program: &str, args: &[&str]| {
@@ -124,7 +126,7 @@ impl Apt {
     }
 }
 
-/// The machine's sources, one in a line, as apt has them.
+/// Returns the machine's sources, one in a line, as apt has them.
 fn targets() -> String {
     let format = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)";
     let args = ["indextargets", "--format", format, "Created-By: Packages"];
@@ -132,8 +134,8 @@ fn targets() -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// A list of those, with the backports, if they are wanted, from the same place as the distribution
-/// itself; `None` if none of them is the distribution itself.
+/// Returns a list of those, with the backports, if they are wanted, from the same place as the
+/// distribution itself; `None` if none of them is the distribution itself.
 fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<String> {
     let mut lines = BTreeSet::new();
     let mut found = false;
@@ -155,7 +157,7 @@ fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<Str
     found.then(|| lines.into_iter().collect())
 }
 
-/// The packages that a simulated installation changes and that are among those needed.
+/// Returns the packages that a simulated installation changes and that are among those needed.
 fn in_both(changes: &str, needed: &str) -> Vec<String> {
     let needed: BTreeSet<&str> = needed.lines().collect();
     let changed = changes.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());

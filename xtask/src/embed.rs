@@ -1,4 +1,5 @@
-//! `cargo xtask embed`: builds and boots the kernels of docs/embedding.md, and shows what they take.
+//! `cargo xtask embed`: builds and boots the kernels of docs/embedding.md, and shows what they
+//! take.
 
 use crate::{
     setup,
@@ -64,7 +65,7 @@ pub(crate) fn check(steps: &mut Steps) {
     }
 }
 
-/// The steps, in their order.
+/// Returns the steps, in their order.
 fn names() -> io::Result<Vec<String>> {
     let entries = root().join("embedding/examples").read_dir()?;
     let stem = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
@@ -107,7 +108,7 @@ fn type_into(monitor: &Path, command: &str) -> io::Result<()> {
     prompts.by_ref().take(2).try_for_each(|prompt| prompt.map(|_| ()))
 }
 
-/// The images' sections, in KiB: text, constants, data, and data that is zero.
+/// Returns the images' sections, in KiB: text, constants, data, and data that is zero.
 fn sizes() -> io::Result<String> {
     let mut table = format!(
         "{:24}{:>10}{:>10}{:>10}{:>10}\n",

@@ -18,7 +18,7 @@ pub(crate) fn check(steps: &mut Steps) {
     }
 }
 
-/// What `FILE.rs::FUNCTION` or `mutant: NAME` in backticks names and is not there.
+/// Returns what `FILE.rs::FUNCTION` or `mutant: NAME` in backticks names and is not there.
 fn missing<'t>(text: &'t str, root: &Path) -> Vec<&'t str> {
     let quoted = text.split('`').skip(1).step_by(2);
     let mutants = fs::read_to_string(root.join(MUTANTS)).unwrap_or_default();

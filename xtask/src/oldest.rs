@@ -24,7 +24,7 @@ pub(crate) fn check(steps: &mut Steps) {
     }
 }
 
-/// The crates that are published, by name.
+/// Returns the crates that are published, by name.
 pub(crate) fn published() -> Vec<String> {
     let mut names: Vec<_> = declared().into_values().flatten().collect();
     names.sort_unstable();

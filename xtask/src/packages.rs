@@ -1,5 +1,5 @@
-//! What a published crate has for those who find it in a registry: a README whose example is run, an
-//! example that is tested, pages on docs.rs with all features, and no dependency that would keep
+//! What a published crate has for those who find it in a registry: a README whose example is run,
+//! an example that is tested, pages on docs.rs with all features, and no dependency that would keep
 //! its users from another version.
 
 use crate::{

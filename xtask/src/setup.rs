@@ -89,7 +89,7 @@ fn add_target(target: &str) -> bool {
     has_target(target)
 }
 
-/// A compiler has a target if it has its core library.
+/// Returns whether the compiler has a target, which it has if it has its core library.
 fn has_target(target: &str) -> bool {
     let args = ["--print", "target-libdir", "--target", target];
     let Ok(output) = Command::new("rustc").args(args).output() else { return false };
@@ -245,8 +245,8 @@ fn linux() -> bool {
 const PSERIES_LINUX_WANTED: &str = "Linux for pseries, which a bench compares with: Debian's \
      linux-image-powerpc64le and busybox-static for ppc64el, unpacked below target/linux-ppc64el";
 
-/// Makes sure of the Linux that a bench boots on the pseries machine, unpacked as [`linux`] is, from
-/// lists of its own: the machine need not know the architecture.
+/// Makes sure of the Linux that a bench boots on the pseries machine, unpacked as [`linux`] is,
+/// from lists of its own: the machine need not know the architecture.
 fn pseries_linux() -> bool {
     let dir = root().join("target/linux-ppc64el");
     let there = || {
@@ -278,7 +278,7 @@ fn unpack(dir: &Path, names: impl Fn() -> Option<Vec<String>>) {
     download(dir, &[], &names);
 }
 
-/// The package behind one that is nothing but a dependency on it.
+/// Returns the package behind one that is nothing but a dependency on it.
 fn dependency_of(package: &str, prefix: &str) -> Option<String> {
     let output = Command::new("apt-cache").args(["depends", package]).env("LC_ALL", "C").output();
     dependency(&String::from_utf8_lossy(&output.ok()?.stdout), prefix)

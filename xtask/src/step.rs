@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The workspace's root.
+/// Returns the workspace's root.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
@@ -44,31 +44,31 @@ pub(crate) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// A call of cargo; `args` are separated by spaces.
+    /// Returns a call of cargo; `args` are separated by spaces.
     pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
         let budget = Duration::from_secs(1500);
         let args = args.split(' ').collect();
         Step { name, about: "", program: "cargo", args, env: Vec::new(), budget }
     }
 
-    /// What it does, in a line for whoever waits.
+    /// Returns what it does, in a line for whoever waits.
     pub(crate) fn about(self, about: &'a str) -> Step<'a> {
         Step { about, ..self }
     }
 
-    /// An environment variable of it.
+    /// Returns an environment variable of it.
     pub(crate) fn env(mut self, name: &'a str, value: impl Into<String>) -> Step<'a> {
         self.env.push((name, value.into()));
         self
     }
 
-    /// How many seconds it may take, 1500 unless said.
+    /// Returns how many seconds it may take, 1500 unless said.
     pub(crate) fn seconds(self, seconds: u64) -> Step<'a> {
         Step { budget: Duration::from_secs(seconds), ..self }
     }
 
-    /// Where coreutils and util-linux are at hand they see to it that nothing is left running,
-    /// neither after the budget nor after this program's own end.
+    /// Returns where coreutils and util-linux are at hand they see to it that nothing is left
+    /// running, neither after the budget nor after this program's own end.
     fn command(&self) -> Command {
         let seconds = self.budget.as_secs().to_string();
         let guard = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
@@ -82,12 +82,12 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Whether [`Step::command`]'s guards are at hand.
+/// Returns whether [`Step::command`]'s guards are at hand.
 fn can_guard() -> bool {
     runs("setpriv", &["--pdeathsig", "TERM", "timeout", "60", "true"])
 }
 
-/// Whether the program is there and succeeds; nothing is shown of it.
+/// Returns whether the program is there and succeeds; nothing is shown of it.
 pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -202,7 +202,7 @@ impl Steps {
         self.exit_code()
     }
 
-    /// What went wrong and what was left out, each on a line of its own.
+    /// Returns what went wrong and what was left out, each on a line of its own.
     fn names(&self) -> String {
         let ignored = format!("{} of the tests, by their own mark", self.ignored);
         let ignored = (self.ignored > 0).then_some(&ignored);
@@ -214,7 +214,7 @@ impl Steps {
             + &lines("skipped", &mut self.skipped.iter().chain(ignored))
     }
 
-    /// How many tests passed and failed; and how many steps and tests were skipped, if any.
+    /// Returns how many tests passed and failed; and how many steps and tests were skipped, if any.
     fn counts(&self) -> String {
         let skipped = match self.skipped.len() as u64 + self.ignored {
             0 => String::new(),
@@ -229,13 +229,14 @@ impl Steps {
     }
 }
 
-/// What to say of how long something takes.
+/// Returns what to say of how long something takes.
 fn usually(times: &Times, what: &str) -> String {
     let usual = times.usual(what).map(|seconds| format!(": usually {}", human(seconds)));
     usual.unwrap_or_else(|| ": for the first time here".to_owned())
 }
 
-/// The tests that passed, failed and were ignored, of `test result: ok. 12 passed; 0 failed; …`.
+/// Returns the tests that passed, failed and were ignored, of `test result: ok. 12 passed; 0
+/// failed; …`.
 fn test_result(line: &str) -> Option<[u64; 3]> {
     let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
     let count = |what: &str| -> Option<u64> {

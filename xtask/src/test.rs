@@ -13,7 +13,7 @@ use std::{
 const LOOM: &str = "--cfg loom";
 const SMALL: &str = "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
-/// Every test that a change must pass.
+/// Returns every test that a change must pass.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask test");
     // Without it, tests that count instructions return at once.
@@ -240,7 +240,7 @@ fn fuzz(steps: &mut Steps) {
     }
 }
 
-/// What is in a directory; nothing if there is none.
+/// Returns what is in a directory; nothing if there is none.
 fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
     dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path())
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// So many of the last runs of a step are kept.
+/// This many of the last runs of a step are kept.
 const KEPT: usize = 5;
 
 /// Seconds that each step took, the last run's last.
@@ -16,13 +16,13 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// What was kept in this file; nothing where there is none, as in a fresh clone.
+    /// Returns what was kept in this file; nothing where there is none, as in a fresh clone.
     pub(crate) fn at(path: PathBuf) -> Times {
         let steps = parse(&fs::read_to_string(&path).unwrap_or_default());
         Times { path, steps }
     }
 
-    /// The median of what a step took, in seconds.
+    /// Returns the median of what a step took, in seconds.
     pub(crate) fn usual(&self, step: &str) -> Option<f64> {
         let mut seconds = self.steps.get(step)?.clone();
         seconds.sort_unstable_by(f64::total_cmp);
@@ -54,7 +54,7 @@ fn parse(text: &str) -> BTreeMap<String, Vec<f64>> {
     text.lines().filter_map(line).collect()
 }
 
-/// A time for people: `45 s`, `3 min`.
+/// Returns a time for people: `45 s`, `3 min`.
 pub(crate) fn human(seconds: f64) -> String {
     if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }

@@ -15,7 +15,7 @@ type Module = Vec<String>;
 pub(super) struct Graph(BTreeMap<Module, BTreeSet<Module>>);
 
 impl Graph {
-    /// The files below a crate's `src`.
+    /// Returns the files below a crate's `src`.
     pub(super) fn of_crate(src: &Path) -> io::Result<Graph> {
         let mut files = BTreeMap::new();
         collect(src, &mut Vec::new(), &mut files)?;
@@ -35,7 +35,7 @@ impl Graph {
         Graph(edges)
     }
 
-    /// The files that use each other in a circle, circle by circle.
+    /// Returns the files that use each other in a circle, circle by circle.
     pub(super) fn circles(&self) -> Vec<Vec<&Module>> {
         let mut left: BTreeSet<&Module> = self.0.keys().collect();
         let mut circles = Vec::new();
@@ -57,12 +57,12 @@ impl Graph {
         circles
     }
 
-    /// The files that a file uses.
+    /// Returns the files that a file uses.
     pub(super) fn used_by(&self, module: &Module) -> impl Iterator<Item = &Module> {
         self.0.get(module).into_iter().flatten()
     }
 
-    /// All files that can be got to from this one.
+    /// Returns all files that can be got to from this one.
     fn reachable<'g>(&'g self, from: &'g Module) -> BTreeSet<&'g Module> {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(module) = next.pop() {
@@ -72,7 +72,8 @@ impl Graph {
     }
 }
 
-/// The file that defines what a path names, seen from a file; `None` if it is another crate's.
+/// Returns the file that defines what a path names, seen from a file; `None` if it is another
+/// crate's.
 fn resolve(
     sources: &BTreeMap<Module, Source>,
     from: &Module,
@@ -111,7 +112,7 @@ fn resolve(
     Some(module)
 }
 
-/// The text of all Rust files below a directory.
+/// Returns the text of all Rust files below a directory.
 fn collect(dir: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();

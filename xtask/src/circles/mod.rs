@@ -41,7 +41,7 @@ fn check_crate(steps: &mut Steps, name: &str, graph: &Graph) {
     }
 }
 
-/// The circles, a line for each file with those of the same circle that it uses.
+/// Returns the circles, a line for each file with those of the same circle that it uses.
 fn describe(graph: &Graph, circles: &[Vec<&Vec<String>>]) -> String {
     let show = |module: &Vec<String>| {
         if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
@@ -61,7 +61,7 @@ fn describe(graph: &Graph, circles: &[Vec<&Vec<String>>]) -> String {
 mod tests {
     use super::*;
 
-    /// The circles of a crate with these files.
+    /// Returns the circles of a crate with these files.
     fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let module = |name: &str| match name {
             "" => Vec::new(),

@@ -112,8 +112,8 @@ impl Source {
     }
 }
 
-/// A path as seen from the file's top, from within so many inline modules; `None` if it does not
-/// leave them.
+/// Returns a path as seen from the file's top, from within this many inline modules; `None` if it
+/// does not leave them.
 fn outside(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
     let ups = path.iter().take(inline).take_while(|segment| *segment == "super").count();
     let anchored = path.first().is_some_and(|first| first == "crate" || first == "super");
@@ -165,7 +165,7 @@ fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<St
     }
 }
 
-/// The path that tokens begin with, and how many tokens it has.
+/// Returns the path that tokens begin with, and how many tokens it has.
 fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
     let mut path = Vec::new();
     let mut at = 0;
@@ -179,7 +179,7 @@ fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
     (path, at.max(1))
 }
 
-/// How many tokens there are up to and including this one.
+/// Returns how many tokens there are up to and including this one.
 fn length_to(tokens: &[Token<'_>], last: Token<'_>) -> usize {
     tokens.iter().position(|token| *token == last).map_or(tokens.len(), |index| index + 1)
 }
@@ -219,7 +219,7 @@ fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
     kept
 }
 
-/// Whether an attribute is a `cfg` that asks for `test`.
+/// Returns whether an attribute is a `cfg` that asks for `test`.
 fn is_for_tests(attribute: &[Token<'_>]) -> bool {
     let asked = |pair: &[Token<'_>]| pair[1] == Word("test") && pair[0] != Word("not");
     let negated = attribute.windows(3).any(|three| three == [Word("not"), Sign('('), Word("test")]);
@@ -249,7 +249,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The text without comments and without what is in quotes.
+/// Returns the text without comments and without what is in quotes.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
