@@ -190,10 +190,10 @@ pub enum ExitWhen {
     Never,
 }
 
-/// Why the command line was refused.
+/// The reason why the command line was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmdlineError<'a> {
-    /// It holds bytes that are no UTF-8, from this offset.
+    /// It holds bytes that are not UTF-8, from this offset.
     NotText(usize),
     /// A `hotmem.` key that does not exist.
     UnknownKey(&'a str),
@@ -235,8 +235,8 @@ impl Default for Options {
     }
 }
 
-/// The words for this kernel, and those behind `--`, if there are such: for the kernel that it
-/// starts at the end of its run.
+/// Returns the words for this kernel, and those behind `--`, if there are such: for the kernel that
+/// it starts at the end of its run.
 #[must_use]
 pub fn split(cmdline: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut start = 0;

@@ -62,7 +62,7 @@ pub struct Owner {
     flags: u64,
 }
 
-/// Where a frame's descriptor is in this kernel's map.
+/// Returns where a frame's descriptor is in this kernel's map.
 #[must_use]
 pub fn address_of(pfn: Pfn) -> u64 {
     Owner::RAM.descriptor(pfn)
@@ -110,20 +110,21 @@ impl Owner {
     /// Holes beside this kernel's own memory, which are no memory at all.
     pub const HOLE: Owner = Owner { flags: ZONE_AND_NODE | RESERVED, ..Owner::RAM };
 
-    /// A device with memory of its own, described in a map that has the descriptor of frame 0 at
-    /// `map`.
+    /// Returns a device with memory of its own, described in a map that has the descriptor of frame
+    /// 0 at `map`.
     #[must_use]
     pub const fn device(address: u64, map: u64) -> Owner {
         Owner { address, map, flags: ZONE_AND_NODE | RESERVED }
     }
 
-    /// Where a frame's descriptor is.
+    /// Returns where a frame's descriptor is.
     #[must_use]
     pub const fn descriptor(&self, pfn: Pfn) -> u64 {
         self.map.wrapping_add(pfn.number() * DESCRIPTOR_BYTES)
     }
 
-    /// The descriptor of a frame in compounds, or of a single one, as it is to be in its place.
+    /// Returns the descriptor of a frame in compounds, or of a single one, as it is to be in its
+    /// place.
     #[must_use]
     pub fn page(&self, pfn: Pfn, kind: Kind, layout: &MapLayout) -> Page {
         let compound = layout.compound();
@@ -151,7 +152,7 @@ impl Page {
         black_box(self.flags & ZONE_AND_NODE);
     }
 
-    /// The words that it is.
+    /// Returns the words that it is.
     #[must_use]
     pub fn words(&self) -> [u64; 8] {
         let Page { flags, owner, owner_data, mapping, index, private, .. } = *self;
@@ -159,8 +160,8 @@ impl Page {
         [flags, owner, owner_data, mapping, index, private, counts, self.group]
     }
 
-    /// Where the descriptor of its compound's head is, from its own address: what a tail of its own
-    /// says, and what a shared one's place says.
+    /// Returns where the descriptor of its compound's head is, from its own address: what a tail of
+    /// its own says, and what a shared one's place says.
     #[must_use]
     pub fn head_address(&self, address: u64, layout: &MapLayout) -> u64 {
         match (self.owner & TAIL, self.owner & !TAIL) {
@@ -170,7 +171,7 @@ impl Page {
         }
     }
 
-    /// What these words are, read as a descriptor.
+    /// Returns what these words are, read as a descriptor.
     #[must_use]
     pub fn of_words(words: [u64; 8]) -> Page {
         let [flags, owner, owner_data, mapping, index, private, counts, group] = words;

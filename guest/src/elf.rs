@@ -24,10 +24,10 @@ pub struct Segment {
     pub len: u64,
 }
 
-/// Why an image was refused.
+/// The reason why an image was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageError {
-    /// It is no ELF file for x86-64.
+    /// It is not an ELF file for x86-64.
     NotElf,
     /// A header, or what one describes, lies outside.
     Torn,
@@ -65,13 +65,13 @@ impl<'a> Image<'a> {
         Ok(Image { entry, ..image })
     }
 
-    /// Where PVH enters it.
+    /// Returns where PVH enters it.
     #[must_use]
     pub fn entry(&self) -> u32 {
         self.entry
     }
 
-    /// What is to be in memory.
+    /// Returns what is to be in memory.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         self.of_kind(LOAD)
     }
@@ -127,7 +127,7 @@ struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// The first of some notes, and the others.
+    /// Returns the first of some notes, and the others.
     fn split(notes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let len = |at| usize::try_from(u32_at(notes, at)?).ok();
         let (owner_len, value_len, kind) = (len(0)?, len(4)?, u32_at(notes, 8)?);
@@ -160,7 +160,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ImageError::NotElf => "it is no 64-bit ELF image for x86-64",
+            ImageError::NotElf => "it is not a 64-bit ELF image for x86-64",
             ImageError::Torn => "a header, or what one describes, lies outside the image",
             ImageError::NoEntry => "it has no PVH entry",
         })
@@ -171,7 +171,8 @@ impl fmt::Display for ImageError {
 mod tests {
     use super::*;
 
-    /// A note at 0x100, a segment of 0x20 bytes at 0x140 that takes 0x40, two headers at 0x40.
+    /// Returns a note at 0x100, a segment of 0x20 bytes at 0x140 that takes 0x40, two headers at
+    /// 0x40.
     fn sample() -> Vec<u8> {
         let mut raw = vec![0; 0x160];
         let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);

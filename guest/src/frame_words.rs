@@ -20,7 +20,7 @@ impl FrameWords {
         FrameWords { offset }
     }
 
-    /// The frame's first word.
+    /// Returns the frame's first word.
     #[must_use]
     pub fn pointer(self, frame: Pfn) -> *mut u64 {
         let address = self.offset.wrapping_add(to_usize(frame.phys_addr()));

@@ -28,14 +28,14 @@ pub const DESCRIPTORS: DescriptorLayout = {
 pub const WINDOW_PAGES: u64 = WINDOW.0 / hotmem_directmap::PAGE_BYTES;
 const WINDOW: Bytes = Bytes::gib(512);
 
-/// The addresses of a window at `base`: what one entry of the root maps.
+/// Returns the addresses of a window at `base`: what one entry of the root maps.
 #[must_use]
 pub const fn window(base: u64) -> Area {
     area(base, WINDOW.0)
 }
 
 /// # Panics
-/// If it is no area; as a constant, the program does not compile.
+/// Panics if it is not an area; as a constant, the program does not compile.
 const fn area(base: u64, bytes: u64) -> Area {
     match Area::new(base, Bytes(bytes)) {
         Ok(area) => area,

@@ -20,7 +20,7 @@ pub mod tables;
 pub mod virtio_mmio;
 pub mod watchdog;
 
-/// A 64-bit machine's addresses and sizes as `usize`.
+/// Returns a 64-bit machine's addresses and sizes as `usize`.
 #[must_use]
 pub const fn to_usize(n: u64) -> usize {
     const { assert!(size_of::<usize>() == size_of::<u64>()) };

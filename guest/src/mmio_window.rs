@@ -17,13 +17,13 @@ pub struct WindowFull {
 }
 
 impl MmioWindow {
-    /// The addresses from `start` up to, not including, `end`.
+    /// Returns the addresses from `start` up to, not including, `end`.
     #[must_use]
     pub const fn new(start: u32, end: u32) -> Self {
         MmioWindow { next: start, end }
     }
 
-    /// The first address that is not taken.
+    /// Returns the first address that is not taken.
     #[must_use]
     pub fn next(&self) -> u32 {
         self.next

@@ -25,7 +25,7 @@ pub struct PersistentRanges {
     used: usize,
 }
 
-/// Why the table was refused. Offsets are from its first structure on.
+/// The reason why the table was refused. Offsets are from its first structure on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NfitError {
     /// A structure does not end within the table, or has less than a header.
@@ -42,7 +42,7 @@ pub enum NfitError {
         /// How long it says that it is.
         length: usize,
     },
-    /// These are no whole frames of physical memory.
+    /// These are not whole frames of physical memory.
     BadRange {
         /// The range's first address.
         base: u64,
@@ -100,7 +100,7 @@ impl PersistentRanges {
         Ok(found)
     }
 
-    /// The ranges.
+    /// Returns the ranges.
     #[must_use]
     pub fn as_slice(&self) -> &[PersistentRange] {
         &self.room[..self.used]
@@ -158,7 +158,7 @@ impl fmt::Display for NfitError {
                 write!(f, "NFIT: {length} bytes at {at:#x} are too few for a range")
             }
             NfitError::BadRange { base, len } => {
-                write!(f, "NFIT: {len:#x} bytes at {base:#x} are no whole frames")
+                write!(f, "NFIT: {len:#x} bytes at {base:#x} are not whole frames")
             }
             NfitError::Overlap(one, other) => write!(f, "NFIT: {one} and {other} overlap"),
             NfitError::OverRam(range) => write!(f, "NFIT: {range} lies over RAM"),
@@ -194,7 +194,7 @@ mod tests {
         spa_range(PERSISTENT, base, len)
     }
 
-    /// A structure of another type.
+    /// Returns a structure of another type.
     fn other(length: u16) -> Vec<u8> {
         let mut raw = vec![1, 0];
         raw.extend(length.to_le_bytes());

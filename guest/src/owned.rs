@@ -28,7 +28,7 @@ pub struct OwnedFrames {
 pub struct NoTable;
 
 impl OwnedFrames {
-    /// The empty set.
+    /// Returns the empty set.
     ///
     /// # Safety
     /// Frames that [`OwnedFrames::insert`] is given for tables are mapped in `memory`, and nobody
@@ -38,13 +38,13 @@ impl OwnedFrames {
         OwnedFrames { memory, roots: [0; ROOTS], len: 0 }
     }
 
-    /// How many frames are in the set.
+    /// Returns how many frames are in the set.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether no frame is in the set.
+    /// Returns whether no frame is in the set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -71,13 +71,13 @@ impl OwnedFrames {
         self.change(frames, |word, mask| word & !mask);
     }
 
-    /// Whether all of these frames are in the set.
+    /// Returns whether all of these frames are in the set.
     #[must_use]
     pub fn holds(&self, frames: PfnRange) -> bool {
         frames.is_empty() || self.first_run(frames) == Some(frames)
     }
 
-    /// The first run of owned frames within `frames`.
+    /// Returns the first run of owned frames within `frames`.
     #[must_use]
     pub fn first_run(&self, frames: PfnRange) -> Option<PfnRange> {
         let start = self.first(frames, |word| word)?;
@@ -86,7 +86,7 @@ impl OwnedFrames {
         PfnRange::new(start, end)
     }
 
-    /// The first frame in `frames` whose bit is set in what `select` makes of its word.
+    /// Returns the first frame in `frames` whose bit is set in what `select` makes of its word.
     fn first(&self, frames: PfnRange, select: impl Fn(u64) -> u64) -> Option<Pfn> {
         frames.chunks(LEAF_FRAMES).find_map(|part| {
             let leaf = self.leaf(part.start());
@@ -182,7 +182,7 @@ fn word_index(frame: Pfn) -> u64 {
     frame.number() / 64 % FRAME_WORDS
 }
 
-/// The bits of frames that lie within one word.
+/// Returns the bits of frames that lie within one word.
 fn mask_of(part: PfnRange) -> u64 {
     let all = u64::MAX.checked_shr(u32::try_from(64 - part.frames().min(64)).unwrap_or(64));
     all.unwrap_or(0) << (part.start().number() % 64)

@@ -7,7 +7,8 @@ use crate::frame_words::{FRAME_WORDS, FrameWords};
 use core::fmt;
 use hotmem::Pfn;
 
-const BITMAP_WORDS: u64 = 8;
+/// Words in a cache line.
+const LINE_WORDS: u64 = 8;
 
 /// A word that is not what was written there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,17 +69,17 @@ pub unsafe fn check_copy(
     Ok(())
 }
 
-/// The words of one frame: where, and which.
+/// Returns the words of one frame: where, and which.
 fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = mix(frame.number() ^ mix(seed));
-    let place = first % BITMAP_WORDS;
-    (0..FRAME_WORDS / BITMAP_WORDS)
-        .map(move |line| (line * BITMAP_WORDS + place, first.wrapping_add(line.wrapping_mul(ODD))))
+    let place = first % LINE_WORDS;
+    (0..FRAME_WORDS / LINE_WORDS)
+        .map(move |line| (line * LINE_WORDS + place, first.wrapping_add(line.wrapping_mul(ODD))))
 }
 
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finaliser of SplitMix64: neighbouring numbers become unlike ones.
+/// Returns the finaliser of SplitMix64: neighbouring numbers become unlike ones.
 #[must_use]
 pub fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(ODD);

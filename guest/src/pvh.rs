@@ -12,7 +12,7 @@ const MODULE_BYTES: usize = 32;
 
 /// Physical memory as the boot code can reach it.
 pub trait PhysicalMemory {
-    /// The `len` bytes at `phys_addr`, if all of them can be reached.
+    /// Returns the `len` bytes at `phys_addr`, if all of them can be reached.
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]>;
 }
 
@@ -43,7 +43,7 @@ impl MemoryMapEntry {
     pub const RAM: u32 = 1;
 }
 
-/// Why the loader's tables were refused.
+/// The reason why the loader's tables were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PvhError {
     /// `start_info` does not begin with Xen's magic number.
@@ -68,7 +68,7 @@ pub enum PvhError {
     },
     /// The command line has no end within the room there is for it.
     CmdlineTooLong(usize),
-    /// What is to be handed over takes so many bytes, and there are fewer.
+    /// What is to be handed over takes this many bytes, and there are fewer.
     NoRoom(usize),
 }
 

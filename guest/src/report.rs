@@ -45,7 +45,7 @@ impl<W: Write> Report<W> {
         let _ = writeln!(self.out, "not ok {} - {what}", self.points);
     }
 
-    /// Whether every test point so far holds.
+    /// Returns whether every test point so far holds.
     pub fn passes(&self) -> bool {
         self.verdict == Verdict::Pass
     }

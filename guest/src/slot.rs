@@ -46,7 +46,7 @@ const PRESENT: u32 = 1 << (STATUS + 6);
 const EVENTS: u32 = 0x011f << STATUS;
 
 impl Slot {
-    /// A slot whose occupant, if it has one, has been there from the start and is in use.
+    /// Returns a slot whose occupant, if it has one, has been there from the start and is in use.
     #[must_use]
     pub const fn at_boot(register: u32, found: bool) -> Slot {
         let known = found && register & PRESENT != 0;
@@ -85,7 +85,7 @@ impl Slot {
         }
     }
 
-    /// What to write to let the occupant go.
+    /// Returns what to write to let the occupant go.
     pub fn power_off(&mut self, register: u32) -> u32 {
         self.state = State::Empty;
         (register & !EVENTS) | POWER_INDICATOR_OFF | POWER_OFF

@@ -19,8 +19,8 @@ const ENABLED: u32 = 1 << 0;
 const HOT_PLUGGABLE: u32 = 1 << 1;
 const NON_VOLATILE: u32 = 1 << 2;
 
-/// The ranges of RAM in the table's structures, which begin 48 bytes into it. A structure that
-/// does not fit ends the table.
+/// Returns the ranges of RAM in the table's structures, which begin 48 bytes into it. A structure
+/// that does not fit ends the table.
 pub fn memory_affinities(structures: &[u8]) -> impl Iterator<Item = MemoryAffinity> {
     let mut rest = structures;
     let each = core::iter::from_fn(move || {

@@ -22,7 +22,7 @@ pub struct BadMmioDevice<'a>(pub &'a str);
 
 const KEY: &str = "virtio_mmio.device=";
 
-/// The devices on a command line, in its order.
+/// Returns the devices on a command line, in its order.
 pub fn devices(cmdline: &[u8]) -> impl Iterator<Item = Result<MmioDevice, BadMmioDevice<'_>>> {
     let text = core::str::from_utf8(cmdline).unwrap_or("");
     text.split_ascii_whitespace()

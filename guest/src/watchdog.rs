@@ -51,7 +51,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// One that waits for ever.
+    /// Returns one that waits for ever.
     #[must_use]
     pub const fn new() -> Self {
         Watchdog {
@@ -77,7 +77,7 @@ impl Watchdog {
         self.ticks.store(0, Relaxed);
     }
 
-    /// The step that was entered last.
+    /// Returns the step that was entered last.
     pub fn step(&self) -> Step {
         let number = self.step.load(Relaxed);
         Step::ALL.into_iter().find(|&step| step as u8 == number).unwrap_or(Step::Boot)

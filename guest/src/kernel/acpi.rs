@@ -62,7 +62,7 @@ pub(crate) struct EcamArea {
     pub(crate) last_bus: u8,
 }
 
-/// Why the tables were refused.
+/// The reason why the tables were refused.
 pub(crate) enum Refused {
     /// They are damaged.
     Acpi(AcpiError),
@@ -109,7 +109,7 @@ impl Firmware {
         Ok(firmware)
     }
 
-    /// What is known where there are no tables.
+    /// Returns what is known where there are no tables.
     fn none() -> Self {
         Firmware {
             cpus: Cpus::one(),
@@ -180,7 +180,7 @@ unsafe impl AcpiTable for Nfit {
     }
 }
 
-/// What comes behind a table's own fields.
+/// Returns what comes behind a table's own fields.
 fn structures<'t, T: AcpiTable>(table: &'t PhysicalMapping<Handler<'_, '_>, T>) -> &'t [u8] {
     let len = to_len(&*table.get()).saturating_sub(size_of::<T>());
     let structures = table.virtual_start().as_ptr().wrapping_add(1).cast::<u8>();
@@ -214,7 +214,7 @@ impl Cpus {
         cpus
     }
 
-    /// The numbers of their local APICs, as far as there is room.
+    /// Returns the numbers of their local APICs, as far as there is room.
     pub(crate) fn apic_ids(&self) -> &[u8] {
         &self.room[..self.used]
     }

@@ -59,8 +59,8 @@ impl AcpiHotplug {
         Some(AcpiHotplug { events: events?, again: false, ports })
     }
 
-    /// What happened since the last call, and what is yet to leave. Cost: one read of a port if
-    /// that is nothing.
+    /// Returns what happened since the last call, and what is yet to leave. Cost: one read of a
+    /// port if that is nothing.
     pub(crate) fn changes(&mut self) -> impl Iterator<Item = Change> + use<> {
         let mut events = Port::<u8>::new(self.events);
         // SAFETY: reading has no effect.
@@ -77,8 +77,8 @@ impl AcpiHotplug {
         })
     }
 
-    /// The ports behind which something answers that did not before. If it is one alone, this is
-    /// its bus from now on.
+    /// Returns the ports behind which something answers that did not before. If it is one alone,
+    /// this is its bus from now on.
     pub(crate) fn came(&mut self, bus: u32, buses: &Buses) -> [bool; MAX_PORTS] {
         let mut new = [false; MAX_PORTS];
         for (number, (port, new)) in self.ports.iter_mut().zip(&mut new).enumerate() {
@@ -93,7 +93,7 @@ impl AcpiHotplug {
         new
     }
 
-    /// The port that leads to this bus, if that is known.
+    /// Returns the port that leads to this bus, if that is known.
     pub(crate) fn port(&self, bus: u32) -> Option<usize> {
         self.ports.iter().position(|port| port.bus == Some(bus))
     }

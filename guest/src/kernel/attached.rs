@@ -54,7 +54,7 @@ pub(crate) struct Target {
 }
 
 impl Attached {
-    /// A device that was started just now, with the frames of its queue.
+    /// Makes a device that was started just now, with the frames of its queue.
     pub(crate) fn new(
         (device, queue): (MemDevice, PfnRange),
         interrupt: InterruptSource,
@@ -82,24 +82,24 @@ impl Attached {
         self.device.driver()
     }
 
-    /// The node of its memory.
+    /// Returns the node of its memory.
     pub(crate) fn node(&self) -> u16 {
         self.driver().config().node().unwrap_or(0)
     }
 
-    /// Whether memory cannot leave, as the driver has seen since this was last true.
+    /// Returns whether memory cannot leave, as the driver has seen since this was last true.
     pub(crate) fn is_stuck_again(&mut self) -> bool {
         let put_off = self.driver().statistics().put_off;
         let is_new = core::mem::replace(&mut self.target.relieved, put_off) != put_off;
         is_new && matches!(self.driver().status(), Status::Pending(Pending::Memory(_)))
     }
 
-    /// Where its memory is or may be.
+    /// Returns where its memory is or may be.
     pub(crate) fn region(&self) -> PfnRange {
         self.driver().config().managed()
     }
 
-    /// Whether it may go: nothing is plugged, wanted or under way.
+    /// Returns whether it may go: nothing is plugged, wanted or under way.
     pub(crate) fn is_done(&self) -> bool {
         self.driver().plugged() == Bytes::ZERO
             && self.driver().config().requested() == Bytes::ZERO
@@ -151,7 +151,7 @@ impl Attached {
         raised
     }
 
-    /// What its configuration says.
+    /// Returns what its configuration says.
     pub(crate) fn event(&self, number: usize) -> Event<'static> {
         let config = self.driver().config();
         Event::Device {

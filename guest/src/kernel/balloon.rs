@@ -45,7 +45,8 @@ impl Balloon {
     /// The device's type on a virtio transport.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::MemoryBalloon;
 
-    /// Whether the device is a balloon that takes hints, which must not interrupt by a line.
+    /// Returns whether the device is a balloon that takes hints, which must not interrupt by a
+    /// line.
     ///
     /// When a migration begins, the thread for it tells such a balloon of a change of its
     /// configuration. In QEMU that thread may send messages, but where it raises a line that
@@ -119,8 +120,8 @@ impl Balloon {
         }
     }
 
-    /// Asks for `frames` frames back, because the kernel has run out of memory; 0 ends that. Returns
-    /// whether any came or will come.
+    /// Asks for `frames` frames back, because the kernel has run out of memory; 0 ends that.
+    /// Returns whether any came or will come.
     pub(crate) fn give_up(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
         let hinted = memory.hinted_frames();
         memory.need(frames);
@@ -132,8 +133,8 @@ impl Balloon {
         comes || memory.hinted_frames() < hinted
     }
 
-    /// Returns what has happened since the last call. Reports are counted up while the driver is not
-    /// `idle`.
+    /// Returns what has happened since the last call. Reports are counted up while the driver is
+    /// not `idle`.
     pub(crate) fn news(&mut self, idle: bool) -> Option<Event<'_>> {
         let (target, held) = (self.driver().target(), self.driver().held());
         if target != self.target {

@@ -36,7 +36,7 @@ pub(crate) struct LoaderMap<'a> {
     pub(crate) modules: &'a [MemoryMapEntry],
 }
 
-/// Why the machine could not be started.
+/// The reason why the machine could not be started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StartError {
     /// Too little RAM behind the kernel for the direct map's page tables.
@@ -60,17 +60,17 @@ impl PhysicalMemory for BootMapping {
 }
 
 impl LoaderMap<'_> {
-    /// All RAM.
+    /// Returns all RAM.
     pub(crate) fn ram_bytes(&self) -> Bytes {
         self.ram().fold(Bytes::ZERO, |sum, entry| sum + Bytes(entry.size))
     }
 
-    /// The frames that RAM touches.
+    /// Returns the frames that RAM touches.
     pub(crate) fn ram_ranges(&self) -> impl Iterator<Item = PfnRange> + Clone {
         self.ram().filter_map(|entry| frames(entry.addr, entry.size).ok())
     }
 
-    /// Where the highest RAM ends.
+    /// Returns where the highest RAM ends.
     pub(crate) fn ram_end(&self) -> Pfn {
         let end = self.ram().map(|entry| entry.addr.saturating_add(entry.size)).max().unwrap_or(0);
         Pfn::containing(end).unwrap_or(Pfn::LIMIT)

@@ -114,7 +114,7 @@ impl Ticks {
         Ticks { started, slack, left, counts: 0, looked, longest: 0 }
     }
 
-    /// What the time-stamp counter has counted meanwhile, and what of it may be too much.
+    /// Returns what the time-stamp counter has counted meanwhile, and what of it may be too much.
     fn look(&mut self, period: u32) -> (u64, u64) {
         let (before, left, now) = (tsc(), pit::left(), tsc());
         let from = if left > self.left { self.left + period } else { self.left };
@@ -124,7 +124,7 @@ impl Ticks {
         (now.wrapping_sub(self.started), self.slack + now.wrapping_sub(before))
     }
 
-    /// Whether no period can have gone unseen between two looks.
+    /// Returns whether no period can have gone unseen between two looks.
     fn is_gapless(&self, counted: u64, period: u32) -> bool {
         let (longest, counts) = (u128::from(self.longest), u128::from(self.counts));
         self.longest < counted / 4

@@ -23,7 +23,7 @@ pub(crate) enum ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// An area that the firmware names.
+    /// Returns an area that the firmware names.
     pub(crate) fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, ReachError> {
         let EcamArea { phys_addr, first_bus, last_bus } = area;
         let (first, end) = (u64::from(first_bus) << 20, (u64::from(last_bus) + 1) << 20);
@@ -37,7 +37,7 @@ impl ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// The buses that can be reached.
+    /// Returns the buses that can be reached.
     pub(crate) fn buses(&self) -> RangeInclusive<u8> {
         match *self {
             ConfigSpace::Ecam { first_bus, last_bus, .. } => first_bus..=last_bus,
@@ -88,7 +88,7 @@ impl ConfigurationAccess for ConfigSpace {
     }
 }
 
-/// The port of a register's data. Interrupt handlers stay away from it.
+/// Returns the port of a register's data. Interrupt handlers stay away from it.
 fn select(function: DeviceFunction, register: u8) -> Port<u32> {
     let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
     // SAFETY: this only chooses the register.

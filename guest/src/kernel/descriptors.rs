@@ -134,13 +134,13 @@ impl KernelMapping {
         Ok(())
     }
 
-    /// The map of descriptors, if RAM is described at all.
+    /// Returns the map of descriptors, if RAM is described at all.
     pub(super) fn map_of_ram(&mut self) -> Option<&mut DescriptorMap<FrameTables>> {
         self.described.then(|| self.space.descriptor_map_mut())
     }
 }
 
-/// The descriptors of these frames.
+/// Returns the descriptors of these frames.
 ///
 /// # Safety
 /// As for [`Slots::mapped`].
@@ -150,7 +150,7 @@ unsafe fn slots(range: PfnRange, layout: &MapLayout) -> Option<Slots<'static, Pa
     unsafe { Slots::mapped(range, NonNull::new(base)?, layout) }.ok()
 }
 
-/// A descriptor of RAM that there is, or of a described hole.
+/// Returns a descriptor of RAM that there is, or of a described hole.
 fn read(pfn: Pfn) -> Page {
     let page = core::ptr::with_exposed_provenance::<MaybeUninit<Page>>(to_usize(address_of(pfn)));
     // SAFETY: RAM that there is, and a hole that lies in a run of online memory, has its descriptor
@@ -158,7 +158,7 @@ fn read(pfn: Pfn) -> Page {
     unsafe { page.read().assume_init() }
 }
 
-/// The lowest run of RAM that there is from `from` up.
+/// Returns the lowest run of RAM that there is from `from` up.
 fn next_run(
     hotplug: &hotmem::Hotplug<'static, super::smp::ThisCpu, KernelMapping>,
     from: Pfn,
@@ -177,7 +177,7 @@ fn next_run(
     hotplug.regions().filter_map(|(_, region)| first(region)).min_by_key(|run| run.start())
 }
 
-/// The lowest hole from `from` up in a section that has RAM.
+/// Returns the lowest hole from `from` up in a section that has RAM.
 fn next_hole(
     hotplug: &hotmem::Hotplug<'static, super::smp::ThisCpu, KernelMapping>,
     from: Pfn,

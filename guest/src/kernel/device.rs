@@ -19,7 +19,7 @@ use virtio_drivers::transport::pci::virtio_device_type;
 /// A virtio-mem device.
 pub(crate) type MemDevice = Device<Wired>;
 
-/// Why a device cannot be used.
+/// The reason why a device cannot be used.
 pub(crate) enum DeviceError {
     /// There is no memory for its queue.
     Queue(AllocError),
@@ -33,12 +33,12 @@ pub(crate) enum DeviceError {
     Reporter(ReporterError),
 }
 
-/// Whether the function is a virtio-mem device.
+/// Returns whether the function is a virtio-mem device.
 pub(crate) fn is_virtio_mem(info: &DeviceFunctionInfo) -> bool {
     virtio_device_type(info) == Some(DeviceType::Memory)
 }
 
-/// Whether it is a device that the kernel drives.
+/// Returns whether it is a device that the kernel drives.
 pub(crate) fn is_driven(info: &DeviceFunctionInfo) -> bool {
     let others = [Entropy::DEVICE_TYPE, Balloon::DEVICE_TYPE];
     is_virtio_mem(info) || virtio_device_type(info).is_some_and(|kind| others.contains(&kind))

@@ -1,5 +1,5 @@
-//! QEMU's device `edu`, which reads and writes memory by itself, as a device does that a machine was
-//! given by its host. (QEMU, docs/specs/edu.rst)
+//! QEMU's device `edu`, which reads and writes memory by itself, as a device does that a machine
+//! was given by its host. (QEMU, docs/specs/edu.rst)
 
 use super::clock::Clock;
 use super::pci::Buses;
@@ -35,18 +35,18 @@ const BUFFER: u64 = 0x4_0000;
 const PATIENCE_US: u64 = 60_000_000;
 
 impl Edu {
-    /// The device reaches so many address bits, unless it is told otherwise.
+    /// The device reaches this many address bits, unless it is told otherwise.
     pub(crate) const ADDRESS_BITS: u32 = 28;
 
     /// What is transferred, from a frame's first word on.
     pub(crate) const WORDS: u64 = 256;
 
-    /// Whether the function is one.
+    /// Returns whether the function is one.
     pub(crate) fn is_at(info: &DeviceFunctionInfo) -> bool {
         (info.vendor_id, info.device_id) == (VENDOR, DEVICE)
     }
 
-    /// The device at this function, whose registers are mapped.
+    /// Returns the device at this function, whose registers are mapped.
     pub(crate) fn open(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
         buses.registers(function, 0, 0, BYTES).map(Edu)
     }

@@ -87,7 +87,7 @@ impl Entropy {
         self.interrupted = true;
     }
 
-    /// What to report, once it has answered.
+    /// Returns what to report, once it has answered.
     pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
         let us = now_us.saturating_sub(self.since_us);
         let is_silent = self.wiring == Wiring::Silent;

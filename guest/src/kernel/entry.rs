@@ -30,13 +30,14 @@ unsafe extern "C" {
     static boot_stack: u64;
 }
 
-/// Whether the stack has been overrun: nothing is unmapped behind it, so somebody has to look.
+/// Returns whether the stack has been overrun: nothing is unmapped behind it, so somebody has to
+/// look.
 pub(crate) fn stack_is_overrun() -> bool {
     // SAFETY: the word belongs to nobody else.
     unsafe { (&raw const boot_stack).read_volatile() != STACK_MARK }
 }
 
-/// The entry of the page tables' root that maps the kernel where it was loaded.
+/// Returns the entry of the page tables' root that maps the kernel where it was loaded.
 pub(crate) fn identity_entry() -> u64 {
     (&raw const boot_kernel_pointers_low).expose_provenance() as u64 - KERNEL_BASE + TABLE
 }

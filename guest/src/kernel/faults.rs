@@ -74,7 +74,7 @@ pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     }
 }
 
-/// Whether other CPUs are to follow a plan.
+/// Returns whether other CPUs are to follow a plan.
 pub(crate) fn are_wanted() -> bool {
     PLAN.get().is_some()
 }
@@ -155,7 +155,7 @@ impl Cpu {
 }
 
 impl Bursts {
-    /// The first burst is yet to begin.
+    /// Makes the bursts, of which none has begun.
     pub(crate) fn new(faults: Faults) -> Self {
         Bursts { faults, due: [None; MAX_CPUS], before: None, over: false }
     }
@@ -203,7 +203,7 @@ impl Bursts {
         })
     }
 
-    /// Whether all is measured.
+    /// Returns whether all is measured.
     pub(crate) fn are_over(&self) -> bool {
         self.over
     }

@@ -56,14 +56,15 @@ pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     HEAP.lock().source.memory = Some(Mapped::new(space, BASE, flags, tables_below));
 }
 
-/// How much there is behind the heap.
+/// Returns how much there is behind the heap.
 pub(crate) fn usage() -> HeapUse {
     let Pages { mapped, memory, .. } = &HEAP.lock().source;
     let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved);
     HeapUse { mapped: Bytes(mapped * PAGE_BYTES), moved }
 }
 
-/// Has the frame under this object's start stay, as for a device that was told of it, or lets it go.
+/// Has the frame under this object's start stay, as for a device that was told of it, or lets it
+/// go.
 pub(crate) fn pin(object: *const u8, pinned: bool) {
     if let Some(memory) = &mut HEAP.lock().source.memory {
         let window = memory.window();
@@ -73,8 +74,8 @@ pub(crate) fn pin(object: *const u8, pinned: bool) {
     }
 }
 
-/// The engine wants these frames, a run within one pageblock, to be free. Those that are the heap's
-/// are moved elsewhere; `None` if there are none among them.
+/// Returns the engine wants these frames, a run within one pageblock, to be free. Those that are
+/// the heap's are moved elsewhere; `None` if there are none among them.
 pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
     HEAP.lock().source.memory.as_mut()?.migrate(used)
 }
@@ -84,7 +85,7 @@ impl Pages {
         Pages { memory: None, mapped: 0, end: None }
     }
 
-    /// Puts frames behind that many more pages; `None` if there are not so many, and nothing is
+    /// Puts frames behind that many more pages; `None` if there are not this many, and nothing is
     /// changed.
     fn grow(&mut self, pages: u64) -> Option<()> {
         let wanted = self.mapped..self.mapped.checked_add(pages)?;

@@ -86,12 +86,12 @@ impl LocalApic {
         self.write(LINT0, EXTERNAL);
     }
 
-    /// Its number, if messages can name it.
+    /// Returns its number, if messages can name it.
     pub(crate) fn message_id(&self) -> Option<ApicId> {
         u8::try_from(self.id()).ok().map(ApicId)
     }
 
-    /// Its number.
+    /// Returns its number.
     pub(crate) fn id(&self) -> u32 {
         match self {
             LocalApic::Page(_) => self.read(ID) >> 24,
@@ -174,7 +174,8 @@ pub(crate) fn interrupt_others(vector: u8) {
     }
 }
 
-/// Tells the calling CPU's local APIC that the handler of a message, or of another CPU's interrupt, is done.
+/// Tells the calling CPU's local APIC that the handler of a message, or of another CPU's interrupt,
+/// is done.
 pub(crate) fn end_of_interrupt() {
     if let Some(apic) = LOCAL.get() {
         apic.write(END_OF_INTERRUPT, 0);
@@ -182,13 +183,13 @@ pub(crate) fn end_of_interrupt() {
 }
 
 impl ApicId {
-    /// Where messages to this CPU are written (Intel SDM volume 3, 11.11.1).
+    /// Returns where messages to this CPU are written (Intel SDM volume 3, 11.11.1).
     pub(crate) fn message_address(self) -> u32 {
         0xfee0_0000 | u32::from(self.0) << 12
     }
 }
 
-/// Where a register is in x2APIC mode.
+/// Returns where a register is in x2APIC mode.
 fn msr(offset: usize) -> Msr {
     Msr::new(0x800 + u32::try_from(offset >> 4).unwrap_or(0))
 }

@@ -32,17 +32,17 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// A window at `base`, with nothing behind it.
+    /// Makes a window at `base`, with nothing behind it.
     pub(crate) fn new(space: &AddressSpace, base: u64, flags: Flags, tables_below: Pfn) -> Self {
         Mapped { window: space.window(base), flags, tables_below, moved: 0 }
     }
 
-    /// What was moved under its pages so far.
+    /// Returns what was moved under its pages so far.
     pub(crate) fn moved(&self) -> Bytes {
         Bytes(self.moved * PAGE_BYTES)
     }
 
-    /// The pages, and where they are seen.
+    /// Returns the pages, and where they are seen.
     pub(crate) fn window(&mut self) -> &mut Window<FrameTables, FlushAll> {
         &mut self.window
     }
@@ -72,8 +72,8 @@ impl Mapped {
         }
     }
 
-    /// The engine wants these frames, a run within one pageblock, to be free. Those that are
-    /// behind pages of this window are moved elsewhere; `None` if there are none among them.
+    /// Returns the engine wants these frames, a run within one pageblock, to be free. Those that
+    /// are behind pages of this window are moved elsewhere; `None` if there are none among them.
     pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         let mut pages = [0; TOGETHER];
         let mut len = 0;
@@ -132,7 +132,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// A frame to move the page to.
+    /// Returns a frame to move the page to.
     fn destination(&self, page: u64, want: AllocRequest) -> Result<Pfn, Migration> {
         if self.window.is_pinned(page) {
             return Err(Migration::Pinned("a page pinned by the kernel"));
@@ -140,20 +140,20 @@ impl Mapped {
         take_frame(want, self.window.address(page)).ok_or(Migration::Retry)
     }
 
-    /// The pages whose frames are among these. Each page is an owner of its own, so each part is
-    /// one frame.
+    /// Returns the pages whose frames are among these. Each page is an owner of its own, so each
+    /// part is one frame.
     fn pages_on(&self, frames: PfnRange) -> impl Iterator<Item = u64> + '_ {
         REVERSE_MAP.runs(frames).filter_map(|(_, owner)| self.window.page_of(owner?.number()))
     }
 }
 
-/// A frame for what has to leave `from`: another node's, since more of this one's may be about to
-/// go.
+/// Returns a frame for what has to leave `from`: another node's, since more of this one's may be
+/// about to go.
 pub(crate) fn elsewhere(from: Pfn) -> AllocRequest {
     AllocRequest::frames(1).movable().leaving(FRAMES.node_of(from).unwrap_or_default())
 }
 
-/// A frame that is the page's at this address.
+/// Returns a frame that is the page's at this address.
 fn take_frame(want: AllocRequest, address: u64) -> Option<Pfn> {
     let frame = alloc_frames(want).ok()?;
     if REVERSE_MAP.set(frame, Owner::new(address)?).is_err() {

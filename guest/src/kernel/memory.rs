@@ -35,22 +35,22 @@ pub(crate) struct AddressSpace {
 /// How all CPUs forget what the page tables no longer say.
 pub(crate) type FlushAll = fn(Flush);
 
-/// Why bytes cannot be reached.
+/// The reason why bytes cannot be reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReachError {
     /// The page tables could not take them.
     Map(DirectMapError),
-    /// They are no physical addresses.
+    /// They are not physical addresses.
     BadRange { phys_addr: u64, len: u64 },
 }
 
-/// Where a physical address appears in the direct map.
+/// Returns where a physical address appears in the direct map.
 pub(crate) fn virt(phys_addr: u64) -> *mut u8 {
     let address = DIRECT_MAP_OFFSET.wrapping_add(to_usize(phys_addr));
     core::ptr::with_exposed_provenance_mut(address)
 }
 
-/// The physical address of something in the direct map or in the kernel's image.
+/// Returns the physical address of something in the direct map or in the kernel's image.
 pub(crate) fn phys(pointer: *const u8) -> u64 {
     let address = pointer.expose_provenance() as u64;
     if address >= entry::KERNEL_BASE {
@@ -65,7 +65,7 @@ fn flush(_: Flush) {
     smp::flush_all();
 }
 
-/// Whether the CPU has pages of 1 GiB (Intel SDM volume 2, CPUID, leaf 80000001H).
+/// Returns whether the CPU has pages of 1 GiB (Intel SDM volume 2, CPUID, leaf 80000001H).
 fn has_huge_pages() -> bool {
     const LEAF: u32 = 0x8000_0001;
     __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 26 != 0
@@ -76,7 +76,7 @@ pub(crate) fn alloc_frames(want: AllocRequest) -> Result<PfnRange, AllocError> {
     FRAMES.alloc(want).map(Allocation::into_raw)
 }
 
-/// The frames that these bytes touch.
+/// Returns the frames that these bytes touch.
 pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
     let bad_range = ReachError::BadRange { phys_addr, len };
     let start = phys_addr & !0xfff;
@@ -86,7 +86,7 @@ pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
 }
 
 impl AddressSpace {
-    /// What the boot code has made, with frames for more tables.
+    /// Returns what the boot code has made, with frames for more tables.
     ///
     /// # Safety
     /// There is only one, and nobody else uses the frames in `early`, which are RAM that the boot
@@ -121,33 +121,33 @@ impl AddressSpace {
         }
     }
 
-    /// A window at `base`, where an entry of the root begins that nobody else uses. There is one
-    /// for each such entry, and nothing behind it yet.
+    /// Returns a window at `base`, where an entry of the root begins that nobody else uses. There
+    /// is one for each such entry, and nothing behind it yet.
     pub(crate) fn window(&self, base: u64) -> Window<FrameTables, FlushAll> {
         Window::new(self.frame_tables, self.root, layout::window(base), flush)
     }
 
-    /// The page tables of the direct map.
+    /// Returns the page tables of the direct map.
     pub(crate) fn tables(&self) -> &DirectMap<FrameTables, FlushAll> {
         &self.tables
     }
 
-    /// The page tables of the direct map, to be changed.
+    /// Returns the page tables of the direct map, to be changed.
     pub(crate) fn tables_mut(&mut self) -> &mut DirectMap<FrameTables, FlushAll> {
         &mut self.tables
     }
 
-    /// The page tables of the descriptor map.
+    /// Returns the page tables of the descriptor map.
     pub(crate) fn descriptor_map(&self) -> &DescriptorMap<FrameTables> {
         &self.descriptors
     }
 
-    /// The page tables of the descriptor map, to be changed.
+    /// Returns the page tables of the descriptor map, to be changed.
     pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap<FrameTables> {
         &mut self.descriptors
     }
 
-    /// Makes bytes that are no RAM of the kernel's reachable: tables of the firmware, registers of
+    /// Makes bytes that are not RAM of the kernel's reachable: tables of the firmware, registers of
     /// devices. They are mapped in pages of 2 MiB.
     pub(crate) fn reach(
         &mut self,
@@ -186,7 +186,7 @@ impl fmt::Display for ReachError {
         match self {
             ReachError::Map(error) => error.fmt(f),
             ReachError::BadRange { phys_addr, len } => {
-                write!(f, "{len:#x} bytes at {phys_addr:#x} are no physical addresses")
+                write!(f, "{len:#x} bytes at {phys_addr:#x} are not physical addresses")
             }
         }
     }

@@ -29,7 +29,7 @@ const PORTS: u32 = 1;
 const IDENTIFIER: u32 = 0xff;
 
 impl MemoryView {
-    /// What a driver of this function is to see.
+    /// Returns what a driver of this function is to see.
     pub(super) fn of(buses: &Buses, function: DeviceFunction) -> PciRoot<Self> {
         let config = buses.config;
         let is_behind_ports = |capability: u8| {

@@ -58,12 +58,13 @@ use workload::Workload;
 
 static WATCHDOG: Watchdog = Watchdog::new();
 
-/// Ticks of the timer in a second. At each the watchdog counts, and devices are looked at in case an
-/// interrupt got lost, and slots for what comes and goes.
+/// Ticks of the timer in a second. At each the watchdog counts, and devices are looked at in case
+/// an interrupt got lost, and slots for what comes and goes.
 const TICKS: u32 = 20;
 /// The same where a device has no interrupt line: ticks are all there is.
 const TICKS_WITHOUT_IRQ: u32 = 100;
-/// What is isolated and moved at most, in pageblocks of 2 MiB, before the devices are looked at again.
+/// What is isolated and moved at most, in pageblocks of 2 MiB, before the devices are looked at
+/// again.
 const BUDGET: Budget = Budget::pageblocks(4096);
 /// Memory that the kernel keeps for itself, page tables and the like, whatever leaves.
 const KEPT_FREE: Bytes = Bytes::mib(1);

@@ -37,11 +37,11 @@ struct Part {
     zeros: u32,
 }
 
-/// Why there is no next kernel.
+/// The reason why there is no next kernel.
 pub(crate) enum NextKernelError {
     /// The loader brought no module.
     NoModule,
-    /// The first is no image.
+    /// The first is not an image.
     Image(ImageError),
     /// A part belongs where there is no RAM, or a module, or what 32 bits cannot name.
     Place(Segment),
@@ -109,7 +109,7 @@ impl NextKernel {
 }
 
 impl Part {
-    /// A part of the image at `source`; `None` if it cannot be where it belongs.
+    /// Makes a part of the image at `source`; `None` if it cannot be where it belongs.
     fn new(source: u64, segment: Segment, map: &LoaderMap<'_>) -> Option<Self> {
         let Segment { offset, file_len, phys_addr, len } = segment;
         let to = frames(phys_addr, len).ok()?;
@@ -211,7 +211,7 @@ impl fmt::Display for NextKernelError {
             NextKernelError::NoModule => f.write_str("the loader brought no module"),
             NextKernelError::Image(error) => error.fmt(f),
             NextKernelError::Place(Segment { phys_addr, len, .. }) => {
-                write!(f, "{len:#x} bytes at {phys_addr:#x} are no RAM, or in use")
+                write!(f, "{len:#x} bytes at {phys_addr:#x} are not RAM, or in use")
             }
             NextKernelError::TooManyParts => write!(f, "it has more than {MAX_PARTS} parts"),
             NextKernelError::Tables(error) => error.fmt(f),

@@ -27,7 +27,7 @@ impl Objects {
         Objects { all: Vec::new(), wanted, seed: options.seed, pin: options.pin }
     }
 
-    /// Whether there are to be any.
+    /// Returns whether there are to be any.
     pub(crate) fn are_wanted(&self) -> bool {
         self.wanted > 0
     }

@@ -69,7 +69,7 @@ struct HotPlugPort {
     slot: Slot,
 }
 
-/// Why a device cannot be reached.
+/// The reason why a device cannot be reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BusError {
     /// There are more buses than numbers.
@@ -106,8 +106,8 @@ impl Buses {
         })
     }
 
-    /// All devices that are `wanted`, with their registers mapped, and the
-    /// ports of their hot-plug slots.
+    /// Returns all devices that are `wanted`, with their registers mapped, and the ports of their
+    /// hot-plug slots.
     pub(crate) fn find(
         &mut self,
         memory: &mut AddressSpace,
@@ -129,7 +129,7 @@ impl Buses {
         Ok(found)
     }
 
-    /// What is to be done about what is in the port's slot. Cost: one read of a register.
+    /// Returns what is to be done about what is in the port's slot. Cost: one read of a register.
     pub(crate) fn watch(&mut self, port: usize) -> Wanted {
         let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
             return Wanted::Nothing;
@@ -169,12 +169,12 @@ impl Buses {
         Ok(Some(function))
     }
 
-    /// Whether there was anything behind the port at boot.
+    /// Returns whether there was anything behind the port at boot.
     pub(crate) fn port_was_occupied(&self, port: usize) -> bool {
         self.ports[port].is_some_and(|port| port.occupied)
     }
 
-    /// Whether there is anything behind the port.
+    /// Returns whether there is anything behind the port.
     pub(crate) fn port_answers(&self, port: usize) -> bool {
         self.ports[port].is_some_and(|port| self.answers_at(port.secondary, 0))
     }
@@ -187,18 +187,18 @@ impl Buses {
         }
     }
 
-    /// Whether there is a slot for devices that come later.
+    /// Returns whether there is a slot for devices that come later.
     pub(crate) fn has_ports(&self) -> bool {
         self.ports[0].is_some()
     }
 
-    /// What a device is.
+    /// Returns what a device is.
     pub(crate) fn info(&self, function: DeviceFunction) -> Option<DeviceFunctionInfo> {
         let mut on_bus = self.root.enumerate_bus(function.bus);
         on_bus.find(|&(found, _)| found == function).map(|(_, info)| info)
     }
 
-    /// The interrupt line of the 8259s that firmware has routed the function to.
+    /// Returns the interrupt line of the 8259s that firmware has routed the function to.
     pub(crate) fn irq(&self, function: DeviceFunction) -> Option<u8> {
         let [line, pin, ..] = self.config.read_word(function, INTERRUPT).to_le_bytes();
         (pin != 0 && (1..16).contains(&line)).then_some(line)
@@ -313,12 +313,12 @@ impl Buses {
         Ok(Some(index))
     }
 
-    /// Whether there is any device on a bus.
+    /// Returns whether there is any device on a bus.
     fn answers(&self, bus: u8) -> bool {
         (0..32).any(|device| self.answers_at(bus, device))
     }
 
-    /// Whether there is this device on a bus. A port has its own device 0 behind it.
+    /// Returns whether there is this device on a bus. A port has its own device 0 behind it.
     fn answers_at(&self, bus: u8, device: u8) -> bool {
         self.config.read_word(DeviceFunction { bus, device, function: 0 }, 0) != u32::MAX
     }
@@ -327,13 +327,13 @@ impl Buses {
         self.reached[usize::from(bus / 64)] >> (bus % 64) & 1 != 0
     }
 
-    /// The highest bus that has been looked at.
+    /// Returns the highest bus that has been looked at.
     fn last_reached(&self) -> u8 {
         (0..=u8::MAX).rev().find(|&bus| self.is_reached(bus)).unwrap_or(0)
     }
 
-    /// All addresses that the bridge passes on, now that there is nothing behind it; it is given
-    /// some if it has none.
+    /// Returns all addresses that the bridge passes on, now that there is nothing behind it; it is
+    /// given some if it has none.
     fn window_of(&mut self, bridge: DeviceFunction) -> Result<MmioWindow, BusError> {
         let word = self.config.read_word(bridge, MEMORY_WINDOW);
         let (mut first, mut last) = ((word & 0xfff0) << 16, word | 0xf_ffff);
@@ -405,7 +405,7 @@ impl Buses {
 }
 
 impl Found {
-    /// Each device and the port whose slot it is in.
+    /// Returns each device and the port whose slot it is in.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DeviceFunction, Option<usize>)> {
         self.0.into_iter().flatten()
     }

@@ -42,7 +42,7 @@ pub(crate) fn remap() -> Result<(), NoController> {
 /// IRQs that a PC has not given away: neither timers nor keyboard, cascade or coprocessor.
 pub(crate) const FREE_LINES: u16 = !(1 << 0 | 1 << 1 | 1 << CASCADE | 1 << 8 | 1 << 13);
 
-/// The IRQs that are level-triggered, a bit each: PCI's are.
+/// Returns the IRQs that are level-triggered, a bit each: PCI's are.
 pub(crate) fn level_triggered() -> u16 {
     let read = |port| {
         // SAFETY: the edge/level control registers of every PC with PCI; elsewhere nobody's.

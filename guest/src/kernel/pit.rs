@@ -28,18 +28,18 @@ pub(crate) fn tick_at(per_second: u32) -> Result<(), NoTimer> {
     if is_silent { Err(NoTimer) } else { Ok(()) }
 }
 
-/// What channel 0 counts from one tick to the next.
+/// Returns what channel 0 counts from one tick to the next.
 pub(crate) fn counts_per_tick(per_second: u32) -> u32 {
     HZ / per_second
 }
 
-/// What channel 0 has to count until its next tick.
+/// Returns what channel 0 has to count until its next tick.
 pub(crate) fn left() -> u32 {
     write(COMMAND, 0);
     u16::from_le_bytes([read(CHANNEL_0), read(CHANNEL_0)]).into()
 }
 
-/// Whether there is a channel 2: its gate is not wired on every machine.
+/// Returns whether there is a channel 2: its gate is not wired on every machine.
 pub(crate) fn has_countdown() -> bool {
     read(GATE) != u8::MAX
 }
@@ -52,7 +52,7 @@ pub(crate) fn start_countdown() {
     write(CHANNEL_2, 0xff);
 }
 
-/// What channel 2 has counted; `None` once it is through.
+/// Returns what channel 2 has counted; `None` once it is through.
 pub(crate) fn counted() -> Option<u32> {
     write(COMMAND, 0x80);
     let count = u16::from_le_bytes([read(CHANNEL_2), read(CHANNEL_2)]);

@@ -38,7 +38,7 @@ impl Serial {
         Self::new()
     }
 
-    /// A writer of its own to the port that [`Serial::open`] has set up.
+    /// Makes a writer of its own to the port that [`Serial::open`] has set up.
     pub(crate) fn new() -> Self {
         Serial { line: [0; 256], len: 0 }
     }

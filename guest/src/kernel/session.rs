@@ -101,14 +101,14 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// The direct map and the descriptors.
+    /// Returns the direct map and the descriptors.
     pub(crate) fn mapping(&mut self) -> &mut KernelMapping {
         // SAFETY: there is no other to put in its place, and what the engine has mapped is left
         // alone.
         unsafe { self.hotplug.mapping_mut() }
     }
 
-    /// The kernel's address space.
+    /// Returns the kernel's address space.
     pub(crate) fn space(&mut self) -> &mut AddressSpace {
         &mut self.mapping().space
     }
@@ -240,7 +240,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One step of a driver, with the device as it is now; `None` if there is no such device.
+    /// Returns one step of a driver, with the device as it is now; `None` if there is no such
+    /// device.
     fn step_device(&mut self, number: usize) -> Option<Progress> {
         let own = self.devices[number].as_mut()?;
         let now_us = self.clock.now_us();
@@ -258,7 +259,7 @@ impl<'a> Session<'a> {
         Some(progress)
     }
 
-    /// Some steps of the balloon's driver, and what there is to say then.
+    /// Returns some steps of the balloon's driver, and what there is to say then.
     fn step_balloon(&mut self) -> balloon::Progress {
         let (Some(balloon), Some(memory)) = (&mut self.balloon, &mut self.engine.hooks.balloon)
         else {
@@ -292,7 +293,7 @@ impl<'a> Session<'a> {
         progress
     }
 
-    /// Whether the balloon is to be looked at again before it is worth while to halt.
+    /// Returns whether the balloon is to be looked at again before it is worth while to halt.
     fn is_soon(&self, balloon: balloon::Progress) -> bool {
         let now = Duration::from_micros(self.clock.now_us());
         matches!(balloon, balloon::Progress::WaitUntil(at) if at < now + SOON)
@@ -480,7 +481,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What is online of a node's memory.
+/// Returns what is online of a node's memory.
 fn node_online(hotplug: &Hotplug<'static, ThisCpu, KernelMapping>, node: u16) -> Bytes {
     let frames = |node| {
         let zones = Zone::ALL.map(|zone| hotplug.zone(node, zone).online);

@@ -61,7 +61,7 @@ const STACK_FRAMES: u64 = 16;
 const INIT_US: u64 = 10_000;
 const COME_US: u64 = 60_000_000;
 
-/// Why a CPU could not be started.
+/// The reason why a CPU could not be started.
 pub(crate) enum StartError {
     /// There is no memory for its stack.
     Stack(AllocError),
@@ -95,7 +95,7 @@ pub(crate) fn set_number(cpu: usize) {
     GsBase::write(VirtAddr::from_ptr(&raw const NUMBERS[cpu]));
 }
 
-/// How many other CPUs run.
+/// Returns how many other CPUs run.
 pub(crate) fn others() -> usize {
     OTHERS.load(Relaxed)
 }

@@ -48,9 +48,9 @@ pub(crate) struct Connected {
     pub(crate) wiring: Wiring,
 }
 
-/// Why it cannot be reached.
+/// The reason why it cannot be reached.
 pub(crate) enum ConnectError {
-    /// It is no valid virtio device.
+    /// It is not a valid virtio device.
     Pci(VirtioPciError),
     /// The same, of one without PCI.
     Mmio(MmioError),
@@ -61,8 +61,8 @@ pub(crate) enum ConnectError {
 }
 
 impl Connected {
-    /// A device on PCI whose registers are mapped. It is to interrupt by this message, if it can
-    /// and may.
+    /// Returns a device on PCI whose registers are mapped. It is to interrupt by this message, if
+    /// it can and may.
     pub(crate) fn on_pci(
         buses: &mut Buses,
         function: DeviceFunction,
@@ -87,7 +87,7 @@ impl Connected {
         Ok(Connected { transport: Wired { transport, vectors }, wiring })
     }
 
-    /// A device whose registers are memory; `None` if there is none in this place.
+    /// Returns a device whose registers are memory; `None` if there is none in this place.
     pub(crate) fn on_mmio(
         place: MmioDevice,
         interrupts: Interrupts,
@@ -115,7 +115,7 @@ impl Connected {
 }
 
 impl Wired {
-    /// What kind of transport it is.
+    /// Returns what kind of transport it is.
     pub(crate) fn kind(&self) -> &'static str {
         match self.transport {
             SomeTransport::Mmio(_) => "mmio",
@@ -125,7 +125,7 @@ impl Wired {
 }
 
 impl Wiring {
-    /// Whether the device has to be asked if it is the one that interrupts.
+    /// Returns whether the device has to be asked if it is the one that interrupts.
     pub(crate) fn is_line(self) -> bool {
         matches!(self, Wiring::Line(_) | Wiring::OwnLine(_))
     }
@@ -140,7 +140,7 @@ impl Wiring {
         }
     }
 
-    /// What it is called on the command line.
+    /// Returns what it is called on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Wiring::Message => "msix",

@@ -38,8 +38,8 @@ static MEMORY_FREED: AtomicBool = AtomicBool::new(false);
 /// How often in a row they were raised by no device of this kernel.
 static STRAY: AtomicU16 = AtomicU16::new(0);
 
-/// After so many stray interrupts in a row the line stays masked: a line may be shared, but must not
-/// keep the CPU busy.
+/// After this many stray interrupts in a row the line stays masked: a line may be shared, but must
+/// not keep the CPU busy.
 const MAX_STRAY: u16 = 16;
 
 /// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
@@ -74,7 +74,7 @@ pub(crate) fn load() {
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
-/// The vector that stands for a message.
+/// Returns the vector that stands for a message.
 pub(crate) fn message_vector(message: Message) -> u8 {
     FIRST_MESSAGE + message % MESSAGES
 }

@@ -16,7 +16,7 @@ use hotmem_guest::owned::OwnedFrames;
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
-/// Frames that are taken at a time, as long as there are so many in one piece.
+/// Frames that are taken at a time, as long as there are this many in one piece.
 const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 
 /// The application.
@@ -45,7 +45,7 @@ enum Taking {
 }
 
 impl Workload {
-    /// One that owns nothing yet.
+    /// Returns one that owns nothing yet.
     pub(crate) fn new(options: &Options) -> Self {
         let touch = match options.touch {
             Touch::UpTo(bytes) => bytes.frames(),
@@ -129,7 +129,7 @@ impl Workload {
         Some(frames.bytes())
     }
 
-    /// What was checked since the last call.
+    /// Returns what was checked since the last call.
     pub(crate) fn take_verified(&mut self) -> Bytes {
         Bytes(core::mem::take(&mut self.verified) * FRAME_SIZE)
     }
@@ -165,8 +165,8 @@ impl Workload {
         Bytes((before - self.owned.len()) * FRAME_SIZE)
     }
 
-    /// The engine wants these frames, a run within one pageblock, to be free; `None` if they are
-    /// somebody else's.
+    /// Returns the engine wants these frames, a run within one pageblock, to be free; `None` if
+    /// they are somebody else's.
     pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         let mine = self.owned.first_run(used)?;
         if self.release != Release::Unchecked {
@@ -188,7 +188,7 @@ impl Workload {
         }
     }
 
-    /// Whether there was a place for what the frame holds.
+    /// Returns whether there was a place for what the frame holds.
     fn move_frame(&mut self, from: Pfn) -> bool {
         let Ok(new) = alloc_frames(mapped::elsewhere(from)) else { return false };
         if !self.own(new) {
@@ -261,25 +261,25 @@ impl Workload {
         self.regions().any(|region| region.covers(frames))
     }
 
-    /// The first pageblock of a device's from here up.
+    /// Returns the first pageblock of a device's from here up.
     fn block_from(&self, pfn: Pfn) -> Option<Pfn> {
         let above = self.regions().filter(|region| pfn < region.end());
         above.map(|region| region.start().max(pfn)).min()
     }
 
-    /// The last pageblock of a device's below here.
+    /// Returns the last pageblock of a device's below here.
     fn block_below(&self, pfn: Pfn) -> Option<Pfn> {
         let below = self.regions().filter(|region| region.start() < pfn);
         let end = below.map(|region| region.end().min(pfn)).max()?;
         Pfn::new(end.number().checked_sub(PAGEBLOCK_FRAMES as u64)?)
     }
 
-    /// Where the highest region ends.
+    /// Returns where the highest region ends.
     fn end(&self) -> Pfn {
         self.regions().map(PfnRange::end).max().unwrap_or(Pfn::ZERO)
     }
 
-    /// Whether there was room to remember it.
+    /// Returns whether there was room to remember it.
     fn own(&mut self, frames: PfnRange) -> bool {
         // Not in a device's memory: these tables stay.
         let devices = &self.regions[..MAX_DEVICES];
@@ -301,7 +301,7 @@ impl Workload {
     }
 }
 
-/// A piece of a pageblock: the first frame and how many.
+/// Returns a piece of a pageblock: the first frame and how many.
 fn scatter(block: Pfn, seed: u64) -> (Pfn, u64) {
     let all = PAGEBLOCK_FRAMES as u64;
     let random = pattern::mix(block.number() ^ seed);

@@ -24,7 +24,7 @@ use hotmem_guest::to_usize;
 /// The virtual address of the first page.
 const BASE: u64 = 0xffff_f080_0000_0000;
 const MAX_PAGES: usize = to_usize(MAX_WRITTEN.0 / PAGE_BYTES);
-/// At most so many CPUs write, from number 1 on. CPU n writes to the words n, n + 64, n + 128, …
+/// At most this many CPUs write, from number 1 on. CPU n writes to the words n, n + 64, n + 128, …
 const WRITERS: usize = 7;
 const STRIDE: u64 = 64;
 /// Writes between two looks whether another CPU waits for this one.

@@ -19,7 +19,8 @@ enum Part {
 }
 
 impl ZoneWatch {
-    /// The zone in which `range` is online, where low memory ends at `low_end`; `None` if it is not.
+    /// Returns the zone in which `range` is online, where low memory ends at `low_end`; `None` if
+    /// it is not.
     pub(crate) fn at<P: Platform, M: Mapping>(
         range: PfnRange,
         low_end: Pfn,
@@ -35,7 +36,7 @@ impl ZoneWatch {
         Some(ZoneWatch { node, part, asked: 0, contiguous: 0 })
     }
 
-    /// Whether both are the same zone.
+    /// Returns whether both are the same zone.
     pub(crate) fn is_same(&self, other: &ZoneWatch) -> bool {
         (self.node, self.part) == (other.node, other.part)
     }
@@ -49,7 +50,7 @@ impl ZoneWatch {
         }
     }
 
-    /// The answers since the last report, if there were any.
+    /// Returns the answers since the last report, if there were any.
     pub(crate) fn report<P: Platform, M: Mapping>(
         &mut self,
         engine: &Hotplug<'_, P, M>,

@@ -61,7 +61,8 @@ fn made(script: &[u8]) -> Vec<u8> {
     table
 }
 
-/// All structures first; `None` if one is torn or short. Then what they say, as far as it can be.
+/// Returns all structures first; `None` if one is torn or short. Then what they say, as far as it
+/// can be.
 fn slowly(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
     let mut structures = Vec::new();
     let mut rest = table;

@@ -63,7 +63,7 @@ fn descriptor(bound: &Bound, pfn: Pfn) -> Result<(), Wrong> {
     if address == address_of(head) && is_head { Ok(()) } else { Err(Wrong::Head(pfn)) }
 }
 
-/// A descriptor of memory that is bound.
+/// Returns a descriptor of memory that is bound.
 fn read(address: u64) -> Page {
     let page = core::ptr::with_exposed_provenance::<Page>(to_usize(address));
     // SAFETY: whoever looks through memory holds it, bound, and nobody writes to its descriptors.
@@ -106,7 +106,7 @@ pub(super) fn data(bound: &Bound, seed: u64) -> Result<u64, Wrong> {
     Ok(found)
 }
 
-/// The first and the last frame, and some between.
+/// Returns the first and the last frame, and some between.
 fn places(data: PfnRange) -> impl Iterator<Item = Pfn> {
     let (first, last) = (data.start().number(), data.end().number().saturating_sub(1));
     let step = data.frames().div_ceil(PLACES).max(1);

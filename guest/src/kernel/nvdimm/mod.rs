@@ -51,7 +51,7 @@ struct Bound {
     tails: Option<Pfn>,
 }
 
-/// Why it was not bound.
+/// The reason why it was not bound.
 enum BindError {
     /// The engine refuses it.
     Attach(AddError),
@@ -120,7 +120,7 @@ impl Bound {
         }
     }
 
-    /// Writes all descriptors; how many bytes.
+    /// Writes all descriptors. Returns how many bytes.
     fn describe(&self) -> Result<Bytes, BindError> {
         let memmap = self.how.memmap(&self.owner)?;
         let base = to_usize(address_of(self.data.start()));
@@ -235,7 +235,7 @@ impl Bound {
     }
 }
 
-/// What of the device can be described if its descriptors lie elsewhere.
+/// Returns what of the device can be described if its descriptors lie elsewhere.
 fn whole_compounds(range: PfnRange, compound: Compound) -> Result<PfnRange, BindError> {
     let whole = range.align_inward(compound.frames());
     if whole.is_empty() {
@@ -257,7 +257,7 @@ fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     alike.filter(|_| !layout.shares_tails()).map_or_else(|| at(0), Ok)
 }
 
-/// A frame for a page table.
+/// Returns a frame for a page table.
 fn table() -> Option<Pfn> {
     Some(alloc_frames(AllocRequest::frames(1)).ok()?.start())
 }

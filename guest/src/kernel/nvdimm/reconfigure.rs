@@ -13,7 +13,7 @@ pub(super) struct Ram {
     kind: OnlineType,
 }
 
-/// Why it stays what it is.
+/// The reason why it stays what it is.
 pub(super) enum ReconfigureError {
     /// The engine does not take it.
     ToRam(DeviceError),

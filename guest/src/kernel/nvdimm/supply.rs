@@ -22,8 +22,8 @@ impl Supply {
         Supply { left: PfnRange::EMPTY, on_device: false }
     }
 
-    /// Up to so many frames in a row, at least one; a whole pageblock, if there is one, for
-    /// whoever takes so many.
+    /// Up to this many frames in a row, at least one; a whole pageblock, if there is one, for
+    /// whoever takes this many.
     pub(super) fn take(&mut self, frames: u64) -> Result<PfnRange, AllocError> {
         let block = PAGEBLOCK_FRAMES as u64;
         let whole = AllocRequest::frames(block).aligned(block);

@@ -22,7 +22,7 @@ use virtio_drivers::transport::pci::bus::DeviceFunction;
 use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// The messages by which devices interrupt that are no virtio-mem devices.
+/// The messages by which devices interrupt that are not virtio-mem devices.
 const ENTROPY: Message = 16;
 const BALLOON: Message = 17;
 const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < trap::MESSAGES);
@@ -135,7 +135,7 @@ impl Session<'_> {
         self.devices[number] = Some(attached);
     }
 
-    /// The number of the next virtio-mem device.
+    /// Returns the number of the next virtio-mem device.
     fn vacant(&self) -> usize {
         let number = self.devices.iter().position(Option::is_none);
         number

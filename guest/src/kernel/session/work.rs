@@ -24,7 +24,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether there is more to touch.
+    /// Returns whether there is more to touch.
     pub(super) fn touch_some(&mut self) -> bool {
         if self.balloon_is_giving() {
             return false;
@@ -50,8 +50,8 @@ impl Session<'_> {
         false
     }
 
-    /// Has the balloon give up what the work lacks, and the work go on then. Whether anything will
-    /// come.
+    /// Has the balloon give up what the work lacks, and the work go on then. Returns whether
+    /// anything will come.
     fn take_back(&mut self) -> bool {
         let KernelHooks { balloon: memory, workload, .. } = &mut self.engine.hooks;
         let (Some(balloon), Some(memory)) = (&self.balloon, memory) else { return false };
@@ -67,7 +67,7 @@ impl Session<'_> {
     }
 
     /// Checks some of what was touched and is not to be held, and frees all of it in the end.
-    /// Whether there is more to do.
+    /// Returns whether there is more to do.
     pub(super) fn verify_some(&mut self) -> bool {
         let Some(from) = self.verifying else { return false };
         WATCHDOG.enter(Step::Verify);
