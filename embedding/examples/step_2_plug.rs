@@ -17,7 +17,7 @@ static HOTPLUG: Mutex<Option<Hotplug<'static, OneCpu>>> = Mutex::new(None);
 const MIB: u64 = 1 << 20;
 
 fn main(boot: &Boot) -> Result<(), Failed> {
-    // What comes later is no boot memory.
+    // What comes later is not a boot memory.
     let end = 128 * MIB;
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];

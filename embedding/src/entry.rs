@@ -8,7 +8,7 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// The physical addresses of the image.
+/// Returns the physical addresses of the image.
 pub(crate) fn image() -> Range<u64> {
     (&raw const image_start).addr() as u64..(&raw const image_end).addr() as u64
 }

@@ -26,7 +26,7 @@ impl Tables for Reached {
 }
 
 impl KernelMapping {
-    /// What the boot code has made.
+    /// Returns what the boot code has made.
     pub fn of_boot_code() -> Result<KernelMapping, AreaError> {
         let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
         let area = Area::new(DIRECT_MAP, REACH)?;

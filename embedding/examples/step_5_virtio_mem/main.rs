@@ -74,7 +74,7 @@ fn queue_memory() -> Result<DmaMemory, Failed> {
     Ok(unsafe { DmaMemory::new(pointer, phys_addr, len) })
 }
 
-/// The time since some moment: here one of the processor's ticks stands for a nanosecond.
+/// Returns the time since some moment: here one of the processor's ticks stands for a nanosecond.
 fn now() -> Duration {
     // SAFETY: every processor with 64 bits has this counter.
     Duration::from_nanos(unsafe { _rdtsc() })
