@@ -96,7 +96,7 @@ fn a_partition_is_asked_for_memory() {
     let output = drmgr(&["-a", "-q", "101"]);
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("101 LMBs are asked for and 100 can be had"), "{said}");
+    assert!(said.contains("101 LMBs are requested and 100 are available"), "{said}");
 }
 
 /// Runs a bench and reads what it writes for scripts: the median of a case, subject and metric.

@@ -1,7 +1,7 @@
 //! AVX2: stores half a cache line at a time. The upper register halves are cleared at the end,
 //! because dirty ones would slow down SSE instructions.
 
-use super::line::{LINE_WORDS, LINE};
+use super::line::{LINE, LINE_WORDS};
 use core::arch::asm;
 
 /// Copies `lines` lines.

@@ -1,7 +1,7 @@
 //! AVX-512: stores a whole cache line at a time. Uses registers 16 and up, which leave no dirty
 //! upper halves that would slow down SSE instructions.
 
-use super::line::{LINE_WORDS, LINE};
+use super::line::{LINE, LINE_WORDS};
 use core::arch::asm;
 
 /// Copies `lines` lines.

@@ -14,7 +14,7 @@ mod movnti;
 use crate::{ordinary, stores::Kind};
 use core::{arch::asm, mem::MaybeUninit, slice};
 pub(crate) use cpu::widest;
-use line::{LINE_WORDS, LINE};
+use line::{LINE, LINE_WORDS};
 
 pub(crate) const GENERAL: Kind = Kind::Movnti;
 pub(crate) const ALL: &[Kind] = &[Kind::Ordinary, Kind::Movnti, Kind::Avx2, Kind::Avx512];

@@ -15,9 +15,7 @@ pub(super) unsafe fn copy(to: *mut u64, from: *const u64, words: usize) {
     let mut done = 0;
     while done < whole {
         // SAFETY: this line lies within the words.
-        unsafe {
-            line(to.add(done), &from.add(done).cast::<[u64; LINE_WORDS]>().read_unaligned())
-        };
+        unsafe { line(to.add(done), &from.add(done).cast::<[u64; LINE_WORDS]>().read_unaligned()) };
         done += LINE_WORDS;
     }
     while done < words {
