@@ -3,8 +3,8 @@
 use crate::{hosted::Hosted, size, table::table};
 use anyhow::{Result, bail};
 use hotmem::{
-    Bytes, Hotplug, Mapping, MemoryBlock, MemoryBlockState, NoHooks, OnlineType, PfnRange,
-    Platform, Zone,
+    AddRequest, Bytes, Hotplug, Mapping, MemoryBlock, MemoryBlockState, NoHooks, OnlineType,
+    PfnRange, Platform, Zone,
 };
 use std::fmt;
 
@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
                 hotplug.add(part)?;
                 hotplug.online(part, kind, &mut NoHooks)?;
             }
-            None => hotplug.attach(part)?,
+            None => hotplug.add(AddRequest::range(part).as_device())?,
         }
         rest = above;
     }

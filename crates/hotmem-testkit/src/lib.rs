@@ -93,6 +93,14 @@ pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, rang
     drop(hotplug.prepare_add(range).expect("a range that is announced"));
 }
 
+/// What a region spans, if there is one.
+pub fn region_range<P: Platform, M: Mapping>(
+    hotplug: &Hotplug<'_, P, M>,
+    region: RegionId,
+) -> Option<PfnRange> {
+    hotplug.regions().find(|&(id, _)| id == region).map(|(_, range)| range)
+}
+
 /// Allocates and frees raw ranges, for tests that keep their own account of owners or that test
 /// refusals.
 pub trait Raw {

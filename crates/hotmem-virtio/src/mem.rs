@@ -28,7 +28,7 @@ pub use config_error::{ConfigError, ConfigFault, ConfigField};
 pub use device::{Device, InitError, Progress};
 pub use driver::{Driver, Step};
 pub use features::Features;
-pub use hotplug::HotplugMemory;
+pub use hotplug::{AnotherMachine, HotplugMemory};
 pub use leftover::Leftover;
 pub use memory::{Memory, Obstacle, Run, Unplug};
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};

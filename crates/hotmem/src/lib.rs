@@ -21,7 +21,7 @@
 //! owners, or touch memory that is not mapped.
 //!
 //! Many machines can live in one process. A token that one of them has made, such as a [`Removal`],
-//! is refused by every other, which hands it back as [`Foreign`]. One that is dropped says itself
+//! is refused by every other, which hands it back as its error. One that is dropped says itself
 //! what becomes of its memory: undone, or held and counted, never used by two.
 //!
 //! Units: a frame is 4 KiB, a *pageblock* 2 MiB (the unit of adding, onlining, isolating and
@@ -29,7 +29,7 @@
 //!
 //! ```
 //! use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, ShrinkOptions, Shrunk, State, AllocRequest};
+//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, Settings, ShrinkOptions, Shrunk, State, AllocRequest};
 //!
 //! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //!
@@ -119,7 +119,7 @@ pub use hooks::{Hooks, Migration, NoHooks, Veto};
 pub use hotplug::{
     AddError, AddRequest, Addition, Announce, AnnounceError, Blocker, Budget, DeviceError, Group,
     Hotplug, LeaveError, MemoryBlock, MemoryBlockState, Offline, OfflineError, OnlineError,
-    OnlineType, PoisonError, Policy, Progress, RegionId, Removal, RemoveError, Shrink,
+    OnlineType, PoisonError, Policy, Progress, RegionId, Removal, RemoveError, Settings, Shrink,
     ShrinkOptions, Shrunk, State, Why, WithdrawError, ZoneInfo,
 };
 #[cfg(not(loom))]
@@ -127,7 +127,7 @@ pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
 pub use isolate::{InUse, IsolateError, Isolation, MarkError};
 pub use known::{Known, first_violation, violated_invariants};
 pub use mapping::{AlwaysMapped, Mapping};
-pub use origin::{Foreign, MachineId};
+pub use origin::MachineId;
 pub use platform::{OneCpu, Platform};
 #[cfg(not(loom))]
 pub use reverse_map::{Owner, ReverseMap};

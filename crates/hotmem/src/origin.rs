@@ -6,25 +6,19 @@
 
 use crate::frames::Frames;
 use crate::sync::{Ordering, settled};
-use core::fmt;
 
 /// A machine, distinct from every other that this process has had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MachineId(pub(crate) u64);
-
-/// What another machine has made. Nothing has changed, and here it is again. A kernel that runs on
-/// one machine never meets it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Foreign<T>(pub T);
 
 /// Something that only the machine that made it may take.
 pub(crate) trait Token: Sized {
     /// Which one that is.
     fn machine(&self) -> MachineId;
 
-    /// The token, if it is this machine's.
-    fn of<P>(self, frames: &Frames<P>) -> Result<Self, Foreign<Self>> {
-        if self.machine() == frames.id() { Ok(self) } else { Err(Foreign(self)) }
+    /// The token, if it is this machine's; else it is handed back as the error.
+    fn of<P>(self, frames: &Frames<P>) -> Result<Self, Self> {
+        if self.machine() == frames.id() { Ok(self) } else { Err(self) }
     }
 }
 
@@ -34,11 +28,3 @@ pub(crate) fn unique() -> u64 {
     // Relaxed: that no two are alike is all that matters.
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
-
-impl<T> fmt::Display for Foreign<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it belongs to another machine")
-    }
-}
-
-impl<T: fmt::Debug> core::error::Error for Foreign<T> {}

@@ -109,6 +109,10 @@ fn some_want(rng: &mut Rng) -> AllocRequest {
     request
 }
 
+fn some_addition(rng: &mut Rng, range: PfnRange) -> AddRequest {
+    if rng.u8(..4) == 0 { AddRequest::range(range).as_device() } else { AddRequest::range(range) }
+}
+
 fn some_kind(rng: &mut Rng) -> OnlineType {
     use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
     [AsBefore, Kernel, Movable, Offline, Online][rng.usize(..5)]
@@ -157,13 +161,11 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             refused
         }
         2 => {
-            let Some(&region) = theirs!(regions).first() else { return false };
-            let _ = here.hotplug.region_range(region);
             let node = NodeId::new(rng.u32(..3));
             here.hotplug.add(AddRequest::range(at).on_node(node)).is_err()
         }
         3 => here.hotplug.add(at).is_err(),
-        4 => match here.hotplug.prepare_add(at) {
+        4 => match here.hotplug.prepare_add(some_addition(rng, at)) {
             Ok(addition) => {
                 here.additions.push(addition);
                 false
@@ -172,13 +174,8 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         },
         5 => {
             let Some(addition) = some(rng, theirs!(additions)) else { return false };
-            let device = rng.u8(..4) == 0;
-            let done = if device {
-                here.hotplug.commit_attach(addition)
-            } else {
-                here.hotplug.commit_add(addition)
-            };
-            done.map_err(|Foreign(addition)| theirs!(additions).push(addition)).is_err()
+            let done = here.hotplug.commit_add(addition);
+            done.map_err(|addition| theirs!(additions).push(addition)).is_err()
         }
         6 | 7 => here.hotplug.online(at, some_kind(rng), &mut Kernel(rng)).is_err(),
         8 => match here.hotplug.offline(at) {
@@ -197,7 +194,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         10 => {
             let Some(request) = some(rng, theirs!(offlines)) else { return false };
             let done = request.cancel(&mut here.hotplug, &mut Kernel(rng));
-            done.map_err(|Foreign(request)| theirs!(offlines).push(request)).is_err()
+            done.map_err(|request| theirs!(offlines).push(request)).is_err()
         }
         11 => {
             let number = |rng: &mut Rng| [0, 1, BLOCK, SECTION, u64::MAX][rng.usize(..5)];
@@ -221,7 +218,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         14 => {
             let Some(shrink) = some(rng, theirs!(shrinks)) else { return false };
             let done = shrink.cancel(&mut here.hotplug, &mut Kernel(rng));
-            done.map_err(|Foreign(shrink)| theirs!(shrinks).push(shrink)).is_err()
+            done.map_err(|shrink| theirs!(shrinks).push(shrink)).is_err()
         }
         15 => match here.hotplug.prepare_remove(at) {
             Ok(removal) => {
@@ -240,13 +237,13 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
                         theirs!(removals).extend([below, above]);
                         return false;
                     }
-                    Err(removal) => Err(Foreign(removal)),
+                    Err(removal) => Err(removal),
                 },
             };
-            done.map_err(|Foreign(removal)| theirs!(removals).push(removal)).is_err()
+            done.map_err(|removal| theirs!(removals).push(removal)).is_err()
         }
         17 => here.hotplug.remove(at).is_err(),
-        18 => here.hotplug.attach(at).is_err(),
+        18 => here.hotplug.add(AddRequest::range(at).as_device()).is_err(),
         19 => here.hotplug.ram_to_device(at).is_err(),
         20 => match here.frames().isolate(at) {
             Ok(token) => {
@@ -334,7 +331,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
                 _ => {
                     let Some(batch) = some(rng, theirs!(batches)) else { return false };
                     let done = reporter.reported(batch);
-                    return done.map_err(|Foreign(batch)| theirs!(batches).push(batch)).is_err();
+                    return done.map_err(|batch| theirs!(batches).push(batch)).is_err();
                 }
             }
             false

@@ -25,7 +25,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
         hotplug.add(side).unwrap();
         hotplug.online(side, OnlineType::Movable, &mut NoHooks).unwrap();
     }
-    hotplug.attach(device()).unwrap();
+    hotplug.add(AddRequest::range(device()).as_device()).unwrap();
     test(&frames, &mut hotplug);
 }
 
@@ -76,9 +76,12 @@ fn whatever_is_done_to_a_device_as_to_ram_is_refused_and_changes_nothing() {
         let shared = range(SHARED, SECTION);
         let hooks = &mut NoHooks;
         assert_eq!(hotplug.add(device()), Err(AddError::Device(first)));
-        assert_eq!(hotplug.attach(device()), Err(AddError::Device(first)));
+        assert_eq!(
+            hotplug.add(AddRequest::range(device()).as_device()),
+            Err(AddError::Device(first))
+        );
         let there = AddError::Present(range(SHARED, BLOCK));
-        assert_eq!(hotplug.attach(shared), Err(there));
+        assert_eq!(hotplug.add(AddRequest::range(shared).as_device()), Err(there));
         let not_present = OnlineError::NotPresent(first);
         assert_eq!(hotplug.online(device(), OnlineType::Online, hooks), Err(not_present));
         assert_eq!(hotplug.offline(shared).err(), Some(OfflineError::NotOnline(first)));
@@ -121,7 +124,7 @@ fn what_is_no_device_is_neither_detached_nor_made_ram() {
             let made_ram = hotplug.device_to_ram_raw(range, OnlineType::Offline, &mut NoHooks);
             assert_eq!(made_ram, Err(error));
         }
-        assert_eq!(hotplug.attach(absent), Err(AddError::Held(absent)));
+        assert_eq!(hotplug.add(AddRequest::range(absent).as_device()), Err(AddError::Held(absent)));
         drop(held);
         assert_eq!(snapshot(hotplug), before);
     });
@@ -156,7 +159,7 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
     ];
     for (policy, kind, expected, contiguous) in policies {
         on_a_machine(|frames, hotplug| {
-            hotplug.set_policy(policy);
+            hotplug.settings().policy = policy;
             let before = snapshot(hotplug);
             hotplug.device_to_ram_raw(device(), kind, &mut NoHooks).unwrap();
             assert_eq!(state(hotplug, device()), expected, "{policy:?} {kind:?}");
@@ -219,7 +222,7 @@ fn poison_is_remembered_until_the_device_goes() {
         assert_eq!(state(hotplug, device()), State::Device);
         hotplug.detach_raw(device()).unwrap();
         assert_eq!(hotplug.poisoned().count(), 0);
-        hotplug.attach(device()).unwrap();
+        hotplug.add(AddRequest::range(device()).as_device()).unwrap();
         hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks).unwrap();
     });
 }

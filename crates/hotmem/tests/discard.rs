@@ -193,7 +193,7 @@ fn the_floor_stays_free() {
     with_room(ROOM, |frames, hotplug, hot| {
         let mut kernel = Kernel::filling(frames, hot, |_| true);
         let floor = frames.counts().free + SECTION;
-        hotplug.set_floor(floor);
+        hotplug.settings().floor = floor;
         let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
         assert_eq!(left, SECTION);
         assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));

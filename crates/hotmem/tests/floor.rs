@@ -43,7 +43,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
 fn a_shrink_goes_down_to_the_floor_and_no_further() {
     for floor in [0, 1, BLOCK, SECTION - 1, SECTION + BLOCK + 7, 3 * SECTION] {
         on_a_machine(|frames, hotplug, hot| {
-            hotplug.set_floor(floor);
+            hotplug.settings().floor = floor;
             let mut shrink =
                 Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
             let (left, blocker) = loop {
@@ -70,7 +70,7 @@ fn all_of_it_or_nothing_goes_offline_above_the_floor() {
         let top = range(BOOT + 2 * SECTION, 2 * SECTION);
         // Of each section 3 frames move, and one that holds its bitmaps goes with it.
         let free_then = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
-        hotplug.set_floor(free_then + 1);
+        hotplug.settings().floor = free_then + 1;
         let mut offline = hotplug.offline(top).unwrap();
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
         let Progress::Pending(Blocker { range: last, why: Why::NoRoom { live, free } }) = progress
@@ -79,7 +79,7 @@ fn all_of_it_or_nothing_goes_offline_above_the_floor() {
         };
         assert_eq!((last, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
         // With one frame less to be kept it goes on.
-        hotplug.set_floor(free_then);
+        hotplug.settings().floor = free_then;
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
         assert_eq!((progress, frames.counts().free), (Progress::Done(top), free_then));
     });

@@ -26,7 +26,7 @@ fn boot_with<'f>(
     let ram: Vec<_> = ram.iter().copied().map(bytes).collect();
     let map = BootMap { nodes, low_end, ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
-    hotplug.set_holes_described(true);
+    hotplug.settings().holes_described = true;
     hotplug
 }
 
@@ -62,7 +62,7 @@ fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
     let ram = [range(0, BLOCK * 5 / 16), range(BLOCK / 2, end - BLOCK / 2 - BLOCK / 16)].map(bytes);
     let map = BootMap { low_end: pfn(low), ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
-    hotplug.set_auto_online(OnlineType::Online);
+    hotplug.settings().auto_online = OnlineType::Online;
     hotplug.announce(range(low, all - low)).unwrap();
     let blocks = || range(low, all - low).chunks(SECTION);
     let check = |hotplug: &Hotplug<'_, OneCpu>, end: Pfn| {
@@ -92,7 +92,7 @@ fn a_hole_beside_boot_memory_is_covered_once_the_kernel_says_so() {
     let zone = kernel(&hotplug);
     assert_eq!((zone.spanned, zone.online), (range(0, 2 * SECTION), 2 * SECTION - BLOCK));
     assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, true));
-    hotplug.set_holes_described(false);
+    hotplug.settings().holes_described = false;
     let zone = kernel(&hotplug);
     assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
 }
@@ -207,7 +207,7 @@ fn device_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let (ram, hole) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
-    hotplug.attach(hole).unwrap();
+    hotplug.add(AddRequest::range(hole).as_device()).unwrap();
     assert!(!kernel(&hotplug).is_contiguous());
     hotplug.detach_raw(hole).unwrap();
     assert!(!kernel(&hotplug).is_contiguous());
@@ -290,7 +290,7 @@ fn memory_that_went_offline_is_a_gap() {
 fn device_memory_is_a_gap() {
     is_a_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
-        hotplug.attach(middle).unwrap();
+        hotplug.add(AddRequest::range(middle).as_device()).unwrap();
     });
 }
 
@@ -388,7 +388,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                 }
                 State::Absent if rng.bool() => {}
                 State::Absent if rng.u8(..4) == 0 => {
-                    hotplug.attach(run).unwrap();
+                    hotplug.add(AddRequest::range(run).as_device()).unwrap();
                     naive.fill(run);
                 }
                 State::Absent => {

@@ -10,6 +10,7 @@ use hotmem::notify::{Chain, Change, Listener};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
+use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, pfn, range};
 
 const BOOT: u64 = SECTION;
@@ -221,7 +222,7 @@ fn a_refused_removal_forgets_nothing() {
         let error = WithdrawError::Present(range(BOOT, BLOCK));
         assert_eq!(hotplug.withdraw(region), Err(error));
         assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
-        assert_eq!(hotplug.region_range(region), Some(hot));
+        assert_eq!(region_range(hotplug, region), Some(hot));
     });
 }
 
@@ -246,7 +247,7 @@ fn memory_of_several_zones_goes_offline_in_one_request() {
 fn a_veto_against_auto_online_does_not_undo_the_addition() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
-    hotplug.set_auto_online(OnlineType::Movable);
+    hotplug.settings().auto_online = OnlineType::Movable;
     let hot = range(BOOT, HOT);
     let mut listeners = ThreeListeners::second_refuses();
     hotplug.add(hot).unwrap();

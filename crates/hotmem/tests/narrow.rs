@@ -4,6 +4,7 @@
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
 use hotmem_testkit::Validated as _;
+use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
 
 /// One past the last frame that a pointer of this target reaches.
@@ -26,7 +27,7 @@ fn what_no_pointer_reaches_is_not_announced() {
     }
     let last = range(REACH - BLOCK, BLOCK);
     let region = hotplug.announce(last).unwrap();
-    assert_eq!(hotplug.region_range(region), Some(last));
+    assert_eq!(region_range(&hotplug, region), Some(last));
     frames.validated().unwrap();
 }
 

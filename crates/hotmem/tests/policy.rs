@@ -41,7 +41,7 @@ fn contig_zones_joins_the_one_zone_that_spans_it() {
     assert_eq!(plug(&mut hotplug, part(6)), [(State::Online, PER_SECTION)]);
     // Now both span it: the kernel has it.
     assert_eq!(plug(&mut hotplug, part(5)), [(State::Online, PER_SECTION)]);
-    hotplug.set_policy(Policy::ContigZones { movable_node: true });
+    hotplug.settings().policy = Policy::ContigZones { movable_node: true };
     assert_eq!(plug(&mut hotplug, part(7)), [(State::OnlineMovable, PER_SECTION)]);
 }
 
@@ -49,7 +49,7 @@ fn contig_zones_joins_the_one_zone_that_spans_it() {
 fn auto_movable_gives_boot_memory_times_the_ratio_and_not_a_pageblock_more() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.set_policy(Policy::AUTO_MOVABLE);
+    hotplug.settings().policy = Policy::AUTO_MOVABLE;
     let kernel = hotplug.zone(NodeId::ZERO, Zone::Kernel).online;
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
     let parts = plug(&mut hotplug, range(SECTION, 5 * SECTION));
@@ -66,7 +66,7 @@ fn the_ratio_holds_within_the_node_if_asked() {
     for per_node in [false, true] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
-        hotplug.set_policy(Policy::AutoMovable { ratio_percent: 301, per_node });
+        hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 301, per_node };
         let far = Announce::range(range(2 * SECTION, SECTION)).on_node(NodeId::new(1));
         hotplug.announce(far).unwrap();
         let expected = if per_node { State::Online } else { State::OnlineMovable };
@@ -78,7 +78,7 @@ fn the_ratio_holds_within_the_node_if_asked() {
 fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.set_policy(Policy::AUTO_MOVABLE);
+    hotplug.settings().policy = Policy::AUTO_MOVABLE;
     let dimm = |start, sections| {
         Announce::range(range(start * SECTION, sections * SECTION)).in_group(Group::Static)
     };
@@ -90,7 +90,7 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     // And where a part is the kernel's, the rest is, too.
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.set_policy(Policy::AUTO_MOVABLE);
+    hotplug.settings().policy = Policy::AUTO_MOVABLE;
     hotplug.announce(dimm(1, 2)).unwrap();
     hotplug.add(range(SECTION, BLOCK)).unwrap();
     hotplug.online(range(SECTION, BLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -102,7 +102,7 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
 fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: false });
+    hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
     let unit = SECTION / 2;
     let device = range(SECTION, 16 * SECTION);
     hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();
@@ -128,7 +128,7 @@ fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_gro
     for (kernel_on, last) in [(home, State::OnlineMovable), (away, State::Online)] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
-        hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: true });
+        hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
         let section = |n| range(n * SECTION, SECTION);
         let device = Announce::range(range(SECTION, 4 * SECTION)).on_node(home);
         hotplug.announce(device.in_group(Group::Dynamic { unit: SECTION })).unwrap();
@@ -176,7 +176,7 @@ impl Hooks for RefusesLater {
 fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.set_policy(Policy::AutoMovable { ratio_percent: 100, per_node: false });
+    hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
     let all = range(SECTION, 2 * SECTION);
     hotplug.announce(all).unwrap();
     hotplug.add(all).unwrap();
@@ -202,7 +202,7 @@ fn who_names_no_type_gets_auto_onlines_and_who_names_one_gets_that() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
         hotplug.announce(range(SECTION, 4 * SECTION)).unwrap();
-        hotplug.set_auto_online(auto);
+        hotplug.settings().auto_online = auto;
         for (n, kind) in (1..).zip([None, Some(Offline), Some(Kernel), Some(Movable)]) {
             let part = range(n * SECTION, SECTION);
             hotplug.add(part).unwrap();
@@ -218,7 +218,7 @@ fn a_unit_that_makes_no_sense_is_taken_for_the_nearest_that_does() {
     for unit in [0, u64::MAX] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
-        hotplug.set_policy(Policy::AUTO_MOVABLE);
+        hotplug.settings().policy = Policy::AUTO_MOVABLE;
         let device = range(SECTION, SECTION);
         hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();
         assert_eq!(plug(&mut hotplug, device), [(State::OnlineMovable, PER_SECTION)]);

@@ -133,9 +133,9 @@ fn adding_two_nodes_to_one_section() {
         m.refuses(error, |m| m.hotplug.add(beside));
         m.hotplug.commit_add(addition).unwrap();
         m.refuses(error, |m| m.hotplug.prepare_add(beside).map(drop));
-        m.refuses(error, |m| m.hotplug.attach(beside));
+        m.refuses(error, |m| m.hotplug.add(beside.as_device()));
         m.hotplug.remove(first).unwrap();
-        m.hotplug.attach(first).unwrap();
+        m.hotplug.add(AddRequest::range(first).as_device()).unwrap();
         m.refuses(error, |m| m.hotplug.add(beside));
         m.hotplug.detach_raw(first).unwrap();
         m.hotplug.add(beside).unwrap();

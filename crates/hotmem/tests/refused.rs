@@ -152,7 +152,11 @@ impl Machine<'_> {
                     ("prepare_remove", false)
                 }
             },
-            8 => ("attach", lend(hotplug, kernel, |hotplug, _| hotplug.attach(at)).is_err()),
+            8 => (
+                "attach",
+                lend(hotplug, kernel, |hotplug, _| hotplug.add(AddRequest::range(at).as_device()))
+                    .is_err(),
+            ),
             9 => ("detach", lend(hotplug, kernel, |hotplug, _| hotplug.detach_raw(at)).is_err()),
             10 => (
                 "device_to_ram",

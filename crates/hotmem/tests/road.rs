@@ -4,6 +4,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
+use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, SECTION, boot, range};
 
 /// A machine whose first section is there at boot, in memory for `sections` sections.
@@ -44,7 +45,7 @@ fn memory_comes_is_used_and_goes() {
         let mut gone = 0;
         let mut shrink = Shrink::new(ShrinkOptions {
             frames: plugged.frames(),
-            ..ShrinkOptions::all_of(hotplug.region_range(region).unwrap())
+            ..ShrinkOptions::all_of(region_range(&hotplug, region).unwrap())
         });
         loop {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {

@@ -64,7 +64,9 @@ fn zones_agree_with_brute_force_through_random_changes() {
         let part = PfnRange::with_len(start, count as u64 * BLOCK).unwrap();
         let (run, state) = hotplug.state_at(part.start(), part.end());
         match state {
-            State::Absent if next(4) == 0 => hotplug.attach(run).unwrap(),
+            State::Absent if next(4) == 0 => {
+                hotplug.add(AddRequest::range(run).as_device()).unwrap()
+            }
             State::Absent => hotplug.add(run).unwrap(),
             State::Device if next(4) == 0 => hotplug.detach_raw(run).unwrap(),
             State::Device => {
@@ -106,7 +108,7 @@ fn a_zone_is_not_contiguous_before_boot_is_complete() {
     let mut hotplug =
         hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
-    hotplug.set_boot_complete(false);
+    hotplug.settings().boot_complete = false;
     assert!(!hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
 }
 

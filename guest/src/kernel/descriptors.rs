@@ -52,7 +52,7 @@ impl Engine {
             self.mapping().write(hole, &Owner::HOLE, frame)?;
             from = hole.end();
         }
-        self.hotplug.set_holes_described(true);
+        self.hotplug.settings().holes_described = true;
         Ok(())
     }
 

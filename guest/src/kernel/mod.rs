@@ -108,7 +108,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
     let hooks = KernelHooks { workload, balloon: None, vetoes, came: None };
     let mut engine = Engine { hotplug, hooks };
-    engine.hotplug.set_floor(KEPT_FREE.frames());
+    engine.hotplug.settings().floor = KEPT_FREE.frames();
     let apic = must("local APIC", LocalApic::open(engine.space()));
     if let Some(apic) = apic {
         apic.pass_on_pic_interrupts();

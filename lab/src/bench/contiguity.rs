@@ -152,7 +152,7 @@ fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64,
     let machine = shape.near.machine(room)?;
     let mut hotplug = machine.boot_keeping()?;
     // So that whether enough stays is asked for every block that goes.
-    hotplug.set_floor(Bytes::mib(1).frames());
+    hotplug.settings().floor = Bytes::mib(1).frames();
     let node = shape.near.node();
     for device in machine.room().chunks(shape.each.frames()) {
         hotplug.announce(Announce::range(device).on_node(node))?;

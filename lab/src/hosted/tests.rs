@@ -1,5 +1,5 @@
 use super::*;
-use hotmem::{AllocRequest, Budget, NoHooks, OnlineType, Progress, RemoveError, State};
+use hotmem::{AddRequest, AllocRequest, Budget, NoHooks, OnlineType, Progress, RemoveError, State};
 
 #[test]
 fn what_cannot_be_reserved_is_refused() {
@@ -69,7 +69,7 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
         let (ram, device) = room.split_at(middle);
         hotplug.add(ram).unwrap();
         hotplug.online(ram, OnlineType::Movable, hooks).unwrap();
-        hotplug.attach(device).unwrap();
+        hotplug.add(AddRequest::range(device).as_device()).unwrap();
         let data = machine.address_of(device.start()).unwrap();
         // SAFETY: device memory is nobody's but ours.
         unsafe { data.write(7) };

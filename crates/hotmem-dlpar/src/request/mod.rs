@@ -83,7 +83,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     }
 
     /// Sets how added memory is put online if a request does not say. With `None`, the default,
-    /// [`Hotplug::set_auto_online`] decides.
+    /// [`Settings::auto_online`](hotmem::Settings::auto_online) decides.
     pub fn set_online_as(&mut self, online: impl Into<Option<OnlineType>>) {
         self.online = online.into();
     }

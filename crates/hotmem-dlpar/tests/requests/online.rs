@@ -26,7 +26,7 @@ fn the_requests_own_type_then_the_drivers_then_auto_online() {
         for driver in or_none() {
             for own in or_none() {
                 with(|world| {
-                    world.hotplug.set_auto_online(auto);
+                    world.hotplug.settings().auto_online = auto;
                     world.dlpar.set_online_as(driver);
                     let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
                     let request =
@@ -55,7 +55,7 @@ fn a_removal_that_is_undone_brings_memory_back_as_it_was() {
                     let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
                     let request = Request::add(range).online_as(was);
                     world.run(request, Budget::UNLIMITED, |_| false).expect("nothing in the way");
-                    world.hotplug.set_auto_online(auto);
+                    world.hotplug.settings().auto_online = auto;
                     let before = world.snapshot();
                     let mut progress = world.begin(Request::remove(range), Budget::pageblocks(1));
                     for _ in 1..polls {

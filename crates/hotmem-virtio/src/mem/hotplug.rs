@@ -6,9 +6,9 @@
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Foreign, Group, Hooks, Hotplug,
-    Known, MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal,
-    Shrink, ShrinkOptions, Shrunk, State, Veto, Why,
+    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Group, Hooks, Hotplug, Known,
+    MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink,
+    ShrinkOptions, Shrunk, State, Veto, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -48,7 +48,7 @@ struct Lent<'a, 'f, P: Platform, M, H> {
 
 impl<'f, P: Platform> HotplugMemory<'f, P> {
     /// For a device whose memory is put online for `online`, or, without a type of the device's
-    /// own, for what [`Hotplug::set_auto_online`] says. `budget` limits how much is isolated and
+    /// own, for what [`Settings::auto_online`](hotmem::Settings::auto_online) says. `budget` limits how much is isolated and
     /// migrated in one call, when memory is to leave.
     #[must_use]
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
@@ -75,9 +75,9 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         &'a mut self,
         hotplug: &'a mut Hotplug<'f, P, M>,
         hooks: &'a mut H,
-    ) -> Result<impl Memory + use<'a, 'f, P, M, H>, Foreign<()>> {
+    ) -> Result<impl Memory + use<'a, 'f, P, M, H>, AnotherMachine> {
         if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
-            return Err(Foreign(()));
+            return Err(AnotherMachine);
         }
         Ok(Lent { own: self, hotplug, hooks })
     }
@@ -88,6 +88,18 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         self.blocker
     }
 }
+
+/// The machine is not the one that was lent first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AnotherMachine;
+
+impl fmt::Display for AnotherMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the device's memory belongs to another machine")
+    }
+}
+
+impl core::error::Error for AnotherMachine {}
 
 impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {

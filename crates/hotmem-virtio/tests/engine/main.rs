@@ -61,7 +61,7 @@ fn memory_comes_online_as_the_driver_says_whatever_auto_online_is() {
             };
             let machine = Machine::new();
             let mut world = World::new(&machine, 2 * MIB, GIB, kind);
-            world.hotplug.as_mut().unwrap().set_auto_online(auto);
+            world.hotplug.as_mut().unwrap().settings().auto_online = auto;
             world.resize(GIB);
             world.poll();
             world.assert_reached();
@@ -77,7 +77,7 @@ fn a_device_is_a_dynamic_group() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Online);
     let policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
-    world.hotplug.as_mut().unwrap().set_policy(policy);
+    world.hotplug.as_mut().unwrap().settings().policy = policy;
     world.resize(GIB);
     world.poll();
     world.assert_reached();

@@ -7,7 +7,7 @@ use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::SECTION_FRAMES;
 use crate::known::Known;
 use crate::mapping::Mapping;
-use crate::origin::{Foreign, MachineId, Token};
+use crate::origin::{MachineId, Token};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
@@ -19,19 +19,26 @@ use core::fmt;
 pub struct AddRequest {
     range: PfnRange,
     node: Option<NodeId>,
+    device: bool,
 }
 
 impl AddRequest {
-    /// This memory.
+    /// This memory, as RAM.
     #[must_use]
     pub const fn range(range: PfnRange) -> AddRequest {
-        AddRequest { range, node: None }
+        AddRequest { range, node: None, device: false }
     }
 
     /// It belongs to this node, whatever its region was announced for.
     #[must_use]
     pub const fn on_node(self, node: NodeId) -> AddRequest {
         AddRequest { node: Some(node), ..self }
+    }
+
+    /// It is a device's, and not RAM: mapped, and left to its driver.
+    #[must_use]
+    pub const fn as_device(self) -> AddRequest {
+        AddRequest { device: true, ..self }
     }
 }
 
@@ -50,6 +57,7 @@ pub struct Addition<'f, P: Platform> {
     tables: PfnRange,
     /// Of these, what the kernel has not taken.
     spare: PfnRange,
+    device: bool,
 }
 
 /// Why memory could not be added. Nothing has changed.
@@ -96,17 +104,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         &mut self,
         what: impl Into<AddRequest>,
     ) -> Result<Addition<'f, P>, AddError> {
-        let what = what.into();
-        let more = self.mapping.descriptors_needed(what.range);
-        self.prepare(what, more)
-    }
-
-    /// The same, with so many frames beside those for page tables.
-    pub(super) fn prepare(
-        &mut self,
-        AddRequest { range, node }: AddRequest,
-        more: u64,
-    ) -> Result<Addition<'f, P>, AddError> {
+        let AddRequest { range, node, device } = what.into();
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(AddError::Unaligned(range));
         }
@@ -137,7 +135,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(other) = self.of_other_node(range, node) {
             return Err(AddError::OtherNode(other));
         }
-        let frames = self.mapping.tables_needed(range).saturating_add(more);
+        let descriptors = if device { 0 } else { self.mapping.descriptors_needed(range) };
+        let frames = self.mapping.tables_needed(range).saturating_add(descriptors);
         let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
         if let Err(missing) = self.make_words(range, node) {
             self.frames.free_rest(spare);
@@ -146,7 +145,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         nodes.keep();
         self.words().set_node(range, node);
         self.frames.hold(range);
-        Ok(Addition { frames: self.frames, range, tables: spare, spare })
+        Ok(Addition { frames: self.frames, range, tables: spare, spare, device })
     }
 
     /// A pageblock of another node that is there, or on its way, in a section of `range`.
@@ -166,17 +165,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Adds it as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for
-    /// it. The memory is there now; this cannot fail on the machine that prepared it.
+    /// Adds it, as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for
+    /// it. Or as a [device's](AddRequest::as_device): mapped. The memory is there now; this cannot fail
+    /// on the machine that prepared it.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
     /// The addition, if another machine prepared it.
-    pub fn commit_add(
-        &mut self,
-        addition: Addition<'f, P>,
-    ) -> Result<(), Foreign<Addition<'f, P>>> {
+    pub fn commit_add(&mut self, addition: Addition<'f, P>) -> Result<(), Addition<'f, P>> {
         addition.of(self.frames).map(|addition| self.bring_in(addition))
     }
 
@@ -184,8 +181,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         addition.map(&mut self.mapping);
         self.fill_holes(addition.range);
         let range = addition.range;
-        self.describe(range, &mut addition.spare);
-        self.set_present(range, true);
+        if addition.device {
+            self.set_device(range, true);
+        } else {
+            self.describe(range, &mut addition.spare);
+            self.set_present(range, true);
+        }
     }
 
     /// Frames for what must not fail later.
@@ -210,7 +211,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Adds memory that is there already, and leaves it offline: prepare and commit in one.
+    /// Adds memory that is there already, and leaves it offline or to its driver: prepare and commit
+    /// in one.
     ///
     /// Cost: O(sections).
     ///

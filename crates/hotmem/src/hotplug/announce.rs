@@ -155,12 +155,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// What the region spans.
-    #[must_use]
-    pub fn region_range(&self, region: RegionId) -> Option<PfnRange> {
-        Some(self.region(region)?.range)
-    }
-
     /// All regions, boot memory first.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
         self.words().announced().map(|region| (id_of(&region), region.range))

@@ -1,21 +1,21 @@
 //! Device memory: there and mapped, but its driver's and not the allocator's.
 //!
 //! ```text
-//! announced ──attach──▶ device ──device_to_ram──▶ offline ──online──▶ …
+//! announced ───add────▶ device ──device_to_ram──▶ offline ──online──▶ …
 //!     ▲                 │    ▲                       │
 //!     └──────detach─────┘    └────ram_to_device──────┘
 //! ```
-//! At the grain of pageblocks, beside RAM in the same section. It is in no zone, so what surrounds
-//! it is not contiguous; it is never allocated, isolated, reported or poisoned. It stays mapped
-//! while it becomes RAM, or a device's again, so that costs a few words a section.
+//! It is added with [`AddRequest::as_device`](super::AddRequest::as_device), at the grain of
+//! pageblocks, beside RAM in the same section. It is in no zone, so what surrounds it is not
+//! contiguous; it is never allocated, isolated, reported or poisoned. It stays mapped while it
+//! becomes RAM, or a device's again, so that costs a few words a section.
 
 use super::describe::kept_of;
-use super::{AddError, AddRequest, Addition, Hotplug, OnlineError, OnlineType, RemoveError};
+use super::{Hotplug, OnlineError, OnlineType, RemoveError};
 use crate::addr::PfnRange;
 use crate::frames::AllocError;
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
-use crate::origin::{Foreign, Token};
 use crate::platform::Platform;
 use crate::words::Part;
 use crate::words::Zone;
@@ -40,38 +40,7 @@ pub enum DeviceError {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Makes memory that is announced and there a device's: mapped, and left to its
-    /// driver. What is RAM, a device's already, or on its way to be either is refused.
-    ///
-    /// Cost: O(sections), and the mapping.
-    ///
-    /// # Errors
-    /// [`AddError`]. Nothing has changed.
-    pub fn attach(&mut self, what: impl Into<AddRequest>) -> Result<(), AddError> {
-        let addition = self.prepare(what.into(), 0)?;
-        self.bring_to_device(addition);
-        Ok(())
-    }
-
-    /// Adds what was [prepared](Self::prepare_add) as device memory instead of RAM. Cannot fail on
-    /// the machine that prepared it.
-    ///
-    /// # Errors
-    /// The addition, if another machine prepared it.
-    pub fn commit_attach(
-        &mut self,
-        addition: Addition<'f, P>,
-    ) -> Result<(), Foreign<Addition<'f, P>>> {
-        addition.of(self.frames).map(|addition| self.bring_to_device(addition))
-    }
-
-    fn bring_to_device(&mut self, mut addition: Addition<'f, P>) {
-        addition.map(&mut self.mapping);
-        self.fill_holes(addition.range());
-        self.set_device(addition.range(), true);
-    }
-
-    /// Unmaps `range`, which is announced as before it was attached.
+    /// Unmaps device memory. `range` stays announced, and is absent.
     ///
     /// Cost: O(sections), and the unmapping.
     ///
@@ -91,7 +60,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Makes device memory RAM, as `daxctl reconfigure-device --mode=system-ram` does, and puts it
     /// online for `kind`: [`OnlineType::Offline`] leaves it offline, [`OnlineType::Online`] asks
-    /// the policy, `None` stands for what [`set_auto_online`](Self::set_auto_online) says. All of it
+    /// the policy, `None` stands for what [the settings](super::Settings) says. All of it
     /// or nothing.
     ///
     /// Cost: that of [`online`](Self::online).
@@ -108,7 +77,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         hooks: &mut dyn Hooks,
     ) -> Result<(), DeviceError> {
         self.check_device(range)?;
-        let kind = kind.into().unwrap_or(self.auto_online);
+        let kind = kind.into().unwrap_or(self.settings.auto_online);
         if let Some(poison) = kept_of(range, &self.mapping).find_map(|kept| self.poison_in(kept)) {
             return Err(DeviceError::Online(OnlineError::Poisoned(poison)));
         }
@@ -175,7 +144,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// What is not present is a device's from now on, or nobody's.
-    fn set_device(&self, range: PfnRange, device: bool) {
+    pub(super) fn set_device(&self, range: PfnRange, device: bool) {
         let zone = if device { Zone::Movable } else { Zone::Kernel };
         let mut moves = self.frames.no_moves_yet();
         for Part { section, blocks } in self.parts(range) {

@@ -6,7 +6,7 @@ use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::{Hooks, Migration, Veto};
 use crate::isolate::{InUse, IsolateError, Isolation};
 use crate::mapping::Mapping;
-use crate::origin::{Foreign, Token};
+use crate::origin::Token;
 use crate::platform::Platform;
 use core::fmt;
 
@@ -39,7 +39,7 @@ pub enum Why {
     Reporting,
     /// The kernel refused, and why.
     Veto(&'static str),
-    /// There is no room elsewhere for what lives here, or the [floor](super::Hotplug::set_floor) is
+    /// There is no room elsewhere for what lives here, or the [floor](super::Settings::floor) is
     /// reached.
     ///
     /// The kernel was asked to [discard](Hooks::discard) what it can do without.
@@ -130,13 +130,6 @@ impl<'f, P> Window<'f, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// No request takes memory offline that would leave fewer frames free than these: for what a
-    /// kernel must be able to allocate whatever is asked of it. 0 unless something else is said
-    /// here.
-    pub fn set_floor(&mut self, frames: u64) {
-        self.floor = frames;
-    }
-
     /// Isolates `window`, if there is room for what lives there, and for as much as still has to
     /// move from elsewhere, and the kernel agrees.
     pub(super) fn open_window(
@@ -148,9 +141,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
         let all = live.saturating_add(elsewhere);
-        let room = self.frames.ensure_free(all.saturating_add(self.floor));
+        let room = self.frames.ensure_free(all.saturating_add(self.settings.floor));
         let agreed = room
-            .map_err(|free| Why::NoRoom { live: all, free: free.saturating_sub(self.floor) })
+            .map_err(|free| Why::NoRoom {
+                live: all,
+                free: free.saturating_sub(self.settings.floor),
+            })
             .and_then(|()| hooks.going_offline(window).map_err(|Veto(reason)| Why::Veto(reason)));
         match agreed {
             Ok(()) => Ok(Window { live, ..Window::of(isolation) }),
@@ -248,7 +244,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         hooks: &mut dyn Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, LeaveError)> {
         let own = isolation.of(self.frames);
-        let isolation = own.map_err(|Foreign(isolation)| (isolation, LeaveError::Foreign))?;
+        let isolation = own.map_err(|isolation| (isolation, LeaveError::Foreign))?;
         let left = self.leave(isolation, hooks);
         let range = left.map_err(|(isolation, in_use)| (isolation, LeaveError::InUse(in_use)))?;
         self.frames.let_go(range);

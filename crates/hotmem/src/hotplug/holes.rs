@@ -20,14 +20,6 @@ use crate::platform::Platform;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Says whether the kernel's descriptors cover the holes of each section (128 MiB) that has
-    /// boot memory: if so, these do not end contiguity. They do unless this is called.
-    ///
-    /// Cost: O(1).
-    pub fn set_holes_described(&mut self, described: bool) {
-        self.zones.set_holes_described(described);
-    }
-
     /// `range` has just come online: its sections' holes count for what was not online there.
     pub(super) fn holes_online(&mut self, range: PfnRange) {
         self.count_holes(range, |before, now| !before && now);
@@ -100,7 +92,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Returns the frames of described holes within `spanned` on a node, of the `counted` ones.
     pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeIndex, counted: u64) -> u64 {
-        if counted == 0 || !self.zones.are_holes_described() {
+        if counted == 0 || !self.settings.holes_described {
             return 0;
         }
         let sections = spanned.align_outward(SECTION_FRAMES as u64);

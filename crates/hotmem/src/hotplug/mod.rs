@@ -15,6 +15,7 @@
 //! | `boot.rs` | the first memory, from the firmware's map |
 //! | `reserved.rs` | boot memory that was reserved and is given back |
 //! | `announce.rs` | a platform names a range and its words are reserved |
+//! | `settings.rs` | what a kernel decides for the whole machine |
 //! | `add.rs`, `online.rs` | memory comes |
 //! | `stash.rs` | memory for words |
 //! | `describe.rs` | memory that holds its own descriptors |
@@ -51,6 +52,7 @@ mod probes;
 mod remove;
 mod reserved;
 mod scan;
+mod settings;
 mod shrink;
 mod span;
 #[cfg(not(loom))]
@@ -72,6 +74,7 @@ pub use online::{OnlineError, OnlineType};
 pub use poison::PoisonError;
 pub use policy::{Group, Policy};
 pub use remove::{Removal, RemoveError};
+pub use settings::Settings;
 pub use shrink::{Shrink, ShrinkOptions, Shrunk};
 pub use zone::ZoneInfo;
 
@@ -98,9 +101,7 @@ pub struct Hotplug<'f, P, M = AlwaysMapped> {
     frames: &'f Frames<P>,
     mapping: M,
     zones: Zones,
-    policy: Policy,
-    auto_online: OnlineType,
-    floor: u64,
+    settings: Settings,
 }
 
 impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
@@ -168,14 +169,7 @@ pub enum State {
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub(crate) fn without_memory(frames: &'f Frames<P>, mapping: M) -> Hotplug<'f, P, M> {
-        Hotplug {
-            frames,
-            mapping,
-            zones: Zones::new(),
-            policy: Policy::default(),
-            auto_online: OnlineType::Offline,
-            floor: 0,
-        }
+        Hotplug { frames, mapping, zones: Zones::new(), settings: Settings::default() }
     }
 
     /// The allocator beside it, which can be shared with every CPU.

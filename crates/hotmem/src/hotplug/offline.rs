@@ -7,7 +7,7 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::mapping::Mapping;
-use crate::origin::{Foreign, MachineId, Token};
+use crate::origin::{MachineId, Token};
 use crate::platform::Platform;
 use crate::words::Part;
 use core::fmt;
@@ -185,7 +185,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), Foreign<Offline<'f, P>>> {
+    ) -> Result<(), Offline<'f, P>> {
         let Offline { held, window, ahead, .. } = self.of(hotplug.frames)?;
         let window = window.map(Window::into_isolation);
         for isolated in [ahead, window, held].into_iter().flatten() {

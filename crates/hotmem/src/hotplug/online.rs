@@ -52,14 +52,8 @@ pub enum OnlineError {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Sets what memory comes online for when neither the request nor the driver that brings it
-    /// names a type; [`OnlineType::Offline`] unless it is set here.
-    pub fn set_auto_online(&mut self, kind: OnlineType) {
-        self.auto_online = kind;
-    }
-
     /// Puts `range` online for `kind`, all of it or nothing. `None` stands for what
-    /// [`set_auto_online`](Self::set_auto_online) says: a driver passes the type of the request, or
+    /// [the settings](super::Settings) says: a driver passes the type of the request, or
     /// else its own, or else none.
     ///
     /// Cost: O(sections); at most 48 bytes are written a section (128 MiB), 0.00004 %.
@@ -73,7 +67,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         hooks: &mut dyn Hooks,
     ) -> Result<(), OnlineError> {
         self.check_online(range)?;
-        let kind = kind.into().unwrap_or(self.auto_online);
+        let kind = kind.into().unwrap_or(self.settings.auto_online);
         if kind == OnlineType::Offline {
             return Ok(());
         }

@@ -92,11 +92,6 @@ impl Policy {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// What decides for memory that comes online as [`OnlineType::Online`](super::OnlineType).
-    pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
-    }
-
     /// The zone for the start of `range`, which is offline and in one region, and how much of it.
     /// `planned` frames of the same request, on whichever nodes, are going to be in the zones
     /// though they are not yet online.
@@ -107,7 +102,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let Some((node, range)) = self.node_run(range).known() else {
             return (Zone::Kernel, range);
         };
-        match self.policy {
+        match self.settings.policy {
             Policy::ContigZones { movable_node } => self.keep_contiguous(range, node, movable_node),
             Policy::AutoMovable { ratio_percent, per_node } => {
                 let ratio = Ratio { percent: u128::from(ratio_percent), per_node };

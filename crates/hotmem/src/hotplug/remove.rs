@@ -5,7 +5,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
-use crate::origin::{Foreign, MachineId, Token};
+use crate::origin::{MachineId, Token};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::Part;
@@ -105,7 +105,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ///
     /// # Errors
     /// The removal, if another machine prepared it.
-    pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Foreign<Removal>> {
+    pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Removal> {
         removal.of(self.frames).map(|removal| self.take_out(removal.range))
     }
 
@@ -137,7 +137,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         &mut self,
         removal: Removal,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), Foreign<Removal>> {
+    ) -> Result<(), Removal> {
         let removal = removal.of(self.frames)?;
         // SAFETY: `unmap` took this range out, and only a commit releases its tables.
         unsafe { self.mapping.remap(removal.range) };

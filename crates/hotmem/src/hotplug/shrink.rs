@@ -10,7 +10,7 @@ use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::known::Known;
 use crate::mapping::Mapping;
-use crate::origin::{Foreign, MachineId};
+use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::words::Part;
 use core::fmt;
@@ -200,9 +200,9 @@ impl<'f, P: Platform> Shrink<'f, P> {
         mut self,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), Foreign<Shrink<'f, P>>> {
+    ) -> Result<(), Shrink<'f, P>> {
         if self.machine.is_some_and(|machine| machine != hotplug.machine()) {
-            return Err(Foreign(self));
+            return Err(self);
         }
         if let Some(window) = self.window.take() {
             hotplug.give_back(window.into_isolation(), hooks);

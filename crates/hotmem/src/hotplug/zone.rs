@@ -28,7 +28,7 @@ pub struct ZoneInfo {
     /// Frames of its online pageblocks, holes included: those that a scan may look at.
     pub online: u64,
     /// Frames of whole pageblocks within the span that are no memory and have descriptors: holes of
-    /// sections with boot memory, once the kernel [says](Hotplug::set_holes_described) that it
+    /// sections with boot memory, once the kernel [says](super::Settings::holes_described) that it
     /// describes them. They are not counted as online.
     pub described_holes: u64,
     /// Of the online frames, those that are memory.
@@ -55,8 +55,6 @@ pub(super) struct Zones {
     low_end: Pfn,
     /// No section at or above this has boot memory.
     boot_end: Pfn,
-    holes_described: bool,
-    boot_complete: bool,
     pub(super) probes: Probes,
 }
 
@@ -178,13 +176,7 @@ impl Kept {
 
 impl Zones {
     pub(super) const fn new() -> Zones {
-        Zones {
-            low_end: Pfn::ZERO,
-            boot_end: Pfn::ZERO,
-            holes_described: false,
-            boot_complete: true,
-            probes: Probes::new(),
-        }
+        Zones { low_end: Pfn::ZERO, boot_end: Pfn::ZERO, probes: Probes::new() }
     }
 
     /// Boot says where low memory and the sections with boot memory end, before anything is online.
@@ -201,19 +193,6 @@ impl Zones {
     /// Whether a section of `range` may have boot memory.
     pub(super) fn may_have_boot_memory(&self, range: PfnRange) -> bool {
         range.start() < self.boot_end
-    }
-
-    /// Whether descriptors cover the holes beside boot memory.
-    pub(super) fn are_holes_described(&self) -> bool {
-        self.holes_described
-    }
-
-    pub(super) fn set_holes_described(&mut self, described: bool) {
-        self.holes_described = described;
-    }
-
-    pub(super) fn set_boot_complete(&mut self, complete: bool) {
-        self.boot_complete = complete;
     }
 }
 
@@ -258,19 +237,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             described_holes,
             present: kept.online - kept.holes,
             managed: kept.online - kept.holes - kept.unmanaged,
-            contiguous: self.zones.boot_complete && kept.online != 0 && !has_gaps,
+            contiguous: self.settings.boot_complete && kept.online != 0 && !has_gaps,
         }
     }
 
     /// Whether a node has memory online.
     pub(super) fn is_populated(&self, node: NodeIndex) -> bool {
         ZonePart::ALL.iter().any(|&part| Kept::of(self.words(), node, part).online != 0)
-    }
-
-    /// For kernels that bring the rest of their boot memory online later: until they say that this
-    /// is done, no zone is called contiguous.
-    pub fn set_boot_complete(&mut self, complete: bool) {
-        self.zones.set_boot_complete(complete);
     }
 
     /// `range` has just come online: the zones learn of it.

@@ -57,7 +57,7 @@ pub use settings::Settings;
 
 use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::origin::{Foreign, Token};
+use crate::origin::Token;
 use crate::platform::Platform;
 use core::fmt;
 use core::time::Duration;
@@ -223,7 +223,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     ///
     /// # Errors
     /// The batch, if it is another machine's.
-    pub fn reported(&mut self, batch: Batch) -> Result<(), Foreign<Batch>> {
+    pub fn reported(&mut self, batch: Batch) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         (self.refusals, self.heard) = (0, None);
         self.done.reported += self.come_back(&batch, true);
@@ -235,7 +235,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     ///
     /// # Errors
     /// The batch, if it is another machine's.
-    pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Foreign<Batch>> {
+    pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
         self.done.refused += 1;

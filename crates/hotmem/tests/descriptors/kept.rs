@@ -177,7 +177,10 @@ fn what_is_leaving_describes_nothing_that_comes() {
         assert_eq!(m.shrink(rest, SECTION), (BLOCK, None));
         let kept = range(WHOLE, BLOCK);
         let device = range(WHOLE + BLOCK, BLOCK);
-        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.attach(device)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+            hotplug.add(AddRequest::range(device).as_device())
+        })
+        .unwrap();
         m.take_offline(kept);
         let leaving =
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(kept)).unwrap();
@@ -235,7 +238,10 @@ fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
 fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
-        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.attach(section)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+            hotplug.add(AddRequest::range(section).as_device())
+        })
+        .unwrap();
         assert!(m.kernel.of.is_empty());
         m.kernel.vetoes = true;
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
@@ -261,7 +267,10 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(section)).unwrap();
 
         let part = range(WHOLE, 2 * BLOCK);
-        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.attach(part)).unwrap();
+        lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+            hotplug.add(AddRequest::range(part).as_device())
+        })
+        .unwrap();
         while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(part, OnlineType::Movable, hooks)
@@ -282,7 +291,7 @@ fn poison_in_a_device_keeps_descriptors_out_of_its_way() {
         assert_eq!(m.hotplug.poison(bad.start()), Ok(Poisoned::Out));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(part)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.attach(range(WHOLE + BLOCK, SECTION - BLOCK))
+            hotplug.add(AddRequest::range(range(WHOLE + BLOCK, SECTION - BLOCK)).as_device())
         })
         .unwrap();
         let section = range(WHOLE, SECTION);

@@ -32,9 +32,10 @@ fn all_that_is_ram_is_described_and_nothing_else() {
                     m.frames.give_raw(freed).unwrap();
                 }
                 (2, _) => shrink(m, hot, &mut rng),
-                (3, State::Absent) => {
-                    lend(hotplug, hooks, |hotplug, _| hotplug.attach(run)).unwrap()
-                }
+                (3, State::Absent) => lend(hotplug, hooks, |hotplug, _| {
+                    hotplug.add(AddRequest::range(run).as_device())
+                })
+                .unwrap(),
                 (_, State::Absent) => match lend(hotplug, hooks, |hotplug, _| hotplug.add(run)) {
                     Ok(()) => {
                         let _ = hotplug.online(run, kind, hooks);

@@ -15,10 +15,10 @@ impl Machine<'_> {
             1 => Policy::AUTO_MOVABLE,
             _ => Policy::AutoMovable { ratio_percent: rng.u32(..500), per_node: rng.bool() },
         };
-        self.hotplug.set_policy(self.policy);
+        self.hotplug.settings().policy = self.policy;
         let kinds = [Offline, Offline, Online, Kernel, Movable];
         self.auto_online = kinds[rng.usize(..kinds.len())];
-        self.hotplug.set_auto_online(self.auto_online);
+        self.hotplug.settings().auto_online = self.auto_online;
     }
 
     /// Where nodes fall back to, and whether boot calls itself complete.
@@ -43,7 +43,7 @@ impl Machine<'_> {
             Err(FallbackError::TooManyNodes(node)) => panic!("{node:?} is one of a few"),
         }
         world.boot_complete = world.rng.u8(..4) != 0;
-        self.hotplug.set_boot_complete(world.boot_complete);
+        self.hotplug.settings().boot_complete = world.boot_complete;
     }
 
     /// Which pageblocks of `wanted`, which is offline and in one region, are to be movable.

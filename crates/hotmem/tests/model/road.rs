@@ -8,6 +8,7 @@ use hotmem::{
     OnlineType, PfnRange, WithdrawError,
 };
 use hotmem_testkit::link::lend;
+use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 
 /// Nodes of a machine; boot memory is node 0's.
@@ -58,7 +59,7 @@ impl<'f> Machine<'f> {
                 world.regions.push(Region { id, range: wanted, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
                 assert_eq!(added > 0, !there);
-                assert_eq!(self.hotplug.region_range(id), Some(wanted));
+                assert_eq!(region_range(&self.hotplug, id), Some(wanted));
                 return;
             }
             Err(AnnounceError::Empty) => assert!(wanted.is_empty()),
@@ -93,7 +94,7 @@ impl<'f> Machine<'f> {
         if answer.is_ok() {
             world.regions.swap_remove(at);
             world.blocks_in(region).fill(Block::default());
-            assert_eq!(self.hotplug.region_range(id), None);
+            assert_eq!(region_range(&self.hotplug, id), None);
             assert_eq!(self.hotplug.withdraw(id), Err(WithdrawError::Unknown));
             if self.world.rng.u8(..3) == 0 {
                 // SAFETY: nobody else calls the machine.
@@ -120,10 +121,12 @@ impl<'f> Machine<'f> {
     pub(crate) fn add_range(&mut self, wanted: PfnRange) {
         let rng = &mut self.world.rng;
         self.world.tables_needed = if rng.bool() { 0 } else { rng.u64(..4) };
-        let needed = self.world.tables_needed + self.world.frames_to_describe(wanted);
-        let rng = &mut self.world.rng;
+        let device = rng.u8(..4) == 0;
         let named = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
-        let request = AddRequest::range(wanted);
+        let described = if device { 0 } else { self.world.frames_to_describe(wanted) };
+        let needed = self.world.tables_needed + described;
+        let request =
+            if device { AddRequest::range(wanted).as_device() } else { AddRequest::range(wanted) };
         let request = named.map_or(request, |node| request.on_node(node));
         let words = self.world.frames.metadata_reserved();
         let answer =
@@ -164,7 +167,7 @@ impl<'f> Machine<'f> {
         for block in world.blocks_in(wanted) {
             (block.in_transit, block.node) = (true, node);
         }
-        self.additions.push(addition);
+        self.additions.push((addition, device));
         if self.world.rng.bool() {
             self.finish_addition();
         }
@@ -176,23 +179,23 @@ impl<'f> Machine<'f> {
             return;
         }
         let world = &mut self.world;
-        let addition = self.additions.swap_remove(world.rng.usize(..self.additions.len()));
+        let (addition, device) =
+            self.additions.swap_remove(world.rng.usize(..self.additions.len()));
         let (wanted, tables) = (addition.range(), addition.tables());
         let taken_before = world.spare_taken;
         let came = world.rng.u8(..4) != 0;
-        let device = came && world.rng.u8(..4) == 0;
-        world.tables_needed = tables.frames() - world.frames_to_describe(wanted);
+        let described = if device { 0 } else { world.frames_to_describe(wanted) };
+        world.tables_needed = tables.frames() - described;
         world.tell(|| format!("added {wanted:?}: {came}, as a device's: {device}"));
         for block in world.blocks_in(wanted) {
             block.in_transit = false;
-            (block.present, block.device) = (came && !device, device);
+            (block.present, block.device) = (came && !device, came && device);
         }
         match (came, device) {
             (false, _) => drop(addition),
             (true, false) => self.commit_addition(addition),
             (true, true) => {
-                lend(&mut self.hotplug, world, |hotplug, _| hotplug.commit_attach(addition))
-                    .unwrap()
+                lend(&mut self.hotplug, world, |hotplug, _| hotplug.commit_add(addition)).unwrap()
             }
         }
         let world = &mut self.world;

@@ -207,7 +207,8 @@ pub(crate) struct Machine<'f> {
     pub requests: Vec<Action<'f>>,
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<Leaving>,
-    pub additions: Vec<Addition<'f, Cpus>>,
+    /// What was prepared, and whether as a device's.
+    pub additions: Vec<(Addition<'f, Cpus>, bool)>,
     pub reporting: Reporting<'f>,
     pub policy: Policy,
     pub auto_online: OnlineType,

@@ -69,8 +69,8 @@ fn a_batch_of_another_machine_is_handed_back() {
             let (mut here, mut there) = (eager(frames), eager(other));
             let (mine, foreign) = (send(&mut here, ms(0)), send(&mut there, ms(0)));
             let before = frames.counts();
-            let Err(Foreign(foreign)) = here.reported(foreign) else { panic!("taken") };
-            let Err(Foreign(foreign)) = here.failed(foreign, ms(0)) else { panic!("taken") };
+            let Err(foreign) = here.reported(foreign) else { panic!("taken") };
+            let Err(foreign) = here.failed(foreign, ms(0)) else { panic!("taken") };
             assert_eq!(frames.validated().unwrap(), before);
             here.reported(mine).unwrap();
             there.reported(foreign).unwrap();

@@ -10,7 +10,7 @@ mod what;
 
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
-    AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Foreign, Frames, Hotplug,
+    AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug,
     IsolateError, LendError, MAX_PINS, MarkError, NoHooks, NodeId, OnlineType, PfnRange, PinError,
     Platform, Progress, Why, geometry::FRAME_SIZE,
 };

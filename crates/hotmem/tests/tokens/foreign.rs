@@ -5,6 +5,7 @@ use crate::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
+use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, SECTION, pfn, range};
 
 #[test]
@@ -12,14 +13,10 @@ fn an_addition() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_add(absent()).unwrap();
         // It would look right: this machine has prepared the same.
-        let own = here.hotplug.prepare_add(absent()).unwrap();
-        let theirs = unchanged(here, there, |here| {
-            let Foreign(theirs) = here.commit_add(theirs).unwrap_err();
-            let Foreign(theirs) = here.commit_attach(theirs).unwrap_err();
-            theirs
-        });
+        let own = here.hotplug.prepare_add(AddRequest::range(absent()).as_device()).unwrap();
+        let theirs = unchanged(here, there, |here| here.commit_add(theirs).unwrap_err());
         there.hotplug.commit_add(theirs).unwrap();
-        here.hotplug.commit_attach(own).unwrap();
+        here.hotplug.commit_add(own).unwrap();
         let state = |machine: &Machine<'_>| machine.hotplug.state_at(absent().start(), Pfn::LIMIT);
         assert_eq!(state(there), (absent(), State::Offline));
         assert_eq!(state(here), (absent(), State::Device));
@@ -32,9 +29,8 @@ fn a_removal() {
         let theirs = there.hotplug.prepare_remove(offline()).unwrap();
         let own = here.hotplug.prepare_remove(offline()).unwrap();
         let theirs = unchanged(here, there, |here| {
-            let Foreign(theirs) = here.commit_remove(theirs).unwrap_err();
-            let Foreign(theirs) = here.abandon_remove(theirs, &mut NoHooks).unwrap_err();
-            theirs
+            let theirs = here.commit_remove(theirs).unwrap_err();
+            here.abandon_remove(theirs, &mut NoHooks).unwrap_err()
         });
         there.hotplug.commit_remove(theirs).unwrap();
         here.hotplug.abandon_remove(own, &mut NoHooks).unwrap();
@@ -52,8 +48,8 @@ fn a_part_of_a_removal() {
         // Here the same memory is online.
         here.hotplug.online(offline(), OnlineType::Kernel, &mut NoHooks).unwrap();
         let (below, above) = unchanged(here, there, |here| {
-            let Foreign(below) = here.commit_remove(below).unwrap_err();
-            let Foreign(above) = here.abandon_remove(above, &mut NoHooks).unwrap_err();
+            let below = here.commit_remove(below).unwrap_err();
+            let above = here.abandon_remove(above, &mut NoHooks).unwrap_err();
             (below, above)
         });
         there.hotplug.commit_remove(below).unwrap();
@@ -97,8 +93,7 @@ fn a_request_to_go_offline() {
         assert_eq!(blocked, Progress::Pending(pinned));
         let theirs = unchanged(here, there, |here| {
             assert_eq!(theirs.poll(here, &mut NoHooks, unlimited), foreign);
-            let Foreign(theirs) = theirs.cancel(here, &mut NoHooks).unwrap_err();
-            theirs
+            theirs.cancel(here, &mut NoHooks).unwrap_err()
         });
         assert_eq!(there.frames().counts().isolated, SECTION);
         theirs.cancel(&mut there.hotplug, &mut NoHooks).unwrap();
@@ -126,8 +121,8 @@ fn a_shrink() {
                 panic!("{answer:?}")
             };
             assert_eq!((left > 0, blocker.why), (true, Why::Foreign));
-            let Foreign(removal) = here.abandon_remove(removal, &mut NoHooks).unwrap_err();
-            let Foreign(theirs) = theirs.cancel(here, &mut NoHooks).unwrap_err();
+            let removal = here.abandon_remove(removal, &mut NoHooks).unwrap_err();
+            let theirs = theirs.cancel(here, &mut NoHooks).unwrap_err();
             (theirs, removal)
         });
         there.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
@@ -183,7 +178,7 @@ fn a_memory_block() {
 #[test]
 fn a_device() {
     on_two(|here, there| {
-        there.hotplug.attach(absent()).unwrap();
+        there.hotplug.add(AddRequest::range(absent()).as_device()).unwrap();
         unchanged(here, there, |here| {
             let not_device = DeviceError::NotDevice(range(4 * SECTION, BLOCK));
             assert_eq!(here.detach_raw(absent()), Err(not_device));
@@ -199,7 +194,7 @@ fn a_region() {
         let theirs = there.region;
         unchanged(here, there, |here| {
             assert_eq!(here.withdraw(theirs), Err(WithdrawError::Unknown));
-            assert_eq!(here.region_range(theirs), None);
+            assert_eq!(region_range(here, theirs), None);
         });
     });
 }
@@ -214,7 +209,7 @@ fn a_region_that_was_withdrawn_names_no_later_one() {
         // It has the same words.
         let second = here.hotplug.announce(beyond).unwrap();
         assert_eq!(here.hotplug.withdraw(first), Err(WithdrawError::Unknown));
-        assert_eq!(here.hotplug.region_range(first), None);
-        assert_eq!(here.hotplug.region_range(second), Some(beyond));
+        assert_eq!(region_range(&here.hotplug, first), None);
+        assert_eq!(region_range(&here.hotplug, second), Some(beyond));
     });
 }

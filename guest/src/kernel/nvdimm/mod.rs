@@ -16,7 +16,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AddError, AllocError, AllocRequest, Bytes, DeviceError, Pfn, PfnRange};
+use hotmem::{AddError, AddRequest, AllocError, AllocRequest, Bytes, DeviceError, Pfn, PfnRange};
 use hotmem_directmap::{Access, DescriptorMapError};
 use hotmem_guest::cmdline::{MapOn, Namespace, Options};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
@@ -92,7 +92,7 @@ impl Bound {
     /// Makes `region`, whole pageblocks, a device's, with room for its descriptors. They are still
     /// to be [described](Bound::describe).
     fn bind(engine: &mut Engine, region: PfnRange, how: How) -> Result<Bound, BindError> {
-        engine.hotplug.attach(region).map_err(BindError::Attach)?;
+        engine.hotplug.add(AddRequest::range(region).as_device()).map_err(BindError::Attach)?;
         Bound::of_device(engine.space(), region, how).inspect_err(|_| {
             // SAFETY: attached just now and used by nobody yet, so this cannot fail.
             let _ = unsafe { engine.hotplug.detach(region) };
