@@ -8,14 +8,16 @@ use crate::{
 use std::{fs, path::Path, process::ExitCode};
 
 /// Crates that must do without a heap.
-const WITHOUT_HEAP: [&str; 10] = [
+const WITHOUT_HEAP: [&str; 12] = [
     "crates/hotmem/src",
     "crates/hotmem-addr/src",
     "crates/hotmem-directmap/src",
     "crates/hotmem-dlpar/src",
+    "crates/hotmem-heap/src",
     "crates/hotmem-invariant/src",
     "crates/hotmem-memmap/src",
     "crates/hotmem-pgtable/src",
+    "crates/hotmem-port/src",
     "crates/hotmem-stream/src",
     "crates/hotmem-virtio/src",
     "crates/hotmem-xen/src",

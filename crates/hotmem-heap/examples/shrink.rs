@@ -1,0 +1,41 @@
+//! A heap on memory that was plugged: when its objects have gone, the memory can be unplugged.
+
+use hotmem::{Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Shrink, ShrinkOptions, Shrunk};
+use hotmem_heap::Heap;
+use hotmem_port::LinearMap;
+use hotmem_testkit::{Memory, SECTION, boot, range};
+use spin::mutex::SpinMutex;
+use std::{alloc::Layout, error::Error};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let mut hotplug: Hotplug<'_, OneCpu> = boot(&frames, &memory, SECTION);
+    let heap: Heap<'_, OneCpu, SpinMutex<()>> = Heap::new(&frames, LinearMap::new(memory.start()));
+
+    let plugged = range(SECTION, 3 * SECTION);
+    hotplug.announce(plugged)?;
+    hotplug.add(plugged)?;
+    hotplug.online(plugged, OnlineType::Kernel, &mut NoHooks)?;
+
+    let layout = Layout::new::<[u64; 100]>();
+    let objects: Vec<_> = (0..200_000).map_while(|_| heap.alloc(layout)).collect();
+    println!("{} objects, {} MiB in use", objects.len(), frames.counts().used() >> 8);
+    for object in objects {
+        // SAFETY: it was allocated above.
+        unsafe { heap.free(object, layout) };
+    }
+    println!("freed: {} kept for what comes next", heap.trim());
+
+    let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
+    while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+        hotplug.commit_remove(removal).map_err(|_| "another machine")?;
+    }
+    println!("{} MiB of memory are left", frames.counts().present >> 8);
+    if frames.counts().present == SECTION { Ok(()) } else { Err("it did not all leave".into()) }
+}
+
+#[test]
+fn memory_without_objects_leaves() -> Result<(), Box<dyn Error>> {
+    main()
+}

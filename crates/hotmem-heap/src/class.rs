@@ -1,0 +1,138 @@
+//! The sizes of objects in slabs.
+
+use core::alloc::Layout;
+
+/// Objects of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Class(u8);
+
+/// Bytes of an object, and frames of a slab of such objects. An object is aligned to the largest
+/// power of two that divides its size.
+const CLASSES: [(usize, usize); COUNT] = [
+    (16, 1),
+    (32, 1),
+    (48, 1),
+    (64, 1),
+    (80, 1),
+    (96, 1),
+    (128, 1),
+    (160, 1),
+    (192, 1),
+    (256, 1),
+    (320, 1),
+    (384, 1),
+    (512, 4),
+    (640, 4),
+    (768, 4),
+    (1024, 4),
+    (1280, 4),
+    (1536, 4),
+    (2048, 4),
+    (3072, 4),
+];
+
+/// How many classes there are.
+pub(crate) const COUNT: usize = 20;
+
+/// Bytes of the largest objects.
+const LARGEST: usize = CLASSES[COUNT - 1].0;
+/// All sizes are multiples of this.
+const UNIT: usize = 16;
+const FRAME: usize = 4096;
+
+/// The smallest class for each multiple of [`UNIT`].
+const SMALLEST: [u8; LARGEST / UNIT + 1] = {
+    let mut smallest = [0; LARGEST / UNIT + 1];
+    let (mut units, mut class) = (0, 0_u8);
+    while units < smallest.len() {
+        if units * UNIT > CLASSES[class as usize].0 {
+            class += 1;
+        }
+        smallest[units] = class;
+        units += 1;
+    }
+    smallest
+};
+
+impl Class {
+    /// The class whose objects serve a layout; `None` if it is larger than all.
+    #[inline]
+    pub(crate) fn of(layout: Layout) -> Option<Class> {
+        let units = layout.size().div_ceil(UNIT);
+        let class = Class(*SMALLEST.get(units)?);
+        if layout.align() <= UNIT { Some(class) } else { class.aligned(layout.align()) }
+    }
+
+    /// This class or the next that is aligned like this.
+    fn aligned(self, align: usize) -> Option<Class> {
+        (self.0..)
+            .map(Class)
+            .take_while(|class| class.index() < COUNT)
+            .find(|class| class.size() % align == 0)
+    }
+
+    /// A class by its number.
+    #[allow(clippy::cast_possible_truncation, reason = "there are few")]
+    pub(crate) fn all() -> impl Iterator<Item = Class> {
+        (0..COUNT as u8).map(Class)
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Bytes of an object.
+    pub(crate) const fn size(self) -> usize {
+        CLASSES[self.index()].0
+    }
+
+    /// Frames of a slab.
+    pub(crate) const fn frames(self) -> usize {
+        CLASSES[self.index()].1
+    }
+
+    /// Bytes of a slab, which is aligned to them.
+    pub(crate) const fn slab_bytes(self) -> usize {
+        self.frames() * FRAME
+    }
+
+    /// Where in a slab the first object lies, behind a header of so many bytes.
+    pub(crate) const fn first(self, header: usize) -> usize {
+        let align = 1 << self.size().trailing_zeros();
+        if align < header { header } else { align }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_class_that_fits_is_taken() {
+        for size in (0..=5000).step_by(if cfg!(miri) { 97 } else { 1 }) {
+            for align in (0..14).map(|shift| 1 << shift) {
+                let class = Class::of(Layout::from_size_align(size, align).unwrap());
+                let fits =
+                    |class: &Class| class.size() >= size && class.size().is_multiple_of(align);
+                let expected = Class::all().find(fits);
+                if align <= UNIT {
+                    let size_alone = Class::all().find(|class| class.size() >= size);
+                    assert_eq!((class, expected), (size_alone, size_alone));
+                }
+                assert_eq!(class, expected, "{size} bytes aligned to {align}");
+            }
+        }
+    }
+
+    #[test]
+    fn objects_are_aligned_and_waste_little() {
+        for class in Class::all() {
+            let align = 1 << class.size().trailing_zeros();
+            assert_eq!(class.first(64) % align, 0);
+            assert!(class.first(64) >= 64 && class.slab_bytes().is_power_of_two());
+            let objects = (class.slab_bytes() - class.first(64)) / class.size();
+            // At least seven eighths are objects.
+            assert!(objects * class.size() * 8 >= class.slab_bytes() * 7, "{class:?}");
+        }
+    }
+}

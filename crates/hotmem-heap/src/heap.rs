@@ -1,0 +1,265 @@
+//! The heap, and its interfaces to Rust.
+
+use crate::class::Class;
+use crate::shard::Shard;
+use crate::slab::Slab;
+use core::alloc::{GlobalAlloc, Layout};
+use core::fmt;
+use core::ptr::{NonNull, null_mut};
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::{AllocRequest, Bytes, Frames, PfnRange, Platform};
+use hotmem_port::{AllocOrNone, LinearMap};
+use lock_api::{Mutex, RawMutex};
+
+/// A heap whose memory comes from a machine's frames and goes back there.
+///
+/// As a kernel's global allocator it is a `static`:
+///
+/// ```
+/// use hotmem::{Frames, OneCpu};
+/// use hotmem_heap::Heap;
+/// use hotmem_port::LinearMap;
+///
+/// type Lock = spin::mutex::SpinMutex<()>;
+///
+/// static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+/// // With `#[global_allocator]`.
+/// static HEAP: Heap<OneCpu, Lock> =
+///     Heap::new(&FRAMES, LinearMap::at_address(0xffff_8000_0000_0000));
+/// ```
+///
+/// Each CPU allocates from slabs of its own, as long as [`Platform::cpu`] gives each another number
+/// below `SHARDS`. Any CPU may free what another one has allocated.
+///
+/// Context: that of the lock. One that disables interrupts lets interrupt handlers allocate. It is
+/// held for a few instructions, or for an allocation of frames; large objects take no lock.
+pub struct Heap<'f, P, L, const SHARDS: usize = 16> {
+    frames: &'f Frames<P>,
+    map: LinearMap,
+    shards: [Aligned<L>; SHARDS],
+}
+
+/// On cache lines of its own.
+#[repr(align(128))]
+struct Aligned<L>(Mutex<L, Shard>);
+
+impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
+    /// An empty heap on these frames, which are mapped like this: as the machine's
+    /// [`Mapping`](hotmem::Mapping) has it, or else the heap has no memory it can use.
+    ///
+    /// # Panics
+    /// If `SHARDS` is 0 or more than 65536; in a constant while compiling.
+    #[must_use]
+    pub const fn new(frames: &'f Frames<P>, map: LinearMap) -> Heap<'f, P, L, SHARDS> {
+        assert!(SHARDS > 0 && SHARDS <= 1 << 16);
+        Heap { frames, map, shards: [const { Aligned(Mutex::new(Shard::new())) }; SHARDS] }
+    }
+
+    /// Allocates memory, whose contents are undefined. A layout of no bytes gets some all the same.
+    /// Memory is aligned as its frames are: beyond 4096, the base of the map has to be as well.
+    ///
+    /// Cost: for up to 3 KiB that of the lock, and of a slab where all are full; for more that of
+    /// [`Frames::alloc`].
+    pub fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
+        match Class::of(layout) {
+            Some(class) => self.alloc_small(class),
+            None => self.alloc_frames(layout),
+        }
+    }
+
+    /// Frees memory.
+    ///
+    /// Cost: as for [`alloc`](Self::alloc).
+    ///
+    /// # Safety
+    /// It was allocated from this heap with this layout, and nobody uses it any more.
+    pub unsafe fn free(&self, memory: NonNull<u8>, layout: Layout) {
+        let Some(class) = Class::of(layout) else {
+            // SAFETY: by the caller's promise, frames of its own.
+            return unsafe { self.free_frames(self.frames_of(memory, layout.size())) };
+        };
+        // The address is the caller's, but the provenance may be that of the object alone.
+        let offset = memory.addr().get().wrapping_sub(self.map.base().addr());
+        let start = offset & !(class.slab_bytes() - 1);
+        let slab = NonNull::new(self.map.base().wrapping_add(start).cast::<Slab>());
+        let object = NonNull::new(self.map.base().wrapping_add(offset));
+        let (Some(slab), Some(object)) = (slab, object) else { return };
+        // SAFETY: an allocated object keeps its slab, and this field never changes.
+        let shard = usize::from(unsafe { (*slab.as_ptr()).shard });
+        let mut shard = self.shards[shard % SHARDS].0.lock();
+        // SAFETY: the slab is of this shard, and the object is the caller's to free.
+        let empty = unsafe { shard.free(slab, object) };
+        drop(shard);
+        if let Some(empty) = empty {
+            // SAFETY: it is no shard's any more, and has no objects.
+            unsafe { self.free_slab(empty) };
+        }
+    }
+
+    /// Changes the length of an allocation, where it is if that is possible. `None`: there is no
+    /// memory, and nothing has changed.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free), if it returns an allocation; which has the layout's alignment
+    /// and `size` bytes.
+    pub unsafe fn resize(
+        &self,
+        memory: NonNull<u8>,
+        layout: Layout,
+        size: usize,
+    ) -> Option<NonNull<u8>> {
+        let new = Layout::from_size_align(size, layout.align()).ok()?;
+        match (Class::of(layout), Class::of(new)) {
+            (Some(old), Some(new)) if old == new => return Some(memory),
+            // SAFETY: by the caller's promise.
+            (None, None) if unsafe { self.resize_frames(memory, layout.size(), size) } => {
+                return Some(memory);
+            }
+            _ => {}
+        }
+        let moved = self.alloc(new)?;
+        // SAFETY: both have so many bytes, and the new one was just allocated.
+        unsafe {
+            moved.copy_from_nonoverlapping(memory, layout.size().min(size));
+            self.free(memory, layout);
+        }
+        Some(moved)
+    }
+
+    /// Frees the slabs that are kept without objects, one at most for each CPU and size. To be
+    /// called before memory is unplugged, or by [`Hooks::migrate`](hotmem::Hooks::migrate) and
+    /// [`Hooks::discard`](hotmem::Hooks::discard).
+    ///
+    /// Cost: O(slabs that are neither full nor empty).
+    pub fn trim(&self) -> Bytes {
+        let mut frames = 0;
+        for Aligned(shard) in &self.shards {
+            for class in Class::all() {
+                let empty = shard.lock().take_empty(class);
+                if let Some(empty) = empty {
+                    frames += class.frames() as u64;
+                    // SAFETY: it is no shard's any more, and has no objects.
+                    unsafe { self.free_slab(empty) };
+                }
+            }
+        }
+        Bytes(frames * FRAME_SIZE)
+    }
+
+    #[inline]
+    fn alloc_small(&self, class: Class) -> Option<NonNull<u8>> {
+        let number = self.frames.platform().cpu() % SHARDS;
+        let mut shard = self.shards[number].0.lock();
+        if let Some(object) = shard.alloc(class) {
+            return Some(object);
+        }
+        let slab = self.make_slab(class, number)?;
+        // SAFETY: it was made for this shard just now.
+        unsafe { shard.adopt(slab) };
+        shard.alloc(class)
+    }
+
+    #[cold]
+    #[allow(clippy::cast_possible_truncation, reason = "`new` allows so many shards")]
+    fn make_slab(&self, class: Class, shard: usize) -> Option<NonNull<Slab>> {
+        let frames = class.frames() as u64;
+        let frames =
+            self.frames.alloc_or_none(AllocRequest::frames(frames).aligned(frames))?.into_raw();
+        let memory = NonNull::new(self.map.pointer(frames.start()))?;
+        // SAFETY: so many frames, aligned like this, were allocated just now.
+        Some(unsafe { Slab::make(memory, class, shard as u16) })
+    }
+
+    /// # Safety
+    /// The slab has no objects, and is in no shard.
+    unsafe fn free_slab(&self, slab: NonNull<Slab>) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let bytes = slab.as_ref().class.slab_bytes();
+            self.free_frames(self.frames_of(slab.cast(), bytes));
+        }
+    }
+
+    fn alloc_frames(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let align = (layout.align() as u64).div_ceil(FRAME_SIZE);
+        let request = AllocRequest::bytes(Bytes(layout.size() as u64)).aligned(align);
+        let frames = self.frames.alloc_or_none(request)?.into_raw();
+        NonNull::new(self.map.pointer(frames.start()))
+    }
+
+    /// Makes an allocation of frames longer or shorter where it is.
+    ///
+    /// # Safety
+    /// It is an allocation of this heap's of so many bytes, of which those beyond `size` are used no
+    /// more.
+    unsafe fn resize_frames(&self, memory: NonNull<u8>, old: usize, size: usize) -> bool {
+        let (old, new) = (self.frames_of(memory, old), self.frames_of(memory, size));
+        if new.frames() <= old.frames() {
+            // SAFETY: by the caller's promise; an empty range is refused.
+            unsafe { self.free_frames(old.split_at(new.end()).1) };
+            return true;
+        }
+        let more = AllocRequest::frames(new.frames() - old.frames()).at(old.end());
+        self.frames.alloc(more).map(|more| more.into_raw()).is_ok()
+    }
+
+    fn frames_of(&self, memory: NonNull<u8>, bytes: usize) -> PfnRange {
+        // It was allocated, so that there are such frames.
+        let frames = self.map.frames(memory.as_ptr(), bytes);
+        frames.unwrap_or(PfnRange::EMPTY)
+    }
+
+    /// # Safety
+    /// The frames are this heap's, and nobody uses them.
+    unsafe fn free_frames(&self, frames: PfnRange) {
+        // SAFETY: by the caller's promise. What is refused was freed twice by the kernel, which is
+        // not made worse here.
+        let _ = unsafe { self.frames.free_raw(frames) };
+    }
+}
+
+// SAFETY: memory that is allocated is no one else's until it is freed: objects of a slab do not
+// overlap, and frames are allocated once. It has the size and alignment of its layout.
+unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> GlobalAlloc for Heap<'_, P, L, SHARDS> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Heap::alloc(self, layout).map_or(null_mut(), NonNull::as_ptr)
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if let Some(memory) = NonNull::new(memory) {
+            // SAFETY: by the caller's promise.
+            unsafe { self.free(memory, layout) };
+        }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let memory = NonNull::new(memory);
+        // SAFETY: by the caller's promise.
+        let resized = memory.and_then(|memory| unsafe { self.resize(memory, layout, size) });
+        resized.map_or(null_mut(), NonNull::as_ptr)
+    }
+}
+
+#[cfg(feature = "allocator-api2")]
+// SAFETY: as for `GlobalAlloc`. A reference to the heap is as good as another.
+unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> allocator_api2::alloc::Allocator
+    for &Heap<'_, P, L, SHARDS>
+{
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, allocator_api2::alloc::AllocError> {
+        let memory = Heap::alloc(self, layout).ok_or(allocator_api2::alloc::AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { self.free(memory, layout) };
+    }
+}
+
+impl<P, L, const SHARDS: usize> fmt::Debug for Heap<'_, P, L, SHARDS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heap").field("frames", &self.frames).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! Objects of one size in some frames, behind a header.
+
+use crate::class::Class;
+use core::ptr::{NonNull, null_mut};
+
+/// The header of a slab, at its start. Only `shard` and `class`, which never change, are read by
+/// those who do not hold the shard's lock.
+#[repr(C, align(64))]
+pub(crate) struct Slab {
+    /// The next slab of the shard with something free.
+    pub(crate) next: *mut Slab,
+    /// The one before.
+    pub(crate) before: *mut Slab,
+    /// The first object that was freed; its first bytes name the next.
+    freed: *mut Object,
+    /// Where the objects begin that were never allocated; at the end of the slab there are none.
+    fresh: usize,
+    /// How many objects are allocated.
+    used: u16,
+    /// Whose it is.
+    pub(crate) shard: u16,
+    /// Of which size its objects are.
+    pub(crate) class: Class,
+}
+
+/// Bytes before the first object, at the least.
+pub(crate) const HEADER: usize = size_of::<Slab>();
+
+/// An object that is free.
+pub(crate) struct Object {
+    next: *mut Object,
+}
+
+impl Slab {
+    /// Writes the header of a slab without objects.
+    ///
+    /// # Safety
+    /// `memory` is as large as slabs of this class and aligned to it, and the caller's.
+    pub(crate) unsafe fn make(memory: NonNull<u8>, class: Class, shard: u16) -> NonNull<Slab> {
+        let slab = memory.cast();
+        let (next, before) = (null_mut(), null_mut());
+        let (freed, fresh) = (null_mut(), class.first(HEADER));
+        // SAFETY: by the caller's promise; the header is smaller than a frame.
+        unsafe { slab.write(Slab { next, before, freed, fresh, used: 0, shard, class }) };
+        slab
+    }
+
+    /// Allocates an object.
+    ///
+    /// # Safety
+    /// `slab` was made by [`make`](Self::make), and is the caller's alone, but for allocated objects.
+    #[inline]
+    pub(crate) unsafe fn alloc(slab: NonNull<Slab>) -> Option<NonNull<u8>> {
+        // SAFETY: by the caller's promise. Objects lie behind the header.
+        let this = unsafe { &mut *slab.as_ptr() };
+        let object = match NonNull::new(this.freed) {
+            Some(object) => {
+                // SAFETY: a freed object is the slab's, and `free` has written its first bytes.
+                this.freed = unsafe { object.read() }.next;
+                object.cast()
+            }
+            None => {
+                let at = this.fresh;
+                if at + this.class.size() > this.class.slab_bytes() {
+                    return None;
+                }
+                this.fresh += this.class.size();
+                // SAFETY: within the slab.
+                unsafe { slab.cast::<u8>().add(at) }
+            }
+        };
+        this.used += 1;
+        Some(object)
+    }
+
+    /// Frees an object.
+    ///
+    /// # Safety
+    /// As for [`alloc`](Self::alloc), which has given out the object.
+    #[inline]
+    pub(crate) unsafe fn free(slab: NonNull<Slab>, object: NonNull<u8>) {
+        // SAFETY: by the caller's promise. Objects lie behind the header.
+        let this = unsafe { &mut *slab.as_ptr() };
+        let object = object.cast::<Object>();
+        // SAFETY: the object is free now, and large and aligned enough.
+        unsafe { object.write(Object { next: this.freed }) };
+        this.freed = object.as_ptr();
+        this.used -= 1;
+    }
+
+    /// Whether all its objects are allocated.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.freed.is_null() && self.fresh + self.class.size() > self.class.slab_bytes()
+    }
+
+    /// Whether none is.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+}

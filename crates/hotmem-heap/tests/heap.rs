@@ -1,0 +1,267 @@
+//! The heap against an account of what lies where, from one thread and from several.
+
+use hotmem::{Bytes, Frames, Platform};
+use hotmem_heap::Heap;
+use hotmem_port::LinearMap;
+use hotmem_testkit::{Memory, SECTION, Validated as _, boot};
+use proptest::prelude::*;
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::mpsc;
+
+type Lock = spin::mutex::SpinMutex<()>;
+
+/// Each thread says which CPU it is.
+struct Threads;
+
+thread_local!(static CPU: Cell<usize> = const { Cell::new(0) });
+
+impl Platform for Threads {
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+}
+
+/// Memory that was allocated, each byte of it with the same number in it.
+struct Object {
+    memory: NonNull<u8>,
+    layout: Layout,
+    number: u8,
+}
+
+// SAFETY: it is the only owner of its memory.
+unsafe impl Send for Object {}
+
+impl Object {
+    fn new(heap: &Heap<'_, Threads, Lock>, layout: Layout, number: u8) -> Option<Object> {
+        let memory = heap.alloc(layout)?;
+        assert_eq!(memory.addr().get() % layout.align(), 0, "{layout:?}");
+        // SAFETY: so much was allocated.
+        unsafe { memory.write_bytes(number, layout.size()) };
+        Some(Object { memory, layout, number })
+    }
+
+    fn resize(&mut self, heap: &Heap<'_, Threads, Lock>, size: usize) {
+        self.check(self.layout.size());
+        // SAFETY: it was allocated from this heap with this layout.
+        let Some(memory) = (unsafe { heap.resize(self.memory, self.layout, size) }) else { return };
+        self.memory = memory;
+        let old = self.layout.size();
+        self.layout = Layout::from_size_align(size, self.layout.align()).unwrap();
+        self.check(old.min(size));
+        // SAFETY: so much was allocated.
+        unsafe { self.memory.write_bytes(self.number, size) };
+    }
+
+    fn free(self, heap: &Heap<'_, Threads, Lock>) {
+        self.check(self.layout.size());
+        // SAFETY: it was allocated from this heap with this layout, and nobody uses it.
+        unsafe { heap.free(self.memory, self.layout) };
+    }
+
+    /// The first bytes are those that were written: it overlaps with nothing.
+    fn check(&self, bytes: usize) {
+        // SAFETY: so much was allocated and written.
+        let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), bytes) };
+        assert!(bytes.iter().all(|&byte| byte == self.number), "{:?}", self.layout);
+    }
+}
+
+/// A heap on a machine of one section. All that it took is free again after the test.
+fn with_heap(test: impl FnOnce(&Heap<'_, Threads, Lock>, &Frames<Threads>)) {
+    let memory = Memory::new(2 * SECTION);
+    let frames = Frames::new(Threads);
+    // In physical addresses as in virtual ones: layouts of more than a frame are aligned.
+    let _hotplug = boot(&frames, &memory, SECTION);
+    let free = free(&frames);
+    let heap = Heap::new(&frames, LinearMap::new(memory.start()));
+    test(&heap, &frames);
+    heap.trim();
+    assert_eq!(self::free(&frames), free);
+    assert_eq!(heap.trim(), Bytes::ZERO);
+    frames.validated().unwrap();
+}
+
+/// Free frames, and those that the engine has taken for itself meanwhile.
+fn free(frames: &Frames<Threads>) -> u64 {
+    let own: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+    frames.counts().free + own
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc(usize, u32),
+    Resize(usize, usize),
+    Free(usize),
+    Trim,
+    Cpu(usize),
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => 0_usize..400, 3 => 400_usize..5000, 1 => 5000_usize..70_000]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (size(), 0_u32..12).prop_map(|(size, align)| Step::Alloc(size, align)),
+        2 => (any::<usize>(), size()).prop_map(|(at, size)| Step::Resize(at, size)),
+        6 => any::<usize>().prop_map(Step::Free),
+        1 => Just(Step::Trim),
+        1 => (0_usize..40).prop_map(Step::Cpu),
+    ]
+}
+
+fn cases() -> u32 {
+    match (cfg!(miri), std::env::var_os("HOTMEM_DEEP").is_some()) {
+        (true, _) => 2,
+        (_, true) => 5000,
+        _ => 200,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: cases(),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn objects_keep_their_contents_and_leave_nothing_behind(
+        steps in proptest::collection::vec(step(), 1..300)
+    ) {
+        with_heap(|heap, _| {
+            let mut objects: Vec<Object> = Vec::new();
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Alloc(size, align) => {
+                        let layout = Layout::from_size_align(size, 1 << align).unwrap();
+                        let number = u8::try_from(number % 251).unwrap();
+                        objects.push(Object::new(heap, layout, number).unwrap());
+                    }
+                    Step::Resize(at, size) if !objects.is_empty() => {
+                        let at = at % objects.len();
+                        objects[at].resize(heap, size);
+                    }
+                    Step::Free(at) if !objects.is_empty() => {
+                        objects.swap_remove(at % objects.len()).free(heap);
+                    }
+                    Step::Trim => drop(heap.trim()),
+                    Step::Cpu(number) => CPU.set(number),
+                    Step::Resize(..) | Step::Free(_) => {}
+                }
+            }
+            objects.into_iter().for_each(|object| object.free(heap));
+        });
+    }
+}
+
+/// Threads hand each other what they have allocated, and free what the others have.
+#[test]
+fn any_cpu_frees_what_another_has_allocated() {
+    let (threads, rounds) = if cfg!(miri) { (3, 60) } else { (4, 20_000) };
+    with_heap(|heap, _| {
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..threads).map(|_| mpsc::channel::<Object>()).unzip();
+        std::thread::scope(|scope| {
+            for (cpu, receiver) in receivers.into_iter().enumerate() {
+                let senders = senders.clone();
+                scope.spawn(move || {
+                    // Two of them take each other for the same CPU.
+                    CPU.set(cpu / 2);
+                    for round in 0..rounds {
+                        let size = (round * 37 + cpu * 11) % 1200;
+                        let layout = Layout::from_size_align(size, 8).unwrap();
+                        let number = u8::try_from(round % 256).unwrap();
+                        let object = Object::new(heap, layout, number).unwrap();
+                        senders[(cpu + round) % threads].send(object).unwrap();
+                        receiver.try_iter().for_each(|object| object.free(heap));
+                    }
+                    drop(senders);
+                    receiver.iter().for_each(|object| object.free(heap));
+                });
+            }
+            drop(senders);
+        });
+    });
+}
+
+/// With one shard, all threads allocate from the same slabs.
+#[test]
+fn cpus_without_a_number_share_slabs() {
+    let rounds = if cfg!(miri) { 100 } else { 100_000 };
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(Threads);
+    let _hotplug = boot(&frames, &memory, SECTION);
+    let before = free(&frames);
+    let heap: Heap<'_, Threads, Lock, 1> = Heap::new(&frames, LinearMap::new(memory.start()));
+    std::thread::scope(|scope| {
+        for size in [16, 48, 700] {
+            let (heap, layout) = (&heap, Layout::from_size_align(size, 8).unwrap());
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let objects = [(); 3].map(|()| heap.alloc(layout).unwrap());
+                    for object in objects {
+                        // SAFETY: allocated above, and used by nobody else.
+                        unsafe {
+                            object.cast::<usize>().write(round);
+                            assert_eq!(object.cast::<usize>().read(), round);
+                            heap.free(object, layout);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    heap.trim();
+    assert_eq!(free(&frames), before);
+}
+
+#[test]
+fn large_allocations_grow_and_shrink_where_they_are() {
+    with_heap(|heap, _| {
+        let mut object = Object::new(heap, Layout::from_size_align(8192, 8).unwrap(), 7).unwrap();
+        let place = object.memory;
+        for size in [40_960, 12_288, 4097] {
+            object.resize(heap, size);
+            assert_eq!(object.memory, place, "{size}");
+        }
+        object.resize(heap, 100);
+        assert_ne!(object.memory, place);
+        object.free(heap);
+    });
+}
+
+#[test]
+fn a_heap_without_memory_says_so() {
+    with_heap(|heap, frames| {
+        // Nearly all frames, and then objects until there are none.
+        let frame = Layout::from_size_align(4096, 8).unwrap();
+        let large =
+            Layout::from_size_align(usize::try_from(SECTION - 512).unwrap() * 4096, 8).unwrap();
+        let large = heap.alloc(large).map(|memory| (memory, large)).unwrap();
+        let layout = Layout::from_size_align(3000, 8).unwrap();
+        let objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
+        assert!(objects.len() > 400 && frames.counts().free < 8, "{}", objects.len());
+        // SAFETY: allocated above.
+        unsafe { heap.free(large.0, large.1) };
+        Object::new(heap, frame, 1).unwrap().free(heap);
+        let huge = Layout::from_size_align(1 << 40, 8).unwrap();
+        assert!(heap.alloc(huge).is_none());
+        objects.into_iter().for_each(|object| object.free(heap));
+    });
+}
+
+#[cfg(feature = "allocator-api2")]
+#[test]
+fn collections_live_on_it() {
+    use allocator_api2::{boxed::Box, vec::Vec};
+    with_heap(|heap, _| {
+        let mut numbers = Vec::new_in(heap);
+        numbers.extend(0..10_000_u32);
+        let boxes: std::vec::Vec<_> =
+            numbers.iter().map(|&n| Box::new_in((n, 1_u64), heap)).collect();
+        assert!(boxes.iter().zip(0..).all(|(object, n)| **object == (n, 1)));
+    });
+}

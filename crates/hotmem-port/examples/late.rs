@@ -1,0 +1,36 @@
+//! A kernel whose memory is named range by range, and whose CPUs are numbered after it boots.
+
+use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, PfnRange, Platform};
+use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LinearMap};
+use hotmem_testkit::Memory;
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // What the firmware says, in the order in which it says it.
+    let mut ram = BootRanges::<4>::new();
+    ram.add(0x60_0000..0x400_0000)?;
+    ram.add(0x10_0000..0x20_0000)?;
+    ram.add(0x20_0000..0x60_0000)?;
+    println!("{} range of boot memory", ram.as_slice().len());
+
+    let memory = Memory::new(16384);
+    let linear = LinearMap::new(memory.start());
+    let frames = Frames::new(LatePlatform::new());
+    // SAFETY: the memory of the test is mapped there, and used by nobody else.
+    let mapping = unsafe { AlwaysMapped::new(linear.base(), PfnRange::ALL) };
+    let map = BootMap::of_ram(ram.as_slice());
+    // SAFETY: as above.
+    let _hotplug = unsafe { Hotplug::bootstrap(&frames, mapping, &map)? };
+
+    frames.platform().set_cpu(|| 1);
+    println!("this is CPU {}", frames.platform().cpu());
+    let page = frames.alloc_or_none(AllocRequest::frames(1)).ok_or("no memory")?;
+    let address = linear.pointer(page.start());
+    println!("{} is mapped at offset {:#x}", page.range(), address.addr() - linear.base().addr());
+    Ok(())
+}
+
+#[test]
+fn a_late_platform_boots() -> Result<(), Box<dyn Error>> {
+    main()
+}

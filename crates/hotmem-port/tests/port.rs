@@ -1,0 +1,149 @@
+//! What a port needs beside the engine, on a machine in this process.
+
+use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, Pfn, PfnRange};
+use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LentFrames, LinearMap, TooManyRanges};
+use hotmem_testkit::{Memory, SECTION, Validated as _, boot, range, start};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// The ranges name exactly the bytes that were added, none of them twice.
+    #[test]
+    fn ranges_are_the_union_of_what_was_added(
+        given in proptest::collection::vec((0_usize..60, 0_usize..12), 0..20)
+    ) {
+        let mut ranges = BootRanges::<6>::new();
+        let mut named = [false; 80];
+        for (start, len) in given {
+            let bytes = start..start + len;
+            let more = start as u64..(start + len) as u64;
+            let before = ranges;
+            match ranges.add(more.clone()) {
+                Ok(()) => bytes.for_each(|byte| named[byte] = true),
+                Err(TooManyRanges(refused)) => {
+                    prop_assert_eq!(refused, BootRange::from(more));
+                    prop_assert_eq!(before.as_slice().len(), 6);
+                    prop_assert_eq!(before.as_slice(), ranges.as_slice());
+                }
+            }
+            let mut seen = [false; 80];
+            for &BootRange { start, len } in ranges.as_slice() {
+                for (byte, seen) in (0..).zip(&mut seen) {
+                    if (start..start + len.0).contains(&byte) {
+                        prop_assert!(!*seen, "named twice");
+                        *seen = true;
+                    }
+                }
+                // Those that touch are one.
+                prop_assert!(start == 0 || !seen_at(&ranges, start - 1));
+            }
+            prop_assert_eq!(seen, named);
+        }
+    }
+}
+
+fn seen_at(ranges: &BootRanges<6>, byte: u64) -> bool {
+    ranges.as_slice().iter().any(|range| (range.start..range.start + range.len.0).contains(&byte))
+}
+
+#[test]
+fn boot_memory_comes_range_by_range_at_frame_grain() {
+    let mut ram = BootRanges::<4>::new();
+    ram.add(0x1000..0x9_f000).unwrap();
+    ram.add(0x10_0000..0x20_0000).unwrap();
+    // The kernel's image lies between, and the next range is not aligned to anything.
+    ram.add(0x26_4000..0x7fe_0000).unwrap();
+    assert!(!ram.is_empty());
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(LatePlatform::new());
+    let map = BootMap::of_ram(ram.as_slice());
+    let _hotplug = start(&frames, memory.direct_map(), &map).unwrap();
+    let given = 0x9e + 0x100 + (0x7fe0 - 0x264);
+    let counts = frames.counts();
+    assert_eq!(counts.free, given - frames.metadata().map(|m| m.frames.frames()).sum::<u64>());
+    for outside in [0, 0x9f, 0x200, 0x263, 0x7fe0] {
+        let taken = frames.alloc(AllocRequest::frames(1).at(Pfn::new(outside).unwrap())).map(drop);
+        assert!(matches!(taken, Err(AllocError::NotFree(_))), "{outside:#x}");
+    }
+    frames.validated().unwrap();
+}
+
+#[test]
+fn a_range_at_the_end_of_all_addresses_is_left_to_boot_to_refuse() {
+    let mut ram = BootRanges::<1>::new();
+    ram.add(BootRange { start: u64::MAX - 1, len: Bytes(5) }).unwrap();
+    ram.add(BootRange { start: u64::MAX - 3, len: Bytes(2) }).unwrap();
+    assert_eq!(ram.as_slice(), [BootRange { start: u64::MAX - 3, len: Bytes(3) }]);
+    let error = ram.add(0..1).unwrap_err();
+    assert_eq!(error.to_string(), "no space for another range of boot memory: 1B from 0x0");
+}
+
+#[test]
+fn memory_or_none() {
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(LatePlatform::new());
+    let _hotplug = boot(&frames, &memory, SECTION);
+    let page = frames.alloc_or_none(AllocRequest::frames(1)).unwrap();
+    assert_eq!(page.frames(), 1);
+    assert!(frames.alloc_or_none(AllocRequest::frames(2 * SECTION)).is_none());
+    assert!(frames.alloc_or_none(AllocRequest::frames(0)).is_none());
+    drop(page);
+}
+
+/// A kernel's mapper takes what is lent, and the rest is free again.
+#[test]
+fn frames_are_lent_and_the_rest_comes_back() {
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(LatePlatform::new());
+    let _hotplug = boot(&frames, &memory, SECTION);
+    let free = frames.counts().free;
+    let map = LinearMap::new(memory.start());
+    let mut lent = LentFrames::new(&frames, map);
+    let mut given =
+        frames.alloc(AllocRequest::frames(20)).unwrap().into_raw().chunks(1).map(PfnRange::start);
+    // SAFETY: they were allocated above.
+    unsafe { lent.fill(&mut || given.next()) };
+    let mut tables: Vec<Pfn> = (0..7).map(|_| lent.take().unwrap()).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    assert_eq!(tables.len(), 7);
+    assert_eq!((lent.free_rest(), lent.take()), (13, None));
+    assert_eq!(frames.counts().free, free - 7);
+    for table in tables {
+        // SAFETY: taken above.
+        unsafe { frames.free_raw(range(table.number(), 1)) }.unwrap();
+    }
+    assert_eq!(frames.counts().free, free);
+}
+
+#[test]
+fn addresses_and_frames() {
+    let memory = Memory::new(16);
+    let map = LinearMap::new(memory.start());
+    let third = map.pointer(range(3, 1).start());
+    assert_eq!(map.frames(third, 1), Some(range(3, 1)));
+    assert_eq!(map.frames(third.wrapping_add(1), 4096), Some(range(3, 2)));
+    assert_eq!(map.frames(third, 0), Some(range(3, 0)));
+    assert_eq!(map.frames(map.base().wrapping_sub(1), 1), None);
+}
+
+#[test]
+fn a_platform_is_told_of_its_cpus_and_of_its_reporter() {
+    use hotmem::Platform;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static WOKEN: AtomicUsize = AtomicUsize::new(0);
+    let platform = LatePlatform::new();
+    platform.wake_reporter();
+    assert_eq!((platform.cpu(), WOKEN.load(Ordering::Relaxed)), (0, 0));
+    platform.set_cpu(|| 5);
+    platform.set_wake_reporter(|| {
+        WOKEN.fetch_add(1, Ordering::Relaxed);
+    });
+    platform.wake_reporter();
+    assert_eq!((platform.cpu(), WOKEN.load(Ordering::Relaxed)), (5, 1));
+}
