@@ -1,6 +1,6 @@
-//! A virtio-mem device is asked for 16 MiB and then for none: the driver, stepped by hand.
+//! Steps the driver of a virtio-mem device that requests 16 MiB and then none.
 //!
-//! The device is a model of a few lines; a kernel puts the same requests on a virtqueue.
+//! The device is simulated by a few lines; a kernel puts the same requests on a virtqueue.
 
 use core::time::Duration;
 use hotmem::{AlwaysMapped, BootMap, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // 32 MiB of boot memory, and 64 MiB above it that the device can plug.
     let layout = Layout::from_size_align(96 << 20, 4096)?;
     let ram = [(0..32 * MIB).into()];
-    // SAFETY: the layout is not empty; all of it is mapped, and nobody else uses it.
+    // SAFETY: the layout is not empty; all of it is mapped, and nothing else uses it.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(alloc_zeroed(layout), (0..96 * MIB).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         RequestKind::Unplug => device.plugged_size -= bytes,
                         _ => return Err("the device does not know this request".into()),
                     }
-                    // All zero: acknowledged.
+                    // All zeros: the request is acknowledged.
                     answer = Some([0; Response::SIZE]);
                 }
                 Step::Again => {}

@@ -1,4 +1,4 @@
-//! Waiting longer after every failure.
+//! Exponential back-off after failures.
 
 use core::time::Duration;
 
@@ -11,33 +11,33 @@ pub(crate) struct Backoff {
 
 /// The first wait.
 const FIRST: Duration = Duration::from_millis(1);
-/// Doublings after which the wait no longer grows: about 4 s.
+/// The number of doublings after which the wait no longer grows: about 4 s.
 const DOUBLINGS: u32 = 12;
 
 impl Backoff {
-    /// Failures in a row that pass without a word: about 60 ms of waiting.
+    /// The number of consecutive failures that are not reported: about 60 ms of waiting.
     pub(crate) const PATIENCE: u32 = 6;
 
-    /// One more failure: wait, twice as long as the last time.
+    /// Records a failure, which doubles the wait.
     pub(crate) fn failed(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         self.since = Some(now);
     }
 
-    /// Something succeeded, or something else is wanted: no wait.
+    /// Ends the wait, after a success or a new request.
     pub(crate) fn reset(&mut self) {
         *self = Backoff::default();
     }
 
-    /// Returns whether failures have become worth mentioning.
+    /// Returns whether so many failures have occurred that they should be reported.
     pub(crate) fn is_out_of_patience(&self) -> bool {
         self.failures > Self::PATIENCE
     }
 
-    /// Until when to wait, if there is to be a wait at all.
+    /// Returns the end of the wait, if there is one.
     pub(crate) fn waiting(&mut self, now: Duration) -> Option<Duration> {
         let since = self.since?;
-        // A clock that went backwards must not make the wait longer than it was meant to be.
+        // A clock that was set back must not prolong the wait.
         let since = since.min(now);
         let until = since.saturating_add(FIRST * (1 << (self.failures - 1).min(DOUBLINGS)));
         self.since = (now < until).then_some(since);

@@ -1,12 +1,13 @@
-//! virtio-balloon (device 5): memory that the guest lets the host have, asked and unasked.
+//! The driver of virtio-balloon (device 5), by which the guest gives memory to the host.
 //!
-//! One device, four conversations that have nothing to do with each other: the *balloon*, of a
-//! size that the host asks for; *reports* of free memory, which the host may take until it is used
-//! again; *hints* of free memory, which a migration may leave behind; *statistics*. Each is a
-//! small state machine of its own with at most one request on its queue; [`Driver`] lets them take
-//! turns. Section numbers in this module's comments are those of the virtio 1.3 specification.
+//! The device has four independent functions. The *balloon* holds as much memory as the host
+//! requests. *Reports* name free memory, which the host may take until the guest uses it again.
+//! *Hints* name free memory that a migration need not copy. *Statistics* describe the guest's
+//! memory. Each function is a small state machine with at most one request on its queue; [`Driver`]
+//! steps them in turn. Section numbers in this module's comments are those of the virtio 1.3
+//! specification.
 
-#![expect(clippy::large_enum_variant, reason = "a report's ranges are passed on, never kept")]
+#![expect(clippy::large_enum_variant, reason = "a report's ranges are passed on, never stored")]
 
 mod config;
 #[cfg(feature = "virtio-drivers")]

@@ -1,4 +1,4 @@
-//! Memory that a device reads and writes while the driver does.
+//! Memory that a device and the driver access concurrently.
 
 #![allow(unsafe_code)]
 
@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU16, Ordering};
 
 /// Memory shared with a device.
 ///
-/// The device may write anything to it at any time, so there are never references to it: bytes
-/// are copied in and out by volatile accesses, and what is read is not trusted.
+/// The device may write to it at any time, so there are never references to it. Bytes are copied in
+/// and out by volatile accesses, and values that are read are not trusted.
 #[derive(Debug)]
 pub struct DmaMemory {
     start: NonNull<u8>,
@@ -16,48 +16,48 @@ pub struct DmaMemory {
     len: usize,
 }
 
-// SAFETY: it owns its memory (the contract of `new`), which may be used from any thread.
+// SAFETY: by the contract of `new` it owns its memory, which may be used from any thread.
 unsafe impl Send for DmaMemory {}
 
 impl DmaMemory {
-    /// Takes over memory that a device can reach at `device_addr`.
+    /// Takes ownership of memory that a device accesses at `device_addr`.
     ///
     /// # Safety
     /// `start` is valid for reads and writes of `len` bytes for as long as the value or a part of
-    /// it exists, and until the device that was told of it is reset; nothing else in the program
-    /// accesses it. A device at `device_addr` sees the same bytes.
+    /// it exists, and until the device that uses it is reset. Nothing else in the program accesses
+    /// it. A device sees the same bytes at `device_addr`.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, device_addr: u64, len: usize) -> DmaMemory {
         DmaMemory { start, device_addr, len }
     }
 
-    /// Returns where the device sees it.
+    /// Returns the address at which the device sees the memory.
     #[must_use]
     pub fn device_addr(&self) -> u64 {
         self.device_addr
     }
 
-    /// Bytes in it.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the size is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns whether it starts on a multiple of `align` (a power of two), for the driver and for
-    /// the device.
+    /// Returns whether both the driver's and the device's address are multiples of `align` (a power
+    /// of two).
     #[must_use]
     pub fn is_aligned(&self, align: usize) -> bool {
         let start = self.start.as_ptr() as usize as u64;
         (start | self.device_addr) & (align as u64 - 1) == 0
     }
 
-    /// Returns the first `len` bytes and the rest, or `None` if there are not this many.
+    /// Returns the first `len` bytes and the rest, or `None` if the memory is smaller.
     #[must_use]
     pub fn split_at(self, len: usize) -> Option<(DmaMemory, DmaMemory)> {
         let rest = self.len.checked_sub(len)?;
@@ -71,8 +71,8 @@ impl DmaMemory {
     /// Returns a pointer to `len` bytes at `offset`.
     ///
     /// # Panics
-    /// Panics if they are not all inside. Offsets come from the driver's own layout, never from a
-    /// device.
+    /// Panics if the bytes do not lie inside the memory. Offsets come from the driver's own layout,
+    /// never from a device.
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of {}", self.len);
@@ -83,9 +83,9 @@ impl DmaMemory {
     /// Copies bytes out.
     pub(crate) fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
         let from = self.at(offset, N).cast::<[u8; N]>();
-        // SAFETY: `at` found N bytes, any bytes are a value, and bytes need no alignment. That the
-        // device may change them meanwhile makes the value arbitrary, not the read wrong: it is
-        // volatile, and nothing else in the program accesses them.
+        // SAFETY: `at` has checked N bytes, any bytes are a valid value, and bytes need no
+        // alignment. The device may change them meanwhile, which makes the value arbitrary but not
+        // the read unsound: it is volatile, and nothing else in the program accesses them.
         unsafe { from.as_ptr().read_volatile() }
     }
 
@@ -96,23 +96,25 @@ impl DmaMemory {
         unsafe { to.as_ptr().write_volatile(bytes) }
     }
 
-    /// Reads an index that the device publishes: whatever it wrote before is visible after.
+    /// Reads an index that the device publishes. All earlier writes of the device are then visible.
     pub(crate) fn load_index(&self, offset: usize) -> u16 {
-        // Acquire pairs with the device's write of the index after what it counts (2.7.8.2).
+        // Acquire pairs with the device's write of the index after the entries that it counts
+        // (2.7.8.2).
         u16::from_le(self.index(offset).load(Ordering::Acquire))
     }
 
-    /// Publishes an index: whatever was written before is visible to the device first.
+    /// Publishes an index. All earlier writes are visible to the device first.
     pub(crate) fn store_index(&self, offset: usize, value: u16) {
-        // Release pairs with the device's read of the index before what it counts (2.7.13.3).
+        // Release pairs with the device's read of the index before the entries that it counts
+        // (2.7.13.3).
         self.index(offset).store(value.to_le(), Ordering::Release);
     }
 
     fn index(&self, offset: usize) -> &AtomicU16 {
         let index = self.at(offset, 2).cast::<u16>();
         assert!(index.is_aligned(), "an index at an odd address");
-        // SAFETY: `at` found two bytes, which are aligned, stay valid while `self` is borrowed,
-        // and are accessed by the program in this way only.
+        // SAFETY: `at` has checked two bytes. They are aligned, stay valid while `self` is
+        // borrowed, and the program accesses them only as atomics.
         unsafe { AtomicU16::from_ptr(index.as_ptr()) }
     }
 }

@@ -1,24 +1,24 @@
-//! From a device's reset to the features that both sides agree on (3.1.1).
+//! Resets a device and negotiates its features (3.1.1).
 
 use bitflags::Flags;
 use core::fmt;
 use core::ops::BitAnd;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
-/// The reason why no features were agreed on with a device. `F`: those of its type.
+/// The reason why the negotiation failed. `F` is the type of its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError<F> {
-    /// It is of this type, not of the driver's.
+    /// The device is of this type, which is not the driver's.
     DeviceType(DeviceType),
-    /// It does not end its reset.
+    /// Its reset does not complete.
     Reset,
-    /// It does not offer `VERSION_1`, or its transport is of before that.
+    /// It does not offer `VERSION_1`, or its transport is a legacy one.
     Legacy,
-    /// It does not accept these features, all of which it offers.
+    /// It refuses these features although it offers them.
     Features(F),
 }
 
-/// What was agreed on.
+/// The result of a negotiation.
 pub(crate) struct Agreed<F> {
     pub(crate) offered: F,
     pub(crate) features: F,
@@ -26,10 +26,10 @@ pub(crate) struct Agreed<F> {
 
 /// The feature bit of every device that follows version 1 of the specification or later (6).
 const VERSION_1: u64 = 1 << 32;
-/// Reads of a device's status after which its reset does not end.
+/// The number of reads of a device's status after which its reset counts as failed.
 const RESET_READS: u32 = 1_000_000;
 
-/// Resets the device and agrees with it on what `accept` says of what it offers.
+/// Resets the device and negotiates the features that `accept` chooses from those offered.
 pub(crate) fn shake_hands<T: Transport, F>(
     transport: &mut T,
     kind: DeviceType,
@@ -58,9 +58,10 @@ where
     Ok(Agreed { offered, features })
 }
 
-/// Resets the device; says whether it has ended its reset, and touches nothing any more.
+/// Resets the device. Returns whether the reset has completed, so that the device accesses no
+/// memory any more.
 pub(crate) fn reset<T: Transport>(transport: &mut T) -> bool {
-    // 4.1.4.3.2: the reset has happened when the status reads zero.
+    // 4.1.4.3.2: the reset has completed when the status reads zero.
     transport.set_status(DeviceStatus::empty());
     (0..RESET_READS).any(|_| transport.get_status().is_empty())
 }
@@ -68,8 +69,10 @@ pub(crate) fn reset<T: Transport>(transport: &mut T) -> bool {
 impl<F: fmt::Debug> fmt::Display for HandshakeError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HandshakeError::DeviceType(kind) => write!(f, "it is of another type, {kind:?}"),
-            HandshakeError::Reset => write!(f, "the device does not end its reset"),
+            HandshakeError::DeviceType(kind) => {
+                write!(f, "the device is of another type, {kind:?}")
+            }
+            HandshakeError::Reset => write!(f, "the reset of the device does not complete"),
             HandshakeError::Legacy => write!(f, "the device does not offer VERSION_1"),
             HandshakeError::Features(features) => write!(f, "the device refuses {features:?}"),
         }

@@ -1,13 +1,14 @@
-//! virtio-mem and virtio-balloon as state machines without I/O, and what it takes to run them.
+//! Drivers for virtio-mem and virtio-balloon: state machines without I/O, and virtqueues to run
+//! them.
 //!
-//! [`mem::Driver`] decides; the kernel carries. It gets the time, a snapshot of the device's
-//! configuration and, when there is one, the device's answer, and says what to put on the queue
-//! next. What "plugging" means to the kernel is behind one trait, [`mem::Memory`]. So a kernel
-//! with a virtio stack of its own can use the driver, and a hostile device is an ordinary unit
-//! test.
+//! [`mem::Driver`] decides, and the kernel does the I/O. Each step takes the time, a snapshot of
+//! the device's configuration and an answer of the device, if there is one, and returns the request
+//! to put on the queue next. The trait [`mem::Memory`] defines what plugging means to the kernel.
+//! So a kernel can use the driver with its own virtio stack, and unit tests can simulate hostile
+//! devices.
 //!
-//! With the feature `virtio-drivers`, `mem::Device` runs it on a transport of that crate, over
-//! [`queue::SplitQueue`].
+//! With the feature `virtio-drivers`, `mem::Device` and `balloon::Device` run the drivers on a
+//! transport of that crate, over [`queue::SplitQueue`].
 #![no_std]
 #![deny(unsafe_code)]
 

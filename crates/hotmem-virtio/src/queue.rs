@@ -1,11 +1,10 @@
-//! A split virtqueue (2.7) that takes addresses, not references.
+//! A split virtqueue (2.7) that takes addresses instead of references.
 //!
-//! Memory that a host discards or plugs cannot be lent as a slice, so chains are made of
-//! addresses and lengths as the device sees them. Nothing that the device can write is believed:
-//! links and lengths are kept in the driver's own memory, and every used element must name a
-//! chain that is outstanding. A length that such a chain does not have is taken for the most that
-//! it has: QEMU before 7.0 and earlier releases of Cloud Hypervisor answer requests of which they
-//! write nothing with the length of what they read.
+//! Memory that a host discards or plugs cannot be lent as a slice, so chains consist of addresses
+//! and lengths as the device sees them. Nothing that the device can write is trusted: links and
+//! lengths are kept in the driver's own memory, and every used element must name an outstanding
+//! chain. A used length that exceeds the chain's is cut to it: QEMU before 7.0 and earlier releases
+//! of Cloud Hypervisor report the length that they have read.
 
 use crate::dma::DmaMemory;
 use core::fmt;
@@ -15,53 +14,55 @@ use core::sync::atomic::{Ordering, fence};
 #[derive(Debug)]
 pub struct SplitQueue<const SIZE: usize> {
     memory: DmaMemory,
-    /// How many it has: a power of two.
+    /// The number of descriptors: a power of two.
     size: u16,
-    /// The descriptor after each one, in its chain or in the free list.
+    /// The next descriptor of each one, in its chain or in the free list.
     next: [u16; SIZE],
-    /// For the first descriptor of each chain that the device owns: what it may write.
+    /// The chains that the device owns, by their first descriptor, with the number of bytes that it
+    /// may write.
     outstanding: [Option<Chain>; SIZE],
     first_free: u16,
     free: u16,
     chains: u16,
     avail_index: u16,
     used_index: u16,
-    /// Those of the available ring.
+    /// The flags of the available ring.
     flags: u16,
 }
 
-/// One piece of a chain.
+/// One buffer of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Where the device sees it.
+    /// The address at which the device sees it.
     pub device_addr: u64,
-    /// Bytes in it.
+    /// The size in bytes.
     pub len: u32,
-    /// Whether the device writes it; else it reads it.
+    /// Whether the device writes it; otherwise it reads it.
     pub device_writes: bool,
 }
 
-/// A chain that the device has done with.
+/// A chain that the device has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// What [`SplitQueue::push`] returned for it.
+    /// The token that [`SplitQueue::push`] returned for it.
     pub token: u16,
-    /// Bytes that the device says it wrote; what it may write, if it says more.
+    /// The number of bytes that the device reports as written, at most the number that it may
+    /// write.
     pub written: u32,
 }
 
-/// What a chain cannot be, or what a device must not do.
+/// An invalid chain, or a violation of the protocol by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueError {
-    /// Fewer descriptors are free than the chain has pieces.
+    /// Fewer descriptors are free than the chain has buffers.
     Full,
-    /// The chain or a piece of it is empty, or its bytes are too many to count.
+    /// The chain or one of its buffers is empty, or its length does not fit in 32 bits.
     Length,
-    /// A piece that the device reads comes after one that it writes.
+    /// A buffer that the device reads follows one that it writes.
     Order,
-    /// The device used more chains than it was given.
+    /// The used index exceeds the number of outstanding chains.
     UsedIndex(u16),
-    /// The device used a descriptor that starts no chain it was given.
+    /// The used element names a descriptor that starts no outstanding chain.
     UsedId(u32),
 }
 
@@ -88,13 +89,13 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         size
     };
     const AVAIL: usize = 16 * SIZE;
-    /// The used ring is to start on a multiple of four.
+    /// The used ring must start on a multiple of four.
     const USED: usize = (Self::AVAIL + 4 + 2 * SIZE).next_multiple_of(4);
-    /// Bytes of shared memory that the queue takes.
+    /// The size in bytes of the shared memory that the queue needs.
     pub const BYTES: usize = (Self::USED + 4 + 8 * SIZE).next_multiple_of(ALIGN);
 
-    /// Makes a queue in this memory, of which it takes the first [`BYTES`](Self::BYTES); the rest
-    /// is returned. `None` if there are not this many, or they do not start on a multiple of 16.
+    /// Makes a queue in the first [`BYTES`](Self::BYTES) of this memory, and returns it with the
+    /// rest. Returns `None` if the memory is smaller or not aligned to 16.
     #[must_use]
     pub fn new(memory: DmaMemory) -> Option<(SplitQueue<SIZE>, DmaMemory)> {
         let (memory, rest) = memory.split_at(Self::BYTES)?;
@@ -117,8 +118,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         Some((queue, rest))
     }
 
-    /// Empties it, with as many descriptors as the device allows, which has
-    /// been reset and not yet told of it.
+    /// Empties the queue, and limits its descriptors to the number that the device allows. The
+    /// device must have been reset, and must not know the queue yet.
     pub fn reset(&mut self, device_allows: usize) {
         let most = u16::try_from(device_allows.clamp(1, SIZE)).unwrap_or(Self::SIZE_U16);
         self.size = 1 << most.ilog2();
@@ -134,38 +135,39 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         (self.avail_index, self.used_index) = (0, 0);
     }
 
-    /// Returns how many descriptors it has.
+    /// Returns the number of descriptors.
     #[must_use]
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Returns where the device finds the descriptor table.
+    /// Returns the device's address of the descriptor table.
     #[must_use]
     pub fn descriptors(&self) -> u64 {
         self.memory.device_addr()
     }
 
-    /// Returns where the device finds the available ring.
+    /// Returns the device's address of the available ring.
     #[must_use]
     pub fn driver_area(&self) -> u64 {
         self.memory.device_addr() + Self::AVAIL as u64
     }
 
-    /// Returns where the device finds the used ring.
+    /// Returns the device's address of the used ring.
     #[must_use]
     pub fn device_area(&self) -> u64 {
         self.memory.device_addr() + Self::USED as u64
     }
 
-    /// Hands a chain to the device, and returns its token. Costs a few stores a piece.
+    /// Makes a chain available to the device, and returns its token. Costs a few stores for each
+    /// buffer.
     ///
     /// # Errors
-    /// The chain, or the free descriptors, do not allow it. Nothing is handed over.
+    /// The chain is invalid, or too few descriptors are free. Nothing has changed.
     ///
     /// # Safety
-    /// The device may read or write the buffers, as they say, until [`pop`](Self::pop) returns the
-    /// token or the device is reset. Nothing else may rely on them meanwhile.
+    /// The device may read or write the buffers, as declared, until [`pop`](Self::pop) returns the
+    /// token or the device is reset. Nothing else may rely on their contents meanwhile.
     #[allow(unsafe_code)]
     pub unsafe fn push(&mut self, chain: &[Buffer]) -> Result<u16, QueueError> {
         let pieces = u16::try_from(chain.len()).map_err(|_| QueueError::Full)?;
@@ -207,11 +209,12 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         Ok(head)
     }
 
-    /// Takes back a chain that the device has done with, if there is one.
+    /// Takes back a chain that the device has used, if there is one.
     ///
     /// # Errors
-    /// The device does what it must not. The queue is of no use any more: what the device was
-    /// given stays with it until it is reset, and every further call says the same.
+    /// The device has violated the protocol. The queue is unusable from then on: outstanding
+    /// buffers belong to the device until it is reset, and every further call returns the same
+    /// error.
     pub fn pop(&mut self) -> Result<Option<Used>, QueueError> {
         let index = self.memory.load_index(Self::USED + 2);
         if index == self.used_index {
@@ -234,23 +237,24 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         Ok(Some(Used { token, written: written.min(chain.writable) }))
     }
 
-    /// Returns whether the device wants to be told of what was pushed.
+    /// Returns whether the device must be notified of pushed chains.
     #[must_use]
     pub fn wants_notification(&self) -> bool {
-        // Orders the index that `push` stored before the flag: the device stores the flag, then
-        // looks at the index again, so one of the two sees the other's store (2.7.13.4.1).
+        // Orders the index that `push` has stored before the read of the flag. The device stores
+        // the flag and then reads the index again, so one of the two sees the other's store
+        // (2.7.13.4.1).
         fence(Ordering::SeqCst);
         self.memory.load_index(Self::USED) & NO_NOTIFY == 0
     }
 
-    /// Tells the device that it need not interrupt when it has used a chain, because the driver
-    /// looks at the queue by itself (2.7.7). A device may interrupt all the same.
+    /// Asks the device not to interrupt when it has used a chain, because the driver polls the
+    /// queue (2.7.7). A device may still interrupt.
     pub fn suppress_interrupts(&mut self) {
         self.flags = NO_INTERRUPT;
         self.memory.store_index(Self::AVAIL, self.flags);
     }
 
-    /// Chains that the device owns.
+    /// Returns the number of chains that the device owns.
     #[must_use]
     pub fn outstanding(&self) -> u16 {
         self.chains
@@ -265,7 +269,7 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         self.memory.write(16 * usize::from(index), bytes);
     }
 
-    /// Puts a chain's descriptors in front of the free list.
+    /// Puts a chain's descriptors at the front of the free list.
     fn recycle(&mut self, head: u16, pieces: u16) {
         let mut last = head;
         for _ in 1..pieces {
@@ -282,9 +286,15 @@ impl fmt::Display for QueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             QueueError::Full => write!(f, "too few free descriptors"),
-            QueueError::Length => write!(f, "a chain needs bytes, and fewer than 2^32"),
-            QueueError::Order => write!(f, "what the device reads comes before what it writes"),
-            QueueError::UsedIndex(index) => write!(f, "used index {index} passes what is owned"),
+            QueueError::Length => {
+                write!(f, "a chain must have 1 to 2^32 - 1 bytes, and no empty buffer")
+            }
+            QueueError::Order => {
+                write!(f, "a buffer that the device reads follows one that it writes")
+            }
+            QueueError::UsedIndex(index) => {
+                write!(f, "used index {index} exceeds the outstanding chains")
+            }
             QueueError::UsedId(id) => write!(f, "used id {id} starts no outstanding chain"),
         }
     }

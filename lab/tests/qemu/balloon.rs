@@ -206,7 +206,7 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
     assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(4));
     // More than the guest can spare. QEMU's command says what is left to it.
     vm.monitor_line("balloon 1").unwrap();
-    wait_until_kept(&mut vm, "the guest keeps what is left");
+    wait_until_kept(&mut vm, "the guest keeps its floor of free memory");
     for left in [512, 300, 1000, 1024, 300] {
         vm.monitor_line(&format!("balloon {left}")).unwrap();
         let taken = Bytes::mib(1024 - left).0;

@@ -1,6 +1,6 @@
-//! A virtio-balloon device that says anything, from the fuzzer's bytes.
+//! Simulates a virtio-balloon device that behaves arbitrarily, by the fuzzer's bytes.
 //!
-//! The harness is the one that the ordinary tests run with random bytes.
+//! The ordinary tests run the same harness with random bytes.
 #![no_main]
 #![allow(dead_code)]
 

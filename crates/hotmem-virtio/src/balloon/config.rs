@@ -1,36 +1,36 @@
-//! The device's configuration: four numbers that have nothing to do with each other.
+//! The device's configuration: four independent numbers.
 
 use super::features::Features;
 
-/// `struct virtio_balloon_config` (5.5.4), as the device reports it. Any value may stand in it.
+/// `struct virtio_balloon_config` (5.5.4), as the device reports it. Its values are not trusted.
 ///
-/// Each field is read and written by one access of four bytes, so there is nothing to be torn.
+/// Each field is read and written by one access of four bytes, so no field can be torn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawConfig {
-    /// Frames that the device wants in the balloon.
+    /// The requested size of the balloon in frames.
     pub num_pages: u32,
-    /// What hints are wanted for; 0 where the field is not available.
+    /// The command that requests hints; 0 if the field is not available.
     pub free_page_hint_cmd_id: u32,
-    /// The generation (2.5) before the rest was read: another one with each change that the device
-    /// tells of.
+    /// The configuration generation (2.5), read before the other fields. It changes with each
+    /// change that the device announces.
     pub generation: u32,
 }
 
 impl RawConfig {
-    /// Where `num_pages` is in the configuration space.
+    /// The offset of `num_pages` in the configuration space.
     pub const NUM_PAGES: usize = 0;
-    /// Where `actual` is: frames in the balloon, for the driver to write.
+    /// The offset of `actual`, the balloon's size in frames, which the driver writes.
     pub const ACTUAL: usize = 4;
-    /// Where `free_page_hint_cmd_id` is, if [`Features::FREE_PAGE_HINT`] is negotiated.
+    /// The offset of `free_page_hint_cmd_id`, if [`Features::FREE_PAGE_HINT`] is negotiated.
     pub const FREE_PAGE_HINT_CMD_ID: usize = 8;
-    /// Where `poison_val` is, if [`Features::PAGE_POISON`] is negotiated: for the driver to write,
+    /// The offset of `poison_val`, if [`Features::PAGE_POISON`] is negotiated. The driver writes it
     /// before `DRIVER_OK`.
     pub const POISON_VAL: usize = 12;
 
-    /// Reads what is available under these features, of this generation or later.
+    /// Reads the fields that are available under these features, of this generation or a later one.
     ///
     /// # Errors
-    /// The first that `read` fails with.
+    /// The first error of `read`.
     pub fn read<E>(
         features: Features,
         generation: u32,

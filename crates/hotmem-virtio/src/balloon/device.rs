@@ -1,4 +1,4 @@
-//! The driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
+//! Runs the driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
 
 use super::config::RawConfig;
 use super::driver::{Driver, Step};
@@ -18,14 +18,15 @@ use virtio_drivers::transport::{DeviceStatus, Transport};
 
 /// A virtio-balloon device and its driver.
 ///
-/// To be polled: when it interrupts, when memory was freed that may be reported, and when the time
-/// comes that the last poll returned.
+/// Poll it when the device interrupts, when memory was freed that may be reported, and at the time
+/// that the last poll returned.
 #[derive(Debug)]
 pub struct Device<T: Transport> {
-    // First, so that the transport resets the device before the memory of its queues is given up.
+    // The first field, so that the transport resets the device before the memory of its queues is
+    // freed.
     transport: T,
     numbers: Queues,
-    /// Inflate, deflate, statistics, hints: one piece at a time.
+    /// The queues for inflating, deflating, statistics and hints, with one buffer at a time.
     short: [ShortQueue; 4],
     reports: ReportQueue,
     messages: DmaMemory,
@@ -34,49 +35,53 @@ pub struct Device<T: Transport> {
     driver: Driver,
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
-    /// What was answered when the device was reset last, and how often in a row it was reset
-    /// without having answered anything.
+    /// The answers counted at the last reset, and the number of consecutive resets without a
+    /// further answer.
     silence: (Answers, u32),
 }
 
 /// What to do after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The budget is used up: poll again, when it suits.
+    /// The budget is used up: poll again when convenient.
     Again,
     /// Nothing to do until this time, or until the device interrupts or memory is freed.
     WaitUntil(Duration),
     /// Nothing to do until the device interrupts or memory is freed.
     Idle,
-    /// The device is left alone from now on. What it had stays out of use until it is reset.
+    /// The driver has stopped. Memory that the device holds stays out of use until the device is
+    /// reset.
     Failed(Failure),
 }
 
-/// Requests of each kind that were answered.
+/// The number of answered requests of each kind.
 type Answers = (u64, u64, u64, u64);
-/// This many resets in a row a device may need without an answer in between.
+/// The number of consecutive resets without an answer after which the driver gives up.
 const MOST_RESETS: u32 = 3;
 
-/// One chain of one piece is all that is ever outstanding on a queue.
+/// A queue on which at most one chain of one buffer is outstanding.
 type ShortQueue = SplitQueue<{ SHORT_SIZE as usize }>;
-/// Except here, where a chain has a piece for each range. The device may allow fewer descriptors.
+/// The queue of reports, whose chains have one buffer for each range. The device may allow fewer
+/// descriptors.
 type ReportQueue = SplitQueue<{ Ranges::MOST }>;
-/// Offsets in `messages`. The balloon inflates or deflates, never both.
+/// Offsets in `messages`. Inflate and deflate requests share one place, because the balloon never
+/// does both at once.
 const FRAME_NUMBERS: usize = 0;
 const STATISTICS: usize = FRAME_NUMBERS + Message::MOST_BYTES;
 const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
 const MESSAGES: usize = (COMMAND + 4).next_multiple_of(16);
 
 impl<T: Transport> Device<T> {
-    /// Shared memory that the device needs, in bytes.
+    /// The size in bytes of the shared memory that the device needs.
     pub const MEMORY_SIZE: usize = 4 * ShortQueue::BYTES + ReportQueue::BYTES + MESSAGES;
 
-    /// Starts the device: resets it, negotiates its features, sets up its queues. The balloon is
-    /// empty then. What an earlier driver left with the device is free to be
-    /// [taken back](Memory::device_reset).
+    /// Starts the device: resets it, negotiates features, and sets up its queues. The balloon is
+    /// then empty, and memory that an earlier driver gave to the device may be [taken
+    /// back](Memory::device_reset).
     ///
     /// # Errors
-    /// Why there is no driver for this device. It is told so, and the transport is dropped.
+    /// The reason why the device cannot be driven. Its status is set to FAILED, and the transport
+    /// is dropped.
     pub fn new(
         mut transport: T,
         memory: DmaMemory,
@@ -106,7 +111,7 @@ impl<T: Transport> Device<T> {
         Ok(device)
     }
 
-    /// Tells the device, which was reset and has agreed on features, where its queues are.
+    /// Sets up the queues of the device, which has been reset and has accepted its features.
     fn set_up_queues(&mut self) {
         let transport = &mut self.transport;
         for (queue, place) in Queue::ALL.into_iter().zip(&mut self.short) {
@@ -126,8 +131,8 @@ impl<T: Transport> Device<T> {
         transport.finish_init();
     }
 
-    /// The device has been silent on `queue` for too long: takes back all that it has, and starts
-    /// it again, unless it has been silent too often.
+    /// Resets a device that has not answered on `queue` for too long, and takes back all memory
+    /// that it holds. Starts it again, unless that has happened too often.
     fn restart<M: Memory>(&mut self, queue: Queue, memory: &mut M) {
         if !reset(&mut self.transport) {
             return self.driver.fail(Failure::Stuck(queue));
@@ -141,7 +146,7 @@ impl<T: Transport> Device<T> {
             return self.driver.fail(Failure::Silent(queue));
         }
         match negotiate(&mut self.transport, self.wanted) {
-            // What memory may hold depends on what was negotiated.
+            // The requirements on memory contents depend on the negotiated features.
             Ok((numbers, config, driver)) if driver.features() == self.driver.features() => {
                 (self.numbers, self.config) = (numbers, config);
                 self.driver = driver.after(&self.driver);
@@ -154,11 +159,11 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Does what there is to do: takes the device's answers, reads its configuration, sends the
-    /// next requests, in at most `budget` steps of the driver.
+    /// Takes the device's answers, reads its configuration and sends the next requests, in at most
+    /// `budget` steps of the driver.
     ///
-    /// A step costs a call or two of [`Memory`]'s and a look at each queue; the configuration is
-    /// read once a poll.
+    /// A step costs one or two calls of [`Memory`] and a read of each queue; the configuration is
+    /// read once in each poll.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         match read_config(&self.transport, self.driver.features()) {
             Ok(config) => self.config = config,
@@ -177,7 +182,7 @@ impl<T: Transport> Device<T> {
                 Step::Again => {}
                 Step::Silent(queue) => self.restart(queue, memory),
                 Step::Failed(failure) => return Progress::Failed(failure),
-                // There may be another.
+                // There may be another answer.
                 _ if used.is_some() => {}
                 Step::WaitUntil(until) => {
                     self.remind_of_hint();
@@ -189,8 +194,8 @@ impl<T: Transport> Device<T> {
         Progress::Again
     }
 
-    /// Tells the device that it need not interrupt when it has used what is on this queue: for a
-    /// kernel that polls. For [`Queue::Hints`] it knows already.
+    /// Asks the device not to interrupt when it has used buffers of this queue, for a kernel that
+    /// polls. For [`Queue::Hints`] interrupts are always suppressed.
     pub fn suppress_interrupts(&mut self, queue: Queue) {
         match self.short.get_mut(queue as usize) {
             Some(short) => short.suppress_interrupts(),
@@ -198,37 +203,37 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Acknowledges the device's interrupt, so that the line is released, and returns whether
-    /// this device had raised it. If so, poll it.
+    /// Acknowledges the device's interrupt, so that the line is released, and returns whether this
+    /// device had raised it. Poll the device if so.
     pub fn ack_interrupt(&mut self) -> bool {
         !self.transport.ack_interrupt().is_empty()
     }
 
-    /// Resets the device and takes back all that it had.
+    /// Resets the device and takes back all memory that it holds.
     pub fn stop<M: Memory>(self, memory: &mut M) {
         drop(self);
         memory.device_reset();
     }
 
-    /// Returns the state machine, for what it knows and counts.
+    /// Returns the state machine, for its state and counters.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Returns which queue has which number.
+    /// Returns the numbers of the queues.
     #[must_use]
     pub fn queues(&self) -> Queues {
         self.numbers
     }
 
-    /// Returns what the device did to a queue that it must not, if that is why it failed.
+    /// Returns the queue error that made the device fail, if one did.
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
     }
 
-    /// Returns why its configuration space could not be accessed, if that is why it failed.
+    /// Returns the transport error that made the device fail, if one did.
     #[must_use]
     pub fn transport_error(&self) -> Option<TransportError> {
         self.transport_error
@@ -239,8 +244,8 @@ impl<T: Transport> Device<T> {
         self.driver.fail(Failure::ConfigSpace);
     }
 
-    /// Notifies the device of its hint again. QEMU's thread for hints may miss one that comes just
-    /// after it has found none: it asks to be notified and does not look again.
+    /// Notifies the device of its hint again. QEMU's hint thread may miss a hint that arrives just
+    /// after it has found none: it then enables notifications, but does not check the queue again.
     fn remind_of_hint(&mut self) {
         let [.., hints] = &self.short;
         if hints.outstanding() > 0
@@ -251,7 +256,7 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Returns a queue on which the device has used what it was given.
+    /// Returns a queue on which the device has used a buffer.
     fn take_used(&mut self) -> Option<Queue> {
         for queue in Queue::ALL {
             let popped = match self.short.get_mut(queue as usize) {
@@ -309,9 +314,9 @@ impl<T: Transport> Device<T> {
         #[allow(unsafe_code)]
         let (pushed, wants) = match self.short.get_mut(queue as usize) {
             Some(short) => {
-                // SAFETY: what the device reads lies in `messages`, at a place that is written
-                // here only, and not while a request is outstanding on the queue. What it writes
-                // are frames that the memory manager has taken out of use until the device has
+                // SAFETY: buffers that the device reads lie in `messages`, which is written here
+                // only, and never while a request is outstanding on the queue. Buffers that it
+                // writes are frames that the memory manager keeps out of use until the device has
                 // used them.
                 (unsafe { short.push(chain) }, short.wants_notification())
             }
@@ -333,16 +338,16 @@ impl<T: Transport> Device<T> {
 
 const EMPTY: Buffer = Buffer { device_addr: 0, len: 0, device_writes: true };
 
-/// Frames as a buffer for the device to write.
+/// Returns frames as a buffer that the device may write.
 fn frames(range: PfnRange) -> Buffer {
-    // What does not fit is refused by the queue; no report or hint is as large.
+    // The queue refuses an empty buffer; no report or hint is larger than 32 bits.
     let len = u32::try_from(range.bytes().0).unwrap_or(0);
     Buffer { device_addr: range.start().phys_addr(), len, device_writes: true }
 }
 
 type AllQueues = ([ShortQueue; 4], ReportQueue);
 
-/// Returns the queues and the rest of the memory.
+/// Makes the queues, and returns them with the rest of the memory.
 fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     let (reports, memory) = ReportQueue::new(memory)?;
     let (inflate, memory) = ShortQueue::new(memory)?;
@@ -354,7 +359,7 @@ fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     (memory.len() >= MESSAGES).then_some((queues, memory))
 }
 
-/// Returns what the device has answered so far.
+/// Returns the numbers of requests that the device has answered.
 fn answers(driver: &Driver) -> Answers {
     let counters = driver.counters();
     (counters.inflated, counters.deflated, counters.reports, counters.hints)

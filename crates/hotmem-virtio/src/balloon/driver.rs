@@ -1,4 +1,4 @@
-//! The state machine: the conversations in turn.
+//! The state machine of the driver, which steps the four functions in turn.
 
 use super::config::RawConfig;
 use super::features::Features;
@@ -14,7 +14,7 @@ use super::turn::{Terms, Turn};
 use crate::backoff::earlier;
 use core::time::Duration;
 
-/// The driver of one device. It does no I/O: [`step`](Driver::step) says what to do.
+/// The driver of one device. It does no I/O: [`step`](Driver::step) returns what to do.
 ///
 /// ```
 /// use core::time::Duration;
@@ -25,7 +25,7 @@ use core::time::Duration;
 ///     fn set_actual(&mut self, frames: u32);
 ///     /// Puts the request on its queue.
 ///     fn send(&mut self, message: Message);
-///     /// Takes an answer off a queue: which queue.
+///     /// Takes a used buffer off a queue, and returns the queue.
 ///     fn used(&mut self) -> Option<Queue>;
 /// }
 ///
@@ -57,7 +57,7 @@ pub struct Driver {
     terms: Terms,
 }
 
-/// What to do next.
+/// What the caller must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Put this request on its queue, then step again. Its buffers belong to the device until it
@@ -65,21 +65,22 @@ pub enum Step {
     Send(Message),
     /// Write this to the configuration's `actual`, then step again.
     SetActual(u32),
-    /// There is more to do without the device: step again, when it suits.
+    /// There is more work that does not need the device: step again when convenient.
     Again,
     /// Nothing to do until this time, or until the device interrupts or memory is freed.
     WaitUntil(Duration),
     /// Nothing to do until the device interrupts or memory is freed.
     Idle,
-    /// The device has owed an answer on this queue for too long: reset it, tell the memory manager
-    /// of the [reset](Memory::device_reset), and begin again with a [new driver](Driver::new).
+    /// The device has not answered on this queue for too long: reset it, call
+    /// [`Memory::device_reset`], and begin again with a [new driver](Driver::new).
     Silent(Queue),
-    /// The device is left alone from now on. What it had stays out of use until it is reset.
+    /// The driver has stopped. Memory that the device holds stays out of use until the device is
+    /// reset.
     Failed(Failure),
 }
 
 impl Driver {
-    /// For a device with these features, which were negotiated, that was reset just now.
+    /// Makes a driver for a device that was just reset and has negotiated these features.
     #[must_use]
     pub fn new(features: Features, config: &RawConfig) -> Driver {
         Driver {
@@ -94,17 +95,18 @@ impl Driver {
         }
     }
 
-    /// How long a device may owe an answer, unless [another time](Self::with_patience) is set.
+    /// The default time that a device may take to answer; see
+    /// [`with_patience`](Self::with_patience).
     pub const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// With another time that the device may owe an answer before it is to be reset.
+    /// Sets the time that the device may take to answer before it must be reset.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Driver {
         self.terms.patience = patience;
         self
     }
 
-    /// For a device that takes at most this many ranges in a report, if that is less than
+    /// Sets the maximal number of ranges that the device takes in a report, if that is less than
     /// [`Ranges::MOST`].
     #[must_use]
     pub fn with_report_ranges(mut self, most: usize) -> Driver {
@@ -112,7 +114,7 @@ impl Driver {
         self
     }
 
-    /// With the counters of the driver before, whose device was reset.
+    /// Continues the counters of the driver before, whose device was reset.
     #[must_use]
     pub fn after(mut self, before: &Driver) -> Driver {
         self.counters = before.counters;
@@ -120,8 +122,8 @@ impl Driver {
         self
     }
 
-    /// Decides what to do next. `used` is a queue on which the device has used the buffer that it
-    /// was given. Cost: a call or two of [`Memory`]'s.
+    /// Decides what to do next. `used` is a queue on which the device has used its buffer. Cost:
+    /// one or two calls of [`Memory`].
     pub fn step<M: Memory>(
         &mut self,
         now: Duration,
@@ -173,7 +175,7 @@ impl Driver {
         }
     }
 
-    /// Returns what an answer means. Returns whether it was due.
+    /// Handles an answer. Returns whether it was expected.
     fn settle<M: Memory>(&mut self, queue: Queue, memory: &mut M) -> bool {
         let counters = &mut self.counters;
         match queue {
@@ -185,30 +187,30 @@ impl Driver {
         }
     }
 
-    /// The device did something that makes it useless: from now on it is left alone.
+    /// Stops the driver because of a failure.
     pub fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// Returns what was negotiated.
+    /// Returns the negotiated features.
     #[must_use]
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// Frames in the balloon.
+    /// Returns the number of frames in the balloon.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.inflation.held()
     }
 
-    /// Frames that the host wants in the balloon.
+    /// Returns the size of the balloon, in frames, that the host requests.
     #[must_use]
     pub fn target(&self) -> u64 {
         self.inflation.target()
     }
 
-    /// How the device and its balloon stand.
+    /// Returns the state of the device and its balloon.
     #[must_use]
     pub fn status(&self) -> Status {
         let overdue = [
@@ -225,7 +227,7 @@ impl Driver {
         }
     }
 
-    /// Returns what happened so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -1,7 +1,7 @@
-//! The engine as the driver's memory manager.
+//! Makes the engine the driver's memory manager.
 //!
-//! Reports are batches of the engine's reporter. What is in the balloon, and what was hinted, is
-//! allocated: movable, because other frames would do as well.
+//! Reports are batches of the engine's reporter. Memory in the balloon, and hinted memory, is
+//! allocated from the movable zone, because other frames serve as well.
 
 use super::features::{Features, Poison};
 use super::memory::{Memory, NextReport, Obstacle, WantedBack};
@@ -14,37 +14,37 @@ use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{AllocRequest, Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform};
 
-/// What one balloon device has of the engine's memory. `PIECES` is into how many pieces that may
-/// fall, in the balloon and again among the hints; each takes 16 bytes.
+/// The engine's memory that one balloon device holds. It may consist of at most `PIECES` pieces in
+/// the balloon and `PIECES` pieces of hints; each piece takes 16 bytes.
 ///
-/// It lives as long as the device's driver, and outlives a reset of the device. Dropped, it leaves
-/// what the device has allocated, or out for reporting: the host may still work on it.
+/// It must live as long as the device's driver, across resets of the device. If it is dropped,
+/// memory that the device holds stays allocated, because the host may still access it.
 pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
     frames: &'f Frames<P>,
     reporter: Option<Reporter<'f, P>>,
     out: Option<Batch>,
     balloon: Pieces<PIECES>,
     hints: Pieces<PIECES>,
-    /// With the device.
+    /// The hint that is with the device.
     hint_out: PfnRange,
-    /// Frames that stay free, however much the host wants.
+    /// The number of frames that stay free, however much the host requests.
     floor: u64,
-    /// Frames that may go before they are counted again.
+    /// The number of frames that may be given away before free memory is counted again.
     credit: u64,
     needed: u64,
     in_the_way: PfnRange,
-    /// What was in the way last, though it may be gone.
+    /// The range that was last exchanged for other memory.
     cleared: PfnRange,
 }
 
-/// Of what is free above the floor, this part may go before it is counted again: counting looks
-/// at every section.
+/// The fraction (one in this many) of the free memory above the floor that may be given away before
+/// free memory is counted again. Counting reads every section.
 const CREDIT_PART: u64 = 8;
-/// So often it is tried to find memory that is not pinned.
+/// The number of attempts to find memory that is not pinned.
 const TRIES: usize = 64;
 
 impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
-    /// Without reports. The guest keeps `floor` frames for itself; more, if it needs more.
+    /// Makes a memory manager without reports. At least `floor` frames stay with the guest.
     #[must_use]
     pub fn new(frames: &'f Frames<P>, floor: u64) -> Self {
         const { assert!(PIECES > 1) };
@@ -63,11 +63,11 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         }
     }
 
-    /// Becomes the machine's reporter, with these settings, if the features that were negotiated
-    /// have reports. What an earlier one left with the device, which was reset, comes back.
+    /// Becomes the machine's reporter, with these settings, if reports are negotiated. Takes back
+    /// what an earlier reporter gave to the device before it was reset.
     ///
     /// # Errors
-    /// There is another reporter, or the host would spoil what free memory has to hold.
+    /// There is another reporter, or the host could destroy values that free memory must hold.
     pub fn report(
         &mut self,
         features: Features,
@@ -89,14 +89,14 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         Ok(())
     }
 
-    /// Returns the reporter, to be asked and switched.
+    /// Returns the reporter, to query it and to change its settings.
     pub fn reporter(&mut self) -> Option<&mut Reporter<'f, P>> {
         self.reporter.as_mut()
     }
 
-    /// The kernel runs out of memory: this many frames are to come out of the balloon, if the host
-    /// allows it. Hints that the device has taken are released at once. Step the driver, then try
-    /// again; 0: it has enough.
+    /// Requests `frames` frames from the balloon, because the kernel runs out of memory; 0 ends the
+    /// request. The host must allow this. Hints that the device has taken are released at once.
+    /// Step the driver, then try the allocation again.
     pub fn need(&mut self, frames: u64) {
         if frames > 0 {
             self.release_taken_hints();
@@ -104,9 +104,9 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.needed = frames;
     }
 
-    /// Returns what to answer when the engine wants `used` to be migrated; `None` if it is not
-    /// here. What is in the balloon is exchanged for something else, which takes a few steps of the
-    /// driver.
+    /// Answers the engine's request to migrate `used`, or returns `None` if the range is not in the
+    /// balloon or hinted. Frames in the balloon are exchanged for others, which takes a few steps
+    /// of the driver.
     pub fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         if let Some(hint) = self.hints.last_in(used, u64::MAX) {
             if hint.overlaps(self.hint_out) || self.hints.take(hint).is_err() {
@@ -116,10 +116,11 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             return Some(Migration::Gone);
         }
         self.balloon.last_in(used, 1)?;
-        // The whole pageblock, since nothing of it can stay.
+        // The whole pageblock, because all of it must leave.
         let block = used.align_outward(PAGEBLOCK_FRAMES as u64);
         if !self.in_the_way.covers(block) {
-            // Who goes on downwards wants more: twice as much each time, up to a section.
+            // A caller that continues downwards will need more: twice as much each time, up to a
+            // section.
             let goes_on = block.end() == self.cleared.start();
             let before = if goes_on { self.cleared.frames() } else { 0 };
             let frames = (2 * before).clamp(PAGEBLOCK_FRAMES as u64, SECTION_FRAMES as u64);
@@ -136,13 +137,13 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.balloon.frames()
     }
 
-    /// Frames that are out of use because they were hinted.
+    /// Returns the number of frames that are out of use because they were hinted.
     #[must_use]
     pub fn hinted_frames(&self) -> u64 {
         self.hints.frames()
     }
 
-    /// All but the one that is with the device.
+    /// Releases all hints except for the one that is with the device.
     fn release_taken_hints(&mut self) {
         while let Some(piece) = self.hints.pop() {
             let (below, rest) = piece.split_at(self.hint_out.start());
@@ -152,36 +153,37 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             });
         }
         if !self.hint_out.is_empty() {
-            // There are no other pieces.
+            // The set was just emptied.
             self.hints.insert(self.hint_out).known();
         }
     }
 
     #[allow(unsafe_code, reason = "`Pieces` keeps track of frames by number")]
     fn give_back(&mut self, range: PfnRange) {
-        // SAFETY: it was allocated here, no piece has it any more, and the host is done with it.
+        // SAFETY: it was allocated here, it is in no piece any more, and the host has given it
+        // back.
         unsafe { self.frames.free_raw_filled(range) }.known();
     }
 
-    /// Frees what the host has not been given.
+    /// Frees memory that was not given to the host.
     #[allow(unsafe_code, reason = "`Pieces` keeps track of frames by number")]
     fn free(&self, range: PfnRange) {
-        // SAFETY: it was allocated here, and no piece has it.
+        // SAFETY: it was allocated here, and it is in no piece.
         unsafe { self.frames.free_raw(range) }.known();
     }
 
-    /// Returns whether this many frames may go.
+    /// Returns whether this many frames may be given to the host.
     fn may_spare(&mut self, frames: u64) -> bool {
         if self.credit < frames {
             let above = self.frames.counts().free.saturating_sub(self.floor);
-            // One piece may go in any case in which that leaves the floor.
+            // At least one piece may be given away if that leaves the floor.
             self.credit = (above / CREDIT_PART).max(above.min(frames));
         }
         self.credit >= frames
     }
 
-    /// Returns the largest piece of at most `most` frames that is free and not pinned, halving
-    /// until there is one. It is marked as [given to the host](Frames::lend).
+    /// Allocates the largest piece of at most `most` frames that is free and not pinned; halves the
+    /// size until there is one. Marks it as [given to the host](Frames::lend).
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
         let mut pinned = Pieces::<PIECES>::new();
         let mut frames = most;
@@ -219,14 +221,18 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
             return Err(Obstacle::Later("the guest needs the memory"));
         }
         if !self.may_spare(most) {
-            return Err(Obstacle::Later("the guest keeps what is left"));
+            return Err(Obstacle::Later("the guest keeps its floor of free memory"));
         }
         let range = self.take_out(most, 1).ok_or(Obstacle::Later("no free memory"))?;
         let here = range.overlaps(self.in_the_way);
         if here || self.balloon.insert(range).is_err() {
-            // It was allocated a moment ago.
+            // It was allocated above.
             self.free(range);
-            let why = if here { "only what is to go is free" } else { "free memory is in pieces" };
+            let why = if here {
+                "only memory that is to be removed is free"
+            } else {
+                "free memory is too fragmented"
+            };
             return Err(Obstacle::Later(why));
         }
         self.credit -= range.frames();
@@ -234,7 +240,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
     }
 
     fn inflate_refused(&mut self, range: PfnRange) {
-        // It was put there by `inflate`, in one piece with what it is taken from.
+        // `inflate` has put it there, in the same piece.
         if self.balloon.take(range).known().is_some() {
             self.free(range);
         }
@@ -248,7 +254,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
 
     fn deflated(&mut self, range: PfnRange) {
         self.needed = self.needed.saturating_sub(range.frames());
-        // `deflate` named it, as a part that can be taken.
+        // `deflate` has chosen it as a part that can be taken.
         if self.balloon.take(range).known().is_some() {
             self.give_back(range);
         }
@@ -272,7 +278,7 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
                     self.out = Some(batch);
                     NextReport::Report(ranges)
                 }
-                // It has no more ranges than were asked for; if it had, none of it would be sent.
+                // The batch has no more ranges than requested. If it had, none of it would be sent.
                 None => {
                     reporter.failed(batch, now).known();
                     NextReport::Again
@@ -280,20 +286,20 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
             },
             Step::Again => NextReport::Again,
             Step::WaitUntil(until) => NextReport::WaitUntil(until),
-            // The driver sees to a silent device.
+            // The driver handles a silent device.
             Step::Unanswered | Step::Idle | Step::Off => NextReport::Idle,
         }
     }
 
     fn reported(&mut self) {
         if let (Some(reporter), Some(batch)) = (&mut self.reporter, self.out.take()) {
-            // It is this reporter's own.
+            // It is a batch of this reporter.
             reporter.reported(batch).known();
         }
     }
 
     fn next_hint(&mut self) -> Option<PfnRange> {
-        // Sections at most, pageblocks at least: less is not worth a message.
+        // At most a section and at least a pageblock, because less is not worth a message.
         let sizes = [SECTION_FRAMES as u64, PAGEBLOCK_FRAMES as u64];
         let most = sizes.into_iter().find(|&frames| self.needed == 0 && self.may_spare(frames))?;
         let range = self.take_out(most, PAGEBLOCK_FRAMES as u64)?;

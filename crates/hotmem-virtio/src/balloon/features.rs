@@ -1,42 +1,42 @@
-//! The feature bits that the driver understands, and which of them it agrees to.
+//! The feature bits that the driver supports, and their negotiation.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// Feature bits of a virtio-balloon device, those of its own (5.5.3) and those of every device
-    /// (6) that matter here.
+    /// Feature bits of a virtio-balloon device, of its type (5.5.3) and, as far as the driver uses
+    /// them, of all devices (6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
-        /// The host is told before memory from the balloon is used. The driver always does.
+        /// The driver must notify the host before memory from the balloon is used. It always does.
         const MUST_TELL_HOST = 1 << 0;
-        /// There is a queue for statistics.
+        /// The device has a queue for statistics.
         const STATS_VQ = 1 << 1;
         /// The guest may take memory from the balloon when it runs out of memory.
         const DEFLATE_ON_OOM = 1 << 2;
-        /// There is a queue for free page hints.
+        /// The device has a queue for free page hints.
         const FREE_PAGE_HINT = 1 << 3;
-        /// The device is told what free memory is filled with.
+        /// The device knows the value that free memory is filled with.
         const PAGE_POISON = 1 << 4;
-        /// There is a queue for free page reports.
+        /// The device has a queue for free page reports.
         const PAGE_REPORTING = 1 << 5;
         /// The device follows version 1 of the specification or later.
         const VERSION_1 = 1 << 32;
     }
 }
 
-/// What the kernel does with memory that is freed.
+/// What the kernel writes to memory that is freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Poison {
-    /// Nothing: what is allocated may hold anything.
+    /// Nothing: allocated memory may have any contents.
     #[default]
     None,
-    /// Every four bytes are written with this value, and found so when it is allocated. A kernel
-    /// that zeroes what is freed says 0.
+    /// This value, in every four bytes, which must still be there when the memory is allocated. A
+    /// kernel that zeroes freed memory uses 0.
     Filled(u32),
 }
 
 impl Poison {
-    /// Returns what to write to the device's `poison_val`, where that is negotiated.
+    /// Returns the value for the device's `poison_val`, if that is negotiated.
     #[must_use]
     pub fn value(self) -> u32 {
         match self {
@@ -47,14 +47,14 @@ impl Poison {
 }
 
 impl Features {
-    /// Returns what to accept of what is `offered`, if the kernel wants `wanted` and does this with
-    /// free memory.
+    /// Returns the features to accept of those `offered`, given those that the kernel wants and its
+    /// treatment of free memory.
     ///
-    /// `MUST_TELL_HOST` and `VERSION_1` are always accepted. `ACCESS_PLATFORM` (6) never is: what
-    /// the device is given are numbers and addresses of frames themselves, and nobody translates
-    /// them for an IOMMU. A device that insists on it refuses the features. A kernel whose free
-    /// memory has to keep a value must not have it taken by a device that does not know the value
-    /// (5.5.3.1): without `PAGE_POISON` there are no reports and, for the same reason, no hints.
+    /// `MUST_TELL_HOST` and `VERSION_1` are always accepted. `ACCESS_PLATFORM` (6) never is:
+    /// requests contain the numbers and addresses of frames, and nothing translates them for an
+    /// IOMMU. A device that requires it refuses the features. If free memory must keep a value, a
+    /// device that does not know the value must not take it (5.5.3.1): without `PAGE_POISON` such a
+    /// kernel gets no reports and, for the same reason, no hints.
     #[must_use]
     pub fn accepted(offered: Features, wanted: Features, poison: Poison) -> Features {
         let always = Features::MUST_TELL_HOST | Features::VERSION_1;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn poison_is_negotiated_only_by_kernels_that_have_any() {
+    fn poison_is_negotiated_only_by_kernels_that_use_it() {
         let all = Features::all();
         assert_eq!(Features::accepted(all, all, Poison::None), all - Features::PAGE_POISON);
         assert_eq!(Features::accepted(all, all, Poison::Filled(0)), all);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_be_told_of_poison_gets_no_free_memory() {
+    fn a_device_that_does_not_know_the_poison_gets_no_free_memory() {
         for bits in 0..64 {
             let offered = Features::from_bits_truncate(bits) | Features::VERSION_1;
             let accepted = Features::accepted(offered, Features::all(), Poison::Filled(0xaa));

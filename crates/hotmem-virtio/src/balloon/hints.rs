@@ -1,7 +1,7 @@
-//! Free page hints (5.5.6.5): what a migration need not carry.
+//! Free page hints (5.5.6.5): memory that a migration need not copy.
 //!
-//! No interrupt tells that a hint was used: while a migration wants hints, QEMU would interrupt all
-//! the time, whether it has used one or not. The driver looks for itself, as Linux does.
+//! The queue's interrupts are suppressed, because QEMU would interrupt all the time during a
+//! migration, whether it has used a hint or not. The driver polls the queue instead, as Linux does.
 
 use super::config::RawConfig;
 use super::memory::Memory;
@@ -11,26 +11,26 @@ use super::status::Counters;
 use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 
-/// What the device wants, and how far its wish has been met.
+/// The state of hints: the device's command and how far it was carried out.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// `free_page_hint_cmd_id`, as last told.
+    /// The last `free_page_hint_cmd_id`.
     command: u32,
-    /// The configuration's generation, as last read.
+    /// The last generation of the configuration.
     generation: u32,
-    /// The command whose beginning was sent and whose end was not.
+    /// The command whose start was sent, but not its end.
     open: Option<u32>,
-    /// The command that was met in full.
+    /// The command that was carried out completely.
     met: Option<u32>,
-    /// Whether anything may be held that was hinted.
+    /// Whether hinted memory may be held out of use.
     holding: bool,
-    /// Frames of the hint that is with the device, 0 for a command.
+    /// The frames of the hint that is with the device; 0 for a command.
     sent: Option<Sent<u64>>,
 }
 
-/// `VIRTIO_BALLOON_CMD_ID_STOP`: no more hints, but hold what was hinted.
+/// `VIRTIO_BALLOON_CMD_ID_STOP`: no more hints, but hinted memory stays out of use.
 const STOP: u32 = 0;
-/// `VIRTIO_BALLOON_CMD_ID_DONE`: no more hints, and release what was hinted.
+/// `VIRTIO_BALLOON_CMD_ID_DONE`: no more hints, and hinted memory may be used again.
 const DONE: u32 = 1;
 
 impl Hints {
@@ -41,8 +41,8 @@ impl Hints {
     pub(super) fn observe(&mut self, config: &RawConfig) {
         let told = core::mem::replace(&mut self.generation, config.generation) != config.generation;
         let command = config.free_page_hint_cmd_id;
-        // QEMU's field reads as STOP from the moment at which it has the driver's answer to its
-        // command (`virtio_balloon_get_config`). Where it means that, it tells the driver.
+        // QEMU's field reads as STOP once it has the driver's answer to its command
+        // (`virtio_balloon_get_config`). A real STOP also changes the generation.
         if command == STOP && !told {
             return;
         }
@@ -52,7 +52,7 @@ impl Hints {
         }
     }
 
-    /// Returns the device answered. Returns whether that was due.
+    /// Handles an answer of the device. Returns whether it was expected.
     pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
         let Some(Sent { what: frames, .. }) = self.sent.take() else { return false };
         if frames > 0 {
@@ -73,7 +73,7 @@ impl Hints {
         if let Some(sent) = &mut self.sent {
             return sent.looked_for(Queue::Hints, now, terms, counters);
         }
-        // A command ID may come again only after the end of its hints.
+        // A command ID may be reused only after the end of its hints.
         if self.open.is_some_and(|open| open != self.command) {
             return self.send_command(now, STOP);
         }

@@ -1,4 +1,5 @@
-//! The balloon: towards the size that the host asks for, 256 frames a request.
+//! The balloon: inflates or deflates towards the size that the host requests, 256 frames in a
+//! request.
 
 use super::features::Features;
 use super::memory::{Memory, Obstacle, WantedBack};
@@ -11,7 +12,7 @@ use core::time::Duration;
 use hotmem::PfnRange;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 
-/// The balloon and what is on its way into it or out of it.
+/// The balloon, and the memory that is being inflated or deflated.
 #[derive(Debug)]
 pub(super) struct Inflation {
     held: u64,
@@ -19,34 +20,35 @@ pub(super) struct Inflation {
     passage: Option<Passage>,
     sent: Option<Sent<PfnRange>>,
     may_deflate_on_oom: bool,
-    /// Answers since the device was told what it holds.
+    /// The number of answers since `actual` was last written.
     untold: u32,
     backoff: Backoff,
-    /// The memory manager said never: nothing to do until the host wants something else.
+    /// The memory manager refused permanently: nothing to do until the host requests another size.
     blocked: bool,
-    /// Changes of what the host wants since the balloon last had its size.
+    /// The number of changes of the target since the balloon last had its size.
     unrest: u8,
     status: Status,
 }
 
-/// A piece of memory on its way, request by request.
+/// A piece of memory that is inflated or deflated request by request.
 #[derive(Clone, Copy, Debug)]
 struct Passage {
     outwards: bool,
     all: PfnRange,
-    /// What is yet to be sent.
+    /// The part that is not sent yet.
     rest: PfnRange,
 }
 
-/// Frames taken from the memory manager at a time: it has most memory in pieces of this size.
+/// The number of frames taken from the memory manager at a time: most free memory is in pieces of
+/// this size.
 const AT_ONCE: u64 = PAGEBLOCK_FRAMES as u64;
-/// This many changes of the target are followed at once.
+/// The number of changes of the target that are followed without a delay.
 const MAX_UNREST: u8 = 8;
-/// A host that watches a long way is told so often: every 32 MiB.
+/// `actual` is written after this many answers, every 32 MiB, so that the host sees progress.
 const TELL_EVERY: u32 = 32;
 
 impl Inflation {
-    /// Makes an empty balloon; the device believes that it holds something if it was used before.
+    /// Makes an empty balloon. A device that was used before may still report another size.
     pub(super) fn new(features: Features, target: u32) -> Inflation {
         Inflation {
             held: 0,
@@ -78,7 +80,7 @@ impl Inflation {
         self.sent.is_some_and(|sent| sent.is_overdue())
     }
 
-    /// Takes notice of what the host wants now.
+    /// Reads the host's target.
     pub(super) fn observe(&mut self, now: Duration, target: u32) {
         if self.target == u64::from(target) {
             return;
@@ -95,8 +97,8 @@ impl Inflation {
         }
     }
 
-    /// Returns the device answered on the inflate (`outwards`) or the deflate queue. Returns
-    /// whether that was due.
+    /// Handles an answer on the inflate (`outwards`) or the deflate queue. Returns whether it was
+    /// expected.
     pub(super) fn used<M: Memory>(
         &mut self,
         outwards: bool,
@@ -141,7 +143,7 @@ impl Inflation {
         if self.passage.is_none() {
             match self.set_out(now, memory) {
                 Turn::Again => {}
-                // A good moment: nothing else is to be done.
+                // There is nothing else to do, so write `actual`.
                 Turn::Wait(_) if self.untold > 0 => return self.tell(),
                 rest => return rest,
             }
@@ -149,7 +151,7 @@ impl Inflation {
         self.go_on(now)
     }
 
-    /// Sends the next part of what is on its way.
+    /// Sends the next part of the piece.
     fn go_on(&mut self, now: Duration) -> Turn {
         let Some(passage) = &mut self.passage else { return Turn::Again };
         let end = passage.rest.start().checked_add(Message::MOST_FRAMES);
@@ -159,11 +161,11 @@ impl Inflation {
         Turn::Send(if passage.outwards { Message::Inflate(piece) } else { Message::Deflate(piece) })
     }
 
-    /// Decides what goes next, if anything.
+    /// Decides which piece to inflate or deflate next, if any.
     fn set_out<M: Memory>(&mut self, now: Duration, memory: &mut M) -> Turn {
         let WantedBack { needed, in_the_way } = memory.wanted_back();
         if needed > 0 && self.may_deflate_on_oom && self.held > 0 {
-            // What was taken back must not go again at once.
+            // Memory that was taken back must not be inflated again at once.
             self.backoff.failed(now);
             self.status = Status::Pending(Pending::Needed);
             return self.deflate(needed.min(self.held), memory);
@@ -171,8 +173,8 @@ impl Inflation {
         if self.held > self.target {
             return self.deflate(self.held - self.target, memory);
         }
-        // 5.5.6.1: a balloon that is not too large stays as large as it is, so what stands in the
-        // way leaves it only when something else is in.
+        // 5.5.6.1: a balloon that is not too large must not shrink, so frames that must leave are
+        // deflated only after others were inflated.
         let in_the_way = in_the_way.min(self.held).min(AT_ONCE);
         let goal = self.target + in_the_way;
         if self.held == goal {
@@ -239,7 +241,8 @@ impl Inflation {
                 Turn::Again
             }
             None => {
-                self.status = Status::Pending(Pending::Memory("nothing of the balloon is known"));
+                self.status =
+                    Status::Pending(Pending::Memory("the kernel knows no frames of the balloon"));
                 Turn::Wait(None)
             }
         }
@@ -254,7 +257,7 @@ impl Inflation {
 
     fn tell(&mut self) -> Turn {
         self.untold = 0;
-        // More only while something in the way is being exchanged.
+        // It is larger only while frames are being exchanged.
         Turn::Actual(u32::try_from(self.held).unwrap_or(u32::MAX))
     }
 }

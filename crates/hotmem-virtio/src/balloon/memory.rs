@@ -1,4 +1,4 @@
-//! What the driver asks of the kernel's memory manager.
+//! The interface of the driver to the kernel's memory manager.
 
 use super::message::Ranges;
 use super::statistics::MemoryStatistics;
@@ -9,38 +9,39 @@ pub use crate::mem::Obstacle;
 
 /// The kernel's side of giving memory to the host and getting it back.
 ///
-/// A kernel implements what it negotiates: reports alone take two methods.
+/// A kernel implements the methods for the features that it negotiates: reports alone need two
+/// methods.
 ///
 /// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
 pub trait Memory {
-    /// Takes up to `most` frames in one piece out of use, for the balloon. They lie below 16 TiB,
-    /// because the protocol has 32 bits for a frame's number (5.5.6).
+    /// Takes up to `most` contiguous frames out of use, for the balloon. They must lie below 16
+    /// TiB, because the protocol has 32 bits for a frame's number (5.5.6).
     ///
-    /// This is where a kernel keeps what it needs for itself: the host may want everything.
+    /// A kernel must refuse here what it needs for itself: the host may request all memory.
     ///
     /// # Errors
-    /// Nothing is taken.
+    /// The obstacle. No frames are taken.
     fn inflate(&mut self, most: u64) -> Result<PfnRange, Obstacle> {
         let _ = most;
         Err(Obstacle::Never("this kernel has no balloon"))
     }
 
-    /// The range, which [`inflate`](Memory::inflate) returned, was not given to the host: it may
-    /// be used again. The driver refuses what lies too high, or is not what it asked for.
+    /// Takes back a range that [`inflate`](Memory::inflate) returned and that was not given to the
+    /// host. The driver refuses ranges that lie too high or do not match its request.
     fn inflate_refused(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Chooses up to `most` frames of the balloon, in one piece, that the host is to give back.
-    /// They stay in the balloon until [`deflated`](Memory::deflated). What is
-    /// [wanted back](Memory::wanted_back) comes first.
+    /// Chooses up to `most` contiguous frames of the balloon that the host should give back. They
+    /// stay in the balloon until [`deflated`](Memory::deflated). Frames that are [wanted
+    /// back](Memory::wanted_back) are chosen first.
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         let _ = most;
         None
     }
 
-    /// The host has given the range back: it may be used again. Its contents are undefined; where
-    /// `PAGE_POISON` is negotiated, the kernel fills it before anybody else sees it (5.5.6.6).
+    /// Takes back a range that the host has given back. Its contents are undefined. If
+    /// `PAGE_POISON` is negotiated, the kernel must fill it before it is used (5.5.6.6).
     fn deflated(&mut self, range: PfnRange) {
         let _ = range;
     }
@@ -50,63 +51,65 @@ pub trait Memory {
         WantedBack::default()
     }
 
-    /// Takes free memory that the host may have, in at most `most_ranges` ranges, which is what the
-    /// device takes at a time. Nobody may use the memory until [`reported`](Memory::reported) is
-    /// called; this is not called again before that.
+    /// Takes free memory to report, in at most `most_ranges` ranges, the limit of the device. The
+    /// memory must stay out of use until [`reported`](Memory::reported) is called; this method is
+    /// not called again before that.
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
         let _ = (now, most_ranges);
         NextReport::Idle
     }
 
-    /// The host has taken the last report.
+    /// Called when the host has taken the last report.
     fn reported(&mut self) {}
 
-    /// Takes some free memory out of use, which a migration need not carry; `None` if there is no
-    /// more. It should stay out of use until [`release_hints`](Memory::release_hints): memory that
-    /// is written to is carried after all. A kernel that needs it sooner may use it after
-    /// [`hinted`](Memory::hinted), and must write to it before it reads.
+    /// Takes free memory to hint out of use, or returns `None` if there is no more. It should stay
+    /// out of use until [`release_hints`](Memory::release_hints), because a migration copies memory
+    /// that is written to. A kernel that needs it sooner may use it after
+    /// [`hinted`](Memory::hinted), and must write to it before it reads it.
     fn next_hint(&mut self) -> Option<PfnRange> {
         None
     }
 
-    /// The device has taken the last hint.
+    /// Called when the device has taken the last hint.
     ///
-    /// The specification lets a driver use memory before that (5.5.6.5.1). Firecracker discards it
-    /// when it comes to the hint, whatever was written to it by then.
+    /// The specification allows a driver to use the memory before that (5.5.6.5.1). But Firecracker
+    /// discards the memory when it processes the hint, whatever was written to it meanwhile.
     fn hinted(&mut self) {}
 
-    /// The migration is over: all that was hinted may be used again.
+    /// Called when the migration has ended: all hinted memory may be used again.
     fn release_hints(&mut self) {}
 
-    /// Returns statistics of the kernel's memory. The first answer decides which fields are sent.
+    /// Returns statistics of the kernel's memory. The fields of the first answer are sent each
+    /// time.
     fn statistics(&mut self) -> MemoryStatistics {
         MemoryStatistics::default()
     }
 
-    /// The device was reset and accesses no memory any more. The balloon, the report that was not
-    /// answered and all hints belong to the kernel again. Whoever resets the device calls this.
+    /// Takes back all memory from a device that was reset and accesses no memory any more: the
+    /// balloon, an outstanding report and all hints. The code that resets the device calls this.
     fn device_reset(&mut self) {}
 }
 
-/// How much of the balloon the kernel wants back. All counts are frames.
+/// The part of the balloon that the kernel wants back, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedBack {
-    /// Because it runs out of memory. Ignored unless `DEFLATE_ON_OOM` is negotiated.
+    /// Frames that it needs because it runs out of memory. Ignored unless `DEFLATE_ON_OOM` is
+    /// negotiated.
     pub needed: u64,
-    /// Because these very frames stand in the way of something, such as unplugging: others can go
-    /// into the balloon instead.
+    /// Specific frames that must be free for something else, such as unplugging. Other frames may
+    /// replace them in the balloon.
     pub in_the_way: u64,
 }
 
-/// What there is to report.
+/// The answer to a request for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextReport {
-    /// These ranges.
+    /// Report these ranges.
     Report(Ranges),
-    /// The search is not over: call again when convenient.
+    /// The search is not finished: call again when convenient.
     Again,
-    /// Nothing before this time.
+    /// There is nothing to report before this time.
     WaitUntil(Duration),
-    /// Nothing until the kernel frees memory, and steps the driver because of it.
+    /// There is nothing to report until the kernel frees memory and steps the driver.
     Idle,
 }

@@ -1,30 +1,32 @@
-//! What goes to the device, and how it travels.
+//! The requests to the device and their encoding.
 
 use super::queues::Queue;
 use super::statistics::MemoryStatistics;
 use core::fmt;
 use hotmem::PfnRange;
 
-/// A request for one of the device's queues. There is never more than one on a queue.
+/// A request for one of the device's queues. At most one is outstanding on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// These frames, at most [`Message::MOST_FRAMES`], go into the balloon. The device reads
-    /// [their numbers](Message::frame_numbers), four bytes each, little-endian.
+    /// Inflate by these frames, at most [`Message::MOST_FRAMES`]. The device reads [their
+    /// numbers](Message::frame_numbers), four bytes each, little-endian.
     Inflate(PfnRange),
-    /// These frames come out of the balloon. As above.
+    /// Deflate by these frames. The encoding is that of `Inflate`.
     Deflate(PfnRange),
-    /// The device reads [`MemoryStatistics::to_bytes`], and keeps it until it wants news.
+    /// The device reads [`MemoryStatistics::to_bytes`], and keeps the buffer until it requests new
+    /// statistics.
     Statistics(MemoryStatistics),
-    /// Hints for this command begin; 0: they end. The device reads four bytes, little-endian.
+    /// The start of the hints for this command, or their end if it is 0. The device reads four
+    /// bytes, little-endian.
     HintCommand(u32),
-    /// These frames are free. They themselves are the buffer, for the device to write.
+    /// A hint that these frames are free. They are the buffer, which the device may write.
     Hint(PfnRange),
-    /// These frames are free, and the host may take them. They themselves are the buffers, one a
-    /// range, for the device to write.
+    /// A report of free frames that the host may take. Each range is a buffer, which the device may
+    /// write.
     Report(Ranges),
 }
 
-/// Free memory for one report.
+/// The ranges of one report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ranges {
     ranges: [PfnRange; Self::MOST],
@@ -32,14 +34,14 @@ pub struct Ranges {
 }
 
 impl Message {
-    /// Frames that one inflate or deflate request names at most.
+    /// The maximal number of frames in one inflate or deflate request.
     pub const MOST_FRAMES: u64 = 256;
-    /// Bytes of such a request at most.
+    /// The maximal size of such a request in bytes.
     pub const MOST_BYTES: usize = 4 * 256;
-    /// Frames from here on have numbers that do not fit in 32 bits.
+    /// The first frame number that does not fit in 32 bits.
     pub const FRAME_LIMIT: u64 = 1 << 32;
 
-    /// Returns which queue it is for.
+    /// Returns the queue that the request is for.
     #[must_use]
     pub fn queue(&self) -> Queue {
         match self {
@@ -53,16 +55,16 @@ impl Message {
 
     /// Returns the numbers of frames, as an inflate or deflate request lists them.
     pub fn frame_numbers(range: PfnRange) -> impl Iterator<Item = u32> {
-        // The driver lets no range into the balloon that lies higher.
+        // The driver never inflates by frames above this limit.
         (range.start().number()..range.end().number()).map_while(|pfn| u32::try_from(pfn).ok())
     }
 }
 
 impl Ranges {
-    /// Ranges in one report at most: what devices have room for.
+    /// The maximal number of ranges in one report, the limit of existing devices.
     pub const MOST: usize = 32;
 
-    /// These ranges; `None` if they are more than [`MOST`](Self::MOST).
+    /// Makes a list of ranges, or returns `None` if there are more than [`MOST`](Self::MOST).
     #[must_use]
     pub fn new(ranges: &[PfnRange]) -> Option<Ranges> {
         let mut all = [PfnRange::EMPTY; Self::MOST];
@@ -89,7 +91,7 @@ mod tests {
     use hotmem::Pfn;
 
     #[test]
-    fn frames_are_numbered_up_to_what_32_bits_hold() {
+    fn frame_numbers_are_limited_to_32_bits() {
         let last = PfnRange::with_len(Pfn::new(Message::FRAME_LIMIT - 2).unwrap(), 2).unwrap();
         assert!(Message::frame_numbers(last).eq([u32::MAX - 1, u32::MAX]));
         let beyond = PfnRange::with_len(Pfn::new(Message::FRAME_LIMIT - 1).unwrap(), 3).unwrap();
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_room_for_so_many() {
+    fn a_report_has_at_most_32_ranges() {
         let range = |n: u64| PfnRange::with_len(Pfn::new(n * 512).unwrap(), 512).unwrap();
         let many: [PfnRange; 40] = core::array::from_fn(|n| range(n as u64));
         assert_eq!(Ranges::new(&many), None, "never truncated");

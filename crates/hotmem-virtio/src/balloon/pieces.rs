@@ -1,9 +1,9 @@
-//! A set of frames in few pieces, without a heap.
+//! A set of frames that consists of few pieces, without a heap.
 
 use hotmem::{Known, PfnRange};
 
-/// Disjoint ranges; neighbours are joined. The last place is kept free, so that a part can be taken
-/// out of the middle of a piece.
+/// A set of disjoint ranges. Neighbours are joined. One place is kept free, so that a part can be
+/// taken out of the middle of a piece.
 #[derive(Debug)]
 pub(super) struct Pieces<const MOST: usize> {
     pieces: [PfnRange; MOST],
@@ -11,16 +11,16 @@ pub(super) struct Pieces<const MOST: usize> {
     frames: u64,
 }
 
-/// There is no place for another piece.
+/// There is no room for another piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// The reason why a part cannot be taken out.
+/// The reason why a part cannot be removed from the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
-    /// It would leave one piece more than there can be.
+    /// Removing it would leave one piece too many.
     Full,
-    /// No piece has it.
+    /// No piece contains it.
     Absent,
 }
 
@@ -63,7 +63,7 @@ impl<const MOST: usize> Pieces<MOST> {
         Some(part.split_at(part.start().checked_add(skipped)?).1)
     }
 
-    /// Returns the highest part that can be [taken](Self::take) now. Where taking the highest part
+    /// Returns the highest part that can be [removed](Self::take) now. If removing the highest part
     /// in `within` would leave one piece too many, this is the end of that part's piece instead.
     pub(super) fn last_to_take(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
         let part = self.last_in(within, most)?;
@@ -72,7 +72,7 @@ impl<const MOST: usize> Pieces<MOST> {
         if in_the_middle && self.len >= MOST { self.last_in(piece, most) } else { Some(part) }
     }
 
-    /// Takes a part of one piece out.
+    /// Removes a part of one piece.
     pub(super) fn take(&mut self, part: PfnRange) -> Result<(), NotTaken> {
         let at = self.iter().position(|piece| piece.covers(part)).ok_or(NotTaken::Absent)?;
         let (below, rest) = self.pieces[at].split_at(part.start());
@@ -91,7 +91,7 @@ impl<const MOST: usize> Pieces<MOST> {
         Ok(())
     }
 
-    /// Takes any piece out, whole.
+    /// Removes any whole piece, and returns it.
     pub(super) fn pop(&mut self) -> Option<PfnRange> {
         let last = self.len.checked_sub(1)?;
         let piece = self.pieces[last];
@@ -101,7 +101,7 @@ impl<const MOST: usize> Pieces<MOST> {
     }
 
     fn set(&mut self, at: usize, start: hotmem::Pfn, end: PfnRange) {
-        // `start` lies below `end`, or at its start.
+        // `start` lies at or below the start of `end`.
         if let Some(piece) = PfnRange::new(start, end.end()).known() {
             self.pieces[at] = piece;
         }

@@ -1,8 +1,9 @@
-//! Which queue has which number.
+//! The numbers of the device's queues.
 //!
-//! The specification lists five queues, of which some "only exist if" a feature is set (5.5.2),
-//! and leaves open whether those after a missing one move up. Most devices, QEMU and Linux' driver
-//! among them, count densely; some follow the list to the letter. Which queues exist tells.
+//! The specification lists five queues, of which some "only exist if" a feature is set (5.5.2). It
+//! does not say whether the queues after a missing one have lower numbers. Most devices, including
+//! QEMU's, and Linux' driver number the queues densely; some devices use the numbers of the list.
+//! The driver finds out by testing which queues exist.
 
 use super::features::Features;
 use core::fmt;
@@ -10,9 +11,9 @@ use core::fmt;
 /// A queue of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Memory goes into the balloon.
+    /// Inflate requests.
     Inflate,
-    /// Memory comes out of the balloon.
+    /// Deflate requests.
     Deflate,
     /// Statistics.
     Statistics,
@@ -22,10 +23,10 @@ pub enum Queue {
     Reports,
 }
 
-/// How a device counts its queues.
+/// How a device numbers its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
-    /// Without gaps: queues after a missing one move up.
+    /// Without gaps: queues after a missing one have lower numbers.
     Dense,
     /// As the specification lists them.
     Listed,
@@ -38,16 +39,16 @@ pub struct Queues {
     numbering: Numbering,
 }
 
-/// A queue that the features call for is not there.
+/// A queue that the features require does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueMissing(pub Queue);
 
 impl Queue {
-    /// All of them, in the specification's order.
+    /// All queues, in the specification's order.
     pub const ALL: [Queue; 5] =
         [Queue::Inflate, Queue::Deflate, Queue::Statistics, Queue::Hints, Queue::Reports];
 
-    /// Returns the feature without which it does not exist.
+    /// Returns the feature that the queue depends on.
     #[must_use]
     pub fn feature(self) -> Features {
         match self {
@@ -60,14 +61,14 @@ impl Queue {
 }
 
 impl Queues {
-    /// Finds out how a device counts that offers `offered`, by which queues `exists` says are
-    /// there.
+    /// Determines the numbering of a device that offers `offered`; `exists` tests whether a queue
+    /// number exists.
     ///
-    /// Queues are counted by what the device offers: one whose feature is not accepted keeps its
+    /// Numbers depend on the offered features: a queue whose feature is not accepted keeps its
     /// number.
     ///
     /// # Errors
-    /// A queue that is not there under either numbering.
+    /// A queue that exists under neither numbering.
     pub fn find(
         offered: Features,
         mut exists: impl FnMut(u16) -> bool,
@@ -84,7 +85,8 @@ impl Queues {
         };
         let (dense, dense_missing) = missing(Numbering::Dense);
         let (listed, listed_missing) = missing(Numbering::Listed);
-        // More queues than features: some exist without being offered, so nothing moved up.
+        // There are more queues than features, so queues exist that are not offered, and the
+        // numbers are those of the list.
         let more = there.get(dense.count()).copied().unwrap_or(false);
         match (dense_missing, listed_missing) {
             (None, None) if more => Ok(listed),
@@ -100,12 +102,12 @@ impl Queues {
         self.has(queue).then(|| {
             let before = Queue::ALL.into_iter().take_while(|&other| other != queue);
             let counts = |&other: &Queue| self.numbering == Numbering::Listed || self.has(other);
-            // At most four.
+            // The count is at most four.
             u16::try_from(before.filter(counts).count()).unwrap_or(u16::MAX)
         })
     }
 
-    /// How they are counted.
+    /// Returns how the queues are numbered.
     #[must_use]
     pub fn numbering(&self) -> Numbering {
         self.numbering
@@ -122,7 +124,7 @@ impl Queues {
 
 impl fmt::Display for QueueMissing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the device has no queue for what it offers: {:?}", self.0)
+        write!(f, "the device offers a feature but lacks its queue: {:?}", self.0)
     }
 }
 
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mix_is_told_apart_by_which_queues_exist() {
+    fn the_numbering_of_every_feature_mix_is_determined_by_the_existing_queues() {
         for features in mixes() {
             for numbering in [Numbering::Dense, Numbering::Listed] {
                 let device = Queues { features, numbering };
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_always_has_all_five_lists_them() {
+    fn a_device_with_all_five_queues_uses_the_numbers_of_the_list() {
         for features in mixes() {
             let found = Queues::find(features, |n| n < 5).unwrap();
             for (n, queue) in (0..).zip(Queue::ALL) {
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_where_devices_have_them() {
+    fn the_reporting_queue_has_the_number_of_existing_devices() {
         let reports = Features::PAGE_REPORTING;
         let number =
             |features, count| Queues::find(features, |n| n < count).unwrap().number(Queue::Reports);

@@ -1,4 +1,4 @@
-//! Free page reports: one at a time, each as large as the memory manager makes it.
+//! Free page reports, one at a time. The memory manager chooses the size of each.
 
 use super::memory::{Memory, NextReport};
 use super::message::Message;
@@ -8,7 +8,7 @@ use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 use hotmem::PfnRange;
 
-/// The report that is with the device: how many frames.
+/// The number of frames in the report that is with the device.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     sent: Option<Sent<u64>>,
@@ -19,7 +19,7 @@ impl Reports {
         self.sent.is_some_and(|sent| sent.is_overdue())
     }
 
-    /// Returns the device answered. Returns whether that was due.
+    /// Handles an answer of the device. Returns whether it was expected.
     pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
         let Some(Sent { what: frames, .. }) = self.sent.take() else { return false };
         counters.reports = counters.reports.wrapping_add(1);

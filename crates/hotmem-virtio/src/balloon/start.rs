@@ -1,4 +1,4 @@
-//! How a device is started: reset, features, queues, configuration.
+//! Starts a device: reset, features, queues and configuration.
 
 use super::config::RawConfig;
 use super::driver::Driver;
@@ -11,28 +11,30 @@ use core::time::Duration;
 use virtio_drivers::Error as TransportError;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// Descriptors of each queue but that of reports.
+/// The number of descriptors of each queue except the one for reports.
 pub(super) const SHORT_SIZE: u32 = 2;
 
-/// What the kernel wants of the device.
+/// The kernel's choices for the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// What to negotiate, if it is offered.
+    /// The features to negotiate, if they are offered.
     pub features: Features,
-    /// What the kernel does with free memory.
+    /// What the kernel writes to free memory.
     pub poison: Poison,
-    /// How long the device may owe an answer until it is reset: [`Driver::PATIENCE`], for instance.
+    /// The time that the device may take to answer before it is reset, for example
+    /// [`Driver::PATIENCE`].
     pub patience: Duration,
 }
 
-/// The reason why there is no driver for a device.
+/// The reason why a device cannot be driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
-    /// No features were agreed on with it.
+    /// The feature negotiation failed.
     Handshake(HandshakeError<Features>),
-    /// It lacks a queue.
+    /// The device lacks a queue.
     Queue(QueueMissing),
-    /// This queue has only this many descriptors. Reports make do with any number.
+    /// This queue has too few descriptors; the number is given. The queue of reports works with any
+    /// number.
     QueueSize(Queue, u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`](super::Device::MEMORY_SIZE) or not
     /// aligned to 16 bytes.
@@ -46,7 +48,7 @@ pub(super) fn in_use(numbers: &Queues, driver: &Driver, queue: Queue) -> Option<
     numbers.number(queue).filter(|_| driver.features().contains(queue.feature()))
 }
 
-/// From the reset to the features (3.1.1), and what the configuration says.
+/// Resets the device, negotiates features (3.1.1), and reads the configuration.
 pub(super) fn negotiate<T: Transport>(
     transport: &mut T,
     wanted: Wanted,
@@ -65,7 +67,7 @@ pub(super) fn negotiate<T: Transport>(
         let size = transport.max_queue_size(number);
         if queue == Queue::Reports {
             let pieces = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MOST);
-            // As many as the queue has descriptors, which is a power of two.
+            // The number of descriptors, rounded down to a power of two.
             driver = driver.with_report_ranges(1 << pieces.ilog2());
         } else if size < SHORT_SIZE {
             return Err(InitError::QueueSize(queue, size));

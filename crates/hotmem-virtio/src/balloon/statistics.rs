@@ -1,32 +1,32 @@
 //! Statistics of the guest's memory, and their format (5.5.6.3).
 
-/// A statistic that the specification knows (5.5.6.4). Amounts are bytes.
+/// A statistic of the specification (5.5.6.4). Amounts of memory are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Statistic {
-    /// Read from swap.
+    /// Memory read from swap.
     SwapIn = 0,
-    /// Written to swap.
+    /// Memory written to swap.
     SwapOut = 1,
     /// Major page faults.
     MajorFaults = 2,
     /// Minor page faults.
     MinorFaults = 3,
-    /// Used for nothing.
+    /// Unused memory.
     Free = 4,
     /// All memory.
     Total = 5,
-    /// To be had by programs without swapping.
+    /// Memory that programs can get without swapping.
     Available = 6,
-    /// To be had without any I/O.
+    /// Memory that can be reclaimed without I/O.
     Caches = 7,
-    /// Huge pages allocated.
+    /// The number of huge pages allocated.
     HugePagesAllocated = 8,
-    /// Huge pages that could not be allocated.
+    /// The number of huge pages that could not be allocated.
     HugePagesFailed = 9,
 }
 
-/// Statistics, each at most once.
+/// A set of statistics, each at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStatistics {
     values: [Option<u64>; Self::MOST],
@@ -34,12 +34,12 @@ pub struct MemoryStatistics {
 
 impl MemoryStatistics {
     const MOST: usize = 10;
-    /// Bytes of an entry on the wire.
+    /// The encoded size of an entry in bytes.
     const ENTRY: usize = 10;
-    /// Bytes that they take at most on the wire.
+    /// The maximal encoded size in bytes.
     pub const SIZE: usize = Self::MOST * Self::ENTRY;
 
-    /// With one more value.
+    /// Adds a value.
     #[must_use]
     pub fn with(mut self, statistic: Statistic, value: u64) -> MemoryStatistics {
         if let Some(slot) = self.values.get_mut(statistic as usize) {
@@ -54,7 +54,7 @@ impl MemoryStatistics {
         self.values.get(statistic as usize).copied().flatten()
     }
 
-    /// As they travel, and how many bytes of it.
+    /// Encodes the statistics. Returns a buffer and the number of bytes used.
     #[must_use]
     pub fn to_bytes(&self) -> ([u8; Self::SIZE], usize) {
         let mut bytes = [0; Self::SIZE];
@@ -68,8 +68,8 @@ impl MemoryStatistics {
         (bytes, len)
     }
 
-    /// Only what `first` has as well, which is all of it: a driver supplies the same statistics
-    /// each time.
+    /// Returns the statistics that `first` has as well: a driver must supply the same ones each
+    /// time.
     pub(super) fn like(&self, first: &MemoryStatistics) -> MemoryStatistics {
         let mut values = first.values;
         for (slot, value) in values.iter_mut().zip(self.values) {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_statistics_each_time() {
+    fn the_same_statistics_are_sent_each_time() {
         let first = MemoryStatistics::default().with(Statistic::Free, 1);
         let later = MemoryStatistics::default().with(Statistic::Total, 5);
         assert_eq!(later.like(&first), MemoryStatistics::default().with(Statistic::Free, 0));

@@ -1,62 +1,63 @@
-//! How the driver stands: what it says to people.
+//! The driver's status, in a form for users.
 
 use super::queues::Queue;
 use core::fmt;
 use hotmem::PfnRange;
 
-/// How the device and its balloon stand.
+/// The state of the device and its balloon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The balloon has the size that the host wants.
+    /// The balloon has the size that the host requests.
     Settled,
-    /// On the way there.
+    /// The balloon is being inflated or deflated.
     Resizing,
-    /// The size cannot be reached for now. The driver keeps trying, seldom, or at once when the
-    /// host wants something else.
+    /// The size cannot be reached at the moment. The driver retries at long intervals, and at once
+    /// when the host requests another size.
     Pending(Pending),
-    /// The device is not to be trusted and is left alone. What it had stays out of use until it is
-    /// reset.
+    /// The driver has stopped because the device cannot be trusted. Memory that the device holds
+    /// stays out of use until it is reset.
     Failed(Failure),
 }
 
-/// The reason why the balloon does not have its size.
+/// The reason why the balloon does not have the requested size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// The device does not answer on this queue. Its answer is still accepted, whenever it comes.
+    /// The device does not answer on this queue. A late answer is still accepted.
     NoAnswer(Queue),
-    /// The host changes what it wants faster than anything can be done.
+    /// The host changes its request faster than the driver can follow.
     TargetUnsteady,
-    /// The guest took memory back because it ran out.
+    /// The guest took memory back because it ran out of memory.
     Needed,
-    /// The kernel has nothing to give, for this reason.
+    /// The kernel can give no memory, for this reason.
     Memory(&'static str),
 }
 
-/// The reason why a device is left alone.
+/// The reason why the driver has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It answered something on this queue that was not asked.
+    /// The device answered on this queue without a request.
     Stray(Queue),
-    /// The kernel offered this range, which was not asked for. The device is not to blame.
+    /// The kernel offered this range, which does not match the request. This is not a fault of the
+    /// device.
     Memory(PfnRange),
-    /// It broke this queue.
+    /// The device corrupted this queue.
     Queue(Queue),
-    /// Its configuration space cannot be read, or written, any more.
+    /// The configuration space cannot be read or written any more.
     ConfigSpace,
-    /// It answered nothing on this queue, several times, and was reset each time. Nothing of the
-    /// kernel's memory is left with it.
+    /// The device repeatedly did not answer on this queue, and was reset each time. It holds no
+    /// memory of the kernel.
     Silent(Queue),
-    /// It answered nothing on this queue, and then did not end its reset.
+    /// The device did not answer on this queue, and its reset did not complete.
     Stuck(Queue),
-    /// It answered nothing on this queue, was reset, and did not start again. Nothing of the
-    /// kernel's memory is left with it.
+    /// The device did not answer on this queue, was reset, and could not be started again. It holds
+    /// no memory of the kernel.
     Restart(Queue),
 }
 
 impl Failure {
-    /// Returns whether the device was reset and has nothing of the kernel's memory any more: the
-    /// kernel goes on as one without a balloon. After any other failure the device may still write
-    /// to what it was given, until the kernel resets it.
+    /// Returns whether the device was reset and holds no memory of the kernel any more, so the
+    /// kernel can continue without a balloon. After any other failure the device may still write to
+    /// memory that it was given, until the kernel resets it.
     #[must_use]
     pub fn leaves_nothing_behind(&self) -> bool {
         match self {
@@ -70,12 +71,12 @@ impl Failure {
     }
 }
 
-/// What happened so far. Counters wrap.
+/// Counters of events. They wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames that went into the balloon.
+    /// Frames that were inflated.
     pub inflated: u64,
-    /// Frames that came out of it.
+    /// Frames that were deflated.
     pub deflated: u64,
     /// Reports that the device took.
     pub reports: u64,
@@ -97,7 +98,7 @@ impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Pending::NoAnswer(queue) => write!(f, "the device does not answer: {queue:?}"),
-            Pending::TargetUnsteady => f.write_str("the host keeps changing what it wants"),
+            Pending::TargetUnsteady => f.write_str("the host keeps changing its request"),
             Pending::Needed => f.write_str("the guest needs the memory"),
             Pending::Memory(why) => f.write_str(why),
         }
@@ -107,18 +108,20 @@ impl fmt::Display for Pending {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Failure::Stray(queue) => write!(f, "an answer to nothing: {queue:?}"),
-            Failure::Memory(range) => write!(f, "memory manager offered {range}"),
-            Failure::Queue(queue) => write!(f, "the device broke its queue: {queue:?}"),
+            Failure::Stray(queue) => write!(f, "an answer without a request: {queue:?}"),
+            Failure::Memory(range) => {
+                write!(f, "the memory manager offered {range}, which was not requested")
+            }
+            Failure::Queue(queue) => write!(f, "the device corrupted its queue: {queue:?}"),
             Failure::ConfigSpace => {
                 f.write_str("the configuration space cannot be accessed any more")
             }
             Failure::Silent(queue) => write!(f, "the device does not answer: {queue:?}"),
             Failure::Stuck(queue) => {
-                write!(f, "the device neither answers nor ends its reset: {queue:?}")
+                write!(f, "the device neither answers nor completes its reset: {queue:?}")
             }
             Failure::Restart(queue) => {
-                write!(f, "the device did not answer, and does not start again: {queue:?}")
+                write!(f, "the device did not answer, and cannot be started again: {queue:?}")
             }
         }
     }

@@ -7,7 +7,8 @@ use super::status::Counters;
 use super::turn::Turn;
 use core::time::Duration;
 
-/// The conversation: one buffer is always with the device, which gives it back to ask for news.
+/// The state of statistics. One buffer is always with the device, which gives it back to request
+/// new statistics.
 #[derive(Debug, Default)]
 pub(super) struct Telling {
     with_device: bool,
@@ -15,7 +16,7 @@ pub(super) struct Telling {
     told: Option<Duration>,
 }
 
-/// A device that asks more often is answered so often.
+/// The minimal interval between two answers.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
 impl Telling {
@@ -32,7 +33,7 @@ impl Telling {
         if self.with_device {
             return Turn::Wait(None);
         }
-        // A clock that went backwards must not put the next answer off for longer.
+        // A clock that was set back must not delay the next answer.
         self.told = self.told.map(|told| told.min(now));
         let until = self.told.map(|told| told.saturating_add(LEAST_PAUSE));
         if let Some(until) = until.filter(|&until| now < until) {

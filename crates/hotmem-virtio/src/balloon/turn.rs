@@ -1,4 +1,4 @@
-//! What a conversation says in its turn, and how it waits for an answer.
+//! The result of a function's turn, and the wait for answers.
 
 use super::message::Message;
 use super::queues::Queue;
@@ -6,21 +6,21 @@ use super::status::{Counters, Failure};
 use crate::backoff::earlier;
 use core::time::Duration;
 
-/// What the conversations need to know of the device.
+/// Parameters of the device that the functions need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// How long it may owe an answer.
+    /// The time that it may take to answer.
     pub(super) patience: Duration,
-    /// Ranges that a report may have.
+    /// The maximal number of ranges in a report.
     pub(super) report_ranges: usize,
 }
 
-/// What a conversation has to say when it is its turn.
+/// The result of a function's turn.
 pub(super) enum Turn {
     Send(Message),
     Actual(u32),
     Again,
-    /// Nothing before this time, or before something happens.
+    /// There is nothing to do before this time, or before an event.
     Wait(Option<Duration>),
     Silent(Queue),
     Fail(Failure),
@@ -30,15 +30,14 @@ pub(super) enum Turn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<T> {
     pub(super) what: T,
-    /// When it was last looked whether there is an answer, and how long it was waited for until
-    /// then.
+    /// The time of the last check for an answer, and the time waited until then.
     looked: Duration,
     waited: Duration,
 }
 
-/// A device that takes longer is not working properly; still it may answer.
+/// The time after which an answer is overdue. It is still accepted.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// When to look first for an answer of which no interrupt tells.
+/// The first interval of polling for an answer without an interrupt.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 
 impl<T> Sent<T> {
@@ -50,10 +49,10 @@ impl<T> Sent<T> {
         self.waited >= ANSWER_TIME
     }
 
-    /// Returns what to do while the device owes the answer on this queue.
+    /// Returns what to do while the device has not answered on this queue.
     ///
     /// A clock may jump in either direction, and a machine may be stopped for an hour together with
-    /// its device: between two looks no more than the time of one answer has passed.
+    /// its device. So between two checks at most the time of one answer counts as waited.
     pub(super) fn awaited(
         &mut self,
         queue: Queue,
@@ -75,8 +74,8 @@ impl<T> Sent<T> {
         Turn::Wait(Some(now.saturating_add(next)))
     }
 
-    /// Returns the same if no interrupt tells of the answer: to look again after as long as it has
-    /// been waited for so far.
+    /// Like [`awaited`](Self::awaited), for an answer without an interrupt: checks again after as
+    /// long as it has waited so far.
     pub(super) fn looked_for(
         &mut self,
         queue: Queue,

@@ -1,26 +1,26 @@
-//! The device's configuration: read as it stands, used only once validated.
+//! The device's configuration, which is validated before it is used.
 
 use super::config_error::{ConfigError, ConfigFault, ConfigField};
 use super::features::Features;
 use hotmem::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PHYS_ADDR_BITS};
 use hotmem::{Bytes, Pfn, PfnRange};
 
-/// `struct virtio_mem_config` (5.15.4), as the device reports it: nothing in it is trusted.
+/// `struct virtio_mem_config` (5.15.4), as the device reports it. Its values are not trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawConfig {
-    /// Bytes in a block. Never changes.
+    /// Bytes in a block. It never changes.
     pub block_size: u64,
-    /// Proximity domain, where `ACPI_PXM` is negotiated. Never changes.
+    /// Proximity domain, if `ACPI_PXM` is negotiated. It never changes.
     pub node_id: u16,
-    /// Physical address of the region. Never changes.
+    /// Physical address of the region. It never changes.
     pub addr: u64,
-    /// Bytes in the region. Never changes.
+    /// Bytes in the region. It never changes.
     pub region_size: u64,
-    /// Bytes at the region's start in which blocks can be plugged now.
+    /// Bytes at the region's start in which blocks can be plugged at present.
     pub usable_region_size: u64,
-    /// Bytes that the device says are plugged.
+    /// Plugged bytes, as the device reports them.
     pub plugged_size: u64,
-    /// Bytes that the device wants to see plugged.
+    /// Bytes that the device requests to be plugged.
     pub requested_size: u64,
 }
 
@@ -36,10 +36,10 @@ pub struct Config {
 }
 
 impl RawConfig {
-    /// Bytes that it takes in the device's configuration space.
+    /// The size in the device's configuration space, in bytes.
     pub const SIZE: usize = 56;
 
-    /// From the bytes of the configuration space (little-endian).
+    /// Decodes the bytes of the configuration space (little-endian).
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> RawConfig {
         let u64_at = |at: usize| {
@@ -58,13 +58,13 @@ impl RawConfig {
 }
 
 impl Config {
-    /// Blocks that one request can name: its counter has 16 bits.
+    /// The maximal number of blocks in one request, whose count has 16 bits.
     pub const MAX_REQUEST_BLOCKS: u64 = u16::MAX as u64;
 
     /// Validates the first configuration that a device reports.
     ///
     /// # Errors
-    /// The first field that cannot be right.
+    /// The first invalid field.
     pub fn new(raw: &RawConfig, features: Features) -> Result<Config, ConfigError> {
         use ConfigFault::{
             BelowFrameSize, BeyondAddressSpace, BeyondRegion, NoWholeUnit, NotPowerOfTwo,
@@ -113,7 +113,7 @@ impl Config {
     /// Validates a later configuration of the same device.
     ///
     /// # Errors
-    /// The first field that cannot be right, or changed although it must not.
+    /// The first field that is invalid or has changed although it must not.
     pub fn updated(&self, raw: &RawConfig) -> Result<Config, ConfigError> {
         let fixed = [
             (ConfigField::BlockSize, self.block_size().0, raw.block_size),
@@ -130,19 +130,20 @@ impl Config {
         Config::new(raw, features)
     }
 
-    /// Returns the proximity domain, where the device names one.
+    /// Returns the proximity domain, if the device has one.
     #[must_use]
     pub fn node(&self) -> Option<u16> {
         self.node
     }
 
-    /// Returns the device's block.
+    /// Returns the size of the device's blocks.
     #[must_use]
     pub fn block_size(&self) -> Bytes {
         Bytes(self.block_frames << FRAME_SHIFT)
     }
 
-    /// Returns the unit of work: a block, or a pageblock (2 MiB) where blocks are smaller.
+    /// Returns the size of a unit, in which memory is plugged and unplugged: a block, or a
+    /// pageblock (2 MiB) if blocks are smaller.
     #[must_use]
     pub fn unit_frames(&self) -> u64 {
         self.block_frames.max(PAGEBLOCK_FRAMES as u64)
@@ -161,7 +162,7 @@ impl Config {
         self.region.align_inward(self.unit_frames())
     }
 
-    /// Returns the part of the region in which the device accepts requests now.
+    /// Returns the part of the region in which the device accepts requests at present.
     #[must_use]
     pub fn usable(&self) -> PfnRange {
         self.usable
@@ -173,19 +174,20 @@ impl Config {
         self.usable.align_inward(self.unit_frames())
     }
 
-    /// Returns what the device says is plugged.
+    /// Returns the plugged size that the device reports.
     #[must_use]
     pub fn plugged(&self) -> Bytes {
         Bytes(self.plugged_frames << FRAME_SHIFT)
     }
 
-    /// Returns what the device wants to see plugged.
+    /// Returns the requested size.
     #[must_use]
     pub fn requested(&self) -> Bytes {
         Bytes(self.requested_frames << FRAME_SHIFT)
     }
 
-    /// Returns what the device wants to see plugged and its region can hold, in whole units.
+    /// Returns the requested size, limited by the region and rounded down to whole units, in
+    /// frames.
     pub(super) fn wanted_frames(&self) -> u64 {
         let wanted = self.requested_frames & !(self.unit_frames() - 1);
         wanted.min(self.managed().frames())
@@ -195,10 +197,10 @@ impl Config {
         self.block_frames
     }
 
-    /// Returns the most frames that one request can name, in whole units.
+    /// Returns the maximal number of frames in one request, in whole units.
     pub(super) fn max_request_frames(&self) -> u64 {
-        // Neither wraps nor is zero: a region of at most 2^40 frames holds at least one block,
-        // and 65 535 blocks of 4 KiB are more than a unit.
+        // The product does not wrap, because a region of at most 2^40 frames holds at least one
+        // block. It is not zero, because 65 535 blocks of 4 KiB are more than a unit.
         (Self::MAX_REQUEST_BLOCKS * self.block_frames) & !(self.unit_frames() - 1)
     }
 }
@@ -227,7 +229,7 @@ mod tests {
     };
 
     #[test]
-    fn the_bytes_are_read_where_the_specification_puts_them() {
+    fn fields_are_read_at_the_specified_offsets() {
         let mut bytes = [0; RawConfig::SIZE];
         for (at, value) in [(0, 2 << 20), (16, 3 << 30), (24, 4 << 30), (32, 5), (40, 6), (48, 7)] {
             bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_configuration_is_understood() {
+    fn a_valid_configuration_is_accepted() {
         let config = Config::new(&GOOD, Features::ACPI_PXM).unwrap();
         assert_eq!(config.node(), Some(1));
         assert_eq!(config.region().bytes(), Bytes::gib(64));
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_cannot_be_right_is_named() {
+    fn every_invalid_field_is_reported() {
         use ConfigFault::*;
         use ConfigField::*;
         let cases: &[(Spoil, ConfigField, ConfigFault)] = &[
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_must_not_change_are_watched() {
+    fn changes_of_constant_fields_are_refused() {
         let first = Config::new(&GOOD, Features::ACPI_PXM).unwrap();
         let cases: &[(Spoil, ConfigField)] = &[
             (|c| c.block_size = 4 << 20, ConfigField::BlockSize),
@@ -310,13 +312,13 @@ mod tests {
             assert_eq!(refused.field, *field);
             assert!(matches!(refused.fault, ConfigFault::Changed { .. }));
         }
-        // Without ACPI_PXM the field means nothing, so it may say anything.
+        // Without ACPI_PXM the field is not valid, so it may change.
         let unnamed = Config::new(&GOOD, Features::empty()).unwrap();
         assert!(unnamed.updated(&RawConfig { node_id: 7, ..GOOD }).is_ok());
     }
 
     #[test]
-    fn blocks_smaller_than_a_pageblock_are_worked_in_pageblocks() {
+    fn blocks_smaller_than_a_pageblock_are_handled_in_pageblocks() {
         let raw = RawConfig {
             block_size: 4096,
             addr: 0x1000,

@@ -1,16 +1,16 @@
-//! What can be wrong with a device's configuration.
+//! Errors of a device's configuration.
 
 use core::fmt;
 use hotmem::geometry::PHYS_ADDR_BITS;
 
-/// A configuration that cannot be right.
+/// An invalid configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The field that is wrong.
+    /// The invalid field.
     pub field: ConfigField,
-    /// What the device reports in it.
+    /// Its value.
     pub value: u64,
-    /// What is wrong with that.
+    /// The rule that the value violates.
     pub fault: ConfigFault,
 }
 
@@ -33,26 +33,26 @@ pub enum ConfigField {
     RequestedSize,
 }
 
-/// What is wrong with a field.
+/// A rule that a field violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigFault {
-    /// It must not be zero.
+    /// The value must not be zero.
     Zero,
-    /// It must be a power of two.
+    /// The value must be a power of two.
     NotPowerOfTwo,
-    /// It is less than a frame (4 KiB).
+    /// The value is less than a frame (4 KiB).
     BelowFrameSize,
-    /// It is not a multiple of the block size.
+    /// The value is not a multiple of the block size.
     Unaligned,
-    /// The region would end beyond what a physical address can say.
+    /// The region would end beyond the last physical address.
     BeyondAddressSpace,
-    /// It is more than the region holds.
+    /// The value exceeds the region's size.
     BeyondRegion,
-    /// The region holds no single unit (2 MiB) that could be plugged.
+    /// The region contains no whole unit (2 MiB).
     NoWholeUnit,
-    /// It must never change, and did.
+    /// The value has changed although it must not.
     Changed {
-        /// What it was.
+        /// The former value.
         was: u64,
     },
 }
@@ -81,9 +81,9 @@ impl fmt::Display for ConfigError {
             ConfigFault::BelowFrameSize => write!(f, "is less than a frame"),
             ConfigFault::Unaligned => write!(f, "is not a multiple of the block size"),
             ConfigFault::BeyondAddressSpace => {
-                write!(f, "passes the {PHYS_ADDR_BITS} bits of a physical address")
+                write!(f, "exceeds the {PHYS_ADDR_BITS} bits of a physical address")
             }
-            ConfigFault::BeyondRegion => write!(f, "is more than the region holds"),
+            ConfigFault::BeyondRegion => write!(f, "exceeds the region's size"),
             ConfigFault::NoWholeUnit => write!(f, "leaves no whole unit to plug"),
             ConfigFault::Changed { was } => write!(f, "changed, was {was:#x}"),
         }

@@ -1,4 +1,4 @@
-//! The driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
+//! Runs the driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
 
 use super::config::RawConfig;
 use super::config_error::ConfigError;
@@ -18,10 +18,11 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 /// A virtio-mem device and its driver.
 ///
-/// To be polled: when it interrupts, and when the time comes that the last poll returned.
+/// Poll it when the device interrupts, and at the time that the last poll returned.
 #[derive(Debug)]
 pub struct Device<T: Transport> {
-    // First, so that the transport resets the device before the memory of its queue is given up.
+    // The first field, so that the transport resets the device before the memory of its queue is
+    // freed.
     transport: T,
     queue: Queue,
     messages: DmaMemory,
@@ -34,35 +35,35 @@ pub struct Device<T: Transport> {
 /// What to do after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The budget is used up: poll again, when it suits.
+    /// The budget is used up: poll again when convenient.
     Again,
     /// Nothing to do until this time, or until the device interrupts.
     WaitUntil(Duration),
     /// Nothing to do until the device interrupts.
     Idle,
-    /// The device is left alone from now on. Its plugged memory stays usable.
+    /// The driver has stopped. Plugged memory stays usable.
     Failed(Failure),
 }
 
-/// The reason why there is no driver for a device.
+/// The reason why a device cannot be driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
-    /// No features were agreed on with it.
+    /// The feature negotiation failed.
     Handshake(HandshakeError<Features>),
-    /// Its queue has only this many descriptors.
+    /// Its queue has too few descriptors; the number is given.
     QueueSize(u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
     Memory,
     /// The transport cannot read its configuration.
     Transport(TransportError),
-    /// Its configuration changes all the time.
+    /// Its configuration changes continuously.
     ConfigUnsteady,
-    /// Its configuration cannot be right.
+    /// Its configuration is invalid.
     Config(ConfigError),
 }
 
 const REQUEST_QUEUE: u16 = 0;
-/// One chain of two is all that is ever outstanding.
+/// At most one chain of two descriptors is outstanding.
 const QUEUE_SIZE: u32 = 8;
 type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
 /// Offsets in `messages`.
@@ -73,24 +74,26 @@ const REQUEST_BYTES: u32 = 24;
 const RESPONSE_BYTES: u32 = 10;
 const _: () = assert!(REQUEST_BYTES as usize == Request::SIZE);
 const _: () = assert!(RESPONSE_BYTES as usize == Response::SIZE);
-/// Reads of a configuration that does not hold still, before the last steady one has to do.
+/// The number of attempts to read a consistent configuration, after which the last consistent one
+/// is used.
 const CONFIG_READS: u32 = 8;
-/// Steps in one poll after which the configuration is read again though no answer came.
+/// The number of steps in one poll after which the configuration is read again without an answer.
 const CONFIG_STEPS: u32 = 64;
-/// Equal reads that count although the generation changes all the time.
+/// The number of equal reads that count as consistent although the generation keeps changing.
 const EQUAL_READS: u32 = 3;
-/// When to look again at a configuration that does not hold still.
+/// The delay before a configuration that keeps changing is read again.
 const UNSTEADY_WAIT: Duration = Duration::from_millis(10);
 
 impl<T: Transport> Device<T> {
-    /// Shared memory that the device needs, in bytes.
+    /// The size in bytes of the shared memory that the device needs.
     pub const MEMORY_SIZE: usize = Queue::BYTES + MESSAGES;
 
-    /// Starts the device: resets it (plugged memory stays plugged), negotiates its features, sets
-    /// up its queue. Nothing is plugged or unplugged yet.
+    /// Starts the device: resets it, which leaves plugged memory plugged, negotiates features, and
+    /// sets up its queue. Does not plug or unplug memory yet.
     ///
     /// # Errors
-    /// Why there is no driver for this device. It is told so, and the transport is dropped.
+    /// The reason why the device cannot be driven. Its status is set to FAILED, and the transport
+    /// is dropped.
     pub fn new(mut transport: T, memory: DmaMemory) -> Result<Device<T>, InitError> {
         let (queue, messages) = Queue::new(memory).ok_or(InitError::Memory)?;
         if messages.len() < MESSAGES {
@@ -110,17 +113,17 @@ impl<T: Transport> Device<T> {
         Ok(Device { transport, queue, messages, config, driver, queue_error, transport_error })
     }
 
-    /// Sets what becomes of memory that is found plugged at the start: see
-    /// [`Driver::set_leftover`]. To be called before the first poll.
+    /// Sets how to treat memory that is already plugged at the start: see [`Driver::set_leftover`].
+    /// Call it before the first poll.
     pub fn set_leftover(&mut self, leftover: Leftover) {
         self.driver.set_leftover(leftover);
     }
 
-    /// Does what there is to do: takes the device's answer, reads its configuration, sends the
-    /// next request, and so on, in at most `budget` steps of the driver.
+    /// Takes the device's answer, reads its configuration, sends the next request, and so on, in at
+    /// most `budget` steps of the driver.
     ///
-    /// A step costs one call of [`Memory`]'s; each request, and every 64th step without one, about
-    /// 20 reads of configuration space.
+    /// A step costs one call of [`Memory`]. Each request, and every 64th step without one, costs
+    /// about 20 reads of configuration space.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         let mut steady = true;
         for step in 0..budget {
@@ -149,7 +152,7 @@ impl<T: Transport> Device<T> {
                 Step::Idle => Progress::Idle,
                 Step::Failed(failure) => return Progress::Failed(failure),
             };
-            // There may be something to do that could not be read.
+            // The unread configuration may contain a new request.
             let look_again = now.saturating_add(UNSTEADY_WAIT);
             return match rest {
                 Progress::WaitUntil(until) if until < look_again => rest,
@@ -160,31 +163,31 @@ impl<T: Transport> Device<T> {
         Progress::Again
     }
 
-    /// Tells the device that it need not interrupt when it has answered: for a kernel that polls. A
-    /// change of its configuration interrupts all the same; only the transport can prevent that.
+    /// Asks the device not to interrupt when it has answered, for a kernel that polls. A change of
+    /// its configuration still interrupts; only the transport can prevent that.
     pub fn suppress_interrupts(&mut self) {
         self.queue.suppress_interrupts();
     }
 
-    /// Acknowledges the device's interrupt, so that the line is released, and returns whether
-    /// this device had raised it. If so, poll it.
+    /// Acknowledges the device's interrupt, so that the line is released, and returns whether this
+    /// device had raised it. Poll the device if so.
     pub fn ack_interrupt(&mut self) -> bool {
         !self.transport.ack_interrupt().is_empty()
     }
 
-    /// Returns the state machine, for what it knows and counts.
+    /// Returns the state machine, for its state and counters.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Returns what the device did to its queue that it must not, if that is why it failed.
+    /// Returns the queue error that made the device fail, if one did.
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
     }
 
-    /// Returns why its configuration space could not be accessed, if that is why it failed.
+    /// Returns the transport error that made the device fail, if one did.
     #[must_use]
     pub fn transport_error(&self) -> Option<TransportError> {
         self.transport_error
@@ -192,7 +195,7 @@ impl<T: Transport> Device<T> {
 
     fn send(&mut self, request: &Request) {
         self.messages.write(REQUEST, request.to_bytes());
-        // What the device does not write is not an answer.
+        // Bytes that the device does not write must not look like an answer.
         self.messages.write(RESPONSE, [0xff; Response::SIZE]);
         let chain = [
             Buffer {
@@ -206,9 +209,8 @@ impl<T: Transport> Device<T> {
                 device_writes: true,
             },
         ];
-        // SAFETY: both buffers lie in `messages`, which belongs to this device and its driver
-        // alone. They are written here only, and the driver has nothing sent while a request is
-        // outstanding.
+        // SAFETY: both buffers lie in `messages`, which only this device and its driver use. They
+        // are written here only, and the driver sends nothing while a request is outstanding.
         #[allow(unsafe_code)]
         let pushed = unsafe { self.queue.push(&chain) };
         match pushed {
@@ -218,8 +220,8 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Returns the bytes that the device used for its answer, if it has answered. A queue that it
-    /// broke counts as an answer of no bytes.
+    /// Returns the bytes of the device's answer, if it has answered. A corrupted queue counts as an
+    /// answer of no bytes.
     fn take_answer(&mut self) -> Option<([u8; Response::SIZE], usize)> {
         if self.queue_error.is_none() {
             match self.queue.pop() {
@@ -234,7 +236,7 @@ impl<T: Transport> Device<T> {
     }
 }
 
-/// From the reset to the features (3.1.1), and what the configuration says.
+/// Resets the device, negotiates features (3.1.1), and reads the configuration.
 fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
     let Agreed { features, .. } = shake_hands(transport, DeviceType::Memory, |_| Features::all())
         .map_err(InitError::Handshake)?;
@@ -249,10 +251,10 @@ fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), Ini
     Ok((config, driver))
 }
 
-/// Returns the configuration, read until it holds still; `None` if it does not. `last` is the last
-/// one that did, and one equal read is enough to confirm it.
+/// Reads the configuration until it is consistent. Returns `None` if it keeps changing. `last` is
+/// the last consistent one; a single equal read confirms it.
 ///
-/// The generation alone is not believed (2.5.1): some devices never change it.
+/// The generation (2.5.1) alone is not enough, because some devices never change it.
 fn steady_config<T: Transport>(
     transport: &T,
     last: &RawConfig,
@@ -287,7 +289,7 @@ impl fmt::Display for InitError {
             InitError::QueueSize(size) => write!(f, "a queue of {size} descriptors is too small"),
             InitError::Memory => write!(f, "the shared memory is too small or not aligned"),
             InitError::Transport(error) => write!(f, "transport: {error}"),
-            InitError::ConfigUnsteady => write!(f, "the configuration never holds still"),
+            InitError::ConfigUnsteady => write!(f, "the configuration changes continuously"),
             InitError::Config(error) => write!(f, "configuration: {error}"),
         }
     }

@@ -1,4 +1,5 @@
-//! The state machine: from the device's wishes and answers to the next request.
+//! The state machine of the driver: it derives the next request from the device's configuration and
+//! answers.
 
 use super::config::{Config, RawConfig};
 use super::config_error::ConfigError;
@@ -13,7 +14,7 @@ use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
 use hotmem::{Bytes, Pfn, PfnRange};
 
-/// The driver of one device. It does no I/O: [`step`](Driver::step) says what to do.
+/// The driver of one device. It does no I/O: [`step`](Driver::step) returns what to do.
 ///
 /// ```
 /// use core::time::Duration;
@@ -27,7 +28,7 @@ use hotmem::{Bytes, Pfn, PfnRange};
 ///     fn answer(&mut self) -> Option<[u8; 10]>;
 /// }
 ///
-/// /// To call when the device interrupts, and when the time comes that the last call returned.
+/// /// Call this when the device interrupts, and at the time that the last call returned.
 /// fn poll(driver: &mut Driver, device: &mut impl Device, memory: &mut impl Memory,
 ///         now: Duration) -> Step {
 ///     loop {
@@ -46,52 +47,52 @@ pub struct Driver {
     pub(super) config: Config,
     pub(super) leftover: Leftover,
     pub(super) plugged_frames: u64,
-    /// There is no gap below.
+    /// The address below which all memory is plugged.
     pub(super) gaps_from: Pfn,
     pub(super) activity: Activity,
     pub(super) in_flight: Option<InFlight>,
     pub(super) preparing: Option<Direction>,
     backoff: Backoff,
-    /// The memory manager said never: nothing to do until the device wants something else.
+    /// The memory manager refused permanently: nothing to do until the requested size changes.
     blocked: bool,
-    /// Changes of what the device wants since something was last achieved.
+    /// The number of changes of the requested size since the last progress.
     unrest: u8,
-    /// Times that `plugged_size` disagreed since the device's size was last reached.
+    /// How often `plugged_size` has disagreed since the requested size was last reached.
     pub(super) disagreements: u8,
     pub(super) status: Status,
     pub(super) statistics: Statistics,
 }
 
-/// What to do next.
+/// What the caller must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Put this request on the queue, then step again, with its answer when there is one. There is
     /// never more than one request on the queue, and its buffers belong to the device until it
     /// has answered, however long that takes.
     Send(Request),
-    /// There is more to do without the device: step again, when it suits.
+    /// There is more work that does not need the device: step again when convenient.
     Again,
     /// Nothing to do until this time, or until the device interrupts (an answer or a new
     /// configuration).
     WaitUntil(Duration),
     /// Nothing to do until the device interrupts.
     Idle,
-    /// The device is left alone from now on. Its plugged memory stays usable.
+    /// The driver has stopped. Plugged memory stays usable.
     Failed(Failure),
 }
 
-/// What the driver is at, between requests.
+/// The activity of the driver between requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Activity {
-    /// The memory manager has yet to hear of the region.
+    /// Announcing the region to the memory manager.
     Announcing,
-    /// Having everything unplugged that was plugged before the driver started.
+    /// Unplugging all memory that was plugged before the driver started.
     Clearing,
-    /// Asking which blocks are plugged.
+    /// Finding out which blocks are plugged.
     Synchronising(Sync),
-    /// An UNPLUG of this prepared range was answered ERROR: asking what became of it.
+    /// Finding out the state of this prepared range, whose UNPLUG was answered ERROR.
     Resolving(PfnRange),
-    /// Plugging or unplugging towards the size that the device wants.
+    /// Plugging or unplugging towards the requested size.
     Resizing,
 }
 
@@ -110,7 +111,7 @@ pub(super) struct InFlight {
     pub(super) overdue: bool,
 }
 
-/// The reason why a request was sent, and so what its answer means.
+/// The purpose of a request, which determines the meaning of its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// PLUG of a prepared range.
@@ -119,36 +120,37 @@ pub(super) enum Purpose {
     Unplug,
     /// STATE of a prepared range, after an UNPLUG that failed.
     Resolve,
-    /// STATE of a range that the memory manager has not prepared.
+    /// STATE of a range that is not prepared.
     Query(Segment),
-    /// UNPLUG of blocks that are plugged and that nobody uses or can use.
+    /// UNPLUG of plugged blocks that are unused or unusable.
     Discard,
-    /// UNPLUG_ALL of a device none of whose memory the memory manager knows.
+    /// UNPLUG_ALL of a device of which the memory manager uses no memory.
     Clear,
 }
 
-/// The reason why the driver cannot go on at once.
+/// The reason why the driver cannot send a request now.
 pub(super) enum Halt {
-    /// Work is left that needs no device.
+    /// There is more work that does not need the device.
     Again,
     /// Try again later.
     Later(Pending),
-    /// Do not try again until the device wants something else.
+    /// Do not try again until the requested size changes.
     Blocked(&'static str),
-    /// Leave the device alone.
+    /// Stop the driver.
     Fail(Failure),
 }
 
-/// After this time an answer is overdue: worth mentioning, nothing else.
+/// The time after which an answer is overdue. This is only reported.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Changes of the target that are followed at once although nothing was achieved in between.
+/// The number of changes of the requested size that are followed at once without progress in
+/// between.
 const MAX_UNREST: u8 = 32;
 
 impl Driver {
     /// Makes a driver for the device with this configuration and these negotiated features.
     ///
     /// # Errors
-    /// The field of the configuration that cannot be right.
+    /// The invalid field of the configuration.
     pub fn new(config: &RawConfig, features: Features) -> Result<Driver, ConfigError> {
         Ok(Driver {
             config: Config::new(config, features)?,
@@ -167,14 +169,15 @@ impl Driver {
         })
     }
 
-    /// Goes on, as far as the next request or anything else worth a decision of the caller's.
+    /// Continues up to the next request or the next decision of the caller.
     ///
-    /// `now` is the time since any fixed moment; jumps do no harm. `config` is to be read after
-    /// `answer` was taken from the queue. `answer` holds the bytes that the device used to answer
-    /// the last [`Step::Send`], if it just did; answers to nothing are counted and ignored.
+    /// `now` is the time since any fixed moment; jumps are tolerated. `config` must be read after
+    /// `answer` was taken from the queue. `answer` holds the bytes of the device's answer to the
+    /// last [`Step::Send`], if there is a new one; answers without a request are counted and
+    /// ignored.
     ///
-    /// At most one range is prepared or settled in one call, so its cost is that of one call of
-    /// [`Memory`]'s. From any context in which `memory` can be used; no locks are taken.
+    /// One call prepares or completes at most one range, so it costs one call of [`Memory`]. It may
+    /// be called from any context in which `memory` can be used, and takes no locks.
     pub fn step<M: Memory>(
         &mut self,
         now: Duration,
@@ -205,7 +208,7 @@ impl Driver {
         if let Some(bytes) = answer
             && let Err(halt) = self.settle(bytes, memory)
         {
-            // Only noted, because a new configuration may make the wait pointless.
+            // This only records the wait, because a new configuration may end it.
             self.halt(now, halt, memory);
         }
         if let Status::Failed(failure) = self.status {
@@ -235,7 +238,7 @@ impl Driver {
         })
     }
 
-    /// Takes notice of what the device wants now.
+    /// Reads the new configuration.
     fn observe(&mut self, now: Duration, raw: &RawConfig) -> Result<(), Halt> {
         let config = self.config.updated(raw).map_err(|e| Halt::Fail(Failure::Config(e)))?;
         let wants = |c: &Config| (c.requested(), c.usable());
@@ -255,10 +258,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns what to do while the device owes an answer, if it does.
+    /// Returns what to do while the device has not answered, if a request is outstanding.
     fn awaited_answer(&mut self, now: Duration) -> Option<Step> {
         let sent = self.in_flight.as_mut()?;
-        // A clock that went backwards must not put the moment off for ever.
+        // A clock that was set back must not delay the timeout.
         sent.since = sent.since.min(now);
         let deadline = sent.since.saturating_add(ANSWER_TIME);
         if now < deadline && !sent.overdue {
@@ -278,7 +281,7 @@ impl Driver {
         self.status = Status::Synchronising;
     }
 
-    /// Something was achieved: whatever failed before is forgotten.
+    /// Records progress: earlier failures no longer count.
     pub(super) fn progressed(&mut self) {
         if matches!(self.status, Status::Failed(_)) {
             return;
@@ -288,7 +291,7 @@ impl Driver {
         self.status = self.working();
     }
 
-    /// Whatever the target waited for: it waits no longer.
+    /// Ends the pending state.
     pub(super) fn no_longer_pending(&mut self) {
         if let Status::Pending(_) = self.status {
             self.status = self.working();
@@ -304,8 +307,8 @@ impl Driver {
         }
     }
 
-    /// Leaves the device alone from now on, as the next step will say. Returns why it is: for this,
-    /// or for what came first.
+    /// Stops the driver, as the next step will report. Returns the reason: this failure, or an
+    /// earlier one.
     pub fn fail<M: Memory>(&mut self, now: Duration, failure: Failure, memory: &mut M) -> Failure {
         match self.halt(now, Halt::Fail(failure), memory) {
             Step::Failed(first) => first,
@@ -351,32 +354,32 @@ impl Driver {
             .ok_or(Halt::Fail(Failure::Memory(range)))
     }
 
-    /// Returns the configuration as last read.
+    /// Returns the last configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns what the driver knows to be plugged.
+    /// Returns the plugged size, according to the device's answers.
     #[must_use]
     pub fn plugged(&self) -> Bytes {
         Bytes(self.plugged_frames << FRAME_SHIFT)
     }
 
-    /// How the device and its memory stand.
+    /// Returns the state of the device and its memory.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Returns what happened so far.
+    /// Returns the counters.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 }
 
-/// The reason why [`Driver::step`] ends without a request.
+/// The reason why [`Driver::step`] returns without a request.
 pub(super) enum Stop {
     Wait(Step),
     Halt(Halt),

@@ -1,22 +1,22 @@
-//! The feature bits that the driver understands.
+//! The feature bits that the driver supports.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// Feature bits of a virtio-mem device, those of its own (5.15.3) and those of every device
-    /// (6) that matter here.
+    /// Feature bits of a virtio-mem device, of its type (5.15.3) and, as far as the driver uses
+    /// them, of all devices (6).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
         /// `node_id` in the configuration is an ACPI proximity domain.
         const ACPI_PXM = 1 << 0;
-        /// Unplugged memory must not even be read. The driver never does, so it always agrees.
+        /// Unplugged memory must not even be read. The driver never reads it, so it always accepts.
         const UNPLUGGED_INACCESSIBLE = 1 << 1;
         /// Plugged memory survives a suspend of the guest.
         const PERSISTENT_SUSPEND = 1 << 2;
         /// The device follows version 1 of the specification or later.
         const VERSION_1 = 1 << 32;
-        /// The device sees memory through the platform (an IOMMU, shared pages): whoever provides
-        /// the queue's memory gives its address as the device sees it.
+        /// The device accesses memory through the platform (an IOMMU or shared pages), so the
+        /// queue's memory must be given with its address as the device sees it.
         const ACCESS_PLATFORM = 1 << 33;
     }
 }

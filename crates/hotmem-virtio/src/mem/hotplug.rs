@@ -1,4 +1,4 @@
-//! The engine as the driver's memory manager.
+//! Makes the engine the driver's memory manager.
 //!
 //! Plugging is *prepare_add → PLUG → commit_add → online*; unplugging is a [`Shrink`] whose runs go
 //! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
@@ -12,28 +12,28 @@ use hotmem::{
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
-/// What one device has under way in the engine.
+/// The operations of one device that are in progress in the engine.
 ///
-/// It lives as long as the device's driver; for each step, [`with`](Self::with) lends it the
-/// engine, so that several devices can share one: always the same. Dropped, it leaves what was
-/// about to go held and counted.
+/// It must live as long as the device's driver. For each step, [`with`](Self::with) lends it the
+/// engine, so that several devices can share one; it must always be the same engine. If it is
+/// dropped, memory that was being removed stays isolated and counted.
 pub struct HotplugMemory<'f, P: Platform> {
-    /// The one that was lent first.
+    /// The engine that was lent first.
     machine: Option<MachineId>,
     online: Option<OnlineType>,
     budget: Budget,
     addition: Option<Addition<'f, P>>,
-    /// From the first to the last memory that was added and is not known to be online yet.
+    /// The range from the first to the last memory that was added and is not online yet.
     coming: PfnRange,
-    /// Memory that is ready to go.
+    /// Memory whose removal is prepared.
     leaving: Option<Removal>,
-    /// Where memory that is offline is looked for first: below what has left last.
+    /// The range in which offline memory is searched first: below the last removal.
     below: PfnRange,
     shrink: Option<Shrinking<'f, P>>,
     blocker: Option<Blocker>,
 }
 
-/// A shrink in progress, and what it was begun for.
+/// A shrink in progress and its parameters.
 struct Shrinking<'f, P> {
     shrink: Shrink<'f, P>,
     wanted: Unplug,
@@ -47,9 +47,9 @@ struct Lent<'a, 'f, P: Platform, M, H> {
 }
 
 impl<'f, P: Platform> HotplugMemory<'f, P> {
-    /// For a device whose memory is put online for `online`, or, without a type of the device's
-    /// own, for what [`Settings::auto_online`](hotmem::Settings::auto_online) says. `budget` limits how much is isolated and
-    /// migrated in one call, when memory is to leave.
+    /// Makes the memory manager of a device whose memory is put online as `online` says, or, with
+    /// `None`, as [`Hotplug::set_auto_online`] says. `budget` limits how much is isolated and
+    /// migrated in one call when memory is removed.
     #[must_use]
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
         let online = online.into();
@@ -69,8 +69,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
     /// Returns the [`Memory`] to step the driver with.
     ///
     /// # Errors
-    /// `hotplug` is not the machine that was lent first: nothing that was begun on one goes on on
-    /// another. Nothing has changed.
+    /// `hotplug` is not the engine that was lent first. Nothing has changed.
     pub fn with<'a, M: Mapping, H: Hooks>(
         &'a mut self,
         hotplug: &'a mut Hotplug<'f, P, M>,
@@ -82,7 +81,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         Ok(Lent { own: self, hotplug, hooks })
     }
 
-    /// Returns what keeps memory from leaving, while something does.
+    /// Returns what prevents the removal of memory, if something does.
     #[must_use]
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker
@@ -103,14 +102,14 @@ impl core::error::Error for AnotherMachine {}
 
 impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
-        // A device that names none has memory of the first one online.
+        // The memory of a device without a node belongs to the first online node.
         let first = || self.hotplug.nodes().next().unwrap_or_default();
         let node = node.map_or_else(first, |node| NodeId::new(node.into()));
         if self.hotplug.regions().any(|(_, range)| range == region) {
             return Ok(());
         }
-        // It grows and shrinks section by section: a policy may give its own kernel memory's worth
-        // of it to movable allocations.
+        // The region grows and shrinks by sections, so a policy may put as much of it into the
+        // movable zone as its own kernel memory can support.
         let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
         match self.hotplug.announce(Announce::range(region).on_node(node).in_group(group)) {
             Ok(_) => Ok(()),
@@ -119,7 +118,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             }
             Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),
             Err(AnnounceError::Unreachable(_)) => {
-                Err(Obstacle::Never("beyond what this kernel's pointers reach"))
+                Err(Obstacle::Never("beyond the reach of this kernel's mapping"))
             }
             Err(AnnounceError::Empty | AnnounceError::Unaligned(_)) => {
                 Err(Obstacle::Never("not whole pageblocks"))
@@ -150,7 +149,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                     self.own.addition = Some(addition);
                     return Ok(part);
                 }
-                // Less memory needs fewer words and page tables.
+                // A smaller range needs fewer words and page tables.
                 Err(AddError::NoMetadata(_) | AddError::NoTables { .. }) => {
                     let half = part.frames() / 2 / unit * unit;
                     match PfnRange::with_len(part.start(), half) {
@@ -159,7 +158,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                     }
                 }
                 Err(AddError::TooManyNodes(_)) => {
-                    return Err(Obstacle::Never("on one node more than the machine can have"));
+                    return Err(Obstacle::Never("the machine has too many nodes"));
                 }
                 Err(AddError::OtherNode(_)) => {
                     return Err(Obstacle::Never("shares 128 MiB with memory of another node"));
@@ -177,7 +176,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
 
     fn plugged(&mut self, range: PfnRange) {
         if let Some(addition) = self.own.addition.take() {
-            // Prepared on this machine, as `with` has seen to; so is what follows below.
+            // The addition was prepared on this machine, as `with` has checked. The same holds
+            // below.
             self.hotplug.commit_add(addition).known();
             self.own.coming = hull(self.own.coming, range);
             self.own.below = PfnRange::EMPTY;
@@ -190,7 +190,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             let (run, state) = self.hotplug.state_at(coming.start(), coming.end());
             let end = match state {
                 State::Offline => self.online(run)?,
-                // Gone again, or online.
+                // It was removed again, or is online.
                 _ => run.end(),
             };
             self.own.coming = coming.split_at(end).1;
@@ -208,7 +208,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         }
         if self.own.shrink.is_none()
             && let Some(range) = self.highest_offline(wanted)
-            // What holds the descriptors of memory that is online goes after that.
+            // Memory that holds the descriptors of online memory cannot be removed before that.
             && let Ok(removal) = self.hotplug.prepare_remove(range)
         {
             self.own.leaving = Some(removal);
@@ -228,7 +228,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         match shrinking.shrink.poll(self.hotplug, self.hooks, self.own.budget) {
             Shrunk::Ready(removal) => {
                 let range = removal.range();
-                // The next call goes on where this one stopped, if it wants the rest.
+                // The next call continues where this one stopped, if it requests the rest.
                 let surplus = surplus.saturating_sub(range.frames());
                 shrinking.wanted = Unplug { surplus, at_once: at_once.min(surplus), ..wanted };
                 self.own.leaving = Some(removal);
@@ -239,7 +239,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             Shrunk::Done { blocker, .. } => {
                 self.own.shrink = None;
                 self.own.blocker = blocker;
-                Err(Obstacle::Later(blocker.map_or("nothing more can leave", |b| reason(b.why))))
+                Err(Obstacle::Later(
+                    blocker.map_or("no more memory can be removed", |b| reason(b.why)),
+                ))
             }
         }
     }
@@ -270,8 +272,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         }
     }
 
-    /// Puts `run`, which is offline, online, and says how far that went: past a pageblock with
-    /// poison, which the engine leaves offline.
+    /// Puts the offline range `run` online, and returns the end of the part that was handled. A
+    /// poisoned pageblock, which the engine leaves offline, counts as handled.
     fn online(&mut self, run: PfnRange) -> Result<Pfn, Obstacle> {
         let (good, end) = match self.hotplug.online(run, self.own.online, self.hooks) {
             Ok(()) => return Ok(run.end()),
@@ -300,9 +302,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         })
     }
 
-    /// Returns the highest memory that is plugged and not online, at most what is wanted at once:
-    /// nobody has to be asked for it. Looked for below what has left last, and everywhere if there
-    /// is none.
+    /// Returns the highest plugged memory that is not online, at most as much as is requested at
+    /// once. It needs no offlining. Searches below the last removal first, then everywhere.
     fn highest_offline(&self, wanted: Unplug) -> Option<PfnRange> {
         let below = self.own.below.intersection(wanted.region);
         let mut places = [below, wanted.region].into_iter();
@@ -310,8 +311,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         Some(last(units, wanted.at_once))
     }
 
-    /// Returns the same within a part of the region, in windows from the top down: from one request
-    /// to the next it goes on below, and what it has looked at is not looked at again.
+    /// Searches a part of the region, in windows from the top down. The next request continues
+    /// below, so that no window is searched twice.
     fn highest_offline_within(&self, within: PfnRange, wanted: Unplug) -> Option<PfnRange> {
         let frames = wanted.at_once.max(LEAST_WINDOW.next_multiple_of(wanted.unit));
         let mut rest = within;
@@ -339,7 +340,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     }
 }
 
-/// Frames that are looked through together for memory that is offline, however little is wanted.
+/// The minimal size of a search window in frames.
 const LEAST_WINDOW: u64 = 64 * SECTION_FRAMES as u64;
 
 /// Returns the last `frames` of a range, or all of it.
@@ -363,9 +364,9 @@ fn reason(why: Why) -> &'static str {
         Why::Retry => "in use, could not be moved now",
         Why::Metadata => "metadata of memory that is still online",
         Why::Busy => "changing hands",
-        Why::HeldByAnother => "isolated by somebody else",
-        Why::Reporting => "out for reporting",
-        Why::NoRoom { .. } => "no room elsewhere for what lives here",
+        Why::HeldByAnother => "isolated by another caller",
+        Why::Reporting => "being reported to the host",
+        Why::NoRoom { .. } => "no free memory elsewhere to migrate to",
         Why::NotOnline => "not online",
         Why::Foreign => "begun on another machine",
     }

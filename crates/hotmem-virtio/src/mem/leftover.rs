@@ -1,14 +1,14 @@
-//! The choice for memory that is plugged when the driver starts.
+//! The treatment of memory that is plugged when the driver starts.
 
-/// What becomes of memory that is plugged when the driver starts and that its memory manager does
-/// not know: another kernel had it before (kexec), or the VMM plugged it.
+/// How to treat memory that is plugged when the driver starts and that its memory manager does not
+/// know: an earlier kernel used it (kexec), or the VMM plugged it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leftover {
-    /// It is taken over, as far as the device still wants it, and unplugged otherwise. STATE
-    /// requests find out which blocks are plugged.
+    /// Use it, up to the requested size, and unplug the rest. STATE requests find out which blocks
+    /// are plugged.
     #[default]
     Adopt,
-    /// The device unplugs all of it on one UNPLUG_ALL request, and what it wants is plugged anew. A
-    /// device that answers ERROR is asked block by block instead, as for [`Adopt`](Self::Adopt).
+    /// Unplug all of it by one UNPLUG_ALL request, and plug the requested size again. If the device
+    /// answers ERROR, its blocks are queried instead, as for [`Adopt`](Self::Adopt).
     UnplugAll,
 }

@@ -1,4 +1,4 @@
-//! Requests and responses as bytes on the queue (5.15.6): little-endian, 24 and 10 bytes.
+//! The encoding of requests and responses (5.15.6): little-endian, 24 and 10 bytes.
 
 use core::fmt;
 use hotmem::PfnRange;
@@ -12,7 +12,7 @@ pub struct Request {
     blocks: u16,
 }
 
-/// What a request asks for.
+/// The type of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RequestKind {
@@ -22,80 +22,80 @@ pub enum RequestKind {
     Unplug = 1,
     /// Unplug every block of the device (`VIRTIO_MEM_REQ_UNPLUG_ALL`).
     UnplugAll = 2,
-    /// Say whether blocks are plugged (`VIRTIO_MEM_REQ_STATE`).
+    /// Report whether blocks are plugged (`VIRTIO_MEM_REQ_STATE`).
     State = 3,
 }
 
 /// The device's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// Done. `state` means something after [`RequestKind::State`] only.
+    /// Acknowledged. `state` is valid after [`RequestKind::State`] only.
     Ack {
-        /// As the device wrote it: see [`BlockState::from_wire`].
+        /// The encoded state: see [`BlockState::from_wire`].
         state: u16,
     },
-    /// Refused: the blocks may not be plugged now.
+    /// Refused: the blocks must not be plugged now.
     Nack,
-    /// Refused: the device has no time.
+    /// Refused: the device is busy.
     Busy,
-    /// The request is wrong, or the device failed at it.
+    /// The request is invalid, or the device failed to carry it out.
     Error,
 }
 
 /// Whether blocks are plugged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// All are.
+    /// All blocks are plugged.
     Plugged,
-    /// None is.
+    /// No block is plugged.
     Unplugged,
-    /// Some are.
+    /// Some blocks are plugged.
     Mixed,
 }
 
-/// An answer that is not a valid response.
+/// The reason why an answer is not a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
     /// The device used fewer bytes than a response has.
     Short {
-        /// How many.
+        /// The number of bytes used.
         used: usize,
     },
-    /// `type` holds none of the known answers.
+    /// `type` has an unknown value.
     UnknownType(u16),
-    /// `state` holds none of the known states.
+    /// `state` has an unknown value.
     UnknownState(u16),
 }
 
 impl Request {
-    /// Bytes of a request on the wire.
+    /// The encoded size of a request in bytes.
     pub const SIZE: usize = 24;
 
-    /// Returns the request for a range of whole blocks, or `None` if its count does not fit, is
-    /// zero, or the range is not a multiple of the block.
+    /// Makes a request for a range of whole blocks. Returns `None` if the number of blocks is zero
+    /// or does not fit, or if the range is not a multiple of the block.
     pub(super) fn new(kind: RequestKind, range: PfnRange, block_frames: u64) -> Option<Request> {
         let blocks = u16::try_from(range.frames() / block_frames).ok()?;
         (blocks != 0 && range.is_aligned(block_frames)).then_some(Request { kind, range, blocks })
     }
 
-    /// Returns the request to unplug all of a device, whose region this is.
+    /// Makes the request to unplug all blocks of a device with this region.
     pub(super) fn unplug_all(region: PfnRange) -> Request {
         Request { kind: RequestKind::UnplugAll, range: region, blocks: 0 }
     }
 
-    /// Returns what it asks for.
+    /// Returns the type of the request.
     #[must_use]
     pub fn kind(&self) -> RequestKind {
         self.kind
     }
 
-    /// Returns the blocks it is about; the device's region for [`RequestKind::UnplugAll`].
+    /// Returns the range of blocks; the device's region for [`RequestKind::UnplugAll`].
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
     }
 
-    /// As it travels.
+    /// Encodes the request.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -110,13 +110,13 @@ impl Request {
 }
 
 impl Response {
-    /// Bytes of a response on the wire.
+    /// The encoded size of a response in bytes.
     pub const SIZE: usize = 10;
 
-    /// Reads the bytes that the device used.
+    /// Decodes the bytes that the device used.
     ///
     /// # Errors
-    /// Fewer bytes than a response has, or a `type` that the specification does not know.
+    /// There are fewer bytes than a response has, or `type` is not in the specification.
     pub fn from_bytes(bytes: &[u8]) -> Result<Response, ResponseError> {
         let Some(bytes) = bytes.first_chunk::<{ Self::SIZE }>() else {
             return Err(ResponseError::Short { used: bytes.len() });
@@ -132,10 +132,10 @@ impl Response {
 }
 
 impl BlockState {
-    /// Returns the state in an acknowledged [`RequestKind::State`] request.
+    /// Decodes the state in the answer to a [`RequestKind::State`] request.
     ///
     /// # Errors
-    /// A value that the specification does not know.
+    /// The value is not in the specification.
     pub fn from_wire(state: u16) -> Result<BlockState, ResponseError> {
         match state {
             0 => Ok(BlockState::Plugged),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_travels_as_the_specification_says() {
+    fn a_request_is_encoded_as_specified() {
         let request =
             Request::new(RequestKind::Unplug, range(0x1_4000_0000, Bytes::mib(6)), 512).unwrap();
         let mut expected = [0; 24];
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_read_and_bad_ones_named() {
+    fn responses_are_decoded_and_invalid_ones_refused() {
         let wire = |kind: u16, state: u16| {
             let mut bytes = [0; 10];
             bytes[..2].copy_from_slice(&kind.to_le_bytes());

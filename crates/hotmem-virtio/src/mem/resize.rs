@@ -1,4 +1,4 @@
-//! Towards the size that the device wants: plug the lowest gap, unplug the highest memory.
+//! Resizes towards the requested size: plugs the lowest gap, or unplugs the highest memory.
 
 use super::driver::{Direction, Driver, Halt, Purpose, Step, Stop, first};
 use super::memory::{Memory, Obstacle, Unplug};
@@ -9,7 +9,7 @@ use hotmem::geometry::FRAME_SHIFT;
 use hotmem::{Bytes, PfnRange};
 
 impl Driver {
-    /// Returns one request towards the size that the device wants.
+    /// Returns the next request towards the requested size.
     pub(super) fn resize<M: Memory>(&mut self, memory: &mut M) -> Result<(Request, Purpose), Stop> {
         if self.config.plugged() != self.plugged() {
             self.cancel(memory);
@@ -55,8 +55,8 @@ impl Driver {
         Ok((self.request(RequestKind::Plug, range)?, Purpose::Plug))
     }
 
-    /// Returns the lowest memory that is not plugged and can be, at most `frames` of it: what one
-    /// request can name. The rest of a gap is not searched, however large the device.
+    /// Returns the lowest memory that is not plugged and can be, at most `frames` frames, the limit
+    /// of a request. It does not search beyond that, however large the gap.
     fn lowest_gap<M: Memory>(&self, frames: u64, memory: &M) -> Result<PfnRange, Halt> {
         let mut rest = self.config.usable_units().split_at(self.gaps_from).1;
         while !rest.is_empty() {
@@ -69,7 +69,7 @@ impl Driver {
         Err(Halt::Later(Pending::UsableRegion))
     }
 
-    /// Has `range`, or its beginning, prepared for plugging.
+    /// Prepares `range`, or its beginning, for plugging.
     pub(super) fn prepare_plug<M: Memory>(
         &mut self,
         range: PfnRange,
@@ -83,7 +83,7 @@ impl Driver {
         Ok(part)
     }
 
-    /// Unplugs the highest part that can leave, of `surplus` frames.
+    /// Unplugs the highest memory that can be removed, of `surplus` frames.
     fn unplug<M: Memory>(
         &mut self,
         surplus: u64,
@@ -108,7 +108,7 @@ impl Driver {
         direction: Direction,
         result: Result<PfnRange, Obstacle>,
     ) -> Result<PfnRange, Halt> {
-        // An unplug goes on from one request to the next.
+        // An unplug continues from one request to the next.
         let begun =
             matches!((direction, result), (_, Err(Obstacle::Working)) | (Direction::Unplug, Ok(_)));
         self.preparing = begun.then_some(direction);
@@ -122,8 +122,7 @@ impl Driver {
     }
 }
 
-/// Returns what an obstacle means: an obstacle for good lasts until the device wants something
-/// else.
+/// Converts an obstacle. A permanent one lasts until the requested size changes.
 pub(super) fn hindered(obstacle: Obstacle) -> Halt {
     match obstacle {
         Obstacle::Working => Halt::Again,

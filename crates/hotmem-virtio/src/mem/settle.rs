@@ -1,4 +1,4 @@
-//! What an answer means for the memory that its request was about.
+//! Applies an answer to the memory that its request was for.
 
 use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
 use super::memory::Memory;
@@ -9,7 +9,7 @@ use super::walk::Sync;
 use hotmem::PfnRange;
 
 impl Driver {
-    /// Gives the answer to the one request on the queue its consequences.
+    /// Applies the answer to the outstanding request.
     pub(super) fn settle<M: Memory>(&mut self, bytes: &[u8], memory: &mut M) -> Result<(), Halt> {
         let Some(InFlight { request, purpose, overdue, .. }) = self.in_flight.take() else {
             self.statistics.stray = self.statistics.stray.wrapping_add(1);
@@ -22,8 +22,8 @@ impl Driver {
         let response = match Response::from_bytes(bytes) {
             Ok(response) => response,
             Err(error) => {
-                // Nobody uses what was to be plugged. What was to be unplugged stays isolated:
-                // whether it is still there can no longer be known.
+                // Memory to be plugged is unused. Memory to be unplugged stays isolated, because it
+                // is not known whether it is still plugged.
                 if let Purpose::Plug = purpose {
                     memory.plug_refused(range);
                 }
@@ -33,7 +33,7 @@ impl Driver {
         self.statistics.count(response);
         let failed = matches!(self.status, Status::Failed(_));
         match (purpose, response) {
-            // Nothing new is taken from a device that is not trusted.
+            // No new memory is accepted from a device that is not trusted.
             (Purpose::Plug, Response::Ack { .. }) if failed => memory.plug_refused(range),
             (Purpose::Plug, Response::Ack { .. }) => {
                 memory.plugged(range);
@@ -45,7 +45,7 @@ impl Driver {
             (Purpose::Plug, refusal) => {
                 memory.plug_refused(range);
                 if refusal == Response::Error && !failed {
-                    // Some devices fail after they have marked the blocks as plugged.
+                    // Some devices report an error after they have marked the blocks as plugged.
                     self.start_sync(Sync::of_range(range));
                 }
                 return Err(refused(refusal));
@@ -114,7 +114,7 @@ impl Driver {
     }
 }
 
-/// Returns what a refusal means: another try, later.
+/// Converts a refusal, after which the driver tries again later.
 fn refused(response: Response) -> Halt {
     Halt::Later(match response {
         Response::Nack => Pending::Nack,

@@ -1,4 +1,4 @@
-//! The driver's start: its region becomes known, and what is plugged there already is dealt with.
+//! The driver's start: announces the region, and handles memory that is plugged already.
 
 use super::driver::{Activity, Driver, Halt, Purpose};
 use super::leftover::Leftover;
@@ -9,8 +9,8 @@ use super::walk::Sync;
 use hotmem::Bytes;
 
 impl Driver {
-    /// Sets what becomes of memory that is found plugged at the start; to be called before the
-    /// first step. A driver that does not call this adopts it.
+    /// Sets how to treat memory that is already plugged at the start. Call it before the first
+    /// step. The default is [`Leftover::Adopt`].
     pub fn set_leftover(&mut self, leftover: Leftover) {
         self.leftover = leftover;
     }
@@ -26,7 +26,7 @@ impl Driver {
             Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
         })?;
         let run = self.run_at(managed.start(), managed, memory)?;
-        // Plugged memory that is in use belongs to a driver that was here before, on this machine.
+        // Plugged memory that is in use belongs to an earlier driver on this machine.
         let unused = !run.plugged && run.range == managed;
         if unused && self.config.plugged() == Bytes::ZERO {
             self.activity = Activity::Resizing;

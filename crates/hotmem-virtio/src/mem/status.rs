@@ -1,27 +1,27 @@
-//! How the driver stands: what it says to people.
+//! The driver's status, in a form for users.
 
 use super::config_error::ConfigError;
 use super::request::ResponseError;
 use core::fmt;
 use hotmem::{Bytes, PfnRange};
 
-/// How the device and its memory stand.
+/// The state of the device and its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Finding out by STATE requests what is plugged.
+    /// The driver is finding out by STATE requests which blocks are plugged.
     Synchronising,
-    /// On the way to the size that the device wants.
+    /// The driver is plugging or unplugging towards the requested size.
     Resizing,
-    /// What the device wants is plugged, all of it, and online as asked.
+    /// The requested size is plugged and online.
     Reached,
-    /// The size cannot be reached for now. The driver keeps trying, seldom, as far as that can
-    /// help, or at once when the device wants something else.
+    /// The size cannot be reached at the moment. The driver retries at long intervals if that can
+    /// help, and at once when the requested size changes.
     Pending(Pending),
-    /// The device is not to be trusted and is left alone. Its plugged memory stays usable.
+    /// The driver has stopped because the device cannot be trusted. Plugged memory stays usable.
     Failed(Failure),
 }
 
-/// The reason why a size is not reached.
+/// The reason why the requested size is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// The device answers NACK.
@@ -30,57 +30,58 @@ pub enum Pending {
     Busy,
     /// The device answers ERROR.
     DeviceError,
-    /// The device does not answer. Its answer is still accepted, whenever it comes.
+    /// The device does not answer. A late answer is still accepted.
     NoAnswer,
-    /// The device wants more than its usable region holds.
+    /// The requested size exceeds the usable region.
     UsableRegion,
-    /// The device changes what it wants faster than it lets anything be done.
+    /// The requested size changes faster than the driver can follow.
     TargetUnsteady,
-    /// The device's `plugged_size` disagrees with what its blocks say.
+    /// The device's `plugged_size` disagrees with the states of its blocks.
     PluggedSize,
-    /// The memory manager cannot prepare memory, or bring it online, for this reason.
+    /// The memory manager cannot prepare memory or put it online, for this reason.
     Memory(&'static str),
-    /// As much is plugged as can be: the device wants no whole number of units within its region.
-    /// There is nothing to try again until it wants something else.
+    /// As much is plugged as possible: the requested size is not a whole number of units within the
+    /// region. Nothing is retried until it changes.
     Units {
-        /// What the device wants.
+        /// The requested size.
         requested: Bytes,
-        /// What can be plugged of that.
+        /// The part of it that can be plugged.
         reachable: Bytes,
-        /// What can be plugged or unplugged at least, aligned to its size.
+        /// The size of a unit.
         unit: Bytes,
     },
 }
 
-/// The reason why a device is left alone.
+/// The reason why the driver has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Its configuration cannot be right.
+    /// The configuration is invalid.
     Config(ConfigError),
-    /// Its configuration space cannot be read any more.
+    /// The configuration space cannot be read any more.
     ConfigSpace,
-    /// Its answer is none.
+    /// An answer is not a valid response.
     Response(ResponseError),
-    /// The memory manager does not take its region, for this reason.
+    /// The memory manager refuses the region, for this reason.
     Region(&'static str),
-    /// It says that memory in use is not plugged.
+    /// The device reports that memory in use is not plugged.
     Lost(PfnRange),
-    /// It unplugged a part of this range although it answered ERROR. The range stays isolated.
+    /// The device unplugged a part of this range although it answered ERROR. The range stays
+    /// isolated.
     HalfUnplugged(PfnRange),
-    /// It says that a single block is both plugged and unplugged.
+    /// The device reports that a single block is both plugged and unplugged.
     MixedBlock(PfnRange),
-    /// Its `plugged_size` keeps disagreeing with what its blocks say.
+    /// `plugged_size` keeps disagreeing with the states of the blocks.
     PluggedSize {
         /// `plugged_size`.
         claimed: Bytes,
         /// The sum of its blocks.
         found: Bytes,
     },
-    /// The memory manager answered with a range that it was not asked about.
+    /// The memory manager returned a range that does not match the request.
     Memory(PfnRange),
 }
 
-/// What happened so far. Counters wrap.
+/// Counters of events. They wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Requests sent.
@@ -93,15 +94,15 @@ pub struct Statistics {
     pub busies: u64,
     /// Requests answered ERROR.
     pub errors: u64,
-    /// Answers that were none.
+    /// Answers that were not valid responses.
     pub malformed: u64,
-    /// Answers to nothing.
+    /// Answers without a request.
     pub stray: u64,
     /// Requests that were not answered in time.
     pub overdue: u64,
-    /// Times that the driver asked the device which blocks are plugged.
+    /// Walks over the blocks to find out which are plugged.
     pub resyncs: u64,
-    /// Times that something could not be done yet and was put off.
+    /// Operations that were postponed because they were not possible yet.
     pub put_off: u64,
 }
 
@@ -112,14 +113,14 @@ impl fmt::Display for Pending {
             Pending::Busy => "the device answers BUSY",
             Pending::DeviceError => "the device answers ERROR",
             Pending::NoAnswer => "the device does not answer",
-            Pending::UsableRegion => "the device wants more than its usable region holds",
-            Pending::TargetUnsteady => "the device keeps changing what it wants",
+            Pending::UsableRegion => "the requested size exceeds the usable region",
+            Pending::TargetUnsteady => "the requested size keeps changing",
             Pending::PluggedSize => "plugged_size disagrees with the device's blocks",
             Pending::Memory(why) => why,
             Pending::Units { requested, reachable, unit } => {
                 return write!(
                     f,
-                    "the device wants {requested}, of which {reachable} can be had in units of {unit}"
+                    "the requested size is {requested}, of which {reachable} can be plugged in units of {unit}"
                 );
             }
         })
@@ -133,13 +134,15 @@ impl fmt::Display for Failure {
             Failure::ConfigSpace => f.write_str("the configuration space cannot be read any more"),
             Failure::Response(error) => write!(f, "response: {error}"),
             Failure::Region(why) => write!(f, "region: {why}"),
-            Failure::Lost(range) => write!(f, "{range} is in use, yet not plugged"),
-            Failure::HalfUnplugged(range) => write!(f, "{range} was unplugged in part"),
-            Failure::MixedBlock(range) => write!(f, "block {range} is plugged in part"),
+            Failure::Lost(range) => write!(f, "{range} is in use, but not plugged"),
+            Failure::HalfUnplugged(range) => write!(f, "{range} was partly unplugged"),
+            Failure::MixedBlock(range) => write!(f, "block {range} is partly plugged"),
             Failure::PluggedSize { claimed, found } => {
-                write!(f, "plugged_size is {claimed}, its blocks are {found}")
+                write!(f, "plugged_size is {claimed}, but the plugged blocks sum up to {found}")
             }
-            Failure::Memory(range) => write!(f, "memory manager answered {range}"),
+            Failure::Memory(range) => {
+                write!(f, "the memory manager returned {range}, which does not match the request")
+            }
         }
     }
 }

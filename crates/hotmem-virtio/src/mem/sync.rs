@@ -1,10 +1,11 @@
-//! Finding out which blocks are plugged, by STATE requests.
+//! Finds out by STATE requests which blocks are plugged.
 //!
-//! A walk up the region: ask about as much as possible; halve what comes back mixed; double what
-//! does not. What the memory manager has plugged must be plugged. What it has not, and is plugged
-//! all the same, it takes over, or else it is unplugged: what the device no longer wants, what the
-//! manager cannot take, and blocks that make no whole unit. This adopts what is plugged at the
-//! start, and repairs the driver's knowledge after a device did something else than it answered.
+//! The walk goes up the region. It begins with the largest possible request, halves the size after
+//! a mixed answer, and doubles it after any other. Memory that the memory manager uses must be
+//! plugged. Plugged blocks that the manager does not know are adopted. They are unplugged instead
+//! if they exceed the requested size, if the manager cannot take them, or if they do not fill a
+//! whole unit. So the walk adopts memory that is plugged at the start, and corrects the driver's
+//! state after a device has acted against its answers.
 
 use super::driver::{Activity, Driver, Halt, Purpose, first};
 use super::memory::{Memory, Run};
@@ -13,11 +14,11 @@ use super::status::{Failure, Pending, Status};
 use super::walk::{Segment, Sync, Task};
 use hotmem::{Pfn, PfnRange};
 
-/// A device whose `plugged_size` still disagrees after this many walks has failed.
+/// The number of walks after which a device whose `plugged_size` still disagrees has failed.
 const MAX_DISAGREEMENTS: u8 = 6;
 
 impl Driver {
-    /// Returns one step of the walk.
+    /// Does one step of the walk.
     pub(super) fn synchronise<M: Memory>(
         &mut self,
         mut sync: Sync,
@@ -60,7 +61,7 @@ impl Driver {
         Err(Halt::Again)
     }
 
-    /// The device said whether the walk's next blocks are plugged.
+    /// Handles the device's answer about the walk's next blocks.
     pub(super) fn queried(
         &mut self,
         segment: Segment,
@@ -95,14 +96,15 @@ impl Driver {
         Ok(())
     }
 
-    /// The device unplugged what was of no use.
+    /// Handles that the device has unplugged unusable blocks.
     pub(super) fn discarded(&mut self, range: PfnRange) {
         if let Activity::Synchronising(sync) = &mut self.activity {
             sync.pass(range);
         }
     }
 
-    /// The device did not unplug what was of no use: it may have become unplugged all the same.
+    /// Queries unusable blocks again that the device did not unplug, because their state may have
+    /// changed nevertheless.
     pub(super) fn ask_again(&mut self) {
         if let Activity::Synchronising(sync) = &mut self.activity {
             sync.task = Task::Ask;
@@ -124,7 +126,7 @@ impl Driver {
         Halt::Again
     }
 
-    /// `plugged_size` is not what the driver knows to be plugged.
+    /// Handles that `plugged_size` disagrees with the driver's own sum.
     pub(super) fn disagreed(&mut self) -> Halt {
         if self.disagreements == MAX_DISAGREEMENTS {
             let (claimed, found) = (self.config.plugged(), self.plugged());
@@ -135,7 +137,7 @@ impl Driver {
         Halt::Again
     }
 
-    /// Returns what is known about the walk's next blocks, and how far that reaches.
+    /// Returns what is known about the walk's next blocks, and the range for which it holds.
     fn segment<M: Memory>(&self, sync: &Sync, memory: &M) -> Result<(PfnRange, Segment), Halt> {
         let (rest, at) = (sync.rest, sync.rest.start());
         let until = |end: Pfn, segment| Ok((rest.split_at(end).0, segment));
@@ -153,7 +155,7 @@ impl Driver {
                 false => until(run.range.end(), Segment::BeyondUsable),
             };
         }
-        // Inside a unit, the walk is among blocks that the memory manager has no use for.
+        // Inside a unit, the walk handles blocks that the memory manager cannot use.
         if at.is_aligned(unit) && !sync.mixed && managed.contains(at) {
             let whole = self.config.usable_units().contains(at);
             let within = if whole { self.config.usable_units() } else { managed };
@@ -169,7 +171,7 @@ impl Driver {
         until(unit_end.min(usable.end()), Segment::Fragment)
     }
 
-    /// Returns how much of a segment to ask about at once.
+    /// Returns how many frames of a segment one request may query.
     fn askable_frames(&self, sync: &Sync, segment: Segment) -> u64 {
         let grain = match segment {
             Segment::Fragment => self.config.block_frames(),
@@ -179,7 +181,7 @@ impl Driver {
         (ask & !(grain - 1)).max(grain)
     }
 
-    /// [`Memory::run_at`], not believed if it is not a run from `from` on.
+    /// Calls [`Memory::run_at`], and checks that the result is a run from `from` on.
     pub(super) fn run_at<M: Memory>(
         &self,
         from: Pfn,

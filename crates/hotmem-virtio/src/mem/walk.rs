@@ -1,16 +1,16 @@
-//! How far a walk over the blocks has come, and what it does next.
+//! The position of a walk over the blocks, and its next task.
 
 use super::config::Config;
 use hotmem::PfnRange;
 
-/// A walk, at its next block.
+/// The state of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sync {
-    /// What is left of it.
+    /// The part of the region that is left.
     pub(super) rest: PfnRange,
-    /// How much to ask about at once.
+    /// The number of frames to query at once.
     pub(super) ask_frames: u64,
-    /// The next unit has blocks in different states.
+    /// Whether the next unit has blocks in different states.
     pub(super) mixed: bool,
     pub(super) task: Task,
     /// Plugged frames seen so far.
@@ -19,14 +19,14 @@ pub(super) struct Sync {
     pub(super) whole: bool,
 }
 
-/// What to do at the walk's next block.
+/// The task at the walk's next block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
-    /// Find out whether it is plugged.
+    /// Find out whether the block is plugged.
     Ask,
-    /// It is plugged, up to the range's end, and unknown to the memory manager: take it over.
+    /// Adopt this range, which is plugged and which the memory manager does not know.
     Adopt(PfnRange),
-    /// It is plugged, up to the range's end, and of no use: unplug it.
+    /// Unplug this range, which is plugged and cannot be used.
     Discard(PfnRange),
 }
 
@@ -35,13 +35,14 @@ pub(super) enum Task {
 pub(super) enum Segment {
     /// The memory manager uses it.
     Used,
-    /// The memory manager uses it, but the device would not answer: it is not usable.
+    /// The memory manager uses it, but it lies beyond the usable region, so the device does not
+    /// answer.
     UsedBeyondUsable,
     /// It can be used once it is plugged.
     Free,
-    /// Blocks smaller than a unit, and not all of one.
+    /// It consists of blocks that do not fill a unit.
     Fragment,
-    /// It can be neither plugged nor asked about.
+    /// It can be neither plugged nor queried.
     BeyondUsable,
 }
 
@@ -63,7 +64,7 @@ impl Sync {
         }
     }
 
-    /// On to what follows `range`.
+    /// Continues after `range`.
     pub(super) fn pass(&mut self, range: PfnRange) {
         self.rest = self.rest.split_at(range.end()).1;
         self.ask_frames = range.frames().saturating_mul(2);

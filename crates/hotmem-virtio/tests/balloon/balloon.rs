@@ -1,4 +1,4 @@
-//! Inflating and deflating.
+//! Tests of inflating and deflating.
 
 use crate::memory::{Frame, TestMemory};
 use crate::world::{MS, World};
@@ -11,7 +11,7 @@ use hotmem_virtio::balloon::{
 const NONE: Features = Features::empty();
 
 #[test]
-fn every_size_is_reached_in_requests_of_256() {
+fn every_size_is_reached_by_requests_of_256_frames() {
     let mut world = World::new(NONE, 0, TestMemory::new(0x1000, 4096));
     world.poll();
     world.assert_settled(0);
@@ -29,7 +29,7 @@ fn every_size_is_reached_in_requests_of_256() {
 }
 
 #[test]
-fn a_device_used_before_is_told_that_the_balloon_is_empty() {
+fn actual_is_written_for_a_device_that_was_used_before() {
     let mut world = World::new(NONE, 0, TestMemory::new(0, 16));
     assert_eq!(world.device.actual, 99);
     assert_eq!(world.step(), Step::SetActual(0));
@@ -37,7 +37,7 @@ fn a_device_used_before_is_told_that_the_balloon_is_empty() {
 }
 
 #[test]
-fn small_pieces_do_as_well() {
+fn the_balloon_inflates_by_small_pieces() {
     let mut memory = TestMemory::new(7, 1000);
     memory.piece = 3;
     let mut world = World::new(NONE, 999, memory);
@@ -46,7 +46,7 @@ fn small_pieces_do_as_well() {
 }
 
 #[test]
-fn nothing_is_used_before_the_device_has_answered() {
+fn memory_changes_hands_only_after_the_device_has_answered() {
     for (from, to) in [(0, 512), (512, 0)] {
         let mut world = World::new(NONE, from, TestMemory::new(0, 1024));
         world.poll();
@@ -59,7 +59,11 @@ fn nothing_is_used_before_the_device_has_answered() {
             world.step();
             assert_eq!(world.device.waiting.len(), 1, "one request at a time");
             assert!(world.memory.count(Frame::Free) <= before);
-            assert_eq!(world.driver.held(), u64::from(from), "not there until it is answered");
+            assert_eq!(
+                world.driver.held(),
+                u64::from(from),
+                "unchanged until the device has answered"
+            );
         }
         world.poll();
         world.assert_settled(to);
@@ -67,17 +71,17 @@ fn nothing_is_used_before_the_device_has_answered() {
 }
 
 #[test]
-fn the_kernel_keeps_its_floor_whatever_the_host_wants() {
+fn the_kernel_keeps_its_floor_whatever_the_host_requests() {
     let mut memory = TestMemory::new(0, 4096);
     memory.floor = 1000;
     let mut world = World::new(NONE, u32::MAX, memory);
     let Step::WaitUntil(until) = world.poll() else { panic!("{:?}", world.driver) };
-    assert_eq!(until, world.now + MS, "to be tried again");
+    assert_eq!(until, world.now + MS, "it will be retried");
     assert_eq!(world.memory.count(Frame::Free), 1000);
     assert_eq!(world.device.actual, 3096);
     let pending = Pending::Memory("the kernel keeps the rest");
     assert_eq!(world.driver.status(), Status::Pending(pending));
-    // It asks less and less often.
+    // The intervals grow.
     let before = world.device.sent.len();
     world.run(Duration::from_secs(60));
     assert_eq!(world.device.sent.len(), before);
@@ -92,8 +96,8 @@ fn memory_above_16_tib_is_refused_and_not_truncated() {
     let mut world = World::new(NONE, 512, TestMemory::new(limit - 256, 1024));
     world.memory.piece = 256;
     world.poll();
-    assert_eq!(world.driver.held(), 256, "what lies below goes");
-    assert_eq!(world.memory.count(Frame::Free), 768, "the rest comes back");
+    assert_eq!(world.driver.held(), 256, "the part below is inflated");
+    assert_eq!(world.memory.count(Frame::Free), 768, "the rest is freed");
     assert_eq!(world.device.balloon.last(), Some(&u32::MAX));
     let pending = Pending::Memory("only memory above 16 TiB is left");
     assert_eq!(world.driver.status(), Status::Pending(pending));
@@ -110,7 +114,7 @@ fn a_piece_across_16_tib_is_refused_as_a_whole() {
 }
 
 #[test]
-fn obstacles_are_waited_out() {
+fn temporary_obstacles_are_retried() {
     let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
     world.memory.hurdles.extend([
         Obstacle::Working,
@@ -125,7 +129,7 @@ fn obstacles_are_waited_out() {
 }
 
 #[test]
-fn an_obstacle_for_good_lasts_until_the_host_wants_something_else() {
+fn a_permanent_obstacle_lasts_until_the_target_changes() {
     let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
     world.memory.hurdles.push_back(Obstacle::Never("no"));
     assert_eq!(world.poll(), Step::Idle);
@@ -137,7 +141,7 @@ fn an_obstacle_for_good_lasts_until_the_host_wants_something_else() {
 }
 
 #[test]
-fn a_target_that_changes_all_the_time_is_followed_only_so_often() {
+fn a_target_that_keeps_changing_is_followed_at_a_limited_rate() {
     let mut world = World::new(NONE, 0, TestMemory::new(0, 4096));
     for n in 0..20 {
         world.device.config.num_pages = 4000 + n;
@@ -150,7 +154,7 @@ fn a_target_that_changes_all_the_time_is_followed_only_so_often() {
 }
 
 #[test]
-fn a_guest_that_runs_out_takes_memory_back_where_that_is_agreed() {
+fn a_guest_without_memory_deflates_if_that_is_negotiated() {
     for (features, left) in [(Features::DEFLATE_ON_OOM, 2048 - 600), (NONE, 2048)] {
         let mut world = World::new(features, 2048, TestMemory::new(0, 4096));
         world.poll();
@@ -159,7 +163,7 @@ fn a_guest_that_runs_out_takes_memory_back_where_that_is_agreed() {
         world.run(Duration::from_secs(1));
         assert_eq!(world.driver.held(), left);
         assert_eq!(world.device.balloon.len() as u64, left);
-        // And gives it again later.
+        // It inflates again later.
         world.memory.floor = 0;
         world.memory.wanted = WantedBack::default();
         world.run(Duration::from_secs(20));
@@ -168,7 +172,7 @@ fn a_guest_that_runs_out_takes_memory_back_where_that_is_agreed() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_exchanged_and_the_balloon_is_never_too_small() {
+fn frames_that_must_leave_are_exchanged_and_the_balloon_is_never_too_small() {
     let mut world = World::new(NONE, 2048, TestMemory::new(0, 4096));
     world.poll();
     world.memory.wanted.in_the_way = 1500;
@@ -186,7 +190,7 @@ fn what_stands_in_the_way_is_exchanged_and_the_balloon_is_never_too_small() {
 }
 
 #[test]
-fn memory_that_was_not_asked_for_fails_the_driver_and_comes_back() {
+fn a_range_that_does_not_match_the_request_stops_the_driver() {
     let range = |start, len| PfnRange::with_len(Pfn::new(start).unwrap(), len).unwrap();
     for odd in [range(0, 513), PfnRange::EMPTY] {
         let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
@@ -198,7 +202,7 @@ fn memory_that_was_not_asked_for_fails_the_driver_and_comes_back() {
 }
 
 #[test]
-fn a_host_that_watches_sees_the_balloon_grow() {
+fn the_host_sees_the_balloon_grow() {
     let mut world = World::new(NONE, 32768, TestMemory::new(0, 33_000));
     let mut seen = std::collections::BTreeSet::new();
     while world.driver.held() < 32768 {
@@ -211,7 +215,7 @@ fn a_host_that_watches_sees_the_balloon_grow() {
 }
 
 #[test]
-fn a_driver_on_a_reset_device_starts_from_nothing() {
+fn a_driver_of_a_reset_device_starts_with_an_empty_balloon() {
     let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
     world.poll();
     hotmem_virtio::balloon::Memory::device_reset(&mut world.memory);

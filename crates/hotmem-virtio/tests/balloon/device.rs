@@ -1,5 +1,5 @@
-//! A virtio-balloon device that does what the specification says, checks that the driver does too,
-//! and is late when told to.
+//! A simulated virtio-balloon device that follows the specification, checks that the driver does
+//! too, and delays answers on demand.
 
 use hotmem::PfnRange;
 use hotmem_virtio::balloon::{Message, Queue, RawConfig};
@@ -9,18 +9,18 @@ use std::collections::{BTreeSet, VecDeque};
 pub(crate) struct Device {
     pub(crate) config: RawConfig,
     pub(crate) actual: u32,
-    /// Frames that the host has by inflation, by number.
+    /// The numbers of the frames in the balloon.
     pub(crate) balloon: BTreeSet<u32>,
-    /// What is on the queues, in the order in which it came.
+    /// The outstanding requests, in order.
     pub(crate) waiting: VecDeque<Message>,
-    /// Answers nothing on these.
+    /// The queues on which it does not answer.
     pub(crate) asleep: Vec<Queue>,
     pub(crate) sent: Vec<Message>,
-    /// Statistics that are kept until somebody wants news.
+    /// The statistics buffer, held until new statistics are requested.
     pub(crate) kept: Option<Message>,
-    /// Shows no command any more once the driver has begun it, and says nothing of that: QEMU.
+    /// Whether a command is no longer visible once the driver has begun it, as in QEMU.
     pub(crate) hides_commands: bool,
-    /// The command whose hints are coming.
+    /// The command whose hints are being sent.
     pub(crate) hinting: Option<u32>,
     pub(crate) hinted: Vec<PfnRange>,
     pub(crate) reported: Vec<PfnRange>,
@@ -32,7 +32,7 @@ impl Device {
         Device { config, actual: 99, ..Device::default() }
     }
 
-    /// Tells the driver of this command.
+    /// Announces this command to the driver.
     pub(crate) fn ask_hints(&mut self, command: u32) {
         self.config.free_page_hint_cmd_id = command;
         self.config.generation = self.config.generation.wrapping_add(1);
@@ -47,14 +47,14 @@ impl Device {
         self.waiting.push_back(message);
     }
 
-    /// Forgets what it was given.
+    /// Drops all buffers.
     pub(crate) fn reset(&mut self) {
         self.waiting.clear();
         self.balloon.clear();
         (self.kept, self.hinting) = (None, None);
     }
 
-    /// Does the next request and says on which queue.
+    /// Does the next request, and returns its queue.
     pub(crate) fn answer(&mut self) -> Option<Queue> {
         let next = self.waiting.iter().position(|m| !self.asleep.contains(&m.queue()))?;
         let message = self.waiting.remove(next)?;
@@ -66,7 +66,7 @@ impl Device {
         Some(message.queue())
     }
 
-    /// Somebody wants news.
+    /// Requests new statistics.
     pub(crate) fn ask_statistics(&mut self) -> Option<Queue> {
         self.kept.take().map(|_| Queue::Statistics)
     }
@@ -76,7 +76,7 @@ impl Device {
             Message::Inflate(range) => {
                 assert!((1..=256).contains(&range.frames()));
                 for number in Message::frame_numbers(*range) {
-                    assert!(self.balloon.insert(number), "frame {number} twice in the balloon");
+                    assert!(self.balloon.insert(number), "frame {number} is in the balloon twice");
                 }
             }
             Message::Deflate(range) => {
@@ -87,17 +87,17 @@ impl Device {
             }
             Message::Statistics(statistics) => assert!(statistics.to_bytes().1 > 0),
             Message::HintCommand(0) => {
-                assert!(self.hinting.take().is_some(), "an end without a beginning");
+                assert!(self.hinting.take().is_some(), "the end of hints without a start");
             }
             Message::HintCommand(command) => {
-                assert_eq!(self.hinting, None, "two commands at a time");
+                assert_eq!(self.hinting, None, "two commands at once");
                 self.hinting = Some(*command);
                 if self.hides_commands && self.config.free_page_hint_cmd_id == *command {
                     self.config.free_page_hint_cmd_id = 0;
                 }
             }
             Message::Hint(range) => {
-                assert!(self.hinting.is_some(), "a hint for nobody");
+                assert!(self.hinting.is_some(), "a hint without a command");
                 self.hinted.push(*range);
             }
             Message::Report(ranges) => {

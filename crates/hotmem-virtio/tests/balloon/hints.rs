@@ -1,4 +1,4 @@
-//! Free page hints.
+//! Tests of free page hints.
 
 use crate::memory::{Frame, TestMemory};
 use crate::world::World;
@@ -8,7 +8,8 @@ fn world() -> World {
     World::new(Features::FREE_PAGE_HINT, 0, TestMemory::new(0, 2048))
 }
 
-/// With a device that shows its commands until there is another, and with one that hides them.
+/// Makes two worlds: one whose device shows a command until the next one, and one whose device
+/// hides it.
 fn worlds() -> [World; 2] {
     let (shows, mut hides) = (world(), world());
     hides.device.hides_commands = true;
@@ -24,14 +25,14 @@ fn commands(world: &World) -> Vec<u32> {
 }
 
 #[test]
-fn nothing_is_hinted_unasked() {
+fn nothing_is_hinted_without_a_command() {
     let mut world = world();
     assert_eq!(world.poll(), Step::Idle);
     assert_eq!(world.device.sent, []);
 }
 
 #[test]
-fn a_migration_from_its_first_command_to_its_end() {
+fn hints_follow_a_migration_to_its_end() {
     worlds().into_iter().for_each(migrates);
 }
 
@@ -42,7 +43,7 @@ fn migrates(mut world: World) {
     assert_eq!(world.memory.count(Frame::Hinted), 2048);
     assert_eq!(world.device.hinted.iter().map(|range| range.frames()).sum::<u64>(), 2048);
 
-    // The next round: what was hinted stays so, what was freed since is new.
+    // The next round: hinted memory stays hinted, and memory freed since then is new.
     world.device.ask_hints(0);
     world.poll();
     assert_eq!(world.memory.count(Frame::Hinted), 2048, "held");
@@ -56,7 +57,7 @@ fn migrates(mut world: World) {
 }
 
 #[test]
-fn a_command_withdrawn_half_way_is_ended_before_the_next_begins() {
+fn a_withdrawn_command_is_ended_before_the_next_begins() {
     for (next, mut world) in [0, 1, 9].into_iter().flat_map(|next| worlds().map(|w| (next, w))) {
         world.device.ask_hints(8);
         world.step_until(|world| world.device.hinted.len() == 2);
@@ -71,7 +72,7 @@ fn a_command_withdrawn_half_way_is_ended_before_the_next_begins() {
         assert_eq!(commands(&world), expected);
         assert_eq!(world.memory.count(Frame::Hinted) > 0, held);
         if next < 2 {
-            // One may have been on its way.
+            // One may have been outstanding.
             assert!(world.device.hinted.len() <= hinted + 1);
         }
     }
@@ -95,7 +96,7 @@ fn hints_are_not_released_while_one_is_with_the_device() {
 }
 
 impl World {
-    /// Steps, with the device answering at once.
+    /// Steps the driver, with a device that answers at once.
     fn step_until(&mut self, is_so: impl Fn(&World) -> bool) {
         for _ in 0..100 {
             if is_so(self) {

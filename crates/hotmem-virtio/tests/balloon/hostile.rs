@@ -1,4 +1,4 @@
-//! A device that says anything at any time. Also what the fuzz target runs.
+//! A device that behaves arbitrarily. The fuzz target runs the same harness.
 
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 
 const FRAMES: usize = 3 * 512;
 
-/// Plays a device, a memory manager and a clock by these bytes, and checks everything that the
-/// driver promises whatever they do.
+/// Simulates a device, a memory manager and a clock by these bytes, and checks all promises of the
+/// driver.
 pub(crate) fn play(script: &[u8]) {
     let mut script = Script(script);
     let features = Features::from_bits_truncate(script.number());
     let mut config = RawConfig { num_pages: script.target(), ..RawConfig::default() };
     let mut driver = Driver::new(features, &config);
-    // Across the limit, sometimes.
+    // Sometimes the memory crosses the limit.
     let base = if script.byte() == 0 { Message::FRAME_LIMIT - 700 } else { 512 };
     let mut memory = TestMemory::new(base, FRAMES);
     let mut now = Duration::ZERO;
@@ -113,10 +113,10 @@ pub(crate) fn play(script: &[u8]) {
     }
     memory.device_reset();
     let gone = |state: &Frame| !matches!(state, Frame::Used | Frame::Free | Frame::Reported);
-    assert!(!memory.frames.iter().any(gone), "a reset brings everything back");
+    assert!(!memory.frames.iter().any(gone), "a reset returns all memory");
 }
 
-/// Decisions, read from bytes; zeros when they run out.
+/// Reads decisions from bytes, and zeros when they run out.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -134,7 +134,7 @@ impl Script<'_> {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
     }
 
-    /// Returns a size that makes sense.
+    /// Returns a plausible size.
     fn target(&mut self) -> u32 {
         u32::from(self.byte()) * 7
     }
@@ -158,7 +158,7 @@ mod tests {
         #![proptest_config(crate::cases::cases(500))]
 
         #[test]
-        fn whatever_a_device_says_every_promise_is_kept(script in vec(any::<u8>(), 0..2048)) {
+        fn the_driver_keeps_its_promises_with_any_device(script in vec(any::<u8>(), 0..2048)) {
             play(&script);
         }
     }

@@ -1,7 +1,7 @@
-//! The virtio-balloon state machine against devices that follow the specification, devices that do
-//! not, and memory managers with troubles of their own.
+//! Tests of the virtio-balloon state machine with devices that follow the specification, devices
+//! that do not, and memory managers that fail.
 
-// Tests run where a usize has 64 bits.
+// Tests run on 64-bit machines.
 #![allow(clippy::cast_possible_truncation)]
 
 mod balloon;

@@ -1,4 +1,4 @@
-//! A memory manager that checks how it is called, and raises obstacles when told to.
+//! A memory manager that checks its calls, and fails on demand.
 
 use core::time::Duration;
 use hotmem::{Pfn, PfnRange};
@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// In use by the kernel.
+    /// Used by the kernel.
     Used,
     Free,
-    /// In the balloon, or on its way into it or out of it.
+    /// In the balloon, or being inflated or deflated.
     Balloon,
-    /// With the device, to be reported.
+    /// In a report that is with the device.
     Out,
-    /// Free, and the host has it.
+    /// Free and reported.
     Reported,
     Hinted,
 }
@@ -24,18 +24,18 @@ pub(crate) enum Frame {
 pub(crate) struct TestMemory {
     base: Pfn,
     pub(crate) frames: Vec<Frame>,
-    /// Frames that stay with the kernel.
+    /// The number of frames that stay with the kernel.
     pub(crate) floor: usize,
-    /// Taken by the next inflations in turn.
+    /// The results of the next inflations.
     pub(crate) hurdles: VecDeque<Obstacle>,
-    /// Instead of a range that makes sense: the next answer to an inflation or deflation.
+    /// An arbitrary range that the next inflation or deflation returns.
     pub(crate) odd: Option<PfnRange>,
     pub(crate) wanted: WantedBack,
-    /// Frames in a range at most.
+    /// The maximal number of frames in a range.
     pub(crate) piece: u64,
-    /// Ranges in a report at most.
+    /// The maximal number of ranges in a report.
     pub(crate) batch: usize,
-    /// Not before this time.
+    /// The time before which nothing is reported.
     pub(crate) report_from: Duration,
     pub(crate) statistics: MemoryStatistics,
     pub(crate) out: Vec<PfnRange>,
@@ -44,7 +44,7 @@ pub(crate) struct TestMemory {
 }
 
 impl TestMemory {
-    /// This many frames from `base` on, all free.
+    /// Makes a memory of `frames` frames from `base` on, all free.
     pub(crate) fn new(base: u64, frames: usize) -> TestMemory {
         TestMemory {
             base: Pfn::new(base).unwrap(),
@@ -67,13 +67,13 @@ impl TestMemory {
         self.frames.iter().filter(|&&frame| frame == state).count()
     }
 
-    /// Returns whether all of this memory is in that state; not if it is no memory of this
-    /// machine's.
+    /// Returns whether all of this memory is in that state. Memory beyond the machine is in no
+    /// state.
     pub(crate) fn all(&self, range: PfnRange, state: Frame) -> bool {
         self.indices(range).is_some_and(|i| self.frames[i].iter().all(|&frame| frame == state))
     }
 
-    /// Kernel business: memory is used, or freed.
+    /// Changes the state of a frame, as the kernel does when it allocates or frees memory.
     pub(crate) fn change(&mut self, index: usize, to: Frame) {
         let len = self.frames.len();
         let frame = &mut self.frames[index % len];
@@ -137,7 +137,7 @@ impl Memory for TestMemory {
 
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         assert!((1..=512).contains(&most));
-        assert_eq!(self.deflating, None, "two deflations at a time");
+        assert_eq!(self.deflating, None, "two deflations at once");
         if let Some(odd) = self.odd.take() {
             return Some(odd);
         }

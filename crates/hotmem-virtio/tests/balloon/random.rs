@@ -1,4 +1,5 @@
-//! Random histories, for every mix of features, that must end well.
+//! Random sequences of events, for every mix of features, after which the driver must reach the
+//! target.
 
 use crate::memory::{Frame, TestMemory};
 use crate::world::World;
@@ -49,7 +50,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(200))]
 
     #[test]
-    fn every_history_ends_as_the_host_wants(
+    fn the_target_is_reached_after_any_sequence_of_events(
         bits in 0..64u64,
         target in 0..FRAMES as u32,
         hides_commands: bool,
@@ -89,7 +90,7 @@ proptest! {
         world.memory.wanted = WantedBack::default();
         world.device.ask_hints(1);
         change(&mut world, 0, FRAMES, Frame::Free);
-        // Obstacles "for good" last until the host wants something else.
+        // Permanent obstacles last until the target changes.
         world.device.config.num_pages = 7;
         world.used = world.used.or_else(|| world.device.answer());
         world.poll();

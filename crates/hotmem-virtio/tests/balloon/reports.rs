@@ -1,4 +1,4 @@
-//! Free page reports.
+//! Tests of free page reports.
 
 use crate::memory::{Frame, TestMemory};
 use crate::world::{MS, World};
@@ -12,7 +12,7 @@ fn world() -> World {
 }
 
 #[test]
-fn all_free_memory_goes_in_batches_and_comes_back_marked() {
+fn all_free_memory_is_reported_in_batches_and_marked() {
     let mut world = world();
     assert_eq!(world.poll(), Step::Idle);
     assert_eq!(world.memory.count(Frame::Reported), 64 * 512);
@@ -55,7 +55,7 @@ fn an_idle_reporter_sets_no_timer() {
 }
 
 #[test]
-fn the_kernel_says_when() {
+fn the_kernel_decides_the_time_of_reports() {
     let mut world = world();
     world.memory.report_from = world.now + 50 * MS;
     assert_eq!(world.poll(), Step::WaitUntil(world.now + 50 * MS));
@@ -65,7 +65,7 @@ fn the_kernel_says_when() {
 }
 
 #[test]
-fn the_balloon_goes_on_while_a_report_is_out() {
+fn the_balloon_works_while_a_report_is_outstanding() {
     let mut world = world();
     world.device.asleep = vec![Queue::Reports];
     world.memory.batch = 1;

@@ -1,4 +1,4 @@
-//! Devices that are late, silent, or say what nobody asked.
+//! Tests with devices that answer late, never, or without a request.
 
 use crate::memory::{Frame, TestMemory};
 use crate::world::{MS, World};
@@ -6,7 +6,7 @@ use core::time::Duration;
 use hotmem_virtio::balloon::{Driver, Failure, Features, Memory, Pending, Queue, Status, Step};
 
 #[test]
-fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
+fn a_silent_queue_is_reported_once_and_a_late_answer_counts() {
     let second = Duration::from_secs(1);
     let cases = [
         (Queue::Inflate, Features::empty()),
@@ -26,9 +26,9 @@ fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
             assert!(until > world.now && (queue == Queue::Hints || until == deadline));
             (world.now, looks) = (until, looks + 1);
         }
-        // No interrupt tells of a hint's answer: it is looked for, less and less often.
+        // There is no interrupt for a hint's answer: the driver polls at growing intervals.
         let expected = if queue == Queue::Hints { 16..=20 } else { 1..=1 };
-        assert!(expected.contains(&looks), "{queue:?}: {looks} looks");
+        assert!(expected.contains(&looks), "{queue:?}: {looks} checks");
         for _ in 0..5 {
             assert_eq!(world.poll(), Step::WaitUntil(deadline + second));
         }
@@ -42,8 +42,7 @@ fn a_silent_queue_is_said_once_and_its_answer_still_counts() {
     }
 }
 
-/// Returns each conversation that waits for an answer, and what it is like with a device that gives
-/// none.
+/// Returns a world for each queue, with a device that does not answer on it.
 fn silent() -> impl Iterator<Item = (Queue, World)> {
     let cases = [
         (Queue::Inflate, Features::empty()),
@@ -65,14 +64,13 @@ fn silent() -> impl Iterator<Item = (Queue, World)> {
     })
 }
 
-/// Returns how long an answer is waited for at first. No interrupt tells of a hint's, which is
-/// looked for.
+/// Returns the first wait for an answer. Hints are polled, because they have no interrupt.
 fn first_wait(queue: Queue, otherwise: Duration) -> Duration {
     if queue == Queue::Hints { Duration::from_micros(20) } else { otherwise }
 }
 
 #[test]
-fn a_device_that_stays_silent_is_to_be_reset() {
+fn a_device_that_stays_silent_must_be_reset() {
     let second = Duration::from_secs(1);
     for (queue, mut world) in silent() {
         let began = world.now;
@@ -95,7 +93,7 @@ fn a_device_that_stays_silent_is_to_be_reset() {
 }
 
 #[test]
-fn a_machine_that_was_stopped_together_with_its_device_does_not_reset_it() {
+fn a_machine_stopped_together_with_its_device_does_not_reset_it() {
     let hour = Duration::from_secs(3600);
     for (_, mut world) in silent() {
         world.poll();
@@ -110,7 +108,7 @@ fn a_machine_that_was_stopped_together_with_its_device_does_not_reset_it() {
 }
 
 #[test]
-fn how_long_a_device_may_be_silent_can_be_set() {
+fn the_patience_with_a_device_can_be_set() {
     for (queue, mut world) in silent() {
         world.driver = world.driver.with_patience(70 * MS);
         let began = world.now;
@@ -121,7 +119,7 @@ fn how_long_a_device_may_be_silent_can_be_set() {
 }
 
 #[test]
-fn a_clock_that_jumps_prolongs_nothing() {
+fn a_clock_that_jumps_prolongs_no_wait() {
     let mut world = World::new(Features::empty(), 512, TestMemory::new(0, 1024));
     world.device.asleep = vec![Queue::Inflate];
     world.now = Duration::from_secs(1000);
@@ -131,7 +129,7 @@ fn a_clock_that_jumps_prolongs_nothing() {
 }
 
 #[test]
-fn an_answer_to_nothing_fails_the_device() {
+fn an_answer_without_a_request_fails_the_device() {
     for queue in Queue::ALL {
         let features = Features::all() - Features::PAGE_POISON;
         let mut world = World::new(features, 0, TestMemory::new(0, 64));
@@ -143,7 +141,7 @@ fn an_answer_to_nothing_fails_the_device() {
         world.used = Some(queue);
         let failed = Step::Failed(Failure::Stray(queue));
         assert_eq!(world.step(), failed, "{queue:?}");
-        // And nothing mends it.
+        // The failure is permanent.
         world.device.config.num_pages = 64;
         world.now += Duration::from_secs(5);
         assert_eq!(world.step(), failed);
@@ -152,12 +150,12 @@ fn an_answer_to_nothing_fails_the_device() {
 }
 
 #[test]
-fn an_inflate_answer_on_the_deflate_queue_is_none() {
+fn an_answer_on_the_wrong_queue_fails_the_device() {
     let mut world = World::new(Features::empty(), 512, TestMemory::new(0, 1024));
     while world.device.waiting.is_empty() {
         world.step();
     }
     world.used = Some(Queue::Deflate);
     assert_eq!(world.step(), Step::Failed(Failure::Stray(Queue::Deflate)));
-    assert_eq!(world.memory.count(Frame::Balloon), 512, "the device may still be at it");
+    assert_eq!(world.memory.count(Frame::Balloon), 512, "the device may still access it");
 }

@@ -1,4 +1,4 @@
-//! Statistics.
+//! Tests of statistics.
 
 use crate::memory::TestMemory;
 use crate::world::{MS, World};
@@ -10,7 +10,7 @@ fn world() -> World {
 }
 
 #[test]
-fn the_first_buffer_comes_unasked_and_each_other_for_the_asking() {
+fn the_first_buffer_is_sent_at_once_and_others_on_request() {
     let mut world = world();
     assert_eq!(world.poll(), Step::Idle);
     assert_eq!(world.device.sent.len(), 1);
@@ -27,7 +27,7 @@ fn the_first_buffer_comes_unasked_and_each_other_for_the_asking() {
 }
 
 #[test]
-fn a_device_that_asks_all_the_time_is_answered_ten_times_a_second() {
+fn statistics_are_sent_at_most_ten_times_a_second() {
     let mut world = world();
     world.poll();
     let end = world.now + Duration::from_secs(1);
@@ -45,7 +45,7 @@ fn a_device_that_asks_all_the_time_is_answered_ten_times_a_second() {
 }
 
 #[test]
-fn a_kernel_that_has_none_sends_none() {
+fn a_kernel_without_statistics_sends_none() {
     let mut world = world();
     world.memory.statistics = MemoryStatistics::default();
     assert_eq!(world.poll(), Step::Idle);

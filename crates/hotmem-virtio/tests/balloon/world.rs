@@ -1,4 +1,4 @@
-//! A driver between a device and a memory manager, with everything checked after every step.
+//! A driver with a device and a memory manager, checked after every step.
 
 use crate::device::Device;
 use crate::memory::{Frame, TestMemory};
@@ -15,7 +15,7 @@ pub(crate) struct World {
     pub(crate) used: Option<Queue>,
 }
 
-/// More steps than any test needs between two waits.
+/// The maximal number of steps between two waits.
 const STEPS: u32 = 100_000;
 
 impl World {
@@ -25,7 +25,7 @@ impl World {
         World { device, driver, memory, now: Duration::from_secs(1), used: None }
     }
 
-    /// Returns one step, and what comes of it.
+    /// Steps the driver, and carries out the result.
     pub(crate) fn step(&mut self) -> Step {
         let config = self.device.config;
         let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
@@ -40,7 +40,7 @@ impl World {
         step
     }
 
-    /// What a device is told is so.
+    /// Checks that a request agrees with the memory manager's state.
     fn check(&self, message: &Message) {
         let features = self.driver.features();
         assert!(features.contains(message.queue().feature()), "{message:?} was not negotiated");
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// Steps, with the device answering at once, until there is something to wait for.
+    /// Steps the driver, with a device that answers at once, until it waits.
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..STEPS {
             let step = self.step();
@@ -75,14 +75,14 @@ impl World {
         panic!("the driver spins: {:?}", self.driver);
     }
 
-    /// Polls whenever the driver asks for it, for so long.
+    /// Polls at the times that the driver asks for, for this time.
     pub(crate) fn run(&mut self, time: Duration) -> Step {
         let end = self.now + time;
         loop {
             let step = self.poll();
             match step {
                 Step::WaitUntil(until) if until <= end => {
-                    assert!(until > self.now, "a wait for the past");
+                    assert!(until > self.now, "the driver waits for a time in the past");
                     self.now = until;
                 }
                 rest => {
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// The balloon has its size, and everybody agrees about it.
+    /// Checks that the balloon has its size, and that driver, device and memory manager agree.
     pub(crate) fn assert_settled(&self, frames: u32) {
         assert_eq!(self.driver.status(), Status::Settled, "{:?}", self.driver);
         assert_eq!(self.driver.held(), frames.into());

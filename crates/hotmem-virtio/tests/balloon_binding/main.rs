@@ -1,6 +1,6 @@
-//! The balloon's driver on a transport, down to the bytes in the queues.
+//! Tests of the balloon's driver on a transport, down to the bytes in the queues.
 
-// Tests run where a usize has 64 bits.
+// Tests run on 64-bit machines.
 #![allow(clippy::cast_possible_truncation)]
 
 #[allow(dead_code)]
@@ -49,7 +49,7 @@ fn mixes() -> impl Iterator<Item = Features> {
 }
 
 #[test]
-fn every_mix_of_features_under_either_numbering() {
+fn every_mix_of_features_works_with_both_numberings() {
     for offered in mixes() {
         for numbering in [Numbering::Dense, Numbering::Listed] {
             for poison in [Poison::None, Poison::Filled(0), Poison::Filled(0xaaaa_aaaa)] {
@@ -60,8 +60,8 @@ fn every_mix_of_features_under_either_numbering() {
 }
 
 #[test]
-fn lengths_of_what_was_not_written_are_of_no_account() {
-    // QEMU before 7.0 said how much it had read, and 1 on the queue of hints.
+fn used_lengths_beyond_the_written_bytes_are_ignored() {
+    // QEMU before 7.0 reports the length that it has read, and 1 on the queue of hints.
     for length in [1, 1024, u32::MAX] {
         let host = transport::host(Features::all(), Numbering::Dense);
         host.borrow_mut().misdeed = Some(Misdeed::Length(length));
@@ -69,7 +69,7 @@ fn lengths_of_what_was_not_written_are_of_no_account() {
     }
 }
 
-/// All that the mix of features allows that is offered works, and nothing else is done.
+/// Checks that all negotiated functions work, and that no other queue is used.
 fn check_mix(host: &Host, poison: Poison) {
     let offered = host.borrow().offered;
     host.borrow_mut().device.config.num_pages = 700;
@@ -105,20 +105,20 @@ fn check_mix(host: &Host, poison: Poison) {
 }
 
 #[test]
-fn only_what_is_wanted_is_negotiated() {
+fn only_wanted_features_are_negotiated() {
     let host = transport::host(Features::all(), Numbering::Dense);
     let wanted = Wanted { features: Features::PAGE_REPORTING, ..EVERYTHING };
     let (mut device, mut memory) = start(&host, wanted).unwrap();
     let always = Features::MUST_TELL_HOST | Features::VERSION_1;
     assert_eq!(host.borrow().negotiated, always | Features::PAGE_REPORTING);
-    // What is offered has its number although it is not wanted.
+    // A queue that is offered has its number although its feature is not wanted.
     assert_eq!(device.queues().number(Queue::Reports), Some(4));
     device.poll(NOW, BUDGET, &mut memory);
     assert_eq!(memory.count(Frame::Reported), FRAMES);
 }
 
 #[test]
-fn a_device_behind_an_iommu_is_not_told_that_addresses_are_translated() {
+fn access_platform_is_never_accepted() {
     const ACCESS_PLATFORM: Features = Features::from_bits_retain(1 << 33);
     let host = transport::host(Features::all() | ACCESS_PLATFORM, Numbering::Dense);
     let _device = start(&host, EVERYTHING).unwrap();
@@ -126,7 +126,7 @@ fn a_device_behind_an_iommu_is_not_told_that_addresses_are_translated() {
 }
 
 #[test]
-fn a_device_with_queues_that_it_does_not_offer_lists_them() {
+fn a_device_with_queues_that_it_does_not_offer_uses_the_numbers_of_the_list() {
     let host = transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
     host.borrow_mut().queue_sizes = vec![128; 5];
     let (device, _) = start(&host, EVERYTHING).unwrap();
@@ -165,7 +165,7 @@ fn devices_that_cannot_be_started_are_refused() {
 }
 
 #[test]
-fn a_device_of_eight_bytes_of_configuration_will_do() {
+fn a_device_with_eight_bytes_of_configuration_works() {
     let offered = Features::VERSION_1 | Features::STATS_VQ | Features::PAGE_REPORTING;
     let host = transport::host(offered, Numbering::Dense);
     host.borrow_mut().config_len = 8;
@@ -176,7 +176,7 @@ fn a_device_of_eight_bytes_of_configuration_will_do() {
 }
 
 #[test]
-fn statistics_travel_as_they_are() {
+fn statistics_reach_the_device_unchanged() {
     let host = transport::host(Features::VERSION_1 | Features::STATS_VQ, Numbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     memory.statistics =
@@ -187,7 +187,7 @@ fn statistics_travel_as_they_are() {
 }
 
 #[test]
-fn an_answer_may_be_late_and_its_memory_stays_the_device_s() {
+fn buffers_belong_to_the_device_until_a_late_answer() {
     let host = transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     host.borrow_mut().asleep = true;
@@ -206,7 +206,7 @@ fn an_answer_may_be_late_and_its_memory_stays_the_device_s() {
 }
 
 #[test]
-fn reports_make_do_with_any_size_of_queue() {
+fn reports_work_with_any_queue_size() {
     for (size, most) in [(1, 1), (2, 2), (3, 2), (16, 16), (17, 16), (31, 16), (32, 32), (1024, 32)]
     {
         let host = transport::host(Features::all(), Numbering::Dense);
@@ -220,7 +220,7 @@ fn reports_make_do_with_any_size_of_queue() {
     }
 }
 
-/// Polls until something else than waiting is to be done.
+/// Polls until the driver does something other than wait.
 fn wait(
     mut now: Duration,
     device: &mut Device<MockTransport>,
@@ -248,7 +248,7 @@ fn a_silent_device_is_reset_and_starts_again() {
         now = until;
     }
     assert_eq!(now, NOW + Driver::PATIENCE);
-    // It has been given something again, and now it answers.
+    // It has buffers again, and now it answers.
     host.borrow_mut().asleep = false;
     host.serve();
     assert_eq!(wait(now, &mut device, &mut memory).1, Progress::Idle);
@@ -259,7 +259,7 @@ fn a_silent_device_is_reset_and_starts_again() {
 }
 
 #[test]
-fn a_device_that_never_answers_is_given_up_and_everything_is_free() {
+fn a_device_that_never_answers_is_given_up_and_its_memory_is_free() {
     for stuck in [false, true] {
         let host = transport::host(Features::all(), Numbering::Dense);
         host.borrow_mut().device.config.num_pages = 700;
@@ -282,7 +282,7 @@ fn a_device_that_never_answers_is_given_up_and_everything_is_free() {
 }
 
 #[test]
-fn a_device_that_does_not_start_again_is_given_up_and_everything_is_free() {
+fn a_device_that_cannot_be_started_again_is_given_up_and_its_memory_is_free() {
     let spoil: [fn(&mut transport::HostState); 2] = [
         |host| host.offered.remove(Features::FREE_PAGE_HINT),
         |host| host.offered.remove(Features::VERSION_1),
@@ -302,7 +302,7 @@ fn a_device_that_does_not_start_again_is_given_up_and_everything_is_free() {
 }
 
 #[test]
-fn a_reset_brings_everything_back() {
+fn a_reset_returns_all_memory() {
     let host = transport::host(Features::all(), Numbering::Dense);
     host.borrow_mut().device.config.num_pages = 512;
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
@@ -317,7 +317,7 @@ fn a_reset_brings_everything_back() {
 }
 
 #[test]
-fn a_device_that_breaks_a_queue_fails() {
+fn a_device_that_corrupts_a_queue_fails() {
     let cases =
         [(Misdeed::Id(7), QueueError::UsedId(7)), (Misdeed::Index(9), QueueError::UsedIndex(9))];
     for (misdeed, error) in cases {
@@ -330,13 +330,13 @@ fn a_device_that_breaks_a_queue_fails() {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
         }
         assert_eq!(device.queue_error(), Some(error));
-        assert_eq!(memory.count(Frame::Out), FRAMES, "who knows what it still does to it");
-        assert_eq!(host.borrow().notifications, 1, "it is left alone");
+        assert_eq!(memory.count(Frame::Out), FRAMES, "the device may still write to it");
+        assert_eq!(host.borrow().notifications, 1, "no further request is sent");
     }
 }
 
 #[test]
-fn a_device_that_wants_no_notification_gets_none() {
+fn notifications_that_the_device_suppresses_are_not_sent() {
     let host = transport::host(Features::VERSION_1, Numbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     host.borrow_mut().device.config.num_pages = 1;
@@ -349,7 +349,7 @@ fn a_device_that_wants_no_notification_gets_none() {
 }
 
 #[test]
-fn each_queue_says_whether_anybody_waits_for_its_interrupts() {
+fn interrupts_can_be_suppressed_for_each_queue() {
     for quiet in Queue::ALL {
         let host = transport::host(Features::all(), Numbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
@@ -357,7 +357,7 @@ fn each_queue_says_whether_anybody_waits_for_its_interrupts() {
         device.poll(NOW, BUDGET, &mut memory);
         for (number, queue) in Queue::ALL.into_iter().enumerate() {
             let flags = host.borrow_mut().queue(number).avail_flags();
-            // Nobody ever waits for those of hints.
+            // Interrupts of hints are always suppressed.
             let expected = queue == quiet || queue == Queue::Hints;
             assert_eq!(flags, u16::from(expected), "{quiet:?}: {queue:?}");
         }
@@ -378,11 +378,11 @@ fn a_device_that_missed_a_hint_is_notified_again() {
         device.poll(NOW, BUDGET, &mut memory);
         std::mem::take(&mut host.borrow_mut().notifications)
     };
-    assert!(notified() >= 1, "of the command");
+    assert!(notified() >= 1, "notified of the command");
     for _ in 0..3 {
         assert_eq!(notified(), 1);
     }
-    // It says that it looks by itself.
+    // The device suppresses notifications, because it polls.
     host.borrow_mut().queue(3).set_used_flags(1);
     assert_eq!(notified(), 0);
 }
@@ -398,9 +398,9 @@ fn a_small_budget_takes_several_polls() {
 }
 
 #[test]
-fn a_configuration_that_can_no_longer_be_accessed_is_a_failure() {
+fn a_configuration_that_becomes_inaccessible_is_a_failure() {
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
-    // Read: the number of pages. Written: how many there are.
+    // The failing access is the read of `num_pages` or the write of `actual`.
     for config_len in [0, 4] {
         let host = transport::host(Features::VERSION_1, Numbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();

@@ -1,4 +1,4 @@
-//! The mock device at the other end of a transport.
+//! A mock balloon device behind a transport.
 
 use crate::device::Device;
 use crate::shared::{Page, Piece};
@@ -16,9 +16,9 @@ pub(crate) type MockTransport = wire::MockTransport<BalloonDevice>;
 pub(crate) struct BalloonDevice {
     pub(crate) device: Device,
     pub(crate) poison_val: Option<u32>,
-    /// Tags and values, as they came last.
+    /// The tags and values of the last statistics.
     pub(crate) statistics: Vec<(u16, u64)>,
-    /// What each number stands for.
+    /// The queue with each number.
     meaning: Vec<Option<Queue>>,
     heads: [u16; 6],
 }
@@ -50,7 +50,7 @@ impl End for BalloonDevice {
     }
 
     fn request(&mut self, page: Page, queue: usize, head: u16, pieces: &[Piece]) {
-        let meaning = self.meaning[queue].expect("a queue that is not there");
+        let meaning = self.meaning[queue].expect("the queue exists");
         self.heads[queue] = head;
         if meaning == Queue::Statistics {
             let bytes = page.read(pieces[0].0, pieces[0].1 as usize);
@@ -94,10 +94,10 @@ impl End for BalloonDevice {
     }
 }
 
-/// Returns the message that these bytes are.
+/// Decodes a message.
 fn read(page: Page, queue: Queue, pieces: &[Piece]) -> Message {
     let frames = |&(addr, len, device_writes): &Piece| {
-        assert!(device_writes, "frames are for the device to write");
+        assert!(device_writes, "frames are buffers that the device may write");
         PfnRange::from_bytes(addr, Bytes(len.into())).unwrap()
     };
     if queue == Queue::Reports {
@@ -123,7 +123,7 @@ fn read(page: Page, queue: Queue, pieces: &[Piece]) -> Message {
         _ => {
             assert_eq!(len % 4, 0);
             let first = words().next().unwrap();
-            assert!(words().eq(first..first + len / 4), "frames in one piece");
+            assert!(words().eq(first..first + len / 4), "the frames are contiguous");
             let first = Pfn::new(first.into()).unwrap();
             let range = PfnRange::with_len(first, u64::from(len / 4)).unwrap();
             if queue == Queue::Inflate { Message::Inflate(range) } else { Message::Deflate(range) }

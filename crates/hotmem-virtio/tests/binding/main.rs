@@ -1,6 +1,6 @@
-//! The driver on a transport, down to the bytes in the queue.
+//! Tests of the driver on a transport, down to the bytes in the queue.
 
-// Tests run where a usize has 64 bits.
+// Tests run on 64-bit machines.
 #![allow(clippy::cast_possible_truncation)]
 
 #[allow(dead_code)]
@@ -36,7 +36,7 @@ const GIB: u64 = 1 << 30;
 const NOW: Duration = Duration::from_secs(1);
 const BUDGET: u32 = 1000;
 
-/// Returns a device that wants 64 MiB, not started yet.
+/// Returns a device with a requested size of 64 MiB, not started yet.
 fn host() -> Host {
     let mut device = MockDevice::new(2 * MIB, 4 * GIB, 64 * GIB);
     device.resize(64 * MIB);
@@ -57,7 +57,7 @@ fn refused(host: &Host) -> InitError {
 }
 
 #[test]
-fn a_device_is_started_and_followed() {
+fn a_device_is_started_and_resized() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     assert_eq!(host.borrow().negotiated, Features::all());
@@ -74,7 +74,7 @@ fn a_device_is_started_and_followed() {
 }
 
 #[test]
-fn a_second_start_finds_everything_as_it_was() {
+fn a_second_start_keeps_plugged_memory() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
@@ -114,7 +114,7 @@ fn devices_that_cannot_be_started_are_refused() {
 }
 
 #[test]
-fn queues_of_every_size_serve_or_are_refused() {
+fn queues_of_every_size_work_or_are_refused() {
     for size in (0..=15).map(|order| 1 << order) {
         let host = host();
         host.borrow_mut().queue_sizes[0] = size;
@@ -123,7 +123,7 @@ fn queues_of_every_size_serve_or_are_refused() {
             continue;
         }
         let (mut device, mut memory) = start(&host).unwrap();
-        // More requests than the queue has descriptors.
+        // Sends more requests than the queue has descriptors.
         for target in [64 * MIB, 0].repeat(20) {
             host.borrow_mut().device.resize(target);
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
@@ -134,7 +134,7 @@ fn queues_of_every_size_serve_or_are_refused() {
 }
 
 #[test]
-fn a_started_device_is_told_so_and_a_refused_one_too() {
+fn the_device_status_shows_a_start_and_a_refusal() {
     use virtio_drivers::transport::DeviceStatus;
     let host = host();
     let (_device, _) = start(&host).unwrap();
@@ -146,7 +146,7 @@ fn a_started_device_is_told_so_and_a_refused_one_too() {
 }
 
 #[test]
-fn only_what_is_offered_is_negotiated() {
+fn only_offered_features_are_negotiated() {
     let host = host();
     host.borrow_mut().offered = Features::VERSION_1 | Features::UNPLUGGED_INACCESSIBLE;
     start(&host).unwrap();
@@ -156,7 +156,7 @@ fn only_what_is_offered_is_negotiated() {
 
 #[test]
 fn a_torn_configuration_is_read_again() {
-    // Whether or not the device's generation says that something changed.
+    // With and without a change of the device's generation.
     for generation_moves in [true, false] {
         let host = host();
         let (mut device, mut memory) = start(&host).unwrap();
@@ -165,7 +165,7 @@ fn a_torn_configuration_is_read_again() {
         state.generation_moves = generation_moves;
         let torn =
             RawConfig { requested_size: 48 * GIB, usable_region_size: 3, ..state.device.config };
-        // Two equal reads would do if nothing said that they are torn.
+        // Two equal reads would count as consistent if the generation did not change.
         state.torn = Some((torn, 1 + u32::from(generation_moves)));
         state.device.resize(128 * MIB);
         drop(state);
@@ -175,7 +175,7 @@ fn a_torn_configuration_is_read_again() {
 }
 
 #[test]
-fn a_generation_that_never_rests_does_not_matter_if_the_rest_does() {
+fn a_generation_that_keeps_changing_does_not_matter() {
     let host = host();
     host.borrow_mut().generation_flaps = true;
     let (mut device, mut memory) = start(&host).unwrap();
@@ -184,7 +184,7 @@ fn a_generation_that_never_rests_does_not_matter_if_the_rest_does() {
 }
 
 #[test]
-fn a_configuration_that_never_holds_still_is_looked_at_again_later() {
+fn a_configuration_that_keeps_changing_is_read_again_later() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
@@ -194,14 +194,14 @@ fn a_configuration_that_never_holds_still_is_looked_at_again_later() {
     let later = NOW + Duration::from_millis(10);
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(later));
     assert!(host.borrow().config_reads - reads < 400);
-    assert_eq!(device.driver().plugged().0, 64 * MIB, "the last steady one has to do");
+    assert_eq!(device.driver().plugged().0, 64 * MIB, "the last consistent one is used");
     host.borrow_mut().unsteady = 0;
     assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(device.driver().plugged().0, 128 * MIB);
 }
 
 #[test]
-fn a_wait_for_something_else_is_not_prolonged_by_it() {
+fn a_changing_configuration_does_not_prolong_another_wait() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().device.faults.push_back(Fault::Refuse(BUSY));
@@ -220,7 +220,7 @@ fn a_small_budget_takes_several_polls() {
 }
 
 #[test]
-fn an_answer_may_be_late_and_its_buffers_stay_the_device_s() {
+fn buffers_belong_to_the_device_until_a_late_answer() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().asleep = true;
@@ -233,12 +233,12 @@ fn an_answer_may_be_late_and_its_buffers_stay_the_device_s() {
     }
     assert_eq!(device.driver().status(), Status::Pending(Pending::NoAnswer));
     let still = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
-    assert_eq!(sent, still, "nothing of it was touched");
+    assert_eq!(sent, still, "the buffers are unchanged");
     host.borrow_mut().asleep = false;
     host.serve();
     assert!(device.ack_interrupt());
     assert!(!device.ack_interrupt());
-    // The PLUG that was on its way comes after the wish was withdrawn, so it is refused.
+    // The outstanding PLUG arrives after the requested size was reduced, so it is refused.
     let Progress::WaitUntil(until) = device.poll(deadline, BUDGET, &mut memory) else {
         panic!("{:?}", device.driver());
     };
@@ -248,7 +248,7 @@ fn an_answer_may_be_late_and_its_buffers_stay_the_device_s() {
 }
 
 #[test]
-fn a_busy_device_is_waited_for() {
+fn a_busy_device_is_retried() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().device.faults.push_back(Fault::Refuse(BUSY));
@@ -259,7 +259,7 @@ fn a_busy_device_is_waited_for() {
 }
 
 #[test]
-fn a_device_that_wants_no_notification_gets_none() {
+fn notifications_that_the_device_suppresses_are_not_sent() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().queue(0).set_used_flags(1);
@@ -271,7 +271,7 @@ fn a_device_that_wants_no_notification_gets_none() {
 }
 
 #[test]
-fn a_device_is_told_that_nobody_waits_for_its_interrupts() {
+fn interrupts_can_be_suppressed() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     assert_eq!(host.borrow_mut().queue(0).avail_flags(), 0);
@@ -283,7 +283,7 @@ fn a_device_is_told_that_nobody_waits_for_its_interrupts() {
 }
 
 #[test]
-fn a_device_that_breaks_its_queue_fails() {
+fn a_device_that_corrupts_its_queue_fails() {
     let cases =
         [(Misdeed::Id(7), QueueError::UsedId(7)), (Misdeed::Index(9), QueueError::UsedIndex(9))];
     for (misdeed, error) in cases {
@@ -297,8 +297,8 @@ fn a_device_that_breaks_its_queue_fails() {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
         }
         assert_eq!(device.queue_error(), Some(error));
-        assert_eq!(memory.plugged_units(), 32, "what was plugged stays usable");
-        assert_eq!(host.borrow().notifications, 2, "it is left alone");
+        assert_eq!(memory.plugged_units(), 32, "plugged memory stays usable");
+        assert_eq!(host.borrow().notifications, 2, "no further request is sent");
     }
 }
 
@@ -313,7 +313,7 @@ fn a_short_answer_fails_the_device() {
 }
 
 #[test]
-fn a_device_that_only_says_that_it_answered_fails() {
+fn a_used_buffer_without_an_answer_fails_the_device() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
@@ -324,7 +324,7 @@ fn a_device_that_only_says_that_it_answered_fails() {
 }
 
 #[test]
-fn a_configuration_that_can_no_longer_be_read_is_a_failure() {
+fn a_configuration_that_becomes_unreadable_is_a_failure() {
     let host = host();
     let (mut device, mut memory) = start(&host).unwrap();
     device.poll(NOW, BUDGET, &mut memory);
@@ -336,5 +336,5 @@ fn a_configuration_that_can_no_longer_be_read_is_a_failure() {
     assert_eq!(device.driver().status(), Status::Failed(Failure::ConfigSpace));
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;
     assert_eq!(device.transport_error(), Some(too_small));
-    assert_eq!(memory.plugged_units(), 32, "what is plugged stays");
+    assert_eq!(memory.plugged_units(), 32, "plugged memory stays");
 }

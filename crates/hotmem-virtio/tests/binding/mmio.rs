@@ -1,7 +1,7 @@
-//! The driver over registers that are memory (4.2.2), by the transport that kernels use.
+//! Tests of the driver over MMIO registers (4.2.2), by the transport that kernels use.
 //!
-//! Nothing here waits for its device, so the device need not be asked at each access: it is enough
-//! that it looks at what was written from time to time.
+//! The registers are plain memory here. The driver never waits for a register, so it is enough that
+//! the device reads them from time to time.
 
 use crate::device::Device as MockDevice;
 use crate::memory::TestMemory;
@@ -15,7 +15,7 @@ use virtio_drivers::transport::mmio::MmioTransport;
 const MAGIC: (u64, u32) = (0x00, 0x7472_6976);
 const VERSION: u64 = 0x04;
 const DEVICE_ID: (u64, u32) = (0x08, 24);
-/// The same word whichever is selected: `ACPI_PXM` in the low one, `VERSION_1` in the high one.
+/// The same word for both selections: `ACPI_PXM` in the low word, `VERSION_1` in the high one.
 const DEVICE_FEATURES: (u64, u32) = (0x10, 1);
 const QUEUE_NUM_MAX: (u64, u32) = (0x34, 128);
 const QUEUE_NUM: u64 = 0x38;
@@ -30,12 +30,12 @@ const QUEUE_DEVICE: u64 = 0xa0;
 const CONFIG_GENERATION: u64 = 0xfc;
 const CONFIG: u64 = 0x100;
 
-/// In `QUEUE_NOTIFY` while nobody notifies.
+/// The value of `QUEUE_NOTIFY` without a notification.
 const NOBODY: u32 = u32::MAX;
 const USED_BUFFER: u32 = 1;
 const DRIVER_OK: u32 = 4;
 
-/// A device that wants 64 MiB.
+/// A device with a requested size of 64 MiB.
 struct Host {
     device: MockDevice,
     registers: Page,
@@ -62,8 +62,8 @@ impl Host {
     }
 
     fn start(&self) -> Result<Device<MmioTransport<'static>>, InitError> {
-        // SAFETY: the page is never freed, and the host's side accesses it while the driver does
-        // not: tests have one thread.
+        // SAFETY: the page is never freed. Tests have one thread, so the device's side never
+        // accesses it at the same time as the driver.
         let transport = unsafe { MmioTransport::new(self.registers.start.cast(), Page::SIZE) };
         Device::new(transport.unwrap(), self.memory.dma(0))
     }
@@ -79,7 +79,7 @@ impl Host {
         self.set(CONFIG_GENERATION, self.get(CONFIG_GENERATION) + 1);
     }
 
-    /// Does what was written to the registers.
+    /// Handles the values that were written to the registers.
     fn serve(&mut self) {
         let left = self.get(INTERRUPT_STATUS) & !self.get(INTERRUPT_ACK);
         self.set(INTERRUPT_STATUS, left);
@@ -130,7 +130,7 @@ impl Host {
 }
 
 #[test]
-fn a_device_is_followed_by_its_registers() {
+fn a_device_works_over_mmio_registers() {
     let mut host = Host::new(2);
     let mut device = host.start().unwrap();
     let config = device.driver().config();
@@ -142,7 +142,7 @@ fn a_device_is_followed_by_its_registers() {
             host.serve();
             rang += u32::from(device.ack_interrupt());
             host.serve();
-            assert!(!device.ack_interrupt(), "it was acknowledged");
+            assert!(!device.ack_interrupt(), "the interrupt was acknowledged");
         }
         assert!(rang > 0);
         assert_eq!(device.driver().status(), Status::Reached);
@@ -151,10 +151,10 @@ fn a_device_is_followed_by_its_registers() {
         assert_eq!(memory.plugged_units() * 2 * MIB, size);
     }
     drop(device);
-    assert_eq!(host.get(STATUS), 0, "it is reset");
+    assert_eq!(host.get(STATUS), 0, "the device is reset");
 }
 
 #[test]
-fn registers_of_before_virtio_1_are_refused() {
+fn legacy_registers_are_refused() {
     assert_eq!(Host::new(1).start().err(), Some(InitError::Handshake(HandshakeError::Legacy)));
 }

@@ -1,4 +1,4 @@
-//! The mock device at the other end of a transport.
+//! A mock virtio-mem device behind a transport.
 
 use crate::device::Device;
 use crate::shared::{Page, Piece};
@@ -13,17 +13,17 @@ pub(crate) type MockTransport = wire::MockTransport<MemoryDevice>;
 
 pub(crate) struct MemoryDevice {
     pub(crate) device: Device,
-    /// Says that it answered, and did not.
+    /// Whether it uses buffers without writing an answer.
     pub(crate) silent: bool,
-    /// This many reads of the configuration, each of another one, are yet to come.
+    /// The number of reads for which the configuration changes each time.
     pub(crate) unsteady: u32,
-    /// Read this many times, instead of what is true.
+    /// A torn configuration, and the number of reads for which it is shown.
     pub(crate) torn: Option<(RawConfig, u32)>,
     pub(crate) generation_moves: bool,
     pub(crate) generation_flaps: bool,
     pub(crate) config_reads: u32,
     generation: u32,
-    /// Heads of chains, and how much of each was written.
+    /// The heads of used chains, and the bytes written to each.
     done: VecDeque<(u16, u32)>,
 }
 
@@ -48,10 +48,11 @@ impl MemoryDevice {
         let seen = self.device.requested_seen;
         let mut config = self.device.read_config();
         if asleep {
-            // What the driver reads now cannot change the request that is waiting.
+            // This read cannot affect the outstanding request.
             self.device.requested_seen = seen;
         }
-        // A read of the configuration is fourteen reads of words; what is not true lasts for one.
+        // A read of the configuration is fourteen reads of words; a torn value lasts for one such
+        // read.
         let reading = self.config_reads.div_ceil(14);
         if self.unsteady > 0 {
             self.unsteady -= 1;
@@ -100,7 +101,7 @@ impl End for MemoryDevice {
     }
 }
 
-/// Returns the configuration as a device shows it (5.15.4).
+/// Encodes the configuration (5.15.4).
 pub(crate) fn bytes_of(config: &RawConfig) -> [u8; RawConfig::SIZE] {
     let mut bytes = [0; RawConfig::SIZE];
     bytes[0..8].copy_from_slice(&config.block_size.to_le_bytes());

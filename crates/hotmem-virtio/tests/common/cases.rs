@@ -1,9 +1,9 @@
-//! How much is left to chance.
+//! The number of random cases.
 
 use proptest::prelude::ProptestConfig;
 
-/// This many cases, or `PROPTEST_CASES`, or many more where time does not matter. Failures print
-/// themselves; no files.
+/// Configures `cases` random cases, or `PROPTEST_CASES`, or many more in deep tests. Failures are
+/// printed and not written to files.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let is_set = |name| std::env::var_os(name).is_some();

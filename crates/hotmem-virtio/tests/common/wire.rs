@@ -1,4 +1,4 @@
-//! A transport whose other end is a mock device.
+//! A transport to a mock device.
 
 use crate::shared::{DeviceSide, Page, Piece};
 use bitflags::Flags;
@@ -9,27 +9,27 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Trans
 use virtio_drivers::{Error, PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What a type of device makes of chains and of its configuration.
+/// A type of mock device: its handling of chains and its configuration.
 pub(crate) trait End {
     type Features: Flags<Bits = u64> + Copy;
 
-    /// The driver sets up a queue.
+    /// Called when the driver sets up a queue.
     fn set_up(&self, _queue: usize, _negotiated: Self::Features) {}
 
-    /// A chain came.
+    /// Called when the driver has made a chain available.
     fn request(&mut self, page: Page, queue: usize, head: u16, pieces: &[Piece]);
 
-    /// Returns the next chain that it has done: its queue, its head, and what it wrote.
+    /// Returns the next used chain: its queue, its head, and the number of bytes written.
     fn answer(&mut self) -> Option<(usize, u16, u32)>;
 
     fn generation(&mut self) -> u32 {
         0
     }
 
-    /// It forgets what it was given.
+    /// Drops all buffers.
     fn reset(&mut self) {}
 
-    /// `asleep`: requests are waiting.
+    /// Reads the configuration. `asleep` says whether requests are outstanding.
     fn read_config(&mut self, at: usize, negotiated: Self::Features, asleep: bool) -> u32;
 
     fn write_config(&mut self, _at: usize, _value: u32, _: Self::Features, _started: bool) {
@@ -37,7 +37,7 @@ pub(crate) trait End {
     }
 }
 
-/// The host's end.
+/// The host's side of the transport.
 pub(crate) struct Host<E: End>(Rc<RefCell<HostState<E>>>);
 
 pub(crate) struct HostState<E: End> {
@@ -48,12 +48,12 @@ pub(crate) struct HostState<E: End> {
     pub(crate) negotiated: E::Features,
     pub(crate) refuses_features: bool,
     pub(crate) stuck_in_reset: bool,
-    /// By number; 0 where there is none.
+    /// The queue sizes by number; 0 for a missing queue.
     pub(crate) queue_sizes: Vec<u32>,
     pub(crate) config_len: usize,
     pub(crate) status: DeviceStatus,
     pub(crate) statuses: Vec<DeviceStatus>,
-    /// Does not look at its queues.
+    /// Whether the device ignores its queues.
     pub(crate) asleep: bool,
     pub(crate) misdeed: Option<Misdeed>,
     pub(crate) notifications: u32,
@@ -62,7 +62,7 @@ pub(crate) struct HostState<E: End> {
     queues: [Option<DeviceSide>; 6],
 }
 
-/// What the device does to its queue that it must not, at the next request.
+/// A protocol violation that the device commits at the next request.
 #[derive(Clone, Copy)]
 pub(crate) enum Misdeed {
     Id(u32),
@@ -70,7 +70,7 @@ pub(crate) enum Misdeed {
     Index(u16),
 }
 
-/// The driver's end.
+/// The driver's side of the transport.
 pub(crate) struct MockTransport<E: End>(Host<E>);
 
 impl<E: End> Host<E> {
@@ -119,7 +119,7 @@ impl<E: End> Host<E> {
         self.borrow().page
     }
 
-    /// Does every request that is on a queue.
+    /// Handles all outstanding requests.
     pub(crate) fn serve(&self) {
         self.borrow_mut().serve();
     }

@@ -1,4 +1,4 @@
-//! What a device has under way on one machine does not go on on another.
+//! An operation of a device on one engine cannot continue on another.
 
 use crate::machine::{Engine, GIB, MIB, Machine, REGION};
 use hotmem::{Budget, Bytes, Counts, NoHooks, OneCpu, OnlineType, PfnRange};
@@ -15,7 +15,8 @@ fn part() -> PfnRange {
     PfnRange::from_bytes(REGION, Bytes(256 * MIB)).unwrap()
 }
 
-/// Two machines, each with the region announced, and what a device has on the first.
+/// Boots two machines with the region announced on both, and runs `test` with a device on the
+/// first.
 fn on_two(
     test: impl for<'f> FnOnce(&mut HotplugMemory<'f, OneCpu>, &mut Engine<'f>, &mut Engine<'f>),
 ) {
@@ -32,7 +33,7 @@ fn counts(machines: [&Engine<'_>; 2]) -> [Counts; 2] {
 }
 
 #[test]
-fn plugging() {
+fn a_plug_does_not_continue_on_another_engine() {
     on_two(|memory, own, other| {
         let prepared = memory.with(own, &mut NoHooks).unwrap().prepare_plug(part(), UNIT);
         assert_eq!(prepared, Ok(part()));
@@ -49,7 +50,7 @@ fn plugging() {
 }
 
 #[test]
-fn unplugging() {
+fn an_unplug_does_not_continue_on_another_engine() {
     on_two(|memory, own, other| {
         for machine in [&mut *own, &mut *other] {
             machine.add(part()).unwrap();
@@ -62,7 +63,8 @@ fn unplugging() {
         for taken in [true, false] {
             let prepared = memory.with(own, &mut NoHooks).unwrap().prepare_unplug(wanted).unwrap();
             let before = counts([own, other]);
-            // In its hands: a run that is ready, and more that is offline already.
+            // In progress: a run whose removal is prepared, and more memory that is offline
+            // already.
             assert!(memory.with(other, &mut hooks).is_err());
             assert_eq!(counts([own, other]), before);
             let mut here = memory.with(own, &mut hooks).unwrap();

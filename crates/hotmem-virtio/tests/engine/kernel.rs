@@ -1,4 +1,4 @@
-//! A kernel that maps, holds memory and moves it.
+//! A kernel that maps memory, allocates it and migrates it.
 
 use crate::machine::pageblocks;
 use hotmem::{
@@ -11,25 +11,25 @@ pub(crate) struct Kernel<'f> {
     frames: &'f Frames<OneCpu>,
     /// Pageblocks of plugged memory in the direct map.
     pub(crate) mapped: BTreeSet<u64>,
-    /// Frames that it has allocated.
+    /// Its allocations.
     pub(crate) held: Vec<Allocation<'f, OneCpu>>,
-    /// Whether they cannot move.
+    /// Whether its allocations are pinned.
     pub(crate) pinned: bool,
     pub(crate) veto: bool,
-    /// Why nothing may come online, if nothing may.
+    /// The reason of a veto against all onlining, if there is one.
     pub(crate) online_veto: Option<&'static str>,
-    /// Frames that were announced to come online, and neither came nor were cancelled.
+    /// Frames for which `going_online` was called, but neither `onlined` nor `online_cancelled`.
     pub(crate) coming: u64,
-    /// Sections that come as a whole keep a pageblock for their descriptors.
+    /// Whether sections that are added as a whole keep a pageblock for their descriptors.
     pub(crate) keeps: bool,
-    /// Frames of page tables for a pageblock, to be had and given back.
+    /// Frames of page tables for each pageblock.
     pub(crate) frames_per_pageblock: u64,
-    /// Frames that are page tables.
+    /// The number of frames in use as page tables.
     pub(crate) tables: usize,
     table_frames: Vec<(u64, Pfn)>,
-    /// Frames that were announced to go offline, and neither went nor were cancelled.
+    /// Frames for which `going_offline` was called, but neither `offlined` nor `offline_cancelled`.
     pub(crate) going: u64,
-    /// Times that it was asked to move something.
+    /// The number of calls of `migrate`.
     pub(crate) moves_asked: u32,
 }
 
@@ -58,7 +58,7 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    /// This very frame.
+    /// Allocates this frame.
     pub(crate) fn take_at(&mut self, pfn: Pfn) -> PfnRange {
         let frame = self.frames.alloc(AllocRequest::frames(1).movable().at(pfn)).unwrap();
         let range = frame.range();
@@ -149,11 +149,12 @@ impl Hooks for Kernel<'_> {
     }
 
     fn online_cancelled(&mut self, range: PfnRange) {
-        self.coming = self.coming.checked_sub(range.frames()).expect("cancelled, never announced");
+        self.coming =
+            self.coming.checked_sub(range.frames()).expect("cancelled without an announcement");
     }
 
     fn onlined(&mut self, range: PfnRange) {
-        // What comes back was not announced.
+        // Memory that is online again after a cancellation was not announced.
         self.coming = self.coming.saturating_sub(range.frames());
     }
 
@@ -166,11 +167,13 @@ impl Hooks for Kernel<'_> {
     }
 
     fn offlined(&mut self, range: PfnRange) {
-        self.going = self.going.checked_sub(range.frames()).expect("gone, never announced");
+        self.going =
+            self.going.checked_sub(range.frames()).expect("offline without an announcement");
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
-        self.going = self.going.checked_sub(range.frames()).expect("cancelled, never announced");
+        self.going =
+            self.going.checked_sub(range.frames()).expect("cancelled without an announcement");
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
@@ -187,7 +190,7 @@ impl Hooks for Kernel<'_> {
         };
         match self.frames.alloc(AllocRequest::frames(self.held[at].frames()).movable()) {
             Ok(new) => {
-                // What was held before is freed.
+                // The old allocation is dropped.
                 self.held[at] = new;
                 Migration::Moved
             }

@@ -1,4 +1,4 @@
-//! A machine of the engine's, in borrowed address space, with a device and its driver.
+//! An engine in reserved address space, with a device and its driver.
 
 use crate::device::Device;
 use crate::kernel::Kernel;
@@ -12,13 +12,13 @@ use hotmem_virtio::mem::{Driver, Features, HotplugMemory, Pending, RequestKind, 
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
-/// Where devices have their regions; boot memory lies at zero.
+/// The address of the devices' regions; boot memory lies at zero.
 pub(crate) const REGION: u64 = GIB;
 const BOOT: u64 = 32 * MIB;
-/// Address space that is reserved for a machine. What is not touched costs nothing.
+/// The address space that is reserved for a machine. Pages cost memory only when they are touched.
 const SPACE: u64 = 6 * GIB;
 
-/// The engine, whose mapping is the kernel's.
+/// The engine, whose mapping forwards to the kernel.
 pub(crate) type Engine<'f> = Hotplug<'f, OneCpu, Link<Kernel<'f>>>;
 
 pub(crate) struct Machine {
@@ -45,7 +45,8 @@ pub(crate) struct World<'f> {
     frames: &'f Frames<OneCpu>,
     pub(crate) now: Duration,
     late: Option<(Vec<u8>, u32)>,
-    /// Started at the first step, so that a test can prepare the device.
+    /// Whether the driver has started. It starts at the first step, so that a test can prepare the
+    /// device.
     started: bool,
     boot_present: u64,
 }
@@ -73,7 +74,7 @@ impl<'f> World<'f> {
         World { hotplug: Some(hotplug), boot_present, ..world }
     }
 
-    /// In a machine that is booted elsewhere.
+    /// Makes a world in a machine that the caller has booted.
     pub(crate) fn in_machine(
         machine: &'f Machine,
         block: u64,
@@ -97,7 +98,7 @@ impl<'f> World<'f> {
         }
     }
 
-    /// Returns the frame this many bytes into the device's region.
+    /// Returns the frame at this offset in the device's region.
     pub(crate) fn at_offset(&self, bytes: u64) -> Pfn {
         self.driver.config().region().start().checked_add(bytes >> 12).unwrap()
     }
@@ -116,7 +117,7 @@ impl<'f> World<'f> {
         if let Some((_, polls)) = &mut self.late {
             *polls -= 1;
         }
-        let hotplug = self.hotplug.as_mut().expect("the engine is elsewhere");
+        let hotplug = self.hotplug.as_mut().expect("the engine is with the world");
         let step = lend(hotplug, &mut self.kernel, |hotplug, hooks| {
             let mut memory = self.memory.with(hotplug, hooks).unwrap();
             self.driver.step(self.now, &config, arrived.as_deref(), &mut memory)
@@ -133,14 +134,14 @@ impl<'f> World<'f> {
         step
     }
 
-    /// Only plugged memory is mapped.
+    /// Checks that only plugged memory is mapped.
     fn check_mapped(&self) {
         let config = self.device.config;
         for &pageblock in &self.kernel.mapped {
             let offset = (pageblock << 21) - config.addr;
             let first = (offset / config.block_size) as usize;
             let last = ((offset + 2 * MIB - 1) / config.block_size) as usize;
-            assert!(self.device.blocks[first..=last].iter().all(|&b| b), "mapped, not plugged");
+            assert!(self.device.blocks[first..=last].iter().all(|&b| b), "mapped but not plugged");
         }
     }
 
@@ -168,7 +169,8 @@ impl<'f> World<'f> {
         }
     }
 
-    /// The device's size is reached, in whole units, and everybody agrees about it.
+    /// Checks that the requested size is reached, in whole units, and that driver, device and
+    /// engine agree.
     pub(crate) fn assert_reached(&self) {
         let plugged = self.driver.plugged();
         let unit = Bytes(self.driver.config().block_size().0.max(2 * MIB));
@@ -187,12 +189,12 @@ impl<'f> World<'f> {
         assert_eq!(self.kernel.going, 0);
     }
 
-    /// Whether all that is allocated lies in memory that is there.
+    /// Whether Checks that all allocations lie in present memory.
     pub(crate) fn check_allocations(&self) {
         let region = self.driver.config().region();
         for range in self.kernel.held.iter().map(Allocation::range) {
             if region.overlaps(range) {
-                assert!(self.kernel.is_all_mapped(range), "{range} is allocated and not there");
+                assert!(self.kernel.is_all_mapped(range), "{range} is allocated but not present");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! The driver over the real engine: memory comes, is used, moves, and goes.
+//! Tests of the driver with the real engine: memory is plugged, used, migrated and unplugged.
 
-// Tests run where a usize has 64 bits, and the engine's real geometry is what the units here mean.
+// Tests run on 64-bit machines with the engine's real geometry.
 #![allow(clippy::cast_possible_truncation)]
 
 #[allow(dead_code)]
@@ -24,7 +24,7 @@ use machine::{GIB, MIB, Machine, REGION, World};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn memory_comes_is_used_moves_and_goes_at_every_block_size() {
+fn memory_is_plugged_used_migrated_and_unplugged_at_every_block_size() {
     for (block, region) in
         [(4096, 512 * MIB), (256 << 10, 512 * MIB), (2 * MIB, GIB), (16 * MIB, GIB), (GIB, 4 * GIB)]
     {
@@ -50,7 +50,7 @@ fn memory_comes_is_used_moves_and_goes_at_every_block_size() {
 }
 
 #[test]
-fn memory_comes_online_as_the_driver_says_whatever_auto_online_is() {
+fn the_drivers_online_type_overrides_auto_online() {
     use OnlineType::{Kernel, Movable, Offline, Online};
     for auto in [Offline, Online, Kernel, Movable] {
         for kind in [None, Some(Movable), Some(Kernel), Some(Offline)] {
@@ -81,12 +81,13 @@ fn a_device_is_a_dynamic_group() {
     world.resize(GIB);
     world.poll();
     world.assert_reached();
-    // Boot's 32 MiB carry no unit of 128 MiB; each unit that is the kernel's carries another.
+    // The 32 MiB of boot memory do not support a movable unit of 128 MiB; each kernel unit supports
+    // one more.
     assert_eq!(machine.frames.counts().movable, Bytes(GIB / 2).frames());
 }
 
 #[test]
-fn what_cannot_move_stays_and_is_named() {
+fn pinned_memory_stays_and_is_reported() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.resize(GIB);
@@ -96,7 +97,7 @@ fn what_cannot_move_stays_and_is_named() {
     world.resize(0);
     world.run(SECOND);
     assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("pinned by the test")));
-    assert_eq!(world.driver.plugged().0, 2 * MIB, "all but one pageblock went");
+    assert_eq!(world.driver.plugged().0, 2 * MIB, "all but one pageblock was unplugged");
     let blocker = world.memory.blocker().unwrap();
     assert_eq!((blocker.range, blocker.why), (pinned, Why::Pinned("pinned by the test")));
     world.kernel.give_all();
@@ -118,7 +119,7 @@ fn a_kernel_that_refuses_keeps_its_memory() {
     world.kernel.veto = false;
     world.run(5 * SECOND);
     world.assert_reached();
-    assert_eq!(world.kernel.going, 0, "every range that was going went or was cancelled");
+    assert_eq!(world.kernel.going, 0, "every announced range was offlined or cancelled");
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn memory_that_the_device_does_not_take_is_used_again() {
 }
 
 #[test]
-fn memory_that_may_be_gone_is_not_used_until_that_is_known() {
+fn memory_in_an_unknown_state_is_not_used() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(GIB);
@@ -153,7 +154,7 @@ fn memory_that_may_be_gone_is_not_used_until_that_is_known() {
     world.device.habit = Some(Fault::Refuse(ERROR));
     world.resize(0);
     world.run(SECOND);
-    // UNPLUG was answered ERROR, and so is the question whether it happened.
+    // UNPLUG was answered ERROR, and so is the query about its effect.
     assert!(machine.frames.counts().free <= boot);
     world.device.habit = None;
     world.resize(GIB);
@@ -163,7 +164,7 @@ fn memory_that_may_be_gone_is_not_used_until_that_is_known() {
 }
 
 #[test]
-fn memory_that_does_not_come_leaves_no_trace() {
+fn a_refused_plug_leaves_no_trace() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.kernel.frames_per_pageblock = 1;
@@ -181,7 +182,7 @@ fn memory_that_does_not_come_leaves_no_trace() {
 }
 
 #[test]
-fn memory_that_is_kept_offline_comes_and_goes() {
+fn memory_that_is_kept_offline_is_plugged_and_unplugged() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Offline);
     let free = machine.frames.counts().free;
@@ -198,7 +199,7 @@ fn memory_that_is_kept_offline_comes_and_goes() {
 }
 
 #[test]
-fn memory_that_is_offline_in_part_stays_as_far_as_it_is_not() {
+fn partly_offline_memory_is_unplugged_as_far_as_it_is_offline() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 16 * MIB, 64 * MIB, OnlineType::Offline);
     world.resize(64 * MIB);
@@ -212,7 +213,7 @@ fn memory_that_is_offline_in_part_stays_as_far_as_it_is_not() {
 }
 
 #[test]
-fn descriptors_that_are_offline_go_after_what_they_describe() {
+fn memory_with_descriptors_is_unplugged_after_the_memory_that_they_describe() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.kernel.keeps = true;
@@ -232,7 +233,7 @@ fn descriptors_that_are_offline_go_after_what_they_describe() {
 }
 
 #[test]
-fn gaps_below_what_cannot_move_are_filled() {
+fn gaps_below_pinned_memory_are_filled() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(512 * MIB);
@@ -251,7 +252,7 @@ fn gaps_below_what_cannot_move_are_filled() {
 }
 
 #[test]
-fn what_stays_is_asked_to_move_once_a_shrink_not_once_a_request() {
+fn migration_is_tried_once_a_shrink_not_once_a_request() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(GIB);
@@ -263,14 +264,14 @@ fn what_stays_is_asked_to_move_once_a_shrink_not_once_a_request() {
     world.resize(0);
     world.poll();
     assert_eq!(world.driver.plugged().0, 120 * MIB);
-    // By section, then by pageblock.
+    // Once for the section, then once for each pageblock.
     assert!(world.kernel.moves_asked <= 2 * 60, "{}", world.kernel.moves_asked);
     let unplugs = world.driver.statistics().requests - 1;
     assert!(unplugs > 50, "{unplugs}");
 }
 
 #[test]
-fn a_shrink_that_is_no_longer_wanted_gives_back_what_it_had() {
+fn a_cancelled_shrink_releases_isolated_memory() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(512 * MIB);
@@ -288,8 +289,9 @@ fn a_shrink_that_is_no_longer_wanted_gives_back_what_it_had() {
 }
 
 #[test]
-fn a_shrink_that_ends_early_gives_back_what_it_had() {
-    // 65 535 blocks of 4 KiB end inside a section, so a rest of it is ready for the next request.
+fn a_shrink_that_ends_early_releases_isolated_memory() {
+    // 65 535 blocks of 4 KiB end inside a section, so the rest of the section is prepared for the
+    // next request.
     for target in [GIB - 254 * MIB, GIB] {
         let machine = Machine::new();
         let mut world = World::new(&machine, 4096, GIB, OnlineType::Movable);
@@ -301,7 +303,7 @@ fn a_shrink_that_ends_early_gives_back_what_it_had() {
         assert_eq!(world.poll(), Step::Idle);
         world.assert_reached();
         let counts = machine.frames.counts();
-        assert_eq!(counts.present, counts.online, "all that is there is in use");
+        assert_eq!(counts.present, counts.online, "all present memory is online");
         assert_eq!(counts.isolated, 0);
     }
 }
@@ -316,7 +318,7 @@ fn a_region_over_boot_memory_is_refused() {
 }
 
 #[test]
-fn a_machine_without_memory_for_page_tables_takes_what_it_can() {
+fn a_machine_with_little_memory_for_page_tables_plugs_as_much_as_possible() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.poll();
@@ -327,7 +329,7 @@ fn a_machine_without_memory_for_page_tables_takes_what_it_can() {
     world.run(SECOND);
     world.assert_reached();
     assert!(world.driver.statistics().requests > 1);
-    // And with no frame at all: pending, until there is one.
+    // Without any frame the resize is pending until there is one.
     world.resize(0);
     world.run(SECOND);
     world.assert_reached();
@@ -364,7 +366,7 @@ fn two_devices_share_one_engine() {
 }
 
 #[test]
-fn what_was_plugged_before_is_adopted() {
+fn memory_that_is_plugged_already_is_adopted() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     for block in (0..100).chain(200..300) {

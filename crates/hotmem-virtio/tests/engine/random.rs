@@ -1,4 +1,4 @@
-//! Random histories over the real engine.
+//! Random sequences of events with the real engine.
 
 use crate::device::{BUSY, ERROR, Fault, NACK};
 use crate::machine::{MIB, Machine, World};
@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The host asks for this many hundredths of the region.
+    /// The requested size becomes this many hundredths of the region.
     Resize(u64),
     Steps(u8),
     Wait(u16),
     Fault(Fault),
-    /// The kernel allocates this many runs of this many frames.
+    /// The kernel allocates a number of runs of a number of frames.
     Take(u8, u64),
     Give(prop::sample::Index),
     Pin(bool),
@@ -47,7 +47,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_history_ends_at_the_size_that_the_device_wants(
+    fn the_requested_size_is_reached_after_any_sequence_of_events(
         block_shift in 18u32..=26,
         online in prop_oneof![
             Just(OnlineType::Movable), Just(OnlineType::Kernel), Just(OnlineType::Offline),

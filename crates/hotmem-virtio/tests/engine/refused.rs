@@ -1,5 +1,5 @@
-//! A kernel that does not want plugged memory online: whoever looks at the driver sees why, it is
-//! tried again, and nothing is called reached that is not online as asked.
+//! Tests with a kernel that vetoes plugged memory: the driver's status shows the reason, onlining
+//! is retried, and the size does not count as reached before that.
 
 use crate::machine::{GIB, MIB, Machine, World};
 use core::time::Duration;
@@ -10,7 +10,7 @@ use hotmem_virtio::mem::{Pending, Status};
 const SECOND: Duration = Duration::from_secs(1);
 const VETO: Status = Status::Pending(Pending::Memory("not now"));
 
-/// With a device of 1 GiB that wants all of it, and a kernel that refuses it.
+/// Makes a world with a requested size of 1 GiB, and a kernel that vetoes onlining.
 fn refused(machine: &Machine) -> World<'_> {
     let mut world = World::new(machine, 2 * MIB, GIB, OnlineType::Movable);
     world.kernel.online_veto = Some("not now");
@@ -24,7 +24,7 @@ fn movable(machine: &Machine) -> Bytes {
 }
 
 #[test]
-fn a_veto_is_seen_and_tried_again() {
+fn a_veto_is_reported_and_retried() {
     let machine = Machine::new();
     let mut world = refused(&machine);
     assert_eq!((world.driver.status(), movable(&machine)), (VETO, Bytes::ZERO));
@@ -36,7 +36,7 @@ fn a_veto_is_seen_and_tried_again() {
 }
 
 #[test]
-fn no_more_is_plugged_while_what_was_plugged_is_refused() {
+fn no_more_is_plugged_while_plugged_memory_is_vetoed() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.kernel.online_veto = Some("not now");
@@ -52,7 +52,7 @@ fn no_more_is_plugged_while_what_was_plugged_is_refused() {
 }
 
 #[test]
-fn what_was_refused_leaves_again() {
+fn vetoed_memory_can_be_unplugged() {
     let machine = Machine::new();
     let mut world = refused(&machine);
     world.resize(256 * MIB);
@@ -64,7 +64,7 @@ fn what_was_refused_leaves_again() {
 }
 
 #[test]
-fn adopted_memory_can_be_refused_too() {
+fn adopted_memory_can_be_vetoed() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     (0..100).chain(200..300).for_each(|block| world.device.preplug(block));
@@ -79,7 +79,7 @@ fn adopted_memory_can_be_refused_too() {
 }
 
 #[test]
-fn a_reason_is_not_that_of_something_long_past() {
+fn the_reported_reason_is_current() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(256 * MIB);
@@ -96,7 +96,7 @@ fn a_reason_is_not_that_of_something_long_past() {
 }
 
 #[test]
-fn what_went_bad_meanwhile_stays_offline_and_hinders_nothing() {
+fn memory_poisoned_meanwhile_stays_offline_and_blocks_nothing() {
     let machine = Machine::new();
     let mut world = refused(&machine);
     let bad = world.at_offset(300 * MIB + 4096);
@@ -112,7 +112,7 @@ fn what_went_bad_meanwhile_stays_offline_and_hinders_nothing() {
 }
 
 #[test]
-fn what_the_kernel_took_offline_itself_stays_so() {
+fn memory_that_the_kernel_took_offline_stays_offline() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(512 * MIB);

@@ -1,5 +1,4 @@
-//! What shipping devices do although they should not: no memory is lost over it, and nothing
-//! spins.
+//! Tests of known deviations of existing devices: no memory is lost, and the driver does not spin.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK, answer};
 use crate::memory::Hurdle;
@@ -12,7 +11,7 @@ const GIB: u64 = 1 << 30;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn endless_refusals_become_pending_and_rare() {
+fn repeated_refusals_become_pending_and_are_retried_rarely() {
     let cases = [(NACK, Pending::Nack), (BUSY, Pending::Busy), (ERROR, Pending::DeviceError)];
     for ((with, why), target) in cases.iter().flat_map(|c| [(c, 128 * MIB), (c, 0)]) {
         let mut world = World::with_64_mib();
@@ -32,7 +31,7 @@ fn endless_refusals_become_pending_and_rare() {
 }
 
 #[test]
-fn another_wish_ends_the_waiting() {
+fn a_new_requested_size_ends_the_wait() {
     let mut world = World::with_64_mib();
     world.device.habit = Some(Fault::Refuse(BUSY));
     world.device.resize(0);
@@ -44,12 +43,12 @@ fn another_wish_ends_the_waiting() {
 }
 
 #[test]
-fn endless_changes_of_the_wish_become_pending_and_rare() {
+fn continuous_changes_of_the_requested_size_are_followed_rarely() {
     let mut world = World::with_64_mib();
     world.device.habit = Some(Fault::Refuse(NACK));
     let before = world.driver.statistics().requests;
     let mut targets = [0, 128 * MIB].into_iter().cycle();
-    // Polled as fast as can be, for a minute of a thousand polls a second.
+    // Polls a thousand times a second for a minute.
     for _ in 0..60_000 {
         world.device.resize(targets.next().unwrap());
         world.poll();
@@ -69,7 +68,7 @@ fn firecracker_answers_error_to_a_plug_beyond_the_requested_size() {
     world.device.beyond_requested = ERROR;
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
-    // The size is lowered between the driver's look and the device's.
+    // The requested size is lowered between the driver's read and the device's check.
     let step = world.driver.step(world.now, &config, None, &mut world.memory);
     let Step::Send(request) = step else { panic!("{step:?}") };
     world.device.resize(96 * MIB);
@@ -91,12 +90,12 @@ fn firecracker_answers_error_after_it_plugged_or_unplugged() {
         world.run(SECOND);
         world.assert_reached();
         let kinds: Vec<_> = world.device.requests.iter().map(|r| r.0).collect();
-        assert_eq!(kinds[1..], [RequestKind::State], "one question settles it");
+        assert_eq!(kinds[1..], [RequestKind::State], "one query is enough");
     }
 }
 
 #[test]
-fn a_plug_that_fails_half_way_is_put_right() {
+fn a_plug_that_fails_half_way_is_corrected() {
     let mut world = World::with_64_mib();
     world.device.faults.push_back(Fault::Half);
     world.device.resize(128 * MIB);
@@ -105,8 +104,8 @@ fn a_plug_that_fails_half_way_is_put_right() {
 }
 
 #[test]
-fn a_usable_region_of_zero_is_waited_for_without_an_interrupt() {
-    // As Firecracker leaves it after UNPLUG_ALL.
+fn a_usable_region_of_zero_is_polled_without_an_interrupt() {
+    // The state of Firecracker after UNPLUG_ALL.
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.config.requested_size = 64 * MIB;
     let mut world = World::new(device);
@@ -115,7 +114,7 @@ fn a_usable_region_of_zero_is_waited_for_without_an_interrupt() {
     assert_eq!(world.driver.statistics().requests, 0);
     world.device.config.usable_region_size = 32 * MIB;
     world.run(5 * SECOND);
-    assert_eq!(world.driver.plugged().0, 32 * MIB, "as much as there is room for");
+    assert_eq!(world.driver.plugged().0, 32 * MIB, "as much as fits");
     world.device.config.usable_region_size = GIB;
     world.run(5 * SECOND);
     world.assert_reached();
@@ -129,7 +128,7 @@ fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
     world.device.config.usable_region_size = 32 * MIB;
     world.device.claims_plugged = Some(62 * MIB);
     world.run(Duration::from_millis(5));
-    // Asked about the usable half only; the rest is believed to be as it was.
+    // Only the usable half can be queried; the rest counts as unchanged.
     assert_eq!(world.driver.plugged().0, 64 * MIB);
     world.device.claims_plugged = None;
     world.run(SECOND);
@@ -144,7 +143,7 @@ fn a_usable_region_that_shrinks_below_what_is_plugged_loses_nothing() {
 fn an_interrupt_without_a_reason_does_nothing() {
     let mut world = World::with_64_mib();
     world.device.requests.clear();
-    // Cloud Hypervisor refuses a resize to the same size; others announce it.
+    // Other devices than Cloud Hypervisor's announce a resize to the same size.
     world.device.resize(64 * MIB);
     for _ in 0..100 {
         assert_eq!(world.poll(), Step::Idle);
@@ -160,14 +159,14 @@ fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
     assert!(matches!(world.step(), Step::Send(_)));
     let deadline = world.now + SECOND;
     assert_eq!(world.step(), Step::WaitUntil(deadline));
-    // Snapshot and restore: the clock goes back, then far ahead.
+    // Snapshot and restore: the clock is set back, then far ahead.
     world.now = Duration::ZERO;
     assert_eq!(world.step(), Step::WaitUntil(SECOND));
     world.now = 1_000_000 * SECOND;
     assert_eq!(world.step(), Step::Idle);
     assert_eq!(world.driver.status(), Status::Pending(Pending::NoAnswer));
     world.device.resize(96 * MIB);
-    assert_eq!(world.step(), Step::Idle, "the buffer is still the device's");
+    assert_eq!(world.step(), Step::Idle, "the device still owns the buffer");
     assert_eq!(world.driver.statistics().overdue, 1);
     world.poll();
     world.assert_reached();
@@ -175,7 +174,7 @@ fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
 }
 
 #[test]
-fn answers_to_nothing_are_counted() {
+fn answers_without_a_request_are_counted() {
     let mut world = World::with_64_mib();
     let config = world.device.read_config();
     for bytes in [&[][..], &[0; 10], &[9; 10]] {
@@ -187,7 +186,7 @@ fn answers_to_nothing_are_counted() {
 }
 
 #[test]
-fn blocks_that_the_device_plugged_by_itself_are_taken_over() {
+fn blocks_that_the_device_plugged_by_itself_are_adopted() {
     let mut world = World::with_64_mib();
     world.device.set(40..44, true);
     world.device.resize(128 * MIB);
@@ -202,7 +201,7 @@ fn blocks_that_the_device_plugged_by_itself_are_taken_over() {
 }
 
 #[test]
-fn refusals_while_synchronising_are_waited_out() {
+fn refusals_while_synchronising_are_retried() {
     let mut device = Device::new(MIB, 4 * GIB, GIB);
     for block in [0, 1, 2, 9, 20, 21] {
         device.preplug(block);
@@ -221,7 +220,7 @@ fn refusals_while_synchronising_are_waited_out() {
 }
 
 #[test]
-fn an_unplug_that_cannot_be_asked_about_is_asked_about_later() {
+fn an_unplug_of_unknown_effect_is_queried_later() {
     let mut world = World::with_64_mib();
     world.device.resize(32 * MIB);
     world.device.faults.push_back(Fault::ErrorAfterwards);
@@ -229,7 +228,7 @@ fn an_unplug_that_cannot_be_asked_about_is_asked_about_later() {
     world.device.config.usable_region_size = 32 * MIB;
     world.run(SECOND);
     assert_eq!(world.driver.status(), Status::Pending(Pending::UsableRegion));
-    assert_eq!(world.memory.plugged_units(), 16, "nobody uses the other half");
+    assert_eq!(world.memory.plugged_units(), 16, "the other half is unused");
     world.device.config.usable_region_size = GIB;
     world.run(SECOND);
     world.assert_reached();
@@ -246,7 +245,7 @@ fn many_changes_are_followed_at_once_if_each_is_reached() {
 }
 
 #[test]
-fn what_failed_before_is_forgotten_after_a_success() {
+fn earlier_failures_do_not_count_after_a_success() {
     let mut world = World::with_64_mib();
     for target in [128 * MIB, 32 * MIB, 256 * MIB] {
         world.device.faults.extend([Fault::Refuse(BUSY); 3]);
@@ -257,7 +256,8 @@ fn what_failed_before_is_forgotten_after_a_success() {
         world.run(SECOND);
         world.assert_reached();
     }
-    // Also without a new wish in between: this takes three requests, each refused five times.
+    // Also without a new requested size in between: this takes three requests, each refused five
+    // times.
     let mut device = Device::new(2 * MIB, 4 * GIB, 256 * GIB);
     device.resize(256 * GIB);
     for _ in 0..3 {
@@ -275,7 +275,7 @@ fn what_failed_before_is_forgotten_after_a_success() {
 }
 
 #[test]
-fn a_late_refusal_is_a_refusal_like_others() {
+fn a_late_refusal_counts_like_any_other() {
     let mut world = World::with_64_mib();
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
@@ -305,7 +305,7 @@ fn a_disagreement_in_the_middle_of_a_preparation_cancels_it() {
 }
 
 #[test]
-fn memory_that_may_not_come_online_is_tried_again_unless_never() {
+fn onlining_is_retried_unless_the_obstacle_is_permanent() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.resize(64 * MIB);
     let mut world = World::new(device);
@@ -321,14 +321,14 @@ fn memory_that_may_not_come_online_is_tried_again_unless_never() {
     world.device.resize(128 * MIB);
     world.run(Duration::from_secs(60));
     assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("never")));
-    assert!(world.memory.offline, "not tried again");
+    assert!(world.memory.offline, "not retried");
     world.device.resize(192 * MIB);
     world.poll();
     world.assert_reached();
 }
 
 #[test]
-fn what_a_device_plugged_before_it_failed_is_online() {
+fn memory_plugged_before_a_failure_is_online() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.resize(64 * MIB);
     let mut world = World::new(device);

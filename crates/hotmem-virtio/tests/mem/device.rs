@@ -1,5 +1,5 @@
-//! A virtio-mem device that does what the specification says, checks that the driver does too, and
-//! misbehaves only when told to.
+//! A simulated virtio-mem device that follows the specification, checks that the driver does too,
+//! and misbehaves on demand.
 
 use hotmem_virtio::mem::{RawConfig, Request, RequestKind};
 use std::collections::VecDeque;
@@ -12,39 +12,40 @@ const PLUGGED: u16 = 0;
 const UNPLUGGED: u16 = 1;
 const MIXED: u16 = 2;
 
-/// What the device does with its next request instead of what it should.
+/// A fault that the device commits at its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Refuses it.
     Refuse(u16),
-    /// Does it, then says ERROR.
+    /// Does it, then answers ERROR.
     ErrorAfterwards,
-    /// Does it, but answers only after this many polls.
+    /// Does it, but answers after this many polls.
     Late(u32),
     /// Answers with these bytes instead.
     Bytes(&'static [u8]),
-    /// Does it to the first half of its blocks, then says ERROR.
+    /// Does it for the first half of its blocks, then answers ERROR.
     Half,
 }
 
 pub(crate) struct Device {
     pub(crate) config: RawConfig,
     pub(crate) blocks: Vec<bool>,
-    /// Taken by the next requests in turn.
+    /// The faults of the next requests.
     pub(crate) faults: VecDeque<Fault>,
-    /// What it does with every request for which there is no fault in the queue.
+    /// The fault of every request for which `faults` has none.
     pub(crate) habit: Option<Fault>,
-    /// What the configuration says is plugged, instead of the truth.
+    /// A wrong `plugged_size` for the configuration.
     pub(crate) claims_plugged: Option<u64>,
-    /// What it answers to a PLUG beyond the requested size: NACK, by the specification.
+    /// The answer to a PLUG beyond the requested size: NACK by the specification.
     pub(crate) beyond_requested: u16,
-    /// As the driver last saw it: a PLUG beyond a size that was just lowered is no one's fault.
+    /// The requested size that the driver last read. A PLUG beyond a size that was lowered since
+    /// then is not an error of the driver.
     pub(crate) requested_seen: u64,
     pub(crate) requests: Vec<(RequestKind, u64, u64)>,
 }
 
 impl Device {
-    /// With everything unplugged and nothing wanted.
+    /// Makes a device with nothing plugged and a requested size of 0.
     pub(crate) fn new(block_size: u64, addr: u64, region_size: u64) -> Device {
         let config = RawConfig {
             block_size,
@@ -67,7 +68,7 @@ impl Device {
         }
     }
 
-    /// The host asks for another size. The usable region grows with it, by QEMU's rule.
+    /// Changes the requested size. The usable region grows with it, by QEMU's rule.
     pub(crate) fn resize(&mut self, requested: u64) {
         let config = &mut self.config;
         config.requested_size = requested;
@@ -75,7 +76,7 @@ impl Device {
         config.usable_region_size = config.usable_region_size.max(usable.min(config.region_size));
     }
 
-    /// Somebody plugged this before the driver came.
+    /// Plugs a block as if before the driver's start.
     pub(crate) fn preplug(&mut self, block: usize) {
         let end = (block as u64 + 1) * self.config.block_size;
         self.config.usable_region_size = self.config.usable_region_size.max(end);
@@ -101,7 +102,7 @@ impl Device {
         let (kind, state, polls) = match fault {
             Some(Fault::Bytes(bytes)) => return (bytes.to_vec(), 0),
             Some(Fault::Refuse(with)) => (with, 0, 0),
-            // Half of all that it has.
+            // Half of all blocks.
             Some(Fault::Half) if request[0] == RequestKind::UnplugAll as u8 => {
                 self.set(0..self.blocks.len() / 2, false);
                 (ERROR, 0, 0)
@@ -128,7 +129,7 @@ impl Device {
         (answer(kind, state).to_vec(), polls)
     }
 
-    /// Returns what the specification says (5.15.6), and QEMU does.
+    /// Handles a request as the specification (5.15.6) and QEMU do.
     fn perform(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let addr = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
@@ -186,7 +187,7 @@ impl Device {
         let config = self.config;
         self.requests.push((RequestKind::UnplugAll, config.addr, config.region_size));
         self.set(0..self.blocks.len(), false);
-        // Only then does QEMU's usable region become smaller.
+        // QEMU's usable region shrinks only in this case.
         self.config.usable_region_size = 0;
         self.resize(config.requested_size);
         (ACK, 0)

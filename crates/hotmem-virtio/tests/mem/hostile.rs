@@ -1,11 +1,11 @@
-//! A device that says anything at any time. Also what the fuzz target runs.
+//! A device that behaves arbitrarily. The fuzz target runs the same harness.
 
 use crate::memory::{Hurdle, TestMemory, Unit};
 use core::time::Duration;
 use hotmem_virtio::mem::{Driver, Features, Leftover, Obstacle, RawConfig, RequestKind, Step};
 
-/// Plays a device, a memory manager and a clock by these bytes, and checks everything that the
-/// driver promises whatever they do.
+/// Simulates a device, a memory manager and a clock by these bytes, and checks all promises of the
+/// driver.
 pub(crate) fn play(script: &[u8]) {
     let mut script = Script(script);
     let mut config = script.config();
@@ -27,7 +27,7 @@ pub(crate) fn play(script: &[u8]) {
         match script.byte() % 16 {
             0 => script.spoil(&mut config),
             1..4 => {
-                // A wish that makes sense, and room for it.
+                // A plausible requested size, and a usable region for it.
                 let blocks = config.region_size / config.block_size.max(1);
                 config.requested_size =
                     (script.number() % blocks.saturating_add(1)).wrapping_mul(config.block_size);
@@ -49,7 +49,7 @@ pub(crate) fn play(script: &[u8]) {
             None => None,
         };
         if answer.is_some() && in_flight.take() == Some(true) {
-            // Mostly, the device's total follows its answers.
+            // Mostly `plugged_size` agrees with the device's answers.
             config.plugged_size = driver.plugged().0;
         }
         let step = driver.step(now, &config, answer.as_deref(), &mut memory);
@@ -91,13 +91,13 @@ pub(crate) fn play(script: &[u8]) {
     }
 }
 
-/// Returns what the memory manager holds, and the driver should know of.
+/// Returns the plugged bytes of the memory manager, which the driver should agree with.
 fn plugged_bytes(memory: &TestMemory, unit_frames: u64) -> u64 {
     let held = |u: &&Unit| matches!(u, Unit::Plugged | Unit::PreparedToUnplug);
     memory.units.iter().filter(held).count() as u64 * unit_frames * 4096
 }
 
-/// Decisions, read from bytes; zeros when they run out.
+/// Reads decisions from bytes, and zeros when they run out.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -115,7 +115,7 @@ impl Script<'_> {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte()))
     }
 
-    /// Mostly one that makes sense.
+    /// Returns a configuration that is mostly plausible.
     fn config(&mut self) -> RawConfig {
         let block_size = 1 << (12 + self.byte() % 20);
         let blocks = 1 + u64::from(self.byte()) * (1 + u64::from(self.byte()));
@@ -136,7 +136,7 @@ impl Script<'_> {
         config
     }
 
-    /// One field becomes anything.
+    /// Changes one field arbitrarily.
     fn spoil(&mut self, config: &mut RawConfig) {
         let mut value = self.number();
         let which = self.byte();
@@ -155,7 +155,7 @@ impl Script<'_> {
         }
     }
 
-    /// Mostly one that the specification knows, sometimes none.
+    /// Returns an answer that is mostly in the specification, or none.
     fn answer(&mut self) -> Option<Vec<u8>> {
         match self.byte() {
             0..32 => None,
@@ -190,7 +190,7 @@ mod tests {
         #![proptest_config(crate::cases::cases(2000))]
 
         #[test]
-        fn whatever_a_device_says_every_promise_is_kept(script in vec(any::<u8>(), 0..4096)) {
+        fn the_driver_keeps_its_promises_with_any_device(script in vec(any::<u8>(), 0..4096)) {
             play(&script);
         }
     }

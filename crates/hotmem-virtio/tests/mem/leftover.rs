@@ -1,4 +1,5 @@
-//! Memory that is plugged when the driver starts: adopted, or unplugged by one request.
+//! Tests of memory that is plugged when the driver starts: it is adopted, or unplugged by one
+//! request.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK};
 use crate::memory::{Hurdle, Unit};
@@ -15,7 +16,8 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns a device of 1 GiB of which 64 MiB, in several runs, were plugged before the driver came.
+/// Returns a device of 1 GiB of which 64 MiB, in several runs, are plugged before the driver
+/// starts.
 fn device(block: u64, requested: u64) -> Device {
     let mut device = Device::new(block, 4 * GIB, GIB);
     for (start, end) in [(0, 16 * MIB), (48 * MIB, 80 * MIB), (512 * MIB, 528 * MIB)] {
@@ -37,7 +39,7 @@ fn unplug_alls(world: &World) -> usize {
 }
 
 #[test]
-fn it_is_adopted_unless_something_else_is_set() {
+fn adopting_is_the_default() {
     assert_eq!(Leftover::default(), Leftover::Adopt);
     for block in [4 * KIB, 2 * MIB, 16 * MIB] {
         for requested in [0, 32 * MIB, 64 * MIB, GIB] {
@@ -46,7 +48,7 @@ fn it_is_adopted_unless_something_else_is_set() {
             world.run(SECOND);
             world.assert_reached();
             assert_eq!(unplug_alls(&world), 0);
-            // What is still wanted was never unplugged in between, from the bottom up.
+            // Blocks within the requested size, from the bottom up, were never unplugged.
             let kept = (requested.min(64 * MIB) / block) as usize;
             let was_plugged = (0..before.len()).filter(|&block| before[block]);
             assert!(was_plugged.take(kept).all(|block| world.device.blocks[block]));
@@ -68,7 +70,7 @@ fn adopting_costs_no_disagreement() {
 }
 
 #[test]
-fn all_of_it_is_unplugged_by_the_first_request() {
+fn unplug_all_is_the_first_request() {
     for block in [4 * KIB, 2 * MIB, 16 * MIB] {
         for requested in [0, 32 * MIB, GIB] {
             let mut world = world(Leftover::UnplugAll, device(block, requested));
@@ -83,7 +85,7 @@ fn all_of_it_is_unplugged_by_the_first_request() {
 }
 
 #[test]
-fn a_device_with_nothing_plugged_is_not_asked() {
+fn a_device_with_nothing_plugged_gets_no_unplug_all() {
     let mut fresh = Device::new(2 * MIB, 4 * GIB, GIB);
     fresh.resize(64 * MIB);
     let mut world = world(Leftover::UnplugAll, fresh);
@@ -93,7 +95,7 @@ fn a_device_with_nothing_plugged_is_not_asked() {
 }
 
 #[test]
-fn memory_that_a_driver_before_this_one_plugged_here_stays() {
+fn memory_of_an_earlier_driver_on_this_machine_stays() {
     let mut world = world(Leftover::UnplugAll, device(2 * MIB, 64 * MIB));
     world.run(SECOND);
     world.assert_reached();
@@ -107,7 +109,7 @@ fn memory_that_a_driver_before_this_one_plugged_here_stays() {
 }
 
 #[test]
-fn a_device_without_time_is_asked_again() {
+fn unplug_all_is_retried_while_the_device_is_busy() {
     for refusal in [BUSY, NACK] {
         let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
         world.device.habit = Some(Fault::Refuse(refusal));
@@ -116,7 +118,7 @@ fn a_device_without_time_is_asked_again() {
         assert_eq!(world.driver.status(), Status::Pending(pending));
         let sent = world.driver.statistics().requests;
         assert!((7..20).contains(&sent), "not {sent} in a second");
-        // The device wants something else: no more is plugged than before.
+        // The requested size changes, but nothing is plugged before the request has succeeded.
         world.device.resize(32 * MIB);
         world.run(SECOND);
         assert_eq!(world.memory.plugged_units(), 0);
@@ -128,7 +130,7 @@ fn a_device_without_time_is_asked_again() {
 }
 
 #[test]
-fn a_device_that_fails_at_it_is_asked_block_by_block() {
+fn the_blocks_are_queried_if_unplug_all_fails() {
     for fault in [Fault::Refuse(ERROR), Fault::ErrorAfterwards, Fault::Half] {
         let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
         world.device.faults.push_back(fault);
@@ -140,13 +142,13 @@ fn a_device_that_fails_at_it_is_asked_block_by_block() {
 }
 
 #[test]
-fn a_device_that_only_says_that_it_did_it() {
+fn an_unplug_all_without_effect_is_noticed() {
     let acked = Fault::Bytes(&[0; 10]);
     let mut once = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
     once.device.faults.push_back(acked);
     once.run(SECOND);
     once.assert_reached();
-    // And one that never stops to say that more is plugged than it answers for.
+    // A device whose `plugged_size` always exceeds its blocks fails.
     let mut lying = world(Leftover::UnplugAll, device(2 * MIB, 0));
     lying.device.claims_plugged = Some(64 * MIB);
     lying.run(10 * SECOND);
@@ -155,12 +157,13 @@ fn a_device_that_only_says_that_it_did_it() {
 }
 
 #[test]
-fn a_device_that_claims_to_have_nothing_plugged() {
+fn a_device_that_wrongly_reports_nothing_plugged_is_corrected() {
     for leftover in [Leftover::Adopt, Leftover::UnplugAll] {
         let mut world = world(leftover, device(2 * MIB, 128 * MIB));
         world.device.claims_plugged = Some(0);
         world.poll();
-        // A PLUG of what is plugged is an error by the specification: then it is looked at.
+        // A PLUG of plugged blocks is an error by the specification, after which the driver queries
+        // them.
         world.device.claims_plugged = None;
         world.run(5 * SECOND);
         world.assert_reached();
@@ -168,7 +171,7 @@ fn a_device_that_claims_to_have_nothing_plugged() {
 }
 
 #[test]
-fn an_answer_that_is_none() {
+fn an_invalid_answer_to_unplug_all_fails_the_device() {
     let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
     world.device.faults.push_back(Fault::Bytes(&[0; 9]));
     world.poll();
@@ -178,7 +181,7 @@ fn an_answer_that_is_none() {
 }
 
 #[test]
-fn an_answer_that_is_late() {
+fn a_late_answer_to_unplug_all_counts() {
     let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
     world.device.faults.push_back(Fault::Late(50));
     assert!(matches!(world.step(), Step::Again));
@@ -192,7 +195,7 @@ fn an_answer_that_is_late() {
 }
 
 #[test]
-fn memory_that_cannot_be_adopted_yet_is_tried_again_and_what_never_can_is_unplugged() {
+fn adoption_is_retried_and_memory_that_can_never_be_adopted_is_unplugged() {
     for (obstacle, adopted) in [(Obstacle::Later("later"), true), (Obstacle::Never("never"), false)]
     {
         let mut world = World::new(device(2 * MIB, 64 * MIB));
@@ -205,7 +208,7 @@ fn memory_that_cannot_be_adopted_yet_is_tried_again_and_what_never_can_is_unplug
 }
 
 #[test]
-fn blocks_that_make_no_whole_unit_are_unplugged() {
+fn blocks_that_do_not_fill_a_unit_are_unplugged() {
     let mut torn = Device::new(64 * KIB, 4 * GIB + 64 * KIB, 64 * MIB);
     for block in (0..700).step_by(3) {
         torn.preplug(block);
@@ -222,7 +225,7 @@ fn blocks_that_make_no_whole_unit_are_unplugged() {
 }
 
 #[test]
-fn nothing_is_used_before_the_device_has_answered() {
+fn memory_is_used_only_after_the_device_has_answered() {
     let mut world = world(Leftover::UnplugAll, device(2 * MIB, GIB));
     world.device.faults.push_back(Fault::Late(1000));
     for _ in 0..500 {

@@ -1,5 +1,5 @@
-//! The virtio-mem state machine against devices that follow the specification, devices that do
-//! not, and memory managers with troubles of their own.
+//! Tests of the virtio-mem state machine with devices that follow the specification, devices that
+//! do not, and memory managers that fail.
 
 #![allow(clippy::cast_possible_truncation, reason = "blocks of a few GiB, and values made up")]
 

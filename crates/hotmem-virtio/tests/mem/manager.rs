@@ -1,4 +1,4 @@
-//! A memory manager that answers what it was not asked: the driver stops rather than do harm.
+//! Tests with a memory manager whose answers do not match the calls: the driver stops.
 
 use crate::device::Device;
 use crate::memory::TestMemory;
@@ -8,7 +8,7 @@ use hotmem_virtio::mem::{Driver, Failure, Features, Memory, Obstacle, Run, Step,
 
 const MIB: u64 = 1 << 20;
 
-/// Answers as a good one would, then distorted.
+/// A memory manager that distorts correct answers.
 struct Distorted {
     good: TestMemory,
     run: fn(PfnRange) -> PfnRange,
@@ -50,7 +50,7 @@ impl Memory for Distorted {
     }
 }
 
-/// Plugs half of a device with `good` answers, then moves to `target` with distorted ones.
+/// Plugs half of a device with correct answers, then resizes to `target` with distorted ones.
 fn failure_with(
     block_size: u64,
     target: u64,
@@ -80,7 +80,7 @@ fn failure_with(
     None
 }
 
-/// Returns the same with blocks as large as a unit and with smaller ones.
+/// Runs the same with blocks as large as a unit and with smaller ones.
 fn failure(
     target: u64,
     run: fn(PfnRange) -> PfnRange,
@@ -104,14 +104,14 @@ const UNIT: u64 = 512;
 const BACK: u64 = UNIT.wrapping_neg();
 
 #[test]
-fn good_answers_are_no_reason_to_stop() {
+fn correct_answers_do_not_stop_the_driver() {
     for target in [0, 16 * MIB, 64 * MIB] {
         assert_eq!(failure(target, same, same), None);
     }
 }
 
 #[test]
-fn runs_that_are_none() {
+fn invalid_runs_stop_the_driver() {
     let distortions: [fn(PfnRange) -> PfnRange; 5] = [
         |range| PfnRange::new(range.start(), range.start()).unwrap(),
         |range| moved(range, UNIT, 0),
@@ -126,7 +126,7 @@ fn runs_that_are_none() {
 }
 
 #[test]
-fn preparations_of_something_else() {
+fn preparations_of_another_range_stop_the_driver() {
     let distortions: [fn(PfnRange) -> PfnRange; 6] = [
         |range| PfnRange::new(range.start(), range.start()).unwrap(),
         |range| moved(range, 0, 1),
@@ -137,7 +137,7 @@ fn preparations_of_something_else() {
     ];
     for target in [0, 16 * MIB, 64 * MIB] {
         for (i, &distortion) in distortions.iter().enumerate() {
-            // A lower part of what may leave may leave too.
+            // A lower part of a removable range may be removed too.
             if target < 32 * MIB && i == 2 {
                 continue;
             }
@@ -145,14 +145,14 @@ fn preparations_of_something_else() {
             assert!(matches!(failed, Some(Failure::Memory(_))), "{target:#x} {i}: {failed:?}");
         }
     }
-    // Less than was asked for, from the start, is allowed: see `Hurdle::OneUnit`. From the end
-    // is not, plugging.
+    // A plug may be prepared for a part at the range's start (see `Hurdle::OneUnit`), but not at
+    // its end.
     let failed = failure(64 * MIB, same, |range| moved(range, UNIT, 0));
     assert!(matches!(failed, Some(Failure::Memory(_))), "{failed:?}");
 }
 
 #[test]
-fn nothing_is_adopted_by_a_preparation_of_nothing() {
+fn an_empty_preparation_adopts_nothing() {
     let mut device = Device::new(2 * MIB, 4 << 30, 64 * MIB);
     device.preplug(0);
     device.resize(2 * MIB);

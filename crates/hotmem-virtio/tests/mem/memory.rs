@@ -1,4 +1,4 @@
-//! A memory manager that checks how it is called, and raises obstacles when told to.
+//! A memory manager that checks its calls, and fails on demand.
 
 use hotmem::{Pfn, PfnRange};
 use hotmem_virtio::mem::{Memory, Obstacle, Run, Unplug};
@@ -9,16 +9,16 @@ use std::collections::VecDeque;
 pub(crate) enum Unit {
     Absent,
     PreparedToPlug,
-    /// May be used, and is, as far as the tests are concerned.
+    /// Plugged, and in use as far as the tests are concerned.
     Plugged,
     PreparedToUnplug,
 }
 
-/// What the next preparation meets.
+/// The result of the next preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hurdle {
     Obstacle(Obstacle),
-    /// Only the first unit (or, unplugging, the last) can be had.
+    /// Only the first unit is prepared, or the last one for an unplug.
     OneUnit,
 }
 
@@ -26,20 +26,20 @@ pub(crate) struct TestMemory {
     region: PfnRange,
     unit_frames: u64,
     pub(crate) units: Vec<Unit>,
-    /// Units that cannot leave.
+    /// Units that cannot be removed.
     pub(crate) pinned: Vec<bool>,
-    /// Taken by the next preparations in turn.
+    /// The results of the next preparations.
     pub(crate) hurdles: VecDeque<Hurdle>,
-    /// Taken by the next attempts to bring memory online in turn.
+    /// The results of the next attempts to put memory online.
     pub(crate) online_hurdles: VecDeque<Obstacle>,
-    /// Some of what is plugged is not online.
+    /// Whether some plugged memory is not online.
     pub(crate) offline: bool,
     pub(crate) refuse_region: Option<Obstacle>,
     announced: bool,
-    /// The kind of preparation that is not finished.
+    /// The kind of the unfinished preparation.
     working: Option<Unit>,
     pub(crate) cancelled: u32,
-    /// Units that runs were made of when they were asked for.
+    /// The number of units that `run_at` has read.
     pub(crate) looked_at: Cell<usize>,
 }
 
@@ -77,7 +77,7 @@ impl TestMemory {
         index(range.start())..index(range.end())
     }
 
-    /// Returns whether all of it is in this state.
+    /// Returns whether all of the range is in this state.
     pub(crate) fn all(&self, range: PfnRange, unit: Unit) -> bool {
         self.units[self.indices(range)].iter().all(|&u| u == unit)
     }
@@ -97,9 +97,9 @@ impl TestMemory {
         self.units[indices].fill(to);
     }
 
-    /// Returns the obstacle, or how many units at most.
+    /// Returns the next obstacle, or the maximal number of units.
     fn hurdle(&mut self, kind: Unit) -> Result<u64, Obstacle> {
-        assert!(self.announced, "nobody announced the region");
+        assert!(self.announced, "the region was not announced");
         let prepared = |u: &Unit| matches!(u, Unit::PreparedToPlug | Unit::PreparedToUnplug);
         assert!(!self.units.iter().any(prepared), "something else is still prepared");
         let unfinished = self.working.take();
@@ -169,7 +169,7 @@ impl Memory for TestMemory {
         let indices = self.indices(region);
         let removable = |i: &usize| self.units[*i] == Unit::Plugged && !self.pinned[*i];
         let Some(last) = indices.clone().rfind(removable) else {
-            return Err(Obstacle::Later("nothing can leave"));
+            return Err(Obstacle::Later("nothing can be removed"));
         };
         let count = (indices.start..=last).rev().take_while(removable).count() as u64;
         let first = last + 1 - count.min(max) as usize;

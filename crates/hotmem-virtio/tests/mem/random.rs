@@ -1,5 +1,5 @@
-//! Random histories: whatever happens, nothing is used that is not plugged, no request is wrong,
-//! and in the end, left in peace, the device's size is reached.
+//! Random sequences of events: only plugged memory is used, all requests are valid, and the
+//! requested size is reached once no more events occur.
 
 use crate::device::{BUSY, Device, ERROR, Fault, NACK};
 use crate::memory::Hurdle;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The host asks for this many thousandths of the region.
+    /// The requested size becomes this many thousandths of the region.
     Resize(u64),
     /// The driver is stepped this many times.
     Steps(u8),
@@ -19,7 +19,7 @@ enum Event {
     Hurdle(Hurdle),
     OnlineHurdle(Obstacle),
     Pin(usize, bool),
-    /// The clock goes on, or jumps anywhere.
+    /// The clock advances, or jumps arbitrarily.
     Wait(Duration),
     Jump(Duration),
 }
@@ -66,7 +66,7 @@ prop_compose! {
         let region = units * block.max(2 << 20) + ragged * block;
         let region = region + (4 << 20).max(block).next_multiple_of(block);
         let mut device = Device::new(block, (4 << 40) + offset * block, region);
-        // In runs as well as singly.
+        // Plugs runs as well as single blocks.
         for (i, _) in plugged.iter().enumerate().filter(|(_, on)| **on) {
             for j in [i, i / 2, i / 8] {
                 if j < device.blocks.len() {
@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(400))]
 
     #[test]
-    fn every_history_ends_at_the_size_that_the_device_wants(
+    fn the_requested_size_is_reached_after_any_sequence_of_events(
         device in device(),
         leftover in prop_oneof![Just(Leftover::Adopt), Just(Leftover::UnplugAll)],
         history in vec(event(), 0..60),
@@ -114,7 +114,7 @@ proptest! {
         world.memory.hurdles.clear();
         world.memory.online_hurdles.clear();
         world.memory.pinned.fill(false);
-        // Obstacles "for good" last until the device wants something else.
+        // Permanent obstacles last until the requested size changes.
         resize(&mut world.device, 1000);
         world.poll();
         for target in [0, 700, 1000] {

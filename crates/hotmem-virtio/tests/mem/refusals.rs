@@ -1,4 +1,4 @@
-//! What a device must not do: it is left alone, and what it plugged before stays usable.
+//! Tests of protocol violations: the driver stops, and plugged memory stays usable.
 
 use crate::device::{Device, ERROR, Fault, answer};
 use crate::memory::{Hurdle, Unit};
@@ -12,7 +12,7 @@ use hotmem_virtio::mem::{
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The device has failed, for good, and nothing that was plugged is touched for it.
+/// Checks that the driver has stopped permanently, and that plugged memory is unchanged.
 fn assert_failed(world: &mut World, failure: Failure, plugged_units: u64) {
     let requests = world.driver.statistics().requests;
     for _ in 0..3 {
@@ -20,18 +20,18 @@ fn assert_failed(world: &mut World, failure: Failure, plugged_units: u64) {
         assert_eq!(world.step(), Step::Failed(failure));
     }
     assert_eq!(world.driver.status(), Status::Failed(failure));
-    assert_eq!(world.driver.statistics().requests, requests, "it is left alone");
+    assert_eq!(world.driver.statistics().requests, requests, "no further request is sent");
     assert_eq!(world.memory.plugged_units(), plugged_units);
 }
 
 #[test]
-fn no_driver_for_a_configuration_that_cannot_be_right() {
+fn an_invalid_configuration_gets_no_driver() {
     let refused = Driver::new(&RawConfig::default(), Features::all()).unwrap_err();
     assert_eq!((refused.field, refused.fault), (ConfigField::BlockSize, ConfigFault::Zero));
 }
 
 #[test]
-fn a_region_that_overlaps_existing_memory() {
+fn a_region_that_overlaps_existing_memory_is_refused() {
     let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
     world.device.resize(64 * MIB);
     world.memory.refuse_region = Some(Obstacle::Never("overlaps boot memory"));
@@ -39,7 +39,7 @@ fn a_region_that_overlaps_existing_memory() {
 }
 
 #[test]
-fn a_region_that_cannot_be_taken_yet_is_tried_again() {
+fn the_announcement_of_a_region_is_retried() {
     let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
     world.device.resize(64 * MIB);
     world.memory.refuse_region = Some(Obstacle::Later("no metadata memory"));
@@ -50,7 +50,7 @@ fn a_region_that_cannot_be_taken_yet_is_tried_again() {
 }
 
 #[test]
-fn fields_that_change_although_they_must_not() {
+fn changes_of_constant_fields_fail_the_device() {
     type Spoil = fn(&mut RawConfig);
     let cases: [(Spoil, ConfigField); 4] = [
         (|c| c.block_size = MIB, ConfigField::BlockSize),
@@ -72,7 +72,7 @@ fn fields_that_change_although_they_must_not() {
 }
 
 #[test]
-fn answers_that_are_none() {
+fn invalid_answers_fail_the_device() {
     let cases: [(&'static [u8], ResponseError); 4] = [
         (&[], ResponseError::Short { used: 0 }),
         (&[0; 9], ResponseError::Short { used: 9 }),
@@ -93,13 +93,13 @@ fn answers_that_are_none() {
         unplugging.device.faults.push_back(Fault::Bytes(bytes));
         unplugging.poll();
         assert_failed(&mut unplugging, Failure::Response(error), 16);
-        // Whether this is still there is not known, so nobody uses it.
+        // The state of this memory is unknown, so it is not used.
         assert!(unplugging.memory.units[16..32].iter().all(|&u| u == Unit::PreparedToUnplug));
     }
 }
 
 #[test]
-fn a_block_state_that_does_not_exist() {
+fn an_unknown_block_state_fails_the_device() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.preplug(7);
     device.faults.push_back(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 3, 0]));
@@ -109,9 +109,9 @@ fn a_block_state_that_does_not_exist() {
 }
 
 #[test]
-fn memory_in_use_that_is_not_plugged() {
+fn memory_in_use_that_is_not_plugged_fails_the_device() {
     let mut world = World::with_64_mib();
-    // The device loses a block that nobody asked it to unplug.
+    // The device unplugs a block without a request.
     world.device.set(5..6, false);
     let mut lost = None;
     for _ in 0..100 {
@@ -131,7 +131,7 @@ fn memory_in_use_that_is_not_plugged() {
 }
 
 #[test]
-fn a_block_that_is_both_plugged_and_unplugged() {
+fn a_mixed_block_fails_the_device() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.preplug(7);
     device.habit = Some(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0]));
@@ -142,7 +142,7 @@ fn a_block_that_is_both_plugged_and_unplugged() {
 }
 
 #[test]
-fn an_unplug_that_fails_half_way() {
+fn an_unplug_that_fails_half_way_fails_the_device() {
     let mut world = World::with_64_mib();
     world.device.resize(32 * MIB);
     world.device.faults.push_back(Fault::Half);
@@ -150,12 +150,12 @@ fn an_unplug_that_fails_half_way() {
     let Status::Failed(failure @ Failure::HalfUnplugged(range)) = world.driver.status() else {
         panic!("{:?}", world.driver);
     };
-    assert!(world.memory.all(range, Unit::PreparedToUnplug), "nobody uses it");
+    assert!(world.memory.all(range, Unit::PreparedToUnplug), "it is not used");
     assert_failed(&mut world, failure, 16);
 }
 
 #[test]
-fn a_plugged_size_that_keeps_lying() {
+fn a_plugged_size_that_keeps_disagreeing_fails_the_device() {
     let mut world = World::with_64_mib();
     world.device.claims_plugged = Some(66 * MIB);
     world.run(Duration::from_secs(10));
@@ -166,7 +166,7 @@ fn a_plugged_size_that_keeps_lying() {
 }
 
 #[test]
-fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
+fn a_late_answer_of_a_failed_device_counts_if_it_is_unambiguous() {
     for (bytes, expected) in [
         (&[0u8; 10][..], Unit::Absent),
         (&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0], Unit::Plugged),
@@ -182,7 +182,7 @@ fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
         assert!(matches!(driver.step(world.now, &config, Some(bytes), memory), Step::Failed(_)));
         assert!(memory.units[16..32].iter().all(|&unit| unit == expected));
     }
-    // A PLUG that succeeds after all: nothing new is taken from such a device.
+    // A late success of a PLUG: no new memory is accepted from such a device.
     let mut world = World::with_64_mib();
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
@@ -195,7 +195,7 @@ fn a_late_answer_to_a_failed_device_still_counts_where_it_is_certain() {
 }
 
 #[test]
-fn nothing_brings_a_failed_device_back() {
+fn a_failure_is_permanent() {
     for target in [0, 128 * MIB] {
         let mut world = World::with_64_mib();
         world.device.resize(target);
@@ -213,7 +213,7 @@ fn nothing_brings_a_failed_device_back() {
 }
 
 #[test]
-fn a_preparation_under_way_is_cancelled() {
+fn a_failure_cancels_an_unfinished_preparation() {
     let mut world = World::with_64_mib();
     world.device.resize(0);
     world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Working));
@@ -224,7 +224,7 @@ fn a_preparation_under_way_is_cancelled() {
 }
 
 #[test]
-fn a_device_that_forgot_everything_while_nobody_drove_it() {
+fn a_device_that_lost_its_state_before_a_restart_fails() {
     let mut world = World::with_64_mib();
     world.device.set(0..32, false);
     let config = world.device.read_config();

@@ -1,4 +1,4 @@
-//! What a device that follows the specification sees: sizes, block sizes, requests, adoption.
+//! Tests with a device that follows the specification: sizes, block sizes, requests, adoption.
 
 use crate::device::Device;
 use crate::memory::{Hurdle, Unit};
@@ -57,9 +57,9 @@ fn requests_are_as_large_as_the_protocol_allows() {
     assert_eq!(world.driver.statistics().acks, 10);
 }
 
-/// A device that is twice as large takes twice as long, not four times.
+/// A device that is twice as large takes twice as long, not four times as long.
 #[test]
-fn no_request_looks_at_more_than_it_names() {
+fn the_cost_of_a_request_does_not_depend_on_the_region() {
     let mut world = world(2 * MIB, 512 * GIB, 0);
     world.poll();
     world.memory.looked_at.set(0);
@@ -70,7 +70,7 @@ fn no_request_looks_at_more_than_it_names() {
 }
 
 #[test]
-fn a_size_that_is_no_whole_unit_is_rounded_down() {
+fn a_size_that_is_not_whole_units_is_rounded_down() {
     let mut world = world(MIB, 64 * MIB, 7 * MIB);
     world.poll();
     world.assert_reached();
@@ -81,7 +81,7 @@ fn a_size_that_is_no_whole_unit_is_rounded_down() {
 }
 
 #[test]
-fn what_is_plugged_at_the_start_is_adopted() {
+fn memory_plugged_at_the_start_is_adopted() {
     let mut device = Device::new(2 * MIB, BASE, GIB);
     for block in (0..100).chain([200, 202, 203, 511]) {
         device.preplug(block);
@@ -97,7 +97,7 @@ fn what_is_plugged_at_the_start_is_adopted() {
 }
 
 #[test]
-fn what_is_plugged_at_the_start_and_no_longer_wanted_is_unplugged_unused() {
+fn memory_plugged_at_the_start_beyond_the_requested_size_is_unplugged_unused() {
     let mut device = Device::new(2 * MIB, BASE, GIB);
     for block in 0..512 {
         device.preplug(block);
@@ -109,7 +109,7 @@ fn what_is_plugged_at_the_start_and_no_longer_wanted_is_unplugged_unused() {
 }
 
 #[test]
-fn what_the_memory_manager_cannot_adopt_is_unplugged() {
+fn memory_that_the_manager_cannot_adopt_is_unplugged() {
     let mut device = Device::new(2 * MIB, BASE, GIB);
     for block in 0..8 {
         device.preplug(block);
@@ -126,8 +126,8 @@ fn what_the_memory_manager_cannot_adopt_is_unplugged() {
 }
 
 #[test]
-fn blocks_that_make_no_whole_unit_are_given_back() {
-    // The region neither starts nor ends on a unit, and blocks are plugged in all its corners.
+fn blocks_that_do_not_fill_a_unit_are_unplugged() {
+    // The region neither starts nor ends on a unit, and blocks are plugged at both ends.
     let mut device = Device::new(256 << 10, BASE + MIB, 33 * MIB);
     for block in [0, 3, 4, 13, 20, 21, 22, 23, 24, 25, 26, 27, 131] {
         device.preplug(block);
@@ -153,7 +153,7 @@ fn whole_units_beside_a_mixed_one_are_adopted() {
 }
 
 #[test]
-fn adoption_asks_about_as_much_as_the_protocol_allows() {
+fn adoption_queries_as_much_as_the_protocol_allows() {
     let mut device = Device::new(2 * MIB, BASE, 512 * GIB);
     device.resize(512 * GIB);
     device.set(0..262_144, true);
@@ -181,7 +181,7 @@ fn a_resize_during_a_resize_is_followed() {
 }
 
 #[test]
-fn memory_that_takes_several_calls_to_prepare_is_waited_for_or_cancelled() {
+fn a_preparation_in_several_calls_is_continued_or_cancelled() {
     let mut world = world(2 * MIB, GIB, 64 * MIB);
     let working = Hurdle::Obstacle(Obstacle::Working);
     world.memory.hurdles.extend([working; 3]);
@@ -198,7 +198,7 @@ fn memory_that_takes_several_calls_to_prepare_is_waited_for_or_cancelled() {
 }
 
 #[test]
-fn a_shrink_that_is_hindered_keeps_what_it_achieved_and_says_why() {
+fn a_blocked_shrink_keeps_its_progress_and_reports_the_reason() {
     let mut world = world(2 * MIB, GIB, 64 * MIB);
     world.poll();
     world.memory.pinned[3] = true;
@@ -206,7 +206,7 @@ fn a_shrink_that_is_hindered_keeps_what_it_achieved_and_says_why() {
     assert!(matches!(world.run(SECOND), Step::WaitUntil(_)));
     assert_eq!(world.driver.plugged().0, 2 * MIB);
     assert_eq!(world.memory.units[3], Unit::Plugged);
-    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("nothing can leave")));
+    assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("nothing can be removed")));
     world.memory.pinned[3] = false;
     world.run(5 * SECOND);
     world.assert_reached();
@@ -230,7 +230,7 @@ fn the_lowest_gap_is_filled_first() {
 }
 
 #[test]
-fn an_obstacle_for_good_waits_for_another_wish() {
+fn a_permanent_obstacle_lasts_until_the_requested_size_changes() {
     let mut world = world(2 * MIB, GIB, 64 * MIB);
     world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Never("no metadata")));
     assert_eq!(world.run(60 * SECOND), Step::Idle);
@@ -242,7 +242,7 @@ fn an_obstacle_for_good_waits_for_another_wish() {
 }
 
 #[test]
-fn a_second_driver_takes_over_what_the_first_left() {
+fn a_second_driver_adopts_the_memory_of_the_first() {
     let mut world = world(2 * MIB, GIB, 64 * MIB);
     world.poll();
     let config = world.device.read_config();
@@ -253,7 +253,7 @@ fn a_second_driver_takes_over_what_the_first_left() {
 }
 
 #[test]
-fn what_makes_no_whole_unit_is_said_and_not_called_reached() {
+fn a_size_that_is_not_whole_units_is_reported_and_not_called_reached() {
     for (requested, reachable) in [(1, 0), (2, 2), (3, 2), (63, 62), (64, 64)]
         .map(|(of, got)| (Bytes::mib(of), Bytes::mib(got)))
     {
@@ -267,13 +267,13 @@ fn what_makes_no_whole_unit_is_said_and_not_called_reached() {
         };
         assert_eq!((world.driver.status(), world.driver.plugged()), (expected, reachable));
         let statistics = world.driver.statistics();
-        assert!(statistics.put_off == 0 && statistics.requests <= 1, "nothing to try again");
+        assert!(statistics.put_off == 0 && statistics.requests <= 1, "nothing is retried");
         world.device.resize(32 * MIB);
         world.poll();
         assert_eq!(world.driver.status(), Status::Reached);
     }
     let units =
         Pending::Units { requested: Bytes::mib(1), reachable: Bytes::ZERO, unit: Bytes::mib(2) };
-    let text = "the device wants 1MiB, of which 0B can be had in units of 2MiB";
+    let text = "the requested size is 1MiB, of which 0B can be plugged in units of 2MiB";
     assert_eq!(units.to_string(), text);
 }

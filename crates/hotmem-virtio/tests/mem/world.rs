@@ -1,4 +1,4 @@
-//! A driver between a device and a memory manager, with everything checked after every step.
+//! A driver with a device and a memory manager, checked after every step.
 
 use crate::device::Device;
 use crate::memory::{TestMemory, Unit};
@@ -12,11 +12,11 @@ pub(crate) struct World {
     pub(crate) driver: Driver,
     pub(crate) memory: TestMemory,
     pub(crate) now: Duration,
-    /// The answer on its way, and after how many polls it arrives.
+    /// The outstanding answer, and the number of polls until it arrives.
     pub(crate) late: Option<(Vec<u8>, u32)>,
 }
 
-/// More steps than any test's device needs between two waits.
+/// The maximal number of steps between two waits.
 const STEPS: u32 = 100_000;
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
         world
     }
 
-    /// Returns one step, and the request that comes of it.
+    /// Steps the driver, and passes a request to the device.
     pub(crate) fn step(&mut self) -> Step {
         let arrived = self.late.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
         if let Some((_, polls)) = &mut self.late {
@@ -54,7 +54,7 @@ impl World {
             match request.kind() {
                 RequestKind::Plug => assert!(self.memory.all(range, Unit::PreparedToPlug)),
                 RequestKind::Unplug => assert!(
-                    // Blocks that make no whole unit are nothing to the memory manager.
+                    // The memory manager does not know blocks that do not fill a unit.
                     range.frames() < self.driver.config().unit_frames()
                         || !managed.covers(range)
                         || self.memory.all(range, Unit::PreparedToUnplug)
@@ -70,12 +70,12 @@ impl World {
         step
     }
 
-    /// What may be used is plugged.
+    /// Checks that only plugged memory may be used.
     fn check(&self) {
         assert!(self.driver.status() != Status::Reached || !self.memory.offline, "not in use");
         for (i, &unit) in self.memory.units.iter().enumerate() {
             if unit == Unit::Plugged {
-                assert!(self.is_plugged(i), "unit {i} may be used and is not plugged");
+                assert!(self.is_plugged(i), "unit {i} may be used but is not plugged");
             }
         }
     }
@@ -88,7 +88,7 @@ impl World {
         self.device.blocks[block(range.start())..block(range.end())].iter().all(|&b| b)
     }
 
-    /// Steps until there is something to wait for. An answer on its way is waited for here.
+    /// Steps the driver until it waits. Waits for an outstanding answer.
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..STEPS {
             let step = self.step();
@@ -99,14 +99,14 @@ impl World {
         panic!("the driver spins: {:?}", self.driver);
     }
 
-    /// Polls whenever the driver asks for it, for so long.
+    /// Polls at the times that the driver asks for, for this time.
     pub(crate) fn run(&mut self, time: Duration) -> Step {
         let end = self.now + time;
         loop {
             let step = self.poll();
             match step {
                 Step::WaitUntil(until) if until <= end => {
-                    assert!(until > self.now, "a wait for the past");
+                    assert!(until > self.now, "the driver waits for a time in the past");
                     self.now = until;
                 }
                 rest => {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Returns what the driver should end with, given time and no more faults.
+    /// Returns the plugged size that the driver should reach without further faults.
     pub(crate) fn goal(&self) -> u64 {
         let config = self.driver.config();
         let unit = config.unit_frames() << FRAME_SHIFT;
@@ -125,7 +125,8 @@ impl World {
         requested.min(config.usable_units().bytes().0)
     }
 
-    /// The device's size is reached, in whole units, and everybody agrees about it.
+    /// Checks that the requested size is reached, in whole units, and that driver, device and
+    /// memory manager agree.
     pub(crate) fn assert_reached(&self) {
         let unit = self.driver.config().unit_frames() << FRAME_SHIFT;
         let requested = Bytes(self.device.config.requested_size);

@@ -1,4 +1,5 @@
-//! The split queue against a device that follows the specification and against one that does not.
+//! Tests of the split queue with a device that follows the specification, and with one that does
+//! not.
 
 #![allow(clippy::cast_possible_truncation)]
 
@@ -39,7 +40,7 @@ fn push(queue: &mut Queue, pieces: &[Piece]) -> Result<u16, QueueError> {
 const REQUEST: [Piece; 2] = [(0x1000, 24, false), (0x2000, 10, true)];
 
 #[test]
-fn the_parts_lie_where_the_specification_puts_them() {
+fn the_parts_lie_at_the_specified_offsets() {
     let (queue, _) = queue();
     assert_eq!(queue.driver_area() - queue.descriptors(), 16 * 8);
     assert!(queue.device_area() - queue.driver_area() >= 6 + 2 * 8 - 2);
@@ -56,9 +57,9 @@ fn memory_that_is_too_small_or_not_aligned_is_refused() {
 }
 
 #[test]
-fn chains_travel_and_come_back_round_and_round() {
+fn chains_are_used_and_returned_repeatedly() {
     let (mut queue, mut device) = queue();
-    // Past the end of the rings' indices, where that does not take all day.
+    // Beyond the wrap of the rings' indices, except in Miri, where that would take too long.
     for round in 0..if cfg!(miri) { 70 } else { 70_000u32 } {
         let token = push(&mut queue, &REQUEST).unwrap();
         assert_eq!(queue.pop(), Ok(None));
@@ -71,11 +72,11 @@ fn chains_travel_and_come_back_round_and_round() {
 }
 
 #[test]
-fn the_device_is_told_that_nobody_waits_for_its_interrupts() {
+fn interrupts_can_be_suppressed() {
     let (mut queue, mut device) = queue();
     assert_eq!(device.avail_flags(), 0);
     queue.suppress_interrupts();
-    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), and it stays.
+    // VIRTQ_AVAIL_F_NO_INTERRUPT (2.7.6), which stays set.
     for _ in 0..20 {
         assert_eq!(device.avail_flags(), 1);
         let token = push(&mut queue, &REQUEST).unwrap();
@@ -88,7 +89,7 @@ fn the_device_is_told_that_nobody_waits_for_its_interrupts() {
 }
 
 #[test]
-fn chains_that_cannot_be_are_refused_and_change_nothing() {
+fn invalid_chains_are_refused_and_change_nothing() {
     let (mut queue, mut device) = queue();
     let cases: [(&[Piece], QueueError); 5] = [
         (&[], QueueError::Length),
@@ -107,13 +108,13 @@ fn chains_that_cannot_be_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn used_elements_that_cannot_be_are_refused_for_good() {
+fn invalid_used_elements_are_refused_permanently() {
     type Misdeed = fn(&mut DeviceSide, u32);
     let cases: [(Misdeed, QueueError); 6] = [
         (|device, _| device.give_back(8, 0), QueueError::UsedId(8)),
         (|device, _| device.give_back(u32::MAX, 0), QueueError::UsedId(u32::MAX)),
         (|device, token| device.give_back(token + 0x1_0000, 0), QueueError::UsedId(0x1_0000)),
-        // The second descriptor of the chain, and one of no chain.
+        // The second descriptor of the chain, and one without a chain.
         (|device, token| device.give_back(token + 1, 0), QueueError::UsedId(1)),
         (|device, token| device.give_back(token + 5, 0), QueueError::UsedId(5)),
         (|device, _| device.set_used_index(2), QueueError::UsedIndex(2)),
@@ -131,7 +132,7 @@ fn used_elements_that_cannot_be_are_refused_for_good() {
 }
 
 #[test]
-fn a_length_that_a_chain_does_not_have_is_the_most_that_it_has() {
+fn a_used_length_is_limited_to_the_chain() {
     for (pieces, most) in [(&REQUEST[..], 10), (&REQUEST[..1], 0)] {
         for (said, written) in [(0, 0), (most, most), (most + 1, most), (u32::MAX, most)] {
             let (mut queue, mut device) = queue();
@@ -144,7 +145,7 @@ fn a_length_that_a_chain_does_not_have_is_the_most_that_it_has() {
 }
 
 #[test]
-fn a_chain_that_is_given_back_twice_is_noticed() {
+fn a_chain_that_is_returned_twice_is_refused() {
     let (mut queue, mut device) = queue();
     let first = push(&mut queue, &REQUEST).unwrap();
     let second = push(&mut queue, &REQUEST).unwrap();
@@ -153,14 +154,14 @@ fn a_chain_that_is_given_back_twice_is_noticed() {
     assert_eq!(queue.pop(), Ok(Some(Used { token: first, written: 0 })));
     assert_eq!(queue.pop(), Err(QueueError::UsedId(first.into())));
     assert_ne!(first, second);
-    // Nothing was outstanding at all.
+    // No chain is outstanding.
     let (mut queue, mut device) = self::queue();
     device.give_back(0, 0);
     assert_eq!(queue.pop(), Err(QueueError::UsedIndex(1)));
 }
 
 #[test]
-fn what_the_device_writes_over_its_own_descriptors_does_no_harm() {
+fn descriptors_that_the_device_overwrites_are_not_read() {
     let (mut queue, mut device) = queue();
     let token = push(&mut queue, &REQUEST).unwrap();
     device.page.write(queue.descriptors(), &[0xff; 16 * SIZE]);
@@ -173,7 +174,7 @@ fn what_the_device_writes_over_its_own_descriptors_does_no_harm() {
 }
 
 #[test]
-fn a_device_that_wants_no_notification_gets_none() {
+fn suppressed_notifications_are_not_requested() {
     let (queue, mut device) = queue();
     assert!(queue.wants_notification());
     device.set_used_flags(1);
@@ -186,9 +187,10 @@ proptest! {
         ..ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 })
     })]
 
-    /// Against a list of what is outstanding: chains of any length, given back in any order.
+    /// Compares the queue with a list of outstanding chains: chains of any length, returned in any
+    /// order.
     #[test]
-    fn every_chain_comes_back_once(
+    fn every_chain_is_returned_once(
         steps in vec((any::<bool>(), 1usize..5, any::<prop::sample::Index>()), 0..300),
     ) {
         let (mut queue, mut device) = queue();

@@ -1,13 +1,13 @@
-//! Memory as a device sees it, and the device's side of a split virtqueue in it.
+//! Memory that is shared with a device, and the device's side of a split virtqueue.
 
 use hotmem_virtio::dma::DmaMemory;
 use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 
-/// Where devices see the memory: not where the program does.
+/// The device's address of the memory, which differs from the program's.
 const DEVICE_BASE: u64 = 0x8_0000_0000;
 
-/// A page, never freed. Accessed only through its pointer.
+/// A page that is never freed. It is accessed only through its pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
     pub(crate) start: NonNull<u8>,
@@ -18,29 +18,29 @@ impl Page {
 
     pub(crate) fn new() -> Page {
         let layout = Layout::from_size_align(Self::SIZE, Self::SIZE).unwrap();
-        // SAFETY: the layout has bytes.
+        // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(layout) };
         Page { start: NonNull::new(start).unwrap() }
     }
 
-    /// For the driver, from `offset` on.
+    /// Returns the part from `offset` on for the driver.
     pub(crate) fn dma(self, offset: usize) -> DmaMemory {
         let len = Self::SIZE - offset;
-        // SAFETY: the bytes are inside the page, which is never freed; the device's side of it
-        // never accesses them while the driver does, because tests have one thread.
+        // SAFETY: the bytes lie inside the page, which is never freed. Tests have one thread, so
+        // the device's side never accesses them at the same time as the driver.
         unsafe { DmaMemory::new(self.start.add(offset), DEVICE_BASE + offset as u64, len) }
     }
 
     fn at(self, device_addr: u64, len: usize) -> NonNull<u8> {
         let offset = usize::try_from(device_addr - DEVICE_BASE).unwrap();
-        assert!(offset + len <= Self::SIZE, "the device was sent outside its memory");
+        assert!(offset + len <= Self::SIZE, "the device's address lies outside its memory");
         // SAFETY: just checked.
         unsafe { self.start.add(offset) }
     }
 
     pub(crate) fn read(self, device_addr: u64, len: usize) -> Vec<u8> {
         let from = self.at(device_addr, len);
-        // SAFETY: `at` found that many bytes; see `dma` for who else accesses them.
+        // SAFETY: `at` has checked that many bytes; see `dma` for other accesses.
         (0..len).map(|i| unsafe { from.add(i).as_ptr().read_volatile() }).collect()
     }
 
@@ -73,12 +73,12 @@ pub(crate) struct DeviceSide {
 pub(crate) type Piece = (u64, u32, bool);
 
 impl DeviceSide {
-    /// Returns what the driver says of itself in the available ring.
+    /// Returns the flags of the available ring.
     pub(crate) fn avail_flags(&self) -> u16 {
         self.page.read_u16(self.driver_area)
     }
 
-    /// Returns the next chain that the driver made available, by its head.
+    /// Returns the head and the buffers of the next available chain.
     pub(crate) fn take(&mut self) -> Option<(u16, Vec<Piece>)> {
         if self.page.read_u16(self.driver_area + 2) == self.seen {
             return None;
@@ -89,12 +89,12 @@ impl DeviceSide {
         let mut pieces = Vec::new();
         let mut at = head;
         loop {
-            assert!(at < self.size && pieces.len() < self.size.into(), "a chain without end");
+            assert!(at < self.size && pieces.len() < self.size.into(), "a circular chain");
             let descriptor = self.page.read(self.descriptors + 16 * u64::from(at), 16);
             let addr = u64::from_le_bytes(descriptor[0..8].try_into().unwrap());
             let len = u32::from_le_bytes(descriptor[8..12].try_into().unwrap());
             let flags = u16::from_le_bytes([descriptor[12], descriptor[13]]);
-            assert_eq!(flags & !3, 0, "flags that nobody negotiated");
+            assert_eq!(flags & !3, 0, "flags that were not negotiated");
             pieces.push((addr, len, flags & 2 != 0));
             if flags & 1 == 0 {
                 return Some((head, pieces));
@@ -103,7 +103,7 @@ impl DeviceSide {
         }
     }
 
-    /// Gives a chain back.
+    /// Returns a chain to the driver.
     pub(crate) fn give_back(&mut self, id: u32, written: u32) {
         let slot = u64::from(self.used % self.size);
         self.page.write(self.device_area + 4 + 8 * slot, &id.to_le_bytes());

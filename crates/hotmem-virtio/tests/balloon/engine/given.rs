@@ -1,9 +1,9 @@
-//! What is given to the host, what is kept, and what comes back.
+//! Tests of the memory that is given to the host, kept, and taken back.
 
 use super::*;
 
 #[test]
-fn what_is_freed_goes_to_the_host_by_itself() {
+fn freed_memory_is_reported_automatically() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let mut world = World::new(&machine, Features::PAGE_REPORTING, patient());
@@ -21,7 +21,7 @@ fn what_is_freed_goes_to_the_host_by_itself() {
     world.check();
 }
 
-/// What is marked is what the host was given, whatever the kernel sets.
+/// Checks that exactly the memory that the host was given is marked, for all settings.
 fn check_marks(world: &World<'_>) {
     let mut reported = 0;
     for range in &world.device.reported {
@@ -32,7 +32,7 @@ fn check_marks(world: &World<'_>) {
 }
 
 #[test]
-fn no_more_is_marked_than_was_sent_whatever_the_batch() {
+fn only_reported_memory_is_marked_for_every_batch_size() {
     for most_ranges in [1, 16, 32] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
@@ -48,7 +48,7 @@ fn no_more_is_marked_than_was_sent_whatever_the_batch() {
 }
 
 #[test]
-fn a_silent_device_is_reset_and_then_everything_is_free() {
+fn a_silent_device_is_reset_and_its_memory_is_free() {
     for queue in [Queue::Reports, Queue::Inflate, Queue::Hints] {
         let machine = Machine::new();
         let _hotplug = machine.boot();
@@ -60,13 +60,13 @@ fn a_silent_device_is_reset_and_then_everything_is_free() {
         let began = world.now;
         world.run_until_silent(queue);
         assert!(world.now - began < Driver::PATIENCE + Duration::from_secs(2));
-        // What a host that is silent has is little enough for the guest to go on.
+        // A silent host holds so little memory that the guest can continue.
         for _ in 0..60 {
             world.allocate(64);
         }
         assert_eq!(world.owned.len(), 60);
         world.reset();
-        // The engine itself may have taken a frame for each section.
+        // The engine itself may have allocated a frame for each section.
         let counts = machine.frames.counts();
         let used = before - counts.free;
         assert!((60 * 64..=60 * 64 + (SIZE >> 27)).contains(&used), "{used} frames are in use");
@@ -98,7 +98,7 @@ fn the_balloon_leaves_the_floor() {
 }
 
 #[test]
-fn what_an_assigned_device_may_reach_is_given_in_no_way() {
+fn memory_that_an_assigned_device_can_access_is_not_given_away() {
     for features in [FEATURES, FEATURES.difference(Features::PAGE_REPORTING)] {
         let machine = Machine::new();
         let mut hotplug = machine.boot();
@@ -115,7 +115,7 @@ fn what_an_assigned_device_may_reach_is_given_in_no_way() {
         world.device.ask_hints(5);
         world.run(Duration::from_secs(1));
         assert!(!world.device.hinted.is_empty());
-        // The host wants the rest as well.
+        // The host requests the rest as well.
         world.device.config.num_pages = u32::MAX;
         world.run(Duration::from_secs(10));
         let given = world.device.reported.iter().chain(&world.device.hinted);
@@ -127,7 +127,7 @@ fn what_an_assigned_device_may_reach_is_given_in_no_way() {
 }
 
 #[test]
-fn what_is_in_the_balloon_or_hinted_is_not_pinned() {
+fn memory_in_the_balloon_or_hinted_is_not_pinned() {
     let machine = Machine::new();
     let mut hotplug = machine.boot();
     let mut world = World::new(&machine, FEATURES, patient());
@@ -172,7 +172,7 @@ fn the_guest_takes_back_what_it_needs() {
 }
 
 #[test]
-fn a_hint_is_not_needed_so_much_that_it_is_taken_from_the_device() {
+fn a_hint_that_is_with_the_device_is_not_taken_back() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let mut world = World::new(&machine, Features::FREE_PAGE_HINT, Settings::default());
@@ -189,7 +189,7 @@ fn a_hint_is_not_needed_so_much_that_it_is_taken_from_the_device() {
     while machine.frames.counts().free > BLOCK {
         world.allocate(1);
     }
-    // The device writes to it until it answers, and a migration may leave it behind after that.
+    // The device may write to it until it answers, and a migration need not copy it after that.
     world.step();
     world.check();
     world.used = world.device.answer();
@@ -200,20 +200,20 @@ fn a_hint_is_not_needed_so_much_that_it_is_taken_from_the_device() {
 }
 
 #[test]
-fn what_stands_in_the_way_moves() {
+fn balloon_frames_that_must_leave_are_exchanged() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     let mut world = World::new(&machine, Features::empty(), Settings::default());
     world.device.config.num_pages = 20_000;
     world.run(Duration::from_secs(1));
-    // Beside nothing that is not the balloon's.
+    // A pageblock that contains only frames of the balloon.
     let whole =
         |number: &&u32| (**number..**number + 512).all(|n| world.device.balloon.contains(&n));
     let number = *world.device.balloon.iter().filter(|n| **n % 512 == 0).find(whole).unwrap();
     let used = PfnRange::with_len(Pfn::new(u64::from(number) + 7).unwrap(), 1).unwrap();
     let block = used.align_outward(BLOCK);
     assert_eq!(world.memory.migrate(used), Some(Migration::Retry));
-    // As offlining does, so that what leaves does not come back.
+    // Isolated, as offlining does, so that the frames are not allocated again.
     let isolation = machine.frames.isolate(block).unwrap();
     world.run(Duration::from_secs(1));
     assert_eq!(isolation.in_use(), None);
@@ -227,21 +227,21 @@ const FILLED: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 thread_local! { static SPACE: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) }; }
 
-/// As a kernel does that fills what it frees.
+/// Fills frames, as a kernel does that fills freed memory.
 fn fill(range: PfnRange) {
     for pfn in range.start().number()..range.end().number() {
-        // SAFETY: within the memory of this thread's machine.
+        // SAFETY: the frames lie within the memory of this thread's machine.
         unsafe { SPACE.get().add((pfn << 12) as usize).cast::<u64>().write(FILLED) }
     }
 }
 
-/// Everything that can be had, frame by frame.
+/// Allocates all free memory, frame by frame.
 fn all_frames(machine: &Machine) -> Vec<Allocation<'_, OneCpu>> {
     std::iter::from_fn(|| machine.frames.alloc(AllocRequest::frames(1).movable()).ok()).collect()
 }
 
 #[test]
-fn what_a_kernel_fills_is_found_filled() {
+fn filled_memory_is_still_filled_when_it_is_allocated() {
     let machine = Machine::new();
     let _hotplug = machine.boot();
     SPACE.set(machine.memory.start());
@@ -253,7 +253,8 @@ fn what_a_kernel_fills_is_found_filled() {
     let mut memory = EngineMemory::new(&machine.frames, FLOOR);
     let settings = Settings::eager();
     let (features, poison) = (Features::all(), Poison::Filled(FILL));
-    // The host must know what it may leave in reported memory; elsewhere it leaves anything.
+    // The host must know the value that reported memory must hold. In other memory it may leave
+    // anything.
     let spoilt = memory.report(FEATURES, poison, settings);
     assert!(matches!(spoilt, Err(ReporterError::WouldSpoil { .. })), "{spoilt:?}");
     memory.report(features, poison, settings).unwrap();

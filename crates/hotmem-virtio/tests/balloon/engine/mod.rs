@@ -1,5 +1,5 @@
-//! The engine behind the driver, and a host that really takes what it is given: memory that
-//! belongs to somebody must never change.
+//! Tests of the driver with the engine, and a host that overwrites the memory it is given:
+//! allocated memory must never change.
 
 mod given;
 mod random;
@@ -37,7 +37,7 @@ impl Machine {
         boot(&self.frames, &self.memory, SIZE >> 12)
     }
 
-    /// A word at the start of each frame.
+    /// Writes a word at the start of each frame.
     fn write(&self, range: PfnRange, word: impl Fn(u64) -> u64) {
         for pfn in range.start().number()..range.end().number() {
             self.memory.word(pfn).store(word(pfn), Relaxed);
@@ -58,7 +58,7 @@ struct World<'f> {
     used: Option<Queue>,
     owned: Vec<(PfnRange, u64)>,
     stamp: u64,
-    /// What the host leaves in memory that is reported.
+    /// The value that the host leaves in reported memory.
     leaves: u64,
 }
 
@@ -82,7 +82,7 @@ impl<'f> World<'f> {
         World { machine, device, driver, memory, now, used, owned, stamp, leaves: u64::MAX }
     }
 
-    /// The host takes what it is given for as long as it has it.
+    /// Overwrites the memory of a request, as the host may while it holds it.
     fn scribble(&self, message: &Message) {
         let take = |range: PfnRange, leaves| self.machine.write(range, |_| leaves);
         match message {
@@ -105,12 +105,12 @@ impl<'f> World<'f> {
             Step::SetActual(frames) => self.device.actual = frames,
             _ => {}
         }
-        // It may still do so just before it answers.
+        // The host may still write just before it answers.
         self.device.waiting.iter().for_each(|message| self.scribble(message));
         step
     }
 
-    /// Runs for so long.
+    /// Runs for this time.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..200_000 {
@@ -135,7 +135,7 @@ impl<'f> World<'f> {
         panic!("it spins: {:?}", self.driver);
     }
 
-    /// Runs until the device has been silent on this queue for too long.
+    /// Runs until the driver reports that this queue is silent.
     fn run_until_silent(&mut self, queue: Queue) {
         for _ in 0..200_000 {
             self.used = self.used.or_else(|| self.device.answer());
@@ -147,10 +147,10 @@ impl<'f> World<'f> {
                 _ => {}
             }
         }
-        panic!("nobody says that the device is silent: {:?}", self.driver);
+        panic!("the driver does not report the silent device: {:?}", self.driver);
     }
 
-    /// The device is reset, and the driver begins again.
+    /// Resets the device and starts a new driver.
     fn reset(&mut self) {
         let target = self.device.config.num_pages;
         self.memory.device_reset();
@@ -174,24 +174,24 @@ impl<'f> World<'f> {
         }
         let (range, stamp) = self.owned.swap_remove(which % self.owned.len());
         self.verify(range, stamp);
-        // SAFETY: it was `owned`.
+        // SAFETY: it was taken out of `owned`.
         unsafe { self.machine.frames.free_raw(range) }.unwrap();
     }
 
     fn verify(&self, range: PfnRange, stamp: u64) {
         for pfn in range.start().number()..range.end().number() {
-            assert_eq!(self.machine.read(pfn), stamp | pfn, "frame {pfn:#x} is not its owner's");
+            assert_eq!(self.machine.read(pfn), stamp | pfn, "frame {pfn:#x} has been overwritten");
         }
     }
 
-    /// No owned frame has changed, and the engine's books are right.
+    /// Checks that no allocated frame has changed, and that the engine is consistent.
     fn check(&self) {
         self.owned.iter().for_each(|&(range, stamp)| self.verify(range, stamp));
         self.machine.frames.validated().unwrap();
     }
 }
 
-/// As usual, but for what stays free while something is out: it waits for the next occasion.
+/// The default settings, except that memory freed during a report waits for the next round.
 fn patient() -> Settings {
     Settings { keep_free: Bytes::ZERO, ..Settings::default() }
 }

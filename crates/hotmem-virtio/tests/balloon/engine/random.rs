@@ -1,4 +1,4 @@
-//! Random events.
+//! Random sequences of events.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(10))]
 
     #[test]
-    fn no_frame_is_two_s(history in vec(event(), 1..80), eager: bool) {
+    fn no_frame_has_two_owners(history in vec(event(), 1..80), eager: bool) {
         let machine = Machine::new();
         let _hotplug = machine.boot();
         let settings = if eager { Settings::eager() } else { patient() };
