@@ -1,8 +1,8 @@
-//! The script that a run follows, from the kernel command line.
+//! The options of a run, from the kernel command line.
 //!
-//! Keys that begin with `hotmem.` are ours, and an unknown one is an error: a misspelt key would
-//! otherwise be a test that passes without having been run. All other words are left to whoever
-//! they are for (a VMM adds its own).
+//! Keys that begin with `hotmem.` belong to this kernel. An unknown one is an error; otherwise a
+//! test with a misspelt key would pass without having run. All other words are ignored, because
+//! VMMs add their own.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use core::fmt;
 use hotmem::Bytes;
 use hotmem_memmap::Compound;
 
-/// What to do, and when to stop.
+/// The options of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// How much of the plugged memory to fill with patterns (`hotmem.touch`).
@@ -25,45 +25,43 @@ pub struct Options {
     pub hold: bool,
     /// Whether free memory is reported to a balloon (`hotmem.reports`).
     pub reports: bool,
-    /// How much of it in a second at most (`hotmem.report_rate`).
+    /// The maximal amount that is reported in a second (`hotmem.report_rate`).
     pub report_rate: Option<Bytes>,
     /// How plugged memory is brought online (`hotmem.online`).
     pub online: Online,
-    /// What becomes of memory that is plugged when its device is found (`hotmem.leftover`).
+    /// How to treat memory that is plugged when its device is found (`hotmem.leftover`).
     pub leftover: Leftover,
-    /// How often the kernel refuses to have memory come online or go offline, before it agrees
-    /// (`hotmem.vetoes`).
+    /// How often the kernel vetoes onlining or offlining before it agrees (`hotmem.vetoes`).
     pub vetoes: u32,
     /// Whether RAM has a descriptor of 64 bytes for each frame (`hotmem.descriptors=64`).
     pub descriptors: bool,
-    /// When the run is over (`hotmem.exit`).
+    /// When the run ends (`hotmem.exit`).
     pub exit: ExitWhen,
-    /// What the patterns are mixed with (`hotmem.seed`).
+    /// The seed of the patterns (`hotmem.seed`).
     pub seed: u64,
     /// What happens to touched frames when a shrink needs them (`hotmem.release`).
     pub release: Release,
-    /// What free memory at boot is filled with, and what the work and other CPUs free of it
-    /// (`hotmem.poison`), if anything.
+    /// The value that free memory is filled with, at boot and when it is freed, if any
+    /// (`hotmem.poison`).
     pub poison: Option<u32>,
-    /// Whether other CPUs take and free memory all the time (`hotmem.churn`).
+    /// Whether other CPUs allocate and free memory continuously (`hotmem.churn`).
     pub churn: bool,
-    /// What other CPUs allocate, clear and free, if anything (`hotmem.faults`).
+    /// The bursts in which other CPUs allocate, clear and free memory, if any (`hotmem.faults`).
     pub faults: Option<Faults>,
-    /// How much of what the kernel itself keeps to have on its heap (`hotmem.heap`).
+    /// The total size of the kernel's own objects on its heap (`hotmem.heap`).
     pub heap: Bytes,
-    /// Whether some of that is pinned until it stands in the way (`hotmem.pin`).
+    /// Whether one of these objects is pinned until it blocks an offlining (`hotmem.pin`).
     pub pin: bool,
-    /// How much memory is pinned for QEMU's device `edu`, and how much beside it is not until later
+    /// The size of two ranges for QEMU's device `edu`: one is pinned at once, the other later
     /// (`hotmem.dma`).
     pub dma: Bytes,
-    /// How much memory other CPUs write to through addresses, at most [`MAX_WRITTEN`]
-    /// (`hotmem.writers`).
+    /// How much mapped memory other CPUs write to, at most [`MAX_WRITTEN`] (`hotmem.writers`).
     pub writers: Bytes,
     /// How devices may interrupt (`hotmem.interrupts`).
     pub interrupts: Interrupts,
-    /// As what persistent memory is bound (`hotmem.nvdimm`), if at all.
+    /// How persistent memory is bound, if at all (`hotmem.nvdimm`).
     pub nvdimm: Option<Namespace>,
-    /// Where its descriptors lie (`hotmem.map`).
+    /// Where the descriptors of persistent memory lie (`hotmem.map`).
     pub map: MapOn,
     /// Whether the tails of its compounds share a frame of descriptors (`hotmem.tails`).
     pub shared_tails: bool,
@@ -71,11 +69,11 @@ pub struct Options {
     pub compound: Compound,
     /// How often it is unbound and bound again (`hotmem.rebinds`).
     pub rebinds: u32,
-    /// Seconds without progress in one step before the run is given up (`hotmem.watchdog`).
+    /// The number of seconds without progress after which the run is aborted (`hotmem.watchdog`).
     pub watchdog_seconds: u32,
 }
 
-/// The most that other CPUs write to: each page is counted.
+/// The maximal size of the memory that other CPUs write to. Writes are counted for each page.
 pub const MAX_WRITTEN: Bytes = Bytes::mib(16);
 
 /// How much plugged memory to touch.
@@ -90,11 +88,11 @@ pub enum Touch {
 /// Bursts of allocating and freeing, as `set:rounds:bursts:rest`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
-    /// What a CPU allocates frame by frame and then frees.
+    /// The memory that a CPU allocates frame by frame and then frees.
     pub set: Bytes,
-    /// How often it does so in a burst.
+    /// How often it does this in a burst.
     pub rounds: u32,
-    /// How many bursts there are, without the first, which is not measured.
+    /// The number of bursts, without the first, which is not measured.
     pub bursts: u32,
     /// Milliseconds between two bursts.
     pub rest_ms: u32,
@@ -111,21 +109,21 @@ pub enum Release {
     Unchecked,
 }
 
-/// When the work begins.
+/// When the work at boot memory begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkAt {
     /// At the start.
     Boot,
-    /// When the balloon first has something, and as much as the host wants.
+    /// When the balloon has first reached the size that the host requests.
     Inflated,
-    /// When a migration has been told of more than half of the boot memory that it is free.
+    /// When more than half of the boot memory has been hinted to a migration.
     Hinted,
 }
 
-/// The types of Linux's memory blocks.
+/// How memory is put online, as for Linux's memory blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Online {
-    /// Present, but not handed out.
+    /// Present, but not given to the allocator.
     Offline,
     /// As the policy decides.
     Online,
@@ -135,34 +133,35 @@ pub enum Online {
     Movable,
 }
 
-/// What becomes of memory that is plugged when its device is found.
+/// How to treat memory that is plugged when its device is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leftover {
-    /// It is used, as far as the device wants so much.
+    /// It is used, up to the requested size.
     Adopt,
-    /// It is unplugged, and what the device wants is plugged anew.
+    /// It is unplugged, and the requested size is plugged again.
     Unplug,
 }
 
-/// How devices may interrupt: the first of these that they and the machine are able to.
+/// The best way in which devices may interrupt. A device uses it, or the next lower one that it and
+/// the machine support.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Interrupts {
-    /// Not at all: the timer has them looked at.
+    /// No interrupts: devices are polled at each timer tick.
     Poll,
-    /// By lines.
+    /// Interrupt lines.
     Intx,
-    /// By messages, each device by its own; or else by lines.
+    /// MSI-X messages, one for each device.
     Msix,
 }
 
-/// What persistent memory is bound as.
+/// How persistent memory is bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Namespace {
     /// Single frames, for a file system.
     FsDax,
-    /// Compounds, for whoever maps the device.
+    /// Compounds, for programs that map the device.
     DevDax,
-    /// The same, and RAM between two binds.
+    /// Compounds, and RAM between two binds.
     SystemRam,
 }
 
@@ -175,7 +174,7 @@ pub enum MapOn {
     Memory,
 }
 
-/// When the run is over.
+/// When the run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExitWhen {
     /// After the boot event.
@@ -184,9 +183,9 @@ pub enum ExitWhen {
     Resizes(u32),
     /// Once this much is plugged and requested.
     Size(Bytes),
-    /// When persistent memory has been bound as often as it was to be.
+    /// When persistent memory has been bound as often as requested.
     Nvdimm,
-    /// Not by itself.
+    /// Never by itself.
     Never,
 }
 
@@ -195,9 +194,9 @@ pub enum ExitWhen {
 pub enum CmdlineError<'a> {
     /// It holds bytes that are not UTF-8, from this offset.
     NotText(usize),
-    /// A `hotmem.` key that does not exist.
+    /// An unknown `hotmem.` key.
     UnknownKey(&'a str),
-    /// A key with a value that it does not take, as `key=value`.
+    /// A key with an invalid value, as `key=value`.
     BadValue(&'a str),
 }
 
@@ -235,8 +234,8 @@ impl Default for Options {
     }
 }
 
-/// Returns the words for this kernel, and those behind `--`, if there are such: for the kernel that
-/// it starts at the end of its run.
+/// Splits a command line at ` -- `. Returns the part for this kernel, and the part for the kernel
+/// that it starts at the end of its run, if there is one.
 #[must_use]
 pub fn split(cmdline: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut start = 0;
@@ -251,10 +250,10 @@ pub fn split(cmdline: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 impl Options {
-    /// Reads a command line. A key given twice counts as given last.
+    /// Reads a command line. The last value of a repeated key counts.
     ///
     /// # Errors
-    /// [`CmdlineError`] naming the first word that cannot be followed.
+    /// [`CmdlineError`] for the first invalid word.
     pub fn parse(cmdline: &[u8]) -> Result<Options, CmdlineError<'_>> {
         let text = core::str::from_utf8(cmdline)
             .map_err(|error| CmdlineError::NotText(error.valid_up_to()))?;
@@ -271,7 +270,8 @@ impl Options {
         Ok(options)
     }
 
-    /// `None` if the key does not take the value, `Some(false)` if there is no such key.
+    /// Sets an option. Returns `None` if the value is invalid, and `Some(false)` if the key is
+    /// unknown.
     fn set(&mut self, key: &str, value: &str) -> Option<bool> {
         match key {
             "touch" => {
@@ -405,7 +405,7 @@ fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Digits with an optional suffix K, M, G or T: powers of 1024.
+/// Parses digits with an optional suffix K, M, G or T, which stand for powers of 1024.
 pub(crate) fn parse_size(text: &str) -> Option<Bytes> {
     let shift = match text.as_bytes().last()? {
         b'K' => 10,
@@ -415,7 +415,7 @@ pub(crate) fn parse_size(text: &str) -> Option<Bytes> {
         _ => 0,
     };
     let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -425,7 +425,7 @@ pub(crate) fn parse_size(text: &str) -> Option<Bytes> {
 impl fmt::Display for CmdlineError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CmdlineError::NotText(at) => write!(f, "no UTF-8 from byte {at} on"),
+            CmdlineError::NotText(at) => write!(f, "not UTF-8 from byte {at} on"),
             CmdlineError::UnknownKey(word) => write!(f, "unknown key in '{word}'"),
             CmdlineError::BadValue(word) => write!(f, "bad value in '{word}'"),
         }

@@ -1,7 +1,7 @@
-//! A page descriptor of 64 bytes, with what Linux keeps in one for the memory of devices.
+//! A page descriptor of 64 bytes with the contents of Linux's descriptors for device memory.
 //!
 //! The guest describes persistent memory and RAM with it, and `hotmem bench memmap` writes the same
-//! words in an ordinary process, so that both measure the same job.
+//! words in an ordinary process, so that both measure the same work.
 
 use crate::layout::{DESCRIPTOR_BYTES, DESCRIPTOR_MAP_BASE};
 use crate::to_usize;
@@ -14,55 +14,55 @@ use hotmem_memmap::{Compound, Describe, Frame, Kind, MapLayout, Role, SectionFie
 #[repr(C, align(64))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Section, zone and node, and what is marked: [`RESERVED`], [`HEAD`].
+    /// Section, zone and node, and the marks [`RESERVED`] and [`HEAD`].
     pub flags: u64,
-    /// Whose memory it is; in tails of their own the head's address and [`TAIL`].
+    /// The owner's address; in tails that are not shared, the head's address and [`TAIL`].
     pub owner: u64,
-    /// For the owner.
+    /// Data of the owner.
     pub owner_data: u64,
-    /// In tails [`TAIL_MAPPING`].
+    /// [`TAIL_MAPPING`] in tails.
     pub mapping: u64,
-    /// In the first tail of a compound its order.
+    /// The compound's order in its first tail.
     pub index: u64,
-    /// For the owner.
+    /// Data of the owner.
     pub private: u64,
-    /// Mappings, less one.
+    /// The number of mappings minus one.
     pub mapcount: u32,
-    /// Users.
+    /// The reference count.
     pub refcount: u32,
-    /// The control group that is charged for it.
+    /// The control group that is charged for the frame.
     pub group: u64,
 }
 
-/// In `flags`: nobody's memory to hand out.
+/// A bit of `flags`: the frame must not be given to an allocator.
 pub const RESERVED: u64 = 1 << 13;
-/// In `flags`: the first of several.
+/// A bit of `flags`: the head of a compound.
 pub const HEAD: u64 = 1 << 6;
-/// Beside the head's address: one of the others.
+/// A bit beside the head's address: a tail of a compound.
 pub const TAIL: u64 = 1;
-/// What tails have in the place of a mapping.
+/// The value of `mapping` in tails.
 pub const TAIL_MAPPING: u64 = 0xdead_0000_0000_0400;
-/// Nobody has mapped it.
+/// The value of `mapcount` without mappings.
 pub const UNMAPPED: u32 = u32::MAX;
-/// Where flags hold the section.
+/// The place of the section's number in `flags`.
 pub const SECTION: SectionField = SectionField::at(38);
-/// In `flags`: zone and node, the same for all that one owner has.
+/// Bits of `flags`: zone and node, which are equal for all memory of an owner.
 pub const ZONE_AND_NODE: u64 = 0b11 << 36 | 1 << 30;
 
 const _: () = assert!(size_of::<Page>() == to_usize(DESCRIPTOR_BYTES));
 
-/// Whose memory is described, and where its descriptors lie.
+/// The owner of memory that is described, and the place of its descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// What descriptors say of it: even, as an address is.
+    /// The address of the owner in its descriptors. It is even.
     pub address: u64,
-    /// Where the descriptor of frame 0 would be.
+    /// The address of the descriptor of frame 0.
     pub map: u64,
-    /// What all flags have in common.
+    /// The flags of all its frames.
     flags: u64,
 }
 
-/// Returns where a frame's descriptor is in this kernel's map.
+/// Returns the address of a frame's descriptor in this kernel's map.
 #[must_use]
 pub fn address_of(pfn: Pfn) -> u64 {
     Owner::RAM.descriptor(pfn)
@@ -71,7 +71,7 @@ pub fn address_of(pfn: Pfn) -> u64 {
 impl Describe for Owner {
     type Descriptor = Page;
     type Words = [u64; 8];
-    // The compound's order lies in the first.
+    // The first tail holds the compound's order.
     const METADATA_TAILS: u64 = 1;
     const READS_PAGEBLOCKS: bool = true;
 
@@ -90,7 +90,7 @@ impl Describe for Owner {
                 let (flags, head) = (SECTION.set(self.flags, pfn), self.descriptor(head) | TAIL);
                 [flags, head, 0, TAIL_MAPPING, order, 0, counts, 0]
             }
-            // Found by its address: `MapLayout::head_address`.
+            // The head is found by the tail's address: `MapLayout::head_address`.
             Role::SharedTail { .. } => [self.flags, TAIL, 0, TAIL_MAPPING, 0, 0, counts, 0],
         }
     }
@@ -107,24 +107,22 @@ impl Owner {
     /// This kernel's own memory.
     pub const RAM: Owner = Owner { address: 0, map: DESCRIPTOR_MAP_BASE, flags: ZONE_AND_NODE };
 
-    /// Holes beside this kernel's own memory, which are no memory at all.
+    /// Holes between this kernel's own memory.
     pub const HOLE: Owner = Owner { flags: ZONE_AND_NODE | RESERVED, ..Owner::RAM };
 
-    /// Returns a device with memory of its own, described in a map that has the descriptor of frame
-    /// 0 at `map`.
+    /// Returns a device that owns memory. Its map has the descriptor of frame 0 at `map`.
     #[must_use]
     pub const fn device(address: u64, map: u64) -> Owner {
         Owner { address, map, flags: ZONE_AND_NODE | RESERVED }
     }
 
-    /// Returns where a frame's descriptor is.
+    /// Returns the address of a frame's descriptor.
     #[must_use]
     pub const fn descriptor(&self, pfn: Pfn) -> u64 {
         self.map.wrapping_add(pfn.number() * DESCRIPTOR_BYTES)
     }
 
-    /// Returns the descriptor of a frame in compounds, or of a single one, as it is to be in its
-    /// place.
+    /// Returns the expected descriptor of a frame, in a compound or single.
     #[must_use]
     pub fn page(&self, pfn: Pfn, kind: Kind, layout: &MapLayout) -> Page {
         let compound = layout.compound();
@@ -146,13 +144,13 @@ impl Owner {
 }
 
 impl Page {
-    /// Reads the zone back, as setting up a pageblock does.
+    /// Reads the zone back, as the initialisation of a pageblock does in Linux.
     #[inline]
     pub fn read_zone(&self) {
         black_box(self.flags & ZONE_AND_NODE);
     }
 
-    /// Returns the words that it is.
+    /// Returns the descriptor as words.
     #[must_use]
     pub fn words(&self) -> [u64; 8] {
         let Page { flags, owner, owner_data, mapping, index, private, .. } = *self;
@@ -160,8 +158,8 @@ impl Page {
         [flags, owner, owner_data, mapping, index, private, counts, self.group]
     }
 
-    /// Returns where the descriptor of its compound's head is, from its own address: what a tail of
-    /// its own says, and what a shared one's place says.
+    /// Returns the address of the descriptor of its compound's head: from its contents if the tail
+    /// is not shared, and from its own address if it is.
     #[must_use]
     pub fn head_address(&self, address: u64, layout: &MapLayout) -> u64 {
         match (self.owner & TAIL, self.owner & !TAIL) {
@@ -171,7 +169,7 @@ impl Page {
         }
     }
 
-    /// Returns what these words are, read as a descriptor.
+    /// Decodes a descriptor from words.
     #[must_use]
     pub fn of_words(words: [u64; 8]) -> Page {
         let [flags, owner, owner_data, mapping, index, private, counts, group] = words;
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compound_says_its_order_in_its_first_tail_and_nowhere_else() {
+    fn only_the_first_tail_holds_the_compounds_order() {
         let own = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &OWNER);
         for memmap in [own, own.sharing_tails().unwrap()] {
             let order =
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_is_looked_for() {
+    fn written_descriptors_are_the_expected_ones() {
         let range = PfnRange::with_len(pfn(512 * 7), 1024).unwrap();
         for (kind, compound) in
             [(Kind::FileSystemDax, Compound::SINGLE), (Kind::DeviceDax, Compound::MIB_2)]

@@ -1,8 +1,8 @@
-//! Kernel images: 64-bit ELF files with a PVH entry, and where their parts belong.
+//! Reads kernel images: 64-bit ELF files with a PVH entry.
 
 use core::fmt;
 
-/// An image whose headers lie within it. Where its parts belong is its own word.
+/// An image whose headers lie within the file. The addresses of its segments are not checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     bytes: &'a [u8],
@@ -11,16 +11,16 @@ pub struct Image<'a> {
     entry: u32,
 }
 
-/// A part of an image that is to be in memory.
+/// A segment of an image that must be loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Where it is in the image.
+    /// The offset in the image.
     pub offset: u64,
-    /// Bytes of it that the image holds.
+    /// The number of bytes in the image.
     pub file_len: u64,
-    /// Where it belongs.
+    /// The physical address to load it at.
     pub phys_addr: u64,
-    /// Bytes that it takes there; those that the image does not hold are zeros.
+    /// The number of bytes in memory. Those that are not in the image are zeros.
     pub len: u64,
 }
 
@@ -29,9 +29,9 @@ pub struct Segment {
 pub enum ImageError {
     /// It is not an ELF file for x86-64.
     NotElf,
-    /// A header, or what one describes, lies outside.
+    /// A header, or the part that it describes, lies outside the image.
     Torn,
-    /// No note says where PVH is to enter it.
+    /// It has no note with a PVH entry.
     NoEntry,
 }
 
@@ -65,13 +65,13 @@ impl<'a> Image<'a> {
         Ok(Image { entry, ..image })
     }
 
-    /// Returns where PVH enters it.
+    /// Returns the address of the PVH entry.
     #[must_use]
     pub fn entry(&self) -> u32 {
         self.entry
     }
 
-    /// Returns what is to be in memory.
+    /// Returns the segments to load.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         self.of_kind(LOAD)
     }
@@ -127,7 +127,7 @@ struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Returns the first of some notes, and the others.
+    /// Splits notes into the first and the others.
     fn split(notes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let len = |at| usize::try_from(u32_at(notes, at)?).ok();
         let (owner_len, value_len, kind) = (len(0)?, len(4)?, u32_at(notes, 8)?);
@@ -135,7 +135,7 @@ impl<'a> Note<'a> {
         let value_end = value_at.checked_add(value_len)?;
         let owner = notes.get(12..12usize.checked_add(owner_len)?)?;
         let value = notes.get(value_at..value_end)?;
-        // The last may lack what would align another.
+        // The last note may lack padding.
         let rest = notes.get(value_end.checked_next_multiple_of(4)?..).unwrap_or_default();
         Some((Note { owner, kind, value }, rest))
     }
@@ -161,7 +161,7 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ImageError::NotElf => "it is not a 64-bit ELF image for x86-64",
-            ImageError::Torn => "a header, or what one describes, lies outside the image",
+            ImageError::Torn => "a header, or the part that it describes, lies outside the image",
             ImageError::NoEntry => "it has no PVH entry",
         })
     }
@@ -171,8 +171,8 @@ impl fmt::Display for ImageError {
 mod tests {
     use super::*;
 
-    /// Returns a note at 0x100, a segment of 0x20 bytes at 0x140 that takes 0x40, two headers at
-    /// 0x40.
+    /// Returns an image with two headers at 0x40, a note at 0x100, and at 0x140 a segment of 0x20
+    /// bytes that takes 0x40 in memory.
     fn sample() -> Vec<u8> {
         let mut raw = vec![0; 0x160];
         let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_its_entry_and_its_parts() {
+    fn an_image_is_read_with_its_entry_and_segments() {
         let raw = sample();
         let image = Image::read(&raw).unwrap();
         assert_eq!(image.entry(), 0x10_0123);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_or_torn_is_refused() {
+    fn files_that_are_not_images_or_truncated_are_refused() {
         for len in 0..sample().len() {
             assert!(Image::read(&sample()[..len]).is_err(), "{len}");
         }
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(refused(18, 3), ImageError::NotElf);
         assert_eq!(refused(39, 0xff), ImageError::Torn, "headers");
         assert_eq!(refused(0x78 + 32, 0x50), ImageError::Torn, "more in the file than in memory");
-        assert_eq!(refused(0x78 + 15, 0xff), ImageError::Torn, "where a part is");
-        assert_eq!(refused(0x103, 0xff), ImageError::Torn, "an owner's name");
+        assert_eq!(refused(0x78 + 15, 0xff), ImageError::Torn, "the place of a segment");
+        assert_eq!(refused(0x103, 0xff), ImageError::Torn, "the name in a note");
         assert_eq!(refused(0x108, 17), ImageError::NoEntry);
         assert_eq!(refused(0x10c, b'x'), ImageError::NoEntry);
     }

@@ -1,4 +1,4 @@
-//! The events of a run, one JSON object a line, for the program that started the guest.
+//! The events of a run, one JSON object in a line, for the program that started the guest.
 
 #[cfg(test)]
 mod tests;
@@ -8,67 +8,67 @@ use core::fmt;
 use hotmem::Bytes;
 pub use zone::ZoneReport;
 
-/// Something that happened. Sizes are bytes, addresses physical.
+/// An event. Sizes are in bytes, addresses are physical.
 #[derive(Clone, Copy)]
 pub enum Event<'a> {
-    /// The kernel runs.
+    /// The kernel has booted.
     Boot {
         /// Milliseconds since its first instruction.
         ms: u64,
         /// RAM in the loader's memory map.
         boot_memory: Bytes,
-        /// Enabled processors.
+        /// The number of enabled processors.
         cpus: u32,
-        /// Where memory may come and go, as the firmware says.
+        /// The size of the hot-pluggable ranges, as the firmware reports them.
         hot_pluggable: Bytes,
     },
     /// A virtio-mem device was found.
     Device {
-        /// Its number, by which other events name it.
+        /// The device's number, by which other events name it.
         device: usize,
         /// Its memory's node.
         node: u16,
         /// Its block size.
         block_size: Bytes,
-        /// Where its region starts.
+        /// The start of its region.
         addr: u64,
-        /// How large its region is.
+        /// The size of its region.
         region_size: Bytes,
         /// The size that the host wants.
         requested: Bytes,
-        /// The size that is plugged.
+        /// The plugged size.
         plugged: Bytes,
-        /// What it is behind.
+        /// The transport of the device.
         transport: &'static str,
-        /// How it interrupts.
+        /// How the device interrupts.
         interrupts: &'static str,
     },
-    /// A target of the device is reached, and the memory online or gone.
+    /// A requested size was reached, and the memory is online or removed.
     Resized {
         /// The device's number.
         device: usize,
         /// Its memory's node.
         node: u16,
-        /// Memory of this node that is online.
+        /// The online memory of this node.
         node_online: Bytes,
-        /// The size that the host wanted.
+        /// The requested size that was reached.
         target: Bytes,
-        /// The size that is plugged.
+        /// The plugged size.
         plugged: Bytes,
         /// Memory that is online, boot memory included.
         online: Bytes,
-        /// Memory that is free.
+        /// The free memory.
         free: Bytes,
-        /// Requests that the device answered for it.
+        /// The number of requests that the device has answered for it.
         requests: u64,
-        /// Microseconds since the guest saw the target.
+        /// The time in microseconds since the guest read the requested size.
         us: u64,
         /// Whether the device interrupted for it.
         interrupted: bool,
-        /// The zone that its memory is in; `None` if nothing of it is online.
+        /// The zone of its memory; `None` if none of it is online.
         zone: Option<ZoneReport>,
     },
-    /// A target of the device cannot be reached for now.
+    /// A requested size cannot be reached at the moment.
     Pending {
         /// The device's number.
         device: usize,
@@ -76,211 +76,211 @@ pub enum Event<'a> {
         node: u16,
         /// The size that the host wants.
         target: Bytes,
-        /// The size that is plugged.
+        /// The plugged size.
         plugged: Bytes,
-        /// What is in the way.
+        /// The reason.
         why: &'a dyn fmt::Display,
     },
-    /// A device was let go. Its number may be another's later.
+    /// A device was removed. Its number may be reused.
     Removed {
         /// The device's number.
         device: usize,
-        /// The node on which its memory was.
+        /// The node of its memory.
         node: u16,
     },
     /// An entropy source has answered.
     Entropy {
-        /// What it is behind.
+        /// The transport of the device.
         transport: &'static str,
-        /// How it interrupts.
+        /// How the device interrupts.
         interrupts: &'static str,
-        /// Whether it has.
+        /// Whether it has interrupted.
         interrupted: bool,
-        /// How much it answered.
+        /// The size of its answer.
         bytes: Bytes,
-        /// How long it took, in microseconds.
+        /// The time in microseconds.
         us: u64,
     },
     /// A balloon was found.
     Balloon {
-        /// What it is behind.
+        /// The transport of the device.
         transport: &'static str,
-        /// How it interrupts.
+        /// How the device interrupts.
         interrupts: &'static str,
-        /// The feature bits that were negotiated.
+        /// The negotiated feature bits.
         features: u64,
-        /// The number of the queue for reports, if it offers one.
+        /// The number of the reporting queue, if it offers one.
         reports_queue: Option<u16>,
     },
-    /// The balloon has the size that the host wants.
+    /// The balloon has the requested size.
     Inflated {
-        /// What the host wants.
+        /// The size that the host requests.
         target: Bytes,
-        /// What is in it.
+        /// The size of the balloon.
         held: Bytes,
     },
-    /// It cannot have it for now.
+    /// The balloon cannot reach that size at the moment.
     InflationPending {
-        /// What the host wants.
+        /// The size that the host requests.
         target: Bytes,
-        /// What is in it.
+        /// The size of the balloon.
         held: Bytes,
-        /// What is in the way.
+        /// The reason.
         why: &'a dyn fmt::Display,
     },
-    /// The balloon's device was given up. All that it had is free again.
+    /// The balloon's device was given up. All memory that it held is free again.
     BalloonLost {
-        /// Why.
+        /// The reason.
         why: &'a dyn fmt::Display,
     },
-    /// All free memory is the host's now, as far as it is to be.
+    /// All free memory that is eligible has been reported to the host.
     Reported {
-        /// What was reported since the last such event.
+        /// The memory reported since the last such event.
         bytes: Bytes,
-        /// In how many requests.
+        /// The number of requests for it.
         requests: u64,
-        /// What was hinted.
+        /// The memory hinted since the last such event.
         hinted: Bytes,
     },
     /// Frames were filled with their patterns.
     Touched {
-        /// How much.
+        /// The amount.
         bytes: Bytes,
-        /// How long it took, in microseconds.
+        /// The time in microseconds.
         us: u64,
     },
-    /// Touched frames, which held their patterns, were freed.
+    /// Touched frames were checked and freed.
     Freed {
-        /// How much.
+        /// The amount.
         bytes: Bytes,
-        /// How long it took, in microseconds.
+        /// The time in microseconds.
         us: u64,
     },
     /// Touched frames still held their patterns.
     Verified {
-        /// How much.
+        /// The amount.
         bytes: Bytes,
     },
     /// Other CPUs allocated, cleared and freed frames in bursts.
     Faulted {
-        /// How many CPUs.
+        /// The number of CPUs.
         cpus: usize,
-        /// Frames that they allocated.
+        /// The number of frames that they allocated.
         frames: u64,
-        /// How long their bursts took, all of them together, in microseconds.
+        /// The total time of their bursts in microseconds.
         us: u64,
-        /// What was reported to the host meanwhile, rests included.
+        /// The memory reported to the host meanwhile, rests included.
         reported: Bytes,
-        /// What of all that was reported was used again meanwhile.
+        /// The reported memory that was allocated again meanwhile.
         refaulted: Bytes,
     },
-    /// What is on the kernel's heap, all of it as it was made.
+    /// The state of the kernel's heap, after all objects were checked.
     Heap {
-        /// How many objects.
+        /// The number of objects.
         objects: u64,
-        /// Memory behind the heap.
+        /// The memory that the heap maps.
         mapped: Bytes,
-        /// Memory that was copied elsewhere under it, since boot.
+        /// The memory that was migrated under it since boot.
         moved: Bytes,
     },
     /// Persistent memory was found.
     Nvdimm {
-        /// Its number, by which other events name it.
+        /// The device's number, by which other events name it.
         device: usize,
-        /// Where it starts.
+        /// Its start.
         addr: u64,
-        /// How large it is, in whole pageblocks.
+        /// Its size in whole pageblocks.
         size: Bytes,
     },
-    /// Persistent memory was bound: mapped, and described.
+    /// Persistent memory was bound: it is mapped and described.
     Bound {
-        /// Its number.
+        /// The device's number.
         device: usize,
-        /// Frames that have descriptors.
+        /// The number of frames with descriptors.
         frames: u64,
-        /// Memory behind these descriptors.
+        /// The memory that holds these descriptors.
         map: Bytes,
-        /// How much more it would be if nobody shared any.
+        /// The additional memory that they would need without shared tails.
         saved: Bytes,
-        /// What was written to describe them.
+        /// The number of bytes written to describe the frames.
         written: Bytes,
-        /// How long that took, in microseconds.
+        /// The time for that in microseconds.
         describe_us: u64,
-        /// How long all of it took.
+        /// The total time in microseconds.
         us: u64,
     },
-    /// What was bound has been looked through.
+    /// Bound memory was checked.
     Checked {
-        /// Its number.
+        /// The device's number.
         device: usize,
-        /// Descriptors that were as they have to be.
+        /// The number of correct descriptors.
         descriptors: u64,
-        /// Frames of data that were as they had been written.
+        /// The number of correct frames of data.
         data: u64,
     },
-    /// It became RAM, or a device's again.
+    /// Persistent memory became RAM, or a device's memory again.
     Reconfigured {
-        /// Its number.
+        /// The device's number.
         device: usize,
-        /// What it is now.
+        /// Its new mode.
         mode: &'static str,
         /// Memory that is online, boot memory included.
         online: Bytes,
-        /// Memory that is free.
+        /// The free memory.
         free: Bytes,
-        /// How long it took, in microseconds.
+        /// The time in microseconds.
         us: u64,
     },
-    /// It was unbound.
+    /// Persistent memory was unbound.
     Unbound {
-        /// Its number.
+        /// The device's number.
         device: usize,
-        /// How long it took, in microseconds.
+        /// The time in microseconds.
         us: u64,
     },
-    /// What other CPUs wrote through addresses, and whether Dirty told so.
+    /// The writes of other CPUs to mapped pages were compared with the Dirty bits.
     Written {
-        /// Pages that they write to.
+        /// The number of pages that they write to.
         pages: u64,
-        /// Writes since boot.
+        /// The number of writes since boot.
         writes: u64,
-        /// Memory that was copied elsewhere under the pages, since boot.
+        /// The memory that was migrated under the pages since boot.
         moved: Bytes,
-        /// Pages that were written to since the last such event.
+        /// The number of pages that were written since the last such event.
         dirty: u64,
-        /// Pages that were not.
+        /// The number of pages that were not.
         clean: u64,
     },
-    /// What a device wrote to memory that is pinned for it, and free, is there.
+    /// Data that a device wrote to pinned free memory was checked.
     Pinned {
-        /// Where the first range is.
+        /// The first range.
         addr: u64,
-        /// Where the second is, which may be pinned as well.
+        /// The second range, which may be pinned as well.
         other: u64,
-        /// How much is pinned.
+        /// The size of the pinned ranges.
         pinned: Bytes,
-        /// How much of what it wrote to memory that is not pinned is there as well.
+        /// The size of the memory that is not pinned and still holds the device's data.
         left: Bytes,
     },
-    /// All zones were scanned for what is in use.
+    /// All zones were scanned for frames in use.
     Scanned {
-        /// How many runs they are: one for each zone that is contiguous.
+        /// The number of runs: one for each contiguous zone.
         runs: u64,
-        /// How many pageblocks were looked at.
+        /// The number of pageblocks that were read.
         blocks: u64,
-        /// How much of them is in use.
+        /// The memory in use in them.
         used: Bytes,
-        /// How long it took, in microseconds.
+        /// The time in microseconds.
         us: u64,
     },
-    /// Another kernel is started, without a reset of the machine.
+    /// Another kernel is being started, without a reset of the machine.
     HandOver {
-        /// What virtio-mem devices have plugged, which stays so.
+        /// The plugged size of all virtio-mem devices, which stays plugged.
         plugged: Bytes,
     },
-    /// Bytes that were written to describe new memory.
+    /// Metadata of new memory was written.
     Metadata {
-        /// How much, since the last such event.
+        /// The number of bytes written since the last such event.
         written: Bytes,
     },
 }
@@ -440,7 +440,7 @@ impl fmt::Display for Event<'_> {
     }
 }
 
-/// What something displays as, within a JSON string.
+/// Displays a value within a JSON string.
 struct JsonText<'a>(&'a dyn fmt::Display);
 
 impl fmt::Display for JsonText<'_> {

@@ -1,5 +1,4 @@
-//! Physical frames as 512 words each, where the kernel reaches them: for tables that lie in frames
-//! and for what an application would keep in them.
+//! Access to physical frames as 512 words each, for tables and for the workload's data.
 
 use crate::to_usize;
 use hotmem::Pfn;
@@ -7,14 +6,14 @@ use hotmem::Pfn;
 /// Words in a frame.
 pub const FRAME_WORDS: u64 = 512;
 
-/// Where frames are reached: at an offset (wrapping) plus their physical address.
+/// Access to frames at their physical address plus an offset, modulo 2^64.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameWords {
     offset: usize,
 }
 
 impl FrameWords {
-    /// Frames at this offset.
+    /// Makes an access with this offset.
     #[must_use]
     pub const fn at_offset(offset: usize) -> Self {
         FrameWords { offset }
@@ -30,20 +29,20 @@ impl FrameWords {
     /// Reads a word.
     ///
     /// # Safety
-    /// `frame` is mapped at the offset, `index` is below [`FRAME_WORDS`], and nobody writes to the
-    /// word meanwhile, the CPU's page walker excepted.
+    /// `frame` is mapped at the offset, `index` is below [`FRAME_WORDS`], and nothing writes to the
+    /// word meanwhile, except for the CPU's page walk.
     #[must_use]
     pub unsafe fn read(self, frame: Pfn, index: u64) -> u64 {
-        // SAFETY: as the caller says. Volatile, because devices and page walkers look at frames.
+        // SAFETY: the caller guarantees it. Volatile, because devices and page walks read frames.
         unsafe { self.pointer(frame).add(to_usize(index)).read_volatile() }
     }
 
     /// Writes a word.
     ///
     /// # Safety
-    /// As for [`FrameWords::read`], and the word is the caller's to write.
+    /// As for [`FrameWords::read`], and the caller owns the word.
     pub unsafe fn write(self, frame: Pfn, index: u64, word: u64) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { self.pointer(frame).add(to_usize(index)).write_volatile(word) }
     }
 }

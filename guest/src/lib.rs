@@ -1,5 +1,5 @@
-//! What the reference kernel knows without touching hardware: the formats it reads and writes and
-//! the tables it keeps. It builds and is tested on any host; `main.rs` is the kernel around it.
+//! The parts of the reference kernel that do not access hardware: formats that it reads and writes,
+//! and data structures. They are built and tested on any host; `main.rs` is the kernel itself.
 #![cfg_attr(not(test), no_std)]
 
 pub mod cmdline;
@@ -20,7 +20,7 @@ pub mod tables;
 pub mod virtio_mmio;
 pub mod watchdog;
 
-/// Returns a 64-bit machine's addresses and sizes as `usize`.
+/// Converts addresses and sizes of a 64-bit machine to `usize`.
 #[must_use]
 pub const fn to_usize(n: u64) -> usize {
     const { assert!(size_of::<usize>() == size_of::<u64>()) };

@@ -1,38 +1,38 @@
-//! Addresses for PCI memory BARs, where no firmware has given them any.
+//! Assigns addresses to PCI memory BARs if the firmware has not done so.
 
 use core::fmt;
 
-/// What of an address window is left, taken from the bottom up.
+/// The free part of an address window, which is allocated from the bottom up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MmioWindow {
     next: u32,
     end: u32,
 }
 
-/// A window that has too little left.
+/// The window has too few free addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowFull {
-    /// Bytes that were wanted.
+    /// The number of bytes requested.
     pub size: u64,
 }
 
 impl MmioWindow {
-    /// Returns the addresses from `start` up to, not including, `end`.
+    /// Returns the window from `start` to `end`, `end` excluded.
     #[must_use]
     pub const fn new(start: u32, end: u32) -> Self {
         MmioWindow { next: start, end }
     }
 
-    /// Returns the first address that is not taken.
+    /// Returns the first free address.
     #[must_use]
     pub fn next(&self) -> u32 {
         self.next
     }
 
-    /// Takes `size` bytes (a power of two), aligned to their size as a BAR must be.
+    /// Allocates `size` bytes (a power of two), aligned to their size as BARs require.
     ///
     /// # Errors
-    /// [`WindowFull`]; nothing is taken.
+    /// [`WindowFull`]; nothing is allocated.
     pub fn take(&mut self, size: u64) -> Result<u32, WindowFull> {
         let full = WindowFull { size };
         let size = u32::try_from(size).ok().filter(|size| size.is_power_of_two()).ok_or(full)?;
@@ -42,8 +42,8 @@ impl MmioWindow {
         Ok(start)
     }
 
-    /// Leaves out what lies below the next multiple of `align` (a power of two): the bridge that
-    /// begins or ends here decodes in such steps.
+    /// Skips to the next multiple of `align` (a power of two), because bridges decode addresses in
+    /// such steps.
     ///
     /// # Errors
     /// [`WindowFull`].
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_takes_nothing() {
+    fn a_bar_that_does_not_fit_is_refused_and_takes_nothing() {
         let mut window = MmioWindow::new(0xfe00_0000, 0xfe10_0000);
         for size in [0, 0x3000, 0x20_0000, 1 << 32, u64::MAX] {
             assert_eq!(window.take(size), Err(WindowFull { size }));

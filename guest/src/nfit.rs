@@ -1,63 +1,63 @@
-//! ACPI's NVDIMM Firmware Interface Table: where persistent memory is.
+//! Reads ACPI's NVDIMM Firmware Interface Table, which lists persistent memory.
 //!
-//! Nothing of it is believed before all of it has been read: a table that is torn, or whose ranges
-//! cannot be, has no persistent memory at all.
+//! The whole table is checked before any of it is used: a truncated table, or one with invalid
+//! ranges, yields no persistent memory.
 
 use core::fmt;
 use hotmem::{Bytes, PfnRange};
 
-/// Most ranges of persistent memory.
+/// The maximal number of ranges of persistent memory.
 pub const MAX_RANGES: usize = 16;
 
 /// A range of persistent memory (ACPI 6.5, 5.2.25.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PersistentRange {
-    /// Where.
+    /// The frames.
     pub range: PfnRange,
     /// The proximity domain, if it has one.
     pub domain: Option<u32>,
 }
 
-/// All persistent memory that the table tells of, in its order.
+/// All persistent memory in the table, in its order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PersistentRanges {
     room: [PersistentRange; MAX_RANGES],
     used: usize,
 }
 
-/// The reason why the table was refused. Offsets are from its first structure on.
+/// The reason why the table was refused. Offsets count from its first structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NfitError {
-    /// A structure does not end within the table, or has less than a header.
+    /// A structure does not end within the table, or is shorter than a header.
     Torn {
         /// Its offset.
         at: usize,
-        /// How long it says that it is.
+        /// The length that it declares.
         length: usize,
     },
-    /// A range's structure has not all of its fields.
+    /// The structure of a range is too short for its fields.
     Short {
         /// Its offset.
         at: usize,
-        /// How long it says that it is.
+        /// The length that it declares.
         length: usize,
     },
-    /// These are not whole frames of physical memory.
+    /// A range is not whole frames of physical memory.
     BadRange {
         /// The range's first address.
         base: u64,
-        /// Its bytes.
+        /// The range's size in bytes.
         len: u64,
     },
     /// Two ranges share memory.
     Overlap(PfnRange, PfnRange),
-    /// A range lies over RAM.
+    /// A range overlaps RAM.
     OverRam(PfnRange),
-    /// There are more than [`MAX_RANGES`].
+    /// There are more than [`MAX_RANGES`] ranges.
     TooMany,
 }
 
-/// Type of the structures that tell of ranges, and what every revision has of them.
+/// The type of the structures of ranges, and their length in all revisions.
 const SPA_RANGE: u16 = 0;
 const SPA_RANGE_BYTES: usize = 56;
 const HEADER_BYTES: usize = 4;
@@ -68,17 +68,16 @@ const PERSISTENT: [u8; 16] = [
 ];
 
 impl PersistentRanges {
-    /// None.
+    /// No persistent memory.
     pub const NONE: PersistentRanges = PersistentRanges {
         room: [PersistentRange { range: PfnRange::EMPTY, domain: None }; MAX_RANGES],
         used: 0,
     };
 
-    /// Reads the table's structures, which begin 40 bytes into it. `ram` is what the memory map
-    /// says is RAM.
+    /// Reads the table's structures, which begin at offset 40. `ram` is the RAM in the memory map.
     ///
     /// # Errors
-    /// [`NfitError`], the first that is found.
+    /// The first [`NfitError`].
     pub fn read(
         structures: &[u8],
         ram: impl Iterator<Item = PfnRange> + Clone,
@@ -161,7 +160,7 @@ impl fmt::Display for NfitError {
                 write!(f, "NFIT: {len:#x} bytes at {base:#x} are not whole frames")
             }
             NfitError::Overlap(one, other) => write!(f, "NFIT: {one} and {other} overlap"),
-            NfitError::OverRam(range) => write!(f, "NFIT: {range} lies over RAM"),
+            NfitError::OverRam(range) => write!(f, "NFIT: {range} overlaps RAM"),
             NfitError::TooMany => write!(f, "NFIT: more than {MAX_RANGES} ranges"),
         }
     }
@@ -206,13 +205,13 @@ mod tests {
         PfnRange::from_bytes(base, Bytes(len)).unwrap()
     }
 
-    /// RAM from 0 to 3 GiB.
+    /// Reads a table on a machine with RAM from 0 to 3 GiB.
     fn read(table: &[Vec<u8>]) -> Result<PersistentRanges, NfitError> {
         PersistentRanges::read(&table.concat(), [range(0, 3 * GIB)].into_iter())
     }
 
     #[test]
-    fn persistent_memory_is_told_from_all_else() {
+    fn only_persistent_memory_is_listed() {
         let mut without_domain = persistent(8 * GIB, GIB);
         without_domain[6..8].fill(0);
         let volatile = [0xbc; 16];
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structure_may_be_longer_than_we_know() {
+    fn a_structure_may_be_longer_than_the_known_fields() {
         let mut with_cookie = persistent(4 * GIB, GIB);
         with_cookie[2] = 64;
         with_cookie.extend([0; 8]);
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_and_short_structures_refuse_all() {
+    fn a_truncated_structure_invalidates_the_table() {
         let good = persistent(4 * GIB, GIB);
         let mut short = good.clone();
         short[2] = 55;
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_cannot_be_are_refused() {
+    fn invalid_ranges_are_refused() {
         for (base, len) in [
             (4 * GIB, 0),
             (4 * GIB + 1, GIB),
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_sixteen() {
+    fn at_most_sixteen_ranges_are_accepted() {
         let mut table: Vec<_> = (4..20).map(|n| persistent(n * GIB, GIB)).collect();
         assert_eq!(read(&table).unwrap().as_slice().len(), MAX_RANGES);
         table.push(persistent(20 * GIB, GIB));

@@ -1,7 +1,7 @@
-//! Which frames the workload owns: a bit each, in frames of their own.
+//! The set of frames that the workload owns, with one bit for each frame.
 //!
-//! A radix tree of three levels below a few roots, made as it is needed, so that the kernel needs
-//! no heap for it and 0.003 % of what it owns.
+//! It is a radix tree of three levels below a few roots. Its nodes are frames that are allocated on
+//! demand, so it needs no heap, and 0.003 % of the owned memory.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
 use crate::layout::DIRECT_MAP_BYTES;
@@ -9,8 +9,8 @@ use crate::to_usize;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
 
-/// Frames that a leaf covers (128 MiB): its words are bits. Words of the tables above are numbers
-/// of frames, 0 where there is none.
+/// The number of frames that a leaf covers (128 MiB); its words are bits. Words of the nodes above
+/// are frame numbers, or 0 without a child.
 const LEAF_FRAMES: u64 = FRAME_WORDS * 64;
 const MIDDLE_FRAMES: u64 = FRAME_WORDS * LEAF_FRAMES;
 const ROOT_FRAMES: u64 = FRAME_WORDS * MIDDLE_FRAMES;
@@ -23,7 +23,8 @@ pub struct OwnedFrames {
     len: u64,
 }
 
-/// There was no frame for a table, or the direct map does not reach that far. The set is as it was.
+/// No frame was available for a node, or the frames lie beyond the direct map. The set is
+/// unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoTable;
 
@@ -31,8 +32,8 @@ impl OwnedFrames {
     /// Returns the empty set.
     ///
     /// # Safety
-    /// Frames that [`OwnedFrames::insert`] is given for tables are mapped in `memory`, and nobody
-    /// else's from then on.
+    /// Frames that [`OwnedFrames::insert`] gets for nodes are mapped in `memory`, and only this set
+    /// uses them.
     #[must_use]
     pub unsafe fn new(memory: FrameWords) -> Self {
         OwnedFrames { memory, roots: [0; ROOTS], len: 0 }
@@ -50,7 +51,7 @@ impl OwnedFrames {
         self.len == 0
     }
 
-    /// Adds frames, making the tables that are missing.
+    /// Adds frames, and makes missing nodes.
     ///
     /// # Errors
     /// [`NoTable`].
@@ -66,7 +67,7 @@ impl OwnedFrames {
         Ok(())
     }
 
-    /// Takes frames out, as far as they are in.
+    /// Removes frames that are in the set.
     pub fn remove(&mut self, frames: PfnRange) {
         self.change(frames, |word, mask| word & !mask);
     }
@@ -86,7 +87,7 @@ impl OwnedFrames {
         PfnRange::new(start, end)
     }
 
-    /// Returns the first frame in `frames` whose bit is set in what `select` makes of its word.
+    /// Returns the first frame in `frames` whose bit is set after `select` is applied to its word.
     fn first(&self, frames: PfnRange, select: impl Fn(u64) -> u64) -> Option<Pfn> {
         frames.chunks(LEAF_FRAMES).find_map(|part| {
             let leaf = self.leaf(part.start());
@@ -94,7 +95,7 @@ impl OwnedFrames {
                 return None;
             }
             part.chunks(64).find_map(|part| {
-                // SAFETY: leaves are tables, see `new`; the index is below `FRAME_WORDS`.
+                // SAFETY: leaves are nodes, see `new`; the index is below `FRAME_WORDS`.
                 let word = leaf
                     .map_or(0, |leaf| unsafe { self.memory.read(leaf, word_index(part.start())) });
                 let found = select(word) & mask_of(part);
@@ -109,7 +110,7 @@ impl OwnedFrames {
             let Some(leaf) = self.leaf(part.start()) else { continue };
             for part in part.chunks(64).filter(|part| !part.is_empty()) {
                 let index = word_index(part.start());
-                // SAFETY: leaves are tables, see `new`, and this value is their only user.
+                // SAFETY: leaves are nodes, see `new`, and this value is their only user.
                 unsafe {
                     let before = self.memory.read(leaf, index);
                     let after = change(before, mask_of(part));
@@ -123,7 +124,7 @@ impl OwnedFrames {
 
     fn leaf(&self, frame: Pfn) -> Option<Pfn> {
         let root = present(*self.roots.get(root_index(frame))?)?;
-        // SAFETY: what roots and middles name are tables, see `new`.
+        // SAFETY: roots and middle nodes contain only frame numbers of nodes, see `new`.
         unsafe {
             let middle = present(self.memory.read(root, middle_index(frame)))?;
             present(self.memory.read(middle, leaf_index(frame)))
@@ -139,7 +140,7 @@ impl OwnedFrames {
         let mut new_table = || {
             let table = table_frame()?;
             for index in 0..FRAME_WORDS {
-                // SAFETY: the frame was given as a table.
+                // SAFETY: the frame was provided as a node.
                 unsafe { memory.write(table, index, 0) }
             }
             Some(table)
@@ -150,7 +151,7 @@ impl OwnedFrames {
         }
         let mut table = present(*root)?;
         for index in [middle_index(frame), leaf_index(frame)] {
-            // SAFETY: what roots and middles name are tables, see `new`.
+            // SAFETY: roots and middle nodes contain only frame numbers of nodes, see `new`.
             unsafe {
                 if memory.read(table, index) == 0 {
                     memory.write(table, index, new_table()?.number());
@@ -192,7 +193,7 @@ fn mask_of(part: PfnRange) -> u64 {
 mod tests {
     use super::*;
 
-    /// Frames 1.. are tables; frame 0 stays unused so that none has number 0.
+    /// Frames from 1 up can be nodes. Frame 0 stays unused, because 0 means no child.
     struct Arena {
         frames: Vec<[u64; 512]>,
         next: u64,
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_a_plain_set() {
+    fn the_set_agrees_with_a_naive_one() {
         let (mut arena, mut owned) = Arena::new();
         let base = ROOT_FRAMES - 300;
         let mut model = [false; 600];
@@ -246,11 +247,11 @@ mod tests {
             });
             assert_eq!(owned.first_run(range(base + from, base + 600)), expected);
         }
-        assert_eq!(arena.next, 7, "two roots with a middle and a leaf each");
+        assert_eq!(arena.next, 7, "two roots with a middle node and a leaf each");
     }
 
     #[test]
-    fn holds_whole_ranges_only() {
+    fn holds_requires_the_whole_range() {
         let (mut arena, mut owned) = Arena::new();
         owned.insert(range(1000, 1512), || arena.frame()).unwrap();
         assert!(owned.holds(range(1000, 1512)));
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tables_nothing_is_inserted() {
+    fn without_frames_for_nodes_nothing_is_inserted() {
         let (mut arena, mut owned) = Arena::new();
         assert_eq!(owned.insert(range(10, 20), || None), Err(NoTable));
         let mut frames = [arena.frame(), None].into_iter();

@@ -1,7 +1,8 @@
-//! What a touched frame holds: a pattern of its own, so that a wrong, shared or lost frame shows.
+//! The pattern of a touched frame, which differs from frame to frame, so that a wrong, shared or
+//! lost frame is noticed.
 //!
-//! Every cache line of the frame carries one word, made of the frame's number, the run's seed and
-//! the line, at a place within the line that differs from frame to frame.
+//! Each cache line of the frame contains one word. It is computed from the frame's number, the
+//! run's seed and the line; its place within the line differs from frame to frame.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
 use core::fmt;
@@ -10,23 +11,23 @@ use hotmem::Pfn;
 /// Words in a cache line.
 const LINE_WORDS: u64 = 8;
 
-/// A word that is not what was written there.
+/// A word that differs from the pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch {
     /// The frame.
     pub frame: Pfn,
-    /// The byte's offset in it.
+    /// The offset in the frame in bytes.
     pub offset: u64,
-    /// What was written.
+    /// The word of the pattern.
     pub written: u64,
-    /// What is there now.
+    /// The word that was found.
     pub found: u64,
 }
 
 /// Fills the frame with its pattern.
 ///
 /// # Safety
-/// The frame is mapped and the caller's.
+/// The frame is mapped, and the caller owns it.
 pub unsafe fn write(memory: FrameWords, frame: Pfn, seed: u64) {
     for (index, word) in words(frame, seed) {
         // SAFETY: as the caller says; `index` is below `FRAME_WORDS`.
@@ -34,25 +35,25 @@ pub unsafe fn write(memory: FrameWords, frame: Pfn, seed: u64) {
     }
 }
 
-/// Looks whether the frame still holds its pattern.
+/// Checks that the frame still holds its pattern.
 ///
 /// # Errors
 /// The first [`Mismatch`].
 ///
 /// # Safety
-/// The frame is mapped and the caller's.
+/// The frame is mapped, and the caller owns it.
 pub unsafe fn check(memory: FrameWords, frame: Pfn, seed: u64) -> Result<(), Mismatch> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { check_copy(memory, frame, frame, seed) }
 }
 
-/// Looks whether `frame` holds the pattern of the frame `of`.
+/// Checks that `frame` holds the pattern of the frame `of`.
 ///
 /// # Errors
 /// The first [`Mismatch`].
 ///
 /// # Safety
-/// `frame` is mapped and the caller's.
+/// `frame` is mapped, and the caller owns it.
 pub unsafe fn check_copy(
     memory: FrameWords,
     frame: Pfn,
@@ -69,7 +70,7 @@ pub unsafe fn check_copy(
     Ok(())
 }
 
-/// Returns the words of one frame: where, and which.
+/// Returns the indices and the values of the words of one frame.
 fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = mix(frame.number() ^ mix(seed));
     let place = first % LINE_WORDS;
@@ -79,7 +80,7 @@ fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
 
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Returns the finaliser of SplitMix64: neighbouring numbers become unlike ones.
+/// Computes the finaliser of SplitMix64, which maps neighbouring numbers to very different ones.
 #[must_use]
 pub fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(ODD);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_holds_its_pattern_and_no_other() {
+    fn a_frame_holds_only_its_own_pattern() {
         let mut arena = Arena(vec![[0; 512]; 3]);
         let memory = arena.memory();
         // SAFETY: the arena has frames 0 to 2.
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_in_any_line_shows() {
+    fn a_change_in_any_line_is_noticed() {
         for line in 0..64 {
             let mut arena = Arena(vec![[0; 512]; 2]);
             let memory = arena.memory();

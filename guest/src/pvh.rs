@@ -1,4 +1,4 @@
-//! What a PVH loader tells the kernel: `hvm_start_info` and the memory map it points to.
+//! Reads the tables of a PVH loader: `hvm_start_info` and the memory map that it points to.
 //!
 //! The layout is Xen's `public/arch-x86/hvm/start_info.h`; all fields are little-endian.
 
@@ -10,13 +10,13 @@ const START_INFO_BYTES: usize = 56;
 const MAP_ENTRY_BYTES: usize = 24;
 const MODULE_BYTES: usize = 32;
 
-/// Physical memory as the boot code can reach it.
+/// Physical memory that the boot code can access.
 pub trait PhysicalMemory {
-    /// Returns the `len` bytes at `phys_addr`, if all of them can be reached.
+    /// Returns the `len` bytes at `phys_addr`, if all of them are accessible.
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]>;
 }
 
-/// Where the loader put things.
+/// The contents of `hvm_start_info`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartInfo {
     cmdline_addr: u64,
@@ -27,14 +27,14 @@ pub struct StartInfo {
     modules: u32,
 }
 
-/// One entry of the memory map, as the loader wrote it: nothing about it has been checked.
+/// An entry of the memory map, as the loader wrote it, without any checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryMapEntry {
-    /// First byte.
+    /// The address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// An E820 type.
+    /// The E820 type.
     pub kind: u32,
 }
 
@@ -50,25 +50,25 @@ pub enum PvhError {
     BadMagic(u32),
     /// The tables have no memory map (version 0 of the structure).
     NoMemoryMap,
-    /// A table lies where the boot code cannot read it.
+    /// A table lies outside the boot mapping.
     OutOfReach {
-        /// Which table.
+        /// The name of the table.
         table: &'static str,
-        /// Where it is said to be.
+        /// Its address.
         phys_addr: u64,
     },
-    /// A table has more entries than the kernel has room for.
+    /// A table has too many entries.
     TooMany {
-        /// Which table.
+        /// The name of the table.
         table: &'static str,
-        /// Entries that it has.
+        /// The number of entries.
         entries: u32,
-        /// Entries there is room for.
+        /// The maximal number of entries.
         room: usize,
     },
-    /// The command line has no end within the room there is for it.
+    /// The command line is longer than this buffer.
     CmdlineTooLong(usize),
-    /// What is to be handed over takes this many bytes, and there are fewer.
+    /// The tables for the next kernel need this many bytes, and there are fewer.
     NoRoom(usize),
 }
 
@@ -76,7 +76,7 @@ impl StartInfo {
     /// Reads the structure at `phys_addr`.
     ///
     /// # Errors
-    /// [`PvhError`] if it is not one, or is older than memory maps.
+    /// [`PvhError`] if it is not `hvm_start_info`, or is too old to have a memory map.
     pub fn read(memory: &impl PhysicalMemory, phys_addr: u64) -> Result<StartInfo, PvhError> {
         let out_of_reach = PvhError::OutOfReach { table: "start_info", phys_addr };
         let raw = memory.bytes(phys_addr, START_INFO_BYTES).ok_or(out_of_reach)?;
@@ -97,7 +97,7 @@ impl StartInfo {
         })
     }
 
-    /// Physical address of ACPI's root pointer, if the loader gave one.
+    /// Returns the physical address of ACPI's root pointer, if the loader passed one.
     #[must_use]
     pub fn rsdp_addr(&self) -> Option<u64> {
         (self.rsdp_addr != 0).then_some(self.rsdp_addr)
@@ -125,7 +125,7 @@ impl StartInfo {
         })
     }
 
-    /// Copies the list of modules (an initial RAM disk, say) into `room`, as RAM in use.
+    /// Copies the list of modules (for example an initial RAM disk) into `room`, as RAM in use.
     ///
     /// # Errors
     /// As for [`StartInfo::memory_map`].
@@ -171,12 +171,12 @@ impl StartInfo {
     }
 }
 
-/// What the kernel, as a loader, tells the next one.
+/// The tables that the kernel, as a loader, passes to the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Handover<'a> {
-    /// Its command line.
+    /// The command line of the next kernel.
     pub cmdline: &'a [u8],
-    /// Physical address of ACPI's root pointer, if it is known.
+    /// The physical address of ACPI's root pointer, if it is known.
     pub rsdp_addr: Option<u64>,
     /// The memory map.
     pub memory_map: &'a [MemoryMapEntry],
@@ -185,7 +185,7 @@ pub struct Handover<'a> {
 }
 
 impl Handover<'_> {
-    /// Writes `start_info`, which will be at `phys_addr`, and all it points to.
+    /// Writes `start_info`, for physical address `phys_addr`, and all tables that it points to.
     ///
     /// # Errors
     /// [`PvhError::NoRoom`].
@@ -228,7 +228,7 @@ impl Handover<'_> {
     }
 }
 
-/// An array in memory that the loader points to.
+/// An array of the loader.
 struct Table {
     name: &'static str,
     phys_addr: u64,
@@ -274,7 +274,7 @@ impl fmt::Display for PvhError {
             PvhError::BadMagic(found) => write!(f, "start_info has magic {found:#x}"),
             PvhError::NoMemoryMap => write!(f, "start_info has no memory map"),
             PvhError::OutOfReach { table, phys_addr } => {
-                write!(f, "{table} at {phys_addr:#x} lies out of the boot mapping's reach")
+                write!(f, "{table} at {phys_addr:#x} lies outside the boot mapping")
             }
             PvhError::TooMany { table, entries, room } => {
                 write!(f, "{table} has {entries} entries, there is room for {room}")
@@ -291,7 +291,7 @@ impl fmt::Display for PvhError {
 mod tests {
     use super::*;
 
-    /// Bytes from a base address on.
+    /// Memory at a base address.
     struct Arena(u64, Vec<u8>);
 
     impl PhysicalMemory for Arena {
@@ -303,7 +303,8 @@ mod tests {
 
     const BASE: u64 = 0x6000;
 
-    /// `start_info` at 0, two map entries at 0x100, a module at 0x200, a command line at 0x300.
+    /// Returns memory with `start_info` at 0, two map entries at 0x100, a module at 0x200 and a
+    /// command line at 0x300.
     fn sample() -> Arena {
         let mut raw = vec![0; 0x400];
         let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_a_loader_wrote() {
+    fn the_tables_of_a_loader_are_read() {
         let memory = sample();
         let info = StartInfo::read(&memory, BASE).unwrap();
         assert_eq!(info.rsdp_addr(), Some(0xe0000));
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_over_reads_the_same() {
+    fn tables_for_the_next_kernel_are_read_back_unchanged() {
         let entry = |addr, size, kind| MemoryMapEntry { addr, size, kind };
         let handover = Handover {
             cmdline: b"hotmem.exit=boot",
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_start_info_or_has_no_map() {
+    fn structures_without_the_magic_or_a_map_are_refused() {
         let mut memory = sample();
         assert!(matches!(
             StartInfo::read(&memory, BASE - 8),
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_tables_that_do_not_fit_or_cannot_be_reached() {
+    fn tables_that_do_not_fit_or_are_inaccessible_are_refused() {
         let mut memory = sample();
         let info = StartInfo::read(&memory, BASE).unwrap();
         let too_many = PvhError::TooMany { table: "memory map", entries: 2, room: 1 };

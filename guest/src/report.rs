@@ -1,19 +1,20 @@
-//! The verdict as text: the Test Anything Protocol, version 14, with events between its lines.
+//! Writes the results of a run in the Test Anything Protocol (TAP), version 14, with events between
+//! its lines.
 
 use crate::event::Event;
 use core::fmt::{self, Write};
 
-/// What a run came to.
+/// The verdict of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Every test point is `ok`.
     Pass,
-    /// A test point is `not ok`, or the run was given up.
+    /// A test point is `not ok`, or the run was aborted.
     Fail,
 }
 
-/// A TAP document that is being written. Failures of the writer are not reported: there is nobody
-/// to report them to.
+/// A TAP document that is being written. Errors of the writer are ignored, because they cannot be
+/// reported.
 pub struct Report<W: Write> {
     out: W,
     points: u32,
@@ -32,20 +33,20 @@ impl<W: Write> Report<W> {
         let _ = writeln!(self.out, "{event}");
     }
 
-    /// Writes a test point that holds.
+    /// Writes a test point that has passed.
     pub fn ok(&mut self, what: impl fmt::Display) {
         self.points += 1;
         let _ = writeln!(self.out, "ok {} - {what}", self.points);
     }
 
-    /// Writes a test point that does not hold: the run fails.
+    /// Writes a test point that has failed, which makes the run fail.
     pub fn not_ok(&mut self, what: impl fmt::Display) {
         self.points += 1;
         self.verdict = Verdict::Fail;
         let _ = writeln!(self.out, "not ok {} - {what}", self.points);
     }
 
-    /// Returns whether every test point so far holds.
+    /// Returns whether every test point so far has passed.
     pub fn passes(&self) -> bool {
         self.verdict == Verdict::Pass
     }
@@ -57,7 +58,7 @@ impl<W: Write> Report<W> {
     }
 }
 
-/// Ends a document from anywhere, also from within one of its lines.
+/// Ends a document at any place, also within a line.
 pub fn bail_out(mut out: impl Write, reason: impl fmt::Display) -> Verdict {
     let _ = writeln!(out, "\nBail out! {reason}\n{}", Verdict::Fail);
     Verdict::Fail
@@ -78,7 +79,7 @@ mod tests {
     use hotmem::Bytes;
 
     #[test]
-    fn a_run_that_passes() {
+    fn a_run_passes_if_all_points_pass() {
         let mut text = String::new();
         let mut report = Report::begin(&mut text);
         report.ok("boot");
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_fails_the_run() {
+    fn one_failed_point_fails_the_run() {
         let mut text = String::new();
         let mut report = Report::begin(&mut text);
         report.not_ok("boot");

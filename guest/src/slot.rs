@@ -1,9 +1,9 @@
-//! A hot-plug slot of a PCIe port: what its registers say, and what to write to them.
+//! The registers of a PCIe port's hot-plug slot: interprets them and computes the values to write.
 //! (PCI Express Base Specification 5.0, 6.7.1 and 7.5.3.10 to 11)
 //!
-//! Slot Control and Slot Status are one word of configuration space here, as they are read.
+//! Slot Control and Slot Status are treated as one word of configuration space.
 
-/// A slot, with what is known of its occupant.
+/// The state of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
     state: State,
@@ -12,48 +12,49 @@ pub struct Slot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Empty,
-    /// Powered, and nobody has looked at what is there.
+    /// Powered, with a device that has not been examined yet.
     New,
     Known,
-    /// The attention button was pressed for what is there.
+    /// The attention button was pressed to remove the device.
     Leaving,
 }
 
-/// What is to be done about the slot's occupant.
+/// The action that a slot requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Look at it, and tell by [`Slot::known`] once it has answered.
+    /// Examine the new device, and call [`Slot::known`] once it has answered.
     Look,
-    /// Stop using it, then write [`Slot::power_off`]; again and again until then.
+    /// Stop using the device, then write [`Slot::power_off`]. This is repeated until then.
     Release,
-    /// It has gone without asking.
+    /// The device was removed without a request.
     Forget,
 }
 
-/// Slot Control: indicators and power controller.
+/// Bits of Slot Control: indicators and power controller.
 const POWER_INDICATOR: u32 = 0b11 << 8;
 const POWER_INDICATOR_ON: u32 = 0b01 << 8;
 const POWER_INDICATOR_OFF: u32 = 0b11 << 8;
 const POWER_OFF: u32 = 1 << 10;
-/// Slot Status, from here on up.
+/// The first bit of Slot Status.
 const STATUS: u32 = 16;
 const BUTTON_PRESSED: u32 = 1 << STATUS;
 const PRESENCE_CHANGED: u32 = 1 << (STATUS + 3);
 const PRESENT: u32 = 1 << (STATUS + 6);
-/// All that is cleared by writing it back: button, power fault, latch, presence, command, link.
+/// The events that are cleared by writing them back: button, power fault, latch, presence, command,
+/// link.
 const EVENTS: u32 = 0x011f << STATUS;
 
 impl Slot {
-    /// Returns a slot whose occupant, if it has one, has been there from the start and is in use.
+    /// Returns the state of a slot at boot. A device that was found is in use.
     #[must_use]
     pub const fn at_boot(register: u32, found: bool) -> Slot {
         let known = found && register & PRESENT != 0;
         Slot { state: if known { State::Known } else { State::Empty } }
     }
 
-    /// Follows the registers: what to do, and what to write, if anything.
+    /// Interprets the registers. Returns the required action, and the value to write, if any.
     pub fn step(&mut self, register: u32) -> (Wanted, Option<u32>) {
         let present = register & PRESENT != 0;
         let exchanged = !present || register & PRESENCE_CHANGED != 0;
@@ -78,14 +79,14 @@ impl Slot {
         }
     }
 
-    /// Somebody has looked at what is there.
+    /// Records that the new device was examined.
     pub fn known(&mut self) {
         if self.state == State::New {
             self.state = State::Known;
         }
     }
 
-    /// Returns what to write to let the occupant go.
+    /// Returns the value to write to power the slot off.
     pub fn power_off(&mut self, register: u32) -> u32 {
         self.state = State::Empty;
         (register & !EVENTS) | POWER_INDICATOR_OFF | POWER_OFF
@@ -100,13 +101,13 @@ mod tests {
     const ON: u32 = POWER_INDICATOR_ON;
 
     #[test]
-    fn a_device_comes_and_is_asked_to_leave() {
+    fn a_device_is_added_and_its_removal_requested() {
         let mut slot = Slot::at_boot(OFF, false);
         assert_eq!(slot.step(OFF), (Wanted::Nothing, None));
         let came = OFF | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED;
         let (wanted, write) = slot.step(came);
         assert_eq!(wanted, Wanted::Look);
-        // On, and both events acknowledged.
+        // The slot is on, and both events are acknowledged.
         assert_eq!(write, Some(ON | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED));
         assert_eq!(slot.step(ON | PRESENT), (Wanted::Look, None));
         slot.known();
@@ -121,21 +122,21 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_goes_without_asking_is_forgotten() {
+    fn a_device_removed_without_a_request_is_forgotten() {
         let mut slot = Slot::at_boot(ON | PRESENT, true);
         assert_eq!(slot.step(ON | PRESENCE_CHANGED).0, Wanted::Forget);
         assert_eq!(slot.step(ON).0, Wanted::Nothing);
     }
 
     #[test]
-    fn another_device_in_its_place_is_a_new_one() {
+    fn a_replaced_device_is_new() {
         let mut slot = Slot::at_boot(ON | PRESENT, true);
         assert_eq!(slot.step(ON | PRESENT | PRESENCE_CHANGED).0, Wanted::Forget);
         assert_eq!(slot.step(ON | PRESENT).0, Wanted::Look);
     }
 
     #[test]
-    fn what_boot_did_not_see_is_new() {
+    fn a_device_that_boot_did_not_find_is_new() {
         let mut slot = Slot::at_boot(OFF | PRESENT, false);
         assert_eq!(slot.step(OFF | PRESENT), (Wanted::Look, Some(ON | PRESENT)));
     }

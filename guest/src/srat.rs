@@ -1,15 +1,15 @@
-//! ACPI's System Resource Affinity Table: which memory belongs to which NUMA node.
+//! Reads ACPI's System Resource Affinity Table, which assigns memory to NUMA nodes.
 
 use hotmem::{BootRange, Bytes};
 
 /// A range of memory and its proximity domain (ACPI 6.5, 5.2.16.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryAffinity {
-    /// Where.
+    /// The bytes.
     pub range: BootRange,
     /// The proximity domain: the node's number.
     pub domain: u32,
-    /// Memory may come and go here; there may be none now.
+    /// Whether memory can be hot-plugged here. There may be none at present.
     pub hot_pluggable: bool,
 }
 
@@ -19,8 +19,8 @@ const ENABLED: u32 = 1 << 0;
 const HOT_PLUGGABLE: u32 = 1 << 1;
 const NON_VOLATILE: u32 = 1 << 2;
 
-/// Returns the ranges of RAM in the table's structures, which begin 48 bytes into it. A structure
-/// that does not fit ends the table.
+/// Returns the ranges of RAM in the table's structures, which begin at offset 48. A structure that
+/// does not fit ends the table.
 pub fn memory_affinities(structures: &[u8]) -> impl Iterator<Item = MemoryAffinity> {
     let mut rest = structures;
     let each = core::iter::from_fn(move || {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn ram_is_told_from_all_else() {
+    fn only_ram_is_listed() {
         let cpu = [0, 16].into_iter().chain([7; 14]).collect();
         let table: Vec<Vec<u8>> = vec![
             memory(1, 0x10_0000, 0x3f0_0000, ENABLED),
@@ -90,11 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_table_ends_where_it_is_torn() {
+    fn a_truncated_structure_ends_the_table() {
         let good = memory(1, 0, 0x1000, ENABLED);
         for torn in [vec![], vec![MEMORY], vec![MEMORY, 0], vec![MEMORY, 1], vec![9, 200, 0]] {
             let table = [good.clone(), torn, good.clone()].concat();
-            // What follows is not looked at, or read as what it is not: no more than one can be.
+            // Only the first structure is certain: the bytes after it may or may not look like
+            // another one.
             assert_eq!(memory_affinities(&table).next().map(|found| found.domain), Some(1));
         }
         let short = [&[MEMORY, 39][..], &good[2..39]].concat();

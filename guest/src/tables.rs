@@ -1,20 +1,20 @@
-//! Page tables that lie in frames.
+//! Access to page tables in frames.
 
 use crate::frame_words::FrameWords;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Table, Tables};
 
-/// Where the kernel reaches its page tables.
+/// Access to the kernel's page tables.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameTables(FrameWords);
 
 impl FrameTables {
-    /// Tables in frames that are reached through `memory`.
+    /// Makes an access to tables through `memory`.
     ///
     /// # Safety
-    /// Whoever has the value asks it for nothing but tables: a root, what its entries name as
-    /// tables, and frames given for more of them. They are reached through `memory`, and used as
-    /// tables alone, as long as they are asked for.
+    /// The value is used to access tables only: a root, the tables that its entries point to, and
+    /// frames provided for further tables. They are mapped in `memory`, and are used as tables
+    /// only, for as long as they are accessed.
     #[must_use]
     pub const unsafe fn new(memory: FrameWords) -> Self {
         FrameTables(memory)
@@ -23,7 +23,8 @@ impl FrameTables {
 
 impl Tables for FrameTables {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        // SAFETY: it is a table, see `new`: a frame of atomic words, at an address aligned as one.
+        // SAFETY: by the contract of `new` the frame is a table: atomic words at an aligned
+        // address.
         Some(unsafe { &*self.0.pointer(frame).cast() })
     }
 }

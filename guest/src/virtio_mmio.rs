@@ -1,22 +1,22 @@
-//! Virtio devices whose registers are memory, as a VMM without ACPI names them on the command
-//! line: `virtio_mmio.device=<size>@<address>:<irq>[:<id>]`, as often as there are devices.
-//! (The form is Linux's; see its `virtio_mmio.c` and kernel parameters.)
+//! Virtio MMIO devices that a VMM without ACPI names on the command line, with
+//! `virtio_mmio.device=<size>@<address>:<irq>[:<id>]` for each device. (The form is Linux's; see
+//! its `virtio_mmio.c` and kernel parameters.)
 
 use crate::cmdline::parse_size;
 use core::fmt;
 
-/// Where a device's registers are, and how it interrupts.
+/// The registers and the interrupt of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MmioDevice {
-    /// Of the first register.
+    /// The physical address of the first register.
     pub phys_addr: u64,
-    /// In bytes.
+    /// The size of the registers in bytes.
     pub size: u64,
     /// Its interrupt line.
     pub irq: u8,
 }
 
-/// A word that names no device.
+/// A malformed device on the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadMmioDevice<'a>(pub &'a str);
 
@@ -36,7 +36,7 @@ impl MmioDevice {
         let mut place = place.split(':');
         let phys_addr = parse_number(place.next()?)?;
         let irq = place.next()?.parse().ok()?;
-        // The identifier is for people.
+        // The identifier is ignored.
         let (_id, end) = (place.next(), place.next());
         let size = parse_size(size).map(|bytes| bytes.0).or_else(|| parse_number(size))?;
         let fits = size > 0 && phys_addr.checked_add(size).is_some() && end.is_none();
@@ -44,10 +44,10 @@ impl MmioDevice {
     }
 }
 
-/// Decimal digits, or hexadecimal ones after `0x`.
+/// Parses decimal digits, or hexadecimal ones after `0x`.
 fn parse_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             u64::from_str_radix(digits, 16).ok()
         }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_devices_of_a_command_line_in_order() {
+    fn devices_are_listed_in_their_order() {
         let text = "quiet virtio_mmio.device=512@0xfeb00e00:12 hotmem.exit=boot \
                     virtio_mmio.device=4K@0xd0000000:5:7 virtio_mmio.device=0x200@4096:6";
         let device = |phys_addr, size, irq| Ok(MmioDevice { phys_addr, size, irq });
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_device_is_named() {
+    fn malformed_devices_are_reported() {
         for bad in [
             "virtio_mmio.device=",
             "virtio_mmio.device=512",

@@ -1,14 +1,14 @@
-//! A run that hangs must say where. The main path names its steps and shows progress; the timer
-//! interrupt counts.
+//! Finds the step in which a run hangs. The main path records its steps and its progress; the timer
+//! interrupt counts ticks.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-/// What the kernel is doing.
+/// A step of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Step {
-    /// Waiting for the host: may take for ever.
+    /// Waiting for the host, which may take any time.
     Idle,
     /// Reading the loader's and the firmware's tables.
     Boot,
@@ -24,7 +24,7 @@ pub enum Step {
     Verify,
     /// Making, checking or freeing objects on the heap.
     Heap,
-    /// Describing persistent memory, or checking that.
+    /// Describing persistent memory, or checking its descriptors.
     Nvdimm,
 }
 
@@ -42,8 +42,8 @@ impl Step {
     ];
 }
 
-/// Counts timer ticks without progress. Everything in it is a hint between the main path and the
-/// timer interrupt on the same CPU, so no access orders any other: all are relaxed.
+/// Counts timer ticks without progress. The main path and the timer interrupt run on the same CPU,
+/// so no access needs an order: all are relaxed.
 pub struct Watchdog {
     step: AtomicU8,
     ticks: AtomicU32,
@@ -51,7 +51,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Returns one that waits for ever.
+    /// Makes a watchdog without a limit.
     #[must_use]
     pub const fn new() -> Self {
         Watchdog {
@@ -61,18 +61,18 @@ impl Watchdog {
         }
     }
 
-    /// How many ticks without progress are too many.
+    /// Sets the number of ticks without progress that is too many.
     pub fn set_limit(&self, ticks: u32) {
         self.limit.store(ticks, Relaxed);
     }
 
-    /// A step begins.
+    /// Records the start of a step.
     pub fn enter(&self, step: Step) {
         self.step.store(step as u8, Relaxed);
         self.progress();
     }
 
-    /// The step got further.
+    /// Records progress.
     pub fn progress(&self) {
         self.ticks.store(0, Relaxed);
     }
@@ -83,7 +83,7 @@ impl Watchdog {
         Step::ALL.into_iter().find(|&step| step as u8 == number).unwrap_or(Step::Boot)
     }
 
-    /// Called at each tick of the timer: the step that hangs, if one does.
+    /// Counts a timer tick. Returns the step that hangs, if one does.
     pub fn tick(&self) -> Option<Step> {
         let step = self.step();
         let ticks = self.ticks.load(Relaxed).saturating_add(1);
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_step_that_makes_no_progress() {
+    fn the_step_without_progress_is_reported() {
         let dog = Watchdog::new();
         dog.set_limit(3);
         dog.enter(Step::Touch);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn idling_may_last() {
+    fn idling_has_no_limit() {
         let dog = Watchdog::new();
         dog.set_limit(1);
         assert_eq!(dog.tick(), Some(Step::Boot));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_survives_the_way_through_its_number() {
+    fn every_step_converts_to_its_number_and_back() {
         let dog = Watchdog::new();
         for step in Step::ALL {
             dog.enter(step);

@@ -1,6 +1,6 @@
-//! A table of persistent memory, from the fuzzer.
+//! Reads a table of persistent memory that the fuzzer makes.
 //!
-//! The harness is the one that the ordinary tests run with random bytes.
+//! The ordinary tests run the same harness with random bytes.
 #![no_main]
 
 #[path = "../../tests/nfit/script.rs"]

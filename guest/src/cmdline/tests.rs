@@ -1,4 +1,4 @@
-//! Command lines that are followed, and such as are not.
+//! Tests of valid and of invalid command lines.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<Options, CmdlineError<'_>> {
 }
 
 #[test]
-fn an_empty_line_and_words_of_others_leave_the_defaults() {
+fn an_empty_line_and_foreign_words_leave_the_defaults() {
     assert_eq!(parse(""), Ok(Options::default()));
     assert_eq!(parse(" console=ttyS0 quiet  hotmemory.x=1 root=hotmem.y "), parse(""));
 }
@@ -21,7 +21,7 @@ fn words_behind_two_dashes_are_for_the_next_kernel() {
 }
 
 #[test]
-fn every_key() {
+fn every_key_is_read() {
     let options = parse(
         "hotmem.touch=1G hotmem.work=2G hotmem.work_at=inflated hotmem.hold=off \
          hotmem.reports=off hotmem.report_rate=64M hotmem.online=online_kernel \
@@ -77,7 +77,7 @@ fn every_key() {
 }
 
 #[test]
-fn sizes() {
+fn sizes_have_suffixes() {
     assert_eq!(parse_size("0"), Some(Bytes(0)));
     assert_eq!(parse_size("4097"), Some(Bytes(4097)));
     assert_eq!(parse_size("3K"), Some(Bytes::kib(3)));
@@ -89,7 +89,7 @@ fn sizes() {
 }
 
 #[test]
-fn unknown_keys_and_bad_values_are_named() {
+fn unknown_keys_and_bad_values_are_reported() {
     assert_eq!(parse("a hotmem.tuch=1G"), Err(CmdlineError::UnknownKey("hotmem.tuch=1G")));
     for bad in [
         "hotmem.align=4M",
@@ -121,6 +121,6 @@ fn unknown_keys_and_bad_values_are_named() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused() {
+fn bytes_that_are_not_text_are_refused() {
     assert_eq!(Options::parse(b"quiet \xff"), Err(CmdlineError::NotText(6)));
 }

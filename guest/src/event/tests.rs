@@ -1,4 +1,4 @@
-//! Events as they are written.
+//! Tests of the encoding of events.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn events_are_json_objects_of_one_line() {
 }
 
 #[test]
-fn a_resize_tells_of_the_zone_if_one_was_asked() {
+fn a_resize_contains_the_zone_if_one_was_queried() {
     let mut info = hotmem::ZoneInfo::default();
     (info.online, info.described_holes) = (512, 1);
     let zone = ZoneReport { name: "kernel", info, asked: 4, contiguous: 3 };

@@ -1,19 +1,19 @@
-//! A zone, as an event tells of it.
+//! The zone in a resize event.
 
 use core::fmt;
 use hotmem::ZoneInfo;
 use hotmem::geometry::FRAME_SIZE;
 
-/// The zone that a device's memory is in, and how often it was contiguous.
+/// The zone of a device's memory, and how often it was contiguous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneReport {
     /// `low`, `kernel` or `movable`.
     pub name: &'static str,
-    /// What the engine says of it.
+    /// The engine's information about the zone.
     pub info: ZoneInfo,
-    /// How often the engine was asked, once after each change.
+    /// The number of queries, one after each change.
     pub asked: u64,
-    /// How often it said that the zone is contiguous.
+    /// The number of queries that found the zone contiguous.
     pub contiguous: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Tables of persistent memory that may say anything.
+//! Tests of arbitrary tables of persistent memory.
 
 mod script;
 
@@ -12,13 +12,13 @@ proptest! {
     }))]
 
     #[test]
-    fn what_is_read_holds(script in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_tables_are_read_correctly(script in prop::collection::vec(any::<u8>(), 0..200)) {
         script::run(&script);
     }
 
-    /// Small numbers are ranges that touch each other.
+    /// Small numbers yield ranges that are close to each other.
     #[test]
-    fn and_so_where_ranges_are_close(script in prop::collection::vec(0_u8..12, 0..160)) {
+    fn tables_with_close_ranges_are_read_correctly(script in prop::collection::vec(0_u8..12, 0..160)) {
         script::run(&script);
     }
 }

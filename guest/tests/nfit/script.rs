@@ -1,19 +1,19 @@
-//! A table made by a script, any bytes: what is read of it holds, and is what a slower reading
-//! finds.
+//! The harness: makes a table from arbitrary bytes, and compares the result with a naive reader.
 
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::nfit::{MAX_RANGES, NfitError, PersistentRanges};
 
 const PERSISTENT: [u8; 16] = *b"\x79\xd3\xf0\x66\xf3\xb4\x74\x40\xac\x43\x0d\x33\x18\xb7\x8c\xdb";
 
-/// The first byte says whether the others are the table, or how to make one; two say where RAM is.
+/// The first byte says whether the others are the table or a description of one. Two bytes give the
+/// RAM.
 pub(crate) fn run(script: &[u8]) {
     let Some((&[how, from, to], rest)) = script.split_first_chunk() else { return };
     let ram = PfnRange::from_bytes(u64::from(from) << 30, Bytes(u64::from(to) << 28)).unwrap();
     let table = if how & 1 == 0 { rest.to_vec() } else { made(rest) };
     let found = PersistentRanges::read(&table, [ram].into_iter());
     match (&found, slowly(&table)) {
-        // It stops at the first fault, and so may not have come to where the table is torn.
+        // The reader stops at the first error, which may come before the truncation.
         (Err(_), None) => {}
         (Ok(found), Some(expected)) => {
             let seen: Vec<_> =
@@ -22,7 +22,7 @@ pub(crate) fn run(script: &[u8]) {
             assert!(is_sound(&seen, ram), "{seen:?} beside {ram}");
         }
         (Err(error), Some(_)) => assert!(!is_torn(error), "{error}"),
-        (Ok(found), None) => panic!("{found:?} in a torn table"),
+        (Ok(found), None) => panic!("{found:?} in a truncated table"),
     }
 }
 
@@ -36,7 +36,7 @@ fn is_sound(ranges: &[(PfnRange, Option<u32>)], ram: PfnRange) -> bool {
     ranges.len() <= MAX_RANGES && (0..ranges.len()).all(|n| apart(n) && alone(n))
 }
 
-/// Structures of persistent memory by eight bytes each, and one of them spoilt.
+/// Makes structures of persistent memory from eight bytes each, and corrupts one of them.
 fn made(script: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
     let (steps, spoils) = script.as_chunks::<8>();
@@ -47,7 +47,7 @@ fn made(script: &[u8]) -> Vec<u8> {
         table.extend(length.to_le_bytes());
         table.extend([1, 0, flags, 0, 0, 0, 0, 0, domain, 0, 0, 0]);
         table.extend(if kind % 3 == 0 { PERSISTENT } else { [kind; 16] });
-        // Mostly such as there can be.
+        // Mostly valid ranges.
         let (beyond, odd) = (u64::from(high / 240) << 52, u64::from(low / 240) << 10);
         table.extend((u64::from(base) << 28 | beyond).to_le_bytes());
         table.extend((u64::from(len) << 26 | odd).to_le_bytes());
@@ -61,8 +61,7 @@ fn made(script: &[u8]) -> Vec<u8> {
     table
 }
 
-/// Returns all structures first; `None` if one is torn or short. Then what they say, as far as it
-/// can be.
+/// A naive reader. Returns `None` if a structure is truncated, and otherwise the valid ranges.
 fn slowly(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
     let mut structures = Vec::new();
     let mut rest = table;
