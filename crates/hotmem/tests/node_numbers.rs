@@ -4,7 +4,7 @@
 //! the engine's metadata is boot memory, and nothing else is ever touched.
 
 use hotmem::*;
-use hotmem_testkit::{BLOCK, Memory, Raw as _, SECTION, Validated as _, range};
+use hotmem_testkit::{BLOCK, Memory, REMOTE, Raw as _, SECTION, Validated as _, make_words, range};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -165,14 +165,19 @@ fn what_cannot_be_added_takes_no_nodes_place() {
     // All kernel memory is in use.
     let held: Vec<_> =
         std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
-    // There are no words so far up.
-    let far = 100..400;
+    // There are no words so far up, but for a few that something is kept for.
+    let remote = range(REMOTE, SECTION);
+    hotplug.announce(remote).unwrap();
+    make_words(&mut hotplug, remote);
+    let kept = (100..400).take_while(|&nth| plug(&mut hotplug, nth).is_ok()).count();
+    assert!(kept < 6, "{kept}");
+    let far = (100..400).skip(kept);
     for nth in far.clone() {
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert!(matches!(error, AddError::NoMetadata(_)), "{error}");
     }
     held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
-    for nth in far.take(MAX_NODES - 1) {
+    for nth in far.take(MAX_NODES - 1 - kept) {
         plug(&mut hotplug, nth).unwrap();
     }
     frames.validated().unwrap();

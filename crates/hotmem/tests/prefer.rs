@@ -201,19 +201,22 @@ fn a_request_goes_low_only_if_nothing_above_would_do() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);
         // Holes of all sizes above the boundary.
-        let held = all_of(&frames, AllocRequest::frames(1 + rng.u64(..WORD)));
-        let last = held.last().unwrap().align_outward(BLOCK);
+        let hole = AllocRequest::frames(1 + rng.u64(..WORD));
+        let held = all_of(&frames, hole);
         let (low, mut above): (Vec<_>, Vec<_>) = held.into_iter().partition(|&got| is_low(got));
         rng.shuffle(&mut above);
         above.drain(..rng.usize(1..above.len())).for_each(|got| frames.give_raw(got).unwrap());
+        // The CPU goes on with the pageblock that it has used until now, so that is above, too.
+        let one = frames.take_raw(hole).unwrap();
+        assert!(!is_low(one));
+        frames.give_raw(one).unwrap();
         // There is low memory for it as well.
         low.into_iter().step_by(2).for_each(|got| frames.give_raw(got).unwrap());
         // A run of bits in one word, or a pageblock.
         let len = [1, 2, 4, WORD, BLOCK][rng.usize(..5)];
         let request = AllocRequest::frames(len).aligned(len);
         while let Ok(got) = frames.take_raw(request) {
-            // The CPU has used this pageblock until now, and goes on.
-            if !is_low(got) || last.covers(got) {
+            if !is_low(got) {
                 continue;
             }
             let mut left = (LOW..ALL).step_by(usize::try_from(len).unwrap());

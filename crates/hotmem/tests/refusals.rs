@@ -150,6 +150,10 @@ fn adding_without_memory_for_the_words() {
         let wanted = range(REMOTE, SECTION);
         m.hotplug.announce(wanted).unwrap();
         m.exhaust();
+        // What is kept for words goes as well.
+        let farther = range(2 * REMOTE, SECTION);
+        m.hotplug.announce(farther).unwrap();
+        hotmem_testkit::make_words(&mut m.hotplug, farther);
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &m.used);
         assert!(matches!(m.hotplug.add(wanted), Err(AddError::NoMetadata(_))));
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);

@@ -38,6 +38,34 @@ fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
 }
 
 #[test]
+fn a_machine_without_free_kernel_memory_gets_one_gib_after_the_other() {
+    let machine = Hosted::builder().boot_memory(Bytes::mib(32)).room(Bytes::gib(520)).build();
+    let machine = machine.unwrap();
+    let mut hotplug = machine.boot().unwrap();
+    let use_up = || {
+        for len in [1 << 15, 512, 1] {
+            while let Ok(got) = machine.frames().alloc(AllocRequest::frames(len)) {
+                let _ = got.into_raw();
+            }
+        }
+        assert_eq!(machine.frames().counts().free, 0);
+    };
+    // Each GiB in 8 GiB of its own, whose words are not there yet.
+    for part in machine.room().chunks(Bytes::gib(8).frames()).skip(1).take(64) {
+        use_up();
+        let gib =
+            part.split_at(Pfn::new(part.start().number() + Bytes::gib(1).frames()).unwrap()).0;
+        hotplug.announce(gib).unwrap();
+        hotplug.add(gib).unwrap();
+        hotplug.online(gib, OnlineType::Kernel, &mut NoHooks).unwrap();
+        let taken = gib.frames() - machine.frames().counts().free;
+        assert!(Bytes(taken * 4096) <= Bytes::kib(64), "{taken} frames of {gib}");
+    }
+    // SAFETY: nobody else is there.
+    unsafe { machine.frames().validate() }.unwrap();
+}
+
+#[test]
 fn memory_that_went_is_the_hosts_again() {
     let machine = Hosted::builder().room(Bytes::gib(1)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();

@@ -7,13 +7,13 @@ use crate::sync::Ordering;
 use crate::words::{Class, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Whether so many frames are free, and if not, how many there are.
+    /// Whether so many frames of these zones are free, and if not, how many there are.
     ///
     /// Goes where allocations go, until it has seen enough. Cost: a few loads most of the time, and
     /// a few for each section that has something free, or had when an allocation last came by.
-    pub(crate) fn ensure_free(&self, wanted: u64) -> Result<(), u64> {
+    pub(crate) fn ensure_free(&self, zones: &[Zone], wanted: u64) -> Result<(), u64> {
         let mut found = 0;
-        let mut parts = Zone::ALL.into_iter().flat_map(|zone| self.free_parts(zone));
+        let mut parts = zones.iter().flat_map(|&zone| self.free_parts(zone));
         while found < wanted {
             found += parts.next().ok_or(found)?;
         }

@@ -14,16 +14,17 @@ pub struct Metadata {
     pub frames: PfnRange,
     /// What they describe: sections by their words, a section by its frame bits or the kernel's
     /// descriptors, or all sections in which boot found reserved memory. Empty for what describes
-    /// nodes or regions.
+    /// nodes or regions, and for what is kept for words of memory that is to come.
     pub describes: PfnRange,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Memory that holds the engine's words. Cost: O(sections) that have any.
+    /// Memory that holds the engine's words, or is kept for some. Cost: O(sections) that have any.
     #[cfg(not(loom))]
     #[must_use]
     pub fn metadata_reserved(&self) -> Bytes {
-        self.words.reserved()
+        let kept = self.kept_for_words().map(|metadata| metadata.frames.bytes());
+        kept.fold(self.words.reserved(), |sum, kept| sum + kept)
     }
 
     /// All frames that hold the engine's own metadata, and pageblocks that the kernel
@@ -50,7 +51,8 @@ impl<P: Platform> Frames<P> {
     #[cfg(not(loom))]
     fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
         let pieces = self.words.memory(self.direct_map());
-        pieces.map(|(frames, describes)| Metadata { frames, describes })
+        let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
+        pieces.chain(self.kept_for_words())
     }
 
     #[cfg(loom)]

@@ -5,7 +5,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `want.rs` | what can be asked for, and how it can fail |
+//! | `request.rs` | what can be asked for, and how it can fail |
 //! | `allocation.rs` | the owner of allocated frames; raw ranges |
 //! | `small.rs` | up to 64 frames: a run of bits in one word of a split pageblock |
 //! | `blocks.rs` | whole pageblocks, and up to any length: bits of section words |
@@ -22,6 +22,7 @@
 //! | `counts.rs`, `headroom.rs` | how much there is; whether that is enough |
 //! | `validate.rs` | whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
+//! | `word_reserve.rs` | what it keeps for words of memory that is to come |
 //! | `reserved.rs` | which frames of boot memory are still reserved |
 
 mod allocation;
@@ -43,6 +44,8 @@ mod small;
 mod split;
 mod validate;
 mod wakeup;
+#[cfg(not(loom))]
+mod word_reserve;
 
 pub use allocation::Allocation;
 pub use contents::Contents;
@@ -56,6 +59,8 @@ pub use request::{AllocError, AllocRequest, BadRequest, FreeError, FreeErrorKind
 #[cfg(not(loom))]
 pub(crate) use reserved::bitmap_frames;
 pub use validate::Fault;
+#[cfg(not(loom))]
+pub(crate) use word_reserve::WORD_RESERVE;
 
 use crate::addr::PfnRange;
 use crate::origin::MachineId;
@@ -89,6 +94,9 @@ pub struct Frames<P> {
     pins: pins::Pins,
     poison: poison::Table,
     reserved: Reserved,
+    /// Frames for words of memory that is to come.
+    #[cfg(not(loom))]
+    word_reserve: word_reserve::WordReserve,
 }
 
 impl<P> Frames<P> {
@@ -109,6 +117,8 @@ impl<P> Frames<P> {
                 pins: pins::Pins::new(),
                 poison: poison::Table::new(),
                 reserved: Reserved::none(),
+                #[cfg(not(loom))]
+                word_reserve: word_reserve::WordReserve::empty(),
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::addr::PfnRange;
 use crate::geometry::{BITMAP_WORD_BITS, SECTION_MASK};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, Class};
+use crate::words::{Block, Class, Zone};
 use core::fmt;
 
 /// Something that contradicts itself.
@@ -39,9 +39,15 @@ impl<P: Platform> Frames<P> {
             section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(&block))?;
         }
         let counts = self.counts();
-        if self.ensure_free(u64::MAX) != Err(counts.free) {
+        if self.ensure_free(&Zone::ALL, u64::MAX) != Err(counts.free) {
             let what = "what is free is not what searches lead to";
             return Err(Fault { range: PfnRange::EMPTY, what });
+        }
+        #[cfg(not(loom))]
+        for kept in self.kept_for_words() {
+            let what = "kept for words, but free";
+            let fault = Fault { range: kept.frames, what };
+            self.check_allocated(kept.frames).map_err(|_| fault)?;
         }
         Ok(counts)
     }

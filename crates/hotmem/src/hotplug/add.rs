@@ -78,7 +78,7 @@ pub enum AddError {
     OtherNode(PfnRange),
     /// Its node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
     TooManyNodes(NodeId),
-    /// There is no free kernel memory for its words.
+    /// There is not so much kernel memory free, or kept for words.
     NoMetadata(Bytes),
     /// So many frames for page tables and descriptors could not be had.
     NoTables {
@@ -94,7 +94,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ///
     /// Where nothing was before, words are made: 12 KiB for each 8 GiB, 4 KiB for each 128 GiB and
     /// 8 KiB for each 4 TiB that it has a part of, and 4 KiB for two nodes. They stay for what
-    /// comes there next, also if the addition is dropped.
+    /// comes there next, also if the addition is dropped. Where no kernel memory is free for them,
+    /// one of each is kept in reserve, until kernel memory comes online or is free again.
     ///
     /// Cost: O(sections), and the allocation of what the mapping needs, in one piece.
     ///

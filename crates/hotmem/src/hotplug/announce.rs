@@ -1,12 +1,8 @@
 //! A platform names a range that may hold memory one day.
 
-#[cfg(not(loom))]
-use super::stash::Stash;
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
-#[cfg(not(loom))]
-use crate::geometry::FRAME_SIZE;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::unique;
@@ -168,12 +164,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         node: NodeId,
     ) -> Result<RegionIndex, AnnounceError> {
         let needed = self.words().missing_for_list(1);
-        let bytes = Bytes(needed.frames() * FRAME_SIZE);
-        let stash = Stash::take(self.frames, needed);
-        let mut stash = stash.ok_or(AnnounceError::NoMetadata(bytes))?;
-        let announced = self.words().announce(range, node, false, &mut stash);
-        // They were counted.
-        announced.known().ok_or(AnnounceError::NoMetadata(bytes))
+        let announced =
+            self.make_pieces(needed, |words, stash| words.announce(range, node, false, stash));
+        announced.map_err(AnnounceError::NoMetadata)
     }
 
     /// Under loom, whose atomics are no plain memory, a model keeps the words.

@@ -11,7 +11,7 @@ use super::zone::Kept;
 use super::zone_part::ZonePart;
 use super::{Group, Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{Frames, bitmap_frames};
+use crate::frames::{Frames, WORD_RESERVE, bitmap_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::known::{Known, holds};
 use crate::mapping::Mapping;
@@ -92,7 +92,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory: present, online for anything, never removed.
     ///
     /// Cost: O(sections × ranges of the map); the words (28 KiB for the first 8 GiB, and 12 KiB for
-    /// each further 8 GiB) are zeroed.
+    /// each further 8 GiB) are zeroed. 36 KiB are kept for further words if there is room for them.
     ///
     /// # Safety
     /// `map` is true: all of its RAM is mapped at the [base](Mapping::base) of `mapping`, below
@@ -127,6 +127,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 hotplug.account_boot(side, part, node, &map);
             }
         }
+        unused = frames.fill_word_reserve_from(unused);
         if !unused.is_empty() {
             // Taken by `fill` as a part of `metadata`.
             frames.free_range(unused).known();
@@ -455,7 +456,8 @@ impl<'a> Map<'a> {
             })
     }
 
-    /// Where the words of all regions go, and the bitmaps of the sections that need them at once.
+    /// Where the words of all regions go, the bitmaps of the sections that need them at once, and
+    /// the reserve for further words, if there is room for it.
     /// Names the regions' nodes.
     fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
         let mut nodes = words.naming();
@@ -473,17 +475,23 @@ impl<'a> Map<'a> {
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
         }
+        let place = self.place(needed + WORD_RESERVE).or_else(|| self.place(needed));
+        let place = place.ok_or(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))?;
+        nodes.keep();
+        Ok(place)
+    }
+
+    /// The lowest free and mapped memory that has so many frames in a row: the last of these, since
+    /// low memory is scarce.
+    fn place(&self, frames: u64) -> Option<PfnRange> {
         let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
-        while let Some(free) = self.free_in(rest) {
-            if free.frames() >= needed {
-                nodes.keep();
-                // At its end: low memory is scarce.
-                let at = free.start().checked_add(free.frames() - needed);
-                return Ok(free.split_at(at.known().unwrap_or(free.start())).1);
+        loop {
+            let free = self.free_in(rest)?;
+            if let Some(below) = free.frames().checked_sub(frames) {
+                return Some(free.split_at(free.start().checked_add(below)?).1);
             }
             rest = rest.split_at(free.end()).1;
         }
-        Err(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::isolate::{InUse, IsolateError, Isolation};
 use crate::mapping::Mapping;
 use crate::origin::Token;
 use crate::platform::Platform;
+use crate::words::Zone;
 use core::fmt;
 
 /// Times that the kernel is asked to move something, one after the other, without any progress.
@@ -141,7 +142,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
         let all = live.saturating_add(elsewhere);
-        let room = self.frames.ensure_free(all.saturating_add(self.settings.floor));
+        let room = self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.floor));
         let agreed = room
             .map_err(|free| Why::NoRoom {
                 live: all,

@@ -2,13 +2,7 @@
 
 use super::Hotplug;
 #[cfg(not(loom))]
-use super::stash::Stash;
-#[cfg(not(loom))]
 use crate::addr::Bytes;
-#[cfg(not(loom))]
-use crate::geometry::FRAME_SIZE;
-#[cfg(not(loom))]
-use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::words::NodeId;
@@ -51,10 +45,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let node = name(node)?;
         others.iter().try_for_each(|&other| name(other).map(|_| ()))?;
         let needed = words.missing_for_node(node);
-        let missing = FallbackError::NoMetadata(Bytes(needed.frames() * FRAME_SIZE));
-        let mut stash = Stash::take(self.frames, needed).ok_or(missing)?;
-        // As much was counted.
-        let record = words.install_node(node, &mut stash).known().ok_or(missing)?;
+        let record = self.make_pieces(needed, |words, stash| words.install_node(node, stash));
+        let record = record.map_err(FallbackError::NoMetadata)?;
         nodes.keep();
         // Each once, or one that is named often would leave no place for the last.
         let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);

@@ -118,6 +118,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 }
                 self.frames.fill_blocks(Part { section, blocks: blocks & !kept });
                 let free = self.frames.divide_around_poison(section, blocks & !kept, &mut moves);
+                #[cfg(not(loom))]
+                let free = match zone {
+                    Zone::Kernel => {
+                        self.frames.fill_word_reserve_from_blocks(section, free, &mut moves)
+                    }
+                    Zone::Movable => free,
+                };
                 if free != 0 {
                     // Publishes the words above with Release.
                     self.frames.show_free(section, free, &mut moves);

@@ -3,12 +3,12 @@
 
 use super::Hotplug;
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{AllocRequest, Frames};
+use crate::frames::Frames;
 use crate::geometry::FRAME_SIZE;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{MOST_FRAMES, Needed, NodeIndex, Piece, Supply, frames_of};
+use crate::words::{MOST_FRAMES, Missing, Needed, NodeIndex, Piece, Supply, Words, frames_of};
 use core::ptr::NonNull;
 
 /// Runs of frames that are to hold pieces of the words. Those that do not become pieces are freed.
@@ -20,16 +20,16 @@ pub(super) struct Stash<'f, P: Platform> {
 }
 
 impl<'f, P: Platform> Stash<'f, P> {
-    /// Takes so many runs, or nothing: from memory that is never removed, as far as there is some,
-    /// and otherwise from other kernel memory.
-    pub(super) fn take(frames: &'f Frames<P>, needed: Needed) -> Option<Stash<'f, P>> {
+    /// Takes so many runs, or nothing.
+    fn take(frames: &'f Frames<P>, needed: Needed) -> Option<Stash<'f, P>> {
+        // What is refused divides no pageblock.
+        if !frames.may_have_for_words(needed.frames()) {
+            return None;
+        }
         let mut stash = Stash { frames, last: [0; MOST_FRAMES] };
         for (len, count) in needed.runs() {
             for _ in 0..count {
-                let request = AllocRequest::frames(len as u64);
-                let run =
-                    frames.alloc_range(request.fixed()).or_else(|_| frames.alloc_range(request));
-                stash.push(run.ok()?.start(), len);
+                stash.push(frames.take_for_words(len as u64)?.start(), len);
             }
         }
         Some(stash)
@@ -74,14 +74,13 @@ impl<P: Platform> Drop for Stash<'_, P> {
         for len in 1..=MOST_FRAMES {
             while let Some(run) = self.pop(len) {
                 let run = PfnRange::with_len(run, len as u64).known().unwrap_or(PfnRange::EMPTY);
-                // Allocated by `take`.
-                self.frames.free_filled(run).known();
+                self.frames.give_back_of_words(run);
             }
         }
     }
 }
 
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Frees the words of withdrawn memory, 12 KiB for each 8 GiB of which nothing is announced any
     /// more. Without it they are kept for what comes there next. Returns how much that was.
     ///
@@ -103,13 +102,26 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Makes the words that the sections of `range` do not have, and what they need to be `node`'s.
     ///
     /// # Errors
-    /// There is no free kernel memory for so much. Nothing has changed.
+    /// As of [`make_pieces`](Self::make_pieces).
     pub(super) fn make_words(&mut self, range: PfnRange, node: NodeIndex) -> Result<(), Bytes> {
         let needed = self.words().missing_for(core::iter::once((range, node)));
-        let mut stash =
-            Stash::take(self.frames, needed).ok_or(Bytes(needed.frames() * FRAME_SIZE))?;
-        // As much was counted.
-        self.words().make(range, node, &mut stash).known();
-        Ok(())
+        self.make_pieces(needed, |words, stash| words.make(range, node, stash))
+    }
+
+    /// Makes pieces of the words, of which `needed` has counted the memory.
+    ///
+    /// # Errors
+    /// There is not so much kernel memory free or kept for words. Nothing has changed.
+    pub(super) fn make_pieces<T>(
+        &mut self,
+        needed: Needed,
+        make: impl FnOnce(&'f Words, &mut Stash<'f, P>) -> Result<T, Missing>,
+    ) -> Result<T, Bytes> {
+        let missing = Bytes(needed.frames() * FRAME_SIZE);
+        let mut stash = Stash::take(self.frames, needed).ok_or(missing)?;
+        let made = make(self.words(), &mut stash).known();
+        drop(stash);
+        self.frames.fill_word_reserve();
+        made.ok_or(missing)
     }
 }

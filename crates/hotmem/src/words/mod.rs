@@ -41,7 +41,9 @@ pub use class::Zone;
 pub use directory::MAX_NODES;
 pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 #[cfg(not(loom))]
-pub(crate) use directory::{Lent, MOST_FRAMES, Needed, Piece, Supply, frames_of};
+pub(crate) use directory::{
+    Lent, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
+};
 pub(crate) use hint::{Hint, NOTHING};
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;

@@ -2,6 +2,7 @@
 
 use super::install::frames_of;
 use super::pieces::{Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, PARTS, PartGroup};
+use super::ranges::Entries;
 use super::sizes::{LEAF_CHUNKS, MAX_NODES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::sync::{Ordering, PiecePtr};
@@ -12,13 +13,22 @@ pub(crate) struct Needed([u64; MOST_FRAMES]);
 
 /// Frames of the largest piece.
 pub(crate) const MOST_FRAMES: usize = 3;
-const _: () = assert!(
-    frames_of::<Leaf>() <= MOST_FRAMES as u64
-        && frames_of::<Chunk>() <= MOST_FRAMES as u64
-        && frames_of::<Heads>() <= MOST_FRAMES as u64
-        && frames_of::<PartGroup>() <= MOST_FRAMES as u64
-        && frames_of::<NodePair>() <= MOST_FRAMES as u64
-);
+/// Frames of a piece of each kind.
+pub(crate) const ONE_OF_EACH: [u64; 6] = [
+    frames_of::<Chunk>(),
+    frames_of::<Leaf>(),
+    frames_of::<Heads>(),
+    frames_of::<PartGroup>(),
+    frames_of::<NodePair>(),
+    frames_of::<Entries>(),
+];
+const _: () = {
+    let mut kind = 0;
+    while kind < ONE_OF_EACH.len() {
+        assert!(ONE_OF_EACH[kind] <= MOST_FRAMES as u64);
+        kind += 1;
+    }
+};
 
 impl Needed {
     /// So many single frames more.

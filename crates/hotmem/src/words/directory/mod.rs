@@ -40,7 +40,7 @@ mod tests;
 mod walk;
 
 #[cfg(not(loom))]
-pub(crate) use count::{MOST_FRAMES, Needed, PieceCount};
+pub(crate) use count::{MOST_FRAMES, Needed, ONE_OF_EACH, PieceCount};
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
 #[cfg(not(loom))]
 pub(crate) use install::frames_of;

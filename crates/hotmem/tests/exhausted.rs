@@ -1,0 +1,171 @@
+//! Memory comes to a machine of which the kernel has used up all: words come out of what is kept
+//! for them, which the memory that comes fills up again.
+
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Snapshot, Validated as _};
+use hotmem_testkit::{make_words, pfn, range};
+
+const SMALL: bool = cfg!(hotmem_geometry = "small");
+/// Frames of 32 MiB, of 1 GiB, and of the memory whose words are one piece; less in the small
+/// geometry.
+const BOOT: u64 = if SMALL { 2 * SECTION } else { 16 * BLOCK };
+const PLUGGED: u64 = if SMALL { 2 * SECTION } else { 8 * SECTION };
+const CHUNK: u64 = if SMALL { 4 * SECTION } else { 64 * SECTION };
+/// Where a test needs the memory itself, it is not much in the real geometry: the hosted machine
+/// asks the same of 512 GiB.
+const ROUNDS: u64 = if SMALL { 64 } else { 1 };
+
+/// A machine that is being used up.
+struct Machine<'f> {
+    frames: &'f Frames<Cpus>,
+    hotplug: Hotplug<'f, Cpus>,
+    used: Vec<PfnRange>,
+}
+
+/// A machine with movable memory, all free, and no other.
+fn without_kernel_memory(chunks: u64, test: impl FnOnce(Machine<'_>)) {
+    let memory = Memory::new(CHUNK * chunks + PLUGGED);
+    let frames = Frames::new(Cpus);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
+    let movable = range(2 * SECTION, SECTION);
+    hotmem_testkit::plug(&mut hotplug, movable);
+    let mut machine = Machine { frames: &frames, hotplug, used: vec![] };
+    machine.use_up();
+    assert_eq!(frames.counts().free, movable.frames());
+    test(machine);
+    assert_eq!(frames.counts_in(movable).free, movable.frames());
+    frames.validated().unwrap();
+}
+
+/// The first frames of the memory that has its words in a chunk.
+fn in_chunk(chunk: u64) -> PfnRange {
+    range(chunk * CHUNK, PLUGGED)
+}
+
+impl Machine<'_> {
+    /// Allocates all kernel memory.
+    fn use_up(&mut self) {
+        for len in [SECTION, BLOCK, 1] {
+            while let Ok(got) = self.frames.take_raw(AllocRequest::frames(len)) {
+                self.used.push(got);
+            }
+        }
+    }
+
+    /// Announces and adds it, and puts it online.
+    fn plug(&mut self, memory: PfnRange, kind: OnlineType) -> Result<(), AddError> {
+        if self.hotplug.state_at(memory.start(), memory.end()).1 == State::Unknown {
+            self.hotplug.announce(memory).unwrap();
+        }
+        self.hotplug.add(memory)?;
+        self.hotplug.online(memory, kind, &mut NoHooks).unwrap();
+        self.frames.validated().unwrap();
+        Ok(())
+    }
+
+    fn snapshot(&self) -> (Snapshot, Counts) {
+        (Snapshot::of(&self.hotplug, 3 * SECTION, &self.used), self.frames.counts())
+    }
+
+    /// Frames of metadata.
+    fn metadata(&self) -> u64 {
+        self.frames.metadata().map(|metadata| metadata.frames.frames()).sum()
+    }
+}
+
+#[test]
+fn kernel_memory_comes_to_one_chunk_after_the_other() {
+    without_kernel_memory(ROUNDS, |mut machine| {
+        for chunk in 1..=ROUNDS {
+            let (before, reserved) = (machine.frames.counts(), machine.frames.metadata_reserved());
+            machine.plug(in_chunk(chunk), OnlineType::Kernel).unwrap();
+            let got = machine.frames.counts().free - before.free;
+            let taken = machine.frames.metadata_reserved().frames() - reserved.frames();
+            // And a frame of bitmaps.
+            assert_eq!(got + taken + 1, PLUGGED, "chunk {chunk}");
+            machine.use_up();
+            assert_eq!(machine.frames.counts().free, before.free);
+        }
+    });
+}
+
+#[test]
+fn what_is_kept_is_used_up_by_movable_memory_and_the_next_is_refused() {
+    without_kernel_memory(1, |mut machine| {
+        let far = hotmem::geometry::PFN_LIMIT / 2;
+        let kept = machine.metadata();
+        // A place of its own for all kinds of pieces.
+        let first = range(far, PLUGGED);
+        machine.hotplug.announce(first).unwrap();
+        make_words(&mut machine.hotplug, first);
+        assert_eq!(machine.metadata(), kept, "what was kept for words is words");
+        let second = range(far + far / 2, PLUGGED);
+        machine.hotplug.announce(second).unwrap();
+        let before = machine.snapshot();
+        let refused = machine.hotplug.add(second).unwrap_err();
+        assert!(matches!(refused, AddError::NoMetadata(_)), "{refused}");
+        assert!(machine.snapshot() == before);
+        // Kernel memory brings what is to be kept with it.
+        let there = range(2 * SECTION + SECTION, BLOCK);
+        machine.plug(there, OnlineType::Kernel).unwrap();
+        machine.use_up();
+        make_words(&mut machine.hotplug, second);
+        // So does the next addition, where the kernel has given something back.
+        let [third, last] = [far - CHUNK, far / 2].map(|at| range(at, PLUGGED));
+        machine.hotplug.announce(third).unwrap();
+        machine.hotplug.announce(last).unwrap();
+        let before = machine.snapshot();
+        assert!(matches!(machine.hotplug.add(third), Err(AddError::NoMetadata(_))));
+        assert!(machine.snapshot() == before);
+        let block = machine.used.iter().position(|used| used.frames() == BLOCK).unwrap();
+        let block = machine.used.swap_remove(block);
+        machine.frames.give_raw(block).unwrap();
+        make_words(&mut machine.hotplug, third);
+        machine.use_up();
+        make_words(&mut machine.hotplug, last);
+    });
+}
+
+#[test]
+fn a_refusal_divides_no_pageblock() {
+    without_kernel_memory(1, |mut machine| {
+        let block = machine.used.iter().position(|used| used.frames() == BLOCK).unwrap();
+        let block = machine.used.swap_remove(block);
+        machine.frames.give_raw(block).unwrap();
+        assert_eq!(machine.frames.counts().free_whole, SECTION + BLOCK);
+        // 12 KiB for each chunk: more than a pageblock.
+        let far = range(hotmem::geometry::PFN_LIMIT / 2, 200 * CHUNK);
+        machine.hotplug.announce(far).unwrap();
+        let before = machine.snapshot();
+        assert!(matches!(machine.hotplug.add(far), Err(AddError::NoMetadata(_))));
+        assert!(machine.snapshot() == before);
+        assert_eq!(machine.frames.counts().free_whole, SECTION + BLOCK);
+    });
+}
+
+#[test]
+fn what_is_kept_for_words_is_metadata() {
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(Cpus);
+    let mut hotplug = hotmem_testkit::boot(&frames, &memory, SECTION);
+    let kept: Vec<PfnRange> = { frames.metadata() }
+        .filter(|metadata| metadata.describes.is_empty())
+        .map(|metadata| metadata.frames)
+        .collect();
+    assert!(kept.iter().map(|kept| kept.frames()).sum::<u64>() >= 7, "{kept:?}");
+    for kept in kept {
+        assert_eq!(hotplug.poison(kept.start()), Err(PoisonError::Metadata(kept)));
+        let block = kept.start().align_down(BLOCK);
+        let at = AllocRequest::frames(1).at(kept.start());
+        assert!(matches!(frames.take_raw(at), Err(AllocError::NotFree(_))));
+        let mut offline = match hotplug.offline(range(block.number(), BLOCK)) {
+            Ok(offline) => offline,
+            Err(error) => panic!("{error}"),
+        };
+        let said = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert!(matches!(said, Progress::Pending(Blocker { why: Why::Metadata, .. })), "{said:?}");
+        offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
+    }
+    assert_eq!(hotplug.state_at(Pfn::ZERO, pfn(SECTION)).1, State::Online);
+    frames.validated().unwrap();
+}
