@@ -100,6 +100,7 @@ mod isolate;
 mod known;
 #[cfg(all(loom, test))]
 mod loom_tests;
+mod magazine;
 mod mapping;
 pub mod notify;
 mod origin;
@@ -126,6 +127,7 @@ pub use hotplug::{
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
 pub use isolate::{InUse, IsolateError, Isolation, MarkError};
 pub use known::{Known, first_violation, violated_invariants};
+pub use magazine::Magazine;
 pub use mapping::{AlwaysMapped, Mapping};
 pub use origin::MachineId;
 pub use platform::{OneCpu, Platform};

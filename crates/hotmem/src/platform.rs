@@ -22,6 +22,14 @@ pub trait Platform {
     /// time it was idle, from within a free or whatever else made memory free, in its context: only
     /// set a flag or wake a thread here.
     fn wake_reporter(&self) {}
+
+    /// Somebody needs what the kernel keeps in [magazines](crate::Magazine): an allocation would be
+    /// out of memory, or memory is to go. Frees what is at hand, and returns whether that was
+    /// anything. Comes from within an allocation, in its context: a magazine that is in use, on this
+    /// CPU or another, cannot be waited for.
+    fn drain_magazines(&self) -> bool {
+        false
+    }
 }
 
 /// A machine with one CPU.

@@ -82,6 +82,7 @@ impl<P: Platform> Frames<P> {
         if let Some(found) = search(&mut self.no_moves_yet()) {
             return Ok(found);
         }
+        let mut drained = false;
         for _ in 0..ROUNDS {
             let watch = Watch::start(self, zones);
             let mut moves = self.no_moves_yet();
@@ -91,12 +92,13 @@ impl<P: Platform> Frames<P> {
             let own = moves.end();
             if watch.was_quiet(self, own) {
                 mutant!("what is out does not count" => return Err(AllocError::OutOfMemory));
-                let nothing_was_out = self.wakeup().sent(zones) == watch.back_before;
-                return Err(if nothing_was_out {
-                    AllocError::OutOfMemory
-                } else {
-                    AllocError::Busy
-                });
+                if self.wakeup().sent(zones) != watch.back_before {
+                    return Err(AllocError::Busy);
+                }
+                if drained || !self.platform.drain_magazines() {
+                    return Err(AllocError::OutOfMemory);
+                }
+                drained = true;
             }
         }
         Err(AllocError::Busy)

@@ -25,7 +25,7 @@ impl<P: Platform> Frames<P> {
     /// freed, and one that races with a new use of the pageblock is detected, not cured.
     #[inline]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
-        if range.frames() == 1 { self.free_frame(range) } else { self.free_many(range) }
+        if range.frames() == 1 { self.free_frame(range) } else { self.free_pieces(range) }
     }
 
     /// One frame. Inlined as far as it goes without changing anybody's view of the pageblock.
@@ -51,7 +51,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    fn free_many(&self, range: PfnRange) -> Result<(), FreeError> {
+    fn free_pieces(&self, range: PfnRange) -> Result<(), FreeError> {
         let refused = |range, kind| Err(FreeError { range, kind });
         if range.is_empty() {
             return refused(range, FreeErrorKind::Empty);
@@ -209,7 +209,13 @@ impl<P: Platform> Frames<P> {
     /// These bits of the pageblock's bitmap are set: counts them. False if the pageblock has
     /// changed hands, which it can under a double free.
     #[inline(never)]
-    fn count_freed(&self, block: &Block<'_>, bitmap: &FrameBitmap, word: usize, bits: u64) -> bool {
+    pub(super) fn count_freed(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        word: usize,
+        bits: u64,
+    ) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
         let count = |bits: u64, honest| {
             self.give(block, bits.count_ones() as u16, honest, &mut self.no_moves_yet())

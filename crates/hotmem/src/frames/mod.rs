@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `request.rs` | what can be asked for, and how it can fail |
 //! | `allocation.rs` | the owner of allocated frames; raw ranges |
+//! | `batch.rs` | many single frames in one call |
 //! | `small.rs` | up to 64 frames: a run of bits in one word of a split pageblock |
 //! | `blocks.rs` | whole pageblocks, and up to any length: bits of section words |
 //! | `exact.rs` | an exact place |
@@ -26,6 +27,7 @@
 //! | `reserved.rs` | which frames of boot memory are still reserved |
 
 mod allocation;
+mod batch;
 mod blocks;
 mod contents;
 mod counts;

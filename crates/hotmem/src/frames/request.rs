@@ -65,6 +65,11 @@ pub enum BadRequest {
         /// What was asked for, in frames.
         frames: u64,
     },
+    /// Not one frame, where only single frames can be asked for.
+    NotSingle {
+        /// What was asked for, in frames.
+        frames: u64,
+    },
     /// The exact place is not aligned as wished, or does not lie below the wished bound.
     Place(Pfn),
 }
@@ -290,6 +295,9 @@ impl fmt::Display for AllocError {
             }
             AllocError::Bad(BadRequest::TooLong { frames }) => {
                 write!(f, "no machine has {frames} frames")
+            }
+            AllocError::Bad(BadRequest::NotSingle { frames }) => {
+                write!(f, "{frames} frames in one piece, where single frames can be had")
             }
             AllocError::Bad(BadRequest::Place(at)) => {
                 write!(

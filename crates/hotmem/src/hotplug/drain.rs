@@ -140,6 +140,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         hooks: &mut dyn Hooks,
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
+        if self.in_use(&isolation).is_some() {
+            // From here on nothing of it that is freed is allocated again.
+            self.frames.platform().drain_magazines();
+        }
         let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
         let all = live.saturating_add(elsewhere);
         let room = self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.floor));

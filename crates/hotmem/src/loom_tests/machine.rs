@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::{boxed::Box, vec::Vec};
+use std::{boxed::Box, vec, vec::Vec};
 
 /// Frames in a pageblock.
 pub(super) const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -157,13 +157,17 @@ impl Machine {
 
     /// Allocates and writes to every frame.
     pub(super) fn try_alloc(&self, request: AllocRequest) -> Result<Held, AllocError> {
-        let range = self.frames.alloc_range(request)?;
+        Ok(self.take_over(self.frames.alloc_range(request)?))
+    }
+
+    /// Notes that `range` is held, and writes to every frame.
+    fn take_over(&self, range: PfnRange) -> Held {
         assert!(range.end().number() <= self.len, "{range} is no memory");
         let tags = tags(range);
         let before = self.held.fetch_or(tags, Ordering::Relaxed);
         assert_eq!(before & tags, 0, "{range} was handed out twice");
         self.overwrite(range);
-        Ok(Held(range))
+        Held(range)
     }
 
     /// Allocates what must be there.
@@ -180,6 +184,25 @@ impl Machine {
     /// Allocates `n` single frames.
     pub(super) fn singles<const N: usize>(&self) -> [Held; N] {
         std::array::from_fn(|_| self.alloc(AllocRequest::frames(1)))
+    }
+
+    /// Allocates up to `n` single frames by one call, and writes to every one.
+    pub(super) fn alloc_many(&self, request: AllocRequest, n: usize) -> Vec<Held> {
+        let mut frames = vec![Pfn::ZERO; n];
+        let filled = self.frames.alloc_many(request, &mut frames).unwrap();
+        let frames = frames.into_iter().take(filled).map(|frame| range(frame.number(), 1));
+        frames.map(|frame| self.take_over(frame)).collect()
+    }
+
+    /// Writes to every frame once more and frees them by one call.
+    pub(super) fn free_many(&self, held: impl IntoIterator<Item = Held>) {
+        let frames = held.into_iter().map(|Held(frame)| {
+            self.overwrite(frame);
+            self.held.fetch_and(!tags(frame), Ordering::Relaxed);
+            frame.start()
+        });
+        let frames: Vec<Pfn> = frames.collect();
+        self.frames.free_frames(&frames).unwrap();
     }
 
     /// Writes to every frame once more and frees them.

@@ -5,6 +5,7 @@
 //! the end of each execution everything must agree, nothing may be lost, and all that is free
 //! must be found again.
 
+mod batches;
 mod bitmaps;
 mod blocks;
 mod boxes;

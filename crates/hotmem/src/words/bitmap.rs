@@ -2,7 +2,9 @@
 
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
-use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{
+    BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask,
+};
 use crate::sync::{AtomicU64, Ordering, spin_hint};
 
 /// Which frames of a pageblock are free: a set bit is a free frame. One cache line.
@@ -95,6 +97,38 @@ impl FrameBitmap {
         }
     }
 
+    /// Takes the first `left` free frames, which the caller holds credits for, and names each.
+    /// Acquire: see [`take`](Self::take).
+    pub(crate) fn take_many(&self, mut left: usize, mut each: impl FnMut(usize)) {
+        self.shared();
+        // As in `take_any`: what others take was not promised to the caller.
+        loop {
+            for (i, word) in self.words.iter().enumerate() {
+                let mut now = word.load(Ordering::Relaxed);
+                while now != 0 && left > 0 {
+                    let taken = lowest(now, left);
+                    match word.compare_exchange_weak(
+                        now,
+                        now & !taken,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    ) {
+                        Ok(_) => {
+                            left -= taken.count_ones() as usize;
+                            bits_of(taken).for_each(|bit| each(i * BITMAP_WORD_BITS + bit));
+                            now &= !taken;
+                        }
+                        Err(seen) => now = seen,
+                    }
+                }
+            }
+            if left == 0 {
+                return;
+            }
+            spin_hint();
+        }
+    }
+
     /// Gives `bits` of one word back, if none of them is free already. Release: pairs with
     /// [`take`](Self::take).
     #[inline]
@@ -122,6 +156,12 @@ impl FrameBitmap {
         #[cfg(loom)]
         self.alone.with(|_| ());
     }
+}
+
+/// The lowest `n` of the set bits; all of them if there are no more.
+fn lowest(word: u64, n: usize) -> u64 {
+    let rest = (0..n).fold(word, |rest, _| rest & rest.wrapping_sub(1));
+    word & !rest
 }
 
 impl BitmapFrame {

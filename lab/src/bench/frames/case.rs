@@ -41,6 +41,18 @@ impl Case {
 
     /// Returns whether there is anything to measure.
     pub(super) fn makes_sense(&self) -> bool {
+        let single = match self.subject {
+            Subject::Limit => matches!(self.access, Access::Pair),
+            Subject::HotmemMagazine => {
+                matches!(self.access, Access::Pair | Access::Bulk | Access::Random)
+            }
+            Subject::HotmemBatches => matches!(self.access, Access::Bulk),
+            _ => return self.makes_sense_for_one(),
+        };
+        single && self.order == 0
+    }
+
+    fn makes_sense_for_one(&self) -> bool {
         self.subject.can_have(self.size)
             && match self.access {
                 Access::PairNeighbours | Access::BulkNeighbours => {

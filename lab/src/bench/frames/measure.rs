@@ -1,10 +1,11 @@
 //! One case, measured in a process of its own.
 //!
-//! No frame that is handed out is touched. Hotmem keeps its own lines of frame bits in boot
+//! No frame that is handed out is touched. Hotmem keeps its own frame bitmaps in boot
 //! memory, as it does in a kernel that has used some of it.
 
 use super::access::Access;
 use super::case::Case;
+use super::several::{Batches, Limit, Magazines};
 use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, OnNodes, Subject};
 use super::traffic::{self, cpu_time, nanoseconds};
 use crate::hosted::{Hosted, Threads};
@@ -30,7 +31,10 @@ impl Case {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match self.subject {
             Subject::Hotmem if self.access == Access::Init => boot_with(self.size),
-            Subject::Hotmem => self.measure_hotmem(operations, unbacked),
+            Subject::Hotmem | Subject::HotmemMagazine | Subject::HotmemBatches => {
+                self.measure_hotmem(operations, unbacked)
+            }
+            Subject::Limit => traffic::measure(&Limit, 0, self, operations),
             Subject::BuddySystemAllocator => self.measure_peer(operations, || Buddy::new(frames)),
             Subject::BitmapAllocator if frames <= BitAlloc16M::CAP => {
                 self.measure_peer(operations, || Bitmap::new(&BITMAP_64G, frames))
@@ -53,11 +57,11 @@ impl Case {
 
     fn measure_hotmem(&self, operations: u64, unbacked: bool) -> Result<f64> {
         let sections = self.size.0 / FRAME_SIZE / SECTION_FRAMES as u64;
-        // A frame of lines for each section, its words, and some for the boot memory's own.
+        // A frame of bitmaps for each section, its words, and some for the boot memory's own.
         let boot_memory = Bytes(sections * (FRAME_SIZE + 512)).0.next_multiple_of(2 << 20);
         let boot_memory = Bytes(boot_memory + Bytes::mib(64).0);
         let builder = Hosted::builder().boot_memory(boot_memory).room(self.size);
-        // Lines may lie in plugged memory that is the kernel's, which must be there then.
+        // Bitmaps may lie in plugged memory that is the kernel's, which must be there then.
         let without_movable = self.access.is_without_movable();
         let builder = if unbacked && !without_movable {
             // SAFETY: the accesses touch no frame, and `split_boot_memory` leaves a free frame in a
@@ -96,7 +100,15 @@ impl Case {
         }
         let first = machine.room().start().number();
         match self.access.nodes() {
-            None => traffic::measure(machine.frames(), first, self, operations),
+            None => match self.subject {
+                Subject::HotmemMagazine => {
+                    traffic::measure(&Magazines(machine.frames()), first, self, operations)
+                }
+                Subject::HotmemBatches => {
+                    traffic::measure(&Batches(machine.frames()), first, self, operations)
+                }
+                _ => traffic::measure(machine.frames(), first, self, operations),
+            },
             Some(asked) => {
                 let nodes = OnNodes::new(machine.frames(), NODES, asked.only);
                 traffic::measure(&nodes, first, self, operations)

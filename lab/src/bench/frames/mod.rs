@@ -8,6 +8,7 @@ mod case;
 pub(super) mod instructions;
 mod measure;
 mod names;
+mod several;
 mod subject;
 mod traffic;
 
@@ -195,8 +196,11 @@ mod tests {
             let cases = cases(&["--sizes", sizes, "--accesses", "pair", "--threads", "1"]);
             cases.iter().filter(|case| case.order == 0).map(|case| case.subject).collect::<Vec<_>>()
         };
-        assert_eq!(subjects("1T"), Subject::ALL);
-        assert_eq!(subjects("64T"), [Subject::Hotmem, Subject::BuddySystemAllocator]);
+        let engine = [Subject::Hotmem, Subject::HotmemMagazine];
+        let all = [Subject::BuddySystemAllocator, Subject::BitmapAllocator, Subject::Limit];
+        assert_eq!(subjects("1T"), [&engine[..], &all].concat());
+        let large = [Subject::BuddySystemAllocator, Subject::Limit];
+        assert_eq!(subjects("64T"), [&engine[..], &large].concat());
     }
 
     #[test]

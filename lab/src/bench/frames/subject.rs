@@ -25,6 +25,12 @@ const BUDDY_ORDERS: usize = 33;
 pub(super) enum Subject {
     /// The engine, in a hosted machine
     Hotmem,
+    /// The engine through a magazine of 64 frames for each thread
+    HotmemMagazine,
+    /// The engine, asked for 64 frames by each call
+    HotmemBatches,
+    /// Two compare-exchanges of one word that nobody else uses
+    Limit,
     /// The crate of this name, behind a spin lock
     #[value(name = "buddy_system_allocator")]
     BuddySystemAllocator,
@@ -33,14 +39,20 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    pub(super) const ALL: [Subject; 3] =
-        [Subject::Hotmem, Subject::BuddySystemAllocator, Subject::BitmapAllocator];
+    pub(super) const ALL: [Subject; 6] = [
+        Subject::Hotmem,
+        Subject::HotmemMagazine,
+        Subject::HotmemBatches,
+        Subject::BuddySystemAllocator,
+        Subject::BitmapAllocator,
+        Subject::Limit,
+    ];
 
     /// Returns whether it can be built for so much memory.
     pub(super) const fn can_have(self, size: Bytes) -> bool {
         match self {
-            Subject::Hotmem | Subject::BuddySystemAllocator => true,
             Subject::BitmapAllocator => size.0 / FRAME_SIZE <= BitAlloc256M::CAP as u64,
+            _ => true,
         }
     }
 }
@@ -53,6 +65,12 @@ impl fmt::Display for Subject {
 
 /// An allocator as the bench sees it. Frames are numbers.
 pub(super) trait Allocator: Sync {
+    /// What one thread of the bench uses.
+    type Own<'a>: Own
+    where
+        Self: 'a;
+    /// Returns that.
+    fn own(&self) -> Self::Own<'_>;
     /// Takes 2^`order` frames.
     fn alloc(&self, order: u32) -> Option<u64>;
     /// Gives back what was allocated, or a part of it of this order.
@@ -61,7 +79,53 @@ pub(super) trait Allocator: Sync {
     fn fill(&self);
 }
 
+/// An allocator as one thread uses it.
+pub(super) trait Own {
+    /// Takes 2^`order` frames.
+    fn alloc(&mut self, order: u32) -> Option<u64>;
+    /// Gives back what was allocated.
+    fn free(&mut self, frame: u64, order: u32);
+
+    /// Takes `count` pieces.
+    fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
+        for _ in 0..count {
+            // What is taken next was free or was given back a moment ago, perhaps by another
+            // thread that has not quite finished.
+            held.push(loop {
+                if let Some(frame) = self.alloc(order) {
+                    break frame;
+                }
+            });
+        }
+    }
+
+    /// Gives back all that is held.
+    fn give_all(&mut self, order: u32, held: &mut Vec<u64>) {
+        for frame in held.drain(..) {
+            self.free(frame, order);
+        }
+    }
+}
+
+impl<A: Allocator> Own for &A {
+    #[inline]
+    fn alloc(&mut self, order: u32) -> Option<u64> {
+        A::alloc(self, order)
+    }
+
+    #[inline]
+    fn free(&mut self, frame: u64, order: u32) {
+        A::free(self, frame, order);
+    }
+}
+
 impl Allocator for Frames<Threads> {
+    type Own<'a> = &'a Self;
+
+    fn own(&self) -> &Self {
+        self
+    }
+
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
         let want = match order {
@@ -102,6 +166,15 @@ impl OnNodes<'_> {
 }
 
 impl Allocator for OnNodes<'_> {
+    type Own<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    fn own(&self) -> &Self {
+        self
+    }
+
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
         let node = NodeId::new(self.next.fetch_add(1, Ordering::Relaxed) % self.nodes);
@@ -133,6 +206,12 @@ impl Buddy {
 }
 
 impl Allocator for Buddy {
+    type Own<'a> = &'a Self;
+
+    fn own(&self) -> &Self {
+        self
+    }
+
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
         self.0.lock().alloc(1 << order).map(|frame| frame as u64)
@@ -168,6 +247,12 @@ impl<B: BitAlloc> Bitmap<B> {
 }
 
 impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
+    type Own<'a> = &'a Self;
+
+    fn own(&self) -> &Self {
+        self
+    }
+
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
         let mut bitmap = self.0.lock();

@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::case::Case;
-use super::subject::{Allocator, HUGE, index};
+use super::subject::{Allocator, HUGE, Own, index};
 use anyhow::{Context, Result, ensure};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -34,7 +34,8 @@ pub(super) fn measure<A: Allocator>(
         let start = |(cpu, held)| {
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
-                let mut traffic = Traffic { allocator, case, barrier, held, next: 0 };
+                let own = allocator.own();
+                let mut traffic = Traffic { own, case, barrier, held, next: 0 };
                 traffic.warm_up(operations / 16);
                 let (time, operations) = traffic.run(operations);
                 Ok(nanoseconds(time) / operations as f64)
@@ -94,8 +95,8 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
 }
 
 /// What one thread does.
-struct Traffic<'a, A> {
-    allocator: &'a A,
+struct Traffic<'a, O> {
+    own: O,
     case: &'a Case,
     barrier: &'a Barrier,
     held: Vec<u64>,
@@ -103,7 +104,7 @@ struct Traffic<'a, A> {
     next: usize,
 }
 
-impl<A: Allocator> Traffic<'_, A> {
+impl<O: Own> Traffic<'_, O> {
     /// Until everything is as it stays.
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
@@ -115,7 +116,7 @@ impl<A: Allocator> Traffic<'_, A> {
             // Half of what this thread's pageblock has.
             Access::PairNeighbours => {
                 let kept = self.held.len() / 2;
-                self.held.drain(kept..).for_each(|frame| self.allocator.free(frame, 0));
+                self.held.drain(kept..).for_each(|frame| self.own.free(frame, 0));
             }
             _ => {}
         }
@@ -136,7 +137,7 @@ impl<A: Allocator> Traffic<'_, A> {
                 let pairs = |traffic: &mut Self| {
                     for _ in 0..operations {
                         let frame = traffic.take_one();
-                        traffic.allocator.free(black_box(frame), traffic.case.order);
+                        traffic.own.free(black_box(frame), traffic.case.order);
                     }
                 };
                 (self.together(pairs), operations)
@@ -146,7 +147,7 @@ impl<A: Allocator> Traffic<'_, A> {
                     for _ in 0..operations {
                         let any = traffic.next;
                         traffic.next = if any == 0 { traffic.held.len() } else { any } - 1;
-                        traffic.allocator.free(traffic.held[any], traffic.case.order);
+                        traffic.own.free(traffic.held[any], traffic.case.order);
                         traffic.held[any] = traffic.take_one();
                     }
                 };
@@ -178,27 +179,22 @@ impl<A: Allocator> Traffic<'_, A> {
         cpu_time() - started
     }
 
-    fn take_one(&self) -> u64 {
+    fn take_one(&mut self) -> u64 {
         // What is taken next was free or was given back a moment ago, perhaps by another thread
         // that has not quite finished.
         loop {
-            if let Some(frame) = self.allocator.alloc(self.case.order) {
+            if let Some(frame) = self.own.alloc(self.case.order) {
                 return frame;
             }
         }
     }
 
     fn take(&mut self, count: u64) {
-        for _ in 0..count {
-            let frame = self.take_one();
-            self.held.push(frame);
-        }
+        self.own.take(self.case.order, count, &mut self.held);
     }
 
     fn give_all(&mut self) {
-        for frame in self.held.drain(..) {
-            self.allocator.free(frame, self.case.order);
-        }
+        self.own.give_all(self.case.order, &mut self.held);
     }
 
     /// Puts what is held into a random order. Going through it one by one is as random for the

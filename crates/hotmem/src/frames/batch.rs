@@ -1,0 +1,127 @@
+//! Many single frames in one call.
+//!
+//! The frames of one pageblock are taken by one credit for all of them and a compare-exchange for
+//! each word of its bitmap (64 frames), and freed by two read-modify-writes for each word.
+
+use super::{AllocError, AllocRequest, BadRequest, Frames, FreeError, Unit};
+use crate::addr::{Pfn, PfnRange};
+use crate::geometry::BITMAP_WORD_BITS;
+use crate::known::Known;
+use crate::platform::Platform;
+
+impl<P: Platform> Frames<P> {
+    /// Allocates single frames as `request`, which is for one frame, and writes their numbers to
+    /// `frames`. Returns how many there are: fewer than `frames` has places only if no more could be
+    /// had. The caller owns each of them as by [`Allocation::into_raw`](crate::Allocation::into_raw).
+    ///
+    /// Context: any. Cost: as [`alloc`](Self::alloc) for the first frame of each pageblock, and for
+    /// the others 1 atomic read-modify-write a pageblock and 1 for each 64 frames. A request that
+    /// names a place, a node or a bound pays for each frame as `alloc` does.
+    ///
+    /// # Errors
+    /// [`AllocError`] if not a single frame could be had; nothing has changed then.
+    pub fn alloc_many(
+        &self,
+        request: AllocRequest,
+        frames: &mut [Pfn],
+    ) -> Result<usize, AllocError> {
+        if request.len() > 1 {
+            return Err(AllocError::Bad(BadRequest::NotSingle { frames: request.len() }));
+        }
+        let mut filled = 0;
+        while let Some((first, rest)) = frames.get_mut(filled..).and_then(<[Pfn]>::split_first_mut)
+        {
+            match self.alloc_range(request) {
+                Ok(frame) => *first = frame.start(),
+                Err(error) if filled == 0 => return Err(error),
+                Err(_) => break,
+            }
+            filled += 1 + self.take_beside(*first, &request, rest);
+        }
+        Ok(filled)
+    }
+
+    /// Frees single frames, in any order. Frames that follow each other in `frames` and lie in one
+    /// word of a bitmap (64 frames) are freed together.
+    ///
+    /// Context: any. Cost: 2 atomic read-modify-writes for those that are freed together.
+    ///
+    /// # Safety
+    /// As for [`free_raw`](Self::free_raw), for each of them.
+    ///
+    /// # Errors
+    /// [`FreeError`] for the first frame that is not allocated. All that are were freed.
+    pub unsafe fn free_many(&self, frames: &[Pfn]) -> Result<(), FreeError> {
+        self.free_frames(frames)
+    }
+
+    /// The same, for callers inside the crate that own the frames.
+    pub(crate) fn free_frames(&self, frames: &[Pfn]) -> Result<(), FreeError> {
+        let mut answer = Ok(());
+        let mut rest = frames;
+        while let Some(&first) = rest.first() {
+            let (len, bits) = same_word(first, rest);
+            let (run, others) = rest.split_at(len);
+            rest = others;
+            if self.free_word(first, bits) {
+                continue;
+            }
+            // Each by itself: poison stays out, and what is refused is named.
+            for &frame in run {
+                let freed = PfnRange::with_len(frame, 1).map_or(Ok(()), |one| self.free_range(one));
+                answer = answer.and(freed);
+            }
+        }
+        answer
+    }
+
+    /// Takes more frames of the pageblock that `frame` was allocated from. Returns how many.
+    fn take_beside(&self, frame: Pfn, request: &AllocRequest, frames: &mut [Pfn]) -> usize {
+        if request.is_any() != Some(Unit::Frame) || frames.is_empty() {
+            return 0;
+        }
+        // The zone and the node of the pageblock stay while a frame of it is allocated.
+        let Some(block) = self.words.block_of(frame).known() else { return 0 };
+        let wanted = u16::try_from(frames.len()).unwrap_or(u16::MAX);
+        let wanted = wanted.min(block.state.load().grantable());
+        if wanted == 0 || !block.state.credit(wanted) {
+            return 0;
+        }
+        // Whoever has a credit finds a bitmap.
+        let Some(bitmap) = block.bitmap().known() else { return 0 };
+        let (start, mut places) = (block.start().number(), frames.iter_mut());
+        bitmap.take_many(usize::from(wanted), |at| {
+            if let (Some(place), Some(frame)) = (places.next(), Pfn::new(start + at as u64)) {
+                *place = frame;
+            }
+        });
+        usize::from(wanted)
+    }
+
+    /// Frees frames of one word of a bitmap, `first` among them. False: nothing has changed.
+    fn free_word(&self, first: Pfn, bits: u64) -> bool {
+        let Some(block) = self.words.block_of(first) else { return false };
+        if !block.state.load().is_live_without_poison() {
+            return false;
+        }
+        let Some(bitmap) = block.bitmap() else { return false };
+        let word = block.offset_of(first) / BITMAP_WORD_BITS;
+        #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+        let count = bits.count_ones() as u16;
+        bitmap.give(word, bits)
+            && (block.state.give_within(count) || self.count_freed(&block, bitmap, word, bits))
+    }
+}
+
+/// How many of `frames`, from the first on, lie in the word of `first` and differ, and their bits.
+fn same_word(first: Pfn, frames: &[Pfn]) -> (usize, u64) {
+    const BITS: u64 = BITMAP_WORD_BITS as u64;
+    let mut bits = 0;
+    let in_word = |frame: &&Pfn| {
+        let bit = 1 << (frame.number() % BITS);
+        let is_new = frame.number() / BITS == first.number() / BITS && bits & bit == 0;
+        bits |= if is_new { bit } else { 0 };
+        is_new
+    };
+    (frames.iter().take_while(in_word).count(), bits)
+}

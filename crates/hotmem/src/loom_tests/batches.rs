@@ -1,0 +1,84 @@
+//! Many single frames in one call.
+
+use super::machine::{BLOCK, range};
+use super::{Machine, model};
+use crate::frames::AllocRequest;
+use std::vec;
+
+const ONE: AllocRequest = AllocRequest::frames(1);
+
+#[test]
+fn batches_meet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [held] = machine.singles();
+        // Both take from the pageblock that this CPU has a part of.
+        let other = machine.on_cpu(0, |machine| machine.alloc_many(ONE, 2));
+        let mine = machine.alloc_many(ONE, 2);
+        let other = other.join().unwrap();
+        assert_eq!((mine.len(), other.len()), (2, 2));
+        machine.check();
+        machine.free_many([mine, other, vec![held]].into_iter().flatten());
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_batch_meets_frees() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b, c] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free_many([a, b]));
+        let mine = machine.alloc_many(ONE, 3);
+        other.join().unwrap();
+        assert_eq!(mine.len(), 3);
+        machine.check();
+        machine.free_many(mine.into_iter().chain([c]));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_batch_meets_a_free_that_is_not_counted_yet() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [held] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free(held));
+        // The credits are for the three others, and one of the bits is this one's.
+        let mine = machine.alloc_many(ONE, 3);
+        other.join().unwrap();
+        assert_eq!(mine.len(), 3);
+        machine.free_many(mine);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn batches_are_freed_by_two() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b, c, d] = machine.singles();
+        let other = machine.on_cpu(1, |machine| machine.free_many([a, c]));
+        machine.free_many([d, b]);
+        other.join().unwrap();
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_batch_meets_isolation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [held] = machine.singles();
+        let other = machine.on_cpu(1, |machine| {
+            let token = machine.isolate(range(0, BLOCK));
+            token.map(|token| token.release()).is_ok()
+        });
+        let mine = machine.alloc_many(ONE, 3);
+        other.join().unwrap();
+        assert_eq!(mine.len(), 3);
+        machine.check();
+        machine.free_many(mine.into_iter().chain([held]));
+        machine.check_empty();
+    });
+}

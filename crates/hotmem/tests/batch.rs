@@ -1,0 +1,221 @@
+//! Many single frames in one call, and magazines: as if each were allocated and freed by itself.
+
+use fastrand::Rng;
+use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+const ONE: AllocRequest = AllocRequest::frames(1);
+
+fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
+    let memory = Memory::new(4 * SECTION);
+    let frames = Frames::new(OneCpu);
+    let mut hotplug = boot(&frames, &memory, 2 * SECTION);
+    test(&frames, &mut hotplug);
+    frames.validated().unwrap();
+}
+
+fn places(len: u64) -> Vec<Pfn> {
+    vec![Pfn::ZERO; usize::try_from(len).unwrap()]
+}
+
+/// Allocates so many, or as many as there are.
+fn take(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
+    let mut taken = places(len);
+    let filled = frames.alloc_many(request, &mut taken).unwrap_or(0);
+    taken.truncate(filled);
+    taken
+}
+
+fn free(frames: &Frames<OneCpu>, list: &[Pfn]) -> Result<(), FreeError> {
+    // SAFETY: the tests use no memory.
+    unsafe { frames.free_many(list) }
+}
+
+#[test]
+fn every_frame_comes_once_and_comes_back() {
+    on_a_machine(|frames, _| {
+        // The first allocations take frames for bitmaps, which stay.
+        let all = take(frames, ONE, 2 * SECTION);
+        assert_eq!(frames.alloc_many(ONE, &mut places(3)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.counts().free, 0);
+        free(frames, &all).unwrap();
+        let free_then = frames.counts().free;
+        for request in [ONE, ONE.movable(), ONE.below(pfn(SECTION)), ONE.near(NodeId::ZERO)] {
+            for len in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK] {
+                let mut taken = take(frames, request, len);
+                assert_eq!(taken.len() as u64, len.min(SECTION));
+                let distinct: BTreeSet<_> = taken.iter().map(|frame| frame.number()).collect();
+                assert_eq!(distinct.len(), taken.len());
+                assert!(distinct.iter().all(|&frame| frame < 2 * SECTION));
+                assert_eq!(frames.counts().free, free_then - taken.len() as u64);
+                fastrand::shuffle(&mut taken);
+                free(frames, &taken).unwrap();
+                assert_eq!(frames.validated().unwrap().free, free_then);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_asked_for_is_kept() {
+    on_a_machine(|frames, hotplug| {
+        let hot = range(2 * SECTION, SECTION);
+        hotplug.announce(hot).unwrap();
+        hotplug.add(hot).unwrap();
+        hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+        let movable = take(frames, ONE.movable(), 2 * BLOCK);
+        assert!(movable.iter().all(|&frame| hot.contains(frame)));
+        let low = take(frames, ONE.below(pfn(2 * BLOCK)), 3 * BLOCK);
+        assert!(!low.is_empty() && low.iter().all(|&frame| frame < pfn(2 * BLOCK)));
+        let kernel = take(frames, ONE, 4 * SECTION);
+        assert!(kernel.iter().all(|&frame| !hot.contains(frame)));
+        for list in [movable, low, kernel] {
+            free(frames, &list).unwrap();
+        }
+        let two = AllocError::Bad(BadRequest::NotSingle { frames: 2 });
+        assert_eq!(frames.alloc_many(AllocRequest::frames(2), &mut places(4)), Err(two));
+        let none = AllocError::Bad(BadRequest::Empty);
+        assert_eq!(frames.alloc_many(AllocRequest::frames(0), &mut places(4)), Err(none));
+        let [at] = take(frames, ONE.at(pfn(BLOCK + 3)), 4)[..] else { panic!("one place") };
+        assert_eq!(at, pfn(BLOCK + 3));
+        free(frames, &[at]).unwrap();
+    });
+}
+
+#[test]
+fn what_is_not_allocated_is_named_and_the_rest_is_freed() {
+    on_a_machine(|frames, _| {
+        let before = frames.counts().free;
+        let taken = take(frames, ONE, 8);
+        let held = before - frames.counts().free - 8;
+        // Twice in one list, beside its neighbours, and nobody's memory.
+        let mut list = taken.clone();
+        list.insert(4, taken[1]);
+        list.push(pfn(3 * SECTION));
+        let error = free(frames, &list).unwrap_err();
+        assert_eq!(error.range, range(taken[1].number(), 1));
+        assert_eq!(error.kind, FreeErrorKind::NotAllocated);
+        assert_eq!(frames.validated().unwrap().free, before - held);
+        let error = free(frames, &[pfn(3 * SECTION)]).unwrap_err();
+        assert_eq!(error.kind, FreeErrorKind::Foreign);
+        assert_eq!(free(frames, &[]), Ok(()));
+    });
+}
+
+/// Parts of larger allocations, of whole pageblocks and of pageblocks with poison.
+#[test]
+fn frames_of_any_allocation_can_be_freed_together() {
+    on_a_machine(|frames, hotplug| {
+        let rng = &mut Rng::with_seed(7);
+        // All sections have their bitmaps.
+        free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
+        let before = frames.counts().free;
+        let mut list = vec![];
+        for len in [1, 5, BLOCK, 2 * BLOCK, 64] {
+            let got = frames.take_raw(AllocRequest::frames(len)).unwrap();
+            list.extend((got.start().number()..got.end().number()).map(pfn));
+        }
+        let bad = list[list.len() / 2];
+        // It is allocated, so it goes out of use when it is freed.
+        let _in_use = hotplug.poison(bad);
+        rng.shuffle(&mut list);
+        free(frames, &list).unwrap();
+        assert_eq!(frames.validated().unwrap().free, before - 1);
+        assert_eq!(frames.counts().poisoned, 1);
+    });
+}
+
+/// A kernel with a magazine, which it drains when it is asked to.
+struct WithMagazine;
+
+static FRAMES: Frames<WithMagazine> = Frames::new(WithMagazine);
+static KERNEL: Mutex<Option<Magazine<'_, WithMagazine, 8>>> = Mutex::new(None);
+
+impl Platform for WithMagazine {
+    fn cpu(&self) -> usize {
+        0
+    }
+
+    fn drain_magazines(&self) -> bool {
+        // In use: it is what asks.
+        let Ok(mut kernel) = KERNEL.try_lock() else { return false };
+        let Some(magazine) = &mut *kernel else { return false };
+        magazine.drain();
+        true
+    }
+}
+
+#[test]
+fn a_magazine_keeps_frames_and_gives_them_all_back() {
+    on_a_machine(|frames, _| {
+        free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
+        let before = frames.counts().free;
+        let rng = &mut Rng::with_seed(3);
+        let mut magazine = Magazine::<_, 8>::new(frames, ONE);
+        let mut held: Vec<Pfn> = vec![];
+        for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
+            if held.is_empty() || rng.usize(..40) > held.len() {
+                held.push(magazine.alloc().unwrap());
+            } else {
+                let frame = held.swap_remove(rng.usize(..held.len()));
+                // SAFETY: it came from the magazine.
+                unsafe { magazine.free(frame) };
+            }
+            let distinct: BTreeSet<_> = held.iter().map(|frame| frame.number()).collect();
+            assert_eq!(distinct.len(), held.len());
+            let at_hand = before - frames.counts().free - held.len() as u64;
+            assert!(at_hand <= 8, "{at_hand}");
+        }
+        free(frames, &held).unwrap();
+        drop(magazine);
+        assert_eq!(frames.counts().free, before);
+    });
+}
+
+#[test]
+fn magazines_are_drained_before_memory_has_run_out_and_before_it_goes() {
+    let memory = Memory::new(2 * SECTION);
+    let mut hotplug = boot(&FRAMES, &memory, SECTION);
+    let put = |magazine| *KERNEL.lock().unwrap() = magazine;
+    let take_out = || KERNEL.lock().unwrap().take().unwrap();
+
+    let mut magazine = Magazine::new(&FRAMES, ONE);
+    let first = magazine.alloc().unwrap();
+    put(Some(magazine));
+    let mut taken = vec![];
+    // At some point only what the magazine has at hand is left, and it is had as well.
+    while let Ok(got) = FRAMES.take_raw(ONE) {
+        taken.push(got.start());
+    }
+    assert_eq!(FRAMES.validated().unwrap().free, 0);
+    let mut magazine = take_out();
+    assert_eq!(magazine.alloc(), Err(AllocError::OutOfMemory));
+    // SAFETY: it came from the magazine.
+    unsafe { magazine.free(first) };
+    put(Some(magazine));
+    assert_eq!(FRAMES.take_raw(ONE).map(PfnRange::start), Ok(first));
+    taken.push(first);
+    // SAFETY: the test has allocated them.
+    unsafe { FRAMES.free_many(&taken) }.unwrap();
+
+    let hot = range(SECTION, SECTION);
+    hotplug.announce(hot).unwrap();
+    hotplug.add(hot).unwrap();
+    hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
+    let mut magazine = Magazine::new(&FRAMES, ONE.movable());
+    let page = magazine.alloc().unwrap();
+    assert!(hot.contains(page));
+    // SAFETY: it came from the magazine.
+    unsafe { magazine.free(page) };
+    put(Some(magazine));
+    let mut offline = hotplug.offline(hot).unwrap();
+    let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert_eq!(done, Progress::Done(hot));
+    hotplug.remove(hot).unwrap();
+    put(None);
+    FRAMES.validated().unwrap();
+}

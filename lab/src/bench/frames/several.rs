@@ -1,0 +1,153 @@
+//! The engine, asked for several frames at once: by a magazine, or by calls that name many. And the
+//! least that a pair can cost with atomic operations.
+
+use super::subject::{Allocator, Own};
+use crate::hosted::Threads;
+use hotmem::{AllocRequest, Frames, Magazine, Pfn};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Frames in a magazine, and in a batch.
+const SEVERAL: usize = 64;
+/// One frame that may be migrated.
+const ONE: AllocRequest = AllocRequest::frames(1).movable();
+
+/// The engine, of which each thread has a magazine.
+pub(super) struct Magazines<'f>(pub(super) &'f Frames<Threads>);
+
+/// The engine, asked for many frames by each call.
+pub(super) struct Batches<'f>(pub(super) &'f Frames<Threads>);
+
+/// A word for each thread.
+pub(super) struct Limit;
+
+impl Allocator for Magazines<'_> {
+    type Own<'a>
+        = Magazine<'a, Threads, SEVERAL>
+    where
+        Self: 'a;
+
+    fn own(&self) -> Magazine<'_, Threads, SEVERAL> {
+        Magazine::new(self.0, ONE)
+    }
+
+    fn alloc(&self, order: u32) -> Option<u64> {
+        Allocator::alloc(self.0, order)
+    }
+
+    fn free(&self, frame: u64, order: u32) {
+        Allocator::free(self.0, frame, order);
+    }
+
+    fn fill(&self) {
+        self.0.fill();
+    }
+}
+
+impl Own for Magazine<'_, Threads, SEVERAL> {
+    #[inline]
+    fn alloc(&mut self, _: u32) -> Option<u64> {
+        Magazine::alloc(self).map(Pfn::number).ok()
+    }
+
+    #[inline]
+    fn free(&mut self, frame: u64, _: u32) {
+        if let Some(frame) = Pfn::new(frame) {
+            // SAFETY: the bench frees what it has allocated, once.
+            unsafe { Magazine::free(self, frame) };
+        }
+    }
+}
+
+impl Allocator for Batches<'_> {
+    type Own<'a>
+        = OwnBatches<'a>
+    where
+        Self: 'a;
+
+    fn own(&self) -> OwnBatches<'_> {
+        OwnBatches { frames: self.0, batch: [Pfn::ZERO; SEVERAL] }
+    }
+
+    fn alloc(&self, order: u32) -> Option<u64> {
+        Allocator::alloc(self.0, order)
+    }
+
+    fn free(&self, frame: u64, order: u32) {
+        Allocator::free(self.0, frame, order);
+    }
+
+    fn fill(&self) {
+        self.0.fill();
+    }
+}
+
+/// What a thread asks with.
+pub(super) struct OwnBatches<'f> {
+    frames: &'f Frames<Threads>,
+    batch: [Pfn; SEVERAL],
+}
+
+impl Own for OwnBatches<'_> {
+    fn alloc(&mut self, order: u32) -> Option<u64> {
+        Allocator::alloc(self.frames, order)
+    }
+
+    fn free(&mut self, frame: u64, order: u32) {
+        Allocator::free(self.frames, frame, order);
+    }
+
+    fn take(&mut self, _: u32, count: u64, held: &mut Vec<u64>) {
+        let mut left = count;
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(SEVERAL).min(SEVERAL);
+            let got = self.frames.alloc_many(ONE, &mut self.batch[..most]).unwrap_or(0);
+            held.extend(self.batch[..got].iter().map(|frame| frame.number()));
+            left -= got as u64;
+        }
+    }
+
+    fn give_all(&mut self, _: u32, held: &mut Vec<u64>) {
+        for some in held.chunks(SEVERAL) {
+            let frames = self.batch.iter_mut().zip(some);
+            frames.for_each(|(frame, &number)| *frame = Pfn::new(number).unwrap_or(Pfn::ZERO));
+            // SAFETY: the bench frees what it has allocated, once.
+            let freed = unsafe { self.frames.free_many(&self.batch[..some.len()]) };
+            assert_eq!(freed, Ok(()));
+        }
+        held.clear();
+    }
+}
+
+impl Allocator for Limit {
+    type Own<'a> = AtomicU64;
+
+    fn own(&self) -> AtomicU64 {
+        AtomicU64::new(0)
+    }
+
+    fn alloc(&self, _: u32) -> Option<u64> {
+        None
+    }
+
+    fn free(&self, _: u64, _: u32) {}
+
+    fn fill(&self) {}
+}
+
+impl Own for AtomicU64 {
+    #[inline]
+    fn alloc(&mut self, _: u32) -> Option<u64> {
+        exchange(self, 0, 1)
+    }
+
+    #[inline]
+    fn free(&mut self, frame: u64, _: u32) {
+        exchange(self, 1, frame);
+    }
+}
+
+/// A locked compare-exchange.
+#[inline]
+fn exchange(word: &AtomicU64, old: u64, new: u64) -> Option<u64> {
+    word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).ok()
+}
