@@ -8,6 +8,7 @@ pub(crate) struct Class(u8);
 
 /// Bytes of an object, and frames of a slab of such objects. An object is aligned to the largest
 /// power of two that divides its size.
+/// Large objects do not lie at powers of two, where they would share few lines of a cache.
 const CLASSES: [(usize, usize); COUNT] = [
     (16, 1),
     (32, 1),
@@ -21,14 +22,14 @@ const CLASSES: [(usize, usize); COUNT] = [
     (256, 1),
     (320, 1),
     (384, 1),
-    (512, 4),
-    (640, 4),
-    (768, 4),
-    (1024, 4),
-    (1280, 4),
-    (1536, 4),
-    (2048, 4),
-    (3072, 4),
+    (528, 8),
+    (640, 8),
+    (768, 8),
+    (1040, 16),
+    (1280, 16),
+    (1536, 16),
+    (2064, 16),
+    (3072, 16),
 ];
 
 /// How many classes there are.

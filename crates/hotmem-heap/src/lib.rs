@@ -1,6 +1,6 @@
 //! A kernel heap over Hotmem's frame allocator.
 //!
-//! Objects of up to 3 KiB lie in slabs of one or four frames, larger ones in frames of their own.
+//! Objects of up to 3 KiB lie in slabs of one to 16 frames, larger ones in frames of their own.
 //! A slab whose last object is freed goes back to [`Frames`](hotmem::Frames) at once, but for one
 //! that each CPU keeps of each size; [`Heap::trim`] frees these too. So memory in which the heap has
 //! nothing any more can be unplugged.

@@ -119,3 +119,91 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::alloc::{Layout, alloc, dealloc};
+    use std::vec::Vec;
+
+    /// A slab in memory of its own, to be freed by `drop_slab`.
+    fn slab(class: Class) -> NonNull<Slab> {
+        // SAFETY: a slab has some bytes; the memory is aligned to them and nobody else's.
+        unsafe { Slab::make(NonNull::new(alloc(layout(class))).unwrap(), class, 0) }
+    }
+
+    fn drop_slab(slab: NonNull<Slab>) {
+        // SAFETY: it was allocated by `slab`, and is in no shard.
+        unsafe {
+            let layout = layout(slab.as_ref().class);
+            dealloc(slab.as_ptr().cast(), layout);
+        }
+    }
+
+    fn layout(class: Class) -> Layout {
+        Layout::from_size_align(class.slab_bytes(), class.slab_bytes()).unwrap()
+    }
+
+    fn slab_of(object: NonNull<u8>, class: Class) -> NonNull<Slab> {
+        let slab = object.as_ptr().map_addr(|address| address & !(class.slab_bytes() - 1));
+        NonNull::new(slab).unwrap().cast()
+    }
+
+    /// A shard, and how many slabs it has.
+    struct World {
+        shard: Shard,
+        class: Class,
+        slabs: usize,
+    }
+
+    impl World {
+        /// Allocates an object and fills it with a number.
+        fn alloc(&mut self, number: u8) -> (NonNull<u8>, u8) {
+            let object = self.shard.alloc(self.class).unwrap_or_else(|| {
+                self.slabs += 1;
+                // SAFETY: made for this shard just now.
+                unsafe { self.shard.adopt(slab(self.class)) };
+                self.shard.alloc(self.class).unwrap()
+            });
+            // SAFETY: an object has so many bytes.
+            unsafe { object.write_bytes(number, self.class.size()) };
+            (object, number)
+        }
+
+        /// Frees an object, whose bytes are those that were written.
+        fn free(&mut self, (object, number): (NonNull<u8>, u8)) {
+            // SAFETY: an object has so many bytes, which were written.
+            let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), self.class.size()) };
+            assert!(bytes.iter().all(|&byte| byte == number), "{:?}", self.class);
+            // SAFETY: it was allocated from this shard.
+            if let Some(empty) = unsafe { self.shard.free(slab_of(object, self.class), object) } {
+                self.slabs -= 1;
+                drop_slab(empty);
+            }
+        }
+    }
+
+    /// Objects overlap with nothing, and slabs without objects come out, but for the last.
+    #[test]
+    fn objects_have_their_bytes_alone_and_empty_slabs_come_out() {
+        for class in Class::all() {
+            let mut world = World { shard: Shard::new(), class, slabs: 0 };
+            let count = class.slab_bytes() / class.size() * 2 + 1;
+            let numbers = (0..251).cycle().take(count);
+            let mut objects: Vec<_> = numbers.map(|number| world.alloc(number)).collect();
+            assert!(world.slabs > 2, "{class:?}");
+            // Every second one is freed, and allocated again.
+            for at in (0..count).step_by(2) {
+                world.free(objects[at]);
+            }
+            for at in (0..count).step_by(2) {
+                objects[at] = world.alloc(objects[at].1);
+            }
+            objects.into_iter().for_each(|object| world.free(object));
+            assert_eq!(world.slabs, 1, "{class:?}");
+            drop_slab(world.shard.take_empty(class).unwrap());
+            assert_eq!(world.shard.take_empty(class), None);
+        }
+    }
+}

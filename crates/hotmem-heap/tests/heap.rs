@@ -3,12 +3,15 @@
 use hotmem::{Bytes, Frames, Platform};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
-use hotmem_testkit::{Memory, SECTION, Validated as _, boot};
+use hotmem_testkit::{BLOCK, Memory, SECTION, Validated as _, boot};
 use proptest::prelude::*;
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::mpsc;
+
+/// Frames of a machine.
+const SIZE: u64 = if cfg!(miri) { 4 * BLOCK } else { SECTION };
 
 type Lock = spin::mutex::SpinMutex<()>;
 
@@ -64,16 +67,17 @@ impl Object {
     fn check(&self, bytes: usize) {
         // SAFETY: so much was allocated and written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), bytes) };
-        assert!(bytes.iter().all(|&byte| byte == self.number), "{:?}", self.layout);
+        // As a whole: an interpreter takes long for each byte.
+        assert!(bytes == vec![self.number; bytes.len()], "{:?}", self.layout);
     }
 }
 
-/// A heap on a machine of one section. All that it took is free again after the test.
+/// A heap on a machine. All that it took is free again after the test.
 fn with_heap(test: impl FnOnce(&Heap<'_, Threads, Lock>, &Frames<Threads>)) {
-    let memory = Memory::new(2 * SECTION);
+    let memory = Memory::new(SIZE);
     let frames = Frames::new(Threads);
     // In physical addresses as in virtual ones: layouts of more than a frame are aligned.
-    let _hotplug = boot(&frames, &memory, SECTION);
+    let _hotplug = boot(&frames, &memory, SIZE);
     let free = free(&frames);
     let heap = Heap::new(&frames, LinearMap::new(memory.start()));
     test(&heap, &frames);
@@ -191,9 +195,9 @@ fn any_cpu_frees_what_another_has_allocated() {
 #[test]
 fn cpus_without_a_number_share_slabs() {
     let rounds = if cfg!(miri) { 100 } else { 100_000 };
-    let memory = Memory::new(SECTION);
+    let memory = Memory::new(SIZE);
     let frames = Frames::new(Threads);
-    let _hotplug = boot(&frames, &memory, SECTION);
+    let _hotplug = boot(&frames, &memory, SIZE);
     let before = free(&frames);
     let heap: Heap<'_, Threads, Lock, 1> = Heap::new(&frames, LinearMap::new(memory.start()));
     std::thread::scope(|scope| {
@@ -239,11 +243,11 @@ fn a_heap_without_memory_says_so() {
         // Nearly all frames, and then objects until there are none.
         let frame = Layout::from_size_align(4096, 8).unwrap();
         let large =
-            Layout::from_size_align(usize::try_from(SECTION - 512).unwrap() * 4096, 8).unwrap();
+            Layout::from_size_align(usize::try_from(SIZE - BLOCK).unwrap() * 4096, 8).unwrap();
         let large = heap.alloc(large).map(|memory| (memory, large)).unwrap();
         let layout = Layout::from_size_align(3000, 8).unwrap();
         let objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
-        assert!(objects.len() > 400 && frames.counts().free < 8, "{}", objects.len());
+        assert!(objects.len() > 400 && frames.counts().free < 32, "{}", objects.len());
         // SAFETY: allocated above.
         unsafe { heap.free(large.0, large.1) };
         Object::new(heap, frame, 1).unwrap().free(heap);
