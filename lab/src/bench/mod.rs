@@ -4,6 +4,7 @@ mod compare;
 mod contiguity;
 mod dlpar;
 mod frames;
+mod heap;
 mod memmap;
 mod nvdimm;
 mod packing;
@@ -30,6 +31,8 @@ pub enum Command {
     Dlpar(dlpar::Args),
     /// Allocating and freeing frames in this process, beside other allocators
     Frames(frames::Args),
+    /// Small objects on a kernel's heap, beside other heaps
+    Heap(heap::Args),
     /// Taking page tables down, on this processor and under Xen
     Teardown(teardown::Args),
     /// Giving free memory back to the host while it is used, and all of it at once
@@ -56,6 +59,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Nvdimm(args) => nvdimm::run(args),
         Command::Dlpar(args) => dlpar::run(args),
         Command::Frames(args) => frames::run(args),
+        Command::Heap(args) => heap::run(args),
         Command::Teardown(args) => teardown::run(args),
         Command::Reporting(args) => reporting::run(args),
         Command::ReportingCase(args) => reporting::run_case(args),

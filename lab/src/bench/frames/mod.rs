@@ -6,6 +6,7 @@
 mod access;
 mod case;
 pub(super) mod instructions;
+pub(super) use traffic::cpu_time;
 mod measure;
 mod names;
 mod several;

@@ -244,7 +244,7 @@ fn pin(cpu: usize) -> Result<()> {
 }
 
 /// CPU time that the calling thread has used.
-pub(super) fn cpu_time() -> Duration {
+pub(in crate::bench) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }

@@ -1,0 +1,206 @@
+//! `hotmem bench heap`: small objects on a kernel's heap, beside other heaps behind the same lock.
+
+use super::frames::cpu_time;
+use super::record::{self, Metric, Sample};
+use crate::{
+    hosted::{Hosted, Threads},
+    progress,
+};
+use anyhow::{Context, Result};
+use buddy_system_allocator::Heap as Buddy;
+use hotmem::{Bytes, Pfn};
+use hotmem_heap::Heap;
+use hotmem_port::LinearMap;
+use spin::mutex::SpinMutex;
+use std::{
+    alloc::{GlobalAlloc, Layout},
+    path::PathBuf,
+    ptr::NonNull,
+    thread,
+};
+use talc::{TalcLock, source::Manual};
+
+/// Arguments of `hotmem bench heap`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Bytes of an object
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "16,64,200,1024",
+          value_parser = clap::value_parser!(u32).range(8..=2048))]
+    sizes: Vec<u32>,
+    /// On how many CPUs at once
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    threads: Vec<u16>,
+    /// Runs for each median
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// CPU time for allocating and freeing one object.
+const TIME_PER_OP: Metric = ("time_per_op", "ns");
+/// What each heap may take.
+const MEMORY: Bytes = Bytes::mib(256);
+/// Objects that live at once where they are allocated in bulk.
+const BULK: usize = 2000;
+/// Objects that each thread allocates and frees in a run.
+const OPERATIONS: usize = 200_000;
+
+type Lock = SpinMutex<()>;
+type Talc = TalcLock<Lock, Manual>;
+
+/// In which order objects are freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    /// Each before the next is allocated.
+    Pair,
+    /// Many, in the order in which they were allocated.
+    Bulk,
+    /// Many, in any order.
+    Random,
+}
+
+impl Access {
+    const ALL: [Access; 3] = [Access::Pair, Access::Bulk, Access::Random];
+
+    fn name(self) -> &'static str {
+        match self {
+            Access::Pair => "pair",
+            Access::Bulk => "bulk",
+            Access::Random => "random",
+        }
+    }
+
+    /// The places of the objects in the order in which they are freed.
+    fn order(self) -> Vec<usize> {
+        match self {
+            Access::Pair => vec![0],
+            Access::Bulk => (0..BULK).collect(),
+            Access::Random => {
+                let mut order: Vec<_> = (0..BULK).collect();
+                fastrand::Rng::with_seed(7).shuffle(&mut order);
+                order
+            }
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let machine = Hosted::builder().boot_memory(MEMORY).build()?;
+    let _hotplug = machine.boot()?;
+    let base = machine.address_of(Pfn::ZERO).context("the machine has no first frame")?;
+    let hotmem: Heap<'_, Threads, Lock> =
+        Heap::new(machine.frames(), LinearMap::new(base.as_ptr()));
+    let memory = [(); 2].map(|()| vec![0_u64; usize::try_from(MEMORY.0 / 8).unwrap_or_default()]);
+    let [for_talc, for_buddy] = memory.map(Vec::leak);
+    let talc = Talc::new(Manual);
+    // SAFETY: the memory was leaked for this, and nobody else has it.
+    unsafe { talc.lock().claim(for_talc.as_mut_ptr().cast(), size_of_val(for_talc)) }
+        .context("talc refuses its memory")?;
+    let buddy = BuddyHeap(SpinMutex::new(Buddy::new()));
+    // SAFETY: as above.
+    unsafe { buddy.0.lock().init(for_buddy.as_mut_ptr().addr(), size_of_val(for_buddy)) };
+
+    let subjects: [(&str, &(dyn GlobalAlloc + Sync)); 3] =
+        [("hotmem", &hotmem), ("talc", &talc), ("buddy_system_allocator", &buddy)];
+    let mut sample = Sample::new("heap");
+    let cases = args.sizes.len() * args.threads.len() * Access::ALL.len();
+    let progress = progress::bar(cases as u64 * u64::from(args.runs));
+    for _ in 0..args.runs {
+        for &size in &args.sizes {
+            for &threads in &args.threads {
+                for access in Access::ALL {
+                    let plural = if threads == 1 { "" } else { "s" };
+                    let case = format!("{size}B/{threads}thread{plural}/{}", access.name());
+                    for (name, heap) in subjects {
+                        let layout = Layout::from_size_align(usize::try_from(size)?, 8)?;
+                        let time = measure(heap, layout, threads, access)
+                            .with_context(|| format!("{name}, {case}"))?;
+                        sample.add(&case, name, TIME_PER_OP, time);
+                    }
+                    progress.inc(1);
+                }
+            }
+        }
+    }
+    progress.finish_and_clear();
+    let records = sample.records();
+    record::print(&records)?;
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+/// Returns nanoseconds of CPU time for an object, the mean of all threads.
+fn measure(
+    heap: &(dyn GlobalAlloc + Sync),
+    layout: Layout,
+    threads: u16,
+    access: Access,
+) -> Result<f64> {
+    let order = access.order();
+    let rounds = OPERATIONS / order.len();
+    let work = || {
+        let mut objects = vec![None; order.len()];
+        let started = cpu_time();
+        for _ in 0..rounds {
+            for object in &mut objects {
+                // SAFETY: the layout is not empty.
+                *object = NonNull::new(unsafe { heap.alloc(layout) });
+            }
+            for &place in &order {
+                let object: NonNull<u8> = objects[place].take()?;
+                // SAFETY: it was allocated above with this layout.
+                unsafe {
+                    object.write(1);
+                    heap.dealloc(object.as_ptr(), layout);
+                }
+            }
+        }
+        Some((cpu_time() - started).as_secs_f64() * 1e9 / (rounds * order.len()) as f64)
+    };
+    let times: Option<Vec<f64>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+    });
+    let times = times.context("no memory for an object")?;
+    Ok(times.iter().sum::<f64>() / times.len() as f64)
+}
+
+/// The heap of the crate of this name, behind the lock that the others have.
+struct BuddyHeap(SpinMutex<Buddy<32>>);
+
+// SAFETY: the crate's promise, behind a lock.
+unsafe impl GlobalAlloc for BuddyHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.0.lock().alloc(layout).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
+        if let Some(object) = NonNull::new(object) {
+            // SAFETY: by the caller's promise.
+            unsafe { self.0.lock().dealloc(object, layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::parsed;
+
+    #[test]
+    fn a_run_comes_to_an_end() {
+        let args = parsed::<Args>(&["--sizes", "64", "--runs", "1", "--threads", "2"]);
+        run(&args).unwrap();
+    }
+
+    #[test]
+    fn each_object_is_freed_once() {
+        for access in Access::ALL {
+            let mut order = access.order();
+            order.sort_unstable();
+            assert!(order.iter().copied().eq(0..order.len()), "{access:?}");
+        }
+    }
+}
