@@ -2,7 +2,7 @@
 //! files may use, and that files which are named exist.
 
 use crate::{
-    api, circles, first_page, named_tests, oldest, packages, paths, setup,
+    api, circles, first_page, named_tests, oldest, packages, paths, ports, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
@@ -35,8 +35,7 @@ pub(crate) fn run() -> ExitCode {
             "clippy --quiet --all-targets --all-features -- -D warnings",
         ));
         // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
-        let qemu_tests =
-            "clippy --quiet -p hotmem-lab --test qemu --test xen --test pseries -- -D warnings";
+        let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu --test xen --test pseries --test ports -- -D warnings";
         steps.run(&Step::cargo("clippy, tests under QEMU", qemu_tests));
     } else {
         steps.missing("formatting and clippy: rustup component add rustfmt clippy");
@@ -97,6 +96,7 @@ pub(crate) fn run() -> ExitCode {
     } else {
         steps.skip(setup::WITHOUT_ATOMICS_WANTED);
     }
+    ports::lint(&mut steps);
     oldest::check(&mut steps);
     packages::check(&mut steps);
     for sources in WITHOUT_HEAP {

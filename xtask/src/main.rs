@@ -13,6 +13,7 @@ mod named_tests;
 mod oldest;
 mod packages;
 mod paths;
+mod ports;
 mod progress;
 mod setup;
 mod step;
@@ -29,6 +30,7 @@ usage: cargo xtask <task>
   lint    formatting, clippy and documentation, warnings as errors
   api     write docs/api.txt, the list of what the engine offers
   embed   boot the kernels of docs/embedding.md, and show what they take
+  ports   build and boot kernels that Hotmem was put into: `ports arceos`
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 
@@ -41,6 +43,10 @@ fn main() -> ExitCode {
         (Some("lint"), None) => lint::run(),
         (Some("api"), None) => api::write(),
         (Some("embed"), None) => embed::run(),
+        (Some("ports"), Some(port)) => ports::run(&port).unwrap_or_else(|| {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }),
         (Some("test"), None) => test::run(),
         (Some("deep"), None) => test::run_deep(),
         (Some("--help" | "-h" | "help"), None) => {

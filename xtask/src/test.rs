@@ -1,7 +1,7 @@
 //! `cargo xtask test` and `cargo xtask deep`.
 
 use crate::{
-    backport, embed, setup,
+    backport, embed, ports, setup,
     step::{Step, Steps, root, runs},
 };
 use std::{
@@ -34,6 +34,7 @@ pub(crate) fn run() -> ExitCode {
     narrow(&mut steps);
     bare_metal(&mut steps);
     embed::check(&mut steps);
+    ports::check(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
     miri(&mut steps);
@@ -61,6 +62,7 @@ pub(crate) fn run_deep() -> ExitCode {
     } else {
         steps.missing(setup::TARGET_WANTED);
     }
+    ports::check_all(&mut steps);
     pseries(&mut steps, "pseries, deep", deep);
     aarch64(&mut steps, "engine on AArch64", "-p hotmem -p hotmem-memmap --lib");
     small(&mut steps, "small machines, deep", deep);
@@ -211,7 +213,7 @@ fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> S
 /// The engine's tests under an interpreter that sees undefined behaviour.
 fn miri(steps: &mut Steps) {
     if setup::miri() {
-        let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-memmap \
+        let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-heap -p hotmem-memmap \
                      -p hotmem-stream --lib --test identity --target-dir target/miri";
         let step = Step::cargo("Miri", tests);
         steps.run(

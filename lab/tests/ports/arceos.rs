@@ -1,0 +1,142 @@
+//! ArceOS with Hotmem as its only frame allocator, and as it is.
+
+use hotmem::Bytes;
+use hotmem_lab::qemu::{Config, Error, Event, Vm};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// One machine at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A kernel that `cargo xtask ports arceos` builds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Image {
+    /// Memory is mapped by ArceOS's boot code.
+    Plain,
+    /// ArceOS maps memory itself, and has threads and interrupts.
+    Paging,
+    /// The same, with four CPUs, of which three allocate and free all the time.
+    Smp,
+    /// With ArceOS's own allocator.
+    Stock,
+}
+
+impl Image {
+    fn path(self) -> PathBuf {
+        let (dir, name) = match self {
+            Image::Plain => ("a", "hotmem-arceos"),
+            Image::Paging => ("b", "hotmem-arceos"),
+            Image::Smp => ("smp", "hotmem-arceos"),
+            Image::Stock => ("stock", "hotmem-arceos-stock"),
+        };
+        let ports = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/ports");
+        ports.join(dir).join("x86_64-unknown-none/release").join(name)
+    }
+}
+
+fn config(image: Image, boot_memory: Bytes, device_memory: Bytes) -> Config {
+    let config = Config::new(image.path(), device_memory).touching(device_memory);
+    Config { boot_memory, patience: PATIENCE, ..config }
+}
+
+/// Boots with this memory and without a device. Returns how much the kernel found, if it said.
+fn boot(image: Image, memory: Bytes) -> Result<Bytes, Error> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut vm = Vm::start(&config(image, memory, Bytes::ZERO))?;
+    let mut found = Bytes::ZERO;
+    if image != Image::Stock {
+        (found, _) = vm.wait("boot", |event| match event {
+            Event::Boot { boot_memory, .. } => Some(Bytes(*boot_memory)),
+            _ => None,
+        })?;
+    }
+    vm.finish()?;
+    Ok(found)
+}
+
+/// Tells the guest that there are no more requests: it says whether all was well.
+fn end(mut vm: Vm) {
+    vm.request(Bytes::mib(2)).unwrap();
+    vm.finish().unwrap();
+}
+
+/// A guest of 128 MiB is given memory, uses all of it, and gives it back.
+pub(crate) fn grows_and_shrinks(image: Image, memory: Bytes) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut vm = Vm::start(&config(image, Bytes::mib(128), memory)).unwrap();
+    let boot = |event: &Event| match event {
+        Event::Boot { boot_memory, .. } => Some(Bytes(*boot_memory)),
+        _ => None,
+    };
+    let (boot_memory, _) = vm.wait("boot", boot).unwrap();
+    assert_eq!(boot_memory, Bytes::mib(128));
+
+    let grown = vm.resize(memory).unwrap();
+    assert_eq!(grown.online, boot_memory + memory);
+    let verified = |event: &Event| match event {
+        Event::Verified { bytes } => Some(Bytes(*bytes)),
+        _ => None,
+    };
+    let (used, _) = vm.wait("the use of the memory", verified).unwrap();
+    // But for what is less than a piece of 64 MiB, all of the plugged memory, and of the other what
+    // the kernel does not need.
+    assert!(used >= memory && used <= boot_memory + memory, "{used} of {memory} were used");
+
+    let shrunk = vm.resize(Bytes::ZERO).unwrap();
+    assert_eq!(shrunk.online, boot_memory);
+    assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
+    end(vm);
+    println!(
+        "{image:?}: {memory} came in {:?}, {used} were checked, and left in {:?}",
+        grown.recognised, shrunk.recognised
+    );
+}
+
+#[test]
+fn memory_is_mapped_by_the_boot_code() {
+    grows_and_shrinks(Image::Plain, Bytes::gib(4));
+}
+
+#[test]
+fn memory_is_mapped_by_arceos_itself() {
+    grows_and_shrinks(Image::Paging, Bytes::gib(4));
+}
+
+/// ArceOS's own allocator has one bitmap for 256 MiB, and manages one range of memory.
+#[test]
+fn boots_with_memory_that_arceos_alone_does_not_boot_with() {
+    boot(Image::Stock, Bytes::mib(128)).unwrap();
+    for memory in [Bytes::gib(1), Bytes::gib(6)] {
+        let stock = boot(Image::Stock, memory).unwrap_err().to_string();
+        assert!(stock.contains("bitmap capacity exceeded"), "{memory}: {stock}");
+        for image in [Image::Plain, Image::Paging] {
+            assert_eq!(boot(image, memory).unwrap(), memory, "{image:?}");
+        }
+    }
+}
+
+/// Memory comes and goes a hundred times while all CPUs allocate; all of it leaves at the end.
+#[test]
+fn memory_comes_and_goes_while_other_cpus_allocate() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let most = Bytes::gib(1);
+    let mut vm =
+        Vm::start(&Config { cpus: 4, ..config(Image::Smp, Bytes::mib(128), most) }).unwrap();
+    let boot = |event: &Event| matches!(event, Event::Boot { cpus: 4, .. }).then_some(());
+    vm.wait("boot with four CPUs", boot).unwrap();
+    let mut slowest = Duration::ZERO;
+    for round in 0..50 {
+        for size in [most, Bytes::mib(64 * (1 + round % 7))] {
+            slowest = slowest.max(vm.resize(size).unwrap().recognised);
+        }
+    }
+    slowest = slowest.max(vm.resize(Bytes::ZERO).unwrap().recognised);
+    end(vm);
+    println!("101 resizes of a guest with four busy CPUs, the slowest in {slowest:?}");
+}

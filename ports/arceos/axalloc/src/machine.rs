@@ -1,0 +1,73 @@
+//! The machine: boot memory, frames, heap, control path.
+
+use crate::lock::IrqLock;
+use crate::mapping::KernelMapping;
+use axconfig::plat::PHYS_VIRT_OFFSET;
+use axerrno::{AxError, AxResult};
+use core::alloc::Layout;
+use core::mem::take;
+use core::ptr::{NonNull, without_provenance};
+use hotmem::{AllocRequest, BootMap, Bytes, Frames, Hotplug};
+use hotmem_heap::Heap;
+use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LinearMap};
+use kspin::SpinNoIrq;
+
+/// The control path of the machine.
+pub type Machine = Hotplug<'static, LatePlatform, KernelMapping>;
+
+/// All frames.
+pub static FRAMES: Frames<LatePlatform> = Frames::new(LatePlatform::new());
+/// The control path, from the first allocation on.
+pub static HOTPLUG: SpinNoIrq<Option<Machine>> = SpinNoIrq::new(None);
+
+pub(crate) const LINEAR: LinearMap = LinearMap::at_address(PHYS_VIRT_OFFSET);
+static HEAP: Heap<LatePlatform, IrqLock> = Heap::new(&FRAMES, LINEAR);
+/// Boot memory that was named and not handed over yet.
+static BOOT: SpinNoIrq<BootRanges<16>> = SpinNoIrq::new(BootRanges::new());
+
+/// Frees what the heap keeps for objects to come. Returns how much that was.
+pub fn trim() -> Bytes {
+    HEAP.trim()
+}
+
+pub(crate) fn add_boot_memory(start: usize, size: usize) -> AxResult {
+    let start = (start - PHYS_VIRT_OFFSET) as u64;
+    BOOT.lock().add(start..start + size as u64).map_err(|_| AxError::NoMemory)
+}
+
+/// Starts the machine with the memory that was named. Returns false if it runs already.
+#[cold]
+fn boot() -> bool {
+    let ram = take(&mut *BOOT.lock());
+    if ram.is_empty() {
+        return false;
+    }
+    let map = BootMap::of_ram(ram.as_slice());
+    // SAFETY: ArceOS names what is free, has all of it mapped here, and boots on one CPU.
+    let machine = unsafe { Hotplug::bootstrap(&FRAMES, KernelMapping, &map) };
+    *HOTPLUG.lock() = Some(machine.expect("memory that ArceOS has found"));
+    true
+}
+
+pub(crate) fn alloc(layout: Layout) -> Option<NonNull<u8>> {
+    HEAP.alloc(layout).or_else(|| if boot() { HEAP.alloc(layout) } else { None })
+}
+
+/// # Safety
+/// As for [`Heap::free`].
+pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
+    // SAFETY: by the caller's promise.
+    unsafe { HEAP.free(object, layout) };
+}
+
+pub(crate) fn alloc_frames(request: AllocRequest) -> AxResult<usize> {
+    let again = || if boot() { FRAMES.alloc_or_none(request) } else { None };
+    let frames = FRAMES.alloc_or_none(request).or_else(again).ok_or(AxError::NoMemory)?;
+    Ok(LINEAR.pointer(frames.into_raw().start()).addr())
+}
+
+pub(crate) fn free_frames(start: usize, pages: usize) {
+    let frames = LINEAR.frames(without_provenance(start), pages << 12).expect("mapped pages");
+    // SAFETY: by the interface's contract, which ArceOS does not mark as unsafe.
+    unsafe { FRAMES.free_raw(frames) }.expect("pages that are allocated");
+}

@@ -1,0 +1,9 @@
+//! Hands ArceOS's linker script, which the build of its crate `axhal` has written, to the linker.
+
+fn main() {
+    let out = std::env::var("OUT_DIR").expect("cargo sets it for build scripts");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-link-arg=-T{out}/../../../linker_x86-pc.lds");
+    println!("cargo::rustc-link-arg=-no-pie");
+    println!("cargo::rustc-link-arg=-znostart-stop-gc");
+}
