@@ -260,6 +260,12 @@ impl<P: Platform> Frames<P> {
         self.words.hinted_block(self.cpu().block(zone).load(Ordering::Acquire))
     }
 
+    /// Whether this CPU's hint names the pageblock.
+    #[inline]
+    pub(super) fn is_own(&self, block: &Block<'_>) -> bool {
+        self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint()
+    }
+
     /// All CPUs' hints of pageblocks, of one zone.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
         let hints = self.seen_cpus().iter().map(move |cpu| cpu.block(zone).load(Ordering::Acquire));

@@ -259,7 +259,8 @@ impl<P: Platform> Frames<P> {
 
     /// A pageblock was left split because it was this CPU's hint. The hint has moved on meanwhile,
     /// and who moved it saw no reason to coalesce.
-    fn coalesce_kept(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
+    #[cold]
+    pub(super) fn coalesce_kept(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         mutant!("no second look at the hint" => return);
         moves.start();
         self.retire_block(block.hint(), moves);

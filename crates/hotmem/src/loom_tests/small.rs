@@ -77,6 +77,35 @@ fn last_frees_meet_in_the_hint_of_one() {
 }
 
 #[test]
+fn last_free_of_an_own_pageblock_meets_an_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a] = machine.singles();
+        let other = machine.on_cpu(0, |machine| machine.free(a));
+        let mine = machine.alloc(ONE);
+        other.join().unwrap();
+        machine.check();
+        machine.free(mine);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn last_free_of_an_own_pageblock_meets_a_whole_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let (a, b) = (machine.alloc(ONE), machine.alloc(AllocRequest::frames(BLOCK)));
+        let other = machine.on_cpu(0, |machine| machine.free(a));
+        // The other pageblock is in use, so this takes the one that stays split.
+        let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([b]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
 fn last_free_meets_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);

@@ -268,6 +268,29 @@ impl AtomicBlockState {
         false
     }
 
+    /// Whether one frame of a live pageblock is in use, as far as can be told without taking part.
+    #[inline]
+    pub(crate) fn is_all_but_one_free(&self) -> bool {
+        let now = self.0.load(Ordering::Relaxed);
+        now & LIVE != 0 && count(now) + 1 == ALL
+    }
+
+    /// [`give`](Self::give) of the last frame in use, for whoever keeps the pageblock split. False if
+    /// others are in use as well, or it is isolated or has poison; then nothing has changed.
+    #[inline]
+    pub(crate) fn give_last(&self) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while now & (LIVE | POISON | ISOLATED) == LIVE && count(now) + 1 == ALL {
+            // All of it is free, so the host has none of it.
+            let next = LIVE | ALL;
+            match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
     /// Gives back `frames` frames whose bits are set already (or a credit that found no run).
     /// `honest`: none of them is poisoned, as far as anybody knew when their bits had been set.
     ///
