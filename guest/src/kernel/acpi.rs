@@ -1,7 +1,8 @@
 //! What ACPI's static tables tell: the processors, the memory's nodes, and where PCI's
 //! configuration space is.
 
-use super::give_up;
+use super::fatal::give_up;
+use super::limits::MAX_CPUS;
 use super::memory::AddressSpace;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
@@ -30,9 +31,6 @@ pub(crate) struct Firmware {
     /// Persistent memory. What is wrong with it matters to those who want it.
     pub(crate) persistent: Result<PersistentRanges, NfitError>,
 }
-
-/// Most processors that can be started.
-pub(crate) const MAX_CPUS: usize = 64;
 
 /// Enabled processors.
 pub(crate) struct Cpus {

@@ -1,11 +1,10 @@
 //! A virtio-mem device that the kernel drives, and what it has under way.
 
-use super::BUDGET;
 use super::boot_memory::LOW_END;
 use super::device::MemDevice;
+use super::engine::{BUDGET, Engine};
 use super::memory::FRAMES;
-use super::session::Engine;
-use super::smp::ThisCpu;
+use super::this_cpu::ThisCpu;
 use super::transport::Wiring;
 use super::zone_watch::ZoneWatch;
 use hotmem::{Bytes, OnlineType, PfnRange};

@@ -3,9 +3,10 @@
 //! What it has of the kernel's memory is kept by [`KernelHooks`](super::hooks::KernelHooks), which
 //! the engine asks when memory is to be migrated.
 
-use super::device::{DeviceError, queue_memory};
+use super::device_error::DeviceError;
 use super::memory::FRAMES;
-use super::smp::ThisCpu;
+use super::queue_memory::queue_memory;
+use super::this_cpu::ThisCpu;
 use super::transport::{Connected, Wired, Wiring};
 use core::time::Duration;
 use hotmem::report::Settings;
@@ -16,7 +17,7 @@ use hotmem_virtio::balloon::{
     Counters, Device, Driver, EngineMemory, Failure, Features, Memory, Pending, Poison, Progress,
     Queue, Status, Wanted,
 };
-use virtio_drivers::transport::{DeviceType, Transport};
+use virtio_drivers::transport::DeviceType;
 
 /// The kernel's memory that is in the balloon, in at most 128 pieces.
 pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
@@ -44,18 +45,6 @@ const BUDGET: u32 = 64;
 impl Balloon {
     /// The device's type on a virtio transport.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::MemoryBalloon;
-
-    /// Returns whether the device is a balloon that takes hints, which must not interrupt by a
-    /// line.
-    ///
-    /// When a migration begins, the thread for it tells such a balloon of a change of its
-    /// configuration. In QEMU that thread may send messages, but where it raises a line that
-    /// interrupts a CPU under TCG, QEMU 10 ends by an assertion.
-    pub(crate) fn must_be_polled(transport: &mut impl Transport) -> bool {
-        let hints = Features::FREE_PAGE_HINT.bits();
-        transport.device_type() == Self::DEVICE_TYPE
-            && transport.read_device_features() & hints != 0
-    }
 
     /// Starts the device.
     pub(crate) fn start(

@@ -1,9 +1,9 @@
 //! From the loader's memory map to a machine with frames.
 
-use super::entry;
 use super::hooks::KernelMapping;
+use super::image;
 use super::memory::{AddressSpace, FRAMES, ReachError, frames, virt};
-use super::smp::ThisCpu;
+use super::this_cpu::ThisCpu;
 use core::fmt;
 use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, NodeId, Pfn, PfnRange};
 use hotmem_directmap::Caching;
@@ -50,7 +50,7 @@ pub(crate) enum StartError {
 impl PhysicalMemory for BootMapping {
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
         let end = phys_addr.checked_add(len as u64)?;
-        if end > entry::MAPPED_BYTES {
+        if end > image::MAPPED_BYTES {
             return None;
         }
         // SAFETY: the range is mapped. What lies there is the loader's and does not change, as
@@ -119,7 +119,7 @@ impl LoaderMap<'_> {
         for (range, module) in reserved.iter_mut().zip(self.modules) {
             *range = boot_range(module);
         }
-        let image = entry::image();
+        let image = image::image();
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
         let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
         reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
@@ -136,7 +136,7 @@ impl LoaderMap<'_> {
     /// RAM that the boot code has mapped and nobody uses.
     fn largest_free_behind_kernel(&self) -> PfnRange {
         let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
-        let reach = PfnRange::new(pfn(entry::image().end), pfn(entry::MAPPED_BYTES));
+        let reach = PfnRange::new(pfn(image::image().end), pfn(image::MAPPED_BYTES));
         let reach = reach.unwrap_or(PfnRange::EMPTY);
         let whole_frames = |entry: &MemoryMapEntry| {
             let first = pfn(entry.addr.checked_next_multiple_of(0x1000)?);

@@ -3,10 +3,11 @@
 //!
 //! The patterns are different on each CPU, so that a frame that two hold shows.
 
+use super::fatal::give_up;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
-use super::smp::Signal;
+use super::poison;
+use super::quiesce;
 use super::writers::Writer;
-use super::{give_up, poison};
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -19,11 +20,7 @@ use hotmem_guest::to_usize;
 const HELD: u64 = 16;
 const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
-/// All frames are to be given back.
-static RELEASE: Signal = Signal::new();
-/// Everybody is to come past the end of a piece of work.
-static PASS: Signal = Signal::new();
-/// None are to be taken, or no more: written before `RELEASE` asks and read after it is answered.
+/// None are to be taken, or no more: written before `release_all` asks and read after it is answered.
 static RESTING: AtomicBool = AtomicBool::new(true);
 /// A statistic: nothing is ordered by it.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -41,8 +38,7 @@ pub(crate) fn run(cpu: usize) -> ! {
     let mut writer = Writer::new(cpu);
     let mut held = [PfnRange::EMPTY; to_usize(HELD)];
     loop {
-        PASS.answer(cpu, || {});
-        RELEASE.answer(cpu, || {
+        quiesce::answer(cpu, || {
             held.iter_mut()
                 .for_each(|frames| release(core::mem::replace(frames, PfnRange::EMPTY), seed));
         });
@@ -61,21 +57,11 @@ pub(crate) fn run(cpu: usize) -> ! {
     }
 }
 
-/// Returns when no other CPU is at a piece of work that it was at before.
-pub(crate) fn pass() {
-    PASS.ask();
-}
-
-/// Has all other CPUs give back what they hold. Until then they may be anywhere in memory.
-pub(crate) fn release_all() {
-    RELEASE.ask();
-}
-
 /// Has them give everything back and take nothing any more. Returns how often they took frames.
 pub(crate) fn stop() -> u64 {
     // Release, to the acquire in `run`.
     RESTING.store(true, Release);
-    RELEASE.ask();
+    quiesce::release_all();
     TAKEN.load(Relaxed)
 }
 

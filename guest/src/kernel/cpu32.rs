@@ -2,7 +2,7 @@
 
 use super::exit::{ACPI_SLEEP, DEBUG_EXIT, FAIL, KEYBOARD, RESET, SOFT_OFF};
 use super::serial::{BASE, FIFO_CONTROL, LINE_CONTROL, LINE_STATUS, TRANSMITTER_EMPTY};
-use super::{entry, serial};
+use super::{image, serial};
 use core::arch::global_asm;
 
 // The document and the way out are those of `report` and `exit`, which are 64-bit code. The boot
@@ -49,7 +49,7 @@ no_long_mode:
     jmp 3b
     .code64
     "#,
-    base = const entry::KERNEL_BASE,
+    base = const image::KERNEL_BASE,
     serial = const BASE,
     interrupts = const serial::INTERRUPTS,
     frame = const serial::EIGHT_BITS,

@@ -1,10 +1,11 @@
 //! Descriptors of RAM: 64 bytes for each frame that there is, written when it comes. The holes
 //! beside boot memory, in its sections, have some as well, so that a scan needs no checks there.
 
-use super::WATCHDOG;
+use super::engine::Engine;
 use super::hooks::KernelMapping;
 use super::memory::alloc_frames;
-use super::session::Engine;
+use super::progress::WATCHDOG;
+use super::this_cpu::ThisCpu;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -160,7 +161,7 @@ fn read(pfn: Pfn) -> Page {
 
 /// Returns the lowest run of RAM that there is from `from` up.
 fn next_run(
-    hotplug: &hotmem::Hotplug<'static, super::smp::ThisCpu, KernelMapping>,
+    hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
     from: Pfn,
 ) -> Option<PfnRange> {
     let first = |region: PfnRange| {
@@ -179,7 +180,7 @@ fn next_run(
 
 /// Returns the lowest hole from `from` up in a section that has RAM.
 fn next_hole(
-    hotplug: &hotmem::Hotplug<'static, super::smp::ThisCpu, KernelMapping>,
+    hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
     from: Pfn,
 ) -> Option<PfnRange> {
     let first = |within: PfnRange, wanted: fn(State) -> bool| {

@@ -3,8 +3,9 @@
 //! It shows that the kernel's transports and interrupts work where QEMU's virtio-mem has none of
 //! them: over MMIO, and by messages.
 
-use super::device::{DeviceError, queue_memory};
+use super::device_error::DeviceError;
 use super::memory::FRAMES;
+use super::queue_memory::queue_memory;
 use super::transport::{Connected, Wired, Wiring};
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::event::Event;

@@ -1,52 +1,7 @@
 //! The first instructions: from PVH's 32-bit entry to [`super::kernel_main`] in 64-bit mode.
 
+use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE, STACK_BYTES, STACK_MARK, TABLE};
 use core::arch::global_asm;
-
-/// Where the kernel is linked, less where it is loaded; see `link.ld`.
-pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
-/// What the page tables below map from physical address 0 on: the kernel, and where loaders put
-/// their tables.
-pub(crate) const MAPPED_BYTES: u64 = BOOT_PAGES << 21;
-
-const BOOT_PAGES: u64 = 8;
-const STACK_BYTES: u64 = 256 << 10;
-/// In the stack's last word, until it is overrun.
-const STACK_MARK: u64 = 0x5afe_57ac_4bed_f00d;
-/// Present, writable, accessed, dirty.
-const TABLE: u64 = 0x63;
-/// The same for a 2 MiB page.
-const PAGE: u64 = 0xe3;
-
-unsafe extern "C" {
-    /// The page tables' root.
-    pub(crate) static mut boot_root: [u64; 512];
-    /// What its first entry led to until the kernel ran high.
-    static boot_kernel_pointers_low: u8;
-    /// The image's first byte.
-    static kernel_start: u8;
-    /// One past the image's last byte, `.bss` included.
-    static kernel_end: u8;
-    /// The stack's last word.
-    static boot_stack: u64;
-}
-
-/// Returns whether the stack has been overrun: nothing is unmapped behind it, so somebody has to
-/// look.
-pub(crate) fn stack_is_overrun() -> bool {
-    // SAFETY: the word belongs to nobody else.
-    unsafe { (&raw const boot_stack).read_volatile() != STACK_MARK }
-}
-
-/// Returns the entry of the page tables' root that maps the kernel where it was loaded.
-pub(crate) fn identity_entry() -> u64 {
-    (&raw const boot_kernel_pointers_low).expose_provenance() as u64 - KERNEL_BASE + TABLE
-}
-
-/// Physical addresses of the image, page-aligned.
-pub(crate) fn image() -> core::ops::Range<u64> {
-    let phys = |symbol: *const u8| symbol.expose_provenance() as u64 - KERNEL_BASE;
-    phys(&raw const kernel_start)..phys(&raw const kernel_end)
-}
 
 // XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat 32-bit segments, `start_info` in ebx, interrupts
 // off. (Xen, docs/misc/pvh.pandoc)

@@ -6,9 +6,13 @@
 //! another, and reports what went to the host and came back meanwhile.
 
 use super::clock::Clock;
+use super::fatal::give_up;
+use super::lapic;
+use super::limits::MAX_CPUS;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
-use super::smp;
-use super::{WATCHDOG, acpi::MAX_CPUS, give_up, lapic, trap};
+use super::progress::WATCHDOG;
+use super::signal::others;
+use super::vectors;
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -163,7 +167,7 @@ impl Bursts {
     /// Starts the bursts that are due; what was measured, once all are over. `statistics` is what
     /// has been reported so far.
     pub(crate) fn step(&mut self, now_us: u64, statistics: Statistics) -> Option<Event<'static>> {
-        let count = smp::others();
+        let count = others();
         let cpus = &CPUS[1..=count];
         let rest = u64::from(self.faults.rest_ms) * 1000;
         if self.over || !self.may_go_on(cpus, statistics) {
@@ -185,7 +189,7 @@ impl Bursts {
             }
         }
         if interrupts {
-            lapic::interrupt_others(trap::FLUSH);
+            lapic::interrupt_others(vectors::FLUSH);
         }
         let last = self.faults.bursts + 1;
         self.over = cpus.iter().all(|cpu| cpu.done.load(Acquire) == last);

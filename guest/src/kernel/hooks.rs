@@ -1,11 +1,12 @@
 //! What the engine asks of this kernel: the direct map, and moving the workload's frames.
 
 use super::balloon::BalloonMemory;
-use super::churn;
-use super::give_up;
+use super::fatal::give_up;
+use super::flush::flush_all;
 use super::heap;
 use super::memory::{AddressSpace, virt};
-use super::smp;
+use super::quiesce;
+use super::signal::others;
 use super::workload::Workload;
 use super::writers;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
@@ -86,7 +87,7 @@ unsafe impl Mapping for KernelMapping {
 
     unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         if let Some(map) = self.map_of_ram() {
-            map.unmap_ram(range, smp::flush_all, free);
+            map.unmap_ram(range, flush_all, free);
         }
     }
 
@@ -139,8 +140,8 @@ impl Hooks for KernelHooks {
         if let Some(answer) = answer.or_else(|| writers::migrate(used)) {
             return answer;
         }
-        if smp::others() > 0 {
-            churn::release_all();
+        if others() > 0 {
+            quiesce::release_all();
             return Migration::Gone;
         }
         Migration::Pinned("in use by the kernel")

@@ -1,11 +1,9 @@
 //! The CPU's own interrupt controller: it has to pass the 8259s' interrupts on, where minimal
 //! firmware leaves it shut, and starts and interrupts other CPUs.
 
-use super::memory::{AddressSpace, ReachError};
 use super::pic;
 use core::arch::asm;
 use core::ptr::NonNull;
-use hotmem_directmap::Caching;
 use spin::Once;
 use x86_64::registers::model_specific::Msr;
 
@@ -65,8 +63,11 @@ pub(crate) enum Ipi {
 }
 
 impl LocalApic {
-    /// Finds it; `None` if it is switched off: then the 8259s are wired to the CPU itself.
-    pub(crate) fn open(space: &mut AddressSpace) -> Result<Option<&'static Self>, ReachError> {
+    /// Finds the local APIC, whose registers `map` maps, given their address and size. Returns
+    /// `None` if it is disabled: the 8259s are then wired to the CPU itself.
+    pub(crate) fn open<E>(
+        map: impl FnOnce(u64, u64) -> Result<NonNull<u8>, E>,
+    ) -> Result<Option<&'static Self>, E> {
         // SAFETY: every CPU with a 64-bit mode has this register.
         let base = unsafe { Msr::new(APIC_BASE).read() };
         if base & ENABLED == 0 {
@@ -75,7 +76,7 @@ impl LocalApic {
         if base & X2APIC != 0 {
             return Ok(Some(LOCAL.call_once(|| LocalApic::X2Apic)));
         }
-        let page = space.reach(base & 0x000f_ffff_ffff_f000, 0x1000, Caching::Uncached)?;
+        let page = map(base & 0x000f_ffff_ffff_f000, 0x1000)?;
         Ok(Some(LOCAL.call_once(|| LocalApic::Page(page))))
     }
 

@@ -3,9 +3,10 @@
 //! Each frame's owner is its page's address: that is the reverse map. Memory under pages in use is
 //! unplugged all the same: they are taken out of sight, copied, and shown again elsewhere.
 
+use super::fatal::give_up;
 use super::memory::{AddressSpace, FRAME_WORDS, FRAMES, FlushAll, alloc_frames};
-use super::smp::ThisCpu;
-use super::{WATCHDOG, give_up};
+use super::progress::WATCHDOG;
+use super::this_cpu::ThisCpu;
 use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocRequest, Bytes, Migration, Owner, Pfn, PfnRange, ReverseMap};

@@ -1,7 +1,8 @@
 //! The kernel's memory: its frames, and where it sees them.
 
-use super::entry;
-use super::smp::{self, ThisCpu};
+use super::flush::flush_all;
+use super::image;
+use super::this_cpu::ThisCpu;
 use core::arch::x86_64::__cpuid;
 use core::fmt;
 use core::ptr::NonNull;
@@ -53,8 +54,8 @@ pub(crate) fn virt(phys_addr: u64) -> *mut u8 {
 /// Returns the physical address of something in the direct map or in the kernel's image.
 pub(crate) fn phys(pointer: *const u8) -> u64 {
     let address = pointer.expose_provenance() as u64;
-    if address >= entry::KERNEL_BASE {
-        address - entry::KERNEL_BASE
+    if address >= image::KERNEL_BASE {
+        address - image::KERNEL_BASE
     } else {
         address.wrapping_sub(DIRECT_MAP_BASE)
     }
@@ -62,7 +63,7 @@ pub(crate) fn phys(pointer: *const u8) -> u64 {
 
 /// How all CPUs forget what the page tables no longer say.
 fn flush(_: Flush) {
-    smp::flush_all();
+    flush_all();
 }
 
 /// Returns whether the CPU has pages of 1 GiB (Intel SDM volume 2, CPUID, leaf 80000001H).
@@ -92,7 +93,7 @@ impl AddressSpace {
     /// There is only one, and nobody else uses the frames in `early`, which are RAM that the boot
     /// code has mapped.
     pub(crate) unsafe fn of_boot_code(early: PfnRange) -> Self {
-        let root = phys((&raw const entry::boot_root).cast());
+        let root = phys((&raw const image::boot_root).cast());
         let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
         // SAFETY: the boot code's tables are the kernel's own; they and `early` are mapped, and
         // so is all that `FRAMES` gives out.
@@ -108,7 +109,7 @@ impl AddressSpace {
     pub(crate) fn drop_identity_map(&mut self) {
         // SAFETY: nothing refers to the lower half any more, and the page walker reads entries
         // whole.
-        unsafe { (&raw mut entry::boot_root).cast::<u64>().write_volatile(0) };
+        unsafe { (&raw mut image::boot_root).cast::<u64>().write_volatile(0) };
         tlb::flush_all();
     }
 
@@ -117,7 +118,7 @@ impl AddressSpace {
         // SAFETY: the entry is empty; what it leads to was made by the boot code and has not been
         // changed since.
         unsafe {
-            (&raw mut entry::boot_root).cast::<u64>().write_volatile(entry::identity_entry());
+            (&raw mut image::boot_root).cast::<u64>().write_volatile(image::identity_entry());
         }
     }
 

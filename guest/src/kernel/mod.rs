@@ -11,15 +11,21 @@ mod config_space;
 mod cpu32;
 mod descriptors;
 mod device;
+mod device_error;
 mod edu;
+mod engine;
 mod entropy;
 mod entry;
 mod exit;
+mod fatal;
 mod faults;
+mod flush;
 mod hal;
 mod heap;
 mod hooks;
+mod image;
 mod lapic;
+mod limits;
 mod mapped;
 mod memory;
 mod memory_view;
@@ -32,49 +38,45 @@ mod pic;
 mod pinned;
 mod pit;
 mod poison;
+mod progress;
+mod queue_memory;
+mod quiesce;
 mod serial;
 mod session;
+mod signal;
 mod smp;
+mod this_cpu;
 mod transport;
 mod trap;
+mod vectors;
+mod wakeup;
 mod workload;
 mod writers;
 mod zone_watch;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
-use core::fmt;
+use engine::{Engine, KEPT_FREE};
+use fatal::{give_up, must};
 use hooks::{KernelHooks, KernelMapping};
-use hotmem::{Budget, Bytes, Contents, OnlineType, Pfn, PfnRange};
-use hotmem_guest::cmdline::{self, ExitWhen, Online, Options};
+use hotmem::{Bytes, Contents, Pfn, PfnRange};
+use hotmem_directmap::Caching;
+use hotmem_guest::cmdline::{self, ExitWhen, Options};
 use hotmem_guest::event::Event;
 use hotmem_guest::pvh::{Handover, MemoryMapEntry, StartInfo};
-use hotmem_guest::report::{Report, bail_out};
-use hotmem_guest::watchdog::Watchdog;
+use hotmem_guest::report::Report;
 use lapic::LocalApic;
 use next_kernel::NextKernel;
+use progress::{TICKS, start_ticking};
 use serial::Serial;
-use session::{Engine, Places, Session};
+use session::{Places, Session};
 use workload::Workload;
 
-static WATCHDOG: Watchdog = Watchdog::new();
-
-/// Ticks of the timer in a second. At each the watchdog counts, and devices are looked at in case
-/// an interrupt got lost, and slots for what comes and goes.
-const TICKS: u32 = 20;
-/// The same where a device has no interrupt line: ticks are all there is.
-const TICKS_WITHOUT_IRQ: u32 = 100;
-/// What is isolated and moved at most, in pageblocks of 2 MiB, before the devices are looked at
-/// again.
-const BUDGET: Budget = Budget::pageblocks(4096);
-/// Memory that the kernel keeps for itself, page tables and the like, whatever leaves.
-const KEPT_FREE: Bytes = Bytes::mib(1);
-
-/// Where the boot code jumps to, on its stack, with the first [`entry::MAPPED_BYTES`] of physical
+/// Where the boot code jumps to, on its stack, with the first [`image::MAPPED_BYTES`] of physical
 /// memory mapped where the kernel was linked and in the direct map.
 extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut report = Report::begin(Serial::open());
     let stopwatch = clock::Stopwatch::start();
-    smp::set_number(0);
+    this_cpu::set_number(0);
     trap::load();
     must("interrupts", pic::remap());
     pic::unmask(pit::IRQ);
@@ -109,7 +111,9 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let hooks = KernelHooks { workload, balloon: None, vetoes, came: None };
     let mut engine = Engine { hotplug, hooks };
     engine.hotplug.settings().floor = KEPT_FREE.frames();
-    let apic = must("local APIC", LocalApic::open(engine.space()));
+    let space = engine.space();
+    let registers = |phys_addr, len| space.reach(phys_addr, len, Caching::Uncached);
+    let apic = must("local APIC", LocalApic::open(registers));
     if let Some(apic) = apic {
         apic.pass_on_pic_interrupts();
     }
@@ -174,38 +178,4 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         next,
     };
     exit::exit(Session::open(report, &clock, &options, places, engine).run())
-}
-
-/// Has the timer tick, and the watchdog count its ticks.
-fn start_ticking(per_second: u32, options: &Options) -> Result<(), pit::NoTimer> {
-    WATCHDOG.set_limit(options.watchdog_seconds.saturating_mul(per_second));
-    pit::tick_at(per_second)
-}
-
-fn online_type(online: Online) -> OnlineType {
-    match online {
-        Online::Offline => OnlineType::Offline,
-        Online::Online => OnlineType::Online,
-        Online::Kernel => OnlineType::Kernel,
-        Online::Movable => OnlineType::Movable,
-    }
-}
-
-/// Nothing can go on without what failed here.
-fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
-    result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
-}
-
-/// Ends the run with the reason and the step in which it arose.
-fn give_up(reason: impl fmt::Display) -> ! {
-    x86_64::instructions::interrupts::disable();
-    exit::exit(bail_out(Serial::new(), format_args!("{}: {reason}", WATCHDOG.step())))
-}
-
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    match info.location() {
-        Some(location) => give_up(format_args!("panic at {location}: {}", info.message())),
-        None => give_up(format_args!("panic: {}", info.message())),
-    }
 }

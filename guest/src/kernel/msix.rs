@@ -3,7 +3,7 @@
 
 use super::lapic::ApicId;
 use super::pci::Buses;
-use super::trap::{self, Message};
+use super::vectors::{Message, message_vector};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
 /// The capability's identifier.
@@ -30,7 +30,7 @@ pub(super) fn enable(
     let Some(entry) = buses.registers(function, bar, table & !7, ENTRY_BYTES) else {
         return false;
     };
-    let words = [to.message_address(), 0, trap::message_vector(message).into(), 0];
+    let words = [to.message_address(), 0, message_vector(message).into(), 0];
     for (index, word) in words.into_iter().enumerate() {
         // SAFETY: the entry lies in a BAR, which is mapped, and is this function's. Its last word
         // lets it through; the other entries are masked since the function's reset.

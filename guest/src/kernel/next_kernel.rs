@@ -6,7 +6,8 @@
 
 use super::boot_memory::LoaderMap;
 use super::memory::{AddressSpace, frames, virt};
-use super::smp::{self, TRAMPOLINE};
+use super::signal::others;
+use super::smp::TRAMPOLINE;
 use core::arch::{asm, global_asm};
 use core::fmt;
 use hotmem::{Pfn, PfnRange};
@@ -85,7 +86,7 @@ impl NextKernel {
 
     /// Ends this kernel and starts the other one. No device may write to memory any more.
     pub(crate) fn start(self, space: &mut AddressSpace) -> NextKernelError {
-        if smp::others() > 0 {
+        if others() > 0 {
             return NextKernelError::OthersRun;
         }
         let (start, end) = (&raw const next_start, &raw const next_end);

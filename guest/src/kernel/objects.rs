@@ -1,7 +1,8 @@
 //! What a kernel keeps on its heap: objects of all sizes, each of which knows what it has to hold.
 
+use super::fatal::give_up;
 use super::heap;
-use super::{WATCHDOG, give_up};
+use super::progress::WATCHDOG;
 use alloc::vec::Vec;
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::pattern::mix;

@@ -6,8 +6,8 @@
 
 use super::acpi::EcamArea;
 use super::config_space::ConfigSpace;
+use super::limits::MAX_DEVICES;
 use super::memory::{AddressSpace, ReachError, virt};
-use super::session::MAX_DEVICES;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem_directmap::Caching;

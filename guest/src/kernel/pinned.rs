@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::edu::{Edu, Stuck};
 use super::hooks::KernelMapping;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames, virt};
-use super::smp::ThisCpu;
+use super::this_cpu::ThisCpu;
 use core::arch::asm;
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};

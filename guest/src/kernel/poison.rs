@@ -1,6 +1,6 @@
 //! What free memory holds: nothing in particular, or a word, in a kernel that fills what it frees.
 
-use super::give_up;
+use super::fatal::give_up;
 use super::memory::{FRAME_WORDS, FRAMES};
 use hotmem::{Contents, Pfn, PfnRange};
 use hotmem_guest::frame_words;

@@ -1,57 +1,32 @@
-//! The other CPUs: started by INIT and SIPI (Intel SDM volume 3, 9.4.4), told apart, interrupted
-//! when they have to forget what was mapped, and asked for what else all of them have to do.
+//! Starts the other CPUs by INIT and SIPI (Intel SDM volume 3, 9.4.4).
 
-use super::acpi::MAX_CPUS;
 use super::churn;
 use super::clock::Clock;
-use super::entry;
 use super::faults;
+use super::flush::flush_all;
+use super::image;
 use super::lapic::{self, Ipi, LocalApic};
+use super::limits::MAX_CPUS;
 use super::memory::{AddressSpace, alloc_frames, virt};
+use super::signal::{others, set_others};
+use super::this_cpu::set_number;
 use super::trap;
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::fmt;
 use core::sync::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use hotmem::{AllocError, AllocRequest, Platform};
+use hotmem::{AllocError, AllocRequest};
 use hotmem_guest::to_usize;
-use x86_64::VirtAddr;
-use x86_64::instructions::{interrupts, tlb};
-use x86_64::registers::model_specific::GsBase;
+use x86_64::instructions::interrupts;
 
-/// The engine's CPU numbers: 0 is the one that boots.
-pub(crate) struct ThisCpu;
-
-/// What every CPU has to do before the one that asks goes on.
-pub(crate) struct Signal {
-    asked: AtomicU32,
-    answered: [AtomicU32; MAX_CPUS],
-}
-
-/// The other CPUs forget where memory was mapped.
-static FLUSH: Signal = Signal::new();
-
-/// How many other CPUs run. Written by the CPU that boots alone.
-static OTHERS: AtomicUsize = AtomicUsize::new(0);
 /// The number of the CPU that came last. Its store is the release, `start` has the acquire.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
 /// What the next CPU is to find in its registers. The CPU that boots writes it before it sends the
 /// SIPI, which orders the two.
 static NEXT_STACK: AtomicUsize = AtomicUsize::new(0);
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
-
-/// What GS points into: each CPU to its own number.
-static NUMBERS: [usize; MAX_CPUS] = {
-    let mut numbers = [0; MAX_CPUS];
-    let mut n = 0;
-    while n < MAX_CPUS {
-        numbers[n] = n;
-        n += 1;
-    }
-    numbers
-};
 
 /// Where a CPU starts in real mode: a page of the first MiB, which the kernel keeps out of use.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
@@ -69,87 +44,6 @@ pub(crate) enum StartError {
     Silent(u8),
     /// There is none.
     Alone,
-}
-
-impl Platform for ThisCpu {
-    fn cpu(&self) -> usize {
-        let number;
-        // SAFETY: GS points to the CPU's entry in `NUMBERS`, since `set_number`.
-        unsafe {
-            asm!(
-                "mov {}, qword ptr gs:[0]",
-                out(reg) number,
-                options(pure, readonly, nostack, preserves_flags)
-            );
-        }
-        number
-    }
-
-    fn wake_reporter(&self) {
-        trap::wake_reporter();
-    }
-}
-
-/// Gives the calling CPU its number; before that it must not use [`FRAMES`](super::memory::FRAMES).
-pub(crate) fn set_number(cpu: usize) {
-    GsBase::write(VirtAddr::from_ptr(&raw const NUMBERS[cpu]));
-}
-
-/// Returns how many other CPUs run.
-pub(crate) fn others() -> usize {
-    OTHERS.load(Relaxed)
-}
-
-/// Has all CPUs forget where memory was mapped, whatever they are at.
-pub(crate) fn flush_all() {
-    tlb::flush_all();
-    if others() > 0 {
-        let round = FLUSH.begin();
-        lapic::interrupt_others(trap::FLUSH);
-        FLUSH.wait(round);
-    }
-}
-
-/// Forgets where memory was mapped, if that was asked of this CPU.
-pub(crate) fn answer_flush(cpu: usize) {
-    FLUSH.answer(cpu, tlb::flush_all);
-}
-
-impl Signal {
-    pub(crate) const fn new() -> Self {
-        Signal { asked: AtomicU32::new(0), answered: [const { AtomicU32::new(0) }; MAX_CPUS] }
-    }
-
-    /// Asks all other CPUs, and waits until all have done it. Only the CPU that boots asks.
-    pub(crate) fn ask(&self) {
-        self.wait(self.begin());
-    }
-
-    fn begin(&self) -> u32 {
-        let round = self.asked.load(Relaxed).wrapping_add(1);
-        // Release, to the acquire in `answer`: they see what was written before.
-        self.asked.store(round, Release);
-        round
-    }
-
-    fn wait(&self, round: u32) {
-        for answered in &self.answered[1..=others()] {
-            // Acquire, from the release in `answer`: what they did has happened.
-            while answered.load(Acquire) != round {
-                core::hint::spin_loop();
-            }
-        }
-    }
-
-    /// Does what is asked, if anything is.
-    pub(crate) fn answer(&self, cpu: usize, act: impl FnOnce()) {
-        let round = self.asked.load(Acquire);
-        let answered = &self.answered[cpu];
-        if answered.load(Relaxed) != round {
-            act();
-            answered.store(round, Release);
-        }
-    }
 }
 
 /// Starts all CPUs but the calling one, which is the one that boots. They [`faults::run`] if that
@@ -193,7 +87,7 @@ fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(
     for patience in [INIT_US, COME_US] {
         apic.send(id, Ipi::Startup { page: TRAMPOLINE >> 12 });
         if wait(patience, &arrived) {
-            OTHERS.store(number, Relaxed);
+            set_others(number);
             return Ok(());
         }
     }
@@ -276,7 +170,7 @@ ap_high:
     call {main}
     ud2
     "#,
-    base = const entry::KERNEL_BASE,
+    base = const image::KERNEL_BASE,
     trampoline = const TRAMPOLINE,
     stack = sym NEXT_STACK,
     number = sym NEXT_NUMBER,

@@ -1,19 +1,20 @@
 //! How virtio devices are reached, and how they interrupt.
 
-use super::balloon::Balloon;
 use super::hal::KernelHal;
 use super::lapic::ApicId;
 use super::memory::{AddressSpace, ReachError};
 use super::memory_view::MemoryView;
 use super::msix;
 use super::pci::Buses;
-use super::trap::{self, Message};
+use super::trap;
+use super::vectors::Message;
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem_directmap::Caching;
 use hotmem_guest::cmdline::Interrupts;
 use hotmem_guest::to_usize;
 use hotmem_guest::virtio_mmio::MmioDevice;
+use hotmem_virtio::balloon::Features;
 use virtio_drivers::Result;
 use virtio_drivers::transport::mmio::{MmioError, MmioTransport, MmioVersion};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR};
@@ -77,7 +78,7 @@ impl Connected {
             .and_then(|message| Vectors::route(buses, function, message));
         let wiring = match vectors {
             Some(_) => Wiring::Message,
-            None if interrupts >= Interrupts::Intx && !Balloon::must_be_polled(&mut transport) => {
+            None if interrupts >= Interrupts::Intx && !must_be_polled(&mut transport) => {
                 buses.enable_line(function);
                 Wiring::Line(buses.irq(function))
             }
@@ -112,6 +113,17 @@ impl Connected {
         let transport = Wired { transport: transport.into(), vectors: None };
         Ok(Some(Connected { transport, wiring }))
     }
+}
+
+/// Returns whether the device is a balloon that takes hints, which must not interrupt by a line.
+///
+/// When a migration begins, QEMU's migration thread announces a change of the balloon's
+/// configuration. That thread may send messages. But if it raises a line that interrupts a CPU
+/// under TCG, QEMU 10 aborts with an assertion.
+fn must_be_polled(transport: &mut impl Transport) -> bool {
+    let hints = Features::FREE_PAGE_HINT.bits();
+    transport.device_type() == DeviceType::MemoryBalloon
+        && transport.read_device_features() & hints != 0
 }
 
 impl Wired {

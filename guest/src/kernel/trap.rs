@@ -1,10 +1,14 @@
 //! Exceptions, which end the run unless a page that is missing can be mapped again; and interrupts,
 //! which only set a flag or flush a CPU's TLB.
 
-use super::smp::{self, ThisCpu};
-use super::{WATCHDOG, entry, give_up, lapic, pic, pit, writers};
+use super::fatal::give_up;
+use super::flush::answer_flush;
+use super::progress::WATCHDOG;
+use super::this_cpu::ThisCpu;
+use super::vectors::{FIRST_MESSAGE, FLUSH, MESSAGES};
+use super::{image, lapic, pic, pit, wakeup, writers};
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem::Platform;
 use hotmem_guest::to_usize;
 use spin::Once;
@@ -13,15 +17,6 @@ use x86_64::instructions::{interrupts, tables};
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
 
-/// A message by which a device interrupts: a number below [`MESSAGES`].
-pub(crate) type Message = u8;
-/// How many there are.
-pub(crate) const MESSAGES: u8 = 32;
-
-/// Vector of message 0; the others follow.
-const FIRST_MESSAGE: u8 = pic::FIRST_VECTOR + pic::LINES;
-/// By this vector another CPU has this one flush its TLB.
-pub(crate) const FLUSH: u8 = FIRST_MESSAGE + MESSAGES;
 const PAGE_FAULT: u64 = 14;
 const VECTORS: usize = FLUSH as usize + 1;
 
@@ -32,9 +27,6 @@ static ENABLED: AtomicU16 = AtomicU16::new(0);
 static RAISED: AtomicU16 = AtomicU16::new(0);
 /// The same of messages, cleared by [`take_messages`].
 static CAME: AtomicU32 = AtomicU32::new(0);
-/// Memory that may be reported has become free. Set on any CPU for the one that waits. `Relaxed`
-/// will do: the reporter reads the engine's words, which are ordered by themselves.
-static MEMORY_FREED: AtomicBool = AtomicBool::new(false);
 /// How often in a row they were raised by no device of this kernel.
 static STRAY: AtomicU16 = AtomicU16::new(0);
 
@@ -74,11 +66,6 @@ pub(crate) fn load() {
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
-/// Returns the vector that stands for a message.
-pub(crate) fn message_vector(message: Message) -> u8 {
-    FIRST_MESSAGE + message % MESSAGES
-}
-
 /// Lets a device on PCI end [`wait`] by its IRQ, or by any that firmware has set up for PCI: not
 /// all firmware says the right one. Returns whether there is one.
 pub(crate) fn enable_shared_line(irq: Option<u8>) -> bool {
@@ -107,11 +94,6 @@ pub(crate) fn take_messages() -> u32 {
     CAME.swap(0, Relaxed)
 }
 
-/// Ends [`wait`], or the next one, on the CPU that boots; on another CPU's word by the next tick.
-pub(crate) fn wake_reporter() {
-    MEMORY_FREED.store(true, Relaxed);
-}
-
 /// If a line was raised, asks the devices whether it is one of theirs, and unmasks it.
 ///
 /// The IRQ is masked meanwhile, since a device keeps asserting it until it is asked.
@@ -130,7 +112,7 @@ pub(crate) fn answer_lines(is_ours: impl FnOnce() -> bool) {
 /// Halts until a device interrupts or the timer ticks; not if an interrupt is unanswered.
 pub(crate) fn wait() {
     interrupts::disable();
-    let freed = MEMORY_FREED.swap(false, Relaxed);
+    let freed = wakeup::take();
     if freed || RAISED.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
         interrupts::enable();
     } else {
@@ -157,7 +139,7 @@ impl Gate {
 extern "C" fn handle_trap(frame: &TrapFrame) {
     let vector = u8::try_from(frame.vector).unwrap_or(0);
     if vector == FLUSH {
-        smp::answer_flush(ThisCpu.cpu());
+        answer_flush(ThisCpu.cpu());
         return lapic::end_of_interrupt();
     }
     if let Some(message) = vector.checked_sub(FIRST_MESSAGE) {
@@ -167,7 +149,7 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
     let Some(irq) = vector.checked_sub(pic::FIRST_VECTOR) else { return exception(frame) };
     if irq == pit::IRQ {
         pic::end_of_interrupt(irq);
-        if entry::stack_is_overrun() {
+        if image::stack_is_overrun() {
             give_up("the stack is overrun");
         }
         if WATCHDOG.tick().is_some() {

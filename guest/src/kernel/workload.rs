@@ -3,10 +3,12 @@
 //! Every frame holds a pattern of its own, which is checked before the frame is freed or moved,
 //! and at the end of the run.
 
+use super::fatal::give_up;
+use super::limits::MAX_DEVICES;
 use super::mapped;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
-use super::session::MAX_DEVICES;
-use super::{WATCHDOG, give_up, poison};
+use super::poison;
+use super::progress::WATCHDOG;
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Migration, Pfn, PfnRange};

@@ -5,10 +5,13 @@
 //! wherever they have moved meanwhile. In the end each page must hold as many writes as were
 //! counted.
 
+use super::fatal::give_up;
+use super::flush::{answer_flush, flush_all};
 use super::mapped::{Mapped, TOGETHER};
 use super::memory::{AddressSpace, FRAME_WORDS};
-use super::smp::{self, ThisCpu};
-use super::{WATCHDOG, churn, give_up};
+use super::progress::WATCHDOG;
+use super::quiesce;
+use super::this_cpu::ThisCpu;
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -117,7 +120,7 @@ pub(crate) fn settle_fault(address: u64) -> bool {
             });
         }
         // The CPU that holds the lock may be waiting for this one to flush.
-        smp::answer_flush(cpu);
+        answer_flush(cpu);
         core::hint::spin_loop();
     }
 }
@@ -171,9 +174,9 @@ pub(crate) fn harvest() -> Event<'static> {
     }
     // CPUs that fault on a page wait for the lock.
     drop(memory);
-    smp::flush_all();
+    flush_all();
     // A CPU that was interrupted between a write and its count has counted it after this.
-    churn::pass();
+    quiesce::pass();
     let (mut dirty, mut clean, mut writes) = (0, 0, 0);
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
         // A CPU that made the page dirty before its flush has counted that write.
@@ -194,7 +197,7 @@ pub(crate) fn harvest() -> Event<'static> {
 pub(crate) fn stop() -> u64 {
     let pages = PAGES.swap(0, Relaxed);
     // When all CPUs have answered, none is in the middle of a write.
-    churn::release_all();
+    quiesce::release_all();
     let mut memory = MEMORY.lock();
     let mut writes = 0;
     for page in 0..pages {

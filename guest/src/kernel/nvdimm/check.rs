@@ -1,8 +1,8 @@
 //! Looking through what was bound: descriptors, what lies behind them, and the device's data.
 
 use super::Bound;
-use crate::kernel::WATCHDOG;
 use crate::kernel::memory::{AddressSpace, FRAME_WORDS};
+use crate::kernel::progress::WATCHDOG;
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Bytes, Pfn, PfnRange};

@@ -8,9 +8,9 @@ mod reconfigure;
 mod run;
 mod supply;
 
-use super::memory::{AddressSpace, FRAMES, alloc_frames, virt};
-use super::session::Engine;
-use super::smp;
+use super::engine::Engine;
+use super::flush::flush_all;
+use super::memory::{AddressSpace, alloc_frames, virt};
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -27,7 +27,7 @@ use hotmem_memmap::{
     Slots, SlotsError,
 };
 pub(super) use run::run;
-use supply::Supply;
+use supply::{Supply, give_back};
 
 /// As what to bind.
 #[derive(Clone, Copy)]
@@ -147,7 +147,7 @@ impl Bound {
         let on_device = self.how.map == MapOn::Device;
         space.descriptor_map_mut().unmap(
             DESCRIPTORS.pages_of(self.data),
-            smp::flush_all,
+            flush_all,
             |frames, access| {
                 if !on_device && access == Access::Write {
                     give_back(frames);
@@ -264,11 +264,6 @@ fn table() -> Option<Pfn> {
 
 fn one(frame: Pfn) -> PfnRange {
     PfnRange::with_len(frame, 1).unwrap_or(PfnRange::EMPTY)
-}
-
-fn give_back(frames: PfnRange) {
-    // SAFETY: allocated here, and seen by nobody any more, so this cannot fail.
-    let _ = unsafe { FRAMES.free_raw_filled(frames) };
 }
 
 impl fmt::Display for BindError {

@@ -1,8 +1,8 @@
 //! Persistent memory as ordinary RAM, and back, as `daxctl reconfigure-device` does.
 
 use super::{BindError, Bound, How};
-use crate::kernel::session::Engine;
-use crate::kernel::{BUDGET, WATCHDOG};
+use crate::kernel::engine::{BUDGET, Engine};
+use crate::kernel::progress::WATCHDOG;
 use core::fmt;
 use hotmem::{Blocker, DeviceError, OfflineError, OnlineType, PfnRange, Progress, RemoveError};
 

@@ -3,10 +3,12 @@
 use super::{BindError, Bound, How, check};
 use crate::kernel::clock::Clock;
 use crate::kernel::descriptors::Look;
+use crate::kernel::engine::{Engine, online_type};
+use crate::kernel::fatal::{give_up, must};
+use crate::kernel::limits::MAX_DEVICES;
 use crate::kernel::memory::FRAMES;
+use crate::kernel::progress::WATCHDOG;
 use crate::kernel::serial::Serial;
-use crate::kernel::session::{Engine, MAX_DEVICES};
-use crate::kernel::{WATCHDOG, give_up, must, online_type};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{Announce, Bytes, NodeId, PfnRange, RegionId, State};
 use hotmem_guest::cmdline::{Namespace, Options};

@@ -1,7 +1,6 @@
 //! Frames for descriptors: on the device, or of ordinary memory.
 
-use super::give_back;
-use crate::kernel::memory::alloc_frames;
+use crate::kernel::memory::{FRAMES, alloc_frames};
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, AllocRequest, PfnRange};
 
@@ -58,4 +57,11 @@ impl Drop for Supply {
     fn drop(&mut self) {
         self.put_back(self.left);
     }
+}
+
+/// Frees frames that a supply has provided.
+pub(super) fn give_back(frames: PfnRange) {
+    // SAFETY: the frames were allocated for a supply, and nothing refers to them any more, so this
+    // cannot fail.
+    let _ = unsafe { FRAMES.free_raw_filled(frames) };
 }

@@ -1,16 +1,20 @@
 //! Devices come, interrupt and go.
 
-use super::{MAX_DEVICES, Session};
+use super::Session;
 use crate::kernel::attached::{Attached, InterruptSource};
 use crate::kernel::balloon::Balloon;
 use crate::kernel::device::{self, is_virtio_mem};
 use crate::kernel::edu::Edu;
+use crate::kernel::engine::online_type;
 use crate::kernel::entropy::Entropy;
+use crate::kernel::fatal::{give_up, must};
+use crate::kernel::limits::MAX_DEVICES;
 use crate::kernel::pci::MAX_PORTS;
 use crate::kernel::pinned::Pinned;
+use crate::kernel::progress::{TICKS_WITHOUT_IRQ, WATCHDOG, start_ticking};
 use crate::kernel::transport::{Connected, Wiring};
-use crate::kernel::trap::{self, Message, take_messages};
-use crate::kernel::{TICKS_WITHOUT_IRQ, WATCHDOG, give_up, must, online_type, start_ticking};
+use crate::kernel::trap::{self, take_messages};
+use crate::kernel::vectors::{MESSAGES, Message};
 use hotmem_guest::cmdline;
 use hotmem_guest::event::Event;
 use hotmem_guest::layout::DIRECT_MAP_BYTES;
@@ -25,7 +29,7 @@ use virtio_drivers::transport::{DeviceType, Transport};
 /// The messages by which devices interrupt that are not virtio-mem devices.
 const ENTROPY: Message = 16;
 const BALLOON: Message = 17;
-const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < trap::MESSAGES);
+const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < MESSAGES);
 
 impl Session<'_> {
     /// Notes which devices have interrupted, and unmasks their lines.

@@ -1,19 +1,13 @@
 //! The work: memory is touched, checked, and freed.
 
 use super::Session;
-use crate::kernel::WATCHDOG;
+use super::touching::Touching;
 use crate::kernel::balloon;
 use crate::kernel::hooks::KernelHooks;
-use hotmem::{Bytes, Pfn};
+use crate::kernel::progress::WATCHDOG;
+use hotmem::Pfn;
 use hotmem_guest::event::Event;
 use hotmem_guest::watchdog::Step;
-
-/// A round of touching that is under way.
-#[derive(Default)]
-pub(super) struct Touching {
-    bytes: Bytes,
-    us: u64,
-}
 
 impl Session<'_> {
     /// Begins what is to be done in the memory at boot, unless it has begun.

@@ -1,0 +1,42 @@
+//! The engine, with this kernel's mapping and hooks.
+
+use super::hooks::{KernelHooks, KernelMapping};
+use super::memory::AddressSpace;
+use super::this_cpu::ThisCpu;
+use hotmem::{Budget, Bytes, Hotplug, OnlineType};
+use hotmem_guest::cmdline::Online;
+
+/// How much is isolated and migrated at most before the devices are polled again.
+pub(crate) const BUDGET: Budget = Budget::pageblocks(4096);
+/// Memory that stays free for the kernel itself, for example for page tables, whatever is removed.
+pub(crate) const KEPT_FREE: Bytes = Bytes::mib(1);
+
+/// The engine and this kernel's hooks.
+pub(crate) struct Engine {
+    pub(crate) hotplug: Hotplug<'static, ThisCpu, KernelMapping>,
+    pub(crate) hooks: KernelHooks,
+}
+
+impl Engine {
+    /// Returns the direct map and the descriptors.
+    pub(crate) fn mapping(&mut self) -> &mut KernelMapping {
+        // SAFETY: there is no other mapping to replace it, and no caller changes what the engine has
+        // mapped.
+        unsafe { self.hotplug.mapping_mut() }
+    }
+
+    /// Returns the kernel's address space.
+    pub(crate) fn space(&mut self) -> &mut AddressSpace {
+        &mut self.mapping().space
+    }
+}
+
+/// Converts an option of the command line.
+pub(crate) fn online_type(online: Online) -> OnlineType {
+    match online {
+        Online::Offline => OnlineType::Offline,
+        Online::Online => OnlineType::Online,
+        Online::Kernel => OnlineType::Kernel,
+        Online::Movable => OnlineType::Movable,
+    }
+}

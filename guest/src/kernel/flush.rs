@@ -1,0 +1,24 @@
+//! Flushes the TLBs of all CPUs.
+
+use super::lapic;
+use super::signal::{Signal, others};
+use super::vectors;
+use x86_64::instructions::tlb;
+
+/// Asks the other CPUs to flush their TLBs.
+static FLUSH: Signal = Signal::new();
+
+/// Flushes the TLBs of all CPUs, by interrupting the others.
+pub(crate) fn flush_all() {
+    tlb::flush_all();
+    if others() > 0 {
+        let round = FLUSH.begin();
+        lapic::interrupt_others(vectors::FLUSH);
+        FLUSH.wait(round);
+    }
+}
+
+/// Flushes the TLB of the calling CPU, if another CPU has asked for that.
+pub(crate) fn answer_flush(cpu: usize) {
+    FLUSH.answer(cpu, tlb::flush_all);
+}

@@ -1,0 +1,20 @@
+//! Memory that is shared with devices.
+
+use super::device_error::DeviceError;
+use super::memory::{alloc_frames, virt};
+use core::ptr::NonNull;
+use hotmem::{AllocRequest, Bytes, PfnRange};
+use hotmem_guest::to_usize;
+use hotmem_virtio::dma::DmaMemory;
+
+/// Allocates memory to share with a device. Its frames may be freed once the device was reset.
+pub(crate) fn queue_memory(bytes: usize) -> Result<(DmaMemory, PfnRange), DeviceError> {
+    let frames =
+        alloc_frames(AllocRequest::bytes(Bytes(bytes as u64))).map_err(DeviceError::Queue)?;
+    let phys_addr = frames.start().phys_addr();
+    let pointer = NonNull::new(virt(phys_addr)).unwrap_or(NonNull::dangling());
+    // SAFETY: the frames are allocated and mapped, and freed only after the device has been reset;
+    // there is no IOMMU between.
+    let memory = unsafe { DmaMemory::new(pointer, phys_addr, to_usize(frames.bytes().0)) };
+    Ok((memory, frames))
+}

@@ -1,0 +1,94 @@
+//! The end of a run.
+
+use super::Session;
+use crate::kernel::attached::Attached;
+use crate::kernel::balloon::Balloon;
+use crate::kernel::churn;
+use crate::kernel::descriptors::Look;
+use crate::kernel::fatal::{give_up, must};
+use crate::kernel::memory::FRAMES;
+use crate::kernel::next_kernel::NextKernel;
+use crate::kernel::progress::WATCHDOG;
+use crate::kernel::signal::others;
+use crate::kernel::writers;
+use hotmem::Bytes;
+use hotmem_guest::cmdline::ExitWhen;
+use hotmem_guest::event::Event;
+use hotmem_guest::report::Verdict;
+use hotmem_guest::watchdog::Step;
+use x86_64::instructions::interrupts;
+
+impl Session<'_> {
+    pub(super) fn is_over(&mut self) -> bool {
+        if let Some(bursts) = &self.bursts {
+            return bursts.are_over();
+        }
+        let settled = self.balloon.as_ref().is_none_or(Balloon::is_settled);
+        let (mut reached, mut total) = (self.entropy.is_none() && settled, Bytes::ZERO);
+        for own in self.devices() {
+            reached &= own.target.reached;
+            total = total + own.target.size;
+        }
+        match self.options.exit {
+            ExitWhen::Boot | ExitWhen::Nvdimm => true,
+            ExitWhen::Resizes(count) => self.resizes >= count,
+            ExitWhen::Size(size) => reached && total == size,
+            ExitWhen::Never => false,
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Verdict {
+        WATCHDOG.enter(Step::Verify);
+        let cpus = others();
+        if self.options.writers != Bytes::ZERO {
+            let writes = writers::stop();
+            self.report.ok(format_args!("{writes} writes by {cpus} more CPUs, none lost"));
+        }
+        if self.options.churn {
+            let taken = churn::stop();
+            self.report.ok(format_args!(
+                "frames taken {taken} times by {cpus} more CPUs, all found as written"
+            ));
+        }
+        if self.objects.are_wanted() {
+            self.report_heap();
+            self.report.ok(format_args!("{} objects on the heap, all as made", self.objects.len()));
+        }
+        if let Some(pinned) = self.pinned.take() {
+            if pinned.unpin(&mut self.engine.hotplug) {
+                self.report.ok("memory pinned for a device");
+            } else {
+                self.report.not_ok("memory pinned for a device: a pin is gone");
+            }
+        }
+        self.engine.hooks.workload.verify_and_free_all();
+        self.report_written_and_verified();
+        if self.options.descriptors {
+            let looked = must("descriptors", self.engine.check_descriptors(Look::All));
+            self.report.ok(format_args!("{looked} descriptors of RAM, all as written"));
+        }
+        if self.touched != Bytes::ZERO {
+            self.report.ok(format_args!("touched {}, all found as written", self.touched));
+        }
+        // SAFETY: the other CPUs have stopped what they did with frames.
+        match unsafe { FRAMES.validate() } {
+            Ok(_) => self.report.ok("validate"),
+            Err(fault) => self.report.not_ok(format_args!("validate: {fault}")),
+        }
+        self.scan();
+        match self.next.take() {
+            Some(next) if self.report.passes() => self.hand_over(next),
+            _ => self.report.finish(),
+        }
+    }
+
+    /// Resets the devices, which keep what they have plugged, and starts the next kernel.
+    pub(super) fn hand_over(mut self, next: NextKernel) -> ! {
+        let plugged = self.devices().fold(Bytes::ZERO, |sum, own| sum + own.driver().plugged());
+        self.report.event(&Event::HandOver { plugged });
+        self.devices.iter_mut().filter_map(Option::take).for_each(Attached::stop);
+        (self.entropy, self.balloon) = (None, None);
+        interrupts::disable();
+        give_up(format_args!("next kernel: {}", next.start(self.engine.space())))
+    }
+}

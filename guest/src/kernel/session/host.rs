@@ -1,0 +1,86 @@
+//! Gives memory to the host: the balloon, reports of memory that other CPUs free, and pinned memory,
+//! which must stay with the guest.
+
+use super::Session;
+use crate::kernel::balloon::BalloonMemory;
+use crate::kernel::fatal::must;
+use core::time::Duration;
+use hotmem::Bytes;
+use hotmem_guest::cmdline::WorkAt;
+use hotmem_guest::event::Event;
+use hotmem_virtio::balloon;
+
+/// A wait that is too short for the timer.
+const SOON: Duration = Duration::from_millis(1);
+
+impl Session<'_> {
+    /// Looks at pinned memory after the balloon has changed its size, and pins more of it when the
+    /// balloon is empty.
+    pub(super) fn look_at_pinned(&mut self) {
+        let (Some(pinned), Some(held)) = (&mut self.pinned, self.inflated) else { return };
+        let hotplug = &mut self.engine.hotplug;
+        let looked = pinned.check(self.clock).and_then(|()| {
+            if held == Bytes::ZERO {
+                pinned.pin(hotplug)?;
+            }
+            pinned.event()
+        });
+        match looked {
+            Err(error) if error.passes() => {}
+            answer => {
+                self.report.event(&must("pinned memory", answer));
+                self.inflated = None;
+            }
+        }
+    }
+
+    /// Returns some steps of the balloon's driver, and what there is to say then.
+    pub(super) fn step_balloon(&mut self) -> balloon::Progress {
+        let (Some(balloon), Some(memory)) = (&mut self.balloon, &mut self.engine.hooks.balloon)
+        else {
+            return balloon::Progress::Idle;
+        };
+        let now = Duration::from_micros(self.clock.now_us());
+        let progress = match balloon.step(now, memory) {
+            Err(failure) if failure.leaves_nothing_behind() => {
+                self.report.event(&Event::BalloonLost { why: &failure });
+                (self.balloon, self.engine.hooks.balloon) = (None, None);
+                return balloon::Progress::Idle;
+            }
+            progress => must("virtio-balloon", progress),
+        };
+        if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
+            self.report.event(&event);
+            if let Event::Inflated { held, .. } = event {
+                self.inflated = Some(held);
+            }
+            let most_is_hinted =
+                self.work.is_some_and(|boot| memory.hinted_frames() > boot.frames() / 2);
+            let begins = match event {
+                Event::Inflated { held, .. } if held != Bytes::ZERO => Some(WorkAt::Inflated),
+                Event::Reported { .. } if most_is_hinted => Some(WorkAt::Hinted),
+                _ => None,
+            };
+            if begins == Some(self.options.work_at) {
+                self.begin_work();
+            }
+        }
+        progress
+    }
+
+    /// Returns whether the balloon is to be looked at again before it is worth while to halt.
+    pub(super) fn is_soon(&self, balloon: balloon::Progress) -> bool {
+        let now = Duration::from_micros(self.clock.now_us());
+        matches!(balloon, balloon::Progress::WaitUntil(at) if at < now + SOON)
+    }
+
+    /// Has other CPUs go on with their bursts, and reports what they measured.
+    pub(super) fn step_bursts(&mut self) {
+        let Some(bursts) = &mut self.bursts else { return };
+        let reporter = self.engine.hooks.balloon.as_mut().and_then(BalloonMemory::reporter);
+        let statistics = reporter.map(|reporter| reporter.statistics()).unwrap_or_default();
+        if let Some(event) = bursts.step(self.clock.now_us(), statistics) {
+            self.report.event(&event);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Resizes virtio-mem devices, and reports the results.
+
+use super::Session;
+use super::touching::Touching;
+use crate::kernel::attached::Attached;
+use crate::kernel::descriptors::Look;
+use crate::kernel::engine::Engine;
+use crate::kernel::fatal::{give_up, must};
+use crate::kernel::heap::{self, HeapUse};
+use crate::kernel::hooks::KernelMapping;
+use crate::kernel::memory::FRAMES;
+use crate::kernel::progress::WATCHDOG;
+use crate::kernel::this_cpu::ThisCpu;
+use crate::kernel::writers;
+use core::fmt::Display;
+use core::time::Duration;
+use hotmem::geometry::FRAME_SIZE;
+use hotmem::{Bytes, Hotplug, NodeId, Zone};
+use hotmem_guest::cmdline::{Release, Touch};
+use hotmem_guest::event::Event;
+use hotmem_guest::watchdog::Step;
+use hotmem_virtio::mem::{Pending, Progress, Status};
+
+impl Session<'_> {
+    /// Returns one step of a driver, with the device as it is now; `None` if there is no such
+    /// device.
+    pub(super) fn step_device(&mut self, number: usize) -> Option<Progress> {
+        let own = self.devices[number].as_mut()?;
+        let now_us = self.clock.now_us();
+        let (plugged, requests) = (own.driver().plugged(), own.driver().statistics().requests);
+        let Engine { hotplug, hooks } = &mut self.engine;
+        let now = Duration::from_micros(now_us);
+        let mut memory = must("virtio-mem", own.memory.with(hotplug, hooks));
+        let progress = own.device.poll(now, 1, &mut memory);
+        drop(memory);
+        own.aim(now_us, plugged, requests);
+        own.ask_zone(plugged, &mut self.engine);
+        if let Progress::Failed(failure) = progress {
+            give_up(format_args!("virtio-mem: device {number}: {failure}"));
+        }
+        Some(progress)
+    }
+
+    /// Reports a target that was reached, or that cannot be reached for now.
+    pub(super) fn note_status(&mut self, number: usize) {
+        let Some(own) = &mut self.devices[number] else { return };
+        match own.driver().status() {
+            Status::Reached if !own.target.reached => self.reached(number),
+            Status::Pending(why) if own.target.pending != Some(why) => {
+                own.target.pending = Some(why);
+                let blocker = own.memory.blocker();
+                let why: &dyn Display = match &blocker {
+                    Some(blocker) if matches!(why, Pending::Memory(_)) => blocker,
+                    _ => &why,
+                };
+                let (target, plugged) = (own.target.size, own.driver().plugged());
+                let node = own.node();
+                self.report.event(&Event::Pending { device: number, node, target, plugged, why });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn reached(&mut self, number: usize) {
+        let Some(own) = &mut self.devices[number] else { return };
+        own.target.reached = true;
+        let (before, plugged, node) = (own.target.plugged, own.driver().plugged(), own.node());
+        let counts = FRAMES.counts();
+        self.report.event(&Event::Resized {
+            device: number,
+            node,
+            node_online: node_online(&self.engine.hotplug, node),
+            target: own.target.size,
+            plugged,
+            online: Bytes(counts.online * FRAME_SIZE),
+            free: Bytes(counts.free * FRAME_SIZE),
+            requests: own.driver().statistics().requests.wrapping_sub(own.target.requests),
+            us: self.clock.now_us().saturating_sub(own.target.since_us),
+            interrupted: own.target.interrupted,
+            zone: own.zone.as_mut().and_then(|zone| zone.report(&self.engine.hotplug)),
+        });
+        self.resizes += 1;
+        self.report_written_and_verified();
+        if self.options.descriptors {
+            WATCHDOG.enter(Step::Verify);
+            must("descriptors", self.engine.check_descriptors(Look::Sample));
+        }
+        if plugged >= before {
+            self.report.ok(format_args!("plug {}", plugged - before));
+        } else {
+            self.report.ok(format_args!("unplug {}", before - plugged));
+        }
+        if plugged > before && self.options.touch != Touch::UpTo(Bytes::ZERO) {
+            self.engine.hooks.workload.memory_came();
+            self.touching = Some(Touching::default());
+        }
+        if self.options.writers != Bytes::ZERO {
+            WATCHDOG.enter(Step::Verify);
+            if plugged > before {
+                writers::grow(self.options.writers);
+            }
+            self.report.event(&writers::harvest());
+        }
+        if self.objects.are_wanted() {
+            WATCHDOG.enter(Step::Heap);
+            if plugged > before {
+                self.objects.make();
+            }
+            self.report_heap();
+        }
+    }
+
+    /// If memory cannot leave, gives the kernel's own objects up, a part of them at a time.
+    pub(super) fn relieve(&mut self) {
+        let may = self.objects.are_wanted() && self.options.release != Release::Never;
+        if may && self.devices().any(Attached::is_stuck_again) {
+            WATCHDOG.enter(Step::Heap);
+            self.objects.relieve();
+            self.report_heap();
+        }
+    }
+
+    pub(super) fn report_heap(&mut self) {
+        self.objects.verify();
+        let HeapUse { mapped, moved } = heap::usage();
+        self.report.event(&Event::Heap { objects: self.objects.len(), mapped, moved });
+    }
+
+    pub(super) fn report_written_and_verified(&mut self) {
+        let bytes = self.engine.hooks.workload.take_verified();
+        if bytes != Bytes::ZERO {
+            self.report.event(&Event::Verified { bytes });
+        }
+        let reserved = FRAMES.metadata_reserved();
+        let announced = reserved - core::mem::replace(&mut self.reserved, reserved);
+        let written = core::mem::take(&mut self.engine.mapping().written) + announced;
+        if written != Bytes::ZERO {
+            self.report.event(&Event::Metadata { written });
+        }
+    }
+}
+
+/// Returns what is online of a node's memory.
+fn node_online(hotplug: &Hotplug<'static, ThisCpu, KernelMapping>, node: u16) -> Bytes {
+    let frames = |node| {
+        let zones = Zone::ALL.map(|zone| hotplug.zone(node, zone).online);
+        hotplug.low_zone(node).online + zones.iter().sum::<u64>()
+    };
+    Bytes(frames(NodeId::new(node.into())) * FRAME_SIZE)
+}
