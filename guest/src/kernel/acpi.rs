@@ -1,5 +1,4 @@
-//! What ACPI's static tables tell: the processors, the memory's nodes, and where PCI's
-//! configuration space is.
+//! Reads ACPI's static tables: the processors, the nodes of memory, and PCI's configuration space.
 
 use super::fatal::give_up;
 use super::limits::MAX_CPUS;
@@ -16,25 +15,25 @@ use hotmem_directmap::Caching;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
 use hotmem_guest::srat::memory_affinities;
 
-/// What the firmware's tables say.
+/// The contents of the firmware's tables.
 pub(crate) struct Firmware {
     /// Enabled processors.
     pub(crate) cpus: Cpus,
-    /// Memory-mapped configuration space of PCI segment 0, if there is any.
+    /// The memory-mapped configuration space of PCI segment 0, if there is one.
     pub(crate) ecam: Option<EcamArea>,
-    /// The port of general-purpose events that have happened.
+    /// The port of the status of general-purpose events.
     pub(crate) events: Option<u16>,
-    /// Which boot memory belongs to which node; all to node 0 if nobody says.
+    /// The nodes of boot memory; node 0 for memory that no table mentions.
     pub(crate) nodes: MemoryNodes,
-    /// The sizes of all ranges in which memory may come and go, added up.
+    /// The total size of all hot-pluggable ranges.
     pub(crate) hot_pluggable: Bytes,
-    /// Persistent memory. What is wrong with it matters to those who want it.
+    /// Persistent memory. An error matters only to a run that uses it.
     pub(crate) persistent: Result<PersistentRanges, NfitError>,
 }
 
 /// Enabled processors.
 pub(crate) struct Cpus {
-    /// How many; 1 if nobody says.
+    /// The number of processors; 1 if there is no table.
     pub(crate) count: u32,
     room: [u8; MAX_CPUS],
     used: usize,
@@ -46,17 +45,17 @@ pub(crate) struct MemoryNodes {
     used: usize,
 }
 
-/// Most ranges of boot memory with a node of their own.
+/// The maximal number of ranges of boot memory with a node.
 const MAX_NODE_RANGES: usize = 128;
 
 /// An entry of the MCFG table.
 #[derive(Clone, Copy)]
 pub(crate) struct EcamArea {
-    /// Where bus 0 is, or would be.
+    /// The address of bus 0, even if bus 0 is not in the area.
     pub(crate) phys_addr: u64,
-    /// First bus in it.
+    /// The first bus in the area.
     pub(crate) first_bus: u8,
-    /// Last bus in it.
+    /// The last bus in the area.
     pub(crate) last_bus: u8,
 }
 
@@ -69,8 +68,8 @@ pub(crate) enum Refused {
 }
 
 impl Firmware {
-    /// Reads the tables from the root pointer, which is searched for if the loader gave none. `ram`
-    /// is what the loader says is RAM.
+    /// Reads the tables from the root pointer, which is searched if the loader passed none. `ram`
+    /// is the RAM in the loader's map.
     pub(crate) fn read(
         rsdp: Option<u64>,
         memory: &mut AddressSpace,
@@ -78,14 +77,14 @@ impl Firmware {
     ) -> Result<Self, Refused> {
         let handler = Handler(&RefCell::new(memory));
         let tables = match rsdp.and_then(|rsdp| usize::try_from(rsdp).ok()) {
-            // SAFETY: the loader says that a root pointer is there, and the crate checks it.
+            // SAFETY: the loader passed the address of the root pointer, and the crate checks it.
             Some(rsdp) => unsafe { AcpiTables::from_rsdp(handler, rsdp) },
             // SAFETY: the kernel runs on PCs only, where this range is ROM, or RAM without effect.
             None => unsafe { AcpiTables::search_for_rsdp_bios(handler) },
         };
         let tables = match tables {
             Ok(tables) => tables,
-            // A VMM need not have any.
+            // A VMM may have no tables.
             Err(AcpiError::NoValidRsdp) => {
                 return Ok(Firmware::none());
             }
@@ -107,7 +106,7 @@ impl Firmware {
         Ok(firmware)
     }
 
-    /// Returns what is known where there are no tables.
+    /// Returns the contents for a machine without tables.
     fn none() -> Self {
         Firmware {
             cpus: Cpus::one(),
@@ -140,7 +139,7 @@ impl MemoryNodes {
         MemoryNodes { room: [(nothing, NodeId::ZERO); MAX_NODE_RANGES], used: 0 }
     }
 
-    /// As the engine wants them.
+    /// Returns the ranges with their nodes, in the form for the engine.
     pub(crate) fn as_slice(&self) -> &[(BootRange, NodeId)] {
         &self.room[..self.used]
     }
@@ -178,11 +177,11 @@ unsafe impl AcpiTable for Nfit {
     }
 }
 
-/// Returns what comes behind a table's own fields.
+/// Returns the structures after a table's own fields.
 fn structures<'t, T: AcpiTable>(table: &'t PhysicalMapping<Handler<'_, '_>, T>) -> &'t [u8] {
     let len = to_len(&*table.get()).saturating_sub(size_of::<T>());
     let structures = table.virtual_start().as_ptr().wrapping_add(1).cast::<u8>();
-    // SAFETY: the crate has mapped and summed up the whole table, which the structures end.
+    // SAFETY: the crate has mapped and checked the whole table, and the structures are its end.
     unsafe { core::slice::from_raw_parts(structures, len) }
 }
 
@@ -212,7 +211,7 @@ impl Cpus {
         cpus
     }
 
-    /// Returns the numbers of their local APICs, as far as there is room.
+    /// Returns the IDs of their local APICs, at most [`MAX_CPUS`].
     pub(crate) fn apic_ids(&self) -> &[u8] {
         &self.room[..self.used]
     }
@@ -249,19 +248,19 @@ fn optional<T>(table: Result<T, AcpiError>) -> Result<Option<T>, Refused> {
     }
 }
 
-/// Lets the crate reach the tables, which stay mapped.
+/// Maps the tables for the crate. They stay mapped.
 #[derive(Clone)]
 struct Handler<'a, 'm>(&'a RefCell<&'m mut AddressSpace>);
 
 impl AcpiHandler for Handler<'_, '_> {
     unsafe fn map_physical_region<T>(&self, addr: usize, size: usize) -> PhysicalMapping<Self, T> {
-        // Real tables are a few KiB; a length beyond this is rubbish that must not be walked.
+        // Real tables have a few KiB. A greater length is an error, and must not be read.
         const MAX_BYTES: usize = 1 << 20;
         if size > MAX_BYTES {
             give_up(format_args!("ACPI: a table of {size} bytes at {addr:#x}"));
         }
         match self.0.borrow_mut().reach(addr as u64, size as u64, Caching::WriteBack) {
-            // SAFETY: the bytes are mapped, and nobody writes to them.
+            // SAFETY: the bytes are mapped, and nothing writes to them.
             Ok(start) => unsafe {
                 PhysicalMapping::new(addr, start.cast(), size, size, self.clone())
             },

@@ -1,32 +1,32 @@
-//! PCI hot-plug by ACPI, as QEMU's PCs have it unless they are told to leave it to PCI Express.
+//! PCI hot-plug by ACPI, which QEMU's PCs use unless they are configured for PCI Express hot-plug.
 //!
 //! QEMU's AML handles general-purpose event 1 by these registers (QEMU,
-//! docs/specs/acpi_pci_hotplug.rst). There is no interpreter here: they are read directly, and
-//! which bus a number of theirs means is learnt when a device comes.
+//! docs/specs/acpi_pci_hotplug.rst). This kernel has no AML interpreter: it reads the registers
+//! directly, and learns the bus of a register's bus number when a device appears.
 
 use super::pci::{Buses, MAX_PORTS};
 use x86_64::instructions::port::Port;
 
-/// Where machines with the ICH9 have them.
+/// The port of the registers on machines with an ICH9.
 const BASE: u16 = 0xcc0;
-/// Slots of the selected bus into which a device came, a bit each. Some may have come long ago.
+/// A bit for each slot of the selected bus in which a device has appeared, at any time.
 const CAME: u16 = BASE;
-/// Slots whose device is to leave.
+/// A bit for each slot whose device should be removed.
 const LEAVING: u16 = BASE + 4;
-/// Takes the device out of a slot.
+/// Ejects the device of a slot.
 const EJECT: u16 = BASE + 8;
 const SELECT_BUS: u16 = BASE + 16;
 
-/// Buses that are asked about: QEMU numbers those with hot-plug from 0, and most are behind ports.
+/// The number of buses to query: QEMU numbers those with hot-plug from 0.
 const BUSES: u32 = 32;
 /// General-purpose event 1.
 const EVENT: u8 = 1 << 1;
 
-/// The registers, and what is known of the ports.
+/// The hot-plug registers and the known state of the ports.
 pub(crate) struct AcpiHotplug {
-    /// General-purpose events that have happened: they are cleared by writing ones.
+    /// The port of the status of general-purpose events, which are cleared by writing ones.
     events: u16,
-    /// A device that is to leave has not left.
+    /// Whether a device that should be removed is still present.
     again: bool,
     ports: [Occupant; MAX_PORTS],
 }
@@ -34,11 +34,11 @@ pub(crate) struct AcpiHotplug {
 #[derive(Clone, Copy, Default)]
 struct Occupant {
     answers: bool,
-    /// The number that selects the port's bus, once it is known.
+    /// The number that selects the port's bus, if it is known.
     bus: Option<u32>,
 }
 
-/// What happened on a bus.
+/// The changes on a bus.
 pub(crate) struct Change {
     pub(crate) bus: u32,
     pub(crate) came: bool,
@@ -46,9 +46,10 @@ pub(crate) struct Change {
 }
 
 impl AcpiHotplug {
-    /// Finds the registers: `events` is the port of general-purpose events, if there are such.
+    /// Finds the registers. `events` is the port of the status of general-purpose events, if there
+    /// is one.
     pub(crate) fn find(events: Option<u16>, buses: &Buses) -> Option<Self> {
-        // What a port that does not exist reads as.
+        // The value of a port that does not exist.
         if read(LEAVING) == u32::MAX {
             return None;
         }
@@ -59,14 +60,14 @@ impl AcpiHotplug {
         Some(AcpiHotplug { events: events?, again: false, ports })
     }
 
-    /// Returns what happened since the last call, and what is yet to leave. Cost: one read of a
-    /// port if that is nothing.
+    /// Returns the changes since the last call, and devices that must still be removed. Costs one
+    /// read of a port if there are none.
     pub(crate) fn changes(&mut self) -> impl Iterator<Item = Change> + use<> {
         let mut events = Port::<u8>::new(self.events);
         // SAFETY: reading has no effect.
         let happened = unsafe { events.read() } & EVENT != 0;
         if happened {
-            // SAFETY: this clears the event, which nobody else handles.
+            // SAFETY: this clears the event, which nothing else handles.
             unsafe { events.write(EVENT) }
         }
         let buses = if happened || self.again { BUSES } else { 0 };
@@ -77,8 +78,8 @@ impl AcpiHotplug {
         })
     }
 
-    /// Returns the ports behind which something answers that did not before. If it is one alone,
-    /// this is its bus from now on.
+    /// Returns the ports with a device that did not answer before. If there is only one such port,
+    /// records its bus number.
     pub(crate) fn came(&mut self, bus: u32, buses: &Buses) -> [bool; MAX_PORTS] {
         let mut new = [false; MAX_PORTS];
         for (number, (port, new)) in self.ports.iter_mut().zip(&mut new).enumerate() {
@@ -93,22 +94,22 @@ impl AcpiHotplug {
         new
     }
 
-    /// Returns the port that leads to this bus, if that is known.
+    /// Returns the port of this bus number, if it is known.
     pub(crate) fn port(&self, bus: u32) -> Option<usize> {
         self.ports.iter().position(|port| port.bus == Some(bus))
     }
 
-    /// Asks about what is to leave once more.
+    /// Makes the next call of [`changes`](Self::changes) report removals again.
     pub(crate) fn try_again(&mut self) {
         self.again = true;
     }
 
-    /// Lets what is behind a port go. Nobody may use it any more.
+    /// Ejects the device of a port, which must not be in use any more.
     pub(crate) fn eject(&mut self, port: usize) {
         let Occupant { answers, bus } = &mut self.ports[port];
         if let Some(bus) = *bus {
             write(SELECT_BUS, bus);
-            // The only slot behind a port.
+            // Slot 0 is the only slot of a port.
             write(EJECT, 1);
             *answers = false;
         }
@@ -116,8 +117,8 @@ impl AcpiHotplug {
 }
 
 fn read(port: u16) -> u32 {
-    // SAFETY: the register is QEMU's, or nobody's; reading has no effect, or clears what nobody
-    // else waits for.
+    // SAFETY: the register belongs to QEMU's hot-plug, or does not exist. Reading has no effect, or
+    // clears state that nothing else uses.
     unsafe { Port::new(port).read() }
 }
 

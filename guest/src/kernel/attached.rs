@@ -1,4 +1,4 @@
-//! A virtio-mem device that the kernel drives, and what it has under way.
+//! A virtio-mem device that the kernel drives, and its current resize.
 
 use super::boot_memory::LOW_END;
 use super::device::MemDevice;
@@ -11,49 +11,49 @@ use hotmem::{Bytes, OnlineType, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_virtio::mem::{Driver, HotplugMemory, Pending, Status};
 
-/// A device.
+/// A virtio-mem device with its driver.
 pub(crate) struct Attached {
     pub(crate) device: MemDevice,
     pub(crate) memory: HotplugMemory<'static, ThisCpu>,
     pub(crate) target: Target,
-    /// The port in whose slot it is.
+    /// The port of its slot.
     pub(crate) port: Option<usize>,
     pub(crate) interrupt: InterruptSource,
-    /// The zone that its memory came online in last.
+    /// The zone in which its memory was last put online.
     pub(crate) zone: Option<ZoneWatch>,
     /// The frames of its queue.
     queue: PfnRange,
 }
 
-/// How a device interrupts, and whether it has.
+/// How a device interrupts, and whether it has done so.
 pub(crate) struct InterruptSource {
-    /// What kind of transport it is behind.
+    /// The name of its transport.
     pub(crate) transport: &'static str,
     pub(crate) wiring: Wiring,
-    /// It has interrupted since this was last read.
+    /// Whether it has interrupted since this was last read.
     pub(crate) is_pending: bool,
 }
 
-/// The size that the device wants, and how far that has come.
+/// The requested size of a device, and the progress towards it.
 pub(crate) struct Target {
     pub(crate) size: Bytes,
-    /// What was plugged when it was first seen.
+    /// The plugged size when the requested size was first read.
     pub(crate) plugged: Bytes,
-    /// When that was.
+    /// The time at which it was first read.
     pub(crate) since_us: u64,
-    /// Requests that had been sent by then.
+    /// The number of requests that had been sent by then.
     pub(crate) requests: u64,
-    /// Whether the device interrupted for it.
+    /// Whether the device announced it by an interrupt.
     pub(crate) interrupted: bool,
     pub(crate) reached: bool,
-    /// The reason that was reported last.
+    /// The reason for a delay that was last reported.
     pub(crate) pending: Option<Pending>,
-    /// How often the driver had put something off when memory was last made free for it.
+    /// The driver's count of postponed operations when memory was last freed for it.
     pub(crate) relieved: u64,
 }
 
 impl Attached {
-    /// Makes a device that was started just now, with the frames of its queue.
+    /// Makes the state of a device that was just started. `queue` holds the frames of its queue.
     pub(crate) fn new(
         (device, queue): (MemDevice, PfnRange),
         interrupt: InterruptSource,
@@ -86,26 +86,28 @@ impl Attached {
         self.driver().config().node().unwrap_or(0)
     }
 
-    /// Returns whether memory cannot leave, as the driver has seen since this was last true.
+    /// Returns whether the driver has failed to remove memory since this last returned true.
     pub(crate) fn is_stuck_again(&mut self) -> bool {
         let put_off = self.driver().statistics().put_off;
         let is_new = core::mem::replace(&mut self.target.relieved, put_off) != put_off;
         is_new && matches!(self.driver().status(), Status::Pending(Pending::Memory(_)))
     }
 
-    /// Returns where its memory is or may be.
+    /// Returns the device's region.
     pub(crate) fn region(&self) -> PfnRange {
         self.driver().config().managed()
     }
 
-    /// Returns whether it may go: nothing is plugged, wanted or under way.
+    /// Returns whether it may be removed: nothing is plugged or requested, and no request is
+    /// outstanding.
     pub(crate) fn is_done(&self) -> bool {
         self.driver().plugged() == Bytes::ZERO
             && self.driver().config().requested() == Bytes::ZERO
             && self.driver().status() == Status::Reached
     }
 
-    /// A new target, from the device as it was before it was seen.
+    /// Starts a new target if the requested size has changed. The arguments describe the state
+    /// before the change.
     pub(crate) fn aim(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
         let size = self.driver().config().requested();
         if size != self.target.size {
@@ -125,8 +127,8 @@ impl Attached {
         self.interrupt.is_pending = false;
     }
 
-    /// Asks the zone of its memory whether it is contiguous, if `came` has come online for it or
-    /// something has gone since so much was plugged.
+    /// Queries whether the zone of its memory is contiguous, if memory was put online or removed
+    /// since `plugged` was plugged.
     pub(crate) fn ask_zone(&mut self, plugged: Bytes, engine: &mut Engine) {
         let came = engine.hooks.came.take();
         let came_in = came.and_then(|range| ZoneWatch::at(range, LOW_END, &engine.hotplug));
@@ -143,14 +145,14 @@ impl Attached {
         }
     }
 
-    /// Notes whether the device raised the interrupt, by its own register: lines may be shared.
+    /// Reads from the device whether it raised the interrupt, because lines may be shared.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         let raised = self.interrupt.wiring.is_line() && self.device.ack_interrupt();
         self.interrupt.is_pending |= raised;
         raised
     }
 
-    /// Returns what its configuration says.
+    /// Returns an event with its configuration.
     pub(crate) fn event(&self, number: usize) -> Event<'static> {
         let config = self.driver().config();
         Event::Device {
@@ -166,10 +168,11 @@ impl Attached {
         }
     }
 
-    /// Resets the device, and gives back what it used.
+    /// Resets the device, and frees its queue.
     pub(crate) fn stop(self) {
         drop(self.device);
-        // SAFETY: allocated when it was started, and the device is reset, so this cannot fail.
+        // SAFETY: the frames were allocated when the device was started, and it is reset, so this
+        // cannot fail.
         let _ = unsafe { FRAMES.free_raw_filled(self.queue) };
     }
 }

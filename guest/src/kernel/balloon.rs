@@ -1,7 +1,7 @@
-//! The virtio-balloon device: free memory goes back to the host by itself.
+//! The virtio-balloon device, which returns free memory to the host.
 //!
-//! What it has of the kernel's memory is kept by [`KernelHooks`](super::hooks::KernelHooks), which
-//! the engine asks when memory is to be migrated.
+//! [`KernelHooks`](super::hooks::KernelHooks) holds the record of its memory, because the engine
+//! calls it to migrate memory.
 
 use super::device_error::DeviceError;
 use super::memory::FRAMES;
@@ -22,24 +22,24 @@ use virtio_drivers::transport::DeviceType;
 /// The kernel's memory that is in the balloon, in at most 128 pieces.
 pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
 
-/// The device, and what was reported of it.
+/// The device, and what was reported about it.
 pub(crate) struct Balloon {
     device: Device<Wired>,
-    /// What kind of transport it is behind.
+    /// The name of its transport.
     transport: &'static str,
     wiring: Wiring,
     target: u64,
-    /// The target was reported as reached.
+    /// Whether the target was reported as reached.
     reached: bool,
     pending: Option<Pending>,
     counters: Counters,
-    /// The frames of its queues, which stay with the device until the machine ends.
+    /// The frames of its queues, which belong to the device until the machine ends.
     _queues: PfnRange,
 }
 
-/// How much memory the kernel keeps, whatever the host wants.
+/// The memory that the kernel keeps, whatever the host requests.
 const FLOOR: Bytes = Bytes::mib(32);
-/// Steps of the driver in one poll, before other devices are polled again.
+/// The number of steps of the driver in one poll, before other devices are polled again.
 const BUDGET: u32 = 64;
 
 impl Balloon {
@@ -63,7 +63,7 @@ impl Balloon {
             Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         }
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
-        // A kernel that idles has no use for what it does not use.
+        // An idle kernel does not need its free memory, so all of it may be reported.
         let rate = options.report_rate;
         let settings = Settings { keep_free: Bytes::ZERO, rate, ..Settings::default() };
         memory
@@ -82,7 +82,7 @@ impl Balloon {
         Ok((balloon, memory))
     }
 
-    /// Returns an event that says what was negotiated.
+    /// Returns an event with the negotiated features.
     pub(crate) fn event(&self) -> Event<'static> {
         Event::Balloon {
             transport: self.transport,
@@ -92,7 +92,7 @@ impl Balloon {
         }
     }
 
-    /// Releases its line. Returns whether this device had raised it.
+    /// Acknowledges its interrupt. Returns whether this device had raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         self.wiring.is_line() && self.device.ack_interrupt()
     }
@@ -109,8 +109,8 @@ impl Balloon {
         }
     }
 
-    /// Asks for `frames` frames back, because the kernel has run out of memory; 0 ends that.
-    /// Returns whether any came or will come.
+    /// Requests `frames` frames back because the kernel has run out of memory; 0 ends the request.
+    /// Returns whether any were or will be returned.
     pub(crate) fn give_up(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
         let hinted = memory.hinted_frames();
         memory.need(frames);
@@ -122,8 +122,8 @@ impl Balloon {
         comes || memory.hinted_frames() < hinted
     }
 
-    /// Returns what has happened since the last call. Reports are counted up while the driver is
-    /// not `idle`.
+    /// Returns an event about what has happened since the last call. Reports are summed up while
+    /// the driver is not `idle`.
     pub(crate) fn news(&mut self, idle: bool) -> Option<Event<'_>> {
         let (target, held) = (self.driver().target(), self.driver().held());
         if target != self.target {
@@ -159,7 +159,7 @@ impl Balloon {
         })
     }
 
-    /// Returns whether the balloon has the size that the host asked for.
+    /// Returns whether the balloon has the size that the host requests.
     pub(crate) fn is_settled(&self) -> bool {
         self.reached && self.driver().target() == self.target
     }
@@ -169,7 +169,7 @@ impl Balloon {
     }
 }
 
-/// Returns whether the balloon is giving memory back because the kernel has run out.
+/// Returns whether the balloon is returning memory because the kernel has run out of it.
 pub(crate) fn is_giving(memory: &BalloonMemory) -> bool {
     memory.wanted_back().needed > 0 && memory.held() > 0
 }

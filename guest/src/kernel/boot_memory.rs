@@ -1,4 +1,4 @@
-//! From the loader's memory map to a machine with frames.
+//! Maps the RAM of the loader's memory map, and starts the engine with it.
 
 use super::hooks::KernelMapping;
 use super::image;
@@ -9,27 +9,27 @@ use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, NodeId, Pfn, PfnRang
 use hotmem_directmap::Caching;
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 
-/// Most entries of a memory map.
+/// The maximal number of entries of a memory map.
 pub(crate) const MAX_ENTRIES: usize = 128;
-/// Most modules that a loader may bring.
+/// The maximal number of modules.
 pub(crate) const MAX_MODULES: usize = 16;
 
-/// Page tables for the firmware's own tables, should they lie far from all RAM.
+/// The number of page tables for the firmware's own tables, which may lie far from all RAM.
 const FIRMWARE_TABLES: u64 = 8;
 
-/// Firmware keeps its own data below; loaders put their tables there.
+/// Low memory with the data of the firmware and the tables of loaders.
 const LOW_MEMORY: BootRange = BootRange { start: 0, len: Bytes::mib(1) };
 
-/// Where low memory ends on a PC: what devices with addresses of 32 bits can reach.
+/// The end of low memory on a PC, the reach of devices with 32-bit addresses.
 pub(crate) const LOW_END: Pfn = match Pfn::containing(4 << 30) {
     Some(end) => end,
     None => panic!("no physical address"),
 };
 
-/// What the boot code has mapped: enough to read the loader's tables.
+/// The mapping of the boot code, which covers the loader's tables.
 pub(crate) struct BootMapping;
 
-/// The loader's memory map and the modules it brought.
+/// The loader's memory map and its modules.
 #[derive(Clone, Copy)]
 pub(crate) struct LoaderMap<'a> {
     pub(crate) entries: &'a [MemoryMapEntry],
@@ -39,9 +39,9 @@ pub(crate) struct LoaderMap<'a> {
 /// The reason why the machine could not be started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StartError {
-    /// Too little RAM behind the kernel for the direct map's page tables.
+    /// There is too little RAM above the kernel for the direct map's page tables.
     NoRoomForTables { frames: u64 },
-    /// RAM cannot be mapped.
+    /// The RAM cannot be mapped.
     Map(ReachError),
     /// The engine refuses the map.
     Boot(BootError),
@@ -53,8 +53,8 @@ impl PhysicalMemory for BootMapping {
         if end > image::MAPPED_BYTES {
             return None;
         }
-        // SAFETY: the range is mapped. What lies there is the loader's and does not change, as
-        // long as the kernel does not use it for something else; it reads before it writes.
+        // SAFETY: the range is mapped. It holds data of the loader, which do not change until the
+        // kernel reuses the memory; it reads them before that.
         Some(unsafe { core::slice::from_raw_parts(virt(phys_addr), len) })
     }
 }
@@ -70,17 +70,17 @@ impl LoaderMap<'_> {
         self.ram().filter_map(|entry| frames(entry.addr, entry.size).ok())
     }
 
-    /// Returns where the highest RAM ends.
+    /// Returns the end of the highest RAM.
     pub(crate) fn ram_end(&self) -> Pfn {
         let end = self.ram().map(|entry| entry.addr.saturating_add(entry.size)).max().unwrap_or(0);
         Pfn::containing(end).unwrap_or(Pfn::LIMIT)
     }
 
-    /// Maps all RAM. Returns the frames that were put aside for that as well.
+    /// Maps all RAM. Also returns the frames that were reserved for page tables.
     pub(crate) fn map(&self) -> Result<(AddressSpace, PfnRange), StartError> {
         let room = self.largest_free_behind_kernel();
-        // SAFETY: this is the only one; the frames are free RAM that the boot code has mapped, and
-        // are reserved below.
+        // SAFETY: this is the only address space. The frames are free RAM that the boot code has
+        // mapped, and they are reserved below.
         let space = unsafe { AddressSpace::of_boot_code(room) };
         let mut needed = 0;
         for entry in self.ram() {
@@ -92,7 +92,7 @@ impl LoaderMap<'_> {
             return Err(StartError::NoRoomForTables { frames: needed });
         }
         let early = room.start().checked_add(needed).map_or(room, |end| room.split_at(end).0);
-        // SAFETY: as above; the other one is not used any more.
+        // SAFETY: as above; the first address space is not used any more.
         let mut space = unsafe { AddressSpace::of_boot_code(early) };
         for entry in self.ram() {
             let range = frames(entry.addr, entry.size).map_err(StartError::Map)?;
@@ -103,7 +103,7 @@ impl LoaderMap<'_> {
         Ok((space, early))
     }
 
-    /// Hands all RAM, which is mapped, to the engine; `early` and what lies in other hands is
+    /// Starts the engine with all RAM, which must be mapped. `early` and other memory in use is
     /// reserved.
     pub(crate) fn start(
         &self,
@@ -124,8 +124,8 @@ impl LoaderMap<'_> {
         let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
         reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
         let map = BootMap { reserved: &reserved, nodes, low_end: LOW_END, ..BootMap::of_ram(&ram) };
-        // SAFETY: all of `ram` has been mapped in the direct map just now and stays so; what the
-        // kernel uses of it is in `reserved`.
+        // SAFETY: all of `ram` is mapped in the direct map and stays mapped; the memory that the
+        // kernel uses is in `reserved`.
         unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }.map_err(StartError::Boot)
     }
 
@@ -133,7 +133,7 @@ impl LoaderMap<'_> {
         self.entries.iter().filter(|entry| entry.kind == MemoryMapEntry::RAM)
     }
 
-    /// RAM that the boot code has mapped and nobody uses.
+    /// Returns the largest range of unused RAM that the boot code has mapped.
     fn largest_free_behind_kernel(&self) -> PfnRange {
         let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
         let reach = PfnRange::new(pfn(image::image().end), pfn(image::MAPPED_BYTES));
@@ -170,7 +170,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::NoRoomForTables { frames } => {
-                write!(f, "no RAM behind the kernel for {frames} page tables")
+                write!(f, "no RAM above the kernel for {frames} page tables")
             }
             StartError::Map(error) => error.fmt(f),
             StartError::Boot(error) => error.fmt(f),

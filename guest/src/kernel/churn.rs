@@ -1,7 +1,7 @@
-//! What the other CPUs do: take movable frames, fill them, check them and free them, and write
-//! through addresses, without end.
+//! The work of the other CPUs: they allocate movable frames, fill them, check them and free them,
+//! and write to mapped pages, in an endless loop.
 //!
-//! The patterns are different on each CPU, so that a frame that two hold shows.
+//! The patterns differ from CPU to CPU, so that a frame with two owners is noticed.
 
 use super::fatal::give_up;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
@@ -16,22 +16,23 @@ use hotmem::{AllocRequest, Pfn, PfnRange};
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
-/// Pieces that a CPU holds at most, and their sizes in frames.
+/// The maximal number of pieces that a CPU holds, and their sizes in frames.
 const HELD: u64 = 16;
 const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
-/// None are to be taken, or no more: written before `release_all` asks and read after it is answered.
+/// Whether no frames may be allocated. It is written before `release_all` asks, and read after it
+/// is answered.
 static RESTING: AtomicBool = AtomicBool::new(true);
-/// A statistic: nothing is ordered by it.
+/// The number of allocations, a statistic that orders nothing.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Has the CPUs take frames from now on.
+/// Lets the CPUs allocate frames from now on.
 pub(crate) fn start() {
-    // Nothing is ordered by this.
+    // Relaxed: this orders nothing.
     RESTING.store(false, Relaxed);
 }
 
-/// Works, until the machine ends.
+/// Does this work until the machine ends.
 pub(crate) fn run(cpu: usize) -> ! {
     let seed = pattern::mix(cpu as u64);
     let mut random = seed;
@@ -57,15 +58,15 @@ pub(crate) fn run(cpu: usize) -> ! {
     }
 }
 
-/// Has them give everything back and take nothing any more. Returns how often they took frames.
+/// Makes the CPUs free all frames and allocate no more. Returns the number of allocations.
 pub(crate) fn stop() -> u64 {
-    // Release, to the acquire in `run`.
+    // Release pairs with the Acquire in `run`.
     RESTING.store(true, Release);
     quiesce::release_all();
     TAKEN.load(Relaxed)
 }
 
-/// Frames with patterns in them; none if there are none to be had.
+/// Allocates frames and fills them with patterns. Returns an empty range if there is no memory.
 fn take(frames: u64, seed: u64) -> PfnRange {
     let Ok(taken) = alloc_frames(AllocRequest::frames(frames).movable()) else {
         return PfnRange::EMPTY;
@@ -73,7 +74,7 @@ fn take(frames: u64, seed: u64) -> PfnRange {
     TAKEN.fetch_add(1, Relaxed);
     poison::check(taken);
     for frame in each(taken) {
-        // SAFETY: the frame was allocated just now, so it is mapped and nobody else's.
+        // SAFETY: the frame was just allocated, so it is mapped and has no other user.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) }
     }
     taken

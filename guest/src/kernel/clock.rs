@@ -1,37 +1,39 @@
-//! Time: the CPU's time-stamp counter, and how fast it counts.
+//! The clock: the CPU's time-stamp counter (TSC) and its frequency.
 
 use super::pit;
 use core::arch::x86_64::{__cpuid, _rdtsc};
 use core::fmt;
 
-/// A time-stamp counter whose speed is not known yet.
+/// A TSC whose frequency is not known yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
     started: u64,
-    /// What it counted while the timer beside it was started.
+    /// The TSC cycles that passed while the timer was started.
     slack: u64,
 }
 
-/// Microseconds since the kernel's first instructions.
+/// A clock of the microseconds since the kernel's first instructions.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     started: u64,
     hz: u64,
 }
 
-/// Neither the CPU nor the 8254 tells how fast the counter counts.
+/// Neither the CPU nor the 8254 yields the TSC frequency.
 pub(crate) struct UnknownSpeed;
 
-/// Shortest time to measure over: the error is then about one count of the 8254 in 1193.
+/// The shortest measurement in counts of the 8254: the error is then about one count in 1193.
 const MIN_COUNTS: u32 = pit::HZ / 1000;
-/// What may have been counted between a look at the timer and one at the counter is less than this
-/// part of all: a host that takes the CPU away just then would make the clock wrong by any factor.
+/// The cycles between a read of the timer and a read of the TSC must be less than this fraction of
+/// the measurement. Otherwise a host that preempts the CPU in between could make the clock
+/// arbitrarily wrong.
 const LEAST_SLACK: u64 = 16;
-/// Even a port that answers in a nanosecond takes longer than that to count to `MIN_COUNTS`.
+/// The maximal number of reads. Even with one nanosecond for a read, the 8254 reaches `MIN_COUNTS`
+/// before that.
 const MAX_READS: u32 = 10_000_000;
 
 impl Stopwatch {
-    /// Starts counting, beside a timer of known speed.
+    /// Starts a measurement, together with a timer of known frequency.
     pub(crate) fn start() -> Self {
         let before = tsc();
         pit::start_countdown();
@@ -39,9 +41,9 @@ impl Stopwatch {
         Stopwatch { started, slack: started.wrapping_sub(before) }
     }
 
-    /// Finds out how fast the counter counts: what the CPU says, or else what the 8254 counted
-    /// meanwhile, so that boot does not wait; or what it counts from now on, while it ticks
-    /// `ticks` times a second.
+    /// Determines the TSC frequency: from CPUID, else from the 8254's countdown that `start` began,
+    /// so that boot does not wait, else from the 8254's ticks, of which there are `ticks` in a
+    /// second.
     pub(crate) fn calibrate(self, ticks: u32) -> Result<Clock, UnknownSpeed> {
         let hz = match speed_by_cpuid() {
             Some(hz) => hz,
@@ -59,7 +61,7 @@ impl Clock {
     }
 }
 
-/// While the 8254 counts down, which was started with the stopwatch, or starts again with another.
+/// Measures by the 8254's countdown that began with the stopwatch, or by another one.
 fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
     for _ in 0..MAX_READS {
         let (before, counts, now) = (tsc(), pit::counted(), tsc());
@@ -76,14 +78,14 @@ fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
     Err(UnknownSpeed)
 }
 
-/// While channel 0 of the 8254 counts from `period` down, again and again.
+/// Measures by channel 0 of the 8254, which repeatedly counts down from `period`.
 fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
     let mut ticks = Ticks::begin();
     let mut attempts = 16;
     for _ in 0..MAX_READS {
         let (counted, slack) = ticks.look(period);
         let is_good = slack < counted / LEAST_SLACK && ticks.is_gapless(counted, period);
-        // A host that lets no attempt be good is given a clock that may be slow, rather than none.
+        // If every attempt was disturbed by the host, an inexact clock is better than none.
         if ticks.counts >= MIN_COUNTS && (is_good || attempts == 0) {
             return speed(counted, ticks.counts);
         }
@@ -95,14 +97,13 @@ fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
     Err(UnknownSpeed)
 }
 
-/// What channel 0 of the 8254 has counted, look by look.
+/// Accumulates the counts of channel 0 of the 8254.
 struct Ticks {
     started: u64,
     slack: u64,
     left: u32,
     counts: u32,
-    /// What the time-stamp counter was before the last look, and the most that it counted from
-    /// before one to after the next.
+    /// The TSC before the last read, and the maximal number of cycles between two reads.
     looked: u64,
     longest: u64,
 }
@@ -114,7 +115,8 @@ impl Ticks {
         Ticks { started, slack, left, counts: 0, looked, longest: 0 }
     }
 
-    /// Returns what the time-stamp counter has counted meanwhile, and what of it may be too much.
+    /// Reads the counter. Returns the TSC cycles since the beginning, and the possible error of
+    /// that number.
     fn look(&mut self, period: u32) -> (u64, u64) {
         let (before, left, now) = (tsc(), pit::left(), tsc());
         let from = if left > self.left { self.left + period } else { self.left };
@@ -124,7 +126,7 @@ impl Ticks {
         (now.wrapping_sub(self.started), self.slack + now.wrapping_sub(before))
     }
 
-    /// Returns whether no period can have gone unseen between two looks.
+    /// Returns whether no whole period can have passed between two reads.
     fn is_gapless(&self, counted: u64, period: u32) -> bool {
         let (longest, counts) = (u128::from(self.longest), u128::from(self.counts));
         self.longest < counted / 4
@@ -132,13 +134,15 @@ impl Ticks {
     }
 }
 
-/// Hertz of what counted to `counted` while the 8254 counted to `counts`.
+/// Computes the frequency in Hz of a counter that advanced by `counted` while the 8254 advanced by
+/// `counts`.
 fn speed(counted: u64, counts: u32) -> Result<u64, UnknownSpeed> {
     let hz = u128::from(counted) * u128::from(pit::HZ) / u128::from(counts);
     u64::try_from(hz).ok().filter(|&hz| hz != 0).ok_or(UnknownSpeed)
 }
 
-/// Leaf 0x15 (crystal and ratio) or the hypervisors' leaf 0x4000_0010 (kHz).
+/// Reads the frequency from leaf 0x15 (crystal and ratio) or the hypervisors' leaf 0x4000_0010
+/// (kHz).
 fn speed_by_cpuid() -> Option<u64> {
     let cpuid = |leaf| {
         // The instruction exists on every CPU with a 64-bit mode.
@@ -165,6 +169,6 @@ fn tsc() -> u64 {
 
 impl fmt::Display for UnknownSpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("neither CPUID nor the 8254 tells the time-stamp counter's speed")
+        f.write_str("neither CPUID nor the 8254 yields the frequency of the time-stamp counter")
     }
 }

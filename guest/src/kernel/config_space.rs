@@ -1,4 +1,4 @@
-//! PCI's configuration space: registers of functions, by memory or by ports.
+//! Access to PCI's configuration space, by memory or by ports.
 
 use super::acpi::EcamArea;
 use super::memory::{AddressSpace, ReachError};
@@ -8,12 +8,12 @@ use hotmem_guest::to_usize;
 use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction};
 use x86_64::instructions::port::Port;
 
-/// A way to configuration space.
+/// An access method.
 #[derive(Clone, Copy)]
 pub(crate) enum ConfigSpace {
-    /// Memory, from where bus 0 is or would be.
+    /// Memory-mapped registers.
     Ecam {
-        /// Mapped from `first_bus` to `last_bus`.
+        /// The address of bus 0. Buses from `first_bus` to `last_bus` are mapped.
         base: *mut u32,
         first_bus: u8,
         last_bus: u8,
@@ -23,7 +23,7 @@ pub(crate) enum ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Returns an area that the firmware names.
+    /// Maps an area that the firmware describes.
     pub(crate) fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, ReachError> {
         let EcamArea { phys_addr, first_bus, last_bus } = area;
         let (first, end) = (u64::from(first_bus) << 20, (u64::from(last_bus) + 1) << 20);
@@ -37,7 +37,7 @@ impl ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Returns the buses that can be reached.
+    /// Returns the accessible buses.
     pub(crate) fn buses(&self) -> RangeInclusive<u8> {
         match *self {
             ConfigSpace::Ecam { first_bus, last_bus, .. } => first_bus..=last_bus,
@@ -54,8 +54,7 @@ impl ConfigurationAccess for ConfigSpace {
                     return u32::MAX;
                 }
                 let offset = Cam::Ecam.cam_offset(function, register);
-                // SAFETY: the bus lies within what is mapped, so the register does. Reading it
-                // has no effect.
+                // SAFETY: the bus is mapped, and so is the register. Reading it has no effect.
                 unsafe { base.byte_add(offset as usize).read_volatile() }
             }
             ConfigSpace::Ports => {
@@ -71,13 +70,13 @@ impl ConfigurationAccess for ConfigSpace {
             ConfigSpace::Ecam { base, first_bus, last_bus } => {
                 if (first_bus..=last_bus).contains(&function.bus) {
                     let offset = Cam::Ecam.cam_offset(function, register);
-                    // SAFETY: as above; the callers keep to what the registers are for.
+                    // SAFETY: as above; the callers use the registers as specified.
                     unsafe { base.byte_add(offset as usize).write_volatile(word) }
                 }
             }
             ConfigSpace::Ports => {
                 let mut data = select(function, register);
-                // SAFETY: the callers keep to what the registers are for.
+                // SAFETY: the callers use the registers as specified.
                 unsafe { data.write(word) }
             }
         }
@@ -88,10 +87,10 @@ impl ConfigurationAccess for ConfigSpace {
     }
 }
 
-/// Returns the port of a register's data. Interrupt handlers stay away from it.
+/// Selects a register, and returns the port of its data. Interrupt handlers do not use these ports.
 fn select(function: DeviceFunction, register: u8) -> Port<u32> {
     let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
-    // SAFETY: this only chooses the register.
+    // SAFETY: this only selects the register.
     unsafe { Port::new(0xcf8).write(address) };
     Port::new(0xcfc)
 }

@@ -1,12 +1,12 @@
-//! The end on a CPU without a 64-bit mode: 32-bit code says so and leaves the machine.
+//! Ends the run on a CPU without a 64-bit mode: 32-bit code reports this and ends the machine.
 
 use super::exit::{ACPI_SLEEP, DEBUG_EXIT, FAIL, KEYBOARD, RESET, SOFT_OFF};
 use super::serial::{BASE, FIFO_CONTROL, LINE_CONTROL, LINE_STATUS, TRANSMITTER_EMPTY};
 use super::{image, serial};
 use core::arch::global_asm;
 
-// The document and the way out are those of `report` and `exit`, which are 64-bit code. The boot
-// code jumps here, with paging off.
+// This does in 32-bit code what `report` and `exit` do in 64-bit code. The boot code jumps here
+// with paging off.
 global_asm!(
     r#"
     .section .rodata.no_long_mode, "a"

@@ -1,5 +1,5 @@
-//! Descriptors of RAM: 64 bytes for each frame that there is, written when it comes. The holes
-//! beside boot memory, in its sections, have some as well, so that a scan needs no checks there.
+//! Descriptors of RAM: 64 bytes for each frame, written when the frame is added. Holes in the
+//! sections of boot memory have descriptors as well, so that a scan needs no checks there.
 
 use super::engine::Engine;
 use super::hooks::KernelMapping;
@@ -18,31 +18,32 @@ use hotmem_guest::tables::FrameTables;
 use hotmem_guest::to_usize;
 use hotmem_memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 
-/// What frames are described as until somebody uses them.
+/// The kind of memory in the descriptors of unused frames.
 const KIND: Kind = Kind::Generic;
-/// Frames whose descriptors are written before the watchdog hears of it: 8 GiB.
+/// The number of frames (8 GiB) whose descriptors are written between two progress reports to the
+/// watchdog.
 const AT_ONCE: u64 = 64 * SECTION_FRAMES as u64;
 
-/// A descriptor that is not as it was written.
+/// A frame with a wrong descriptor.
 pub(crate) struct Wrong(Pfn);
 
-/// Which descriptors to look at.
+/// Which descriptors to check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Every one.
+    /// All descriptors.
     All,
-    /// A few of each section.
+    /// A few descriptors of each section.
     Sample,
 }
 
 impl Engine {
-    /// Describes the memory that there is at boot, in some of it, and the holes of its sections.
+    /// Describes boot memory, and the holes in its sections. The descriptors lie in boot memory.
     pub(crate) fn describe_boot_memory(&mut self) -> Result<(), DescriptorMapError> {
         self.mapping().described = true;
         let frame = || Some(alloc_frames(AllocRequest::frames(1)).ok()?.start());
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
-            // Boot memory stays, so it need not hold its own descriptors.
+            // Boot memory is never removed, so its descriptors may lie anywhere in it.
             let mapping = self.mapping();
             let mut parts = run.chunks(SECTION_FRAMES as u64 / 2);
             parts.try_for_each(|part| mapping.write(part, &Owner::RAM, frame))?;
@@ -57,7 +58,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks at the descriptors of all RAM; at how many.
+    /// Checks descriptors of RAM. Returns how many it checked.
     pub(crate) fn check_descriptors(&self, look: Look) -> Result<u64, Wrong> {
         let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
         let mut looked = 0;
@@ -83,7 +84,7 @@ impl Engine {
         Ok(looked + self.check_holes()?)
     }
 
-    /// Looks at the descriptors of all holes that lie in runs of online memory; at how many.
+    /// Checks the descriptors of all holes in runs of online memory. Returns how many it checked.
     fn check_holes(&self) -> Result<u64, Wrong> {
         let layout = *Memmap::new(KIND, Compound::SINGLE, &Owner::HOLE).layout();
         let (mut looked, mut wrong) = (0, None);
@@ -115,7 +116,7 @@ impl Engine {
 }
 
 impl KernelMapping {
-    /// Makes room for the descriptors of `range`, as far as there is none, and writes them.
+    /// Maps the descriptors of `range` that are not mapped yet, and writes all of them.
     pub(super) fn write(
         &mut self,
         range: PfnRange,
@@ -125,8 +126,8 @@ impl KernelMapping {
         self.space.descriptor_map_mut().map_ram(range, frame)?;
         let memmap = Memmap::new(KIND, Compound::SINGLE, owner);
         for part in range.chunks(AT_ONCE) {
-            // SAFETY: there are frames behind all of these since the line above, nobody else uses
-            // them, and they stay for as long as what they describe.
+            // SAFETY: all of these descriptors were mapped above, nothing else uses them, and they
+            // stay mapped for as long as the memory that they describe is present.
             let slots = unsafe { slots(part, memmap.layout()) };
             let written = slots.and_then(|slots| memmap.describe(slots).ok());
             self.written = self.written + written.unwrap_or(Bytes::ZERO);
@@ -135,7 +136,7 @@ impl KernelMapping {
         Ok(())
     }
 
-    /// Returns the map of descriptors, if RAM is described at all.
+    /// Returns the descriptor map, if RAM has descriptors.
     pub(super) fn map_of_ram(&mut self) -> Option<&mut DescriptorMap<FrameTables>> {
         self.described.then(|| self.space.descriptor_map_mut())
     }
@@ -147,19 +148,19 @@ impl KernelMapping {
 /// As for [`Slots::mapped`].
 unsafe fn slots(range: PfnRange, layout: &MapLayout) -> Option<Slots<'static, Page>> {
     let base = core::ptr::with_exposed_provenance_mut(to_usize(address_of(range.start())));
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { Slots::mapped(range, NonNull::new(base)?, layout) }.ok()
 }
 
-/// Returns a descriptor of RAM that there is, or of a described hole.
+/// Reads the descriptor of present RAM or of a described hole.
 fn read(pfn: Pfn) -> Page {
     let page = core::ptr::with_exposed_provenance::<MaybeUninit<Page>>(to_usize(address_of(pfn)));
-    // SAFETY: RAM that there is, and a hole that lies in a run of online memory, has its descriptor
-    // mapped and written, and nobody changes it.
+    // SAFETY: the descriptors of present RAM, and of holes in runs of online memory, are mapped and
+    // written, and nothing changes them.
     unsafe { page.read().assume_init() }
 }
 
-/// Returns the lowest run of RAM that there is from `from` up.
+/// Returns the lowest run of present RAM from `from` up.
 fn next_run(
     hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
     from: Pfn,

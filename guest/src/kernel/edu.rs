@@ -1,5 +1,5 @@
-//! QEMU's device `edu`, which reads and writes memory by itself, as a device does that a machine
-//! was given by its host. (QEMU, docs/specs/edu.rst)
+//! The driver of QEMU's device `edu`, which accesses memory by DMA like a device that the host has
+//! assigned to the machine. (QEMU, docs/specs/edu.rst)
 
 use super::clock::Clock;
 use super::pci::Buses;
@@ -7,56 +7,56 @@ use core::ptr::NonNull;
 use hotmem::Pfn;
 use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 
-/// The device's registers, which are mapped.
+/// The device, by its mapped registers.
 pub(crate) struct Edu(NonNull<u8>);
 
-/// It does not finish a transfer.
+/// The device does not finish a transfer.
 pub(crate) struct Stuck;
 
 const VENDOR: u16 = 0x1234;
 const DEVICE: u16 = 0x11e8;
 
-/// Of BAR 0: where a transfer goes from and to, its length, and what starts it.
+/// Registers in BAR 0: the source of a transfer, its destination, its length and its command.
 const FROM: usize = 0x80;
 const TO: usize = 0x88;
 const LEN: usize = 0x90;
 const COMMAND: usize = 0x98;
 const BYTES: u64 = 0xa0;
 
-/// Of a command: it starts, and is not finished.
+/// A bit of the command: starts a transfer, and is set until it is finished.
 const RUN: u64 = 1 << 0;
-/// Of a command: memory is written.
+/// A bit of the command: the transfer writes to memory.
 const TO_MEMORY: u64 = 1 << 1;
 
-/// Where the device has its own memory: 4096 bytes. QEMU 7.2 aborts when a transfer reaches their
-/// end.
+/// The address of the device's own buffer of 4096 bytes. QEMU 7.2 aborts when a transfer reaches
+/// its end.
 const BUFFER: u64 = 0x4_0000;
-/// A transfer takes a tenth of a second.
+/// The timeout of a transfer, which normally takes a tenth of a second.
 const PATIENCE_US: u64 = 60_000_000;
 
 impl Edu {
-    /// The device reaches this many address bits, unless it is told otherwise.
+    /// The default number of address bits of the device.
     pub(crate) const ADDRESS_BITS: u32 = 28;
 
-    /// What is transferred, from a frame's first word on.
+    /// The number of words in a transfer, from a frame's first word on.
     pub(crate) const WORDS: u64 = 256;
 
-    /// Returns whether the function is one.
+    /// Returns whether the function is an `edu` device.
     pub(crate) fn is_at(info: &DeviceFunctionInfo) -> bool {
         (info.vendor_id, info.device_id) == (VENDOR, DEVICE)
     }
 
-    /// Returns the device at this function, whose registers are mapped.
+    /// Opens the device at this function, whose registers must be mapped.
     pub(crate) fn open(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
         buses.registers(function, 0, 0, BYTES).map(Edu)
     }
 
-    /// Has the device read a frame.
+    /// Makes the device read a frame.
     pub(crate) fn read(&self, frame: Pfn, clock: &Clock) -> Result<(), Stuck> {
         self.transfer(frame.phys_addr(), BUFFER, 0, clock)
     }
 
-    /// Has the device write to a frame what it read last.
+    /// Makes the device write to a frame the data that it last read.
     pub(crate) fn write(&self, frame: Pfn, clock: &Clock) -> Result<(), Stuck> {
         self.transfer(BUFFER, frame.phys_addr(), TO_MEMORY, clock)
     }
@@ -65,8 +65,8 @@ impl Edu {
         for (register, value) in
             [(FROM, from), (TO, to), (LEN, Edu::WORDS * 8), (COMMAND, RUN | direction)]
         {
-            // SAFETY: the registers are the device's and mapped. It is told of memory that its
-            // caller has, or that is pinned for it.
+            // SAFETY: the registers belong to the device and are mapped. The transfer is to memory
+            // that the caller owns or has pinned.
             unsafe { self.0.byte_add(register).cast::<u64>().write_volatile(value) }
         }
         let until = clock.now_us() + PATIENCE_US;

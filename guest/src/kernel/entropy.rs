@@ -1,7 +1,6 @@
-//! virtio-rng, asked once for some bytes: the plainest device there is.
+//! The driver of virtio-rng, the simplest virtio device, which is asked once for some bytes.
 //!
-//! It shows that the kernel's transports and interrupts work where QEMU's virtio-mem has none of
-//! them: over MMIO, and by messages.
+//! It tests transports and interrupts that QEMU's virtio-mem does not support: MMIO and MSI-X.
 
 use super::device_error::DeviceError;
 use super::memory::FRAMES;
@@ -17,20 +16,20 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 const QUEUE: u16 = 0;
 const QUEUE_SIZE: u32 = 2;
 type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
-/// What is asked for.
+/// The number of bytes to ask for.
 const ANSWER: Bytes = Bytes(64);
 const VERSION_1: u64 = 1 << 32;
-/// The queue is read when the device interrupts, or else after so long: a device that can interrupt
-/// may be slow to.
+/// The queue is read when the device interrupts, or after this time. A device that can interrupt
+/// gets more time.
 const PATIENCE_US: u64 = 60_000_000;
 const SILENT_PATIENCE_US: u64 = 500_000;
 
-/// A device that has been asked.
+/// A device with an outstanding request.
 pub(crate) struct Entropy {
     transport: Wired,
     wiring: Wiring,
     queue: Queue,
-    /// What it writes to.
+    /// The buffer for the answer.
     _answer: DmaMemory,
     frames: PfnRange,
     since_us: u64,
@@ -39,10 +38,10 @@ pub(crate) struct Entropy {
 }
 
 impl Entropy {
-    /// What a virtio transport calls it.
+    /// Its device type on a virtio transport.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::EntropySource;
 
-    /// Starts the device and asks it.
+    /// Starts the device and sends the request.
     pub(crate) fn ask(connected: Connected, now_us: u64) -> Result<Self, DeviceError> {
         let Connected { mut transport, wiring } = connected;
         let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER.0))?;
@@ -59,10 +58,10 @@ impl Entropy {
             len: u32::try_from(ANSWER.0).unwrap_or(0),
             device_writes: true,
         };
-        // SAFETY: the buffer is memory that is shared with this device alone, and is freed after
-        // the device has been reset.
+        // SAFETY: the buffer is shared with this device only, and is freed after the device was
+        // reset.
         let asked = unsafe { queue.push(&[buffer]) };
-        asked.map_err(|_| DeviceError::Entropy("its queue takes nothing"))?;
+        asked.map_err(|_| DeviceError::Entropy("its queue accepts no request"))?;
         transport.notify(QUEUE);
         let since_us = now_us;
         Ok(Entropy {
@@ -76,19 +75,19 @@ impl Entropy {
         })
     }
 
-    /// Notes whether the device raised the interrupt, by its own register: lines may be shared.
+    /// Reads from the device whether it raised the interrupt, because lines may be shared.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         let raised = self.wiring.is_line() && !self.transport.ack_interrupt().is_empty();
         self.interrupted |= raised;
         raised
     }
 
-    /// Notes that its own message has come.
+    /// Records an interrupt by its own message.
     pub(crate) fn message_came(&mut self) {
         self.interrupted = true;
     }
 
-    /// Returns what to report, once it has answered.
+    /// Returns an event once it has answered.
     pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
         let us = now_us.saturating_sub(self.since_us);
         let is_silent = self.wiring == Wiring::Silent;
@@ -97,7 +96,7 @@ impl Entropy {
             return Ok(None);
         }
         let used = self.queue.pop();
-        let used = used.map_err(|_| DeviceError::Entropy("its used ring cannot be right"))?;
+        let used = used.map_err(|_| DeviceError::Entropy("its used ring is invalid"))?;
         Ok(used.map(|used| Event::Entropy {
             transport: self.transport.kind(),
             interrupts: self.wiring.name(),
@@ -107,15 +106,16 @@ impl Entropy {
         }))
     }
 
-    /// Resets the device, and gives back what it used.
+    /// Resets the device, and frees its memory.
     pub(crate) fn stop(self) {
         drop(self.transport);
-        // SAFETY: allocated when it was started, and the device is reset, so this cannot fail.
+        // SAFETY: the frames were allocated when the device was started, and it is reset, so this
+        // cannot fail.
         let _ = unsafe { FRAMES.free_raw_filled(self.frames) };
     }
 }
 
-/// From the reset to the features (virtio 1.3, 3.1.1).
+/// Resets the device and negotiates features (virtio 1.3, 3.1.1).
 fn negotiate(transport: &mut Wired) -> Result<(), DeviceError> {
     transport.set_status(DeviceStatus::empty());
     transport.set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER);

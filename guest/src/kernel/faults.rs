@@ -1,9 +1,9 @@
-//! What will-it-scale's `page_fault1` has a kernel do: on the other CPUs frames are allocated,
-//! cleared and freed, a working set at a time, in bursts with rests between.
+//! The workload of will-it-scale's `page_fault1`: the other CPUs allocate, clear and free frames, a
+//! working set at a time, in bursts with rests between.
 //!
-//! In a rest a working set stays free long enough to be reported to the host, and in the next burst
-//! it is faulted in again. Each CPU measures its bursts; the one that boots starts them, one after
-//! another, and reports what went to the host and came back meanwhile.
+//! During a rest a working set stays free long enough to be reported to the host. In the next burst
+//! the host must fault it in again. Each CPU measures its bursts. The CPU that boots starts them
+//! one after another, and reports how much memory was reported and allocated again meanwhile.
 
 use super::clock::Clock;
 use super::fatal::give_up;
@@ -26,7 +26,7 @@ use hotmem_guest::frame_words::FRAME_WORDS as WORDS;
 use hotmem_guest::to_usize;
 use x86_64::instructions::interrupts;
 
-/// What the CPUs are to do, written before they start.
+/// The plan of the CPUs, written before they start.
 static PLAN: spin::Once<Plan> = spin::Once::new();
 static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
 
@@ -36,41 +36,42 @@ struct Plan {
     clock: Clock,
 }
 
-/// A CPU that faults.
+/// The state of a CPU.
 struct Cpu {
-    /// The burst that it is to have done.
+    /// The number of bursts that it should do.
     asked: AtomicU32,
-    /// The burst that it has done: stored after what it measured.
+    /// The number of bursts that it has done, stored after their time.
     done: AtomicU32,
-    /// How long all bursts but the first took.
+    /// The total time of all bursts but the first.
     us: AtomicU64,
 }
 
-/// Bursts under way.
+/// The progress of the bursts.
 pub(crate) struct Bursts {
     faults: Faults,
-    /// When each CPU's next burst begins; not while one is under way.
+    /// The time of each CPU's next burst; `None` during a burst.
     due: [Option<u64>; MAX_CPUS],
-    /// When all had done their first burst, in which memory is used for the first time.
+    /// The statistics when all CPUs had done their first burst, which uses memory for the first
+    /// time.
     before: Option<Statistics>,
     over: bool,
 }
 
-/// Writes to all free memory, so that the host has some behind all of it, and has other CPUs follow
-/// the plan once they start. There are `nodes` nodes.
+/// Writes to all free memory, so that the host backs all of it, and makes other CPUs follow the
+/// plan once they start. There are `nodes` nodes.
 pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     PLAN.call_once(|| Plan { faults, nodes, clock });
     let mut held: Option<PfnRange> = None;
     while let Ok(frames) = alloc_frames(AllocRequest::order(9).movable()) {
         for frame in frames.chunks(1).map(PfnRange::start) {
-            // SAFETY: the frame was allocated just now.
+            // SAFETY: the frame was just allocated.
             unsafe { FRAME_WORDS.write(frame, 0, held.map_or(0, |held| held.start().number())) }
         }
         held = Some(frames);
         WATCHDOG.progress();
     }
     while let Some(frames) = held {
-        // SAFETY: the frames are held.
+        // SAFETY: the frames are allocated.
         let next = unsafe { FRAME_WORDS.read(frames.start(), 0) };
         let next = Pfn::new(next).filter(|next| next.number() > 0);
         held = next.and_then(|next| PfnRange::with_len(next, PAGEBLOCK_FRAMES as u64));
@@ -78,7 +79,7 @@ pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     }
 }
 
-/// Returns whether other CPUs are to follow a plan.
+/// Returns whether the other CPUs should follow the plan.
 pub(crate) fn are_wanted() -> bool {
     PLAN.get().is_some()
 }
@@ -101,18 +102,18 @@ pub(crate) fn run(cpu: usize) -> ! {
         if burst > 1 {
             mine.us.fetch_add(clock.now_us().saturating_sub(started), Relaxed);
         }
-        // Release, to the acquire in `step`: what was measured is there.
+        // Release pairs with the Acquire in `step`, which then sees the time.
         mine.done.store(burst, Release);
     }
 }
 
-/// A working set: each frame is allocated and cleared, and then all are freed.
+/// Runs one round: allocates and clears each frame of a working set, and then frees all of them.
 fn round(frames: u64, node: NodeId, list: PfnRange) {
     let entry = FRAME_WORDS.pointer(list.start());
     for index in 0..to_usize(frames) {
         let frame = alloc_frames(AllocRequest::frames(1).movable().near(node));
         let frame = frame.unwrap_or_else(|error| give_up(error)).start();
-        // SAFETY: the frame was allocated just now; the list has room for all of them.
+        // SAFETY: the frame was just allocated, and the list has room for all frames.
         unsafe {
             FRAME_WORDS.pointer(frame).write_bytes(0, to_usize(WORDS));
             entry.add(index).write_volatile(frame.number());
@@ -128,7 +129,7 @@ fn round(frames: u64, node: NodeId, list: PfnRange) {
 }
 
 fn give_back(frames: PfnRange) {
-    // SAFETY: allocated here, and freed once.
+    // SAFETY: the frames were allocated here, and are freed once.
     unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| give_up(error));
 }
 
@@ -137,23 +138,24 @@ impl Cpu {
         Cpu { asked: AtomicU32::new(0), done: AtomicU32::new(0), us: AtomicU64::new(0) }
     }
 
-    /// Halts until a burst is wanted: which.
+    /// Halts until a burst is requested. Returns its number.
     fn wait(&self) -> u32 {
         loop {
             interrupts::disable();
-            // Nothing is ordered by it.
+            // Relaxed: this orders nothing.
             let asked = self.asked.load(Relaxed);
             if asked != self.done.load(Relaxed) {
                 interrupts::enable();
                 return asked;
             }
-            // Whoever asks interrupts this CPU afterwards, and not before it halts.
+            // The CPU that requests a burst interrupts this one afterwards, but not before it
+            // halts.
             interrupts::enable_and_hlt();
         }
     }
 
     fn is_at_rest(&self) -> bool {
-        // Acquire, from the release in `run`.
+        // Acquire pairs with the Release in `run`.
         self.done.load(Acquire) == self.asked.load(Relaxed)
     }
 }
@@ -164,8 +166,8 @@ impl Bursts {
         Bursts { faults, due: [None; MAX_CPUS], before: None, over: false }
     }
 
-    /// Starts the bursts that are due; what was measured, once all are over. `statistics` is what
-    /// has been reported so far.
+    /// Starts the bursts that are due. Returns an event with the results once all are done.
+    /// `statistics` are those of the reporter.
     pub(crate) fn step(&mut self, now_us: u64, statistics: Statistics) -> Option<Event<'static>> {
         let count = others();
         let cpus = &CPUS[1..=count];
@@ -178,9 +180,10 @@ impl Bursts {
             if !cpu.is_at_rest() {
                 continue;
             }
-            // This CPU alone writes it.
+            // Only this CPU writes it.
             let asked = cpu.asked.load(Relaxed);
-            // CPUs take turns: while one is at a burst, what another has freed is reported.
+            // The CPUs take turns: during the burst of one, the memory that another has freed is
+            // reported.
             let turn = if asked == 1 { rest * index as u64 / count as u64 } else { 0 };
             let at = *due.get_or_insert(if asked == 0 { 0 } else { now_us + rest + turn });
             if at <= now_us && asked <= self.faults.bursts {
@@ -207,12 +210,12 @@ impl Bursts {
         })
     }
 
-    /// Returns whether all is measured.
+    /// Returns whether all bursts were measured.
     pub(crate) fn are_over(&self) -> bool {
         self.over
     }
 
-    /// Not while some are at their first burst and others have done it.
+    /// Returns false while some CPUs have done their first burst and others have not.
     fn may_go_on(&mut self, cpus: &[Cpu], statistics: Statistics) -> bool {
         let is_first = |cpu: &Cpu| cpu.asked.load(Relaxed) == 1;
         if self.before.is_some() || !cpus.iter().all(is_first) {

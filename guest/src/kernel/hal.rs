@@ -1,4 +1,4 @@
-//! The kernel as virtio-drivers sees it.
+//! The kernel's functions for the virtio-drivers crate.
 
 use super::memory::{FRAMES, alloc_frames, phys, virt};
 use core::ptr::NonNull;
@@ -7,22 +7,21 @@ use hotmem::{AllocRequest, Pfn, PfnRange};
 use hotmem_guest::to_usize;
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
-/// Frames for queues, and where devices see what the kernel sees: there is no IOMMU.
+/// Provides frames for queues, and converts addresses. There is no IOMMU.
 pub(crate) enum KernelHal {}
 
 const _: () = assert!(PAGE_SIZE as u64 == FRAME_SIZE);
 
-// SAFETY: `dma_alloc` hands out zeroed frames that the engine has allocated and that stay mapped
-// and out of other hands until `dma_dealloc`. Registers are found where `Buses::find` has mapped
-// them.
+// SAFETY: `dma_alloc` returns zeroed frames that the engine has allocated. They stay mapped and
+// have no other user until `dma_dealloc`. `Buses::find` has mapped the registers.
 unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        // Address 0 is the crate's sign that there is none.
+        // The crate takes address 0 for a failure.
         let none = (0, NonNull::dangling());
         let Ok(frames) = alloc_frames(AllocRequest::frames(pages as u64)) else { return none };
         let phys_addr = frames.start().phys_addr();
         let Some(pointer) = NonNull::new(virt(phys_addr)) else { return none };
-        // SAFETY: the frames are mapped, and allocated just now.
+        // SAFETY: the frames were just allocated, and are mapped.
         unsafe { pointer.write_bytes(0, to_usize(frames.bytes().0)) }
         (phys_addr, pointer)
     }
@@ -30,7 +29,7 @@ unsafe impl Hal for KernelHal {
     unsafe fn dma_dealloc(phys_addr: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
         let frames = Pfn::containing(phys_addr)
             .and_then(|first| PfnRange::with_len(first, pages as u64))
-            // SAFETY: the frames are those of a `dma_alloc`, by the caller's promise.
+            // SAFETY: the caller guarantees that the frames are those of a `dma_alloc`.
             .and_then(|frames| unsafe { FRAMES.free_raw_filled(frames) }.ok());
         if frames.is_some() { 0 } else { -1 }
     }

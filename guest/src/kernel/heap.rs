@@ -1,10 +1,11 @@
-//! The kernel's heap, which grows with the machine and stands in nobody's way.
+//! The kernel's heap, which grows with the machine and does not prevent the removal of memory.
 //!
-//! Its addresses are a window's: memory under live objects is unplugged all the same, since their
-//! frames are copied elsewhere and the objects stay where they were. What a device was told the
-//! physical address of is pinned, and named when it stands in the way.
+//! The heap lies in a window. Memory under live objects can be unplugged, because their frames are
+//! migrated while the objects keep their addresses. Memory whose physical address a device knows is
+//! pinned, and reported if it blocks a removal.
 //!
-//! Only the CPU that boots uses the heap, and not while it moves it: nobody meets a missing page.
+//! Only the CPU that boots uses the heap, and not while it migrates it, so no access meets a
+//! missing page.
 
 use super::mapped::Mapped;
 use super::memory::AddressSpace;
@@ -23,48 +24,47 @@ use talc::source::Source;
 #[global_allocator]
 static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::none());
 
-/// Where the window starts: the second half of the kernel's own 16 TiB is the image's.
+/// The start of the window. The second half of the kernel's own 16 TiB belongs to the image.
 const BASE: u64 = 0xffff_f000_0000_0000;
-/// Pages that the heap takes and gives back at a time, at least.
+/// The minimal number of pages by which the heap grows or shrinks.
 const STEP: u64 = 64;
 const STEP_BYTES: u64 = STEP * PAGE_BYTES;
 
-/// The pages from the window's start on that have frames: what the allocator allocates from.
+/// The mapped pages at the window's start, from which the allocator allocates.
 #[derive(Debug)]
 struct Pages {
     memory: Option<Mapped>,
     mapped: u64,
-    /// The heap's end, once there is one.
+    /// The heap's end, once it has memory.
     end: Option<NonNull<u8>>,
 }
 
-// SAFETY: the pointer is an address in the window, which all CPUs see alike.
+// SAFETY: the pointer is an address in the window, which is the same for all CPUs.
 unsafe impl Send for Pages {}
 
-/// What the heap is doing.
+/// The heap's use of memory.
 pub(crate) struct HeapUse {
-    /// Memory behind it.
+    /// The memory that it maps.
     pub(crate) mapped: Bytes,
-    /// What was moved under it so far.
+    /// The memory that was migrated under it so far.
     pub(crate) moved: Bytes,
 }
 
-/// Opens the heap: until then it has nothing to give. Its page tables lie below `tables_below`.
+/// Opens the heap. Before that, allocations fail. Its page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
-    // Accessed and dirty from the start: no access has to set them.
+    // Accessed and Dirty are set from the start, so that no access has to set them.
     let flags = UNUSED | Flags::USED;
     HEAP.lock().source.memory = Some(Mapped::new(space, BASE, flags, tables_below));
 }
 
-/// Returns how much there is behind the heap.
+/// Returns the heap's use of memory.
 pub(crate) fn usage() -> HeapUse {
     let Pages { mapped, memory, .. } = &HEAP.lock().source;
     let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved);
     HeapUse { mapped: Bytes(mapped * PAGE_BYTES), moved }
 }
 
-/// Has the frame under this object's start stay, as for a device that was told of it, or lets it
-/// go.
+/// Pins or unpins the frame at this object's start, as for a device that knows its address.
 pub(crate) fn pin(object: *const u8, pinned: bool) {
     if let Some(memory) = &mut HEAP.lock().source.memory {
         let window = memory.window();
@@ -74,8 +74,8 @@ pub(crate) fn pin(object: *const u8, pinned: bool) {
     }
 }
 
-/// Returns the engine wants these frames, a run within one pageblock, to be free. Those that are
-/// the heap's are moved elsewhere; `None` if there are none among them.
+/// Migrates those of these frames, a run within one pageblock, that belong to the heap. Returns
+/// `None` if there are none.
 pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
     HEAP.lock().source.memory.as_mut()?.migrate(used)
 }
@@ -85,8 +85,8 @@ impl Pages {
         Pages { memory: None, mapped: 0, end: None }
     }
 
-    /// Puts frames behind that many more pages; `None` if there are not this many, and nothing is
-    /// changed.
+    /// Maps frames at this many more pages. Returns `None`, with nothing changed, if there are not
+    /// enough frames.
     fn grow(&mut self, pages: u64) -> Option<()> {
         let wanted = self.mapped..self.mapped.checked_add(pages)?;
         let memory = self.memory.as_mut()?;
@@ -100,7 +100,7 @@ impl Pages {
         Some(())
     }
 
-    /// Takes the frames away from behind all but the first pages.
+    /// Unmaps all but the first `pages` pages.
     fn shrink_to(&mut self, pages: u64) {
         if let Some(memory) = &mut self.memory {
             memory.unmap(pages..self.mapped);
@@ -109,13 +109,13 @@ impl Pages {
     }
 }
 
-// SAFETY: nothing here uses the heap. What is claimed is the window's, has frames and stays so
-// until it has been given back by `resize`.
+// SAFETY: nothing here uses the heap. Claimed memory belongs to the window, and stays mapped until
+// `resize` gives it back.
 unsafe impl Source for Pages {
     const TRACK_HEAP_END: bool = true;
 
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
-        // What the first heap takes for itself, and the most that alignment can cost.
+        // The overhead of the first heap, and the maximal cost of alignment.
         let own = talc::min_first_heap_size::<B>() + talc::base::CHUNK_UNIT;
         let bytes = layout.size().checked_add(layout.align()).and_then(|sum| sum.checked_add(own));
         let pages = (bytes.ok_or(())? as u64).div_ceil(STEP_BYTES) * STEP;
@@ -125,8 +125,8 @@ unsafe impl Source for Pages {
         talc.source.grow(pages).ok_or(())?;
         let size = to_usize(talc.source.mapped * PAGE_BYTES);
         let base = core::ptr::with_exposed_provenance_mut::<u8>(to_usize(BASE));
-        // SAFETY: all pages up to `mapped` have frames, and nobody else uses the window; the end is
-        // the one that was returned last.
+        // SAFETY: all pages up to `mapped` are mapped, and nothing else uses the window. The end is
+        // the one that was last returned.
         let end = unsafe {
             match talc.source.end {
                 None => talc.claim(base, size).ok_or(())?,

@@ -1,4 +1,4 @@
-//! What the engine asks of this kernel: the direct map, and moving the workload's frames.
+//! The kernel's side of the engine: the direct map, and the migration of the kernel's frames.
 
 use super::balloon::BalloonMemory;
 use super::fatal::give_up;
@@ -18,7 +18,7 @@ use hotmem_guest::layout::DESCRIPTORS;
 /// The direct map and the descriptors of RAM.
 pub(crate) struct KernelMapping {
     pub(crate) space: AddressSpace,
-    /// Bytes that were written to describe memory that came.
+    /// The number of bytes written to describe added memory.
     pub(crate) written: Bytes,
     /// Whether RAM has descriptors.
     pub(crate) described: bool,
@@ -27,15 +27,15 @@ pub(crate) struct KernelMapping {
 /// The kernel's part in putting memory online and taking it offline.
 pub(crate) struct KernelHooks {
     pub(crate) workload: Workload,
-    /// What a balloon device has, if there is one.
+    /// The memory of the balloon device, if there is one.
     pub(crate) balloon: Option<BalloonMemory>,
-    /// How often memory is refused to come online or to go offline from now on.
+    /// The number of vetoes against onlining or offlining from now on.
     pub(crate) vetoes: u32,
-    /// Memory that came online last, until somebody takes note of it.
+    /// The memory that was last put online, until the session reads it.
     pub(crate) came: Option<PfnRange>,
 }
 
-/// What the engine writes at most to add a section and put it online.
+/// The maximal number of bytes that the engine writes to add a section and put it online.
 const ONLINE_BYTES: u64 = 40;
 
 impl KernelHooks {
@@ -43,14 +43,14 @@ impl KernelHooks {
         let vetoes = self.vetoes.checked_sub(1);
         vetoes.map_or(Ok(()), |left| {
             self.vetoes = left;
-            Err(Veto("the kernel was told to refuse it"))
+            Err(Veto("the command line asks for a veto"))
         })
     }
 }
 
-// SAFETY: `map` and `remap` write an entry for all of the range, or the machine stops; `unmap`
-// clears them and flushes every TLB. The offset of the direct map never changes. What is added was
-// plugged by a device before, and nothing else uses RAM that the engine has.
+// SAFETY: `map` and `remap` map all of the range, or end the run. `unmap` clears the entries and
+// flushes all TLBs. The offset of the direct map never changes. Added memory was plugged by a
+// device before, and nothing else uses RAM that the engine has.
 unsafe impl Mapping for KernelMapping {
     fn base(&self) -> *mut u8 {
         virt(0)
@@ -62,8 +62,8 @@ unsafe impl Mapping for KernelMapping {
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         let mapped = self.space.tables_mut().map(range, Caching::WriteBack, take);
-        // `tables_needed` frames are there, and a region that does not fit was refused: this
-        // cannot fail.
+        // `take` has `tables_needed` frames, and a region beyond the direct map was refused, so
+        // this cannot fail.
         let mapped = mapped.unwrap_or_else(|error| give_up(error));
         let words = Bytes(range.sections().count() as u64 * ONLINE_BYTES);
         self.written = self.written + mapped + words;
@@ -80,7 +80,7 @@ unsafe impl Mapping for KernelMapping {
 
     unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         if self.described {
-            // As in `map`: the frames are there, and there was nothing behind these descriptors.
+            // As in `map`: there are enough frames, and these descriptors were not mapped.
             let _ = self.write(range, &Owner::RAM, take);
         }
     }
@@ -92,7 +92,7 @@ unsafe impl Mapping for KernelMapping {
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
-        // What is hidden is flushed with the rest.
+        // Hidden pages are flushed together with the direct map.
         if let Some(map) = self.map_of_ram() {
             map.hide(map.pages_with(range));
         }
@@ -102,7 +102,7 @@ unsafe impl Mapping for KernelMapping {
     }
 
     unsafe fn remap(&mut self, range: PfnRange) {
-        // The tables are there: nothing but what was unmapped together is mapped again together.
+        // The tables exist, because the same range was unmapped before.
         if let Err(error) = self.space.tables_mut().map(range, Caching::WriteBack, || None) {
             give_up(error);
         }

@@ -1,5 +1,5 @@
-//! The CPU's own interrupt controller: it has to pass the 8259s' interrupts on, where minimal
-//! firmware leaves it shut, and starts and interrupts other CPUs.
+//! The local APIC. It passes interrupts of the 8259s on, which minimal firmware has not enabled,
+//! and starts and interrupts other CPUs.
 
 use super::pic;
 use core::arch::asm;
@@ -16,48 +16,48 @@ const END_OF_INTERRUPT: usize = 0xb0;
 /// Spurious-interrupt vector register: bit 8 switches the APIC on.
 const SPURIOUS: usize = 0xf0;
 const COMMAND: usize = 0x300;
-/// Of a command that is not in MSRs: to whom.
+/// The destination of a command, unless the registers are MSRs.
 const DESTINATION: usize = 0x310;
-/// What the 8259s are wired to.
+/// The input that the 8259s are wired to.
 const LINT0: usize = 0x350;
 
-/// The vector has to end in 0xf; an IRQ 15 that nobody waits for is spurious as well.
+/// The vector must end in 0xf. It is shared with IRQ 15, which this kernel does not use.
 const SPURIOUS_ON: u32 = 1 << 8 | (pic::FIRST_VECTOR + 15) as u32;
-/// Not masked; the vector is the 8259s' to give.
+/// An unmasked input whose vector the 8259s provide.
 const EXTERNAL: u32 = 0x700;
-/// A command to all CPUs but the one that gives it, by this vector (Intel SDM volume 3, 11.6.1).
+/// A command that interrupts all CPUs but the sender (Intel SDM volume 3, 11.6.1).
 const INTERRUPT_OTHERS: u32 = 0xc_4000;
-/// A command that is on its way.
+/// A bit of a command that is not delivered yet.
 const PENDING: u32 = 1 << 12;
 
-/// The calling CPU's, once it has been opened.
+/// The local APIC of the calling CPU, once it was opened.
 static LOCAL: Once<LocalApic> = Once::new();
 
-/// The number by which messages and commands name a CPU.
+/// The destination of messages to a CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ApicId(u8);
 
-/// The calling CPU's local APIC: each CPU finds its own in the same place.
+/// Access to the local APIC of the calling CPU. Each CPU has its own at the same address.
 pub(crate) enum LocalApic {
-    /// Its registers are memory, and mapped.
+    /// Its registers are mapped memory.
     Page(NonNull<u8>),
-    /// They are MSRs.
+    /// Its registers are MSRs.
     X2Apic,
 }
 
-// SAFETY: nobody reads or writes the registers but through this type's methods, each by one access.
+// SAFETY: only this type's methods access the registers, each by one access.
 unsafe impl Send for LocalApic {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for LocalApic {}
 
-/// What is sent to another CPU.
+/// An interprocessor interrupt.
 #[derive(Clone, Copy)]
 pub(crate) enum Ipi {
-    /// It waits, reset.
+    /// Resets the CPU, which then waits.
     Init,
-    /// It starts at this page.
+    /// Starts the CPU at a page.
     Startup {
-        /// Of the first MiB.
+        /// The number of the page, in the first MiB.
         page: u64,
     },
 }
@@ -87,12 +87,12 @@ impl LocalApic {
         self.write(LINT0, EXTERNAL);
     }
 
-    /// Returns its number, if messages can name it.
+    /// Returns its ID as a destination of messages, if it fits.
     pub(crate) fn message_id(&self) -> Option<ApicId> {
         u8::try_from(self.id()).ok().map(ApicId)
     }
 
-    /// Returns its number.
+    /// Returns its ID.
     pub(crate) fn id(&self) -> u32 {
         match self {
             LocalApic::Page(_) => self.read(ID) >> 24,
@@ -100,7 +100,7 @@ impl LocalApic {
         }
     }
 
-    /// Sends it to the CPU with this APIC (Intel SDM volume 3, 11.6.1).
+    /// Sends an interrupt to the CPU with this APIC ID (Intel SDM volume 3, 11.6.1).
     pub(crate) fn send(&self, apic_id: u8, ipi: Ipi) {
         let command = match ipi {
             Ipi::Init => 0x4500,
@@ -120,9 +120,9 @@ impl LocalApic {
             }
             LocalApic::X2Apic => {
                 let command = u64::from(apic_id) << 32 | u64::from(command);
-                // SAFETY: CPUs that it goes to run nothing of the kernel's yet, or have a handler.
-                // What was stored before is there when it comes: writes of these registers wait
-                // for nothing by themselves (Intel SDM volume 3, 11.12.3).
+                // SAFETY: the destination CPUs do not run kernel code yet, or have a handler. The
+                // fences make earlier stores visible before the interrupt, because writes of these
+                // registers do not wait for them (Intel SDM volume 3, 11.12.3).
                 unsafe {
                     asm!("mfence", "lfence", options(nostack, preserves_flags));
                     msr(COMMAND).write(command);
@@ -136,7 +136,7 @@ impl LocalApic {
             // SAFETY: the page holds the APIC's registers, and is mapped.
             LocalApic::Page(page) => unsafe { page.byte_add(offset).cast::<u32>().read_volatile() },
             LocalApic::X2Apic => {
-                // SAFETY: in this mode the registers are here.
+                // SAFETY: in x2APIC mode these MSRs exist.
                 let value = unsafe { msr(offset).read() };
                 u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0)
             }
@@ -145,8 +145,8 @@ impl LocalApic {
 
     fn write(&self, offset: usize, value: u32) {
         match self {
-            // SAFETY: as above; all vectors have handlers, and a CPU that is started runs nothing
-            // of the kernel's yet.
+            // SAFETY: as above; all vectors have handlers, and a CPU that is being started does not
+            // run kernel code yet.
             LocalApic::Page(page) => unsafe {
                 page.byte_add(offset).cast::<u32>().write_volatile(value);
             },
@@ -156,7 +156,7 @@ impl LocalApic {
     }
 }
 
-/// Has the calling CPU, which has just been started, take interrupts by its own as well.
+/// Enables the local APIC of the calling CPU, which was just started.
 pub(crate) fn join() {
     let Some(apic) = LOCAL.get() else { return };
     if let LocalApic::X2Apic = apic {
@@ -175,8 +175,7 @@ pub(crate) fn interrupt_others(vector: u8) {
     }
 }
 
-/// Tells the calling CPU's local APIC that the handler of a message, or of another CPU's interrupt,
-/// is done.
+/// Signals the end of the handler of a message, or of another CPU's interrupt, to the local APIC.
 pub(crate) fn end_of_interrupt() {
     if let Some(apic) = LOCAL.get() {
         apic.write(END_OF_INTERRUPT, 0);
@@ -184,13 +183,13 @@ pub(crate) fn end_of_interrupt() {
 }
 
 impl ApicId {
-    /// Returns where messages to this CPU are written (Intel SDM volume 3, 11.11.1).
+    /// Returns the address to which messages to this CPU are written (Intel SDM volume 3, 11.11.1).
     pub(crate) fn message_address(self) -> u32 {
         0xfee0_0000 | u32::from(self.0) << 12
     }
 }
 
-/// Returns where a register is in x2APIC mode.
+/// Returns the MSR of a register in x2APIC mode.
 fn msr(offset: usize) -> Msr {
     Msr::new(0x800 + u32::try_from(offset >> 4).unwrap_or(0))
 }

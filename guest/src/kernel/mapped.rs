@@ -1,7 +1,7 @@
-//! Memory behind addresses: pages of a window, with movable frames that stand in nobody's way.
+//! Mapped memory: pages of a window whose frames are movable.
 //!
-//! Each frame's owner is its page's address: that is the reverse map. Memory under pages in use is
-//! unplugged all the same: they are taken out of sight, copied, and shown again elsewhere.
+//! The reverse map names the page's address as the owner of each frame. Memory under pages in use
+//! can be unplugged: the pages are made not present, copied, and mapped to other frames.
 
 use super::fatal::give_up;
 use super::memory::{AddressSpace, FRAME_WORDS, FRAMES, FlushAll, alloc_frames};
@@ -15,40 +15,40 @@ use hotmem_guest::tables::FrameTables;
 use hotmem_guest::{frame_words, to_usize};
 use hotmem_pgtable::{Flags, Level, MoveError};
 
-/// Whose each frame is: a page of a window, by its address.
+/// The reverse map: the owner of each frame is the address of its page.
 static REVERSE_MAP: ReverseMap<'static, ThisCpu> = ReverseMap::new(&FRAMES);
 
-/// Pages that are moved together: what there may be in a pageblock.
+/// The maximal number of pages that are moved together: those in a pageblock.
 pub(crate) const TOGETHER: usize = PAGEBLOCK_FRAMES;
 
-/// A window, and the frames behind its pages.
+/// A window and the frames of its pages.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     window: Window<FrameTables, FlushAll>,
-    /// What its entries have at first.
+    /// The initial flags of its entries.
     flags: Flags,
-    /// Tables lie below, in memory that does not go.
+    /// The address below which its page tables lie, in memory that is never removed.
     tables_below: Pfn,
     moved: u64,
 }
 
 impl Mapped {
-    /// Makes a window at `base`, with nothing behind it.
+    /// Makes a window at `base`, with no pages mapped.
     pub(crate) fn new(space: &AddressSpace, base: u64, flags: Flags, tables_below: Pfn) -> Self {
         Mapped { window: space.window(base), flags, tables_below, moved: 0 }
     }
 
-    /// Returns what was moved under its pages so far.
+    /// Returns the amount of memory that was migrated under its pages so far.
     pub(crate) fn moved(&self) -> Bytes {
         Bytes(self.moved * PAGE_BYTES)
     }
 
-    /// Returns the pages, and where they are seen.
+    /// Returns the window.
     pub(crate) fn window(&mut self) -> &mut Window<FrameTables, FlushAll> {
         &mut self.window
     }
 
-    /// Puts a frame behind a page that has none; `None` if there is no memory for it.
+    /// Maps a new frame at a page. Returns `None` if there is no memory.
     pub(crate) fn map(&mut self, page: u64) -> Option<()> {
         let frame = take_frame(AllocRequest::frames(1).movable(), self.window.address(page))?;
         let below = AllocRequest::frames(1).below(self.tables_below);
@@ -57,9 +57,9 @@ impl Mapped {
         mapped.inspect_err(|_| give_back(frame)).ok()
     }
 
-    /// Takes the frames away from behind pages.
+    /// Unmaps pages, and frees their frames.
     pub(crate) fn unmap(&mut self, pages: Range<u64>) {
-        // They are free once a part has been flushed.
+        // The frames are freed after the flush of each part.
         for start in pages.clone().step_by(TOGETHER) {
             let end = pages.end.min(start + TOGETHER as u64);
             let mut runs = [PfnRange::EMPTY; TOGETHER];
@@ -73,8 +73,8 @@ impl Mapped {
         }
     }
 
-    /// Returns the engine wants these frames, a run within one pageblock, to be free. Those that
-    /// are behind pages of this window are moved elsewhere; `None` if there are none among them.
+    /// Migrates those of these frames, a run within one pageblock, that pages of this window map.
+    /// Returns `None` if there are none.
     pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         let mut pages = [0; TOGETHER];
         let mut len = 0;
@@ -92,8 +92,8 @@ impl Mapped {
         })
     }
 
-    /// Moves pages to frames that are allocated for them like this, as far as there are some: at
-    /// most [`TOGETHER`], and at least one.
+    /// Moves pages to frames that are allocated by this request, as many as possible: at most
+    /// [`TOGETHER`], and at least one.
     pub(crate) fn move_pages(&mut self, pages: &[u64], to: AllocRequest) -> Result<(), Migration> {
         let mut frames = [Pfn::ZERO; TOGETHER];
         let (mut len, mut obstacle) = (0, Migration::Retry);
@@ -111,20 +111,20 @@ impl Mapped {
             for (index, to) in frames[..len].iter_mut().enumerate() {
                 let from =
                     moving.page(index).and_then(|page| page.entry.frame(Level::L1)).unwrap_or(*to);
-                // SAFETY: both frames are the page's, mapped, and two different ones. No CPU writes
-                // to the page while it is moving.
+                // SAFETY: both frames belong to the page, are mapped, and differ. No CPU writes to
+                // the page while it moves.
                 unsafe {
                     let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(*to));
                     source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
                 }
                 moving.place(index, *to);
-                // What is left behind.
+                // Remember the old frame, which is freed below.
                 *to = from;
             }
         });
         match moved {
             Ok(()) => {}
-            Err(MoveError::Refused(_)) => give_up("a frame's owner is a page without one"),
+            Err(MoveError::Refused(_)) => give_up("the reverse map names a page without a frame"),
             Err(MoveError::Hidden { .. }) => give_up("a moved page's table is gone"),
         }
         frames[..len].iter().copied().for_each(give_back);
@@ -133,7 +133,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// Returns a frame to move the page to.
+    /// Allocates a frame to move the page to.
     fn destination(&self, page: u64, want: AllocRequest) -> Result<Pfn, Migration> {
         if self.window.is_pinned(page) {
             return Err(Migration::Pinned("a page pinned by the kernel"));
@@ -141,20 +141,20 @@ impl Mapped {
         take_frame(want, self.window.address(page)).ok_or(Migration::Retry)
     }
 
-    /// Returns the pages whose frames are among these. Each page is an owner of its own, so each
-    /// part is one frame.
+    /// Returns the pages that map these frames. Each page is an owner of its own, so each part is
+    /// one frame.
     fn pages_on(&self, frames: PfnRange) -> impl Iterator<Item = u64> + '_ {
         REVERSE_MAP.runs(frames).filter_map(|(_, owner)| self.window.page_of(owner?.number()))
     }
 }
 
-/// Returns a frame for what has to leave `from`: another node's, since more of this one's may be
-/// about to go.
+/// Requests a frame to migrate `from` to, preferably of another node, because more memory of this
+/// node may be about to be removed.
 pub(crate) fn elsewhere(from: Pfn) -> AllocRequest {
     AllocRequest::frames(1).movable().leaving(FRAMES.node_of(from).unwrap_or_default())
 }
 
-/// Returns a frame that is the page's at this address.
+/// Allocates a frame, and records the page at this address as its owner.
 fn take_frame(want: AllocRequest, address: u64) -> Option<Pfn> {
     let frame = alloc_frames(want).ok()?;
     if REVERSE_MAP.set(frame, Owner::new(address)?).is_err() {
@@ -167,7 +167,8 @@ fn take_frame(want: AllocRequest, address: u64) -> Option<Pfn> {
 fn give_back(frame: Pfn) {
     if let Some(frame) = PfnRange::with_len(frame, 1) {
         REVERSE_MAP.clear(frame);
-        // SAFETY: allocated by `take_frame` and mapped no more; freed once, so this cannot fail.
+        // SAFETY: the frame was allocated by `take_frame`, is not mapped any more, and is freed
+        // once, so this cannot fail.
         let _ = unsafe { FRAMES.free_raw_filled(frame) };
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel's memory: its frames, and where it sees them.
+//! The kernel's memory: its frames and its address space.
 
 use super::flush::flush_all;
 use super::image;
@@ -19,12 +19,12 @@ use x86_64::instructions::tlb;
 /// All frames of the machine.
 pub(crate) static FRAMES: Frames<ThisCpu> = Frames::new(ThisCpu);
 
-/// Virtual less physical address, in the direct map.
+/// The difference between virtual and physical addresses in the direct map.
 pub(crate) const DIRECT_MAP_OFFSET: usize = to_usize(DIRECT_MAP_BASE);
-/// Frames as words, in the direct map.
+/// Access to frames as words, through the direct map.
 pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFSET);
 
-/// The page tables, and the frames for more of them while [`FRAMES`] has none.
+/// The page tables, and the frames for further ones until [`FRAMES`] can be used.
 pub(crate) struct AddressSpace {
     root: Pfn,
     frame_tables: FrameTables,
@@ -33,25 +33,25 @@ pub(crate) struct AddressSpace {
     early: PfnRange,
 }
 
-/// How all CPUs forget what the page tables no longer say.
+/// Flushes the TLBs of all CPUs.
 pub(crate) type FlushAll = fn(Flush);
 
-/// The reason why bytes cannot be reached.
+/// The reason why bytes cannot be mapped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReachError {
-    /// The page tables could not take them.
+    /// The direct map refused.
     Map(DirectMapError),
     /// They are not physical addresses.
     BadRange { phys_addr: u64, len: u64 },
 }
 
-/// Returns where a physical address appears in the direct map.
+/// Returns the virtual address of a physical address in the direct map.
 pub(crate) fn virt(phys_addr: u64) -> *mut u8 {
     let address = DIRECT_MAP_OFFSET.wrapping_add(to_usize(phys_addr));
     core::ptr::with_exposed_provenance_mut(address)
 }
 
-/// Returns the physical address of something in the direct map or in the kernel's image.
+/// Returns the physical address of a pointer into the direct map or the kernel's image.
 pub(crate) fn phys(pointer: *const u8) -> u64 {
     let address = pointer.expose_provenance() as u64;
     if address >= image::KERNEL_BASE {
@@ -61,7 +61,7 @@ pub(crate) fn phys(pointer: *const u8) -> u64 {
     }
 }
 
-/// How all CPUs forget what the page tables no longer say.
+/// Flushes the TLBs of all CPUs.
 fn flush(_: Flush) {
     flush_all();
 }
@@ -72,7 +72,7 @@ fn has_huge_pages() -> bool {
     __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 26 != 0
 }
 
-/// Allocates frames of which the kernel keeps track by number.
+/// Allocates frames as a raw range.
 pub(crate) fn alloc_frames(want: AllocRequest) -> Result<PfnRange, AllocError> {
     FRAMES.alloc(want).map(Allocation::into_raw)
 }
@@ -87,16 +87,16 @@ pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
 }
 
 impl AddressSpace {
-    /// Returns what the boot code has made, with frames for more tables.
+    /// Takes over the boot code's page tables. `early` holds frames for further tables.
     ///
     /// # Safety
-    /// There is only one, and nobody else uses the frames in `early`, which are RAM that the boot
-    /// code has mapped.
+    /// There must be only one address space in use. `early` must be RAM that the boot code has
+    /// mapped and that nothing else uses.
     pub(crate) unsafe fn of_boot_code(early: PfnRange) -> Self {
         let root = phys((&raw const image::boot_root).cast());
         let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
-        // SAFETY: the boot code's tables are the kernel's own; they and `early` are mapped, and
-        // so is all that `FRAMES` gives out.
+        // SAFETY: the boot code's tables, `early` and all frames of `FRAMES` are mapped, and used
+        // as tables by this value only.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
         let flush: FlushAll = flush;
         let tables = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush);
@@ -104,26 +104,25 @@ impl AddressSpace {
         AddressSpace { root, frame_tables, tables, descriptors, early }
     }
 
-    /// Takes the first pages of the lower half away, where the boot code ran: null pointers fault
-    /// from now on.
+    /// Unmaps the first pages of the lower half, where the boot code ran, so that null pointers
+    /// fault.
     pub(crate) fn drop_identity_map(&mut self) {
-        // SAFETY: nothing refers to the lower half any more, and the page walker reads entries
-        // whole.
+        // SAFETY: nothing uses the lower half any more, and a page walk reads entries atomically.
         unsafe { (&raw mut image::boot_root).cast::<u64>().write_volatile(0) };
         tlb::flush_all();
     }
 
-    /// Gives them back, for CPUs that start there.
+    /// Maps them again, for CPUs that start there.
     pub(crate) fn restore_identity_map(&mut self) {
-        // SAFETY: the entry is empty; what it leads to was made by the boot code and has not been
-        // changed since.
+        // SAFETY: the entry is empty. The boot code made the table that it points to, and nothing
+        // has changed it since.
         unsafe {
             (&raw mut image::boot_root).cast::<u64>().write_volatile(image::identity_entry());
         }
     }
 
-    /// Returns a window at `base`, where an entry of the root begins that nobody else uses. There
-    /// is one for each such entry, and nothing behind it yet.
+    /// Makes an empty window at `base`, the start of a root entry's span. Each root entry may have
+    /// one window only.
     pub(crate) fn window(&self, base: u64) -> Window<FrameTables, FlushAll> {
         Window::new(self.frame_tables, self.root, layout::window(base), flush)
     }
@@ -148,8 +147,8 @@ impl AddressSpace {
         &mut self.descriptors
     }
 
-    /// Makes bytes that are not RAM of the kernel's reachable: tables of the firmware, registers of
-    /// devices. They are mapped in pages of 2 MiB.
+    /// Maps bytes that are not RAM of the kernel, such as tables of the firmware or registers of
+    /// devices, in pages of 2 MiB.
     pub(crate) fn reach(
         &mut self,
         phys_addr: u64,
@@ -165,7 +164,7 @@ impl AddressSpace {
         NonNull::new(virt(phys_addr)).ok_or(ReachError::BadRange { phys_addr, len })
     }
 
-    /// Maps a range where nothing was mapped, so that there is nothing to flush.
+    /// Maps a range that was not mapped, so that no flush is needed.
     pub(crate) fn map(&mut self, range: PfnRange, caching: Caching) -> Result<(), DirectMapError> {
         let early = &mut self.early;
         let mapped = self.tables.map(range, caching, || {

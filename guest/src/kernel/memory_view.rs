@@ -1,8 +1,8 @@
-//! A virtio function as a driver sees it that uses memory alone.
+//! A view of a virtio function's configuration space for a driver that uses memory BARs only.
 //!
-//! A device may offer the same registers several times, in memory and behind I/O ports, and the
-//! driver uses the first that it is able to (virtio 1.3, 4.1.4.1). virtio-drivers takes the first
-//! of all and refuses the device if that is behind ports.
+//! A device may offer the same registers several times, in memory and in I/O ports, and a driver
+//! should use the first that it supports (virtio 1.3, 4.1.4.1). virtio-drivers uses the first of
+//! all, and refuses the device if that is in ports. So this view hides capabilities in ports.
 
 use super::config_space::ConfigSpace;
 use super::pci::Buses;
@@ -10,26 +10,26 @@ use virtio_drivers::transport::pci::bus::{
     ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR, PciRoot,
 };
 
-/// Configuration space in which capabilities of one function are hidden that name a BAR of ports.
+/// Configuration space without a function's capabilities in port BARs.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryView {
     config: ConfigSpace,
     function: DeviceFunction,
-    /// A bit for each word in which such a capability begins.
+    /// A bit for each word at which such a capability begins.
     hidden: u64,
 }
 
-/// Of a virtio capability: the number of its BAR.
+/// The offset of the BAR's number in a virtio capability.
 const BAR: u8 = 4;
 const FIRST_BAR: u8 = 0x10;
 const BARS: u8 = 6;
-/// Of a BAR: it is one of ports.
+/// A bit of a BAR: it decodes ports.
 const PORTS: u32 = 1;
-/// The identifier of a capability: 0 has no meaning to anybody.
+/// The mask of a capability's identifier, which is hidden as 0, an unassigned identifier.
 const IDENTIFIER: u32 = 0xff;
 
 impl MemoryView {
-    /// Returns what a driver of this function is to see.
+    /// Returns the view of this function.
     pub(super) fn of(buses: &Buses, function: DeviceFunction) -> PciRoot<Self> {
         let config = buses.config;
         let is_behind_ports = |capability: u8| {

@@ -1,4 +1,4 @@
-//! The kernel: from the loader's jump to the verdict.
+//! The kernel, from the loader's jump to the verdict of the run.
 
 mod acpi;
 mod acpi_hotplug;
@@ -71,8 +71,9 @@ use serial::Serial;
 use session::{Places, Session};
 use workload::Workload;
 
-/// Where the boot code jumps to, on its stack, with the first [`image::MAPPED_BYTES`] of physical
-/// memory mapped where the kernel was linked and in the direct map.
+/// The entry of the kernel in 64-bit mode. The boot code jumps here, on its stack, with the first
+/// [`image::MAPPED_BYTES`] of physical memory mapped at the kernel's link address and in the direct
+/// map.
 extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut report = Report::begin(Serial::open());
     let stopwatch = clock::Stopwatch::start();

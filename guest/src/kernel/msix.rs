@@ -1,5 +1,5 @@
-//! MSI-X: interrupts as messages, which a device writes to a CPU's local APIC.
-//! (PCI Local Bus Specification 3.0, 6.8.2; Intel SDM volume 3, 11.11)
+//! MSI-X: a device interrupts by writing a message to a CPU's local APIC. (PCI Local Bus
+//! Specification 3.0, 6.8.2; Intel SDM volume 3, 11.11)
 
 use super::lapic::ApicId;
 use super::pci::Buses;
@@ -13,8 +13,8 @@ const ENABLE: u32 = 1 << 31;
 const MASK_ALL: u32 = 1 << 30;
 const ENTRY_BYTES: u64 = 16;
 
-/// Has the function, whose BARs are mapped, send this message to this CPU by its vector 0, and
-/// nothing by its others. Returns whether it can.
+/// Routes vector 0 of the function, whose BARs must be mapped, to this message of this CPU. The
+/// other vectors stay masked. Returns whether the function supports MSI-X.
 pub(super) fn enable(
     buses: &mut Buses,
     function: DeviceFunction,
@@ -24,7 +24,7 @@ pub(super) fn enable(
     let mut capabilities = buses.root.capabilities(function);
     let Some(capability) = capabilities.find(|found| found.id == ID) else { return false };
     let Some(register) = capability.offset.checked_add(TABLE) else { return false };
-    // The lowest three bits are the BAR's number, the others the offset.
+    // The lowest three bits are the BAR's number; the others are the offset.
     let table = buses.config.read_word(function, register);
     let bar = u8::try_from(table & 7).unwrap_or_default();
     let Some(entry) = buses.registers(function, bar, table & !7, ENTRY_BYTES) else {
@@ -32,8 +32,8 @@ pub(super) fn enable(
     };
     let words = [to.message_address(), 0, message_vector(message).into(), 0];
     for (index, word) in words.into_iter().enumerate() {
-        // SAFETY: the entry lies in a BAR, which is mapped, and is this function's. Its last word
-        // lets it through; the other entries are masked since the function's reset.
+        // SAFETY: the entry belongs to this function and lies in a mapped BAR. Its last word
+        // unmasks it; the other entries are masked since the function's reset.
         unsafe { entry.cast::<u32>().add(index).write_volatile(word) }
     }
     let control = buses.config.read_word(function, capability.offset);

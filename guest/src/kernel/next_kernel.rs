@@ -1,8 +1,8 @@
-//! Another kernel, started in this one's place without a reset of the machine, as Linux's kexec
-//! does: devices keep what they have.
+//! Starts another kernel without a reset of the machine, as Linux's kexec does. Devices keep their
+//! state.
 //!
-//! The loader brings its image as the first module, and its command line behind `--` in this
-//! kernel's. It is told of the same memory and modules as this one was.
+//! The loader passes its image as the first module, and its command line after ` -- ` in this
+//! kernel's. The next kernel gets the same memory map and modules as this one.
 
 use super::boot_memory::LoaderMap;
 use super::memory::{AddressSpace, frames, virt};
@@ -15,53 +15,54 @@ use hotmem_guest::elf::{Image, ImageError, Segment};
 use hotmem_guest::pvh::{Handover, PvhError};
 use hotmem_guest::to_usize;
 
-/// Where the next kernel's tables are, in memory that every kernel of this kind keeps out of use:
-/// first the list of what is to be copied.
+/// The address of the next kernel's tables, in memory that each such kernel keeps out of use. The
+/// list of parts to copy comes first.
 const TABLES: u64 = 0x9000;
 const TABLES_END: u64 = 0x1_0000;
 const MAX_PARTS: usize = 16;
 const START_INFO: u64 = TABLES + (MAX_PARTS * size_of::<Part>()) as u64;
 
-/// A kernel that can be started: its tables are written.
+/// A kernel that is ready to be started: its tables are written.
 pub(crate) struct NextKernel {
     entry: u32,
     parts: usize,
 }
 
-/// What is to be copied of an image, by code that knows 32 bits alone.
+/// A part of an image to copy, in a format for 32-bit code.
 #[repr(C)]
 struct Part {
     from: u32,
     to: u32,
     len: u32,
-    /// Bytes of zeros behind them.
+    /// The number of zeros after them.
     zeros: u32,
 }
 
-/// The reason why there is no next kernel.
+/// The reason why the next kernel cannot be started.
 pub(crate) enum NextKernelError {
-    /// The loader brought no module.
+    /// The loader passed no module.
     NoModule,
-    /// The first is not an image.
+    /// The first module is not an image.
     Image(ImageError),
-    /// A part belongs where there is no RAM, or a module, or what 32 bits cannot name.
+    /// The place of a segment is not free RAM below 4 GiB.
     Place(Segment),
     /// There are more parts than [`MAX_PARTS`].
     TooManyParts,
-    /// What it is to be told takes too much room.
+    /// Its tables are too large.
     Tables(PvhError),
-    /// Other CPUs run this one.
+    /// Other CPUs run this kernel.
     OthersRun,
 }
 
 impl NextKernel {
-    /// Prepares it, now that all RAM is mapped and the loader's tables have been read.
+    /// Prepares the next kernel. All RAM must be mapped, and the loader's tables must have been
+    /// read.
     pub(crate) fn prepare(
         map: &LoaderMap<'_>,
         handover: Handover<'_>,
     ) -> Result<Self, NextKernelError> {
         let module = map.modules.first().ok_or(NextKernelError::NoModule)?;
-        // SAFETY: modules are RAM, which is mapped, and nobody writes to them.
+        // SAFETY: modules lie in RAM, which is mapped, and nothing writes to them.
         let bytes =
             unsafe { core::slice::from_raw_parts(virt(module.addr), to_usize(module.size)) };
         let image = Image::read(bytes).map_err(NextKernelError::Image)?;
@@ -84,17 +85,18 @@ impl NextKernel {
         Ok(NextKernel { entry: image.entry(), parts })
     }
 
-    /// Ends this kernel and starts the other one. No device may write to memory any more.
+    /// Ends this kernel and starts the next one. No device may write to memory any more.
     pub(crate) fn start(self, space: &mut AddressSpace) -> NextKernelError {
         if others() > 0 {
             return NextKernelError::OthersRun;
         }
         let (start, end) = (&raw const next_start, &raw const next_end);
-        // SAFETY: the page is RAM that this kernel keeps out of use; the code is less than that.
+        // SAFETY: the page is RAM that this kernel keeps out of use, and the code is shorter than a
+        // page.
         unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
         space.restore_identity_map();
-        // SAFETY: the code is where it is to run, and mapped there; what it copies, and where to,
-        // was checked, and nothing of this kernel runs any more.
+        // SAFETY: the code lies at the address for which it is linked, and is mapped there. The
+        // parts that it copies were checked, and no other code of this kernel runs any more.
         unsafe {
             asm!(
                 "jmp {start}",
@@ -110,7 +112,7 @@ impl NextKernel {
 }
 
 impl Part {
-    /// Makes a part of the image at `source`; `None` if it cannot be where it belongs.
+    /// Makes a part of the image at `source`. Returns `None` if its place is not free RAM.
     fn new(source: u64, segment: Segment, map: &LoaderMap<'_>) -> Option<Self> {
         let Segment { offset, file_len, phys_addr, len } = segment;
         let to = frames(phys_addr, len).ok()?;
@@ -141,8 +143,8 @@ unsafe extern "C" {
     static next_end: u8;
 }
 
-// From 64-bit mode to what PVH asks for: 32-bit code, flat segments, paging off, `start_info` in
-// ebx. (Intel SDM volume 3, 10.8.5.4)
+// From 64-bit mode to the state that PVH requires: 32-bit code, flat segments, paging off,
+// `start_info` in ebx. (Intel SDM volume 3, 10.8.5.4)
 global_asm!(
     r#"
     .section .rodata.next_kernel, "a"
@@ -209,7 +211,7 @@ next_end:
 impl fmt::Display for NextKernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NextKernelError::NoModule => f.write_str("the loader brought no module"),
+            NextKernelError::NoModule => f.write_str("the loader passed no module"),
             NextKernelError::Image(error) => error.fmt(f),
             NextKernelError::Place(Segment { phys_addr, len, .. }) => {
                 write!(f, "{len:#x} bytes at {phys_addr:#x} are not RAM, or in use")

@@ -1,4 +1,4 @@
-//! What a kernel keeps on its heap: objects of all sizes, each of which knows what it has to hold.
+//! Objects of all sizes on the kernel's heap, each with known contents.
 
 use super::fatal::give_up;
 use super::heap;
@@ -11,24 +11,24 @@ use hotmem_guest::to_usize;
 /// The objects, oldest first.
 pub(crate) struct Objects {
     all: Vec<Vec<u64>>,
-    /// How many there are to be.
+    /// The number of objects to make.
     wanted: usize,
     seed: u64,
     pin: bool,
 }
 
-/// The largest object; they are half as large on average.
+/// The size of the largest object. The average is half of it.
 const MAX_WORDS: u64 = 1024;
 const MEAN_BYTES: u64 = MAX_WORDS / 2 * 8;
 
 impl Objects {
-    /// None yet.
+    /// Makes an empty list of objects.
     pub(crate) fn new(options: &Options) -> Self {
         let wanted = to_usize(options.heap.0 / MEAN_BYTES);
         Objects { all: Vec::new(), wanted, seed: options.seed, pin: options.pin }
     }
 
-    /// Returns whether there are to be any.
+    /// Returns whether the run uses objects.
     pub(crate) fn are_wanted(&self) -> bool {
         self.wanted > 0
     }
@@ -37,9 +37,9 @@ impl Objects {
         self.all.len() as u64
     }
 
-    /// Makes those that are missing, as far as there is memory, and pins the last.
+    /// Makes missing objects, as many as there is memory for, and pins the last.
     pub(crate) fn make(&mut self) {
-        // At once, for it to lie below all of them.
+        // The list is reserved at once, so that it lies below all objects.
         if self.all.try_reserve_exact(self.wanted - self.all.len()).is_err() {
             return;
         }
@@ -56,18 +56,18 @@ impl Objects {
         self.pin_last(self.pin);
     }
 
-    /// Finds every object as it was made.
+    /// Checks the contents of every object.
     pub(crate) fn verify(&self) {
         for (number, object) in (0..).zip(&self.all) {
             let expected = (0..self.words(number)).map(|index| self.word(number, index));
             if !object.iter().copied().eq(expected) {
-                give_up(format_args!("object {number} on the heap is not as it was made"));
+                give_up(format_args!("object {number} on the heap has changed"));
             }
             WATCHDOG.progress();
         }
     }
 
-    /// Makes it easier for memory to leave: lets go what is pinned, or else frees the younger half
+    /// Makes it easier to remove memory: unpins the pinned object, or else frees the younger half
     /// of the objects.
     pub(crate) fn relieve(&mut self) {
         if core::mem::take(&mut self.pin) {

@@ -1,8 +1,7 @@
-//! PCI: the way to devices, and the slots in which they come and go.
+//! PCI buses: finds devices, and handles hot-plug slots.
 //!
-//! Firmware for PCs gives buses their numbers, bridges their windows and BARs their addresses.
-//! The minimal kind, made for virtual machines, does not: what a device needs and lacks is made
-//! up for here.
+//! Firmware for PCs assigns numbers to buses, windows to bridges and addresses to BARs. Minimal
+//! firmware for virtual machines does not, so this code assigns what is missing.
 
 use super::acpi::EcamArea;
 use super::config_space::ConfigSpace;
@@ -18,19 +17,19 @@ use virtio_drivers::transport::pci::bus::{
     HeaderType, MemoryBarType, PciError, PciRoot,
 };
 
-/// Addresses below the I/O APIC that belong to no RAM or firmware on any PC, for BARs that have
-/// none.
+/// Addresses for BARs without one. They lie below the I/O APIC, and are neither RAM nor firmware on
+/// any PC.
 const SPARE_WINDOW: core::ops::Range<u32> = 0xfe00_0000..0xfec0_0000;
-/// Bridges decode memory in such steps.
+/// The granularity of a bridge's memory window.
 const BRIDGE_STEP: u32 = 1 << 20;
-/// Bridges behind bridges: more are a loop.
+/// The maximal depth of bridges. A greater one means a loop.
 const MAX_DEPTH: u32 = 8;
 
-/// Most ports with hot-plug slots.
+/// The maximal number of ports with hot-plug slots.
 pub(crate) const MAX_PORTS: usize = 32;
 
-/// The capability of PCI Express (PCI Express Base Specification 5.0, 7.5.3), and what of it says
-/// that a port has a slot, and that this is for hot-plug.
+/// The PCI Express capability (PCI Express Base Specification 5.0, 7.5.3), and its bits for a port
+/// with a slot and for hot-plug.
 const PCI_EXPRESS: u8 = 0x10;
 const HAS_SLOT: u16 = 1 << 8;
 const SLOT_CAPABILITIES: u8 = 0x14;
@@ -43,16 +42,16 @@ const INTERRUPT: u8 = 0x3c;
 
 /// The PCI buses of segment 0.
 pub(crate) struct Buses {
-    /// For the crate's own functions.
+    /// Configuration space for functions of the virtio-drivers crate.
     pub(crate) root: PciRoot<ConfigSpace>,
     pub(super) config: ConfigSpace,
     spare: MmioWindow,
-    /// Buses that have been looked at, a bit each.
+    /// A bit for each bus that was searched.
     reached: [u64; 4],
     ports: [Option<HotPlugPort>; MAX_PORTS],
 }
 
-/// Devices, in the order of their addresses.
+/// The devices found, in the order of their addresses, with the port of their slot.
 #[derive(Default)]
 pub(crate) struct Found([Option<(DeviceFunction, Option<usize>)>; MAX_DEVICES]);
 
@@ -60,34 +59,34 @@ pub(crate) struct Found([Option<(DeviceFunction, Option<usize>)>; MAX_DEVICES]);
 #[derive(Clone, Copy)]
 struct HotPlugPort {
     bridge: DeviceFunction,
-    /// Slot Control and Slot Status.
+    /// The register of Slot Control and Slot Status.
     register: u8,
-    /// The bus behind it.
+    /// The bus below the port.
     secondary: u8,
-    /// Something was found there at boot.
+    /// Whether a device was found there at boot.
     occupied: bool,
     slot: Slot,
 }
 
-/// The reason why a device cannot be reached.
+/// The reason why a device cannot be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BusError {
-    /// There are more buses than numbers.
+    /// There are more buses than bus numbers.
     OutOfBusNumbers,
     /// There are more ports with hot-plug slots than [`MAX_PORTS`].
     TooManyPorts,
-    /// There are more devices that are wanted than [`MAX_DEVICES`].
+    /// There are more wanted devices than [`MAX_DEVICES`].
     TooManyDevices,
-    /// There are more BARs than addresses.
+    /// There are too few addresses for BARs.
     Window(WindowFull),
-    /// A BAR says about itself what cannot be.
+    /// A BAR is invalid.
     Bar(DeviceFunction, PciError),
     /// A BAR or the configuration space cannot be mapped.
     Memory(ReachError),
 }
 
 impl Buses {
-    /// Finds the way to configuration space.
+    /// Opens configuration space.
     pub(crate) fn open(
         ecam: Option<EcamArea>,
         memory: &mut AddressSpace,
@@ -106,8 +105,8 @@ impl Buses {
         })
     }
 
-    /// Returns all devices that are `wanted`, with their registers mapped, and the ports of their
-    /// hot-plug slots.
+    /// Returns all devices for which `wanted` is true, with their registers mapped, and the ports
+    /// of their hot-plug slots.
     pub(crate) fn find(
         &mut self,
         memory: &mut AddressSpace,
@@ -116,8 +115,7 @@ impl Buses {
         let mut found = Found::default();
         let buses = self.config.buses();
         let has_pci = self.answers(*buses.start());
-        // A bus that no bridge leads to, and on which devices answer, is one more root: only AML
-        // would name it.
+        // A bus with devices that no bridge leads to is another root bus, which only AML describes.
         for bus in buses.filter(|_| has_pci) {
             if !self.is_reached(bus) && self.answers(bus) {
                 self.find_on(bus, None, 0, &wanted, &mut found)?;
@@ -129,7 +127,7 @@ impl Buses {
         Ok(found)
     }
 
-    /// Returns what is to be done about what is in the port's slot. Cost: one read of a register.
+    /// Returns the action that a port's slot requires. Costs one read of a register.
     pub(crate) fn watch(&mut self, port: usize) -> Wanted {
         let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
             return Wanted::Nothing;
@@ -141,8 +139,8 @@ impl Buses {
         wanted
     }
 
-    /// Looks at what is new in the port's slot: the device, if it is `wanted`, with its registers
-    /// mapped.
+    /// Examines a new device in the port's slot. Returns it, with its registers mapped, if it is
+    /// `wanted`.
     pub(crate) fn look_behind(
         &mut self,
         port: usize,
@@ -150,7 +148,7 @@ impl Buses {
         wanted: impl Fn(&DeviceFunctionInfo) -> bool,
     ) -> Result<Option<DeviceFunction>, BusError> {
         let Some(HotPlugPort { bridge, secondary, .. }) = self.ports[port] else { return Ok(None) };
-        // It takes its time after it was powered.
+        // A device needs some time after it was powered.
         if !self.answers_at(secondary, 0) {
             return Ok(None);
         }
@@ -169,17 +167,17 @@ impl Buses {
         Ok(Some(function))
     }
 
-    /// Returns whether there was anything behind the port at boot.
+    /// Returns whether there was a device in the port's slot at boot.
     pub(crate) fn port_was_occupied(&self, port: usize) -> bool {
         self.ports[port].is_some_and(|port| port.occupied)
     }
 
-    /// Returns whether there is anything behind the port.
+    /// Returns whether there is a device in the port's slot.
     pub(crate) fn port_answers(&self, port: usize) -> bool {
         self.ports[port].is_some_and(|port| self.answers_at(port.secondary, 0))
     }
 
-    /// Lets what is in the port's slot go. Nobody may use it any more.
+    /// Powers the port's slot off. Its device must not be in use any more.
     pub(crate) fn power_off(&mut self, port: usize) {
         if let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() {
             let word = slot.power_off(self.config.read_word(*bridge, *register));
@@ -187,24 +185,24 @@ impl Buses {
         }
     }
 
-    /// Returns whether there is a slot for devices that come later.
+    /// Returns whether there is a hot-plug slot.
     pub(crate) fn has_ports(&self) -> bool {
         self.ports[0].is_some()
     }
 
-    /// Returns what a device is.
+    /// Returns the identification of a function.
     pub(crate) fn info(&self, function: DeviceFunction) -> Option<DeviceFunctionInfo> {
         let mut on_bus = self.root.enumerate_bus(function.bus);
         on_bus.find(|&(found, _)| found == function).map(|(_, info)| info)
     }
 
-    /// Returns the interrupt line of the 8259s that firmware has routed the function to.
+    /// Returns the IRQ to which firmware has routed the function.
     pub(crate) fn irq(&self, function: DeviceFunction) -> Option<u8> {
         let [line, pin, ..] = self.config.read_word(function, INTERRUPT).to_le_bytes();
         (pin != 0 && (1..16).contains(&line)).then_some(line)
     }
 
-    /// Registers in a BAR, which is mapped; `None` if they are not all inside.
+    /// Returns registers in a BAR, which must be mapped, or `None` if they do not lie inside.
     pub(super) fn registers(
         &mut self,
         function: DeviceFunction,
@@ -221,7 +219,7 @@ impl Buses {
         NonNull::new(virt(address).wrapping_add(offset as usize))
     }
 
-    /// Looks for devices on a bus, and whether there are any of any kind.
+    /// Searches a bus for wanted devices. Returns whether it has any device.
     fn find_on(
         &mut self,
         bus: u8,
@@ -283,7 +281,7 @@ impl Buses {
         Ok(())
     }
 
-    /// Remembers the bridge if it is a port with a hot-plug slot.
+    /// Records the bridge if it is a port with a hot-plug slot.
     fn add_port(
         &mut self,
         bridge: DeviceFunction,
@@ -305,7 +303,7 @@ impl Buses {
             return Ok(None);
         }
         let slot = Slot::at_boot(now, self.answers_at(secondary, 0));
-        // Events that are pending are about what is seen now.
+        // Acknowledge pending events, because their cause is seen now.
         self.config.write_word(bridge, register, now);
         let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
         self.ports[index] =
@@ -318,7 +316,7 @@ impl Buses {
         (0..32).any(|device| self.answers_at(bus, device))
     }
 
-    /// Returns whether there is this device on a bus. A port has its own device 0 behind it.
+    /// Returns whether a bus has this device. A port has device 0 only.
     fn answers_at(&self, bus: u8, device: u8) -> bool {
         self.config.read_word(DeviceFunction { bus, device, function: 0 }, 0) != u32::MAX
     }
@@ -327,13 +325,12 @@ impl Buses {
         self.reached[usize::from(bus / 64)] >> (bus % 64) & 1 != 0
     }
 
-    /// Returns the highest bus that has been looked at.
+    /// Returns the highest bus that was searched.
     fn last_reached(&self) -> u8 {
         (0..=u8::MAX).rev().find(|&bus| self.is_reached(bus)).unwrap_or(0)
     }
 
-    /// Returns all addresses that the bridge passes on, now that there is nothing behind it; it is
-    /// given some if it has none.
+    /// Returns the window of a bridge without devices, and assigns one if it has none.
     fn window_of(&mut self, bridge: DeviceFunction) -> Result<MmioWindow, BusError> {
         let word = self.config.read_word(bridge, MEMORY_WINDOW);
         let (mut first, mut last) = ((word & 0xfff0) << 16, word | 0xf_ffff);
@@ -346,12 +343,12 @@ impl Buses {
         Ok(MmioWindow::new(first, last.saturating_add(1)))
     }
 
-    /// Bits 20 to 31 of the first and of the last address that the bridge passes on.
+    /// Sets the bridge's window, by bits 20 to 31 of its first and its last address.
     fn set_window(&mut self, bridge: DeviceFunction, first: u32, last: u32) {
         self.config.write_word(bridge, MEMORY_WINDOW, last & 0xfff0_0000 | first >> 16);
     }
 
-    /// Gives BARs that have no address one from the window; returns the rest of it.
+    /// Assigns addresses of the window to BARs without one. Returns the rest of the window.
     fn place_bars(
         &mut self,
         function: DeviceFunction,
@@ -390,14 +387,14 @@ impl Buses {
         self.root.bars(function).map_err(|error| BusError::Bar(function, error))
     }
 
-    /// Lets the function decode memory and access it. It may not interrupt by its line.
+    /// Enables the function's memory decoding and DMA. Its interrupt line stays disabled.
     fn enable(&mut self, function: DeviceFunction) {
         let (_, command) = self.root.get_status_command(function);
         let enabled = Command::MEMORY_SPACE | Command::BUS_MASTER | Command::INTERRUPT_DISABLE;
         self.root.set_command(function, command | enabled);
     }
 
-    /// Lets the function interrupt by its line.
+    /// Enables the function's interrupt line.
     pub(super) fn enable_line(&mut self, function: DeviceFunction) {
         let (_, command) = self.root.get_status_command(function);
         self.root.set_command(function, command - Command::INTERRUPT_DISABLE);
@@ -405,7 +402,7 @@ impl Buses {
 }
 
 impl Found {
-    /// Returns each device and the port whose slot it is in.
+    /// Iterates over the devices and the ports of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DeviceFunction, Option<usize>)> {
         self.0.into_iter().flatten()
     }

@@ -1,35 +1,36 @@
-//! The 8259 interrupt controllers: what firmware routes PCI's INTx to without AML.
+//! The 8259 interrupt controllers, to which firmware routes PCI's INTx lines; the I/O APIC would
+//! need AML.
 
 use core::fmt;
 use x86_64::instructions::port::Port;
 
-/// Vector of IRQ 0; the others follow.
+/// The vector of IRQ 0; the others follow.
 pub(crate) const FIRST_VECTOR: u8 = 32;
-/// IRQ lines.
+/// The number of IRQ lines.
 pub(crate) const LINES: u8 = 16;
 
 const COMMANDS: [u16; 2] = [0x20, 0xa0];
 const MASKS: [u16; 2] = [0x21, 0xa1];
 const END_OF_INTERRUPT: u8 = 0x20;
-/// A mask unlike what a port that does not exist reads as: all but one.
+/// A mask that differs from the value of a port that does not exist.
 const PROBE: u8 = 0xfb;
-/// The line of the first controller that the second hangs on.
+/// The line of the first controller to which the second is connected.
 const CASCADE: u8 = 2;
 
-/// There are no 8259s: neither the timer nor a device's line can interrupt.
+/// There are no 8259s, so neither the timer nor a device's line can interrupt.
 pub(crate) struct NoController;
 
-/// Moves the IRQs to [`FIRST_VECTOR`], where they cannot be taken for exceptions, and masks all.
+/// Moves the IRQs to [`FIRST_VECTOR`], so that they differ from exceptions, and masks all of them.
 pub(crate) fn remap() -> Result<(), NoController> {
-    // ICW1: edge-triggered (PCI's lines are made level-triggered elsewhere), cascaded, ICW4
-    // follows; ICW2: vector; ICW3: cascade; ICW4: 8086 mode; then the mask.
+    // ICW1: edge-triggered (other registers make PCI's lines level-triggered), cascaded, ICW4
+    // follows. ICW2: vector. ICW3: cascade. ICW4: 8086 mode. Then the mask.
     for (controller, cascade) in [(0u8, 1 << CASCADE), (1, CASCADE)] {
         let index = usize::from(controller);
         write(COMMANDS[index], 0x11);
         for word in [FIRST_VECTOR + 8 * controller, cascade, 1] {
             write(MASKS[index], word);
         }
-        // A mask can be read back, but not from a port that does not exist.
+        // A mask can be read back, unless the port does not exist.
         write(MASKS[index], PROBE);
         if read(MASKS[index]) != PROBE {
             return Err(NoController);
@@ -39,28 +40,29 @@ pub(crate) fn remap() -> Result<(), NoController> {
     Ok(())
 }
 
-/// IRQs that a PC has not given away: neither timers nor keyboard, cascade or coprocessor.
+/// The IRQs that a PC does not use for timers, keyboard, cascade or coprocessor.
 pub(crate) const FREE_LINES: u16 = !(1 << 0 | 1 << 1 | 1 << CASCADE | 1 << 8 | 1 << 13);
 
-/// Returns the IRQs that are level-triggered, a bit each: PCI's are.
+/// Returns a bit for each level-triggered IRQ, which are those of PCI.
 pub(crate) fn level_triggered() -> u16 {
     let read = |port| {
-        // SAFETY: the edge/level control registers of every PC with PCI; elsewhere nobody's.
+        // SAFETY: these are the edge/level control registers of every PC with PCI; on other
+        // machines the ports do not exist.
         unsafe { Port::<u8>::new(port).read() }
     };
     match u16::from_le_bytes([read(0x4d0), read(0x4d1)]) {
-        // What a port that does not exist reads as.
+        // The value of ports that do not exist.
         u16::MAX => 0,
         lines => lines,
     }
 }
 
-/// Lets IRQs through, a bit each.
+/// Unmasks IRQs, given a bit for each.
 pub(crate) fn unmask_all(lines: u16) {
     (0..LINES).filter(|irq| lines >> irq & 1 != 0).for_each(unmask);
 }
 
-/// Lets an IRQ through.
+/// Unmasks an IRQ.
 pub(crate) fn unmask(irq: u8) {
     set_masked(irq, false);
     if irq >= 8 {
@@ -68,12 +70,12 @@ pub(crate) fn unmask(irq: u8) {
     }
 }
 
-/// Holds an IRQ back.
+/// Masks an IRQ.
 pub(crate) fn mask(irq: u8) {
     set_masked(irq, true);
 }
 
-/// Tells the controllers that an IRQ's handler is done.
+/// Signals the end of an IRQ's handler to the controllers.
 pub(crate) fn end_of_interrupt(irq: u8) {
     if irq >= 8 {
         write(COMMANDS[1], END_OF_INTERRUPT);

@@ -1,50 +1,51 @@
-//! The 8254 timer: channel 0 ticks, channel 2 measures.
+//! The 8254 timer: channel 0 produces ticks, channel 2 measures time.
 
 use core::fmt;
 use x86_64::instructions::port::Port;
 
 /// The IRQ of channel 0.
 pub(crate) const IRQ: u8 = 0;
-/// What all channels count down with.
+/// The frequency at which all channels count down.
 pub(crate) const HZ: u32 = 1_193_182;
 
 const CHANNEL_0: u16 = 0x40;
 const CHANNEL_2: u16 = 0x42;
 const COMMAND: u16 = 0x43;
-/// Bit 0 is channel 2's gate, bit 1 the loudspeaker, bit 5 channel 2's output.
+/// A register: bit 0 is channel 2's gate, bit 1 enables the loudspeaker, bit 5 is channel 2's
+/// output.
 const GATE: u16 = 0x61;
 
-/// Nothing counts where the 8254 should be.
+/// There is no 8254.
 pub(crate) struct NoTimer;
 
-/// Lets channel 0 interrupt that often; at least 19 times a second, which is as slow as it gets.
+/// Makes channel 0 interrupt this often, at least 19 times a second.
 pub(crate) fn tick_at(per_second: u32) -> Result<(), NoTimer> {
     let [low, high] = u16::try_from(counts_per_tick(per_second)).unwrap_or(0).to_le_bytes();
     write(COMMAND, 0x34);
     write(CHANNEL_0, low);
     write(CHANNEL_0, high);
-    // Ports that do not exist read as all ones, however often; no count stays so long.
+    // Ports that do not exist always read as all ones; a count changes.
     let is_silent = (0..4).all(|_| left() == u16::MAX.into());
     if is_silent { Err(NoTimer) } else { Ok(()) }
 }
 
-/// Returns what channel 0 counts from one tick to the next.
+/// Returns the counts of channel 0 between two ticks.
 pub(crate) fn counts_per_tick(per_second: u32) -> u32 {
     HZ / per_second
 }
 
-/// Returns what channel 0 has to count until its next tick.
+/// Returns the counts of channel 0 until its next tick.
 pub(crate) fn left() -> u32 {
     write(COMMAND, 0);
     u16::from_le_bytes([read(CHANNEL_0), read(CHANNEL_0)]).into()
 }
 
-/// Returns whether there is a channel 2: its gate is not wired on every machine.
+/// Returns whether channel 2 works: not every machine has its gate.
 pub(crate) fn has_countdown() -> bool {
     read(GATE) != u8::MAX
 }
 
-/// Lets channel 2 count down from [`u16::MAX`], once.
+/// Makes channel 2 count down from [`u16::MAX`] once.
 pub(crate) fn start_countdown() {
     write(GATE, (read(GATE) & !2) | 1);
     write(COMMAND, 0xb0);
@@ -52,7 +53,7 @@ pub(crate) fn start_countdown() {
     write(CHANNEL_2, 0xff);
 }
 
-/// Returns what channel 2 has counted; `None` once it is through.
+/// Returns how far channel 2 has counted, or `None` once it has finished.
 pub(crate) fn counted() -> Option<u32> {
     write(COMMAND, 0x80);
     let count = u16::from_le_bytes([read(CHANNEL_2), read(CHANNEL_2)]);
@@ -60,7 +61,7 @@ pub(crate) fn counted() -> Option<u32> {
 }
 
 fn read(port: u16) -> u8 {
-    // SAFETY: the ports above are the timer's on every PC, and reading them is harmless.
+    // SAFETY: the ports above belong to the timer on every PC, and reading them is harmless.
     unsafe { Port::new(port).read() }
 }
 

@@ -1,16 +1,16 @@
-//! What free memory holds: nothing in particular, or a word, in a kernel that fills what it frees.
+//! Checks the contents of free memory, if the kernel fills memory that it frees.
 
 use super::fatal::give_up;
 use super::memory::{FRAME_WORDS, FRAMES};
 use hotmem::{Contents, Pfn, PfnRange};
 use hotmem_guest::frame_words;
 
-/// Makes sure that frames that were free a moment ago, and are the caller's now, were filled.
+/// Checks that frames that were just allocated are filled with the value of free memory.
 pub(crate) fn check(frames: PfnRange) {
     let Contents::Filled(word) = FRAMES.contents() else { return };
     let word = u64::from(word) << 32 | u64::from(word);
     for (frame, index) in words(frames) {
-        // SAFETY: the frame is the caller's, so it is mapped.
+        // SAFETY: the caller owns the frame, so it is mapped.
         let found = unsafe { FRAME_WORDS.read(frame, index) };
         if found != word {
             let frame = frame.number();

@@ -6,20 +6,20 @@ use x86_64::instructions::port::Port;
 
 /// The port's first register.
 pub(super) const BASE: u16 = 0x3f8;
-/// Which events interrupt.
+/// The register that enables interrupts.
 pub(super) const INTERRUPTS: u16 = BASE + 1;
 pub(super) const FIFO_CONTROL: u16 = BASE + 2;
 pub(super) const LINE_CONTROL: u16 = BASE + 3;
 pub(super) const LINE_STATUS: u16 = BASE + 5;
-/// Of the line control: 8 data bits, no parity, 1 stop bit.
+/// A value of the line control: 8 data bits, no parity, 1 stop bit.
 pub(super) const EIGHT_BITS: u8 = 3;
-/// Of the FIFO control: both are empty, and on.
+/// A value of the FIFO control: both FIFOs are cleared and enabled.
 pub(super) const FIFOS_ON: u8 = 7;
-/// Of the line status.
+/// A bit of the line status.
 pub(super) const TRANSMITTER_EMPTY: u8 = 1 << 5;
 const FIFO_BYTES: usize = 16;
 
-/// A writer that sends whole lines: a virtual machine is left for the host less often so.
+/// A writer that sends whole lines, which reduces the number of VM exits.
 pub(crate) struct Serial {
     line: [u8; 256],
     len: usize,
@@ -29,7 +29,8 @@ impl Serial {
     /// Sets the port up: 8 data bits, no parity, 1 stop bit, FIFOs on, no interrupts. The speed is
     /// left as it is; virtual ports have none.
     pub(crate) fn open() -> Self {
-        // SAFETY: these are a serial port's registers on every PC, and without one nobody's.
+        // SAFETY: these are the serial port's registers on every PC; without one the ports do not
+        // exist.
         unsafe {
             Port::new(INTERRUPTS).write(0u8);
             Port::new(LINE_CONTROL).write(EIGHT_BITS);
@@ -38,7 +39,7 @@ impl Serial {
         Self::new()
     }
 
-    /// Makes a writer of its own to the port that [`Serial::open`] has set up.
+    /// Makes another writer to the port that [`Serial::open`] has set up.
     pub(crate) fn new() -> Self {
         Serial { line: [0; 256], len: 0 }
     }
@@ -50,7 +51,8 @@ impl Serial {
             while unsafe { status.read() } & TRANSMITTER_EMPTY == 0 {
                 core::hint::spin_loop();
             }
-            // SAFETY: the FIFO is empty and takes that many bytes; `rep outsb` reads exactly them.
+            // SAFETY: the FIFO is empty and has room for these bytes; `rep outsb` reads exactly
+            // them.
             unsafe {
                 asm!(
                     "rep outsb",

@@ -1,4 +1,4 @@
-//! The run: follow the devices' targets, as the command line says, and report.
+//! A run with devices: resizes memory as the devices request, and reports the results.
 
 mod devices;
 mod finish;
@@ -49,41 +49,41 @@ pub(crate) struct Session<'a> {
     devices: [Option<Attached>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned: Option<Pinned>,
-    /// What the balloon holds, when it has a new size and [`Session::pinned`] is to be looked at.
+    /// The balloon's new size, if [`Session::pinned`] must be checked.
     inflated: Option<Bytes>,
     balloon: Option<Balloon>,
-    /// To whom messages go; `None` if nobody can take them.
+    /// The CPU that handles messages; `None` if messages are not possible.
     cpu: Option<ApicId>,
     engine: Engine,
     objects: Objects,
-    /// Memory at boot, while the work in it is yet to begin.
+    /// The memory at boot, until the work in it begins.
     work: Option<PfnRange>,
     touching: Option<Touching>,
-    /// What other CPUs allocate and free, and measure.
+    /// The bursts of other CPUs.
     bursts: Option<Bursts>,
-    /// What was touched is being checked, from here up, to be freed then.
+    /// The position of the check of touched memory, which is freed at the end.
     verifying: Option<Pfn>,
     touched: Bytes,
     resizes: u32,
-    /// Memory that held the engine's words when it was last reported.
+    /// The memory that held the engine's words when it was last reported.
     reserved: Bytes,
-    /// What is started at the end.
+    /// The kernel to start at the end.
     next: Option<NextKernel>,
 }
 
-/// Where devices are.
+/// The sources of devices, and parameters of the run.
 pub(crate) struct Places<'a> {
-    /// On PCI, reached in this way.
+    /// The memory-mapped configuration space of PCI.
     pub(crate) ecam: Option<EcamArea>,
-    /// Where ACPI tells that they come and go.
+    /// The port of ACPI's general-purpose events for PCI hot-plug.
     pub(crate) events: Option<u16>,
-    /// Those that it names.
+    /// The command line, which names MMIO devices.
     pub(crate) cmdline: &'a [u8],
-    /// To whom they can send messages.
+    /// The CPU that handles messages.
     pub(crate) cpu: Option<ApicId>,
-    /// Where memory is at boot.
+    /// The memory at boot.
     pub(crate) boot_memory: PfnRange,
-    /// The kernel that is started at the end of a run without a fault.
+    /// The kernel to start at the end of a successful run.
     pub(crate) next: Option<NextKernel>,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
         session
     }
 
-    /// Follows the devices until the run is over.
+    /// Serves the devices until the run ends.
     pub(crate) fn run(mut self) -> Verdict {
         loop {
             WATCHDOG.enter(Step::Resize);
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
         self.devices.iter_mut().flatten()
     }
 
-    /// Reports what the entropy source has answered, and lets it go.
+    /// Reports the answer of the entropy source, and stops it.
     fn take_entropy(&mut self) {
         let Some(mut entropy) = self.entropy.take() else { return };
         match must("virtio-rng", entropy.answer(self.clock.now_us())) {

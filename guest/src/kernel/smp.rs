@@ -21,33 +21,34 @@ use hotmem::{AllocError, AllocRequest};
 use hotmem_guest::to_usize;
 use x86_64::instructions::interrupts;
 
-/// The number of the CPU that came last. Its store is the release, `start` has the acquire.
+/// The number of the CPU that has started last. Its store is the Release; `start_one` has the
+/// Acquire.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
-/// What the next CPU is to find in its registers. The CPU that boots writes it before it sends the
-/// SIPI, which orders the two.
+/// The initial stack and number of the next CPU. The CPU that boots writes them before it sends the
+/// SIPI, which orders the accesses.
 static NEXT_STACK: AtomicUsize = AtomicUsize::new(0);
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// Where a CPU starts in real mode: a page of the first MiB, which the kernel keeps out of use.
+/// The page where a CPU starts in real mode, in the first MiB. The kernel keeps it out of use.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
 const STACK_FRAMES: u64 = 16;
-/// Between INIT and SIPI, and until a CPU that does not come is given up: on a busy host a virtual
-/// one may have to wait for its turn.
+/// The delay between INIT and SIPI, and the time after which a CPU counts as missing. On a busy
+/// host a virtual CPU may start late.
 const INIT_US: u64 = 10_000;
 const COME_US: u64 = 60_000_000;
 
 /// The reason why a CPU could not be started.
 pub(crate) enum StartError {
-    /// There is no memory for its stack.
+    /// There is no memory for the CPU's stack.
     Stack(AllocError),
-    /// It does not come. Its APIC's number.
+    /// The CPU with this APIC ID does not start.
     Silent(u8),
-    /// There is none.
+    /// There is no other CPU.
     Alone,
 }
 
-/// Starts all CPUs but the calling one, which is the one that boots. They [`faults::run`] if that
-/// is wanted, or [`churn::run`].
+/// Starts all other CPUs. They run [`faults::run`] if there is a plan for it, and [`churn::run`]
+/// otherwise.
 pub(crate) fn start_others(
     apic: &LocalApic,
     apic_ids: &[u8],
@@ -56,8 +57,8 @@ pub(crate) fn start_others(
 ) -> Result<(), StartError> {
     let (start, end) = (&raw const ap_start, &raw const ap_end);
     let len = end.addr() - start.addr();
-    // SAFETY: the first MiB is mapped and in nobody's hands, now that the loader's tables have been
-    // read; the code is less than a page.
+    // SAFETY: the first MiB is mapped, and unused since the loader's tables were read. The code is
+    // shorter than a page.
     unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, len) };
     space.restore_identity_map();
     let own = apic.id();
@@ -94,7 +95,7 @@ fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(
     Err(StartError::Silent(id))
 }
 
-/// Where the trampoline jumps to, on a stack of its own.
+/// The entry of another CPU. The trampoline jumps here, on a stack of its own.
 extern "C" fn ap_main(number: u64) -> ! {
     let number = to_usize(number);
     set_number(number);
@@ -114,8 +115,8 @@ unsafe extern "C" {
     static ap_end: u8;
 }
 
-// From real mode to 64-bit mode at once: paging and protection are switched on together
-// (Intel SDM volume 3, 10.8.5).
+// From real mode directly to 64-bit mode: paging and protection are enabled together (Intel SDM
+// volume 3, 10.8.5).
 global_asm!(
     r#"
     .section .rodata.trampoline, "a"
@@ -182,8 +183,8 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Stack(error) => error.fmt(f),
-            StartError::Silent(id) => write!(f, "the one with APIC {id} does not start"),
-            StartError::Alone => f.write_str("there is no other"),
+            StartError::Silent(id) => write!(f, "the CPU with APIC ID {id} does not start"),
+            StartError::Alone => f.write_str("there is no other CPU"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How virtio devices are reached, and how they interrupt.
+//! Transports of virtio devices, and their interrupts.
 
 use super::hal::KernelHal;
 use super::lapic::ApicId;
@@ -24,7 +24,7 @@ use virtio_drivers::transport::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A device's registers, with its vector of MSI-X in them.
+/// A device's transport, which also sets its MSI-X vector.
 pub(crate) struct Wired {
     transport: SomeTransport<'static>,
     vectors: Option<Vectors>,
@@ -33,37 +33,37 @@ pub(crate) struct Wired {
 /// How a device interrupts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// By a message of its own.
+    /// By an MSI-X message of its own.
     Message,
-    /// By an interrupt line that others may share, or so says the firmware.
+    /// By an interrupt line that others may share; its number, if the firmware gives one.
     Line(Option<u8>),
-    /// By the line of the 8259s that it has for itself.
+    /// By an interrupt line of its own.
     OwnLine(u8),
-    /// Not at all.
+    /// Not at all: it is polled.
     Silent,
 }
 
-/// A device that can be started.
+/// A device that can be started, with its interrupt.
 pub(crate) struct Connected {
     pub(crate) transport: Wired,
     pub(crate) wiring: Wiring,
 }
 
-/// The reason why it cannot be reached.
+/// The reason why a transport cannot be used.
 pub(crate) enum ConnectError {
-    /// It is not a valid virtio device.
+    /// It is not a valid virtio PCI device.
     Pci(VirtioPciError),
-    /// The same, of one without PCI.
+    /// It is not a valid virtio MMIO device.
     Mmio(MmioError),
-    /// It speaks the language of before virtio 1.0.
+    /// It is a legacy device, from before virtio 1.0.
     Legacy,
     /// Its registers cannot be mapped.
     Memory(ReachError),
 }
 
 impl Connected {
-    /// Returns a device on PCI whose registers are mapped. It is to interrupt by this message, if
-    /// it can and may.
+    /// Connects to a PCI device whose registers are mapped. It interrupts by this message, if it
+    /// supports that and `interrupts` allows it.
     pub(crate) fn on_pci(
         buses: &mut Buses,
         function: DeviceFunction,
@@ -88,7 +88,7 @@ impl Connected {
         Ok(Connected { transport: Wired { transport, vectors }, wiring })
     }
 
-    /// Returns a device whose registers are memory; `None` if there is none in this place.
+    /// Connects to an MMIO device. Returns `None` if there is none at this place.
     pub(crate) fn on_mmio(
         place: MmioDevice,
         interrupts: Interrupts,
@@ -97,11 +97,11 @@ impl Connected {
         let MmioDevice { phys_addr, size, irq } = place;
         let registers = space.reach(phys_addr, size, Caching::Uncached);
         let registers = registers.map_err(ConnectError::Memory)?.cast();
-        // SAFETY: the registers are mapped and stay so, and nobody else uses them: whoever started
-        // the machine says that they are there, and the crate checks the number they begin with.
+        // SAFETY: the registers are mapped and stay mapped, and nothing else uses them. The VMM's
+        // command line gives their place, and the crate checks the magic number.
         let transport = match unsafe { MmioTransport::new(registers, to_usize(size)) } {
             Ok(transport) => transport,
-            // Number 0 is nobody; others are of no use to the kernel.
+            // Device ID 0 means no device; the kernel does not drive other unknown ones.
             Err(MmioError::InvalidDeviceID(_)) => return Ok(None),
             Err(error) => return Err(ConnectError::Mmio(error)),
         };
@@ -127,7 +127,7 @@ fn must_be_polled(transport: &mut impl Transport) -> bool {
 }
 
 impl Wired {
-    /// Returns what kind of transport it is.
+    /// Returns the name of the transport.
     pub(crate) fn kind(&self) -> &'static str {
         match self.transport {
             SomeTransport::Mmio(_) => "mmio",
@@ -137,12 +137,12 @@ impl Wired {
 }
 
 impl Wiring {
-    /// Returns whether the device has to be asked if it is the one that interrupts.
+    /// Returns whether the device must be asked whether it has interrupted.
     pub(crate) fn is_line(self) -> bool {
         matches!(self, Wiring::Line(_) | Wiring::OwnLine(_))
     }
 
-    /// Lets the device end [`trap::wait`]. Returns whether it can.
+    /// Enables the device's interrupt, so that it ends [`trap::wait`]. Returns whether it has one.
     pub(crate) fn enable(self) -> bool {
         match self {
             Wiring::Message => true,
@@ -152,7 +152,7 @@ impl Wiring {
         }
     }
 
-    /// Returns what it is called on the command line.
+    /// Returns its name, as on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Wiring::Message => "msix",
@@ -162,8 +162,8 @@ impl Wiring {
     }
 }
 
-/// The registers of `virtio_pci_common_cfg` (virtio 1.3, 4.1.4.3) that choose vectors of MSI-X,
-/// which virtio-drivers leaves alone.
+/// The registers of `virtio_pci_common_cfg` (virtio 1.3, 4.1.4.3) that select MSI-X vectors, which
+/// virtio-drivers does not set.
 struct Vectors(NonNull<u16>);
 
 impl Vectors {
@@ -173,7 +173,7 @@ impl Vectors {
     const QUEUE: usize = 26 / 2;
     const BYTES: u64 = 28;
 
-    /// Routes the device's vector 0 to a CPU. `None` if it has no MSI-X.
+    /// Routes the device's vector 0 to a CPU. Returns `None` if it has no MSI-X.
     fn route(
         buses: &mut Buses,
         function: DeviceFunction,
@@ -183,7 +183,7 @@ impl Vectors {
         msix::enable(buses, function, message, to).then_some(registers)
     }
 
-    /// By the capability of 4.1.4.
+    /// Finds the registers by the capability of 4.1.4.
     fn find(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
         const BAR: u8 = 4;
         const OFFSET: u8 = 8;
@@ -197,7 +197,7 @@ impl Vectors {
         Some(Vectors(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
     }
 
-    /// Has changes of the configuration, and this queue, interrupt by vector 0. (4.1.5.1.2)
+    /// Selects vector 0 for changes of the configuration and for this queue (4.1.5.1.2).
     fn use_for(&mut self, queue: u16) {
         self.write(Self::CONFIG, 0);
         self.write(Self::QUEUE_SELECT, queue);
@@ -205,7 +205,7 @@ impl Vectors {
     }
 
     fn write(&mut self, register: usize, value: u16) {
-        // SAFETY: `find` found that many registers in a BAR, which is mapped.
+        // SAFETY: `find` has checked that the registers lie in a mapped BAR.
         unsafe { self.0.add(register).write_volatile(value) }
     }
 }
@@ -288,7 +288,7 @@ impl fmt::Display for ConnectError {
         match self {
             ConnectError::Pci(error) => error.fmt(f),
             ConnectError::Mmio(error) => error.fmt(f),
-            ConnectError::Legacy => f.write_str("the device offers no virtio 1.0"),
+            ConnectError::Legacy => f.write_str("the device does not support virtio 1.0"),
             ConnectError::Memory(error) => error.fmt(f),
         }
     }

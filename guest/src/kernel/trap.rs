@@ -1,5 +1,5 @@
-//! Exceptions, which end the run unless a page that is missing can be mapped again; and interrupts,
-//! which only set a flag or flush a CPU's TLB.
+//! Handles exceptions, which end the run unless a missing page becomes present again, and
+//! interrupts, which only set a flag or flush a CPU's TLB.
 
 use super::fatal::give_up;
 use super::flush::answer_flush;
@@ -20,18 +20,18 @@ use x86_64::structures::DescriptorTablePointer;
 const PAGE_FAULT: u64 = 14;
 const VECTORS: usize = FLUSH as usize + 1;
 
-/// The IRQs that devices may raise, a bit each.
+/// A bit for each IRQ that devices may raise.
 static ENABLED: AtomicU16 = AtomicU16::new(0);
-/// Those that were raised: set by the handler and cleared by [`answer_lines`], on the same CPU, so
-/// that nothing needs to be ordered.
+/// A bit for each IRQ that was raised. The handler sets it and [`answer_lines`] clears it on the
+/// same CPU, so no order is needed.
 static RAISED: AtomicU16 = AtomicU16::new(0);
-/// The same of messages, cleared by [`take_messages`].
+/// A bit for each message that has arrived, cleared by [`take_messages`].
 static CAME: AtomicU32 = AtomicU32::new(0);
-/// How often in a row they were raised by no device of this kernel.
+/// The number of consecutive stray interrupts, which no device of this kernel has raised.
 static STRAY: AtomicU16 = AtomicU16::new(0);
 
-/// After this many stray interrupts in a row the line stays masked: a line may be shared, but must
-/// not keep the CPU busy.
+/// The number of consecutive stray interrupts after which the line stays masked. A line may be
+/// shared, but must not keep the CPU busy.
 const MAX_STRAY: u16 = 16;
 
 /// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
@@ -46,7 +46,7 @@ struct Gate {
     reserved: u32,
 }
 
-/// What is on the stack when [`handle_trap`] is called.
+/// The stack when [`handle_trap`] is called.
 #[repr(C)]
 struct TrapFrame {
     saved: [u64; 9],
@@ -55,25 +55,24 @@ struct TrapFrame {
     rip: u64,
 }
 
-/// Loads the IDT: from now on exceptions and interrupts are handled here.
+/// Loads the IDT. From now on exceptions and interrupts are handled here.
 pub(crate) fn load() {
     static GATES: Once<[Gate; VECTORS]> = Once::new();
     let stub = |vector: usize| (&raw const trap_stubs).expose_provenance() + STUB_BYTES * vector;
     let gates = GATES.call_once(|| core::array::from_fn(|vector| Gate::new(stub(vector) as u64)));
     let limit = u16::try_from(size_of_val(gates) - 1).unwrap_or(u16::MAX);
     let base = VirtAddr::from_ptr(gates);
-    // SAFETY: the gates live for ever and lead to the stubs below.
+    // SAFETY: the gates are static, and point to the stubs below.
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
-/// Lets a device on PCI end [`wait`] by its IRQ, or by any that firmware has set up for PCI: not
-/// all firmware says the right one. Returns whether there is one.
+/// Enables the IRQ of a PCI device, and all IRQs that firmware has set up for PCI, because some
+/// firmware reports a wrong one. Returns whether there is any.
 pub(crate) fn enable_shared_line(irq: Option<u8>) -> bool {
     enable(irq.map_or(0, bit) | pic::level_triggered())
 }
 
-/// Lets a device end [`wait`] by this IRQ, which it has for itself. Returns whether there is such
-/// a one.
+/// Enables an IRQ that only one device uses. Returns whether the IRQ is available.
 pub(crate) fn enable_own_line(irq: u8) -> bool {
     enable(bit(irq))
 }
@@ -89,14 +88,14 @@ fn bit(irq: u8) -> u16 {
     1u16.checked_shl(irq.into()).unwrap_or(0)
 }
 
-/// Messages that came since the last call, a bit each.
+/// Returns a bit for each message that has arrived since the last call.
 pub(crate) fn take_messages() -> u32 {
     CAME.swap(0, Relaxed)
 }
 
-/// If a line was raised, asks the devices whether it is one of theirs, and unmasks it.
+/// If a line was raised, asks the devices whether it was theirs, and unmasks it.
 ///
-/// The IRQ is masked meanwhile, since a device keeps asserting it until it is asked.
+/// The IRQ is masked meanwhile, because a device asserts it until it is asked.
 pub(crate) fn answer_lines(is_ours: impl FnOnce() -> bool) {
     let raised = RAISED.swap(0, Relaxed);
     if raised == 0 {
@@ -109,20 +108,21 @@ pub(crate) fn answer_lines(is_ours: impl FnOnce() -> bool) {
     }
 }
 
-/// Halts until a device interrupts or the timer ticks; not if an interrupt is unanswered.
+/// Halts until a device interrupts or the timer ticks, unless an interrupt is pending.
 pub(crate) fn wait() {
     interrupts::disable();
     let freed = wakeup::take();
     if freed || RAISED.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
         interrupts::enable();
     } else {
-        // No interrupt comes between the two: `sti` takes effect after the instruction after it.
+        // No interrupt can occur between the two instructions: `sti` takes effect after the next
+        // one.
         interrupts::enable_and_hlt();
     }
 }
 
 impl Gate {
-    /// To a handler in ring 0, with interrupts off.
+    /// Makes a gate to a handler in ring 0, with interrupts disabled.
     fn new(handler: u64) -> Self {
         let word = |shift: u32| u16::try_from(handler >> shift & 0xffff).unwrap_or_default();
         Gate {
@@ -162,7 +162,8 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
         pic::end_of_interrupt(irq);
         RAISED.fetch_or(line, Relaxed);
     }
-    // All other lines are masked: this was a spurious interrupt, which needs no end of interrupt.
+    // All other lines are masked, so this was a spurious interrupt, which needs no end of
+    // interrupt.
 }
 
 fn exception(frame: &TrapFrame) {

@@ -1,7 +1,8 @@
-//! What an application would do with the plugged memory: fill it, check it, give it back.
+//! The workload: it allocates plugged memory, fills it, checks it and frees it, as an application
+//! would.
 //!
-//! Every frame holds a pattern of its own, which is checked before the frame is freed or moved,
-//! and at the end of the run.
+//! Every frame holds its own pattern, which is checked before the frame is freed or migrated, and
+//! at the end of the run.
 
 use super::fatal::give_up;
 use super::limits::MAX_DEVICES;
@@ -18,42 +19,42 @@ use hotmem_guest::owned::OwnedFrames;
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
-/// Frames that are taken at a time, as long as there are this many in one piece.
+/// The sizes of allocations in frames, in the order in which they are tried.
 const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 
-/// The application.
+/// The state of the workload.
 pub(crate) struct Workload {
     owned: OwnedFrames,
-    /// What it may touch: the memory of each device, and, last, what was there at boot.
+    /// The memory that it may touch: that of each device, and last the boot memory.
     regions: [PfnRange; MAX_DEVICES + 1],
-    /// What it may own in all, and of what devices bring.
+    /// The maximal number of frames that it may own: in total, and of devices' memory.
     limit: u64,
     touch: u64,
     seed: u64,
     release: Release,
     verified: u64,
-    /// How it goes on taking memory; `None`: it has all that it wants or can get.
+    /// Its way of allocating; `None` if it has all memory that it needs or can get.
     taking: Option<Taking>,
 }
 
 #[derive(Clone, Copy)]
 enum Taking {
-    /// Wherever the allocator likes, in pieces of one of [`SIZES`].
+    /// Anywhere, in pieces of one of [`SIZES`].
     Anywhere(usize),
-    /// From here up, pageblock by pageblock: the allocator prefers other memory.
+    /// Upwards from here, pageblock by pageblock, because the allocator prefers other memory.
     Upwards(Pfn),
-    /// From here down, scattered pieces: what stands in a shrink's way, and has to be moved.
+    /// Downwards from here, in scattered pieces, which a shrink must migrate.
     Downwards(Pfn),
 }
 
 impl Workload {
-    /// Returns one that owns nothing yet.
+    /// Makes a workload that owns nothing.
     pub(crate) fn new(options: &Options) -> Self {
         let touch = match options.touch {
             Touch::UpTo(bytes) => bytes.frames(),
             Touch::All => u64::MAX,
         };
-        // SAFETY: its tables are frames that `own` allocates: mapped, and never freed.
+        // SAFETY: its nodes are frames that `own` allocates, which are mapped and never freed.
         let owned = unsafe { OwnedFrames::new(FRAME_WORDS) };
         let Options { seed, release, .. } = *options;
         let regions = [PfnRange::EMPTY; MAX_DEVICES + 1];
@@ -61,24 +62,24 @@ impl Workload {
         Workload { owned, regions, limit, touch, seed, release, verified: 0, taking: None }
     }
 
-    /// A device may bring memory here.
+    /// Adds the region of a device.
     pub(crate) fn watch(&mut self, device: usize, region: PfnRange) {
         self.regions[device] = region;
     }
 
-    /// A device has taken its memory away for good.
+    /// Removes the region of a device.
     pub(crate) fn forget(&mut self, device: usize) {
         self.regions[device] = PfnRange::EMPTY;
     }
 
-    /// Is to take so much of all memory, of which `boot` is what was there at boot.
+    /// Makes the workload allocate `work` of all memory. `boot` is the boot memory.
     pub(crate) fn work(&mut self, boot: PfnRange, work: Bytes) {
         self.regions[MAX_DEVICES] = boot;
         self.limit = work.frames();
         self.try_again();
     }
 
-    /// Fills all free memory of `boot` with what free memory is to hold.
+    /// Fills all free memory of `boot` with the value of free memory.
     pub(crate) fn fill_free(&mut self, boot: PfnRange) {
         self.work(boot, boot.bytes());
         while let Some(frames) = self.take_some() {
@@ -92,18 +93,18 @@ impl Workload {
         self.taking = None;
     }
 
-    /// Frames of any kind that it wanted and did not get.
+    /// Returns the number of frames that it needs and did not get.
     pub(crate) fn lacks(&self) -> u64 {
         let anywhere = !self.regions[MAX_DEVICES].is_empty();
         if anywhere { self.limit.saturating_sub(self.owned.len()) } else { 0 }
     }
 
-    /// There is more to be had than a moment ago.
+    /// Makes it try again, because memory was freed.
     pub(crate) fn try_again(&mut self) {
         self.taking = Some(Taking::Anywhere(0));
     }
 
-    /// There may be more memory than before.
+    /// Makes it allocate again, because memory may have been plugged.
     pub(crate) fn memory_came(&mut self) {
         self.regions[MAX_DEVICES] = PfnRange::EMPTY;
         self.limit = self.touch;
@@ -113,13 +114,13 @@ impl Workload {
         });
     }
 
-    /// Takes some more frames and fills them: how much, or `None` if it has all that it wants or
-    /// can get.
+    /// Allocates some frames and fills them. Returns the amount, or `None` if it has all memory
+    /// that it needs or can get.
     pub(crate) fn touch_some(&mut self) -> Option<Bytes> {
         let frames = self.take_some()?;
         poison::check(frames);
         for frame in each(frames) {
-            // SAFETY: the frame was allocated just now, so it is mapped and nobody else's.
+            // SAFETY: the frame was just allocated, so it is mapped and has no other user.
             unsafe { pattern::write(FRAME_WORDS, frame, self.seed) }
         }
         if !self.own(frames) {
@@ -131,12 +132,12 @@ impl Workload {
         Some(frames.bytes())
     }
 
-    /// Returns what was checked since the last call.
+    /// Returns the amount of memory that was checked since the last call.
     pub(crate) fn take_verified(&mut self) -> Bytes {
         Bytes(core::mem::take(&mut self.verified) * FRAME_SIZE)
     }
 
-    /// Checks all that it owns, and frees it.
+    /// Checks all memory that it owns, and frees it.
     pub(crate) fn verify_and_free_all(&mut self) {
         let mut from = Pfn::ZERO;
         while let Some(next) = self.verify_some(from) {
@@ -145,8 +146,8 @@ impl Workload {
         self.free_all();
     }
 
-    /// Checks the first pageblock's worth of what it owns from here up: where to go on. `None` if
-    /// that was all.
+    /// Checks the next pageblock's worth of its memory from here up. Returns where to continue, or
+    /// `None` at the end.
     pub(crate) fn verify_some(&mut self, from: Pfn) -> Option<Pfn> {
         let run = self.owned.first_run(PfnRange::new(from, self.end())?)?;
         let part = run.chunks(PAGEBLOCK_FRAMES as u64).next()?;
@@ -154,7 +155,7 @@ impl Workload {
         Some(part.end())
     }
 
-    /// Frees all that it owns: how much that was.
+    /// Frees all memory that it owns. Returns the amount.
     pub(crate) fn free_all(&mut self) -> Bytes {
         let before = self.owned.len();
         let mut rest = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
@@ -167,8 +168,7 @@ impl Workload {
         Bytes((before - self.owned.len()) * FRAME_SIZE)
     }
 
-    /// Returns the engine wants these frames, a run within one pageblock, to be free; `None` if
-    /// they are somebody else's.
+    /// Migrates these frames, a run within one pageblock. Returns `None` if it does not own them.
     pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
         let mine = self.owned.first_run(used)?;
         if self.release != Release::Unchecked {
@@ -183,14 +183,14 @@ impl Workload {
         Some(if moved == 0 { Migration::Retry } else { Migration::Moved })
     }
 
-    /// Gives back what it has in this pageblock, if it gives back what a shrink needs.
+    /// Frees its memory in this pageblock, if it should free memory that a shrink needs.
     pub(crate) fn discard(&mut self, within: PfnRange) {
         if self.release != Release::Never {
             while self.migrate(within).is_some() {}
         }
     }
 
-    /// Returns whether there was a place for what the frame holds.
+    /// Migrates a frame. Returns whether there was a frame to migrate it to.
     fn move_frame(&mut self, from: Pfn) -> bool {
         let Ok(new) = alloc_frames(mapped::elsewhere(from)) else { return false };
         if !self.own(new) {
@@ -198,12 +198,12 @@ impl Workload {
             return false;
         }
         let to = new.start();
-        // SAFETY: both frames are the workload's, mapped, and two different ones.
+        // SAFETY: the workload owns both frames, which are mapped and differ.
         unsafe {
             let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(to));
             source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
             pattern::check_copy(FRAME_WORDS, to, from, self.seed).unwrap_or_else(|m| give_up(m));
-            // It is this frame's from now on.
+            // The new frame gets a pattern of its own.
             pattern::write(FRAME_WORDS, to, self.seed);
         }
         let old = PfnRange::with_len(from, 1).unwrap_or(PfnRange::EMPTY);
@@ -254,7 +254,7 @@ impl Workload {
         }
     }
 
-    /// Regions of devices that are there.
+    /// Returns the regions of devices.
     fn regions(&self) -> impl Iterator<Item = PfnRange> {
         self.regions.into_iter().filter(|region| !region.is_empty())
     }
@@ -263,27 +263,27 @@ impl Workload {
         self.regions().any(|region| region.covers(frames))
     }
 
-    /// Returns the first pageblock of a device's from here up.
+    /// Returns the first pageblock of a device's memory from here up.
     fn block_from(&self, pfn: Pfn) -> Option<Pfn> {
         let above = self.regions().filter(|region| pfn < region.end());
         above.map(|region| region.start().max(pfn)).min()
     }
 
-    /// Returns the last pageblock of a device's below here.
+    /// Returns the last pageblock of a device's memory below here.
     fn block_below(&self, pfn: Pfn) -> Option<Pfn> {
         let below = self.regions().filter(|region| region.start() < pfn);
         let end = below.map(|region| region.end().min(pfn)).max()?;
         Pfn::new(end.number().checked_sub(PAGEBLOCK_FRAMES as u64)?)
     }
 
-    /// Returns where the highest region ends.
+    /// Returns the end of the highest region.
     fn end(&self) -> Pfn {
         self.regions().map(PfnRange::end).max().unwrap_or(Pfn::ZERO)
     }
 
-    /// Returns whether there was room to remember it.
+    /// Adds frames to the set. Returns whether there was memory for its nodes.
     fn own(&mut self, frames: PfnRange) -> bool {
-        // Not in a device's memory: these tables stay.
+        // Nodes are never freed, so they must not lie in a device's memory.
         let devices = &self.regions[..MAX_DEVICES];
         let devices = devices.iter().filter(|region| !region.is_empty());
         let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
@@ -294,7 +294,7 @@ impl Workload {
 
     fn verify(&mut self, frames: PfnRange) {
         for frame in each(frames) {
-            // SAFETY: the frame is the workload's, so it is mapped.
+            // SAFETY: the workload owns the frame, so it is mapped.
             let found = unsafe { pattern::check(FRAME_WORDS, frame, self.seed) };
             found.unwrap_or_else(|mismatch| give_up(mismatch));
         }
@@ -303,7 +303,7 @@ impl Workload {
     }
 }
 
-/// Returns a piece of a pageblock: the first frame and how many.
+/// Returns a random piece of a pageblock: its first frame and its length.
 fn scatter(block: Pfn, seed: u64) -> (Pfn, u64) {
     let all = PAGEBLOCK_FRAMES as u64;
     let random = pattern::mix(block.number() ^ seed);
@@ -318,7 +318,7 @@ fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
 
 /// Frees frames that were allocated, once.
 fn give_back(frames: PfnRange) {
-    // SAFETY: they were the workload's, which has forgotten them.
+    // SAFETY: the workload owned them, and has removed them from its set.
     unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| refused(error));
 }
 

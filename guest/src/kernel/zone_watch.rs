@@ -1,9 +1,9 @@
-//! Whether the zone that a device's memory is in is contiguous, asked after each change.
+//! Queries after each change whether the zone of a device's memory is contiguous.
 
 use hotmem::{Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform, State, Zone, ZoneInfo};
 use hotmem_guest::event::ZoneReport;
 
-/// A zone, and the answers that it has given.
+/// A zone, and the results of the queries.
 pub(crate) struct ZoneWatch {
     node: NodeId,
     part: Part,
@@ -19,8 +19,8 @@ enum Part {
 }
 
 impl ZoneWatch {
-    /// Returns the zone in which `range` is online, where low memory ends at `low_end`; `None` if
-    /// it is not.
+    /// Returns the zone in which `range` is online, or `None` if it is offline. Low memory ends at
+    /// `low_end`.
     pub(crate) fn at<P: Platform, M: Mapping>(
         range: PfnRange,
         low_end: Pfn,
@@ -41,7 +41,7 @@ impl ZoneWatch {
         (self.node, self.part) == (other.node, other.part)
     }
 
-    /// Asks whether it is contiguous, if anything is online in it.
+    /// Queries whether the zone is contiguous, if any of its memory is online.
     pub(crate) fn ask<P: Platform, M: Mapping>(&mut self, engine: &Hotplug<'_, P, M>) {
         let info = self.info(engine);
         if info.online != 0 {
@@ -50,7 +50,7 @@ impl ZoneWatch {
         }
     }
 
-    /// Returns the answers since the last report, if there were any.
+    /// Returns the results since the last report, if there were any.
     pub(crate) fn report<P: Platform, M: Mapping>(
         &mut self,
         engine: &Hotplug<'_, P, M>,

@@ -1,4 +1,4 @@
-//! Looking through what was bound: descriptors, what lies behind them, and the device's data.
+//! Checks bound memory: its descriptors, the frames that hold them, and the device's data.
 
 use super::Bound;
 use crate::kernel::memory::{AddressSpace, FRAME_WORDS};
@@ -12,24 +12,26 @@ use hotmem_guest::layout::DESCRIPTORS;
 use hotmem_guest::pattern::{self, Mismatch, mix};
 use hotmem_guest::to_usize;
 
-/// Devices of no more frames have all their descriptors looked at: 1 GiB.
+/// The maximal number of frames of a device whose descriptors are all checked: 1 GiB.
 const ALL: u64 = 1 << 18;
-/// Frames of data that are filled, spread over the device: each may cost the host a huge page.
+/// The number of frames of data that are written, spread over the device. Each may cost the host a
+/// huge page.
 const PLACES: u64 = 256;
 
-/// What is not as it has to be.
+/// An error in bound memory.
 pub(super) enum Wrong {
-    /// A word of a descriptor is another one.
+    /// A word of a descriptor is wrong.
     Descriptor { pfn: Pfn, offset: usize, found: u64, expected: u64 },
-    /// A frame that does not find the head of its compound.
+    /// The descriptor of a frame does not lead to the head of its compound.
     Head(Pfn),
-    /// Something else lies behind a page of descriptors.
+    /// A page of descriptors maps the wrong frame.
     Backing(u64),
     /// The device's data have changed.
     Data(Mismatch),
 }
 
-/// Looks at descriptors, all of them if asked to and the device is small; at how many.
+/// Checks descriptors: all of them if `all` is set and the device is small. Returns how many it
+/// checked.
 pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, Wrong> {
     let all = all && bound.data.frames() <= ALL;
     let mut looked = 0;
@@ -56,22 +58,23 @@ fn descriptor(bound: &Bound, pfn: Pfn) -> Result<(), Wrong> {
             return Err(Wrong::Descriptor { pfn, offset: 8 * n, found, expected });
         }
     }
-    // The head's own address is what leads back to its frame.
+    // The head's frame follows from the address of its descriptor.
     let head = pfn.align_down(bound.layout.compound().frames());
     let address = found.head_address(address_of(pfn), &bound.layout);
     let is_head = head == pfn || read(address).flags & HEAD != 0;
     if address == address_of(head) && is_head { Ok(()) } else { Err(Wrong::Head(pfn)) }
 }
 
-/// Returns a descriptor of memory that is bound.
+/// Reads a descriptor of bound memory.
 fn read(address: u64) -> Page {
     let page = core::ptr::with_exposed_provenance::<Page>(to_usize(address));
-    // SAFETY: whoever looks through memory holds it, bound, and nobody writes to its descriptors.
-    // Volatile, because the same frame may lie behind several addresses.
+    // SAFETY: the caller owns the bound memory, and nothing writes to its descriptors. Volatile,
+    // because several addresses may map the same frame.
     unsafe { page.read_volatile() }
 }
 
-/// Counts the memory behind the descriptors: frames of their own, and one for all shared tails.
+/// Checks the frames that hold the descriptors. Returns their size, with one frame for all shared
+/// tails.
 pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, Wrong> {
     let mut own = 0;
     for page in DESCRIPTORS.pages_of(bound.data) {
@@ -85,16 +88,16 @@ pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, 
     Ok(Bytes((own + u64::from(bound.tails.is_some())) * FRAME_SIZE))
 }
 
-/// Fills some of the device's data with patterns.
+/// Writes patterns to some of the device's data.
 pub(super) fn write_data(bound: &Bound, seed: u64) {
     for frame in places(bound.data) {
-        // SAFETY: the device's memory is mapped, and nobody else uses it.
+        // SAFETY: the device's memory is mapped, and nothing else uses it.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) };
     }
     WATCHDOG.progress();
 }
 
-/// Finds these patterns as they were written; in how many frames.
+/// Checks these patterns. Returns the number of frames.
 pub(super) fn data(bound: &Bound, seed: u64) -> Result<u64, Wrong> {
     let mut found = 0;
     for frame in places(bound.data) {
@@ -122,7 +125,7 @@ impl fmt::Display for Wrong {
                 f,
                 "the descriptor of frame {pfn} holds {found:#x} at {offset:#x}, not {expected:#x}"
             ),
-            Wrong::Head(pfn) => write!(f, "frame {pfn} does not find its head"),
+            Wrong::Head(pfn) => write!(f, "frame {pfn} does not lead to its head"),
             Wrong::Backing(page) => write!(f, "page {page} of the map has the wrong frame"),
             Wrong::Data(mismatch) => write!(f, "data: {mismatch}"),
         }

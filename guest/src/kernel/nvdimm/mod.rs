@@ -1,7 +1,6 @@
-//! Persistent memory, bound and unbound: attached as a device's, and each of its frames described.
+//! Binds persistent memory: attaches it as device memory, and describes each of its frames.
 //!
-//! Binding takes what it needs piece by piece; whatever stops it, all of it is undone, by the same
-//! steps that unbind.
+//! If binding fails at any step, the steps before are undone in the same way as by unbinding.
 
 mod check;
 mod reconfigure;
@@ -29,7 +28,7 @@ use hotmem_memmap::{
 pub(super) use run::run;
 use supply::{Supply, give_back};
 
-/// As what to bind.
+/// The parameters of binding.
 #[derive(Clone, Copy)]
 struct How {
     kind: Kind,
@@ -38,34 +37,34 @@ struct How {
     map: MapOn,
 }
 
-/// Memory that is bound.
+/// Bound memory.
 struct Bound {
-    /// All of it.
+    /// The whole range.
     region: PfnRange,
-    /// What is described.
+    /// The part that is described.
     data: PfnRange,
     how: How,
     layout: MapLayout,
     owner: Owner,
-    /// The frame that the tails share.
+    /// The frame of shared tails, if there is one.
     tails: Option<Pfn>,
 }
 
-/// The reason why it was not bound.
+/// The reason why memory was not bound.
 enum BindError {
-    /// The engine refuses it.
+    /// The engine refuses the memory.
     Attach(AddError),
-    /// Its tails cannot share.
+    /// The tails cannot share a frame.
     Share(ShareError),
-    /// Its own descriptors do not fit.
+    /// The descriptors do not fit on the device.
     Altmap(AltmapError),
-    /// There is no memory for its descriptors.
+    /// There is no memory for the descriptors.
     NoMemory(AllocError),
-    /// It does not fit into the descriptor map.
+    /// The descriptors do not fit the descriptor map.
     DescriptorMap(DescriptorMapError),
-    /// Its descriptors cannot be addressed.
+    /// The descriptors cannot be addressed.
     Slots(SlotsError),
-    /// It does not consist of whole compounds.
+    /// The memory does not consist of whole compounds.
     Describe(DescribeError),
 }
 
@@ -89,17 +88,17 @@ impl How {
 }
 
 impl Bound {
-    /// Makes `region`, whole pageblocks, a device's, with room for its descriptors. They are still
-    /// to be [described](Bound::describe).
+    /// Attaches `region`, which consists of whole pageblocks, as device memory, and maps its
+    /// descriptors. They must still be [written](Bound::describe).
     fn bind(engine: &mut Engine, region: PfnRange, how: How) -> Result<Bound, BindError> {
         engine.hotplug.add(AddRequest::range(region).as_device()).map_err(BindError::Attach)?;
         Bound::of_device(engine.space(), region, how).inspect_err(|_| {
-            // SAFETY: attached just now and used by nobody yet, so this cannot fail.
+            // SAFETY: the memory was just attached and is unused, so this cannot fail.
             let _ = unsafe { engine.hotplug.detach(region) };
         })
     }
 
-    /// Makes room for the descriptors of what is the device's already.
+    /// Maps the descriptors of device memory that is attached already.
     fn of_device(space: &mut AddressSpace, region: PfnRange, how: How) -> Result<Bound, BindError> {
         let owner = Owner::device(region.start().phys_addr(), DESCRIPTOR_MAP_BASE);
         let layout = *how.memmap(&owner)?.layout();
@@ -120,29 +119,29 @@ impl Bound {
         }
     }
 
-    /// Writes all descriptors. Returns how many bytes.
+    /// Writes all descriptors. Returns the number of bytes written.
     fn describe(&self) -> Result<Bytes, BindError> {
         let memmap = self.how.memmap(&self.owner)?;
         let base = to_usize(address_of(self.data.start()));
         let Some(base) = NonNull::new(core::ptr::with_exposed_provenance_mut(base)) else {
             return Err(BindError::Slots(SlotsError::Misaligned(self.data)));
         };
-        // SAFETY: `map` has put frames behind all pages of these slots, nobody else uses them, and
-        // they stay until it is unbound.
+        // SAFETY: `map` has mapped all pages of these slots, nothing else uses them, and they stay
+        // mapped until the memory is unbound.
         let slots = unsafe { Slots::mapped(self.data, base, &self.layout) };
         let slots = slots.map_err(BindError::Slots)?;
         memmap.describe(slots).map_err(BindError::Describe)
     }
 
-    /// Takes its descriptors away, and then the memory.
+    /// Unmaps the descriptors, and detaches the memory.
     fn unbind(self, engine: &mut Engine) -> Result<(), DeviceError> {
         let region = self.region;
         self.forget(engine.space());
-        // SAFETY: `self` was the only one to use it.
+        // SAFETY: `self` was the only user of the memory.
         unsafe { engine.hotplug.detach(region) }
     }
 
-    /// Takes its descriptors away. The memory stays the device's.
+    /// Unmaps the descriptors. The memory stays attached.
     fn forget(self, space: &mut AddressSpace) {
         let on_device = self.how.map == MapOn::Device;
         space.descriptor_map_mut().unmap(
@@ -168,14 +167,14 @@ impl Bound {
         }
     }
 
-    /// A frame for each page of descriptors.
+    /// Maps a frame at each page of descriptors.
     fn map_all(&self, space: &mut AddressSpace, supply: &mut Supply) -> Result<(), BindError> {
         let mut pages = DESCRIPTORS.pages_of(self.data);
         while !pages.is_empty() {
             let to = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
             let wanted = match self.how.map {
                 MapOn::Device => pages.end - pages.start,
-                // Whole pageblocks where there can be large pages.
+                // Whole pageblocks where large pages are possible.
                 MapOn::Memory => pages.end.min(to) - pages.start,
             };
             let frames = supply.take(wanted).map_err(BindError::NoMemory)?;
@@ -189,7 +188,8 @@ impl Bound {
         Ok(())
     }
 
-    /// A frame for the first page of each compound's descriptors, and the same one for all others.
+    /// Maps a frame at the first page of each compound's descriptors, and the shared frame at all
+    /// others.
     fn map_compounds(
         &mut self,
         space: &mut AddressSpace,
@@ -203,7 +203,7 @@ impl Bound {
         };
         self.tails = Some(tails);
         let descriptors = virt(tails.phys_addr()).cast::<MaybeUninit<Page>>();
-        // SAFETY: the frame is mapped, and nobody else's.
+        // SAFETY: the frame is mapped and has no other user.
         let descriptors = unsafe {
             slice::from_raw_parts_mut(descriptors, to_usize(FRAME_SIZE) / size_of::<Page>())
         };
@@ -227,7 +227,7 @@ impl Bound {
             }
         });
         if let Err(error) = space.descriptor_map_mut().map_each(pages, table) {
-            // Only at a page of its own is there something to be made, or in the way.
+            // An error can occur only at a page with a frame of its own.
             supply.put_back(last);
             return Err(BindError::DescriptorMap(error));
         }
@@ -235,7 +235,7 @@ impl Bound {
     }
 }
 
-/// Returns what of the device can be described if its descriptors lie elsewhere.
+/// Returns the part of the device that can be described if its descriptors lie elsewhere.
 fn whole_compounds(range: PfnRange, compound: Compound) -> Result<PfnRange, BindError> {
     let whole = range.align_inward(compound.frames());
     if whole.is_empty() {
@@ -244,8 +244,8 @@ fn whole_compounds(range: PfnRange, compound: Compound) -> Result<PfnRange, Bind
     Ok(whole)
 }
 
-/// Divides the device: a frame for shared tails, if there are to be any, the descriptors, the data.
-/// The descriptors lie so that large pages of the map can show them, if that is possible.
+/// Divides the device into a frame for shared tails, if they are used, the descriptors, and the
+/// data. The descriptors are aligned so that large pages of the map can map them, if possible.
 fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     let reserved = u64::from(layout.shares_tails());
     let at = |skipped| Altmap::carve(region, reserved + skipped, layout);
@@ -257,7 +257,7 @@ fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     alike.filter(|_| !layout.shares_tails()).map_or_else(|| at(0), Ok)
 }
 
-/// Returns a frame for a page table.
+/// Allocates a frame for a page table.
 fn table() -> Option<Pfn> {
     Some(alloc_frames(AllocRequest::frames(1)).ok()?.start())
 }

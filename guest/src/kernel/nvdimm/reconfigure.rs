@@ -1,4 +1,4 @@
-//! Persistent memory as ordinary RAM, and back, as `daxctl reconfigure-device` does.
+//! Turns persistent memory into ordinary RAM and back, as `daxctl reconfigure-device` does.
 
 use super::{BindError, Bound, How};
 use crate::kernel::engine::{BUDGET, Engine};
@@ -6,29 +6,29 @@ use crate::kernel::progress::WATCHDOG;
 use core::fmt;
 use hotmem::{Blocker, DeviceError, OfflineError, OnlineType, PfnRange, Progress, RemoveError};
 
-/// A device's memory that is RAM for a while.
+/// Device memory that is used as RAM.
 pub(super) struct Ram {
     region: PfnRange,
     how: How,
     kind: OnlineType,
 }
 
-/// The reason why it stays what it is.
+/// The reason why memory was not reconfigured.
 pub(super) enum ReconfigureError {
-    /// The engine does not take it.
+    /// The engine refuses to turn it into RAM.
     ToRam(DeviceError),
-    /// It was never online.
+    /// The engine refuses to take it offline.
     Offline(OfflineError),
-    /// Something in it cannot be moved.
+    /// Frames in it cannot be migrated.
     Blocked(Blocker),
-    /// The engine does not let it go.
+    /// The engine refuses to turn it into device memory.
     ToDevice(RemoveError),
-    /// It is the device's, but cannot be described.
+    /// It is device memory again, but cannot be described.
     Bind(BindError),
 }
 
 impl Bound {
-    /// Takes the descriptors away, and puts the memory online.
+    /// Unmaps the device's descriptors, and puts the memory online as RAM.
     pub(super) fn into_ram(
         self,
         engine: &mut Engine,
@@ -44,8 +44,8 @@ impl Bound {
 }
 
 impl Ram {
-    /// Takes the memory offline, all of it or nothing, and gives it descriptors of a device's
-    /// again, which are still to be written.
+    /// Takes the memory offline, all of it or nothing, and maps descriptors of device memory again,
+    /// which must still be written.
     pub(super) fn into_device(self, engine: &mut Engine) -> Result<Bound, ReconfigureError> {
         let Engine { hotplug, hooks } = engine;
         if self.kind != OnlineType::Offline {
@@ -55,7 +55,7 @@ impl Ram {
                     Progress::Working => WATCHDOG.progress(),
                     Progress::Done(_) => break,
                     Progress::Pending(blocker) => {
-                        // Begun on this machine, so this cannot fail.
+                        // It began on this machine, so this cannot fail.
                         let _ = offline.cancel(hotplug, hooks);
                         return Err(ReconfigureError::Blocked(blocker));
                     }

@@ -1,4 +1,4 @@
-//! The run with persistent memory: all of it bound, looked at, unbound, and again.
+//! The run with persistent memory: binds, checks and unbinds all of it, repeatedly.
 
 use super::{BindError, Bound, How, check};
 use crate::kernel::clock::Clock;
@@ -18,10 +18,10 @@ use hotmem_guest::nfit::{MAX_RANGES, PersistentRange};
 use hotmem_guest::report::Report;
 use hotmem_guest::watchdog::Step;
 
-// The workload watches them by their numbers, as it does other devices.
+// The workload identifies them by their numbers, like other devices.
 const _: () = assert!(MAX_RANGES <= MAX_DEVICES);
 
-/// Binds all ranges as `namespace` again and again.
+/// Binds all ranges as `namespace`, repeatedly.
 pub(in crate::kernel) fn run(
     namespace: Namespace,
     ranges: &[PersistentRange],
@@ -63,7 +63,7 @@ pub(in crate::kernel) fn run(
             turns.unbind(device, bound, engine);
         }
         if turn == 0 && as_ram {
-            // Whoever used it keeps the tables of what it has.
+            // The workload keeps the nodes of its set of frames.
             free = not_the_kernels();
         }
     }
@@ -75,14 +75,14 @@ pub(in crate::kernel) fn run(
     if left == free {
         report.ok("all memory that described it is free again");
     } else {
-        report.not_ok(format_args!("{left} frames are left, not {free} as before"));
+        report.not_ok(format_args!("{left} frames are free, not {free} as before"));
     }
     for device in devices() {
         must("NVDIMM", engine.hotplug.withdraw(device.announced));
     }
 }
 
-/// Frames that are free, or that the engine took for itself meanwhile.
+/// Returns the number of frames that are free or used by the engine itself.
 fn not_the_kernels() -> u64 {
     let metadata = FRAMES.metadata().map(|metadata| metadata.frames.frames());
     FRAMES.counts().free + metadata.sum::<u64>()
@@ -112,7 +112,7 @@ impl Device {
     }
 }
 
-/// What the turns have in common.
+/// The common state of all rounds.
 struct Turns<'a> {
     how: How,
     clock: &'a Clock,
@@ -121,7 +121,7 @@ struct Turns<'a> {
 }
 
 impl Turns<'_> {
-    /// Uses the memory as RAM, and has it back.
+    /// Uses the memory as RAM, and binds it again.
     fn use_as_ram(
         &mut self,
         device: &Device,
@@ -172,7 +172,7 @@ impl Turns<'_> {
                 let Device { region, .. } = device;
                 let (_, state) = engine.hotplug.state_at(region.start(), region.end());
                 if state != State::Absent || not_the_kernels() != before {
-                    give_up(format_args!("NVDIMM: half bound: {error}"));
+                    give_up(format_args!("NVDIMM: partly bound: {error}"));
                 }
                 give_up(format_args!("NVDIMM: {error}"))
             }
@@ -215,12 +215,13 @@ impl Turns<'_> {
         self.report.event(&Event::Unbound { device: device.number, us });
     }
 
-    /// Looks at descriptors; `data` has been looked at before.
+    /// Checks descriptors, and reports them together with `data`, the number of frames of data that
+    /// were checked.
     fn look(&mut self, device: &Device, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
         let descriptors = must("NVDIMM", check::descriptors(bound, all));
         let space = engine.space();
         if all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {
-            give_up("NVDIMM: another amount of memory than was wanted holds its descriptors");
+            give_up("NVDIMM: the descriptors take another amount of memory than expected");
         }
         let device = device.number;
         self.report.event(&Event::Checked { device, descriptors, data });
@@ -236,7 +237,7 @@ impl Turns<'_> {
 }
 
 impl Bound {
-    /// Memory that is to hold its descriptors.
+    /// Returns the expected size of the memory that holds its descriptors.
     fn map_bytes(&self) -> Bytes {
         let own = self.layout.frames_needed(self.data);
         Bytes((own + u64::from(self.layout.shares_tails())) * FRAME_SIZE)

@@ -1,28 +1,28 @@
-//! Frames for descriptors: on the device, or of ordinary memory.
+//! Supplies frames for descriptors, on the device or in ordinary memory.
 
 use crate::kernel::memory::{FRAMES, alloc_frames};
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{AllocError, AllocRequest, PfnRange};
 
-/// Frames to take. What nobody took goes back by itself.
+/// A supply of frames. Frames that were not taken are freed when it is dropped.
 pub(super) struct Supply {
     left: PfnRange,
     on_device: bool,
 }
 
 impl Supply {
-    /// These, which are the device's.
+    /// Makes a supply of these frames of the device.
     pub(super) fn on_device(frames: PfnRange) -> Self {
         Supply { left: frames, on_device: true }
     }
 
-    /// As many as there are in ordinary memory.
+    /// Makes a supply of ordinary memory.
     pub(super) fn of_memory() -> Self {
         Supply { left: PfnRange::EMPTY, on_device: false }
     }
 
-    /// Up to this many frames in a row, at least one; a whole pageblock, if there is one, for
-    /// whoever takes this many.
+    /// Takes 1 to `frames` contiguous frames: a whole pageblock if `frames` is that large and there
+    /// is one.
     pub(super) fn take(&mut self, frames: u64) -> Result<PfnRange, AllocError> {
         let block = PAGEBLOCK_FRAMES as u64;
         let whole = AllocRequest::frames(block).aligned(block);
@@ -45,7 +45,7 @@ impl Supply {
         Ok(taken)
     }
 
-    /// These have been taken in vain.
+    /// Takes frames back that were not used.
     pub(super) fn put_back(&mut self, frames: PfnRange) {
         if !self.on_device {
             give_back(frames);

@@ -1,4 +1,4 @@
-//! Devices come, interrupt and go.
+//! Attaches devices, handles their interrupts, and detaches them.
 
 use super::Session;
 use crate::kernel::attached::{Attached, InterruptSource};
@@ -26,13 +26,13 @@ use virtio_drivers::transport::pci::bus::DeviceFunction;
 use virtio_drivers::transport::pci::virtio_device_type;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// The messages by which devices interrupt that are not virtio-mem devices.
+/// The messages of devices other than virtio-mem devices.
 const ENTROPY: Message = 16;
 const BALLOON: Message = 17;
 const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < MESSAGES);
 
 impl Session<'_> {
-    /// Notes which devices have interrupted, and unmasks their lines.
+    /// Records which devices have interrupted, and unmasks their lines.
     pub(super) fn answer_interrupts(&mut self) {
         let messages = take_messages();
         for (number, own) in self.devices.iter_mut().enumerate() {
@@ -45,7 +45,7 @@ impl Session<'_> {
         {
             entropy.message_came();
         }
-        // All of them are asked: lines are shared.
+        // All devices are asked, because lines are shared.
         trap::answer_lines(|| {
             let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
             let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
@@ -53,7 +53,7 @@ impl Session<'_> {
         });
     }
 
-    /// Starts a device whose registers are mapped.
+    /// Attaches a PCI device whose registers are mapped.
     pub(super) fn attach_pci(&mut self, function: DeviceFunction, port: Option<usize>) {
         WATCHDOG.enter(Step::Device);
         let Some(info) = self.buses.info(function) else { return };
@@ -73,7 +73,7 @@ impl Session<'_> {
 
     fn attach_edu(&mut self, function: DeviceFunction) {
         let Some(edu) = Edu::open(&mut self.buses, function) else {
-            give_up("edu: its registers are out of reach")
+            give_up("edu: its registers cannot be mapped")
         };
         let (frames, hotplug) = (self.options.dma.frames(), &mut self.engine.hotplug);
         let pinned = must("edu", Pinned::begin(edu, frames, hotplug, self.clock));
@@ -81,7 +81,7 @@ impl Session<'_> {
         self.pinned = Some(pinned);
     }
 
-    /// Starts a device if there is one in this place.
+    /// Attaches an MMIO device, if there is one at this place.
     pub(super) fn attach_mmio(&mut self, place: MmioDevice) {
         WATCHDOG.enter(Step::Device);
         let space = self.engine.space();
@@ -91,7 +91,7 @@ impl Session<'_> {
         }
     }
 
-    /// Starts a device of any kind, if the kernel drives it.
+    /// Attaches a device of any type that the kernel drives.
     fn attach(&mut self, connected: Connected, port: Option<usize>) {
         let wiring = connected.wiring;
         match connected.transport.device_type() {
@@ -139,14 +139,14 @@ impl Session<'_> {
         self.devices[number] = Some(attached);
     }
 
-    /// Returns the number of the next virtio-mem device.
+    /// Returns the first free number of a virtio-mem device.
     fn vacant(&self) -> usize {
         let number = self.devices.iter().position(Option::is_none);
         number
             .unwrap_or_else(|| give_up(format_args!("virtio-mem: more than {MAX_DEVICES} devices")))
     }
 
-    /// Sees to what comes and goes in a slot.
+    /// Handles events of a hot-plug slot.
     pub(super) fn watch_port(&mut self, port: usize) {
         match self.buses.watch(port) {
             Wanted::Nothing => {}
@@ -156,16 +156,19 @@ impl Session<'_> {
                     self.buses.power_off(port);
                 }
             }
-            // A device that cannot be reached cannot be reset, nor its memory read.
+            // The device was removed without a request: it cannot be reset, and its memory cannot
+            // be read.
             Wanted::Forget => {
                 if self.devices().any(|own| own.port == Some(port)) {
-                    give_up(format_args!("virtio-mem: the device in slot {port} was torn out"));
+                    give_up(format_args!(
+                        "virtio-mem: the device in slot {port} was removed without a request"
+                    ));
                 }
             }
         }
     }
 
-    /// Sees to what comes and goes where ACPI says so.
+    /// Handles hot-plug events of ACPI.
     pub(super) fn watch_acpi(&mut self) {
         let Some(mut hotplug) = self.acpi_hotplug.take() else { return };
         for change in hotplug.changes() {
@@ -177,8 +180,8 @@ impl Session<'_> {
                 match hotplug.port(change.bus) {
                     Some(port) if self.detach(port) => hotplug.eject(port),
                     Some(_) => hotplug.try_again(),
-                    // It was there at boot, or came together with another: only AML would tell
-                    // which one it is.
+                    // It was present at boot, or appeared together with another device. Only AML
+                    // describes which one it is.
                     None => {}
                 }
             }
@@ -186,7 +189,7 @@ impl Session<'_> {
         self.acpi_hotplug = Some(hotplug);
     }
 
-    /// Starts what is new behind a port, if the kernel drives it.
+    /// Attaches a new device in a port's slot, if the kernel drives it.
     fn look_behind(&mut self, port: usize) {
         let space = self.engine.space();
         let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
@@ -195,8 +198,8 @@ impl Session<'_> {
         }
     }
 
-    /// Stops the device in the slot, if one is driven, and forgets its memory. Returns whether it
-    /// can be let go; not yet, while any memory is plugged.
+    /// Stops the device in the slot, if one is attached, and withdraws its memory. Returns whether
+    /// the slot can be powered off, which it cannot while memory is plugged.
     fn detach(&mut self, port: usize) -> bool {
         let in_slot = |own: &Option<Attached>| own.as_ref().is_some_and(|a| a.port == Some(port));
         let Some(number) = self.devices.iter().position(in_slot) else { return true };

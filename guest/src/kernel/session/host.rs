@@ -14,7 +14,7 @@ use hotmem_virtio::balloon;
 const SOON: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
-    /// Looks at pinned memory after the balloon has changed its size, and pins more of it when the
+    /// Checks pinned memory after the balloon has changed its size, and pins more of it when the
     /// balloon is empty.
     pub(super) fn look_at_pinned(&mut self) {
         let (Some(pinned), Some(held)) = (&mut self.pinned, self.inflated) else { return };
@@ -34,7 +34,7 @@ impl Session<'_> {
         }
     }
 
-    /// Returns some steps of the balloon's driver, and what there is to say then.
+    /// Runs some steps of the balloon's driver, and reports events.
     pub(super) fn step_balloon(&mut self) -> balloon::Progress {
         let (Some(balloon), Some(memory)) = (&mut self.balloon, &mut self.engine.hooks.balloon)
         else {
@@ -68,13 +68,13 @@ impl Session<'_> {
         progress
     }
 
-    /// Returns whether the balloon is to be looked at again before it is worth while to halt.
+    /// Returns whether the balloon must be polled again so soon that halting is not worth while.
     pub(super) fn is_soon(&self, balloon: balloon::Progress) -> bool {
         let now = Duration::from_micros(self.clock.now_us());
         matches!(balloon, balloon::Progress::WaitUntil(at) if at < now + SOON)
     }
 
-    /// Has other CPUs go on with their bursts, and reports what they measured.
+    /// Starts bursts of other CPUs that are due, and reports the results.
     pub(super) fn step_bursts(&mut self) {
         let Some(bursts) = &mut self.bursts else { return };
         let reporter = self.engine.hooks.balloon.as_mut().and_then(BalloonMemory::reporter);

@@ -22,8 +22,7 @@ use hotmem_guest::watchdog::Step;
 use hotmem_virtio::mem::{Pending, Progress, Status};
 
 impl Session<'_> {
-    /// Returns one step of a driver, with the device as it is now; `None` if there is no such
-    /// device.
+    /// Runs one step of a device's driver. Returns `None` if there is no such device.
     pub(super) fn step_device(&mut self, number: usize) -> Option<Progress> {
         let own = self.devices[number].as_mut()?;
         let now_us = self.clock.now_us();
@@ -41,7 +40,7 @@ impl Session<'_> {
         Some(progress)
     }
 
-    /// Reports a target that was reached, or that cannot be reached for now.
+    /// Reports a requested size that was reached, or that cannot be reached at the moment.
     pub(super) fn note_status(&mut self, number: usize) {
         let Some(own) = &mut self.devices[number] else { return };
         match own.driver().status() {
@@ -110,7 +109,7 @@ impl Session<'_> {
         }
     }
 
-    /// If memory cannot leave, gives the kernel's own objects up, a part of them at a time.
+    /// If memory cannot be removed, frees some of the kernel's own objects.
     pub(super) fn relieve(&mut self) {
         let may = self.objects.are_wanted() && self.options.release != Release::Never;
         if may && self.devices().any(Attached::is_stuck_again) {
@@ -140,7 +139,7 @@ impl Session<'_> {
     }
 }
 
-/// Returns what is online of a node's memory.
+/// Returns the online memory of a node.
 fn node_online(hotplug: &Hotplug<'static, ThisCpu, KernelMapping>, node: u16) -> Bytes {
     let frames = |node| {
         let zones = Zone::ALL.map(|zone| hotplug.zone(node, zone).online);

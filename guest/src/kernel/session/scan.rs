@@ -1,4 +1,4 @@
-//! A scan of all memory for what is in use, as a compactor makes one.
+//! Scans all memory for frames in use, as a compactor does.
 
 use super::Session;
 use crate::kernel::memory::FRAMES;
@@ -7,8 +7,8 @@ use hotmem::{Bytes, Zone};
 use hotmem_guest::event::Event;
 
 impl Session<'_> {
-    /// Scans every zone, and compares what it finds in use with what the allocator counts. Nobody
-    /// allocates meanwhile.
+    /// Scans every zone, and compares the frames in use with the allocator's counts. No CPU may
+    /// allocate meanwhile.
     pub(super) fn scan(&mut self) {
         let started = self.clock.now_us();
         let hotplug = &self.engine.hotplug;
@@ -28,7 +28,8 @@ impl Session<'_> {
         let found = Bytes(used * FRAME_SIZE);
         self.report.event(&Event::Scanned { runs, blocks, used: found, us });
         let counts = FRAMES.counts();
-        // The scan takes what is poisoned for used, and what a token holds for free where it is.
+        // The scan counts poisoned frames as used. It counts isolated frames as free or used, as
+        // they are.
         let (least, most) = (counts.used(), counts.used() + counts.poisoned + counts.isolated);
         if (least..=most).contains(&used) {
             self.report.ok(format_args!("scan: {found} in use"));

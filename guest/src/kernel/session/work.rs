@@ -1,4 +1,4 @@
-//! The work: memory is touched, checked, and freed.
+//! The workload of a run: touches memory, checks it, and frees it.
 
 use super::Session;
 use super::touching::Touching;
@@ -10,7 +10,7 @@ use hotmem_guest::event::Event;
 use hotmem_guest::watchdog::Step;
 
 impl Session<'_> {
-    /// Begins what is to be done in the memory at boot, unless it has begun.
+    /// Begins the work in boot memory, unless it has begun.
     pub(super) fn begin_work(&mut self) {
         if let Some(boot_memory) = self.work.take() {
             self.engine.hooks.workload.work(boot_memory, self.options.work);
@@ -18,7 +18,7 @@ impl Session<'_> {
         }
     }
 
-    /// Returns whether there is more to touch.
+    /// Touches some memory. Returns whether there is more to touch.
     pub(super) fn touch_some(&mut self) -> bool {
         if self.balloon_is_giving() {
             return false;
@@ -36,7 +36,7 @@ impl Session<'_> {
         if self.take_back() {
             return false;
         }
-        // Also if there was nothing to touch: somebody may wait for the end of it.
+        // The event is reported even if there was nothing to touch, because a test may wait for it.
         self.report.event(&Event::Touched { bytes, us });
         self.touched = self.touched + bytes;
         self.touching = None;
@@ -44,8 +44,7 @@ impl Session<'_> {
         false
     }
 
-    /// Has the balloon give up what the work lacks, and the work go on then. Returns whether
-    /// anything will come.
+    /// Requests memory that the work lacks from the balloon. Returns whether any will be returned.
     fn take_back(&mut self) -> bool {
         let KernelHooks { balloon: memory, workload, .. } = &mut self.engine.hooks;
         let (Some(balloon), Some(memory)) = (&self.balloon, memory) else { return false };
@@ -60,8 +59,8 @@ impl Session<'_> {
         self.engine.hooks.balloon.as_ref().is_some_and(balloon::is_giving)
     }
 
-    /// Checks some of what was touched and is not to be held, and frees all of it in the end.
-    /// Returns whether there is more to do.
+    /// Checks some touched memory, and frees all of it at the end, unless it is held. Returns
+    /// whether there is more to do.
     pub(super) fn verify_some(&mut self) -> bool {
         let Some(from) = self.verifying else { return false };
         WATCHDOG.enter(Step::Verify);
