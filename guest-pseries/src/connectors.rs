@@ -1,18 +1,18 @@
-//! [`Connectors`] by RTAS calls.
+//! Implements [`Connectors`] by RTAS calls.
 
 use crate::rtas::{Firmware, Rtas};
 use crate::work_area::WorkArea;
 use hotmem_dlpar::{BUSY, Connectors, DrcIndex, LONGEST_LIST, Refused, Written};
 
-/// Status of a call whose answer makes no sense: PAPR's hardware error.
+/// The status for an invalid answer: PAPR's hardware error.
 pub const NONSENSE: i32 = -1;
-/// The most answers that one connector may have before they count as endless; QEMU has five.
+/// The number of answers for one connector after which they count as endless. QEMU gives five.
 const MOST_ANSWERS: u32 = 1000;
 
-/// Answers of `ibm,configure-connector` beside errors and "busy".
+/// Answers of `ibm,configure-connector` other than errors and "busy".
 const DONE: i32 = 0;
 const PROPERTY: i32 = 3;
-/// Next sibling, next child, next property, previous parent: what moves on in a tree.
+/// Answers that continue in the tree: next sibling, next child, next property, previous parent.
 const MOVES: core::ops::RangeInclusive<i32> = 1..=4;
 
 const ASSOCIATIVITY: &[u8] = b"ibm,associativity";
@@ -22,13 +22,13 @@ const ASSOCIATIVITY: &[u8] = b"ibm,associativity";
 pub struct RtasConnectors<F> {
     /// The calls.
     pub rtas: Rtas<F>,
-    /// LMBs that requests have left to themselves.
+    /// The number of LMBs that requests could not change or restore.
     pub left: u32,
     area: WorkArea,
     configuring: Option<Configuring>,
 }
 
-/// A connector whose configuration is under way, over as many calls as the firmware wants.
+/// The configuration of a connector, which may take many calls.
 #[derive(Clone, Copy, Debug)]
 struct Configuring {
     connector: DrcIndex,
@@ -37,14 +37,14 @@ struct Configuring {
 }
 
 impl<F: Firmware> RtasConnectors<F> {
-    /// Connectors that are reached by these calls.
+    /// Makes the connectors that these calls control.
     pub fn new(rtas: Rtas<F>) -> RtasConnectors<F> {
         RtasConnectors { rtas, left: 0, area: WorkArea::new(), configuring: None }
     }
 }
 
 impl Configuring {
-    /// Reads the property that was handed over. `false`: it makes no sense.
+    /// Reads the property in the work area. Returns `false` if it is invalid.
     fn read(&mut self, area: &WorkArea) -> bool {
         let Some(property) = area.property() else { return false };
         if property.name != ASSOCIATIVITY {
@@ -62,7 +62,7 @@ impl Configuring {
         for (entry, cell) in list.iter_mut().zip(cells) {
             *entry = cell;
         }
-        // A longer list is the caller's to refuse.
+        // The caller refuses a longer list.
         self.list = Some((list, len));
         true
     }

@@ -1,19 +1,19 @@
-//! RTAS event logs of version 6 (PAPR 10.3), as `check-exception` writes them: what the host asks
-//! for.
+//! Reads RTAS event logs of version 6 (PAPR 10.3), which `check-exception` writes and which contain
+//! the host's requests.
 //!
-//! A log comes from the firmware. It may be cut short, of another version or about something else;
-//! none of that panics, and each is an error of its own.
+//! A log may be truncated, of another version or about another resource. None of these panics, and
+//! each is an error of its own.
 
 use core::fmt;
 use hotmem_dlpar::{Change, DrcIndex, Request, Which};
 
 /// The fixed part of a log.
 const SUMMARY: usize = 8;
-/// What precedes the sections of an extended log.
+/// The size of the header of an extended log.
 const EXTENDED: usize = 16;
-/// What precedes the contents of a section.
+/// The size of the header of a section.
 const SECTION: usize = 8;
-/// A section about a hotplug event: "HP".
+/// The identifier of a hotplug section: "HP".
 const HOTPLUG: u16 = 0x4850;
 const VERSION: u8 = 6;
 /// Summary, byte 1: an extended log follows.
@@ -24,27 +24,27 @@ const VALID: u8 = 0x80;
 const FORMAT: u8 = 0x0f;
 const SECTIONS: u8 = 14;
 
-/// What a log says.
+/// The event in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The host adds something, or wants it back.
+    /// A hotplug event: the host adds a resource or asks for its removal.
     Hotplug(Hotplug),
-    /// Something else, of this type (byte 3 of the summary).
+    /// Another event, of this type (byte 3 of the summary).
     Other(u8),
 }
 
 /// A hotplug event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hotplug {
-    /// What kind of thing.
+    /// The kind of resource.
     pub resource: Resource,
     /// Whether it is added or removed.
     pub change: Change,
-    /// Which.
+    /// The resource.
     pub identifier: Identifier,
 }
 
-/// What kind of thing is added or removed.
+/// The kind of resource that is added or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// A processor.
@@ -61,16 +61,16 @@ pub enum Resource {
     Pmem,
 }
 
-/// How a hotplug event names what it is about.
+/// How a hotplug event names a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identifier {
     /// By the connector's name, which is not read.
     Name,
     /// The connector with this index.
     Index(DrcIndex),
-    /// This many, whichever.
+    /// A number of resources, without a choice.
     Count(u32),
-    /// This many from this connector on.
+    /// A number of resources from a connector on.
     CountIndexed {
         /// How many.
         count: u32,
@@ -79,12 +79,12 @@ pub enum Identifier {
     },
 }
 
-/// The reason why a log cannot be understood.
+/// The reason why a log is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogError {
-    /// It ends before this many bytes.
+    /// It is truncated.
     Short {
-        /// Bytes that it would need.
+        /// The number of bytes that it would need.
         needs: usize,
     },
     /// It is of another version than 6.
@@ -195,8 +195,8 @@ impl Hotplug {
         })
     }
 
-    /// Returns the request for LMBs that it asks for; `None` if it is about something else, or
-    /// names no LMBs that can be found.
+    /// Converts the event to a request for LMBs. Returns `None` if it is about another resource, or
+    /// does not identify LMBs.
     #[must_use]
     pub fn request(&self) -> Option<Request> {
         let which = match (self.resource, self.identifier) {
@@ -211,7 +211,7 @@ impl Hotplug {
     }
 }
 
-/// `N` bytes at an offset.
+/// Returns `N` bytes at an offset.
 fn bytes<const N: usize>(log: &[u8], at: usize) -> Result<&[u8; N], LogError> {
     let needs = at.saturating_add(N);
     let bytes = log.get(at..).and_then(|rest| rest.first_chunk());

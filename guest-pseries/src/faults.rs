@@ -1,21 +1,20 @@
-//! Firmware that answers a call wrongly instead of carrying it out, so that errors can be tried on
-//! a machine whose connectors are real.
+//! Injects wrong answers of the firmware, to test errors on a machine with real connectors.
 
 use crate::rtas::{Firmware, Tokens};
 use crate::work_area::WorkArea;
 use hotmem_dlpar::{Call, DrcIndex};
 
-/// A connector of something else than memory: the first processor's.
+/// A connector that is not for memory: that of the first processor.
 pub const FOREIGN: DrcIndex = DrcIndex(0x1000_0000);
 
-/// Which call is answered wrongly, and how.
+/// The call that gets a wrong answer, and the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The call.
     pub at: At,
-    /// The first one of these calls that is: 1 is the first of all.
+    /// The number of the first such call with a wrong answer, from 1.
     pub nth: u32,
-    /// Whether all that follow are, too, until the fault is lifted.
+    /// Whether all later calls get it too, until the fault is lifted.
     pub lasts: bool,
     /// The answer.
     pub answer: Answer,
@@ -24,16 +23,16 @@ pub struct Fault {
 /// A call of the firmware.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// For a connector.
+    /// A call for a connector.
     Connector(Call),
-    /// `check-exception`; if its answer is a log, only calls that have an event.
+    /// `check-exception`. If the wrong answer is a log, only calls with an event count.
     Event,
 }
 
 /// A wrong answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// This status. Nothing is carried out; an event comes with the next call.
+    /// This status, without carrying out the call. An event stays for the next call.
     Status(i32),
     /// An event's log that ends within its sections.
     Short,
@@ -72,18 +71,18 @@ impl Fault {
     }
 }
 
-/// Firmware with a fault.
+/// Firmware with an injected fault.
 #[derive(Debug)]
 pub struct Faulty<F> {
     firmware: F,
     tokens: Tokens,
     fault: Option<Fault>,
-    /// Calls of the fault's kind so far.
+    /// The number of calls of the fault's kind so far.
     calls: u32,
 }
 
 impl<F> Faulty<F> {
-    /// Firmware whose calls have these tokens.
+    /// Makes firmware with a fault; `tokens` are those of its calls.
     pub fn new(firmware: F, tokens: Tokens, fault: Option<Fault>) -> Faulty<F> {
         Faulty { firmware, tokens, fault, calls: 0 }
     }
@@ -93,7 +92,7 @@ impl<F> Faulty<F> {
         self.fault.take_if(|fault| fault.lasts && self.calls >= fault.nth);
     }
 
-    /// Counts a call; the wrong answer, if it gets one.
+    /// Counts a call. Returns the wrong answer, if the call gets one.
     fn answer(&mut self, at: At) -> Option<Answer> {
         let fault = self.fault.filter(|fault| fault.at == at)?;
         self.calls += 1;
@@ -104,7 +103,7 @@ impl<F> Faulty<F> {
 
 impl<F: Firmware> Firmware for Faulty<F> {
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]) {
-        // Without a fault nobody needs to know which call it is.
+        // The call is identified only if there is a fault.
         let call = self.fault.and_then(|_| self.tokens.call_for_connector(token, args));
         match call.and_then(|call| self.answer(At::Connector(call))) {
             Some(Answer::Status(status)) => {
@@ -139,7 +138,7 @@ impl<F: Firmware> Firmware for Faulty<F> {
     }
 }
 
-/// Makes QEMU's log of a hotplug event what the answer says.
+/// Corrupts QEMU's log of a hotplug event as the answer says.
 fn spoil(log: &mut [u8], answer: Answer) {
     let (at, bytes): (usize, &[u8]) = match answer {
         Answer::Status(_) => return,

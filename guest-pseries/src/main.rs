@@ -1,10 +1,11 @@
 //! The reference kernel on QEMU's pseries machine: memory that the host adds and removes by RTAS.
 //!
 //! Built for `powerpc64le-unknown-linux-gnu` it is an ELF image without an operating system:
-//! `qemu-system-ppc64 -M pseries,x-vof=on -kernel hotmem-guest-pseries`. For other targets there is
-//! only a program that says so.
+//! `qemu-system-ppc64 -M pseries,x-vof=on -kernel hotmem-guest-pseries`. For other targets it is a
+//! program that prints this advice.
 #![cfg_attr(target_arch = "powerpc64", no_std, no_main)]
-// This crate has the functions that the compiler makes calls of out of loops such as theirs.
+// This crate defines memory functions. The compiler must not turn their loops into calls of
+// themselves.
 #![cfg_attr(target_arch = "powerpc64", no_builtins)]
 
 #[cfg(target_arch = "powerpc64")]

@@ -5,43 +5,43 @@ use core::fmt;
 use hotmem::{Bytes, OnlineType};
 use hotmem_dlpar::Version;
 
-/// What the kernel is told to do.
+/// The options of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The version of the property with the LMBs.
     pub version: Version,
-    /// Whether it takes events that say which LMBs; else QEMU says only how many are added, and
-    /// cannot ask for any back.
+    /// Whether it supports events that name LMBs. Otherwise QEMU reports only the number of added
+    /// LMBs, and cannot ask for removals.
     pub events: bool,
-    /// Whether a request for a single LMB from some connector on is replayed as one by index.
+    /// Whether a request for one LMB from a connector on is changed into one by index.
     pub by_index: bool,
-    /// What added memory is online for.
+    /// How added memory is put online.
     pub online: OnlineType,
-    /// Memory that is filled with patterns whenever some was added.
+    /// The memory to fill with patterns after each addition.
     pub touch: Bytes,
-    /// Every this many additions, a frame of them is pinned until its removal was refused; 0:
+    /// The number of additions after which a frame is pinned until its removal was refused; 0 for
     /// never.
     pub pin: u32,
-    /// This many ranges are kept from coming online by the kernel's veto.
+    /// The number of ranges whose onlining the kernel vetoes.
     pub veto: u32,
-    /// LMBs that one poll of a request works on.
+    /// The number of LMBs that one poll of a request handles.
     pub at_once: u32,
-    /// A call of the firmware that is answered wrongly.
+    /// A wrong answer of the firmware to inject.
     pub fault: Option<Fault>,
-    /// Milliseconds that a request may wait for one thing before it is cancelled.
+    /// The time in milliseconds after which a waiting request is cancelled.
     pub patience: u32,
-    /// Requests after which the machine is switched off; 0: never.
+    /// The number of requests after which the machine is switched off; 0 for never.
     pub exit: u32,
 }
 
-/// A word that is not understood.
+/// The reason why the command line is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OptionError<'a> {
     /// The command line is not a text.
     Text,
-    /// There is no such key.
+    /// An unknown key.
     Key(&'a str),
-    /// Its value makes no sense.
+    /// An invalid value.
     Value(&'a str),
 }
 
@@ -64,7 +64,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads a command line. Words that do not begin with `hotmem.` are somebody else's.
+    /// Reads a command line. Words that do not begin with `hotmem.` are ignored.
     ///
     /// # Errors
     /// [`OptionError`].
@@ -120,8 +120,8 @@ impl fmt::Display for OptionError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OptionError::Text => f.write_str("the command line is not a text"),
-            OptionError::Key(word) => write!(f, "`{word}`: there is no such option"),
-            OptionError::Value(word) => write!(f, "`{word}`: the value makes no sense"),
+            OptionError::Key(word) => write!(f, "`{word}`: unknown option"),
+            OptionError::Value(word) => write!(f, "`{word}`: invalid value"),
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_done() {
+    fn options_are_read() {
         let line = b"quiet hotmem.version=1 hotmem.events=off hotmem.touch=4096 hotmem.pin=3 \
                      hotmem.online=kernel hotmem.by_index=on hotmem.at_once=1 hotmem.exit=7 hotmem.veto=2 \
                      hotmem.fault=isolate:1+:-2 hotmem.patience=5";
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_options_are_refused() {
         let error = |line: &'static [u8]| Options::parse(line).unwrap_err();
         assert_eq!(error(b"\xff"), OptionError::Text);
         assert_eq!(error(b"hotmem.nothing=1"), OptionError::Key("hotmem.nothing=1"));

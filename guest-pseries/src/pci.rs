@@ -1,4 +1,4 @@
-//! PCI host bridges, as the device tree has them, and RTAS for their configuration space.
+//! Reads PCI host bridges, and the RTAS tokens for their configuration space, from the device tree.
 
 use crate::rtas::TokenError;
 use crate::rtas::{child, token_of};
@@ -9,9 +9,9 @@ use deforest::{blob::Devicetree, fallible_iterator::FallibleIterator};
 pub struct Bridge {
     /// Its number, as two words.
     pub unit: [u32; 2],
-    /// Where its window for 64-bit memory BARs begins, for the processor and for the bus.
+    /// The start of its window for 64-bit memory BARs, for the processor and for the bus.
     pub window: u64,
-    /// How large the window is.
+    /// The size of the window.
     pub size: u64,
 }
 
@@ -47,8 +47,8 @@ impl ConfigTokens {
 }
 
 impl Bridge {
-    /// Returns the first host bridge of a flattened device tree that has a window for 64-bit memory
-    /// BARs which the processor reaches at the bus's addresses.
+    /// Returns the first host bridge of a flattened device tree with a window for 64-bit memory
+    /// BARs at which processor and bus addresses are equal.
     ///
     /// # Errors
     /// [`TokenError::Fdt`].
@@ -95,7 +95,7 @@ mod tests {
         cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
     }
 
-    /// As QEMU has them: ports, memory of 32 bits, memory of 64 bits.
+    /// The windows of QEMU: ports, 32-bit memory, 64-bit memory.
     #[test]
     fn the_window_for_64_bits_is_found() {
         let unit = bytes(&[0x0800_0000, 0x2000_0000, 0, 0]);
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(Bridge::of(&unit, &bytes(&[ports, narrow].concat())), None);
         assert_eq!(Bridge::of(&unit, &all[..80]), None);
         assert_eq!(Bridge::of(&unit[..4], &all), None);
-        // The bus's addresses are others.
+        // The bus addresses differ from the processor's.
         let elsewhere = [0x0300_0000, 0x2200, 0, 0x2100, 0, 0x100, 0];
         assert_eq!(Bridge::of(&unit, &bytes(&elsewhere)), None);
     }

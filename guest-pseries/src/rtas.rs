@@ -1,4 +1,4 @@
-//! RTAS calls, by the tokens that the device tree has for them.
+//! RTAS calls by the tokens of the device tree.
 
 use crate::work_area::WorkArea;
 use core::fmt;
@@ -14,15 +14,15 @@ const ISOLATION: u32 = 9001;
 const ALLOCATION: u32 = 9003;
 const ENTITY_SENSE: u32 = 9003;
 
-/// `check-exception`: the interrupt of PAPR's events.
+/// The argument of `check-exception` for PAPR's event interrupt.
 const VECTOR: u32 = 0x500;
-/// Events to be asked for: hotplug, and environment and power.
+/// The events to ask for: hotplug, and environment and power.
 const HOTPLUG_EVENTS: u32 = 0x1000_0000;
 const POWER_EVENTS: u32 = 0x4000_0000;
 
-/// How the kernel reaches the firmware.
+/// Access to the firmware.
 pub trait Firmware {
-    /// An RTAS call: all words are in the processor's order here.
+    /// Makes an RTAS call. All words are in the processor's byte order.
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]);
 
     /// `ibm,configure-connector` with this work area.
@@ -47,7 +47,7 @@ pub struct Tokens {
     pub power_off: u32,
 }
 
-/// The reason why the tokens cannot be had.
+/// The reason why tokens cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TokenError {
     /// It is not a flattened device tree.
@@ -61,7 +61,7 @@ pub enum TokenError {
 /// RTAS of a machine.
 #[derive(Debug)]
 pub struct Rtas<F> {
-    /// How it is reached.
+    /// The access to the firmware.
     pub firmware: F,
     tokens: Tokens,
 }
@@ -86,8 +86,7 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Returns the call for a connector that an RTAS call with these arguments is; `None` if it is
-    /// another.
+    /// Returns which call for a connector an RTAS call with these arguments is, if it is one.
     #[must_use]
     pub fn call_for_connector(&self, token: u32, args: &[u32]) -> Option<Call> {
         match *args {
@@ -101,7 +100,7 @@ impl Tokens {
     }
 }
 
-/// Returns the command line, as `/chosen` has it.
+/// Returns the command line in `/chosen`.
 ///
 /// # Errors
 /// [`TokenError::Fdt`].
@@ -133,12 +132,12 @@ pub(crate) fn child<'a>(node: &Node<'a>, name: &str) -> Result<Option<Node<'a>>,
 }
 
 impl<F: Firmware> Rtas<F> {
-    /// RTAS with these tokens.
+    /// Makes RTAS calls with these tokens.
     pub fn new(firmware: F, tokens: Tokens) -> Rtas<F> {
         Rtas { firmware, tokens }
     }
 
-    /// `get-sensor-state` of dr-entity-sense: status and state.
+    /// Calls `get-sensor-state` for dr-entity-sense. Returns the status and the state.
     pub fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
         let mut results = [0; 2];
         let args = [ENTITY_SENSE, connector.0];
@@ -161,7 +160,7 @@ impl<F: Firmware> Rtas<F> {
         self.firmware.configure_connector(self.tokens.configure_connector, area)
     }
 
-    /// Asks for an event: whether there was one, which `log` has now.
+    /// Polls for an event. Returns whether there was one, which is then in `log`.
     ///
     /// # Errors
     /// Any other status than 0 (an event) and 1 (none).
@@ -176,7 +175,7 @@ impl<F: Firmware> Rtas<F> {
 
     /// Switches the machine off.
     pub fn power_off(&mut self) {
-        // Any event may switch it on again: the two words are a mask of events that may.
+        // The two words are a mask of events that may switch the machine on again; all may.
         self.firmware.call(self.tokens.power_off, &[u32::MAX, u32::MAX], &mut [0]);
     }
 
@@ -203,7 +202,7 @@ impl From<ReadError> for TokenError {
 impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TokenError::Fdt(error) => write!(f, "no device tree: {error}"),
+            TokenError::Fdt(error) => write!(f, "not a device tree: {error}"),
             TokenError::NoRtas => f.write_str("the device tree has no /rtas"),
             TokenError::Missing(name) => write!(f, "/rtas has no token for {name}"),
         }

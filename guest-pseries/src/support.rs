@@ -1,24 +1,24 @@
-//! What the kernel says it supports: the argument of `ibm,client-architecture-support` (PAPR
-//! B.6.2.3).
+//! The argument of `ibm,client-architecture-support`, which names the features that the kernel
+//! supports (PAPR B.6.2.3).
 
 use hotmem_dlpar::Version;
 
 /// The list of processors: any.
 const PROCESSORS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
-/// Lengths of the six vectors, each written less one before it.
+/// The lengths of the six vectors. Each vector is preceded by its length minus one.
 const LENGTHS: [u8; 6] = [2, 4, 4, 2, 24, 4];
 const LEN: usize = 16 + 1 + 6 + (2 + 4 + 4 + 2 + 24 + 4);
 
-/// Bytes of vector 5, and what is set there.
+/// Bytes of vector 5 and their bits.
 const DYNAMIC_MEMORY: (usize, u8) = (2, 0x20);
 const FORM_1: (usize, u8) = (5, 0x80);
 const HOTPLUG_EVENTS: (usize, u8) = (6, 0x04);
 const DYNAMIC_MEMORY_V2: (usize, u8) = (22, 0x80);
-/// A radix page table, which this kernel never makes: QEMU negotiates faster with it.
+/// Radix page tables, which this kernel does not use. QEMU negotiates faster with this bit.
 const RADIX: (usize, u8) = (24, 0x40);
 
-/// Returns the argument for a kernel that takes LMBs as this version of the property lists them,
-/// and events that say which LMBs are added and removed, unless `events` is false.
+/// Returns the argument for a kernel that supports this version of the LMBs' property and, if
+/// `events` is set, events that name LMBs.
 #[must_use]
 pub fn support(version: Version, events: bool) -> [u8; LEN] {
     let mut all = [0; LEN];
@@ -61,7 +61,7 @@ pub fn support(version: Version, events: bool) -> [u8; LEN] {
 mod tests {
     use super::*;
 
-    /// Returns the vectors, as firmware walks them.
+    /// Reads the vectors as firmware does.
     fn vectors(argument: &[u8]) -> Vec<Vec<u8>> {
         let rest = &argument[16..];
         let (mut at, mut vectors) = (1, Vec::new());
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_finds_what_is_supported() {
+    fn firmware_finds_the_supported_features() {
         let all = vectors(&support(Version::V2, true));
         let lengths: Vec<_> = all.iter().map(Vec::len).collect();
         assert_eq!(lengths, LENGTHS.map(usize::from));

@@ -1,4 +1,4 @@
-//! The work area of `ibm,configure-connector` (PAPR 13.5.3.5), in which the firmware hands over a
+//! The work area of `ibm,configure-connector` (PAPR 13.5.3.5), in which the firmware returns a
 //! connector's device tree node piece by piece.
 
 /// The work area: a frame. All words are big-endian.
@@ -6,7 +6,7 @@
 #[repr(C, align(4096))]
 pub struct WorkArea(pub [u8; 4096]);
 
-/// A property that the firmware has handed over.
+/// A property in the work area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeProperty<'a> {
     /// Its name, without the NUL.
@@ -27,7 +27,7 @@ impl Default for WorkArea {
 }
 
 impl WorkArea {
-    /// Returns one of zeroes.
+    /// Makes an area of zeros.
     #[must_use]
     pub const fn new() -> WorkArea {
         WorkArea([0; 4096])
@@ -39,8 +39,7 @@ impl WorkArea {
         self.set_word(1, 0);
     }
 
-    /// Returns the property that the last call has handed over; `None` if it does not lie within
-    /// the area.
+    /// Returns the property of the last call, or `None` if it does not lie within the area.
     #[must_use]
     pub fn property(&self) -> Option<TreeProperty<'_>> {
         let name = self.0.get(self.offset(NAME_OFFSET)..)?;

@@ -1,4 +1,4 @@
-//! `ibm,configure-connector` with any answers, from the fuzzer.
+//! Runs `ibm,configure-connector` with arbitrary answers of the firmware.
 #![no_main]
 
 use hotmem_dlpar::{Connectors, DrcIndex, LONGEST_LIST};
@@ -6,7 +6,7 @@ use hotmem_guest_pseries::connectors::RtasConnectors;
 use hotmem_guest_pseries::rtas::{Firmware, Rtas, Tokens};
 use hotmem_guest_pseries::work_area::WorkArea;
 
-/// Answers with what the bytes say: a status, and bytes of the work area.
+/// Firmware whose answers are the fuzzer's bytes: a status, and bytes of the work area.
 struct Fuzzed<'a>(&'a [u8]);
 
 impl Firmware for Fuzzed<'_> {

@@ -1,10 +1,11 @@
-//! RTAS event logs from the fuzzer: any bytes, or QEMU's log with bytes replaced and its end cut
-//! off. By chance alone no input has the header, the sections and their lengths.
+//! Reads RTAS event logs: arbitrary bytes, or QEMU's log with bytes replaced and its end cut off.
+//! The latter is needed because random bytes practically never have valid headers, sections and
+//! lengths.
 #![no_main]
 
 use hotmem_guest_pseries::event_log::{Event, LogError};
 
-/// Returns what QEMU 7.2 writes when a DIMM of 1 GiB is added at 1 GiB.
+/// Returns the log that QEMU 7.2 writes when a DIMM of 1 GiB is added at 1 GiB.
 fn of_qemu() -> Vec<u8> {
     let mut log = vec![0; 116];
     log[..8].copy_from_slice(&[0x06, 0x34, 0x60, 0xe5, 0, 0, 0, 108]);
@@ -42,7 +43,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             if let Event::Hotplug(hotplug) = event {
                 let _ = hotplug.request();
             }
-            // What lies behind the log makes no difference.
+            // Bytes after the log make no difference.
             let longer = [&log[..], &[0xff; 64]].concat();
             assert_eq!(Event::parse(&longer), Ok(event));
         }

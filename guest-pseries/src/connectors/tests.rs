@@ -8,16 +8,16 @@ const OTHER: DrcIndex = DrcIndex(0x8000_0005);
 /// A call: token and arguments.
 type Call = (u32, Vec<u32>);
 
-/// An answer of `ibm,configure-connector`: its status, and the property that it hands over.
+/// An answer of `ibm,configure-connector`: its status, and the property in the work area.
 type Answer = (i32, Option<(&'static [u8], Vec<u32>)>);
 
-/// Firmware that gives prepared answers.
+/// Simulated firmware with prepared answers.
 #[derive(Default)]
 struct Fake {
     calls: Vec<Call>,
     results: Vec<u32>,
     answers: VecDeque<Answer>,
-    /// The connectors that configuring was begun for.
+    /// The connectors whose configuration was begun.
     begun: Vec<u32>,
     forever: Option<i32>,
 }
@@ -78,7 +78,7 @@ fn property(name: &'static [u8], value: &[u32]) -> Answer {
     (PROPERTY, Some((name, value.to_vec())))
 }
 
-/// Returns what QEMU answers for an LMB.
+/// Returns the answers of QEMU for an LMB.
 fn of_qemu() -> Vec<Answer> {
     vec![
         (2, None),
@@ -96,7 +96,7 @@ fn configure(connectors: &mut RtasConnectors<Fake>) -> (i32, Option<Vec<u32>>) {
 }
 
 #[test]
-fn calls_are_those_of_papr() {
+fn calls_have_the_arguments_of_papr() {
     let mut connectors = connectors([]);
     connectors.rtas.firmware.results = vec![0, 2];
     assert_eq!(connectors.entity_sense(DRC), (0, 2));
@@ -144,7 +144,7 @@ fn without_a_list_there_is_none() {
 }
 
 #[test]
-fn busy_firmware_is_asked_again_where_it_left_off() {
+fn a_busy_configuration_is_continued() {
     for status in [BUSY, 9900, 9905] {
         let mut answers = of_qemu();
         answers.insert(2, (status, None));
@@ -156,7 +156,7 @@ fn busy_firmware_is_asked_again_where_it_left_off() {
 }
 
 #[test]
-fn another_connector_begins_anew() {
+fn another_connector_starts_a_new_configuration() {
     let mut connectors = connectors([(BUSY, None), (0, None)]);
     assert_eq!(configure(&mut connectors), (BUSY, None));
     let mut list = [0; LONGEST_LIST];
@@ -177,7 +177,7 @@ fn errors_are_passed_on_and_nothing_is_resumed() {
 }
 
 #[test]
-fn answers_without_sense_or_end_are_errors() {
+fn invalid_and_endless_answers_are_errors() {
     let lists: [&[u32]; 3] = [&[], &[4, 1, 2], &[1, 1, 2]];
     for list in lists {
         let mut connectors = connectors([property(b"ibm,associativity", list)]);
@@ -192,7 +192,7 @@ fn answers_without_sense_or_end_are_errors() {
     assert_eq!(configure(&mut endless), (NONSENSE, None));
 }
 
-/// The crate that asked refuses it.
+/// The caller refuses it.
 #[test]
 fn a_list_that_is_too_long_is_passed_on_with_its_length() {
     let mut cells = vec![20];

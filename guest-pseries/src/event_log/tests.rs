@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Returns what QEMU 7.2 writes for a DIMM of 1 GiB at 1 GiB that is added.
+/// Returns the log that QEMU 7.2 writes when a DIMM of 1 GiB is added at 1 GiB.
 pub(crate) fn of_qemu() -> Vec<u8> {
     let mut log = vec![0x06, 0x34, 0x60, 0xe5];
     log.extend(108_u32.to_be_bytes());
@@ -32,14 +32,14 @@ fn parsed(change: impl FnOnce(&mut Vec<u8>)) -> Result<Event, LogError> {
 }
 
 #[test]
-fn what_qemu_writes_is_understood() {
+fn a_log_of_qemu_is_read() {
     let hotplug = Hotplug {
         resource: Resource::Memory,
         change: Change::Add,
         identifier: Identifier::CountIndexed { count: 4, first: DrcIndex(0x8000_0004) },
     };
     assert_eq!(parsed(|_| ()), Ok(Event::Hotplug(hotplug)));
-    // Whatever the buffer has behind it.
+    // Bytes after the log are ignored.
     assert_eq!(parsed(|log| log.extend([0xff; 100])), Ok(Event::Hotplug(hotplug)));
     let which = Which::Range { first: DrcIndex(0x8000_0004), count: 4 };
     assert_eq!(hotplug.request(), Some(Request::add(which)));
@@ -65,7 +65,7 @@ fn each_way_to_name_lmbs_becomes_a_request() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_named() {
+fn invalid_logs_are_refused_with_the_reason() {
     assert_eq!(parsed(|log| log[0] = 5), Err(LogError::Version(5)));
     assert_eq!(parsed(|log| log[1] = 0x30), Err(LogError::NotExtended));
     assert_eq!(parsed(|log| log[4..8].fill(0)), Err(LogError::NotExtended));
@@ -93,18 +93,18 @@ fn what_cannot_be_understood_is_named() {
         parsed(|log| log[4..8].fill(0xff)).unwrap_err(),
         LogError::Short { needs: 8 + u32::MAX as usize }
     );
-    // Something else than a hotplug event need not be understood.
+    // Other events than hotplug events are not decoded.
     assert_eq!(parsed(|log| log[3] = 0x50), Ok(Event::Other(0x50)));
 }
 
 #[test]
-fn a_log_that_is_cut_short_is_an_error_wherever() {
+fn a_log_truncated_at_any_byte_is_an_error() {
     let log = of_qemu();
     for len in 0..log.len() {
         let error = Event::parse(&log[..len]).unwrap_err();
         assert!(matches!(error, LogError::Short { needs } if needs > len), "{len}: {error}");
     }
-    // The same where the log itself says so.
+    // The same if the log's own length is too short.
     for len in 1..108_u8 {
         let error = parsed(|log| log[7] = len).unwrap_err();
         assert!(
@@ -123,9 +123,9 @@ proptest! {
         let _ = Event::parse(&bytes);
     }
 
-    /// One to four bytes of a good log are replaced.
+    /// One to four bytes of a valid log are replaced.
     #[test]
-    fn no_spoilt_log_panics(spoilt in proptest::collection::vec((0_usize..116, any::<u8>()), 1..5)) {
+    fn no_corrupted_log_panics(spoilt in proptest::collection::vec((0_usize..116, any::<u8>()), 1..5)) {
         let event = parsed(|log| spoilt.iter().for_each(|&(at, byte)| log[at] = byte));
         if let Ok(Event::Hotplug(hotplug)) = event {
             let _ = hotplug.request();

@@ -74,7 +74,7 @@ fn a_fault_lasts_until_it_is_lifted() {
 }
 
 #[test]
-fn events_are_spoilt() {
+fn event_logs_are_corrupted() {
     let event = |fault: &str| {
         let mut log = [0; 200];
         let mut firmware = faulty(fault);
@@ -90,7 +90,7 @@ fn events_are_spoilt() {
 }
 
 #[test]
-fn what_is_no_fault_is_none() {
+fn malformed_faults_are_refused() {
     for text in
         ["", "sense", "sense:1", "sense:0:-1", "nothing:1:-1", "sense:1:short", "event:x:-1"]
     {

@@ -1,4 +1,4 @@
-//! The virtio-balloon device, on PCI: free memory goes back to the host by itself.
+//! The virtio-balloon device on PCI, which returns free memory to the host.
 
 use super::memory::{self, FRAMES};
 use super::pci::{self, Config};
@@ -20,20 +20,20 @@ use virtio_drivers::transport::pci::{PciTransport, VirtioPciError, virtio_device
 use virtio_drivers::transport::{DeviceType, pci::bus::DeviceFunction};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// What the balloon has of the kernel's memory, in this many pieces at most.
+/// The kernel's memory that the balloon holds, in at most 128 pieces.
 pub(super) type BalloonMemory = EngineMemory<'static, OneCpu, 128>;
 
-/// The kernel keeps so much for itself, whatever the host wants.
+/// The memory that the kernel keeps, whatever the host requests.
 const FLOOR: Bytes = Bytes::mib(32);
-/// Steps of the driver before events are looked for again.
+/// The number of steps of the driver before events are polled again.
 const BUDGET: u32 = 64;
 
-/// The device, and what was said of it.
+/// The device, and what was reported about it.
 pub(super) struct Balloon {
     device: Device<PciTransport>,
     target: u64,
     counters: Counters,
-    /// The frames of its queues, which stay with the device until the machine ends.
+    /// The frames of its queues, which belong to the device until the machine ends.
     _queues: PfnRange,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum BalloonError {
     Queues,
     /// It cannot be started.
     Init(InitError),
-    /// Nobody can report free memory to it.
+    /// The engine refuses a reporter for it.
     Reporter(ReporterError),
 }
 
@@ -83,7 +83,7 @@ impl Balloon {
         let mut device = Device::new(transport, shared, wanted).map_err(BalloonError::Init)?;
         Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
-        // A kernel that idles has no use for what it does not use.
+        // An idle kernel does not need its free memory, so all of it may be reported.
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
         let features = device.driver().features();
         memory.report(features, Poison::None, settings).map_err(BalloonError::Reporter)?;
@@ -92,7 +92,7 @@ impl Balloon {
         Ok((Balloon { device, target: 0, counters, _queues: queues }, memory))
     }
 
-    /// Returns some steps of the driver. Returns whether there is more to do at once.
+    /// Runs some steps of the driver. Returns whether there is more to do at once.
     pub(super) fn step(&mut self, memory: &mut BalloonMemory) -> Result<bool, Failure> {
         let progress = self.device.poll(time::now(), BUDGET, memory);
         let idle = match progress {
@@ -123,24 +123,25 @@ impl Balloon {
     }
 }
 
-/// Returns where the kernel reaches a physical address.
+/// Returns the pointer to a physical address.
 fn pointer(phys_addr: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(to_usize(phys_addr))
 }
 
-/// Frames for queues, and registers where their address says.
+/// Provides frames for queues, and access to registers.
 enum KernelHal {}
 
-// SAFETY: `dma_alloc` hands out zeroed frames that the engine has allocated, which are nobody
-// else's until `dma_dealloc`. The MMU is off, so registers are where `pci::enable` has put them.
+// SAFETY: `dma_alloc` returns zeroed frames that the engine has allocated and that have no other
+// user until `dma_dealloc`. The MMU is off, so registers lie at the addresses that `pci::enable`
+// has assigned.
 unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        // Address 0 is the crate's sign that there is none.
+        // The crate takes address 0 for a failure.
         let none = (0, NonNull::dangling());
         let Some(frames) = memory::alloc_together(pages as u64) else { return none };
         let phys_addr = frames.start().phys_addr();
         let Some(pointer) = NonNull::new(pointer(phys_addr)) else { return none };
-        // SAFETY: the frames were allocated just now.
+        // SAFETY: the frames were just allocated.
         unsafe { pointer.write_bytes(0, to_usize(frames.bytes().0)) }
         (phys_addr, pointer)
     }

@@ -1,4 +1,4 @@
-//! From the firmware's jump to a device tree with LMBs.
+//! Negotiates with the firmware, and reads the device tree.
 
 use super::exit::must;
 use super::firmware;
@@ -10,10 +10,10 @@ use hotmem_guest_pseries::pci::{Bridge, ConfigTokens};
 use hotmem_guest_pseries::rtas::{self, TokenError, Tokens};
 use hotmem_guest_pseries::support::support;
 
-/// Most pieces of memory that the machine starts with.
+/// The maximal number of ranges of boot memory.
 pub(super) const MOST_PIECES: usize = 16;
 
-/// Room for the device tree: words of eight bytes.
+/// The size of the buffer for the device tree in words of eight bytes.
 const ROOM: usize = 128 << 10;
 
 #[repr(C, align(4096))]
@@ -21,29 +21,29 @@ struct Room([u64; ROOM]);
 
 static mut ROOM_FOR_TREE: Room = Room([0; ROOM]);
 
-/// The first four bytes of the answer are a version; the tree that follows has to be aligned.
+/// The answer begins with a version of four bytes; the tree after it must be aligned.
 const BEFORE_TREE: usize = 4;
 
-/// What the firmware says of the machine.
+/// The description of the machine.
 pub(super) struct Machine {
     pub(super) options: Options,
     pub(super) tokens: Tokens,
     pub(super) tree: Tree<'static>,
-    /// PCI, if there is any.
+    /// The PCI host bridge, if there is one.
     pub(super) pci: Option<(Bridge, ConfigTokens)>,
-    /// Memory that the machine starts with, and its node.
+    /// The ranges of boot memory and their nodes.
     pub(super) memory: [(PfnRange, NodeId); MOST_PIECES],
 }
 
-/// The reason why the machine cannot be described.
+/// The reason why the description is refused.
 enum Undescribed {
     Tokens(TokenError),
     Tree(TreeError),
     TooManyPieces,
 }
 
-/// Says what this kernel supports and reads what comes of it. Twice if the command line, which the
-/// first answer has, asks for something else than usual.
+/// Negotiates with the firmware and reads the device tree. Does so a second time if the command
+/// line, which the first device tree contains, changes what the kernel supports.
 pub(super) fn negotiate() -> Machine {
     let usual = Options::default();
     let blob = ask(&usual);
@@ -76,7 +76,7 @@ fn describe(blob: &'static [u64], options: Options) -> Result<Machine, Undescrib
     }
 }
 
-/// Asks with these options. What was read of an earlier answer is gone.
+/// Negotiates with these options. This overwrites an earlier device tree.
 fn ask(options: &Options) -> &'static [u64] {
     let support = support(options.version, options.events);
     let room = (&raw mut ROOM_FOR_TREE).cast::<u8>();
@@ -87,8 +87,8 @@ fn ask(options: &Options) -> &'static [u64] {
         size_of::<Room>() - offset,
     );
     must("client-architecture-support", answered.map_err(Status));
-    // SAFETY: the firmware has written there, and nobody else does as long as the slice is used:
-    // the caller has forgotten an earlier one.
+    // SAFETY: the firmware has written the buffer, and nothing else writes to it while the slice is
+    // used: the caller does not use an earlier slice any more.
     unsafe { core::slice::from_raw_parts(room.cast::<u64>().add(1), ROOM - 1) }
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Undescribed {
             Undescribed::Tokens(error) => error.fmt(f),
             Undescribed::Tree(error) => error.fmt(f),
             Undescribed::TooManyPieces => {
-                write!(f, "more than {MOST_PIECES} pieces of memory to start with")
+                write!(f, "more than {MOST_PIECES} ranges of boot memory")
             }
         }
     }

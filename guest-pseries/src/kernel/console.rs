@@ -6,11 +6,11 @@ use core::fmt;
 const H_PUT_TERM_CHAR: u64 = 0x58;
 /// The terminal of QEMU's first serial port.
 const TERMINAL: u64 = 0x7100_0000;
-/// Bytes of one call.
+/// The maximal number of bytes in one call.
 const MOST: usize = 16;
 const H_BUSY: i64 = 1;
 
-/// The console, which everybody may write to: there is one CPU and there are no interrupts.
+/// A writer to the console. Any code may write, because there is one CPU without interrupts.
 pub(super) struct Console;
 
 impl fmt::Write for Console {

@@ -1,9 +1,9 @@
-//! Exceptions, which this kernel never wants: the first one ends the run with its number and
-//! address, where it would otherwise run whatever lies at its vector.
+//! Handles exceptions, which this kernel never expects: the first one ends the run with its number
+//! and address. Without handlers the processor would execute the bytes at its vector.
 
 use super::exit::give_up;
 
-/// All vectors that a processor has with the MMU off.
+/// All vectors of a processor with the MMU off.
 const VECTORS: [u32; 16] = [
     0x100, 0x200, 0x300, 0x380, 0x400, 0x480, 0x500, 0x600, 0x700, 0x800, 0x900, 0xa00, 0xc00,
     0xd00, 0xf20, 0xf40,
@@ -24,7 +24,7 @@ core::arch::global_asm!(
     stack = sym STACK,
 );
 
-/// Puts a few instructions at each vector. Exceptions are taken big-endian.
+/// Writes instructions to each vector, in big-endian order, as exceptions are taken.
 pub(super) fn install() {
     let handler = exception as *const () as u64;
     let high = u32::try_from(handler >> 16).unwrap_or(0);
@@ -41,7 +41,7 @@ pub(super) fn install() {
         ];
         let place: *mut u32 = core::ptr::with_exposed_provenance_mut(vector as usize);
         for (nth, word) in code.into_iter().enumerate() {
-            // SAFETY: the vectors are memory that nobody else uses: the firmware is not called any
+            // SAFETY: nothing else uses the memory of the vectors: the firmware is not called any
             // more, and the engine has it as reserved.
             unsafe { place.add(nth).write_volatile(word.to_be()) };
         }
@@ -50,7 +50,7 @@ pub(super) fn install() {
     unsafe { core::arch::asm!("sync", "isync") };
 }
 
-/// Where all vectors lead to.
+/// The handler of all vectors.
 #[unsafe(no_mangle)]
 extern "C" fn exception_taken(vector: u64, _: u64, at: u64, state: u64) -> ! {
     give_up(format_args!("exception {vector:#x} at {at:#x}, SRR1 {state:#x}"))

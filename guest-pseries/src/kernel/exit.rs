@@ -1,4 +1,4 @@
-//! How a run ends that cannot go on.
+//! Ends the run after an error from which the kernel cannot continue.
 
 use super::console::Console;
 use super::firmware;
@@ -11,7 +11,8 @@ pub(super) fn give_up(reason: impl fmt::Display) -> ! {
     firmware::halt()
 }
 
-/// Nothing can go on without what failed here.
+/// Returns the value of an operation without which the kernel cannot continue. Ends the run if it
+/// has failed.
 pub(super) fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
 }

@@ -1,14 +1,15 @@
-//! Hypercalls, and RTAS by the hypercall that QEMU's own firmware makes of it.
+//! Makes hypercalls, and RTAS calls by QEMU's own hypercall for them.
 
 use hotmem_guest_pseries::rtas::Firmware;
 use hotmem_guest_pseries::work_area::WorkArea;
 
-/// QEMU's own hypercalls: RTAS with the address of a block, and client-architecture-support with
-/// those of its argument and of a buffer for the device tree, and that buffer's size.
+/// QEMU's own hypercalls. RTAS takes the address of a block. Client-architecture-support takes the
+/// addresses of its argument and of a buffer for the device tree, and the buffer's size.
 const RTAS: u64 = 0xf000;
 const CLIENT_ARCHITECTURE_SUPPORT: u64 = 0xf002;
 
-/// Words of a block: token, numbers of arguments and results, these.
+/// The words of a block: the token, the numbers of arguments and results, the arguments and the
+/// results.
 const BLOCK: usize = 16;
 
 mod asm {
@@ -17,17 +18,17 @@ mod asm {
     }
 }
 
-/// Returns any hypercall; its results apart from the status are lost.
+/// Makes any hypercall, and returns its status only.
 ///
 /// # Safety
-/// As the hypercall says of its arguments.
+/// The arguments must satisfy the requirements of the hypercall.
 pub(super) unsafe fn hypercall(number: u64, mut args: [u64; 4]) -> i64 {
-    // SAFETY: as the caller says; the arguments are four words.
+    // SAFETY: the caller guarantees it; the arguments are four words.
     unsafe { asm::hypercall(number, &raw mut args) }
 }
 
-/// Tells the firmware what is supported, and has it write the device tree that comes of it behind
-/// the first four bytes of `buffer`.
+/// Negotiates the supported features. The firmware writes the resulting device tree to `buffer`,
+/// after four bytes of version.
 ///
 /// # Errors
 /// The hypercall's status.
@@ -48,20 +49,20 @@ pub(super) fn client_architecture_support(
 /// The machine's firmware.
 pub(super) struct Machine;
 
-/// An RTAS call whose block is on the stack: below 4 GiB, as all of the kernel is.
+/// Makes an RTAS call with a block on the stack, which lies below 4 GiB like the whole kernel.
 fn rtas(token: u32, args: &[u32], results: &mut [u32]) {
     let mut block = [0_u32; BLOCK];
     let head = [token, len_of(args), len_of(results)];
     for (word, value) in block.iter_mut().zip(head.iter().chain(args)) {
         *word = value.to_be();
     }
-    // A hypercall that fails answers nothing: a hardware error.
+    // If the hypercall fails, this status stays: a hardware error.
     let first = head.len() + args.len();
     for word in block.iter_mut().skip(first) {
         *word = (-1_i32).cast_unsigned().to_be();
     }
-    // SAFETY: the block is as long as it says, and the calls are those of PAPR; which memory their
-    // arguments name is for the callers below to see to.
+    // SAFETY: the block has the declared length, and the calls are those of PAPR. The callers below
+    // ensure that their arguments name valid memory.
     unsafe { hypercall(RTAS, [(&raw mut block) as u64, 0, 0, 0]) };
     let block = core::hint::black_box(block);
     for (result, word) in results.iter_mut().zip(block.iter().skip(first)) {
@@ -103,10 +104,10 @@ impl Firmware for Machine {
     }
 }
 
-/// `power-off` of QEMU, for ends that know no device tree.
+/// The token of `power-off`, for ends of a run without access to the device tree.
 static POWER_OFF: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
 
-/// Remembers the token of `power-off`.
+/// Stores the token of `power-off`.
 pub(super) fn remember_power_off(token: u32) {
     // One CPU: program order is enough.
     POWER_OFF.store(token, core::sync::atomic::Ordering::Relaxed);

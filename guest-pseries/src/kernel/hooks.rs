@@ -1,17 +1,17 @@
-//! What the engine asks of this kernel.
+//! The kernel's hooks for the engine.
 
 use super::balloon::BalloonMemory;
 use super::pins::Pins;
 use super::workload::Workload;
 use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
 
-/// The kernel's part in adding and removing memory: nothing has to be mapped.
+/// The state of the hooks. Nothing has to be mapped, because the MMU is off.
 pub(super) struct Kernel {
     pub(super) workload: Workload,
     pub(super) pins: Pins,
-    /// Ranges that are still to be kept from coming online.
+    /// The number of vetoes against onlining that are left.
     pub(super) vetoes: u32,
-    /// What a balloon has of the kernel's memory, if there is one.
+    /// The memory of the balloon device, if there is one.
     pub(super) balloon: Option<BalloonMemory>,
 }
 
@@ -21,7 +21,7 @@ impl Hooks for Kernel {
             None => Ok(()),
             Some(left) => {
                 self.vetoes = left;
-                Err(Veto("the kernel was told to refuse it"))
+                Err(Veto("the command line asks for a veto"))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The machine's frames: this kernel's only use of the engine's allocator.
+//! The machine's frames, and the kernel's allocations.
 
 use super::boot::Machine;
 use super::exit::{give_up, must};
@@ -18,8 +18,7 @@ unsafe extern "C" {
     static __image_end: u8;
 }
 
-/// Hands all memory that the machine starts with to the engine, but for the exception vectors and
-/// the kernel.
+/// Starts the engine with all boot memory; the exception vectors and the kernel are reserved.
 pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     const EMPTY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
     const NONE: (BootRange, NodeId) = (EMPTY, NodeId::ZERO);
@@ -32,8 +31,8 @@ pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     let end = (&raw const __image_end) as u64;
     let reserved = [BootRange { start: 0, len: Bytes(end) }];
     let map = BootMap { reserved: &reserved, nodes: &nodes, ..BootMap::of_ram(&ram) };
-    // SAFETY: the MMU is off, so all memory is where its address says, and what is used of it is
-    // reserved. What is added was acquired from the hypervisor before.
+    // SAFETY: the MMU is off, so memory lies at its physical address. Memory in use is reserved,
+    // and added memory was acquired from the hypervisor before.
     let started = unsafe {
         let mapping = AlwaysMapped::new(core::ptr::with_exposed_provenance_mut(0), PfnRange::ALL);
         Hotplug::bootstrap(&FRAMES, mapping, &map)
@@ -41,7 +40,7 @@ pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     must("the engine", started.map_err(Debug))
 }
 
-/// What can only be shown for debugging.
+/// Displays a value by its `Debug` implementation.
 struct Debug<T>(T);
 
 impl<T: fmt::Debug> fmt::Display for Debug<T> {
@@ -50,22 +49,22 @@ impl<T: fmt::Debug> fmt::Display for Debug<T> {
     }
 }
 
-/// Movable frames, wherever.
+/// Allocates movable frames anywhere.
 pub(super) fn alloc(frames: u64) -> Option<PfnRange> {
     FRAMES.alloc(AllocRequest::frames(frames).movable()).ok().map(Allocation::into_raw)
 }
 
-/// These movable frames and no others.
+/// Allocates exactly these movable frames.
 pub(super) fn alloc_at(start: Pfn, frames: u64) -> Option<PfnRange> {
     FRAMES.alloc(AllocRequest::frames(frames).movable().at(start)).ok().map(Allocation::into_raw)
 }
 
-/// Returns a frame for the kernel's own use.
+/// Allocates a frame for the kernel's own use.
 pub(super) fn alloc_own() -> Option<Pfn> {
     FRAMES.alloc(AllocRequest::frames(1)).ok().map(|frame| frame.into_raw().start())
 }
 
-/// Neighbouring frames for the kernel's own use.
+/// Allocates contiguous frames for the kernel's own use.
 pub(super) fn alloc_together(frames: u64) -> Option<PfnRange> {
     FRAMES.alloc(AllocRequest::frames(frames)).ok().map(Allocation::into_raw)
 }
@@ -85,7 +84,7 @@ pub(super) fn online_and_free() -> (Bytes, Bytes) {
     (bytes(counts.online), bytes(counts.free))
 }
 
-/// Checks that the engine agrees with itself.
+/// Checks that the engine is consistent.
 pub(super) fn validate() -> Result<(), impl fmt::Display> {
     // SAFETY: there is one CPU, and no interrupt handler that allocates.
     match unsafe { FRAMES.validate() } {

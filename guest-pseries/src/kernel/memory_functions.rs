@@ -1,4 +1,4 @@
-//! The functions that the compiler takes to be there. The target has none without a C library.
+//! The memory functions that the compiler calls. The target has none without a C library.
 
 type Word = u64;
 const WORD: usize = size_of::<Word>();

@@ -1,5 +1,5 @@
-//! The kernel: from the firmware's jump to the verdict. The MMU is off: addresses are physical, and
-//! all memory is reachable, also what is added later.
+//! The kernel, from the firmware's jump to the verdict of the run. The MMU is off: addresses are
+//! physical, and all memory is accessible, including memory that is added later.
 
 mod balloon;
 mod boot;
@@ -23,7 +23,7 @@ use exit::give_up;
 
 core::arch::global_asm!(include_str!("entry.s"));
 
-/// Where the first instructions lead to, on a stack of 256 KiB, with `.bss` cleared.
+/// The entry in Rust. The first instructions jump here, on a stack of 256 KiB, with `.bss` cleared.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main() -> ! {
     exception::install();

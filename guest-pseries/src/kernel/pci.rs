@@ -1,5 +1,5 @@
-//! PCI by RTAS: configuration space, and addresses for the registers of virtio devices, which the
-//! small firmware does not give them.
+//! PCI by RTAS: access to configuration space, and addresses for the registers of virtio devices,
+//! which the minimal firmware does not assign.
 
 use super::firmware;
 use hotmem_guest_pseries::pci::{Bridge, ConfigTokens};
@@ -15,12 +15,12 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// That of this bridge.
+    /// Makes the access to this bridge's configuration space.
     pub(super) fn new(bridge: Bridge, tokens: ConfigTokens) -> Config {
         Config { bridge, tokens }
     }
 
-    /// Bus, device, function and register in one word, and the bridge's number in two.
+    /// Returns bus, device, function and register in one word, and the bridge's number in two.
     fn address(&self, function: DeviceFunction, register: u8) -> [u32; 3] {
         let DeviceFunction { bus, device, function } = function;
         let address = u32::from(bus) << 16
@@ -38,7 +38,7 @@ impl ConfigurationAccess for Config {
         let mut results = [0; 2];
         let args = [address, high, low, 4];
         firmware::Machine.call(self.tokens.read, &args, &mut results);
-        // A function that is not there reads as all ones.
+        // A function that does not exist reads as all ones.
         if results[0] == 0 { results[1] } else { u32::MAX }
     }
 
@@ -52,8 +52,8 @@ impl ConfigurationAccess for Config {
     }
 }
 
-/// Gives 64-bit memory BARs of a function their addresses, from `next` on in the bridge's window,
-/// where the processor and the bus have the same; and lets the function be a bus master.
+/// Assigns addresses from `next` on, in the bridge's window, to a function's 64-bit memory BARs,
+/// and enables it as a bus master. The processor and the bus use the same addresses there.
 pub(super) fn enable(root: &mut PciRoot<Config>, function: DeviceFunction, next: &mut u64) -> bool {
     let mut bar = 0;
     while bar < 6 {

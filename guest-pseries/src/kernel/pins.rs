@@ -1,25 +1,25 @@
-//! Frames that cannot be moved until the host was told so: what makes a removal fail.
+//! Pinned frames, which make a removal fail once.
 
 use super::memory;
 use hotmem::PfnRange;
 
 const MOST: usize = 32;
 
-/// A frame in each of some ranges.
+/// The pinned frames, one in each of some added ranges.
 pub(super) struct Pins {
-    /// The range that was added, and the frame; empty where there is none.
+    /// The added range and the frame; empty if not in use.
     pins: [(PfnRange, PfnRange); MOST],
     every: u32,
     additions: u32,
 }
 
 impl Pins {
-    /// Pins a frame of every this many additions; 0: of none.
+    /// Pins a frame of every `every`th addition, or of none if `every` is 0.
     pub(super) fn new(every: u32) -> Pins {
         Pins { pins: [(PfnRange::EMPTY, PfnRange::EMPTY); MOST], every, additions: 0 }
     }
 
-    /// Memory was added, at its turn of which a frame in its middle is pinned.
+    /// Counts an addition, and pins a frame in the middle of its range if it is its turn.
     pub(super) fn added(&mut self, range: PfnRange) {
         self.additions += 1;
         if self.every == 0 || !self.additions.is_multiple_of(self.every) {
@@ -34,7 +34,7 @@ impl Pins {
         }
     }
 
-    /// The removal of memory was refused: nothing of it is pinned any more.
+    /// Unpins the frames of a range whose removal was refused.
     pub(super) fn removal_refused(&mut self, range: PfnRange) {
         for (place, frame) in &mut self.pins {
             if !frame.is_empty() && place.overlaps(range) {

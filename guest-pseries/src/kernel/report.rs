@@ -1,72 +1,72 @@
-//! What happens, one JSON object a line, for the program that started the guest.
+//! Reports events, one JSON object in a line, to the program that started the guest.
 
 use super::console::Console;
 use core::fmt::{self, Write};
 use hotmem::Bytes;
 use hotmem_dlpar::{Change, Request, Wait, Which};
 
-/// Something that happened. Sizes are bytes.
+/// An event. Sizes are in bytes.
 pub(super) enum Event<'a> {
-    /// The kernel runs, and takes events from now on.
+    /// The kernel has booted, and handles events from now on.
     Ready {
-        /// Memory that the machine started with, without LMBs that can go.
+        /// Boot memory without removable LMBs.
         boot_memory: Bytes,
-        /// LMBs in the table.
+        /// The number of LMBs in the table.
         lmbs: u32,
-        /// What each holds.
+        /// The size of an LMB.
         lmb_size: Bytes,
-        /// LMBs that are there and can go.
+        /// LMBs that are present and can be removed.
         assigned: u64,
-        /// Memory that is online.
+        /// The online memory.
         online: Bytes,
     },
-    /// The host has asked for something.
+    /// The host has made a request.
     Asked { request: Request },
-    /// An event could not be understood.
+    /// An event was invalid.
     Garbled { why: &'a dyn fmt::Display },
-    /// An event was about something else than memory.
+    /// An event was not about memory.
     Ignored,
-    /// A request is over.
+    /// A request has ended.
     Done {
         outcome: Outcome<'a>,
         request: Request,
-        /// Nanoseconds from the event on.
+        /// The nanoseconds since the event.
         ns: u64,
-        /// LMBs that are there and can go.
+        /// LMBs that are present and can be removed.
         assigned: u64,
-        /// Memory that is online, and free.
+        /// The online and the free memory.
         online: Bytes,
         free: Bytes,
-        /// Memory of the first eight nodes that is online.
+        /// The online memory of the first eight nodes.
         nodes: [Bytes; 8],
     },
     /// Memory was filled with patterns.
     Touched { bytes: Bytes, ns: u64 },
     /// A balloon was found.
     Balloon {
-        /// The feature bits that were negotiated.
+        /// The negotiated feature bits.
         features: u64,
     },
-    /// The balloon has the size that the host wants.
+    /// The balloon has reached the size that the host requests.
     Inflated { target: Bytes, held: Bytes },
-    /// All free memory is the host's now, as far as it is to be.
+    /// All free memory that is eligible has been reported to the host.
     Reported {
-        /// What was reported since the last such event.
+        /// The memory reported since the last such event.
         bytes: Bytes,
         requests: u64,
     },
-    /// Patterns were as they were written; what held them is free.
+    /// Patterns were checked, and their frames freed.
     Verified { bytes: Bytes },
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(super) enum Outcome<'a> {
-    /// It was carried out.
+    /// It succeeded.
     Carried { lmbs: u32, ranges: u32, skipped: u32, misplaced: u32 },
-    /// It was not.
+    /// It failed.
     Refused {
         why: &'a dyn fmt::Display,
-        /// What it had waited for too long.
+        /// The wait because of which it was cancelled.
         cancelled_for: Option<Wait>,
         unrestored: u32,
         lost: u32,

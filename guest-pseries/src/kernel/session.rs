@@ -1,4 +1,4 @@
-//! The main loop: events are taken, requests carried out one after another, memory is used.
+//! The main loop: reads events, carries out requests one after another, and uses memory.
 
 use super::balloon::Balloon;
 use super::boot::Machine;
@@ -23,14 +23,14 @@ use hotmem_guest_pseries::faults::Faulty;
 use hotmem_guest_pseries::options::Options;
 use hotmem_guest_pseries::rtas::Rtas;
 
-/// LMBs of the largest machine: 2 TiB.
+/// The maximal number of LMBs, for a machine of 2 TiB.
 const MOST_LMBS: usize = 8192;
 const MOST_ARRAYS: usize = 16 * 64;
-/// Bytes of an event log that are read; QEMU's are 116.
+/// The maximal size of an event log in bytes. QEMU's have 116.
 const MOST_LOG: usize = 2048;
-/// Requests that wait while one is carried out.
+/// The maximal number of requests that wait while one is carried out.
 const MOST_WAITING: usize = 64;
-/// Between two questions for events, while there is nothing else to do.
+/// The delay between two polls for events when there is nothing else to do.
 const IDLE_US: u64 = 100;
 
 static mut GROUPS: [Group; MOST_LMBS / 64] = [Group::EMPTY; MOST_LMBS / 64];
@@ -47,24 +47,24 @@ struct Session {
     balloon: Option<Balloon>,
     report: Report<Console>,
     waiting: [Option<Waiting>; MOST_WAITING],
-    /// Since when the open request waits.
+    /// The time since which the open request waits.
     waits_since: Option<u64>,
-    /// What it was cancelled for.
+    /// The wait because of which it was cancelled.
     cancelled_for: Option<Wait>,
-    /// The status of the last question for events, if that failed.
+    /// The status of the last poll for events, if it failed.
     no_events: Option<i32>,
-    /// Requests that are over.
+    /// The number of requests that have ended.
     over: u32,
 }
 
-/// A request that was not begun yet, and when it was asked for.
+/// A request that has not begun yet, and the time of its event.
 #[derive(Clone, Copy)]
 struct Waiting {
     request: Request,
     since: u64,
 }
 
-/// Runs until the host has asked for as much as the command line says.
+/// Runs until as many requests have ended as the command line says.
 pub(super) fn run(machine: Machine) -> ! {
     let mut session = Session::start(&machine);
     session.say_ready(&machine);
@@ -97,7 +97,7 @@ pub(super) fn run(machine: Machine) -> ! {
 
 impl Session {
     fn start(machine: &Machine) -> Session {
-        // SAFETY: this is run once, and these are named nowhere else.
+        // SAFETY: this runs once, and nothing else uses these statics.
         let storage = unsafe {
             Storage {
                 groups: lend(&raw mut GROUPS),
@@ -160,20 +160,20 @@ impl Session {
         });
     }
 
-    /// LMBs that the partition has and can give back.
+    /// Returns the number of removable LMBs of the partition.
     fn assigned(&self) -> u64 {
         let table = self.dlpar.table();
         table.assigned().map(|(range, _)| range.frames() / table.lmb_size().frames()).sum()
     }
 
-    /// Asks for an event. Returns whether there was one.
+    /// Polls for an event. Returns whether there was one.
     fn take_event(&mut self) -> bool {
         let mut log = [0; MOST_LOG];
         match self.connectors.rtas.check_exception(&mut log) {
             Ok(false) => return false,
             Ok(true) => self.no_events = None,
             Err(status) => {
-                // Said once: the question is asked again soon.
+                // Reported once, because the poll is repeated soon.
                 if self.no_events.replace(status) != Some(status) {
                     let why = format_args!("check-exception: status {status}");
                     say(&Event::Garbled { why: &why });
@@ -206,7 +206,7 @@ impl Session {
         }
     }
 
-    /// Goes on with the open request: what came of it, once it is over.
+    /// Continues the open request. Returns its result once it has ended.
     fn go_on(&mut self) -> Option<Result<Summary, Failure>> {
         let Session { dlpar, hotplug, kernel, connectors, options, .. } = self;
         let pageblocks = dlpar.table().lmb_size().frames() / PAGEBLOCK_FRAMES as u64;
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// Waits a little, or no longer: the request is cancelled, and again while it is undone.
+    /// Waits a little. After too long a wait, cancels the request, and again while it is undone.
     fn wait(&mut self, wait: Wait) {
         let since = *self.waits_since.get_or_insert_with(ticks);
         if ns_since(since) / 1_000_000 >= u64::from(self.options.patience) {
@@ -237,14 +237,14 @@ impl Session {
             self.waits_since = None;
             self.dlpar.cancel();
         } else {
-            // Whatever it waits for: this kernel has one CPU, so nothing else happens meanwhile but
-            // the host's part.
+            // A short pause suits every reason: this kernel has one CPU, so only the host makes
+            // progress meanwhile.
             pause(IDLE_US);
         }
     }
 
-    /// Returns some steps of the balloon's driver, between requests. Returns whether there is more
-    /// to do at once.
+    /// Runs some steps of the balloon's driver between requests. Returns whether there is more to
+    /// do at once.
     fn step_balloon(&mut self) -> bool {
         match (&mut self.balloon, &mut self.kernel.balloon) {
             (Some(balloon), Some(memory)) => must("virtio-balloon", balloon.step(memory)),
@@ -252,8 +252,8 @@ impl Session {
         }
     }
 
-    /// A request that cannot be opened. What the host wants back stays: it is told so, if it has
-    /// named LMBs of this partition.
+    /// Handles a request that cannot be opened. If the host has asked for the removal of specific
+    /// LMBs of this partition, reports that they stay.
     fn not_begun(&mut self, asked: Waiting, error: Error) {
         let first = match asked.request.which() {
             Which::Index(first) | Which::Range { first, .. } => Some(first),
@@ -300,8 +300,8 @@ impl Session {
         }
     }
 
-    /// What was used is checked and freed, and as much as the command line says is used anew, of
-    /// memory that was added if there is some.
+    /// Checks and frees the memory in use, and then touches as much as the command line says,
+    /// preferably of added memory.
     fn touch(&mut self, added: PfnRange) {
         if self.options.touch == Bytes::ZERO {
             return;
@@ -321,7 +321,7 @@ impl Session {
         })
     }
 
-    /// Frames of the LMBs that a request names; none of one by count.
+    /// Returns the frames of the LMBs that a request names; an empty range for a request by count.
     fn frames_of(&self, request: Request) -> PfnRange {
         let (first, count) = match request.which() {
             Which::Index(first) => (first, 1),
@@ -343,7 +343,7 @@ impl Session {
         let verified = self.kernel.workload.verify_and_free();
         say(&Event::Verified { bytes: verified });
         match memory::validate() {
-            Ok(()) => self.report.ok("the engine agrees with itself"),
+            Ok(()) => self.report.ok("the engine is consistent"),
             Err(fault) => self.report.not_ok(format_args!("the engine: {fault}")),
         }
         self.report.finish();
@@ -351,16 +351,16 @@ impl Session {
     }
 }
 
-/// Returns a static, for good.
+/// Returns a reference to a static.
 ///
 /// # Safety
-/// Nobody else uses it.
+/// Nothing else uses the static.
 unsafe fn lend<T: ?Sized>(place: *mut T) -> &'static mut T {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { &mut *place }
 }
 
-/// Makes an event about one LMB, counted from a connector on, one by that connector's index.
+/// Changes an event about one LMB from a connector on into an event by that connector's index.
 fn replay_by_index(log: &mut [u8; MOST_LOG]) {
     const IDENTIFIER: usize = 106;
     const COUNT: usize = 108;

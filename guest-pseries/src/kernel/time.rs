@@ -20,7 +20,7 @@ pub(super) fn ns_since(earlier: u64) -> u64 {
     (ticks() - earlier) * 1000 / TICKS_PER_US
 }
 
-/// Waits for this many microseconds without a word to the host.
+/// Waits for this many microseconds without a hypercall.
 pub(super) fn pause(us: u64) {
     let start = ticks();
     while ticks() - start < us * TICKS_PER_US {

@@ -107,7 +107,7 @@ fn a_dimm_that_the_kernel_does_not_want() {
     let dimm = Dimm::new("dimm", Bytes::mib(512));
     let done = vm.plug(&dimm).unwrap();
     let why = done.why.as_deref().unwrap_or_default();
-    assert!(why.contains("told to refuse"), "{done:?}");
+    assert!(why.contains("asks for a veto"), "{done:?}");
     assert_eq!((done.assigned, done.online, done.unrestored), (0, config.boot_memory.0, 2));
     removed(&mut vm, &dimm, &config);
     added(&mut vm, &dimm, &config);
