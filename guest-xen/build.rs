@@ -1,4 +1,4 @@
-//! Hands the kernel's linker script to the linker.
+//! Passes the kernel's linker script to the linker.
 
 fn main() {
     println!("cargo::rerun-if-changed=link.ld");

@@ -1,5 +1,5 @@
-//! The reference kernel's page tables under Xen: a PV kernel, booted as dom0, that measures what
-//! changing them costs and shows what is lost.
+//! The reference kernel for page tables under Xen: a PV kernel, booted as dom0, that measures the
+//! cost of changing them and shows which bits are lost.
 //!
 //! Built for `x86_64-unknown-none` it is an ELF image with Xen's notes: `qemu-system-x86_64
 //! -kernel xen -initrd 'hotmem-guest-xen mode=test'`. For other targets there is only a program

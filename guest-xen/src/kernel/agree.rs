@@ -1,4 +1,4 @@
-//! Xen does what its model in the host's tests does.
+//! Checks that Xen agrees with the model in the host's tests.
 
 use super::console::Console;
 use super::space::Kernel;
@@ -7,10 +7,10 @@ use hotmem_pgtable::{Entry, EntryAddr, Flags};
 use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
 use hotmem_xen::{Command, DomId, Hypervisor, MmuExtOp, MmuUpdate, Partly};
 
-/// Xen sets these in entries of its own accord.
+/// The flags that Xen itself sets in entries.
 const XENS: Flags = Flags::GLOBAL.union(Flags::USER);
 
-/// Runs the cases on one entry.
+/// Runs the test vectors on one entry.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     let space = kernel.build(false, false, 512, |_, _| Entry::EMPTY);
     let table = kernel.memory.lowest(space, super::space::BASE);
@@ -43,7 +43,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         let done = kernel.xen.mmu_update(&batch, DomId::SELF);
         let after = at.map(|at| plain(kernel.entry(at)));
         if done == Err(AFTER_FIRST) && after == [plain(batch[0].value()), 0, 0] {
-            report.ok("a batch stops at the update that is refused, and says so");
+            report.ok("a batch stops at the update that is refused, and reports it");
         } else {
             report.not_ok(format_args!("a batch with a refused update: {done:?}, {after:x?}"));
         }
@@ -56,10 +56,10 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         kernel.xen.mmuext_op(&[MmuExtOp::unpin(table)]).err(),
     ];
     if refused == [Some(NOT_OWNED), Some(NOT_PINNED)] {
-        report.ok("what is not the domain's, or not pinned, is refused as by the model");
+        report.ok("foreign frames and tables that are not pinned are refused as by the model");
     } else {
-        report.not_ok(format_args!("refused otherwise than by the model: {refused:?}"));
+        report.not_ok(format_args!("refused in another way than by the model: {refused:?}"));
     }
-    report.ok(format_args!("{agreed} of {} updates are as the model has them", VECTORS.len()));
+    report.ok(format_args!("{agreed} of {} updates agree with the model", VECTORS.len()));
     super::case::drop_tables(kernel, space, super::space::CONFIG);
 }

@@ -1,4 +1,4 @@
-//! The cases that are measured. Each checks its result as well.
+//! The measured cases. Each also checks its result.
 
 use super::console::Console;
 use super::figures::Figure;
@@ -54,7 +54,7 @@ pub(crate) fn drop_tables(kernel: &mut Kernel, space: Space, config: Config) {
     assert!(kernel.entry(at).is_empty(), "the root still has the tables");
 }
 
-/// Measures an operation, prints what it cost, and returns what the owner was told.
+/// Measures an operation, prints its cost, and returns what was reported to the owner.
 pub(crate) fn measure(
     kernel: &mut Kernel,
     figure: Figure<'_>,
@@ -86,7 +86,7 @@ pub(crate) fn say(figure: &Figure<'_>) {
     let _ = writeln!(Console::new(), "{figure}");
 }
 
-/// Runs all cases with batches that need no other domain.
+/// Runs all cases of batches that do not need another domain.
 pub(crate) fn run(
     kernel: &mut Kernel,
     report: &mut Report<Console>,
@@ -141,7 +141,7 @@ pub(crate) fn run_exit(kernel: &mut Kernel, report: &mut Report<Console>, pages:
             let figure = Figure::of("xen-exit", exit.name(), 512, pages);
             let told = measure(kernel, figure, |kernel| exit.run(kernel, space));
             wrong += u32::from((told, kernel.pool.left()) != (expected, before));
-            // All pages alike, in one run.
+            // All pages have equal flags, so that they form one run.
             let space = kernel.build(true, true, pages, clean);
             let figure = Figure::of("xen-exit-alike", exit.name(), 512, pages);
             let told = measure(kernel, figure, |kernel| exit.run(kernel, space));

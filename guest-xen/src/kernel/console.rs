@@ -1,4 +1,4 @@
-//! Xen's console, line by line, and the end.
+//! Writes lines to Xen's console, and ends the machine.
 
 use super::hypercall::hypercall;
 use core::fmt::{self, Write};
@@ -6,10 +6,10 @@ use core::fmt::{self, Write};
 const CONSOLE_IO: u64 = 18;
 const SCHED_OP: u64 = 29;
 const SHUTDOWN: u64 = 2;
-/// A reboot, on which QEMU ends with `-no-reboot`; a halted dom0 leaves Xen running.
+/// A reboot, at which QEMU ends with `-no-reboot`. After a halt of dom0 Xen would continue to run.
 const REBOOT: u32 = 1;
 
-/// Collects a line and hands it over whole: lines of Xen's own come between.
+/// Collects a line and writes it as a whole, because Xen writes lines of its own in between.
 pub(crate) struct Console {
     line: [u8; 512],
     len: usize,
@@ -22,8 +22,8 @@ impl Console {
 
     fn send(&mut self) {
         let pointer = self.line.as_ptr().expose_provenance() as u64;
-        // SAFETY: CONSOLEIO_write of this many bytes, which Xen reads. What it says of them nobody
-        // could be told.
+        // SAFETY: CONSOLEIO_write of this many bytes, which Xen reads. An error could not be
+        // reported.
         let _ = unsafe { hypercall(CONSOLE_IO, [0, self.len as u64, pointer, 0, 0]) };
         self.len = 0;
     }

@@ -1,15 +1,15 @@
-//! The first instructions, and what Xen must know to come to them: `elfnote.h`.
+//! The first instructions, and the ELF notes by which Xen finds them: `elfnote.h`.
 
 use core::arch::global_asm;
 
-/// Where the kernel is linked, less where it is loaded; see `link.ld`. Xen maps all of the
-/// domain's frames that it maps at all from here on, in the order of `mfn_list`.
+/// The difference between the kernel's virtual and pseudo-physical addresses; see `link.ld`. Xen
+/// maps the domain's frames from here on, in the order of `mfn_list`.
 pub(crate) const VIRT_BASE: u64 = 0xffff_ffff_8000_0000;
 
 const STACK_BYTES: u64 = 256 << 10;
 
 // Notes: GUEST_OS, GUEST_VERSION, XEN_VERSION, VIRT_BASE, ENTRY, PAE_MODE, LOADER, FEATURES. With
-// SUPPORTED_FEATURES Xen would want a word of "dom0" in it.
+// SUPPORTED_FEATURES Xen would require the feature "dom0".
 global_asm!(
     r#"
     .section .note.Xen, "a", @note

@@ -1,4 +1,4 @@
-//! What a case cost, as an event.
+//! The cost of a case, as an event.
 
 use core::fmt;
 
@@ -9,14 +9,14 @@ pub(crate) struct Figure<'a> {
     pub(crate) batch: usize,
     pub(crate) entries: usize,
     pub(crate) cycles: u64,
-    /// How many of them in hypercalls.
+    /// The cycles spent in hypercalls.
     pub(crate) in_xen: u64,
     pub(crate) hypercalls: u64,
-    /// Flushes that the kernel asked for; Xen adds its own.
+    /// The number of flushes that the kernel requested, without Xen's own.
     pub(crate) flushes: u64,
 }
 
-/// What came of a race with the other CPU.
+/// The result of a race with the other CPU.
 pub(crate) struct Race<'a> {
     pub(crate) subject: &'a str,
     pub(crate) batch: usize,
@@ -25,21 +25,21 @@ pub(crate) struct Race<'a> {
     pub(crate) lost: u64,
 }
 
-/// What was done between the marks just made.
+/// The operation between the last two marks.
 pub(crate) struct Marked {
     pub(crate) case: &'static str,
     pub(crate) subject: &'static str,
-    /// Lowest tables, all of them full.
+    /// The number of full L1 tables.
     pub(crate) tables: usize,
 }
 
 impl<'a> Figure<'a> {
-    /// Returns what is to be measured.
+    /// Makes a figure without costs.
     pub(crate) fn of(case: &'a str, subject: &'a str, batch: usize, entries: usize) -> Figure<'a> {
         Figure { case, subject, batch, entries, cycles: 0, in_xen: 0, hypercalls: 0, flushes: 0 }
     }
 
-    /// Returns what this and another cost together, of the same.
+    /// Adds the costs of another run of the same case.
     pub(crate) fn and(self, other: Figure<'_>) -> Figure<'a> {
         Figure {
             cycles: self.cycles + other.cycles,

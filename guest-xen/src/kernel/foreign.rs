@@ -1,4 +1,5 @@
-//! Another domain's memory, mapped and unmapped: document 004's `xfm_scale`.
+//! Maps and unmaps another domain's memory, like `xfm_scale`, the benchmark in the description of
+//! this problem for Linux.
 
 use super::case::{cost, drop_tables, say};
 use super::console::Console;
@@ -12,9 +13,9 @@ use hotmem_guest::to_usize;
 use hotmem_pgtable::{Entry, Flags, Space, Unmap};
 use hotmem_xen::{Command, DomId, MmuUpdate};
 
-/// Makes a domain of this many pages that never runs. Maps all of it batch by batch and then unmaps
-/// it batch by batch, as the program does; and maps, reads and unmaps one batch after the other, as
-/// the sender of a migration.
+/// Makes a domain of `pages` pages that never runs. First maps all of them batch by batch and then
+/// unmaps them batch by batch, as that benchmark does. Then maps, reads and unmaps one batch after
+/// the other, as the sender of a migration does.
 pub(crate) fn run(
     kernel: &mut Kernel,
     report: &mut Report<Console>,
@@ -65,7 +66,7 @@ pub(crate) fn run(
         }
     }
     drop_tables(kernel, space, super::space::CONFIG);
-    // Frames that are still mapped would keep the domain from ending.
+    // Frames that are still mapped would prevent the destruction of the domain.
     let ended = kernel.xen.destroy_domain(domain);
     if wrong == 0 && ended.is_ok() {
         report.ok(format_args!("{pages} pages of another domain mapped and unmapped"));
@@ -74,7 +75,7 @@ pub(crate) fn run(
     }
 }
 
-/// Another domain's memory, and where it is mapped.
+/// Another domain's memory and its mapping.
 struct Foreign<'a> {
     domain: DomId,
     space: Space,
@@ -102,7 +103,7 @@ impl Foreign<'_> {
     }
 }
 
-/// Reads all of these pages, as whoever sends them does.
+/// Reads all of these pages, as the sender of a migration does.
 fn read_pages(pages: Range<usize>) {
     for page in pages {
         let start = to_usize(super::space::BASE) + page * 4096;

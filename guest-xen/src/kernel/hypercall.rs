@@ -1,20 +1,20 @@
-//! Calling Xen, and the processor's clock.
+//! Makes hypercalls, and reads the TSC.
 
 use hotmem_xen::{Errno, Syscall};
 
-/// Returns any hypercall.
+/// Makes any hypercall.
 ///
 /// # Safety
-/// As the hypercall says of its arguments.
+/// The arguments must satisfy the requirements of the hypercall.
 pub(crate) unsafe fn hypercall(number: u64, args: [u64; 5]) -> Result<u64, Errno> {
-    // SAFETY: this kernel is started by Xen and by nothing else.
+    // SAFETY: only Xen starts this kernel.
     let mut xen = unsafe { Syscall::new() };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { xen.call(number, args) }
 }
 
-/// Returns the processor's clock.
+/// Reads the TSC.
 pub(crate) fn cycles() -> u64 {
-    // SAFETY: every processor that Xen runs on has it.
+    // SAFETY: every processor that Xen supports has a TSC.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

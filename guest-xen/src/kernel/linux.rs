@@ -1,12 +1,12 @@
-//! The end of an address space in Linux's order, written anew after `arch/x86/xen/mmu_pv.c` and
-//! `multicalls.c` of Linux 6.7.
+//! Tears down an address space in Linux's order. It is a new implementation of the algorithm in
+//! `arch/x86/xen/mmu_pv.c` and `multicalls.c` of Linux 6.7.
 //!
-//! `xen_exit_mmap` unpins the roots, then walks the tables from the top down and maps each
-//! writable, those of the lowest level after unpinning them, and the root last. All of it goes
-//! through a buffer of 32 multicall entries and 512 bytes of arguments, which is sent when it is
-//! full. After that entries are read and cleared by plain accesses: `zap_pte_range` of an address
-//! space that dies exchanges nothing. What Linux does beside is left out: locks, the CPUs that
-//! still have the root lazily, and what it keeps for each page.
+//! `xen_exit_mmap` unpins the roots. Then it walks the tables from the top down and maps each
+//! writable: L1 tables after unpinning them, and the root last. All operations go through a buffer
+//! of 32 multicall entries and 512 bytes of arguments, which is submitted when it is full. After
+//! that entries are read and cleared by plain accesses, because `zap_pte_range` of a dying address
+//! space needs no exchange. Other work of Linux is left out: locks, CPUs that use the root lazily,
+//! and the state of each page.
 
 use super::space::Kernel;
 use super::stop::must;
@@ -15,7 +15,7 @@ use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, Entry, Flags, Kind, Level, Owner, Space, entry_at};
 use hotmem_xen::{DomId, Errno, MachineTables, MmuExtOp};
 
-/// `MC_BATCH`, and what `MC_ARGS` has room for: an operation more would fill it.
+/// `MC_BATCH`, and the number of operations that fit in `MC_ARGS`.
 const CALLS: usize = 32;
 const ARGS: usize = 512;
 const OPS: usize = (ARGS - 1) / size_of::<MmuExtOp>();
@@ -82,7 +82,7 @@ impl Buffer {
     fn remap(&mut self, kernel: &mut Kernel, table: Pfn, flags: u64) {
         let Some((virt, (_, entry))) = kernel.memory.virt(table).zip(kernel.memory.window(table))
         else {
-            super::stop::give_up("a table that is not mapped")
+            super::stop::give_up("a table is not mapped")
         };
         let entry = entry.with(Flags::WRITABLE).bits();
         self.flushes += flags;
@@ -94,8 +94,8 @@ impl Buffer {
         let pointer = self.calls.as_mut_ptr().expose_provenance() as u64;
         let args = [pointer, self.len as u64, 0, 0, 0];
         let flushes = core::mem::take(&mut self.flushes);
-        // SAFETY: reads the calls and the operations, and writes results; what it changes are
-        // tables of the kernel's.
+        // SAFETY: reads the calls and the operations, and writes the results. It changes only
+        // tables of the kernel.
         must("multicall", unsafe { kernel.xen.call(MULTICALL, args, flushes) });
         for call in &self.calls[..self.len] {
             must("a call of a multicall", Errno::of(call.result));
@@ -131,14 +131,14 @@ pub(crate) fn exit(kernel: &mut Kernel, space: Space) {
         }
     });
     kernel.pool.finish();
-    // `free_pgtables`: the walk reads what is above a table before it is told of the table.
+    // `free_pgtables`: the walk has read the entry of a table before the table is freed.
     each_table(kernel, space, |kernel, table, _| kernel.pool.free_table(table));
     for root in [Some(space.root), space.user_root].into_iter().flatten() {
         kernel.pool.free_table(root);
     }
 }
 
-/// Calls `each` for the tables below the root's lower half, those above first.
+/// Calls `each` for the tables below the root's lower half, parents first.
 fn each_table(kernel: &mut Kernel, space: Space, mut each: impl FnMut(&mut Kernel, Pfn, Level)) {
     fn below(
         kernel: &mut Kernel,

@@ -1,5 +1,5 @@
-//! What the guest itself cannot count, between marks for the host: page faults of its own that Xen
-//! answers, and interrupts by which Xen has the other CPU flush.
+//! Runs operations between marks in QEMU's log, so that the host can count what the guest cannot:
+//! page faults that Xen handles, and interrupts by which Xen makes the other CPU flush.
 
 use super::case::{drop_tables, entry, refill};
 use super::console::Console;
@@ -11,12 +11,12 @@ use core::fmt::Write;
 use hotmem_guest::report::Report;
 use hotmem_pgtable::Unmap;
 
-/// Where nothing is mapped: page faults at addresses from here on are marks in QEMU's log of
+/// An address where nothing is mapped. Page faults from here on are the marks in QEMU's log of
 /// interrupts.
 const MARKS: u64 = 0x5_0000_0000;
 const BATCH: usize = 512;
 
-/// Changes and takes down page tables, all of it between marks.
+/// Changes and tears down page tables between marks.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     let mut next = MARKS;
     let pages = 8 * 512;
@@ -41,7 +41,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     report.ok("page tables changed between marks");
 }
 
-/// Does it between two marks, and says what it was.
+/// Runs an operation between two marks, and reports it.
 fn between(
     next: &mut u64,
     case: &'static str,

@@ -1,5 +1,5 @@
-//! The domain's frames: numbers of the machine's, as page tables have them, and where the kernel
-//! reaches them.
+//! The domain's frames: their machine frame numbers, which page tables use, and their addresses in
+//! the kernel.
 
 use super::entry::VIRT_BASE;
 use super::hypercall::hypercall;
@@ -9,7 +9,7 @@ use hotmem_guest::to_usize;
 use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Kind, Level, Space, Table, Tables, entry_at};
 use hotmem_xen::MachineTables;
 
-/// Frames that the kernel has for its own use.
+/// The number of frames for the kernel's own use.
 pub(crate) const FRAMES: usize = 18 << 10;
 /// `MACH2PHYS_VIRT_START`: Xen's table from the machine's frame numbers to the domain's.
 const MACHINE_TO_DOMAIN: u64 = 0xffff_8000_0000_0000;
@@ -21,25 +21,25 @@ struct Arena([[u64; ENTRIES]; FRAMES]);
 
 static mut ARENA: Arena = Arena([[0; ENTRIES]; FRAMES]);
 
-/// What Xen has told of the domain's memory.
+/// The domain's memory, as Xen describes it.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
-    /// The machine's frame of each of the domain's frames.
+    /// The machine frame number of each of the domain's frames.
     machine: &'static [u64],
-    /// This many of them are mapped from `VIRT_BASE` on.
+    /// The number of frames that are mapped from `VIRT_BASE` on.
     mapped: u64,
-    /// This many frames the machine has.
+    /// The number of frames of the machine.
     machine_frames: u64,
-    /// The root that the kernel was started with.
+    /// The initial root.
     pub(crate) root: Pfn,
 }
 
 impl Memory {
     /// # Safety
-    /// This is what Xen started the kernel with.
+    /// The argument is the structure that Xen passed to the kernel.
     pub(crate) unsafe fn new(info: &StartInfo) -> Memory {
         let list = core::ptr::with_exposed_provenance(to_usize(info.mfn_list));
-        // SAFETY: Xen has put the list there, which nobody changes.
+        // SAFETY: Xen has put the list there, and nothing changes it.
         let machine = unsafe { core::slice::from_raw_parts(list, to_usize(info.nr_pages)) };
         // SAFETY: takes no argument.
         let last = unsafe { hypercall(MEMORY_OP, [MAXIMUM_RAM_PAGE, 0, 0, 0, 0]) };
@@ -54,7 +54,7 @@ impl Memory {
         memory
     }
 
-    /// Returns the machine's frame behind one of the kernel's addresses.
+    /// Returns the machine frame number of one of the kernel's addresses.
     pub(crate) fn machine_frame(&self, virt: u64) -> Pfn {
         let frame = self.machine.get(to_usize((virt - VIRT_BASE) / 4096));
         frame.and_then(|&frame| Pfn::new(frame)).unwrap_or(Pfn::ZERO)
@@ -66,7 +66,7 @@ impl Memory {
         self.machine_frame(arena + (number % FRAMES) as u64 * 4096)
     }
 
-    /// Returns where the kernel reaches a frame of the machine's, if it does.
+    /// Returns the kernel's address of a machine frame, if it is mapped.
     pub(crate) fn virt(&self, frame: Pfn) -> Option<u64> {
         if frame.number() >= self.machine_frames {
             return None;
@@ -80,7 +80,7 @@ impl Memory {
         is_own.then_some(VIRT_BASE + number * 4096)
     }
 
-    /// Returns a frame of the machine's above its first MiB that is not the domain's.
+    /// Returns a machine frame above the first MiB that does not belong to the domain.
     pub(crate) fn foreign(&self) -> Option<Pfn> {
         (0x100..self.machine_frames).filter_map(Pfn::new).find(|&frame| self.virt(frame).is_none())
     }
@@ -88,7 +88,7 @@ impl Memory {
     /// Returns the words of a frame that is ordinary memory, or a table to be read.
     pub(crate) fn words(&self, frame: Pfn) -> Option<&'static Table> {
         let table = core::ptr::with_exposed_provenance::<Table>(to_usize(self.virt(frame)?));
-        // SAFETY: the frame is mapped for good, and used as words that may change at any time.
+        // SAFETY: the frame is always mapped, and is accessed as atomic words.
         Some(unsafe { &*table })
     }
 }
@@ -99,7 +99,7 @@ impl Memory {
         self.words(at.table()).map_or(Entry::EMPTY, |words| entry_at(words, at.index()))
     }
 
-    /// Returns the lowest table on the way to an address; frame 0 where there is none.
+    /// Returns the L1 table of an address, or frame 0 if there is none.
     pub(crate) fn lowest(&self, space: Space, virt: u64) -> Pfn {
         let (mut table, mut level) = (space.root, space.levels);
         while let Some(below) = level.below() {
@@ -133,6 +133,6 @@ impl MachineTables for Memory {
         }
     }
 
-    /// Nobody in this kernel walks tables that another CPU may take away.
+    /// Does nothing: this kernel has no lockless page walks.
     fn grace_period(&self) {}
 }

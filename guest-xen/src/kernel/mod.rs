@@ -1,4 +1,4 @@
-//! The kernel: from Xen's jump to the verdict.
+//! The kernel, from Xen's jump to the verdict of the run.
 
 mod agree;
 mod case;
@@ -33,22 +33,23 @@ use stop::{give_up, must};
 
 const VM_ASSIST: u64 = 21;
 const ENABLE: u64 = 0;
-/// `VMASST_TYPE_writable_pagetables`: plain writes to page tables trap and are emulated, as a
+/// `VMASST_TYPE_writable_pagetables`: plain writes to page tables trap and are emulated, which a
 /// kernel needs that exchanges entries.
 const WRITABLE_PAGETABLES: u64 = 2;
 
-/// Where the first instructions lead to, on a stack of 256 KiB, with all of the image mapped.
+/// The entry in Rust. The first instructions jump here, on a stack of 256 KiB, with the whole image
+/// mapped.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main(info: u64) -> ! {
     let mut report = Report::begin(Console::new());
-    // SAFETY: Xen has put its structure there, and nobody changes it.
+    // SAFETY: Xen has put its structure there, and nothing changes it.
     let info: &StartInfo = unsafe { &*core::ptr::with_exposed_provenance(to_usize(info)) };
-    // SAFETY: the number of a flag.
+    // SAFETY: the argument is the number of a flag.
     must("vm_assist", unsafe { hypercall(VM_ASSIST, [ENABLE, WRITABLE_PAGETABLES, 0, 0, 0]) });
     trap::load();
-    // SAFETY: this is what Xen started the kernel with.
+    // SAFETY: this is the structure that Xen passed to the kernel.
     let memory = unsafe { Memory::new(info) };
-    // SAFETY: the first and only time.
+    // SAFETY: this is the only call.
     let kernel = unsafe { Kernel::new(memory) };
     if must("features", kernel.xen.features()) & features::MMU_PT_UPDATE_PRESERVE_AD == 0 {
         give_up("this Xen has no MMU_PT_UPDATE_PRESERVE_AD");
@@ -81,7 +82,7 @@ extern "C" fn kernel_main(info: u64) -> ! {
         }
         "marks" => marks::run(kernel, &mut report),
         "foreign" => foreign::run(kernel, &mut report, pages, batch, runs),
-        _ => report.not_ok(format_args!("a mode {mode}")),
+        _ => report.not_ok(format_args!("unknown mode {mode}")),
     }
     report.finish();
     console::shut_down()

@@ -1,4 +1,4 @@
-//! The other CPU, which writes by what is mapped while the first one takes it away.
+//! The other CPU, which writes to mapped pages while the first CPU unmaps them.
 
 use super::entry::VIRT_BASE;
 use super::hypercall::hypercall;
@@ -28,7 +28,7 @@ pub(crate) const PAGES: usize = 16 << 10;
 struct Context {
     fpu: [u8; 512],
     flags: u64,
-    /// r15 to rdi, 15 in all.
+    /// The 15 registers from r15 to rdi.
     registers: [u64; 15],
     error_code: u32,
     vector: u32,
@@ -54,18 +54,18 @@ const IDLE: u32 = 0;
 const WRITING: u32 = 1;
 const STOPPING: u32 = 2;
 
-/// What the other CPU does. Set to WRITING by the first CPU and to IDLE by the other, each with
-/// Release for what it has written down, read with Acquire.
+/// The state of the other CPU. The first CPU sets WRITING and the other sets IDLE, each with
+/// Release after its earlier writes; both read it with Acquire.
 static STATE: AtomicU32 = AtomicU32::new(IDLE);
 static STARTED: AtomicBool = AtomicBool::new(false);
-/// Where the pages begin and how many there are.
+/// The address and the number of the pages.
 static BASE: AtomicU64 = AtomicU64::new(0);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 /// Which pages it has written to.
 static WROTE: [AtomicU8; PAGES] = [const { AtomicU8::new(0) }; PAGES];
 static WRITES: AtomicU64 = AtomicU64::new(0);
 
-/// Starts it, on this root.
+/// Starts the other CPU on this root.
 pub(crate) fn start(root: Pfn) -> Result<(), Errno> {
     let rip = other_main as *const () as u64;
     let rsp = (&raw const other_stack_top).expose_provenance() as u64;
@@ -109,7 +109,7 @@ pub(crate) fn start(root: Pfn) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Has it write to `count` pages from `base` on, over and over, until [`stop`].
+/// Makes it write to `count` pages from `base` on, repeatedly, until [`stop`].
 pub(crate) fn begin(base: u64, count: usize) {
     WROTE.iter().for_each(|page| page.store(0, Ordering::Relaxed));
     BASE.store(base, Ordering::Relaxed);
@@ -117,12 +117,12 @@ pub(crate) fn begin(base: u64, count: usize) {
     STATE.store(WRITING, Ordering::Release);
 }
 
-/// Returns how many writes have succeeded, all in all.
+/// Returns the total number of successful writes.
 pub(crate) fn writes() -> u64 {
     WRITES.load(Ordering::Relaxed)
 }
 
-/// Has it stop; then [`wrote`] is final.
+/// Stops it; [`wrote`] is then final.
 pub(crate) fn stop() {
     STATE.store(STOPPING, Ordering::Release);
     while STATE.load(Ordering::Acquire) != IDLE {
@@ -135,7 +135,7 @@ pub(crate) fn wrote(page: usize) -> bool {
     WROTE.get(page).is_some_and(|page| page.load(Ordering::Relaxed) != 0)
 }
 
-/// Where the other CPU starts.
+/// The entry of the other CPU.
 extern "C" fn other_main() -> ! {
     STARTED.store(true, Ordering::Release);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -146,7 +146,7 @@ extern "C" fn other_main() -> ! {
                 for _ in 0..64 {
                     random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                     let page = (random >> 33) % count;
-                    // SAFETY: the first CPU maps pages there that nobody keeps anything in.
+                    // SAFETY: the first CPU maps pages there whose contents are unused.
                     if unsafe { trap::store(base + page * 4096, random) } {
                         WRITES.fetch_add(1, Ordering::Relaxed);
                         if let Some(wrote) = WROTE.get(to_usize(page)) {

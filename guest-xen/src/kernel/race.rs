@@ -1,4 +1,4 @@
-//! Dirty bits and another CPU that sets them while pages are taken away.
+//! A race: another CPU sets Dirty bits while pages are unmapped.
 
 use super::case::{drop_tables, refill};
 use super::console::Console;
@@ -11,25 +11,25 @@ use hotmem_guest::report::Report;
 use hotmem_pgtable::{Entry, Flags, Unmap};
 
 const BATCHES: [usize; 3] = [1, 32, 512];
-/// Few: a page can be lost only until it is dirty, and that is soon; the oftener all are mapped
-/// again the more there is to lose.
+/// The number of pages is small: a Dirty bit can be lost only until the page is dirty, which is
+/// soon. The more often all pages are mapped again, the more bits can be lost.
 const PAGES: usize = 512;
-/// Writes in a round, for the round itself and for each of its flushes: a few times as many are
-/// usual. There are no more rounds than these make of the writes that are wanted: on a host that
-/// has no CPU for each of the two, the other one hardly comes to write while this one unmaps, and
-/// each flush takes a turn of the host's scheduler.
+/// The expected number of writes in a round: for the round itself and for each of its flushes.
+/// Usually there are a few times as many. They limit the number of rounds: on a host without two
+/// free CPUs the other CPU hardly writes while this one unmaps, and each flush takes a turn of the
+/// host's scheduler.
 const WRITES_A_ROUND: u64 = 250;
 const WRITES_A_FLUSH: u64 = 5;
 
-/// Returns every second page was read before.
+/// Returns the entry of a page; every second page was read before.
 fn entry(kernel: &Kernel, number: usize) -> Entry {
     let page = Entry::new(kernel.page(number), Flags::PRESENT | Flags::USER | Flags::WRITABLE);
     if number.is_multiple_of(2) { page.with(Flags::ACCESSED) } else { page }
 }
 
-/// Races until the other CPU has written so often while pages went: none of hotmem's dirty bits may
-/// be lost, and some of those that are read first, or the race proves nothing. Until it does, the
-/// batch that is easiest to lose by goes on, a hundred times as long.
+/// Races until the other CPU has written `enough` times while pages were unmapped. Hotmem must not
+/// lose a Dirty bit. Reading entries first must lose some; otherwise the race proves nothing. If it
+/// has lost none, the most likely batch size is continued up to a hundred times as long.
 pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64) {
     let space = kernel.build(false, false, PAGES, |_, _| Entry::EMPTY);
     let mut lost_by_reading = 0;
@@ -57,7 +57,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, enough: u64
                 let dirty = &kernel.pool.dirty[..PAGES];
                 let unseen = |(page, dirty): (usize, &bool)| !dirty && other::wrote(page);
                 lost += dirty.iter().enumerate().filter(|&page| unseen(page)).count() as u64;
-                // What is not told at all is lost too.
+                // A page that is not reported counts as lost too.
                 lost += (PAGES as u64).abs_diff(kernel.pool.told.pages);
                 rounds += 1;
             }

@@ -1,4 +1,4 @@
-//! Page tables of the kernel's making.
+//! Address spaces for the measurements.
 
 use super::memory::{FRAMES, Memory};
 use super::stop::must;
@@ -16,16 +16,16 @@ use hotmem_xen::{
     MmuUpdate, Syscall, XenPv,
 };
 
-/// Where pages are mapped: at the start of the root's third entry.
+/// The address of the pages: the start of the third root entry.
 pub(crate) const BASE: u64 = 2 << 39;
 /// This kernel maps no grants.
 pub(crate) const CONFIG: Config = Config::new(Grants::vouched_absent());
 const PAGE_BYTES: Bytes = Bytes::kib(4);
 
-/// Frames that can be tables; the rest are what is mapped.
+/// The number of frames for tables; the others are mapped as pages.
 const TABLES: usize = FRAMES - super::other::PAGES;
 
-/// The kernel's hands: frames for tables, and buffers for batches.
+/// The kernel's state: frames for tables, and buffers for batches.
 pub(crate) struct Kernel {
     pub(crate) memory: Memory,
     pub(crate) xen: Timed,
@@ -33,22 +33,22 @@ pub(crate) struct Kernel {
     batch: Batch,
     buffer: HypercallBuffer,
     updates: [MmuUpdate; ENTRIES],
-    /// What was read before it is cleared.
+    /// Entries that were read before they are cleared.
     pub(crate) read: [Entry; ENTRIES],
 }
 
-/// Frames for tables, and what was told of pages.
+/// Frames for tables, and the record of reported pages.
 pub(crate) struct Pool {
     free: [Pfn; TABLES],
     left: usize,
     pub(crate) told: Told,
-    /// Whether each page was told dirty.
+    /// Whether each page was reported dirty.
     pub(crate) dirty: [bool; super::other::PAGES],
-    /// Pages that were told one by one, as far as they are a run.
+    /// The current run of pages that are reported one by one.
     run: Option<Run>,
 }
 
-/// What was told of unmapped pages.
+/// A summary of the reported pages.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Told {
     pub(crate) pages: u64,
@@ -62,8 +62,8 @@ impl Kernel {
     /// Called once.
     pub(crate) unsafe fn new(memory: Memory) -> &'static mut Kernel {
         let kernel = (&raw mut KERNEL).cast::<Kernel>();
-        // SAFETY: nobody else uses it: this is called once, says the caller. Written field by
-        // field, for the stack is not a place for so much.
+        // SAFETY: nothing else uses the static, because the caller guarantees that this is called
+        // once. It is written field by field, because it is too large for the stack.
         unsafe {
             (&raw mut (*kernel).memory).write(memory);
             (&raw mut (*kernel).xen).write(Timed::new(Syscall::new()));
@@ -88,7 +88,7 @@ impl Kernel {
         self.memory.frame(TABLES + number % super::other::PAGES)
     }
 
-    /// Returns an address space on its machine.
+    /// Returns the page tables of an address space.
     pub(crate) fn tables(
         &mut self,
         space: Space,
@@ -98,7 +98,7 @@ impl Kernel {
         (PageTables::new(machine, space, &mut self.batch), &mut self.pool)
     }
 
-    /// Has Xen change entries, `batch` at a time.
+    /// Makes Xen change entries, `batch` at a time.
     pub(crate) fn update(
         &mut self,
         updates: impl Iterator<Item = MmuUpdate>,
@@ -124,7 +124,7 @@ impl Kernel {
     fn pin(&mut self, level: Level, table: Pfn) {
         match MmuExtOp::pin(level, table) {
             Some(op) => self.ext(op),
-            None => super::stop::give_up("a table of a fifth level"),
+            None => super::stop::give_up("a table of level 5"),
         }
     }
 
@@ -155,8 +155,8 @@ impl Kernel {
         }
     }
 
-    /// Tables for `pages` pages at [`BASE`], below two roots of their own, the kernel's and the
-    /// user's, or the one that the kernel runs on; `entry` is each page's.
+    /// Builds page tables for `pages` pages at [`BASE`], below two new roots, the kernel's and the
+    /// user's, or below the kernel's current root. `entry` returns the entry of each page.
     pub(crate) fn build(
         &mut self,
         own_root: bool,
@@ -201,7 +201,7 @@ impl Kernel {
         Space::new(root, Level::L4)
     }
 
-    /// Returns where these pages of a space are mapped; tables are looked up once each.
+    /// Returns the addresses of the entries of these pages. Looks each table up once.
     pub(crate) fn entries(
         &self,
         space: Space,
@@ -210,7 +210,7 @@ impl Kernel {
         self.lowest(space, pages).map(|(table, _, index)| EntryAddr::new(table, index))
     }
 
-    /// Returns the same, and what maps them.
+    /// Returns the addresses and the values of these entries.
     pub(crate) fn read(
         &self,
         space: Space,
@@ -224,7 +224,7 @@ impl Kernel {
         })
     }
 
-    /// These pages' tables and their entries' numbers there.
+    /// Returns the L1 tables of these pages and the indices of their entries.
     fn lowest(
         &self,
         space: Space,
@@ -259,7 +259,7 @@ impl Pool {
         self.free.get(self.left).copied()
     }
 
-    /// Tells of a page that was unmapped, for those who know no runs.
+    /// Reports a single unmapped page, and joins pages into runs.
     pub(crate) fn tell(&mut self, virt: u64, entry: Entry) {
         if let Some(run) = &mut self.run
             && run.virt.last() + 1 == virt
@@ -274,7 +274,7 @@ impl Pool {
         self.run = virt.map(|virt| Run { virt, entry, level: Level::L1 });
     }
 
-    /// All pages are told.
+    /// Ends the reports of single pages.
     pub(crate) fn finish(&mut self) {
         if let Some(run) = self.run.take() {
             self.unmapped(run);

@@ -1,4 +1,5 @@
-//! A range whose tables hold few entries or many: cleared, unhooked, or whichever costs less.
+//! Measures a range whose tables hold few or many entries: clears them, unhooks the tables, or
+//! chooses the cheaper way.
 
 use super::case::{drop_tables, entry, measure};
 use super::console::Console;
@@ -9,9 +10,9 @@ use hotmem_guest::report::Report;
 use hotmem_pgtable::{Covered, ENTRIES, Entry, Unmap, VirtRange};
 use hotmem_xen::Config;
 
-/// Lowest tables of the range.
+/// The number of L1 tables of the range.
 const TABLES: usize = 32;
-/// What is mapped in each of them; and in the last case, in turns.
+/// The number of pages in each table; in the last case it alternates.
 const CASES: [(&str, &[usize]); 9] = [
     ("xen-sparse-1", &[1]),
     ("xen-sparse-4", &[4]),
@@ -57,8 +58,8 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>, runs: u64) 
         }
     }
     if wrong == 0 {
-        report.ok("sparse tables unmapped, all told");
+        report.ok("sparse tables unmapped, all pages reported");
     } else {
-        report.not_ok(format_args!("{wrong} sparse ranges told something else than was there"));
+        report.not_ok(format_args!("{wrong} sparse ranges reported wrong pages"));
     }
 }

@@ -1,4 +1,4 @@
-//! What Xen tells a PV kernel at its start: `struct start_info` of `xen.h`.
+//! The structure that Xen passes to a PV kernel at its start: `struct start_info` of `xen.h`.
 
 /// The structure, up to the command line.
 #[repr(C)]
@@ -25,12 +25,12 @@ impl StartInfo {
         core::str::from_utf8(&self.cmd_line[..len]).unwrap_or_default()
     }
 
-    /// Returns the number behind `key=`, or else `default`.
+    /// Returns the number after `key=`, or `default`.
     pub(crate) fn number(&self, key: &str, default: u64) -> u64 {
         self.value(key).and_then(|value| value.parse().ok()).unwrap_or(default)
     }
 
-    /// Returns what stands behind `key=`.
+    /// Returns the value after `key=`.
     pub(crate) fn value(&self, key: &str) -> Option<&str> {
         let mut words = self.command_line().split_whitespace();
         words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='))

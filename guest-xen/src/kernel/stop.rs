@@ -1,11 +1,12 @@
-//! The end of a run that cannot go on.
+//! Ends the run after an error from which the kernel cannot continue.
 
 use super::console::{self, Console};
 use core::fmt;
 use core::fmt::Write;
 use hotmem_guest::report::bail_out;
 
-/// Nothing can go on without what failed here.
+/// Returns the value of an operation without which the kernel cannot continue. Ends the run if it
+/// has failed.
 pub(crate) fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
 }

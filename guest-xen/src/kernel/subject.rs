@@ -1,4 +1,4 @@
-//! Who is measured: three ways to change entries, and two to end an address space.
+//! The measured subjects: three ways to change entries, and two to tear down an address space.
 
 use super::linux;
 use super::space::{BASE, CONFIG, Kernel};
@@ -33,7 +33,7 @@ impl Subject {
     }
 }
 
-/// A way to end an address space.
+/// A way to tear down an address space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// In Linux's order and batches.
@@ -52,8 +52,7 @@ impl Exit {
         }
     }
 
-    /// Takes down an address space with roots of its own, whose lowest tables are pinned one by
-    /// one.
+    /// Tears down an address space with roots of its own, whose L1 tables are pinned one by one.
     pub(crate) fn run(self, kernel: &mut Kernel, space: Space) {
         match self {
             Exit::LinuxOrder => linux::exit(kernel, space),
@@ -156,7 +155,7 @@ pub(crate) fn protect(
 fn exchange(kernel: &Kernel, at: EntryAddr, new: Entry) -> Entry {
     let Some(table) = kernel.memory.virt(at.table()) else { return Entry::EMPTY };
     let mut bits = new.bits();
-    // SAFETY: the word is an entry of the kernel's; the write traps, and Xen emulates it.
+    // SAFETY: the word is an entry of the kernel's tables. The write traps, and Xen emulates it.
     unsafe {
         asm!("xchg [{at}], {bits}", at = in(reg) table + at.index() as u64 * 8, bits = inout(reg) bits);
     }

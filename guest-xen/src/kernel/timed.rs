@@ -1,4 +1,4 @@
-//! Hypercalls, and the cycles that they take.
+//! Makes hypercalls and counts their cycles.
 
 use super::hypercall::cycles;
 use core::ops::{Deref, DerefMut};
@@ -16,20 +16,20 @@ impl Timed {
         Timed { xen, cycles: 0, flushes: 0 }
     }
 
-    /// Cycles of hypercalls, all in all.
+    /// Returns the total cycles of all hypercalls.
     pub(crate) fn cycles(&self) -> u64 {
         self.cycles
     }
 
-    /// Flushes asked for, all in all.
+    /// Returns the total number of requested flushes.
     pub(crate) fn flushes(&self) -> u64 {
         self.xen.flushes() + self.flushes
     }
 
-    /// Returns any hypercall, which asks for this many flushes.
+    /// Makes any hypercall, which requests this many flushes.
     ///
     /// # Safety
-    /// As the hypercall says of its arguments.
+    /// The arguments must satisfy the requirements of the hypercall.
     pub(crate) unsafe fn call(
         &mut self,
         number: u64,
@@ -37,7 +37,7 @@ impl Timed {
         flushes: u64,
     ) -> Result<u64, Errno> {
         self.flushes += flushes;
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         self.time(|xen| unsafe { xen.call(number, args) })
     }
 

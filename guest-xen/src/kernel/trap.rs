@@ -1,4 +1,4 @@
-//! Stores that may fail, and the page faults by which they do.
+//! Stores that may fail by a page fault.
 
 use super::hypercall::hypercall;
 use core::arch::global_asm;
@@ -26,14 +26,14 @@ unsafe extern "C" {
 }
 
 impl TrapInfo {
-    /// Returns the page fault's.
+    /// Returns the entry for page faults.
     pub(crate) fn page_fault() -> TrapInfo {
         let address = page_fault as *const () as u64;
         TrapInfo { vector: PAGE_FAULT, flags: 0, code: KERNEL_CODE, address }
     }
 }
 
-/// Has Xen pass this CPU's page faults on.
+/// Makes Xen pass this CPU's page faults on.
 pub(crate) fn load() {
     let table = [TrapInfo::page_fault(), TrapInfo::default()];
     let pointer = table.as_ptr().expose_provenance() as u64;
@@ -41,12 +41,12 @@ pub(crate) fn load() {
     let _ = unsafe { hypercall(SET_TRAP_TABLE, [pointer, 0, 0, 0, 0]) };
 }
 
-/// Writes a word; `false` if it cannot be written.
+/// Writes a word. Returns `false` if that causes a page fault.
 ///
 /// # Safety
-/// What is mapped there may be written.
+/// Memory that is mapped there may be overwritten.
 pub(crate) unsafe fn store(address: u64, value: u64) -> bool {
-    // SAFETY: as the caller says; a page fault goes to `try_store`'s other way out.
+    // SAFETY: the caller guarantees it; a page fault makes `try_store` return 0.
     unsafe { try_store(address, value) == 1 }
 }
 

@@ -1,5 +1,5 @@
-//! Address spaces with two roots under Xen itself: neither goes while a CPU is on either root, and
-//! what is unhooked at the root is gone from both.
+//! Tests address spaces with two roots under Xen itself: they are not torn down while a CPU uses
+//! either root, and unhooking at the root changes both roots.
 
 use super::case::entry;
 use super::console::Console;
@@ -26,7 +26,8 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
     unhook(kernel, report);
 }
 
-/// An address space that a CPU still uses does not go, and loses nothing; it goes when none does.
+/// An address space that a CPU uses is not torn down and loses nothing. It is torn down once it is
+/// unused.
 fn exit_in_use(
     kernel: &mut Kernel,
     report: &mut Report<Console>,
@@ -49,7 +50,9 @@ fn exit_in_use(
     if refused == Err((0, Why::Mmu(busy)))
         && (told, kernel.pool.told, left) == (Told::default(), ALL, before)
     {
-        report.ok(format_args!("an address space whose {whose} root is in use goes afterwards"));
+        report.ok(format_args!(
+            "an address space whose {whose} root is in use is torn down afterwards"
+        ));
     } else {
         report.not_ok(format_args!(
             "an address space whose {whose} root is in use: {refused:?}, {told:?}, {done:?}, \
@@ -58,7 +61,7 @@ fn exit_in_use(
     }
 }
 
-/// What is unhooked at the root, while a CPU has the user's root loaded, is in neither root.
+/// A table that is unhooked at the root while a CPU has the user's root loaded is in neither root.
 fn unhook(kernel: &mut Kernel, report: &mut Report<Console>) {
     let before = kernel.pool.left();
     let space = kernel.build(true, true, PAGES, entry);
@@ -77,7 +80,7 @@ fn unhook(kernel: &mut Kernel, report: &mut Report<Console>) {
     let freed = kernel.pool.left() == before;
     let good = done.is_ok() && torn.is_ok() && told == ALL && freed;
     if good && left.iter().all(|entry| entry.is_empty()) {
-        report.ok("what is unhooked at the root is in neither root");
+        report.ok("a table that is unhooked at the root is in neither root");
     } else {
         report.not_ok(format_args!("unhooked at the root: {done:?} {left:?} {told:?} {torn:?}"));
     }
