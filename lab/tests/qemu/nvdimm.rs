@@ -231,7 +231,7 @@ fn refused(config: &Config) -> String {
     });
     match end {
         // Before it says why, it has seen that all is as before.
-        Err(Error::BailOut(why)) if !why.contains("half bound") => why,
+        Err(Error::BailOut(why)) if !why.contains("partly bound") => why,
         other => panic!("{other:?}"),
     }
 }
@@ -284,7 +284,7 @@ fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
     for (structures, reason) in [
         (torn, "no structure of 56 bytes"),
         (endless, "no structure of 0 bytes"),
-        (range(0x10_0000, 1 << 30), "lies over RAM"),
+        (range(0x10_0000, 1 << 30), "overlaps RAM"),
         ([good.clone(), range(5 << 30, 1 << 30), good].concat(), "overlap"),
         (range(4 << 30, 0x800), "no whole frames"),
         (range(u64::MAX << 12, 1 << 30), "no whole frames"),

@@ -6,7 +6,7 @@ use hotmem::Bytes;
 use hotmem_lab::qemu::Event;
 
 const SIZE: Bytes = Bytes::gib(1);
-const REASON: &str = "the kernel was told to refuse it";
+const REASON: &str = "the command line asks for a veto";
 
 /// Waits until the guest says that its kernel refuses; no resize may have come before.
 fn refused(vm: &mut Machine) -> Bytes {
